@@ -32,7 +32,8 @@ func TestEpochLost(t *testing.T) {
 		t.Errorf("the consult's answer: %s", x.raw)
 	}
 	a.rest(id)
-	if log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log")); err != nil || !strings.Contains(string(log), "counting on from the clock") {
+	if log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log")); err != nil ||
+		!strings.Contains(string(log), "counting on from the clock") {
 		t.Errorf("the log does not say so: %v", err)
 	}
 }
@@ -78,8 +79,10 @@ func TestEndedInAbsence(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(b, &answer)
 		}
-		if err != nil || answer.Ended > found || want != 0 && answer.Ended > want || answer.Took > answer.Ended-answer.Created {
-			t.Errorf("killed %v: %v, %+v, want an end at %d or just before, and before %d", killed, err, answer, want, found)
+		if err != nil || answer.Ended > found || want != 0 && answer.Ended > want ||
+			answer.Took > answer.Ended-answer.Created {
+			t.Errorf("killed %v: %v, %+v, want an end at %d or just before, and before %d", killed, err, answer,
+				want, found)
 		}
 	}
 }

@@ -23,9 +23,12 @@ func (p *place) agentElsewhere(args ...string) *agent {
 func TestSessionsOfOneClient_CountTogether(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"})},
+	p.configure(map[string]any{
+		"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"}),
+	},
 		"limits", map[string]any{"in_flight": 2}).daemon()
-	a, b := p.agent("--server", "one", "--identity", "first").shake(), p.agent("--server", "two", "--identity", "first").shake()
+	a, b := p.agent("--server", "one", "--identity", "first").shake(),
+		p.agent("--server", "two", "--identity", "first").shake()
 	c := p.agentElsewhere("--server", "two", "--identity", "second").shake()
 	var held []int
 	for i, agent := range []*agent{a, b} {
@@ -35,7 +38,8 @@ func TestSessionsOfOneClient_CountTogether(t *testing.T) {
 	}
 	look := map[string]any{"token": "t"}
 	for _, agent := range []*agent{a, b} {
-		if x := agent.wait(agent.call("look", look)); !strings.Contains(x.raw, `"code":"resource_exhausted"`) || !strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
+		if x := agent.wait(agent.call("look", look)); !strings.Contains(x.raw, `"code":"resource_exhausted"`) ||
+			!strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
 			t.Errorf("a third call of the same client: %s", x.raw)
 		}
 	}
@@ -44,7 +48,8 @@ func TestSessionsOfOneClient_CountTogether(t *testing.T) {
 	}
 
 	s := p.status()
-	if len(s.Sessions) != 3 || s.Sessions[0].ClientPID != s.Sessions[1].ClientPID || s.Sessions[0].ClientPID == s.Sessions[2].ClientPID || s.Sessions[2].ClientPID == 0 {
+	if len(s.Sessions) != 3 || s.Sessions[0].ClientPID != s.Sessions[1].ClientPID ||
+		s.Sessions[0].ClientPID == s.Sessions[2].ClientPID || s.Sessions[2].ClientPID == 0 {
 		t.Errorf("sessions %+v", s.Sessions)
 	}
 	rows := map[string]int{}

@@ -31,12 +31,13 @@ func TestServerBadAnswer(t *testing.T) {
 	p := newPlace(t)
 	a, b := p.wild(hosting{"timeout": "10m"}) // longer than the test waits
 	for name, line := range map[string]string{
-		"a byte of latin-1":  `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"text":"caf$FF"}}`,
-		"the id last":        `{"result":{"content":[],"text":"caf$FF"},"jsonrpc":"2.0","id":$ID}`,
-		"result and error":   `{"jsonrpc":"2.0","id":$ID,"result":{},"error":{"code":1,"message":"x"}}`,
-		"neither":            `{"jsonrpc":"2.0","id":$ID}`,
-		"a key twice":        `{"jsonrpc":"2.0","id":$ID,"result":{},"result":{}}`,
-		"nested too deep":    `{"jsonrpc":"2.0","id":$ID,"result":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`,
+		"a byte of latin-1": `{"jsonrpc":"2.0","id":$ID,"result":{"content":[],"text":"caf$FF"}}`,
+		"the id last":       `{"result":{"content":[],"text":"caf$FF"},"jsonrpc":"2.0","id":$ID}`,
+		"result and error":  `{"jsonrpc":"2.0","id":$ID,"result":{},"error":{"code":1,"message":"x"}}`,
+		"neither":           `{"jsonrpc":"2.0","id":$ID}`,
+		"a key twice":       `{"jsonrpc":"2.0","id":$ID,"result":{},"result":{}}`,
+		"nested too deep": `{"jsonrpc":"2.0","id":$ID,"result":` + strings.Repeat("[", 20000) +
+			strings.Repeat("]", 20000) + `}`,
 		"cut off":            `{"jsonrpc":"2.0","id":$ID,"result":{"content":[`,
 		"without a version":  `{"id":$ID,"result":{"content":[]}}`,
 		"an error, cut off":  `{"jsonrpc":"2.0","id":$ID,"error":{"code":-3`,
@@ -50,7 +51,8 @@ func TestServerBadAnswer(t *testing.T) {
 	} {
 		begun := time.Now()
 		x := a.wait(a.call("wild__raw", map[string]any{"text": line}))
-		if x.code() != "downstream_failure" || x.reason() != "bad_output" || !strings.Contains(x.text(), "it begins: "+line[:6]) {
+		if x.code() != "downstream_failure" || x.reason() != "bad_output" ||
+			!strings.Contains(x.text(), "it begins: "+line[:6]) {
 			t.Errorf("%s, after %v: %.500s", name, time.Since(begun), x.raw)
 		}
 	}
@@ -69,7 +71,8 @@ func TestServerBadListing(t *testing.T) {
 	before := p.untilReady("wild")
 	a.echoes("before")
 	p.must("servers", "stop", "wild")
-	p.configure(map[string]any{"wild": p.wildEntry(hosting{"scope": "shared", "max_restarts": 100}, "-listing", `{"jsonrpc":"2.0","id":$ID,"result":{"tools":[$FF]}}`)})
+	p.configure(map[string]any{"wild": p.wildEntry(hosting{"scope": "shared", "max_restarts": 100}, "-listing",
+		`{"jsonrpc":"2.0","id":$ID,"result":{"tools":[$FF]}}`)})
 	p.must("reload")
 	begun := time.Now()
 	_, errs, code := p.run("", "servers", "start", "wild")

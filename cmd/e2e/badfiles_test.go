@@ -156,7 +156,9 @@ func TestBadFiles(t *testing.T) {
 // call ends, too, and is not made again.
 func TestBadFilesOfLiveWorker(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"calls.jsonl", "spec.json", "state.json", "server.json", "lists.json", "lock", "stderr.log", "worker.log"} {
+	for _, name := range []string{
+		"calls.jsonl", "spec.json", "state.json", "server.json", "lists.json", "lock", "stderr.log", "worker.log",
+	} {
 		for what := range badThings {
 			t.Run(name+" is "+what, func(t *testing.T) {
 				t.Parallel()
@@ -179,7 +181,8 @@ func TestBadFilesOfLiveWorker(t *testing.T) {
 				t.Cleanup(func() { _ = syscall.Kill(worker, syscall.SIGKILL) })
 				p.daemon()
 				x := a.wait(running)
-				if code := x.code(); x.Error != nil || code != "" && code != "outcome_unknown" || p.effectsOf("begin x") != 1 {
+				if code := x.code(); x.Error != nil || code != "" && code != "outcome_unknown" ||
+					p.effectsOf("begin x") != 1 {
 					t.Errorf("the call that was running began %d times: %s", p.effectsOf("begin x"), x.raw)
 				}
 				if y := a.wait(a.effect("y", 0)); y.Error != nil || y.Result.IsError {

@@ -17,7 +17,8 @@ func TestChangedToolBlocked(t *testing.T) {
 	listing := filepath.Join(p.dir, "listing")
 	configure := func(pin string, more ...string) {
 		t.Helper()
-		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "pin": pin}, append([]string{"-listing", listing}, more...)...)},
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "pin": pin},
+			append([]string{"-listing", listing}, more...)...)},
 			"identities", searcher())
 	}
 	configure("block")
@@ -37,9 +38,12 @@ func TestChangedToolBlocked(t *testing.T) {
 			t.Errorf("%s: the tool is listed", when)
 		}
 		for by, x := range map[string]answer{
-			"by name": a.wait(a.call("tools__effect", map[string]any{"token": "no"})), "by call_tool": s.wait(s.inner("tools", "effect", map[string]any{"token": "no"})),
+			"by name":      a.wait(a.call("tools__effect", map[string]any{"token": "no"})),
+			"by call_tool": s.wait(s.inner("tools", "effect", map[string]any{"token": "no"})),
 		} {
-			if x.code() != "denied" || !strings.Contains(x.text(), "has changed since it was first seen (description)") || !strings.Contains(x.text(), "--accept") {
+			if x.code() != "denied" ||
+				!strings.Contains(x.text(), "has changed since it was first seen (description)") ||
+				!strings.Contains(x.text(), "--accept") {
 				t.Errorf("%s, %s: %s", when, by, x.raw)
 			}
 		}
@@ -47,10 +51,12 @@ func TestChangedToolBlocked(t *testing.T) {
 			t.Errorf("%s: another tool: %s", when, x.raw)
 		}
 		f := s.find(map[string]any{"query": "effect"})
-		if slices.Contains(f.names(), "tools__effect") || !strings.Contains(f.troubles()["tools"], "blocked until the user accepts") {
+		if slices.Contains(f.names(), "tools__effect") ||
+			!strings.Contains(f.troubles()["tools"], "blocked until the user accepts") {
 			t.Errorf("%s: found %v, %v", when, f.names(), f.troubles())
 		}
-		if _, errs, code := p.run("", "servers", "call", "tools", "effect", `{"token":"no"}`); code == 0 || !strings.Contains(errs, "--accept") {
+		if _, errs, code := p.run("", "servers", "call", "tools", "effect", `{"token":"no"}`); code == 0 ||
+			!strings.Contains(errs, "--accept") {
 			t.Errorf("%s: called on the command line: %d, %s", when, code, errs)
 		}
 	}
@@ -60,7 +66,8 @@ func TestChangedToolBlocked(t *testing.T) {
 	p.relist(map[string]any{"description": "does effect, and more"})
 	blocked("after the edit")
 	for _, args := range [][]string{{"servers", "tools"}, {"servers"}, {"doctor"}} {
-		if out, _, _ := p.run("", args...); !strings.Contains(out, "blocked") && !strings.Contains(out, "cannot use them") {
+		if out, _, _ := p.run("", args...); !strings.Contains(out, "blocked") &&
+			!strings.Contains(out, "cannot use them") {
 			t.Errorf("holdline %v does not say it:\n%s", args, out)
 		}
 	}
@@ -99,7 +106,8 @@ func TestChangedToolBlocked(t *testing.T) {
 func TestChangedToolBlocked_StartedForTheCall(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	entry := p.toolsEntry(hosting{"scope": "shared", "pin": "block", "lazy": true}, "-listing", filepath.Join(p.dir, "listing"))
+	entry := p.toolsEntry(hosting{"scope": "shared", "pin": "block", "lazy": true}, "-listing",
+		filepath.Join(p.dir, "listing"))
 	p.configure(map[string]any{"tools": entry}).daemon()
 	a := p.agent().shake()
 	if x := a.wait(a.effect("first", 0)); x.text() != "first" {

@@ -92,13 +92,17 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 		"for a start":        {"timeout": "1s", "start_timeout": callTime.String()},
 		"for all its time":   {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String()},
 		"for its first list": {"timeout": "1s", "start_timeout": "10m"},
-		"for another's end":  {"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String(), "max_concurrent": 1},
+		"for another's end": {
+			"timeout": "1s", "start_timeout": "10m", "max_timeout": callTime.String(), "max_concurrent": 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).login()
 			silent := filepath.Join(p.dir, "silent")
-			program := p.script("stray", fmt.Sprintf("#!/bin/sh\ntest -e %s && exec sleep 600\nexec %s \"$@\"\n", silent, filepath.Join(programs, "oddserver")))
+			program := p.script("stray",
+				fmt.Sprintf("#!/bin/sh\ntest -e %s && exec sleep 600\nexec %s \"$@\"\n", silent,
+					filepath.Join(programs, "oddserver")))
 			entry := p.strayEntry(h)
 			entry["command"] = program
 			h["scope"], h["max_restarts"], h["circuit_threshold"] = "shared", 100, 100
@@ -116,9 +120,12 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 				pid := p.untilReady("stray")
 				fall()
 				kill9(t, pid)
-				p.until("the server is gone", func(s control.StatusAnswer) bool { return find(t, s, "stray").State != "ready" })
+				p.until("the server is gone",
+					func(s control.StatusAnswer) bool { return find(t, s, "stray").State != "ready" })
 			}
-			ids := []int{a.call("stray__say", map[string]any{"token": "a"}), a.call("stray__say", map[string]any{"token": "b"})}
+			ids := []int{
+				a.call("stray__say", map[string]any{"token": "a"}), a.call("stray__say", map[string]any{"token": "b"}),
+			}
 			stop := p.deadly(shortLife, mostLives)
 			answers := a.waitAll(ids...)
 			n := stop()
@@ -144,7 +151,8 @@ func TestProgressCountsOverDaemons(t *testing.T) {
 	a := p.agent().shake()
 	p.untilReady("stray")
 	id := a.begin("tools/call", map[string]any{
-		"name": "stray__walk", "arguments": map[string]any{"token": "far", "ms": 1800}, "_meta": map[string]any{"progressToken": 1},
+		"name": "stray__walk", "arguments": map[string]any{"token": "far", "ms": 1800},
+		"_meta": map[string]any{"progressToken": 1},
 	})
 	waitFor(t, "more progress than fits into the call's time", func() bool { return p.effectsOf("step far") == 3 })
 	kill9(t, p.pid(0))

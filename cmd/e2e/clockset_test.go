@@ -77,7 +77,8 @@ func TestClockSetDuringCall(t *testing.T) {
 			p.setClock(t, by)
 			p.daemon()
 			for id, x := range a.waitAll(call, consult) {
-				if x.Error != nil || x.Result.IsError || id == consult && !strings.HasPrefix(x.text(), "the one answer") {
+				if x.Error != nil || x.Result.IsError ||
+					id == consult && !strings.HasPrefix(x.text(), "the one answer") {
 					t.Errorf("request %d, clock set %s: %s", id, name, x.raw)
 				}
 			}

@@ -17,13 +17,16 @@ func TestConfigAdvice(t *testing.T) {
 	p := newPlace(t)
 	servers := map[string]any{
 		"tools": p.toolsEntry(hosting{
-			"scope": "shared", "deny": []string{"efect", "look", "delete_*", "mem://nothing/*"}, "contract": map[string]any{"loook": "convergent"},
+			"scope": "shared", "deny": []string{"efect", "look", "delete_*", "mem://nothing/*"},
+			"contract": map[string]any{"loook": "convergent"},
 		}, "-resources", "told"),
 		"unlisted": p.toolsEntry(hosting{"scope": "shared", "lazy": true, "deny": []string{"anything"}}),
 	}
 	identities := map[string]any{
-		"codexx":    map[string]any{"deny": []string{"consult"}},
-		"connected": map[string]any{"deny": []string{"tools__effect", "tools__efffect", "unlisted__x", "un*", "nobody__x"}},
+		"codexx": map[string]any{"deny": []string{"consult"}},
+		"connected": map[string]any{"deny": []string{
+			"tools__effect", "tools__efffect", "unlisted__x", "un*", "nobody__x",
+		}},
 		"caller":    map[string]any{"allow": []string{"consultt", "tools__*"}},
 		"codex":     map[string]any{},
 		"anonymous": map[string]any{},
@@ -63,7 +66,8 @@ func TestConfigAdvice(t *testing.T) {
 	// A client that calls itself otherwise has one name, and no other is taken.
 	identities = map[string]any{"codex-mcp-client": map[string]any{"deny": []string{"consult"}}}
 	p.configure(servers, "identities", identities)
-	if _, errs, code := p.run("", "config", "check"); code != 1 || !strings.Contains(errs, `identities.codex-mcp-client: this client is called "codex" here`) {
+	if _, errs, code := p.run("", "config", "check"); code != 1 ||
+		!strings.Contains(errs, `identities.codex-mcp-client: this client is called "codex" here`) {
 		t.Errorf("another name of a client: exit %d, %s", code, errs)
 	}
 	a.rest()
@@ -79,12 +83,13 @@ func TestIdentityOfKnownClients(t *testing.T) {
 		"codex": map[string]any{"deny": []string{"health_snapshot"}}, "cursor": map[string]any{"token": "of cursor"},
 	}).daemon()
 	for client, want := range map[string]string{
-		"codex-mcp-client": "codex", "Codex": "codex", "claude-code": "claude-code", "gemini-cli-mcp-client-holdline": "gemini",
-		"cursor-vscode": "unverified:cursor", "something": "something",
+		"codex-mcp-client": "codex", "Codex": "codex", "claude-code": "claude-code",
+		"gemini-cli-mcp-client-holdline": "gemini", "cursor-vscode": "unverified:cursor", "something": "something",
 	} {
 		a := p.agent()
 		a.ask("initialize", map[string]any{
-			"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": client, "version": "1"},
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": client, "version": "1"},
 		})
 		a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		x := a.wait(a.call("health_snapshot", nil))

@@ -72,7 +72,8 @@ func TestPanicContained(t *testing.T) {
 			s := p.until("the failure to be told", func(s control.StatusAnswer) bool {
 				for _, name := range servers {
 					f := find(t, s, name).LastFault
-					if f != nil && f.Fault.Code == "internal_failure" && strings.Contains(f.Fault.Detail, "on purpose, at "+c.point) {
+					if f != nil && f.Fault.Code == "internal_failure" &&
+						strings.Contains(f.Fault.Detail, "on purpose, at "+c.point) {
 						guilty = name
 					}
 				}
@@ -84,7 +85,9 @@ func TestPanicContained(t *testing.T) {
 			for _, name := range servers {
 				for _, x := range answers[name] {
 					if code := x.code(); x.Error != nil || code != "" &&
-						(name != guilty || !slices.Contains([]string{"outcome_unknown", "internal_failure", "process_failure"}, code)) {
+						(name != guilty ||
+							!slices.Contains([]string{"outcome_unknown", "internal_failure", "process_failure"},
+								code)) {
 						t.Errorf("%s, where %s has failed: %s", name, guilty, x.raw)
 					}
 				}
@@ -101,7 +104,8 @@ func TestPanicContained(t *testing.T) {
 				agents[name].rest(ids[name]...)
 			}
 			log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
-			if err != nil || !strings.Contains(string(log), "on purpose, at "+c.point) || !strings.Contains(string(log), "daemon/hosted/") {
+			if err != nil || !strings.Contains(string(log), "on purpose, at "+c.point) ||
+				!strings.Contains(string(log), "daemon/hosted/") {
 				t.Errorf("the log has no stack of it (%v):\n%s", err, log)
 			}
 		})

@@ -17,7 +17,8 @@ func TestServerDeafAtLists(t *testing.T) {
 			t.Run(flag+" "+filepath.Base(filepath.Dir(method)), func(t *testing.T) {
 				t.Parallel()
 				p := newPlace(t)
-				p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, flag, method, "-once", filepath.Join(p.dir, "once"))}).daemon()
+				p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, flag, method, "-once",
+					filepath.Join(p.dir, "once"))}).daemon()
 				a := p.agent().shake()
 				id := a.begin("resources/read", map[string]any{"uri": "mem://one"})
 				if pid := p.untilTold(method, 1); flag == "-mute" {
@@ -26,7 +27,9 @@ func TestServerDeafAtLists(t *testing.T) {
 				if x := a.wait(id); !strings.Contains(x.raw, "resource of odd") {
 					t.Errorf("what is read meanwhile: %s", x.raw)
 				}
-				for list, want := range map[string]string{"tools/list": "odd__keep", "prompts/list": "odd__greet", "resources/list": "mem://one"} {
+				for list, want := range map[string]string{
+					"tools/list": "odd__keep", "prompts/list": "odd__greet", "resources/list": "mem://one",
+				} {
 					if x := a.ask(list, map[string]any{}); !strings.Contains(x.raw, want) {
 						t.Errorf("%s: %s", list, x.raw)
 					}
@@ -43,7 +46,8 @@ func TestServerDeafAtLists(t *testing.T) {
 		p := newPlace(t)
 		p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-dies", "tools/list")}).daemon()
 		a := p.agent().shake()
-		if x := a.ask("resources/read", map[string]any{"uri": "mem://one"}); x.Error == nil || !strings.Contains(x.raw, "exit code 9") {
+		if x := a.ask("resources/read", map[string]any{"uri": "mem://one"}); x.Error == nil ||
+			!strings.Contains(x.raw, "exit code 9") {
 			t.Errorf("what cannot be read: %s", x.raw)
 		}
 		a.rest()

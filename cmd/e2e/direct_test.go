@@ -48,7 +48,8 @@ func TestDirect_ServesWithoutDaemon(t *testing.T) {
 		{[]string{"--direct", "nope"}, `no server "nope" is configured; there is tools`},
 		{[]string{"--direct", "tools", "--server", "tools"}, "--direct and --server do not go together"},
 	} {
-		if _, errs, code := p.run("", append([]string{"mcp-stdio"}, c.args...)...); code != exitUsage || !strings.Contains(errs, c.want) {
+		if _, errs, code := p.run("", append([]string{"mcp-stdio"}, c.args...)...); code != exitUsage ||
+			!strings.Contains(errs, c.want) {
 			t.Errorf("%q: exit %d, %s, want %s", c.args, code, errs, c.want)
 		}
 	}
@@ -80,7 +81,11 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 			"env": map[string]any{"KEY": "a-long-secret-key"},
 		},
 		"refuses": map[string]any{
-			"command": "sh", "args": []string{"-c", `read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no licence"}}'; cat >/dev/null`},
+			"command": "sh",
+			"args": []string{
+				"-c",
+				`read line; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no licence"}}'; cat >/dev/null`,
+			},
 		},
 		"old": map[string]any{"type": "sse", "url": "http://127.0.0.1:1/sse"},
 	}})
@@ -117,7 +122,9 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, kept := range []string{"no-such-program-anywhere", "${NO_SUCH_VARIABLE}", "exit 7", "no licence", "http://127.0.0.1:1/sse"} {
+	for _, kept := range []string{
+		"no-such-program-anywhere", "${NO_SUCH_VARIABLE}", "exit 7", "no licence", "http://127.0.0.1:1/sse",
+	} {
 		if !strings.Contains(string(after), kept) {
 			t.Errorf("the client's file has lost %s:\n%s", kept, after)
 		}
@@ -129,7 +136,8 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	written := p.home(t)
 	p.must("import")
 	p.sameHome(t, written)
-	if out := p.must("import", "--no-check"); !strings.Contains(out, "missing") || strings.Contains(out, "does not work") {
+	if out := p.must("import", "--no-check"); !strings.Contains(out, "missing") ||
+		strings.Contains(out, "does not work") {
 		t.Errorf("import --no-check: %s", out)
 	}
 	p.must("import", "--undo")

@@ -234,7 +234,8 @@ func local(r *http.Request) bool {
 		return false
 	}
 	origin := r.Header.Get("Origin")
-	return origin == "" || strings.HasPrefix(origin, "http://127.0.0.1:") || strings.HasPrefix(origin, "http://localhost:")
+	return origin == "" || strings.HasPrefix(origin, "http://127.0.0.1:") ||
+		strings.HasPrefix(origin, "http://localhost:")
 }
 
 // stream is the stream of what belongs to no request.
@@ -373,7 +374,8 @@ func (s *span) exchange(w http.ResponseWriter, r *http.Request, x *exchange, bod
 				return
 			}
 		case <-r.Context().Done():
-			_ = s.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`, mcp.CancelledNote, x.id))
+			_ = s.send(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s}}`,
+				mcp.CancelledNote, x.id))
 			return
 		case <-s.done:
 			if !streams {

@@ -151,18 +151,24 @@ func TestE2EClaude(t *testing.T) {
 				{Echo: "tool_results"},
 			}
 			if tt.search {
-				find := claudetest.Tool{Name: "ToolSearch", Input: map[string]any{"query": "select:mcp__holdline__health_snapshot", "max_results": 3}}
+				find := claudetest.Tool{
+					Name:  "ToolSearch",
+					Input: map[string]any{"query": "select:mcp__holdline__health_snapshot", "max_results": 3},
+				}
 				steps = slices.Insert(steps, 0, claudetest.Step{Tool: find})
 			}
 			c := p.claudeClient(t, bin, "default", claudetest.Prompt("work", steps...), tt.env...)
-			if s := p.calling(t); s.Era != tt.era || !strings.HasPrefix(s.Client, "claude-code ") || s.Cwd != p.project {
+			if s := p.calling(t); s.Era != tt.era || !strings.HasPrefix(s.Client, "claude-code ") ||
+				s.Cwd != p.project {
 				t.Errorf("session %+v, want era %s", s, tt.era)
 			}
 			run := readClaude(t, c.wait(t))
 			if got := run.servers["holdline"]; got != "connected" {
 				t.Errorf("the server is %q, want connected", got)
 			}
-			for _, name := range []string{"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot"} {
+			for _, name := range []string{
+				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+			} {
 				if !slices.Contains(run.tools, "mcp__holdline__"+name) {
 					t.Errorf("no %s among the client's tools %q", name, run.tools)
 				}

@@ -25,7 +25,9 @@ func (p *place) codexClient(t *testing.T, model string, steps ...codextest.Step)
 
 // codexClientOf is codexClient, where the user's configuration need not require
 // holdline.
-func (p *place) codexClientOf(t *testing.T, model string, required bool, steps ...codextest.Step) (*client, *codextest.API) {
+func (p *place) codexClientOf(t *testing.T, model string, required bool, steps ...codextest.Step) (*client,
+	*codextest.API,
+) {
 	t.Helper()
 	bin := realCodex(t)
 	api := codexStandIn(t, steps...)
@@ -48,7 +50,8 @@ func (p *place) codexClientOf(t *testing.T, model string, required bool, steps .
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	env := append(without(p.env, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "STAND_IN_KEY=stand-in", "CODEX_HOME="+home)
+	env := append(without(p.env, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "STAND_IN_KEY=stand-in",
+		"CODEX_HOME="+home)
 	return p.client(t, env, append(argv, "--", "work")...), api
 }
 
@@ -146,7 +149,10 @@ func TestE2ECodex(t *testing.T) {
 				t.Errorf("session %+v", s)
 			}
 			message, calls := readCodex(t, c.wait(t))
-			if want := []string{"holdline/health_snapshot completed", "holdline/health_snapshot completed", "holdline/consult completed"}; !slices.Equal(calls, want) {
+			if want := []string{
+				"holdline/health_snapshot completed", "holdline/health_snapshot completed",
+				"holdline/consult completed",
+			}; !slices.Equal(calls, want) {
 				t.Errorf("calls %q, want %q", calls, want)
 			}
 			got := codexOutputs(t, message, len(tt.steps))
@@ -154,8 +160,11 @@ func TestE2ECodex(t *testing.T) {
 			if tt.name == "code" {
 				offered, got = got[0], got[1:]
 			}
-			for _, name := range []string{"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot"} {
-				if !strings.Contains(offered, "mcp__holdline/"+name) && !strings.Contains(offered, "mcp__holdline__"+name) {
+			for _, name := range []string{
+				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+			} {
+				if !strings.Contains(offered, "mcp__holdline/"+name) &&
+					!strings.Contains(offered, "mcp__holdline__"+name) {
 					t.Errorf("the model was offered %q, without %s", offered, name)
 				}
 			}

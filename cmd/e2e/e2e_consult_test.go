@@ -32,7 +32,8 @@ func (p *place) consultCodex(t *testing.T, bin string, settings []string) {
 		t.Fatal(err)
 	}
 	b, err := json.Marshal(map[string]any{"consult": map[string]any{
-		"engine": "codex", "codex_bin": bin, "model": "stand-in", "codex_config": settings, "env": map[string]string{"STAND_IN_KEY": "stand-in"},
+		"engine": "codex", "codex_bin": bin, "model": "stand-in", "codex_config": settings,
+		"env": map[string]string{"STAND_IN_KEY": "stand-in"},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -66,13 +67,16 @@ func TestE2EConsultCodex(t *testing.T) {
 			"longest":  {long, []string{"-"}, 0, "{\"ok\":true}\n"},
 			"too long": {long + "x", []string{"-"}, 2, ""},
 			"schema": {"", []string{
-				"--schema", `{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false}`, "is it?",
+				"--schema",
+				`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false}`, "is it?",
 			}, 0, "{\"ok\":true}\n"},
 			"not met": {"", []string{
-				"--schema", `{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],"additionalProperties":false}`, "is it?",
+				"--schema",
+				`{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],"additionalProperties":false}`, "is it?",
 			}, 1, "{\"ok\":true}\n"},
 		} {
-			if out, errs, code := p.run(tt.stdin, append([]string{"consult"}, tt.args...)...); code != tt.code || out != tt.out {
+			if out, errs, code := p.run(tt.stdin, append([]string{"consult"}, tt.args...)...); code != tt.code ||
+				out != tt.out {
 				t.Errorf("%s: exit %d, %q, %q", name, code, out, errs)
 			}
 		}
@@ -82,18 +86,22 @@ func TestE2EConsultCodex(t *testing.T) {
 			Engine  string   `json:"engine"`
 		}
 		out, errs, _ := p.run("", "consult", "--json", "begin here")
-		if err := json.Unmarshal([]byte(out), &first); err != nil || first.Engine != "codex" || first.Cost != nil || len(first.Session) != 36 {
+		if err := json.Unmarshal([]byte(out), &first); err != nil || first.Engine != "codex" || first.Cost != nil ||
+			len(first.Session) != 36 {
 			t.Fatalf("%v in %s%s", err, out, errs)
 		}
 		before := len(api.Requests())
 		out, errs, _ = p.run("", "consult", "--json", "--session", first.Session, "and go on")
-		if err := json.Unmarshal([]byte(out), &second); err != nil || second.Session == first.Session || second.Session == "" {
+		if err := json.Unmarshal([]byte(out), &second); err != nil || second.Session == first.Session ||
+			second.Session == "" {
 			t.Errorf("%v in %s%s", err, out, errs)
 		}
-		if r := api.Requests(); len(r) != before+1 || !strings.Contains(string(r[before].Body), "begin here") || !strings.Contains(string(r[before].Body), "and go on") {
+		if r := api.Requests(); len(r) != before+1 || !strings.Contains(string(r[before].Body), "begin here") ||
+			!strings.Contains(string(r[before].Body), "and go on") {
 			t.Errorf("%d requests for a follow-up", len(r)-before)
 		}
-		if _, errs, code := p.run("", "consult", "--session", "01a1fcee-a00d-7441-887f-2a8efa0d4458", "x"); code != 1 || !strings.Contains(errs, "session: cannot go on") {
+		if _, errs, code := p.run("", "consult", "--session", "01a1fcee-a00d-7441-887f-2a8efa0d4458", "x"); code != 1 ||
+			!strings.Contains(errs, "session: cannot go on") {
 			t.Errorf("no session: exit %d, %q", code, errs)
 		}
 	})
@@ -125,7 +133,8 @@ func TestE2EConsultCodex(t *testing.T) {
 				Answer  string `json:"answer"`
 				Session string `json:"session_id"`
 			}
-			if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 || strings.Count(v.Answer, "4711") != n+1 || strings.Count(v.Answer, "Read-only file system") != 2*(n+1) {
+			if err := json.Unmarshal([]byte(out), &v); err != nil || code != 0 ||
+				strings.Count(v.Answer, "4711") != n+1 || strings.Count(v.Answer, "Read-only file system") != 2*(n+1) {
 				t.Errorf("exit %d, %v, %q %q", code, err, out, errs)
 			}
 			session = v.Session
@@ -189,7 +198,8 @@ func TestE2EConsultOutlives(t *testing.T) {
 		t.Errorf("patience: %q", got)
 	}
 	id := idOf()
-	if got := a.wait(a.call("consult_result", map[string]any{"consult_id": id})).text(); !strings.HasPrefix(got, "patience word") {
+	if got := a.wait(a.call("consult_result", map[string]any{"consult_id": id})).text(); !strings.HasPrefix(got,
+		"patience word") {
 		t.Errorf("patience: %q", got)
 	}
 	once(t, api, "patience")

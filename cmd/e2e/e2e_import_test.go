@@ -56,14 +56,17 @@ func (p *place) claudeWorks(t *testing.T, bin, server string) {
 	out := p.client(t, env, bin, "mcp", "list").wait(t)
 	for _, name := range []string{server + ": ", "holdline: "} {
 		if !slices.ContainsFunc(strings.Split(out, "\n"), func(line string) bool {
-			return strings.HasPrefix(line, name) && strings.Contains(line, "mcp-stdio") && strings.Contains(line, "Connected")
+			return strings.HasPrefix(line, name) && strings.Contains(line, "mcp-stdio") &&
+				strings.Contains(line, "Connected")
 		}) {
 			t.Errorf("claude mcp list has no %sthat is connected:\n%s", name, out)
 		}
 	}
 	tool := "mcp__" + server + "__effect"
 	prompt := claudetest.Prompt("work",
-		claudetest.Step{Tool: claudetest.Tool{Name: "ToolSearch", Input: map[string]any{"query": "select:" + tool, "max_results": 3}}},
+		claudetest.Step{Tool: claudetest.Tool{
+			Name: "ToolSearch", Input: map[string]any{"query": "select:" + tool, "max_results": 3},
+		}},
 		claudetest.Step{Tool: claudetest.Tool{Name: tool, Input: map[string]any{"token": "imported", "ms": 0}}},
 		claudetest.Step{Echo: "tool_results"})
 	run := readClaude(t, p.client(t, env, bin, "-p", "--output-format", "stream-json", "--verbose",
@@ -76,7 +79,8 @@ func (p *place) claudeWorks(t *testing.T, bin, server string) {
 // codexServers is a file of Codex's with one server of its own.
 func (p *place) codexServers(t *testing.T, name string) string {
 	t.Helper()
-	return "# mine\n[mcp_servers." + name + "]\ncommand = " + mustJSON(t, filepath.Join(programs, "toolserver")) + "\nargs = " + mustJSON(t, []string{"-ledger", p.effects()}) +
+	return "# mine\n[mcp_servers." + name + "]\ncommand = " + mustJSON(t, filepath.Join(programs, "toolserver")) +
+		"\nargs = " + mustJSON(t, []string{"-ledger", p.effects()}) +
 		"\nrequired = true\ndefault_tools_approval_mode = \"approve\"\n"
 }
 
@@ -90,7 +94,9 @@ func codexEnv(place []string) []string {
 func (p *place) codexWorks(t *testing.T, bin, server string) {
 	t.Helper()
 	api := codexStandIn(t,
-		codextest.Step{Call: &codextest.Call{Namespace: "mcp__" + server, Name: "effect", Arguments: map[string]any{"token": "imported", "ms": 0}}},
+		codextest.Step{Call: &codextest.Call{
+			Namespace: "mcp__" + server, Name: "effect", Arguments: map[string]any{"token": "imported", "ms": 0},
+		}},
 		codextest.Step{Echo: true})
 	env := codexEnv(p.env)
 	out := p.client(t, env, bin, "mcp", "list").wait(t)
@@ -99,7 +105,10 @@ func (p *place) codexWorks(t *testing.T, bin, server string) {
 			t.Errorf("codex mcp list has no %s:\n%s", want, out)
 		}
 	}
-	argv := []string{bin, "exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "-C", p.project, "--model", "stand-in"}
+	argv := []string{
+		bin, "exec", "--json", "--sandbox", "read-only", "--skip-git-repo-check", "-C", p.project,
+		"--model", "stand-in",
+	}
 	for _, setting := range api.Config() {
 		argv = append(argv, "-c", setting)
 	}
@@ -154,7 +163,8 @@ func TestE2EImportBesideClaude(t *testing.T) {
 	before := p.home(t)
 	p.env = append(p.env, "PATH="+filepath.Dir(bin)+":"+programs+":"+os.Getenv("PATH"))
 	p.must("import", "--write", "--no-check") // no server that works is called true
-	if text := p.read(t, ".claude.json"); !strings.Contains(text, `"mine": 1`) || strings.Count(text, "mcp-stdio") != 4 {
+	if text := p.read(t, ".claude.json"); !strings.Contains(text, `"mine": 1`) ||
+		strings.Count(text, "mcp-stdio") != 4 {
 		t.Errorf("the file:\n%s", text)
 	}
 	if out := p.must("import"); !strings.Contains(out, "nothing to do") {
@@ -182,9 +192,13 @@ func TestE2EImportCodex(t *testing.T) {
 func TestE2EImportGemini(t *testing.T) {
 	root := npmInstall(t, "gemini-"+geminiVersion, "@google/gemini-cli@"+geminiVersion)
 	p := newPlace(t)
-	p.importHome(t, map[string]string{".gemini/settings.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{"tools": map[string]any{"command": filepath.Join(programs, "toolserver")}}})})
+	p.importHome(t,
+		map[string]string{".gemini/settings.json": mustJSON(t,
+			map[string]any{"mcpServers": map[string]any{"tools": map[string]any{"command": filepath.Join(programs,
+				"toolserver")}}})})
 	p.daemon()
-	c := p.client(t, append(slices.Clone(p.env), "GEMINI_CLI_TRUST_WORKSPACE=true"), newNode(t), filepath.Join(root, "node_modules/@google/gemini-cli/bundle/gemini.js"), "mcp", "list")
+	c := p.client(t, append(slices.Clone(p.env), "GEMINI_CLI_TRUST_WORKSPACE=true"), newNode(t),
+		filepath.Join(root, "node_modules/@google/gemini-cli/bundle/gemini.js"), "mcp", "list")
 	out := c.wait(t) + c.errs.String()
 	for _, want := range []string{"tools:", "holdline:", "--server tools"} {
 		if !strings.Contains(out, want) {
@@ -198,7 +212,11 @@ func TestE2EImportOpencode(t *testing.T) {
 	name := "opencode-linux-" + npmArch()
 	root := npmInstall(t, "opencode-"+opencodeVersion, name+"@"+opencodeVersion)
 	p := newPlace(t)
-	p.importHome(t, map[string]string{".config/opencode/opencode.json": mustJSON(t, map[string]any{"mcp": map[string]any{"tools": map[string]any{"type": "local", "command": []string{filepath.Join(programs, "toolserver")}}}})})
+	p.importHome(t,
+		map[string]string{".config/opencode/opencode.json": mustJSON(t,
+			map[string]any{"mcp": map[string]any{"tools": map[string]any{
+				"type": "local", "command": []string{filepath.Join(programs, "toolserver")},
+			}}})})
 	p.daemon()
 	c := p.client(t, p.env, filepath.Join(root, "node_modules", name, "bin/opencode"), "mcp", "list")
 	out := c.wait(t) + c.errs.String()

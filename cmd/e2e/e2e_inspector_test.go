@@ -41,7 +41,9 @@ func TestE2EInspector(t *testing.T) {
 			for _, tool := range list.Result.Tools {
 				names = append(names, tool.Name)
 			}
-			if want := []string{"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot"}; !slices.Equal(names, want) {
+			if want := []string{
+				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+			}; !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}
 			call := func(tool string, args map[string]any) *client {
@@ -67,7 +69,8 @@ func TestE2EInspector(t *testing.T) {
 				}
 				return x.Result.Content[0].Text, x.Result.StructuredContent
 			}
-			if text, structured := answer(call("health_snapshot", map[string]any{})); !strings.HasPrefix(text, "ready ") || structured != nil {
+			if text, structured := answer(call("health_snapshot", map[string]any{})); !strings.HasPrefix(text,
+				"ready ") || structured != nil {
 				t.Errorf("health_snapshot = %q, %s", text, structured)
 			}
 			var health struct{ Ready bool }
@@ -75,7 +78,8 @@ func TestE2EInspector(t *testing.T) {
 			if err := json.Unmarshal(structured, &health); err != nil || !health.Ready {
 				t.Errorf("health_snapshot as JSON = %s, %v", structured, err)
 			}
-			if text, _ := answer(call("telemetry_snapshot", map[string]any{})); !strings.Contains(text, "tools/call:health_snapshot") {
+			if text, _ := answer(call("telemetry_snapshot", map[string]any{})); !strings.Contains(text,
+				"tools/call:health_snapshot") {
 				t.Errorf("telemetry_snapshot = %q", text)
 			}
 			step := claudetest.Say("an opinion")
@@ -85,7 +89,8 @@ func TestE2EInspector(t *testing.T) {
 			if era == "auto" {
 				want = "modern"
 			}
-			if s := p.calling(t); s.Era != want || s.Identity != "inspector" || !strings.Contains(s.Client, "inspector") {
+			if s := p.calling(t); s.Era != want || s.Identity != "inspector" ||
+				!strings.Contains(s.Client, "inspector") {
 				t.Errorf("session %+v, want era %s", s, want)
 			}
 			if text, structured := answer(c); !strings.HasPrefix(text, "an opinion") || structured != nil {

@@ -30,12 +30,14 @@ func installedUnderSystemd(m *managed) {
 	if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", m.main())); exe != bin {
 		m.t.Errorf("systemd runs %s, %v, want %s", exe, err, bin)
 	}
-	if out := m.must("install", "--bin", "--systemd"); strings.Contains(out, "write ") || strings.Contains(out, "run ") {
+	if out := m.must("install", "--bin", "--systemd"); strings.Contains(out, "write ") ||
+		strings.Contains(out, "run ") {
 		m.t.Errorf("a second time:\n%s", out)
 	}
 	out, _, _ := m.run("", "doctor")
 	for line := range strings.SplitSeq(out, "\n") {
-		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "problem  server") || strings.HasPrefix(line, "note     PATH") {
+		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "problem  server") ||
+			strings.HasPrefix(line, "note     PATH") {
 			m.t.Errorf("doctor: %s", line)
 		}
 	}
@@ -55,7 +57,9 @@ func installedUnderSystemd(m *managed) {
 			m.t.Errorf("%s is left: %v, %v", name, err, left)
 		}
 	}
-	for _, path := range []string{filepath.Dir(m.socket()), filepath.Dir(bin), m.stateRoot(), filepath.Join(m.dir, "home/.config/holdline")} {
+	for _, path := range []string{
+		filepath.Dir(m.socket()), filepath.Dir(bin), m.stateRoot(), filepath.Join(m.dir, "home/.config/holdline"),
+	} {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			m.t.Errorf("%s is left: %v", path, err)
 		}

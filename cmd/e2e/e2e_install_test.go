@@ -59,7 +59,8 @@ func TestE2EInstallAndBack(t *testing.T) {
 		t.Errorf("Codex's file, %v:\n%s", err, now)
 	}
 	delete(servers.All, "marker")
-	if err := toml.Unmarshal([]byte(p.codexServers(t, "more")), &was); err != nil || mustJSON(t, servers.All) != mustJSON(t, was.All) {
+	if err := toml.Unmarshal([]byte(p.codexServers(t, "more")), &was); err != nil ||
+		mustJSON(t, servers.All) != mustJSON(t, was.All) {
 		t.Errorf("Codex's servers, %v:\n%s", err, now)
 	}
 	p.nothingOfOurs(t)

@@ -18,7 +18,8 @@ import (
 const endLimit = 3 * time.Second
 
 // endless is a prompt whose answer goes on and on.
-var endless = claudetest.Prompt("think", claudetest.Step{Text: new(strings.Repeat("word ", 10_000)), Chunk: 5, ChunkDelay: 0.05})
+var endless = claudetest.Prompt("think",
+	claudetest.Step{Text: new(strings.Repeat("word ", 10_000)), Chunk: 5, ChunkDelay: 0.05})
 
 // TestE2EInterrupt interrupts real clients in the middle of a consult, as a
 // person's Ctrl-C does: within three seconds nothing of the consult runs.
@@ -32,7 +33,8 @@ func TestE2EInterrupt(t *testing.T) {
 		{"claude", func(t *testing.T) (*place, *client, func() bool) {
 			t.Helper()
 			p, api := nested(t)
-			c := p.claudeClient(t, realClaude(t, consultVersion), "", claudetest.Prompt("work", holdlineTool("consult", args)))
+			c := p.claudeClient(t, realClaude(t, consultVersion), "",
+				claudetest.Prompt("work", holdlineTool("consult", args)))
 			return p, c, func() bool { return len(asked(api, "think ")) > 0 }
 		}},
 		{"codex", func(t *testing.T) (*place, *client, func() bool) {
@@ -54,7 +56,8 @@ func TestE2EInterrupt(t *testing.T) {
 			p.standIn(t)
 			p.daemon()
 			prompt := claudetest.Prompt("think", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "hang"})
-			c := p.claudeClient(t, bin, "", claudetest.Prompt("work", holdlineTool("consult", map[string]any{"prompt": prompt})))
+			c := p.claudeClient(t, bin, "",
+				claudetest.Prompt("work", holdlineTool("consult", map[string]any{"prompt": prompt})))
 			return p, c, func() bool {
 				for _, command := range p.processes() {
 					if strings.HasPrefix(command, "sleep ") {
@@ -97,7 +100,8 @@ func TestE2EInterrupt(t *testing.T) {
 			<-c.done
 			out, errs, code := p.run("", "consults", "--json")
 			var kept []control.Consult
-			if err := json.Unmarshal([]byte(out), &kept); err != nil || code != 0 || len(kept) != 1 || kept[0].State != "cancelled" {
+			if err := json.Unmarshal([]byte(out), &kept); err != nil || code != 0 || len(kept) != 1 ||
+				kept[0].State != "cancelled" {
 				t.Errorf("consults: exit %d, %v\n%s%s", code, err, out, errs)
 			}
 		})
@@ -123,7 +127,8 @@ func TestE2ECancel(t *testing.T) {
 			c := p.clientOn(t, in, claudeEnv(p.env, tt.env...), argv...)
 			say := func(prompt string) {
 				t.Helper()
-				if _, err := io.WriteString(out, `{"type":"user","message":{"role":"user","content":`+mustJSON(t, prompt)+"}}\n"); err != nil {
+				if _, err := io.WriteString(out,
+					`{"type":"user","message":{"role":"user","content":`+mustJSON(t, prompt)+"}}\n"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -134,7 +139,8 @@ func TestE2ECancel(t *testing.T) {
 			}
 			p.until("the consult", func(control.StatusAnswer) bool { return len(asked(api, "think ")) > 0 })
 			begin := time.Now()
-			if _, err := io.WriteString(out, `{"type":"control_request","request_id":"stop","request":{"subtype":"interrupt"}}`+"\n"); err != nil {
+			if _, err := io.WriteString(out,
+				`{"type":"control_request","request_id":"stop","request":{"subtype":"interrupt"}}`+"\n"); err != nil {
 				t.Fatal(err)
 			}
 			s := p.until("the end of the consult", func(s control.StatusAnswer) bool {
@@ -146,7 +152,8 @@ func TestE2ECancel(t *testing.T) {
 			if len(s.Sessions) != 1 || s.Sessions[0].ID != before.ID || s.Sessions[0].InFlight != 0 {
 				t.Errorf("sessions %+v, want the one of %+v", s.Sessions, before)
 			}
-			say(claudetest.Prompt("work again", holdlineTool("health_snapshot", map[string]any{}), claudetest.Step{Echo: "tool_results"}))
+			say(claudetest.Prompt("work again", holdlineTool("health_snapshot", map[string]any{}),
+				claudetest.Step{Echo: "tool_results"}))
 			if err := out.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,8 @@ func nested(t *testing.T) (*place, *claudetest.API) {
 	p := newPlace(t)
 	api := p.standIn(t)
 	p.env = append(p.env, "HOLDLINE_CLAUDE_BIN="+bin)
-	if err := os.WriteFile(filepath.Join(p.project, "main.go"), []byte("package main // the marker is 4711\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.project, "main.go"), []byte("package main // the marker is 4711\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.daemon()
@@ -43,7 +44,9 @@ func TestE2ENested(t *testing.T) {
 	consult := func(p *place) map[string]any {
 		return map[string]any{"prompt": claudetest.Prompt(
 			"what is the marker?",
-			claudetest.Step{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": filepath.Join(p.project, "main.go")}}},
+			claudetest.Step{Tool: claudetest.Tool{
+				Name: "Read", Input: map[string]any{"file_path": filepath.Join(p.project, "main.go")},
+			}},
 			claudetest.Step{Echo: "tool_results"},
 		)}
 	}
@@ -71,13 +74,16 @@ func TestE2ENested(t *testing.T) {
 	t.Run("claude", func(t *testing.T) {
 		p, api := nested(t)
 		bin := realClaude(t, consultVersion)
-		c := p.claudeClient(t, bin, "", claudetest.Prompt("work", holdlineTool("consult", consult(p)), claudetest.Step{Echo: "tool_results"}))
+		c := p.claudeClient(t, bin, "",
+			claudetest.Prompt("work", holdlineTool("consult", consult(p)), claudetest.Step{Echo: "tool_results"}))
 		run := readClaude(t, c.wait(t))
 		check(t, p, api, toolResults(t, run.result, 1)[0].text())
 	})
 	t.Run("codex", func(t *testing.T) {
 		p, api := nested(t)
-		c, _ := p.codexClient(t, "", codexCode("text((await tools.mcp__holdline__consult("+mustJSON(t, consult(p))+")).content[0].text)"), codextest.Step{Echo: true})
+		c, _ := p.codexClient(t, "",
+			codexCode("text((await tools.mcp__holdline__consult("+mustJSON(t, consult(p))+")).content[0].text)"),
+			codextest.Step{Echo: true})
 		message, _ := readCodex(t, c.wait(t))
 		check(t, p, api, codexOutputs(t, message, 1)[0])
 	})

@@ -86,9 +86,18 @@ var everythingSteps = reference{
 		{mcp.PromptsGet, `{"name":"PREFIXargs-prompt","arguments":{}}`},
 		{mcp.PromptsGet, `{"name":"PREFIXcompletable-prompt","arguments":{"department":"Sales","name":"Eve"}}`},
 		{mcp.PromptsGet, `{"name":"PREFIXresource-prompt","arguments":{"resourceType":"Text","resourceId":"4"}}`},
-		{mcp.Complete, `{"ref":{"type":"ref/prompt","name":"PREFIXcompletable-prompt"},"argument":{"name":"department","value":"S"}}`},
-		{mcp.Complete, `{"ref":{"type":"ref/prompt","name":"PREFIXcompletable-prompt"},"argument":{"name":"name","value":"D"},"context":{"arguments":{"department":"Sales"}}}`},
-		{mcp.Complete, `{"ref":{"type":"ref/resource","uri":"demo://resource/dynamic/text/{resourceId}"},"argument":{"name":"resourceId","value":"12"}}`},
+		{
+			mcp.Complete,
+			`{"ref":{"type":"ref/prompt","name":"PREFIXcompletable-prompt"},"argument":{"name":"department","value":"S"}}`,
+		},
+		{
+			mcp.Complete,
+			`{"ref":{"type":"ref/prompt","name":"PREFIXcompletable-prompt"},"argument":{"name":"name","value":"D"},"context":{"arguments":{"department":"Sales"}}}`,
+		},
+		{
+			mcp.Complete,
+			`{"ref":{"type":"ref/resource","uri":"demo://resource/dynamic/text/{resourceId}"},"argument":{"name":"resourceId","value":"12"}}`,
+		},
 	},
 	masks: []string{
 		`[0-9]{1,2}:[0-9]{2}:[0-9]{2} [AP]M`,                           // the time in a resource
@@ -128,7 +137,10 @@ func references(p *place) []reference {
 		{
 			name: "memory", scope: "shared", env: map[string]string{"MEMORY_FILE_PATH": file("memory.jsonl")},
 			tools: []step{
-				{"create_entities", `{"entities":[{"name":"Ann","entityType":"person","observations":["tall"]},{"name":"Bob","entityType":"person","observations":[]}]}`},
+				{
+					"create_entities",
+					`{"entities":[{"name":"Ann","entityType":"person","observations":["tall"]},{"name":"Bob","entityType":"person","observations":[]}]}`,
+				},
 				{"create_relations", `{"relations":[{"from":"Ann","to":"Bob","relationType":"knows"}]}`},
 				{"add_observations", `{"observations":[{"entityName":"Bob","contents":["short","old"]}]}`},
 				{"search_nodes", `{"query":"short"}`},
@@ -144,9 +156,18 @@ func references(p *place) []reference {
 		{
 			name: "sequential-thinking", scope: "session",
 			tools: []step{
-				{"sequentialthinking", `{"thought":"first","nextThoughtNeeded":true,"thoughtNumber":1,"totalThoughts":2}`},
-				{"sequentialthinking", `{"thought":"second","nextThoughtNeeded":false,"thoughtNumber":2,"totalThoughts":2,"branchFromThought":1,"branchId":"b"}`},
-				{"sequentialthinking", `{"thought":"bad","nextThoughtNeeded":true,"thoughtNumber":0,"totalThoughts":2}`},
+				{
+					"sequentialthinking",
+					`{"thought":"first","nextThoughtNeeded":true,"thoughtNumber":1,"totalThoughts":2}`,
+				},
+				{
+					"sequentialthinking",
+					`{"thought":"second","nextThoughtNeeded":false,"thoughtNumber":2,"totalThoughts":2,"branchFromThought":1,"branchId":"b"}`,
+				},
+				{
+					"sequentialthinking",
+					`{"thought":"bad","nextThoughtNeeded":true,"thoughtNumber":0,"totalThoughts":2}`,
+				},
 			},
 		},
 	}
@@ -155,7 +176,9 @@ func references(p *place) []reference {
 // entry is the server as an entry of the configuration.
 func (r *reference) entry(t *testing.T) map[string]any {
 	t.Helper()
-	e := map[string]any{"command": "node", "args": append([]string{r.program(t)}, r.argv...), "holdline": hosting{"scope": r.scope}}
+	e := map[string]any{
+		"command": "node", "args": append([]string{r.program(t)}, r.argv...), "holdline": hosting{"scope": r.scope},
+	}
 	if r.env != nil {
 		e["env"] = r.env
 	}
@@ -235,7 +258,8 @@ func (c *asker) meet() *asker {
 		return c
 	}
 	c.about, _ = c.result(mcp.Initialize, map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": c.capabilities(), "clientInfo": map[string]string{"name": "test", "version": "1"},
+		"protocolVersion": "2025-11-25", "capabilities": c.capabilities(),
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
 	})
 	c.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return c
@@ -279,7 +303,8 @@ func (c *asker) result(method string, params map[string]any) (result, failure js
 // reply answers a request of the server.
 func (c *asker) reply(id json.RawMessage, method string) string {
 	result := map[string]string{
-		mcp.RootsList:            fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":%q}]}`, c.root, filepath.Base(c.root)),
+		mcp.RootsList: fmt.Sprintf(`{"roots":[{"uri":"file://%s","name":%q}]}`, c.root,
+			filepath.Base(c.root)),
 		"sampling/createMessage": `{"role":"assistant","content":{"type":"text","text":"a word"},"model":"m"}`,
 		"elicitation/create":     `{"action":"accept","content":{"name":"Ann"}}`,
 	}[method]
@@ -315,7 +340,8 @@ func (c *asker) lists() map[string]string {
 			if list.key != "name" || c.prefix == "" {
 				all[list.member+" "+name] = entry
 			} else if own, ok := strings.CutPrefix(name, c.prefix); ok {
-				all[list.member+" "+own] = strings.Replace(entry, fmt.Sprintf(`"name":%q`, name), fmt.Sprintf(`"name":%q`, own), 1)
+				all[list.member+" "+own] = strings.Replace(entry, fmt.Sprintf(`"name":%q`, name),
+					fmt.Sprintf(`"name":%q`, own), 1)
 			}
 		}
 	}
@@ -357,7 +383,8 @@ func (c *asker) answers(r *reference) (got []string) {
 	}
 	for _, s := range calls {
 		result, failure := c.result(mcp.ToolsCall, map[string]any{
-			"name": c.prefix + s.what, "arguments": json.RawMessage(s.args), "_meta": map[string]any{"progressToken": "mine"},
+			"name": c.prefix + s.what, "arguments": json.RawMessage(s.args),
+			"_meta": map[string]any{"progressToken": "mine"},
 		})
 		note(s, result, failure)
 	}
@@ -587,7 +614,8 @@ func TestE2EReferenceServersOutlive(t *testing.T) {
 	}
 	think := func(n int) {
 		t.Helper()
-		got := call("sequential-thinking__sequentialthinking", fmt.Sprintf(`{"thought":"t","nextThoughtNeeded":true,"thoughtNumber":%d,"totalThoughts":9}`, n))
+		got := call("sequential-thinking__sequentialthinking",
+			fmt.Sprintf(`{"thought":"t","nextThoughtNeeded":true,"thoughtNumber":%d,"totalThoughts":9}`, n))
 		if want := fmt.Sprintf(`"thoughtHistoryLength":%d}`, n); !strings.Contains(got, want) {
 			t.Errorf("thought %d: %s", n, got)
 		}
@@ -597,7 +625,8 @@ func TestE2EReferenceServersOutlive(t *testing.T) {
 	memory := p.untilReady("memory")
 	kill9(t, d.Process.Pid)
 	p.daemon()
-	if got := call("memory__read_graph", `{}`); !strings.Contains(got, `"entities":[{"name":"Ann","entityType":"person","observations":["tall"]}]`) {
+	if got := call("memory__read_graph", `{}`); !strings.Contains(got,
+		`"entities":[{"name":"Ann","entityType":"person","observations":["tall"]}]`) {
 		t.Errorf("the graph is %s", got)
 	}
 	think(2)

@@ -90,7 +90,12 @@ func realCodex(t *testing.T) string {
 func realInspector(t *testing.T) []string {
 	t.Helper()
 	root := npmInstall(t, "inspector-"+inspectorVersion, "@modelcontextprotocol/inspector@"+inspectorVersion)
-	return []string{newNode(t), filepath.Join(root, "node_modules", "@modelcontextprotocol", "inspector", "clients", "launcher", "build", "index.js"), "--cli"}
+	return []string{
+		newNode(t),
+		filepath.Join(root, "node_modules", "@modelcontextprotocol", "inspector", "clients", "launcher", "build",
+			"index.js"),
+		"--cli",
+	}
 }
 
 // newNode is a node that the newer programs can run on.
@@ -110,7 +115,8 @@ func newNode(t *testing.T) string {
 			t.Skipf("needs node 22.19, this is %s", out)
 		}
 		name := "node-linux-" + npmArch()
-		node = filepath.Join(npmInstall(t, "node-"+nodeVersion, name+"@"+nodeVersion), "node_modules", name, "bin", "node")
+		node = filepath.Join(npmInstall(t, "node-"+nodeVersion, name+"@"+nodeVersion), "node_modules", name,
+			"bin", "node")
 	}
 	return node
 }
@@ -144,7 +150,8 @@ func npmInstall(t *testing.T, name string, specs ...string) string {
 	defer os.RemoveAll(temp)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm", append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp}, specs...)...)
+	cmd := exec.CommandContext(ctx, "npm",
+		append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp}, specs...)...)
 	cmd.Dir, cmd.Env = temp, append(cmd.Environ(), "HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("npm install %q: %v\n%s", specs, err, out)
@@ -244,7 +251,8 @@ func (p *place) clientOn(t *testing.T, stdin *os.File, env []string, argv ...str
 		cancel()
 		<-c.done
 		if t.Failed() {
-			t.Logf("%s: %v\nstdout:\n%s\nstderr:\n%s", filepath.Base(argv[0]), c.err, clip(c.out.String()), clip(c.errs.String()))
+			t.Logf("%s: %v\nstdout:\n%s\nstderr:\n%s", filepath.Base(argv[0]), c.err, clip(c.out.String()),
+				clip(c.errs.String()))
 		}
 	})
 	return c

@@ -58,7 +58,10 @@ type managed struct {
 // newManaged makes a home anew. All of them are one: it is the manager's.
 func newManaged(t *testing.T, dir string) *managed {
 	t.Helper()
-	m := &managed{t: t, place: &place{t: t, dir: dir, project: filepath.Join(dir, "p")}, start: filepath.Join(programs, "holdline")}
+	m := &managed{
+		t: t, place: &place{t: t, dir: dir, project: filepath.Join(dir, "p")},
+		start: filepath.Join(programs, "holdline"),
+	}
 	m.env = []string{
 		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + os.Getenv("XDG_RUNTIME_DIR"),
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
@@ -73,7 +76,8 @@ func newManaged(t *testing.T, dir string) *managed {
 	m.units()
 	t.Cleanup(func() {
 		if t.Failed() {
-			out, _ := exec.Command("journalctl", "--user-unit", contrib.SystemdService, "-n", "200", "--no-pager").CombinedOutput()
+			out, _ := exec.Command("journalctl", "--user-unit", contrib.SystemdService, "-n", "200",
+				"--no-pager").CombinedOutput()
 			t.Logf("the journal:\n%s", out)
 		}
 		_, _ = m.try("disable", "--now", contrib.SystemdSocket)
@@ -199,7 +203,8 @@ func (m *managed) enable() *managed {
 func (m *managed) ours() map[int]string {
 	found := m.processes()
 	maps.DeleteFunc(found, func(_ int, cmd string) bool {
-		return strings.Contains(cmd, "mcp-stdio") || !strings.Contains(cmd, "holdline ") && !strings.Contains(cmd, programs)
+		return strings.Contains(cmd, "mcp-stdio") ||
+			!strings.Contains(cmd, "holdline ") && !strings.Contains(cmd, programs)
 	})
 	return found
 }
@@ -314,7 +319,8 @@ func activated(m *managed) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if dir, err := os.Stat(filepath.Dir(m.socket())); err != nil || dir.Mode().Perm() != 0o700 || before.Mode().Perm() != 0o600 {
+	if dir, err := os.Stat(filepath.Dir(m.socket())); err != nil || dir.Mode().Perm() != 0o700 ||
+		before.Mode().Perm() != 0o600 {
 		m.t.Errorf("the socket is %v in %v, %v", before.Mode(), dir.Mode(), err)
 	}
 	m.agent().shake().rest()
@@ -327,12 +333,14 @@ func activated(m *managed) {
 	}
 	log := m.must("logs")
 	line := lineWith(log, "daemon ready")
-	if !strings.Contains(line, "started_by=systemd") || strings.Contains(line, "level=") || strings.Contains(line, "<6>") {
+	if !strings.Contains(line, "started_by=systemd") || strings.Contains(line, "level=") ||
+		strings.Contains(line, "<6>") {
 		m.t.Errorf("the journal's line is %q of\n%s", line, log)
 	}
 	out, _, _ := m.run("", "doctor")
 	for line := range strings.SplitSeq(out, "\n") {
-		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "note     systemd") || strings.Contains(line, "two daemons") {
+		if strings.HasPrefix(line, "problem  systemd") || strings.HasPrefix(line, "note     systemd") ||
+			strings.Contains(line, "two daemons") {
 			m.t.Errorf("doctor: %s", line)
 		}
 	}
@@ -392,7 +400,8 @@ func restarted(m *managed) {
 	m.enable()
 	a := m.atWork(3)
 	pid := m.main()
-	m.configure(map[string]any{"tools": m.toolsEntry(hosting{"scope": "shared"})}, "consult", map[string]any{"max_concurrent": 3})
+	m.configure(map[string]any{"tools": m.toolsEntry(hosting{"scope": "shared"})}, "consult",
+		map[string]any{"max_concurrent": 3})
 	m.systemctl("reload", contrib.SystemdService)
 	m.systemctl("daemon-reload")
 	if now := m.main(); now != pid {
@@ -448,7 +457,8 @@ func stoppedBySystemd(m *managed) {
 		m.t.Errorf("a new agent: %s", x.raw)
 	}
 	m.exits(b, exitNoDaemon)
-	if _, errs, code := m.run("", "consult", "x"); code == 0 || !strings.Contains(errs, "systemctl --user start holdline.socket") {
+	if _, errs, code := m.run("", "consult", "x"); code == 0 ||
+		!strings.Contains(errs, "systemctl --user start holdline.socket") {
 		m.t.Errorf("consult: exit %d, %s", code, errs)
 	}
 	if x := a.wait(call); x.code() != "outcome_unknown" && !strings.Contains(x.raw, "outcome_unknown") {
@@ -530,7 +540,8 @@ func upgradedUnderSystemd(m *managed) {
 	if now := m.main(); now != pid {
 		t.Errorf("MainPID was %d and is %d", pid, now)
 	}
-	waitFor(t, "the service to be active", func() bool { return m.show(contrib.SystemdService, "ActiveState") == "active" })
+	waitFor(t, "the service to be active",
+		func() bool { return m.show(contrib.SystemdService, "ActiveState") == "active" })
 	if n := m.show(contrib.SystemdService, "NRestarts"); n != "0" {
 		t.Errorf("systemd restarted it %s times", n)
 	}
@@ -595,7 +606,8 @@ func startLimit(m *managed) {
 	}
 	m.exits(b, exitNoDaemon)
 	out, _, code := m.run("", "doctor")
-	if line := lineWith(out, words); code != exitFailure || !strings.HasPrefix(line, "problem") || !strings.Contains(out, "reset-failed") {
+	if line := lineWith(out, words); code != exitFailure || !strings.HasPrefix(line, "problem") ||
+		!strings.Contains(out, "reset-failed") {
 		m.t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 	if log := m.must("logs"); !strings.Contains(log, "config.json:1:") {
@@ -648,7 +660,8 @@ func loggedOut(m *managed) {
 	m.enable()
 	a := m.atWork(60, "--drain", "0s")
 	out, _, _ := m.run("", "doctor")
-	if line := lineWith(out, "lingering"); !strings.HasPrefix(line, "note") || !strings.Contains(out, "loginctl enable-linger") {
+	if line := lineWith(out, "lingering"); !strings.HasPrefix(line, "note") ||
+		!strings.Contains(out, "loginctl enable-linger") {
 		m.t.Errorf("doctor:\n%s", out)
 	}
 	system := func(args ...string) {

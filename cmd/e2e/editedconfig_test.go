@@ -62,7 +62,8 @@ func TestConfigEdited(t *testing.T) {
 		if err := bad(); err != nil {
 			t.Fatal(err)
 		}
-		s := p.until("the refusal of a file "+what, func(s control.StatusAnswer) bool { return s.Daemon.ConfigRefused != "" })
+		s := p.until("the refusal of a file "+what,
+			func(s control.StatusAnswer) bool { return s.Daemon.ConfigRefused != "" })
 		if len(s.Servers) != 1 || s.Servers[0].Name != "renamed" {
 			t.Errorf("%s: servers %+v", what, s.Servers)
 		}
@@ -70,7 +71,8 @@ func TestConfigEdited(t *testing.T) {
 		if !strings.Contains(out, "config   refused") || !strings.Contains(out, s.Daemon.ConfigRefused) {
 			t.Errorf("%s: status says\n%s", what, out)
 		}
-		if out, _, code := p.run("", "doctor"); code == exitOK || !strings.Contains(out, "problem  configuration in force: "+path+" is refused") {
+		if out, _, code := p.run("", "doctor"); code == exitOK ||
+			!strings.Contains(out, "problem  configuration in force: "+path+" is refused") {
 			t.Errorf("%s: doctor, exit %d:\n%s", what, code, out)
 		}
 		if err := os.RemoveAll(path); err != nil {
@@ -80,7 +82,8 @@ func TestConfigEdited(t *testing.T) {
 		serves("renamed")
 	}
 	log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
-	if n := strings.Count(string(log), "the old one stays in force"); err != nil || n < 4 || n > 6 { // a slow machine may see a file that is half written
+	// a slow machine may see a file that is half written
+	if n := strings.Count(string(log), "the old one stays in force"); err != nil || n < 4 || n > 6 {
 		t.Errorf("%d refusals in the log, want about 4, %v:\n%s", n, err, log)
 	}
 	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {

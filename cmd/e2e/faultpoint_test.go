@@ -138,7 +138,8 @@ func (p *place) dieAt(name string, times int) {
 func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
-	err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %q %q %t %t %t", d.times, d.after, d.who, d.held, d.panics, d.crashes), 0o600)
+	err := os.WriteFile(tmp,
+		fmt.Appendf(nil, "%d %q %q %t %t %t", d.times, d.after, d.who, d.held, d.panics, d.crashes), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}

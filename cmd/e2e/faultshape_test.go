@@ -25,18 +25,22 @@ func failed(t *testing.T, what string, x answer, words ...string) {
 // own words, whether it ends then or not.
 func TestRefusedHandshakeSaysWhy(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string][]string{"ends": {"-leaves"}, "stays": nil, "ends, unasked": {"-leaves", "-silent"}} {
+	for name, more := range map[string][]string{
+		"ends": {"-leaves"}, "stays": nil, "ends, unasked": {"-leaves", "-silent"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, append(more, "-refuse", "the token has expired")...)}).daemon()
+			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"},
+				append(more, "-refuse", "the token has expired")...)}).daemon()
 			a := p.agent().shake()
 			x := a.wait(a.call("odd__say", nil))
 			failed(t, "the call", x, "the token has expired")
 			if strings.Contains(x.text(), "exit code 0") {
 				t.Errorf("the reason is said to be the exit code: %s", x.text())
 			}
-			s := p.until("its fault is known", func(s control.StatusAnswer) bool { return find(t, s, "odd").LastFault != nil })
+			s := p.until("its fault is known",
+				func(s control.StatusAnswer) bool { return find(t, s, "odd").LastFault != nil })
 			if f := find(t, s, "odd").LastFault; !strings.Contains(f.Fault.Detail, "the token has expired") {
 				t.Errorf("status says %+v", f)
 			}
@@ -58,7 +62,8 @@ func TestFaultsHaveOneShape(t *testing.T) {
 	}, "limits", map[string]any{"in_flight": 1}).daemon()
 	a := p.agent().shake()
 	x := a.wait(a.call("odd__say", nil))
-	failed(t, "the call of a server that died", x, "outcome_unknown", "exit code 9", "Traceback of odd\nOddError: out of paper")
+	failed(t, "the call of a server that died", x, "outcome_unknown", "exit code 9",
+		"Traceback of odd\nOddError: out of paper")
 	x = a.wait(a.call("denied__say", nil))
 	failed(t, "a denied call", x, "denied")
 	if !strings.Contains(x.raw, `"operation":"tools/call:denied__say"`) {
@@ -71,7 +76,8 @@ func TestFaultsHaveOneShape(t *testing.T) {
 	alone.rest()
 	hangs := a.call("tools__hang", nil)
 	failed(t, "one call too many of a server", a.wait(a.call("tools__look", nil)), "resource_exhausted")
-	failed(t, "one call too many of an own tool", a.wait(a.call("consult_result", map[string]any{})), "resource_exhausted")
+	failed(t, "one call too many of an own tool", a.wait(a.call("consult_result", map[string]any{})),
+		"resource_exhausted")
 	if x = a.ask("resources/read", map[string]any{"uri": "mem://one"}); x.Error == nil || x.Error.Code != -32603 {
 		t.Errorf("one request too many that is no call: %s", x.raw)
 	}

@@ -91,14 +91,17 @@ func TestFindTools(t *testing.T) {
 		t.Errorf("found %v of %d in %d servers: %v", f.names(), f.Searched, f.Servers, f.troubles())
 	}
 	// Both have the rare word; names decide between them.
-	if first := f.names()[:2]; !slices.Equal(first, []string{"other__effect", "tools__effect"}) || f.Tools[0].Score != f.Tools[1].Score || f.Tools[1].Score <= f.Tools[2].Score {
+	if first := f.names()[:2]; !slices.Equal(first, []string{"other__effect", "tools__effect"}) ||
+		f.Tools[0].Score != f.Tools[1].Score || f.Tools[1].Score <= f.Tools[2].Score {
 		t.Errorf("the best are %+v", f.Tools[:3])
 	}
-	if best := f.Tools[0]; best.Server != "other" || best.Tool != "effect" || best.Description != "does effect" || !strings.Contains(string(best.InputSchema), `"token":{"type":"string"}`) {
+	if best := f.Tools[0]; best.Server != "other" || best.Tool != "effect" || best.Description != "does effect" ||
+		!strings.Contains(string(best.InputSchema), `"token":{"type":"string"}`) {
 		t.Errorf("the best is %+v", best)
 	}
 	troubles := f.troubles()
-	if len(troubles) != 2 || !strings.Contains(troubles["gone"], "no such file") && !strings.Contains(troubles["gone"], "ENOENT") || !strings.Contains(troubles["sleeps"], "start=true") {
+	if len(troubles) != 2 || !strings.Contains(troubles["gone"], "no such file") &&
+		!strings.Contains(troubles["gone"], "ENOENT") || !strings.Contains(troubles["sleeps"], "start=true") {
 		t.Errorf("troubles: %v", troubles)
 	}
 	if s := p.server("sleeps"); s.State != "idle" || s.Tools != nil {
@@ -106,12 +109,15 @@ func TestFindTools(t *testing.T) {
 	}
 	for _, query := range []string{"die", "words", "other big"} {
 		for _, name := range a.find(map[string]any{"query": query, "limit": 50}).names() {
-			if name == "tools__die" || strings.HasSuffix(name, "__words") || name == "other__big" || strings.HasPrefix(name, "secret") || strings.HasPrefix(name, "elsewhere") {
+			if name == "tools__die" || strings.HasSuffix(name, "__words") || name == "other__big" ||
+				strings.HasPrefix(name, "secret") || strings.HasPrefix(name, "elsewhere") {
 				t.Errorf("%q finds %s", query, name)
 			}
 		}
 	}
-	for _, denied := range [][2]string{{"tools", "die"}, {"tools", "words"}, {"other", "big"}, {"secret", "look"}, {"elsewhere", "look"}} {
+	for _, denied := range [][2]string{
+		{"tools", "die"}, {"tools", "words"}, {"other", "big"}, {"secret", "look"}, {"elsewhere", "look"},
+	} {
 		x := a.wait(a.inner(denied[0], denied[1], map[string]any{"token": "no"}))
 		want := "denied"
 		if denied[0] == "elsewhere" { // it is not seen in this project
@@ -125,19 +131,23 @@ func TestFindTools(t *testing.T) {
 		t.Error("a tool that is denied was called")
 	}
 
-	if f := a.find(map[string]any{"query": "sleeps effect", "start": true, "limit": 1}); !slices.Equal(f.names(), []string{"sleeps__effect"}) || f.troubles()["sleeps"] != "" {
+	if f := a.find(map[string]any{"query": "sleeps effect", "start": true, "limit": 1}); !slices.Equal(f.names(),
+		[]string{"sleeps__effect"}) || f.troubles()["sleeps"] != "" {
 		t.Errorf("started: %v, %v", f.names(), f.troubles())
 	}
 	p.untilReady("sleeps")
 	p.must("servers", "stop", "sleeps")
-	if f := a.find(map[string]any{"query": "sleeps effect", "limit": 1}); !slices.Equal(f.names(), []string{"sleeps__effect"}) || !strings.Contains(f.troubles()["sleeps"], "holdline servers start sleeps") {
+	if f := a.find(map[string]any{"query": "sleeps effect", "limit": 1}); !slices.Equal(f.names(),
+		[]string{"sleeps__effect"}) || !strings.Contains(f.troubles()["sleeps"], "holdline servers start sleeps") {
 		t.Errorf("of a stopped server: %v, %v", f.names(), f.troubles())
 	}
 	x := a.wait(a.call("find_tools", map[string]any{"query": "effect", "limit": 1}))
-	if lines := strings.Split(x.text(), "\n"); len(lines) != 6 || lines[1] != "[1] server other, tool effect: does effect" || x.Result.StructuredContent != nil {
+	if lines := strings.Split(x.text(), "\n"); len(lines) != 6 ||
+		lines[1] != "[1] server other, tool effect: does effect" || x.Result.StructuredContent != nil {
 		t.Errorf("the text:\n%s", x.text())
 	}
-	if x := a.wait(a.call("find_tools", map[string]any{"query": " "})); x.code() != "invalid_input" || !strings.Contains(x.text(), "query: must be a string of at most 1000 characters and that is not blank") {
+	if x := a.wait(a.call("find_tools", map[string]any{"query": " "})); x.code() != "invalid_input" ||
+		!strings.Contains(x.text(), "query: must be a string of at most 1000 characters and that is not blank") {
 		t.Errorf("a blank query: %s", x.raw)
 	}
 	a.rest()
@@ -148,7 +158,8 @@ func TestFindTools(t *testing.T) {
 func TestFindToolsRemembers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "lazy": true})}, "identities", searcher())
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "lazy": true})},
+		"identities", searcher())
 	d := p.daemon()
 	a := p.agent("--identity", "s").shake()
 	if x := a.wait(a.inner("tools", "effect", map[string]any{"token": "one"})); x.text() != "one" {
@@ -159,13 +170,15 @@ func TestFindToolsRemembers(t *testing.T) {
 	kill9(t, d.Process.Pid)
 	p.daemon()
 	b := p.agent("--identity", "s").shake()
-	if f := b.find(map[string]any{"query": "effect", "limit": 1}); !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 0 {
+	if f := b.find(map[string]any{"query": "effect", "limit": 1}); !slices.Equal(f.names(),
+		[]string{"tools__effect"}) || len(f.Errors) != 0 {
 		t.Errorf("found %v, %v", f.names(), f.troubles())
 	}
 	if s := p.server("tools"); s.State != "idle" || len(p.status().Workers) != 0 {
 		t.Errorf("the search has started: %+v", s)
 	}
-	if x := b.wait(b.inner("tools", "effect", map[string]any{"token": "two"})); x.text() != "two" || p.server("tools").State != "ready" {
+	if x := b.wait(b.inner("tools", "effect", map[string]any{"token": "two"})); x.text() != "two" ||
+		p.server("tools").State != "ready" {
 		t.Errorf("the call: %s", x.raw)
 	}
 	b.rest()
@@ -195,18 +208,23 @@ func TestExposeSearch(t *testing.T) {
 		t.Errorf("initialize: %s", x.raw)
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	all := []string{"call_tool", "consult", "consult_control", "consult_result", "find_tools", "health_snapshot", "telemetry_snapshot"}
+	all := []string{
+		"call_tool", "consult", "consult_control", "consult_result", "find_tools", "health_snapshot",
+		"telemetry_snapshot",
+	}
 	if own, hosted := listed(a); !slices.Equal(own, all) || len(hosted) != 0 {
 		t.Errorf("with search: %v, %v", own, hosted)
 	}
 	if x := a.ask("tools/list", map[string]any{}); strings.Contains(callToolOf(t, x.raw), `"readOnlyHint":true`) {
 		t.Errorf("call_tool is read-only: %s", callToolOf(t, x.raw))
 	}
-	if own, hosted := listed(b); slices.Contains(own, "find_tools") || slices.Contains(own, "call_tool") || len(hosted) != len(toolServerTools()) {
+	if own, hosted := listed(b); slices.Contains(own, "find_tools") || slices.Contains(own, "call_tool") ||
+		len(hosted) != len(toolServerTools()) {
 		t.Errorf("with all: %v, %v", own, hosted)
 	}
 	for _, name := range []string{"find_tools", "call_tool"} {
-		if x := b.wait(b.call(name, map[string]any{"query": "x", "server": "tools", "tool": "effect"})); x.Error == nil || x.Error.Code != -32602 {
+		if x := b.wait(b.call(name, map[string]any{"query": "x", "server": "tools", "tool": "effect"})); x.Error == nil ||
+			x.Error.Code != -32602 {
 			t.Errorf("%s of an identity that has all: %s", name, x.raw)
 		}
 	}
@@ -215,11 +233,13 @@ func TestExposeSearch(t *testing.T) {
 		t.Errorf("by name: %s", x.raw)
 	}
 	one := p.agent("--identity", "s", "--server", "tools").shake()
-	if x := one.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) || strings.Contains(x.raw, "call_tool") {
+	if x := one.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) ||
+		strings.Contains(x.raw, "call_tool") {
 		t.Errorf("an agent of one server: %s", x.raw)
 	}
 	one.rest()
-	if out := p.must("config", "explain", "s", "tools__effect"); !strings.Contains(out, `identities.s.expose is "search"`) {
+	if out := p.must("config", "explain", "s", "tools__effect"); !strings.Contains(out,
+		`identities.s.expose is "search"`) {
 		t.Errorf("explain:\n%s", out)
 	}
 	// What servers list is no change of its list; what it may use is one.
@@ -233,7 +253,8 @@ func TestExposeSearch(t *testing.T) {
 		t.Errorf("an agent that searches is told of changes: %s", x.raw)
 	}
 	listed(b)
-	p.configure(servers, "identities", map[string]any{"b": map[string]any{"expose": "search", "deny": []string{"call_tool"}}})
+	p.configure(servers, "identities",
+		map[string]any{"b": map[string]any{"expose": "search", "deny": []string{"call_tool"}}})
 	p.must("reload")
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
 	if own, hosted := listed(a); len(own) != len(all)-2 || len(hosted) != len(toolServerTools()) {
@@ -268,7 +289,8 @@ func callToolOf(t *testing.T, raw string) string {
 func TestCallTool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}, "identities", searcher("budget", map[string]any{"calls": 9})).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}, "identities",
+		searcher("budget", map[string]any{"calls": 9})).daemon()
 	a := p.agent("--identity", "s").shake()
 
 	// Calls 1 to 4: to the byte, with arguments and without, in both eras.
@@ -283,7 +305,8 @@ func TestCallTool(t *testing.T) {
 			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":%s}`, a.next, params))
 			x := a.wait(a.next)
 			got = append(got, strings.Replace(x.raw, fmt.Sprintf(`"id":%d,`, a.next), "", 1))
-			if i == 1 && got[0] != got[1] || !strings.Contains(x.raw, `"odd": 1.0`) || strings.Contains(x.raw, `"arguments":`) != (args != "") {
+			if i == 1 && got[0] != got[1] || !strings.Contains(x.raw, `"odd": 1.0`) ||
+				strings.Contains(x.raw, `"arguments":`) != (args != "") {
 				t.Errorf("by way of call_tool:\n%s\ndirectly:\n%s", got[1], got[0])
 			}
 		}
@@ -297,13 +320,15 @@ func TestCallTool(t *testing.T) {
 
 	// Calls 6 and 7: an answer that is kept, for either way.
 	a.wait(a.call("tools__fresh", map[string]any{"token": "f", "ttl": 600_000}))
-	if x := a.wait(a.inner("tools", "fresh", map[string]any{"token": "f", "ttl": 600_000})); x.text() != "f" || p.effectsOf("fresh f") != 1 {
+	if x := a.wait(a.inner("tools", "fresh", map[string]any{"token": "f", "ttl": 600_000})); x.text() != "f" ||
+		p.effectsOf("fresh f") != 1 {
 		t.Errorf("the server was asked %d times: %s", p.effectsOf("fresh f"), x.raw)
 	}
 
 	// Call 8: what fails for the server's sake opens its circuit. The name may
 	// be that which is listed elsewhere.
-	if x := a.wait(a.inner("tools", "tools__die", map[string]any{})); x.code() != "outcome_unknown" || !strings.Contains(x.raw, `"operation":"tools/call:tools__die"`) {
+	if x := a.wait(a.inner("tools", "tools__die", map[string]any{})); x.code() != "outcome_unknown" ||
+		!strings.Contains(x.raw, `"operation":"tools/call:tools__die"`) {
 		t.Errorf("die: %s", x.raw)
 	}
 	if x := a.wait(a.inner("tools", "look", map[string]any{"token": "l"})); x.code() != "circuit_open" {
@@ -322,13 +347,26 @@ func TestCallTool(t *testing.T) {
 		code string
 		want string
 	}{
-		{map[string]any{"server": "tool", "tool": "look"}, "unknown_tool", `no server "tool" is hosted here; there is tools`},
-		{map[string]any{"server": "tools", "tool": "loo"}, "unknown_tool", `server tools offers no tool "loo"; there are look, `},
+		{
+			map[string]any{"server": "tool", "tool": "look"},
+			"unknown_tool",
+			`no server "tool" is hosted here; there is tools`,
+		},
+		{
+			map[string]any{"server": "tools", "tool": "loo"},
+			"unknown_tool",
+			`server tools offers no tool "loo"; there are look, `,
+		},
 		{map[string]any{"tool": "look"}, "invalid_input", "server: is required"},
 		{map[string]any{"server": "tools", "tool": "look", "token": "l"}, "invalid_input", "belong into arguments"},
-		{map[string]any{"server": "tools", "tool": "look", "arguments": "{}"}, "invalid_input", "arguments: must be an object"},
+		{
+			map[string]any{"server": "tools", "tool": "look", "arguments": "{}"},
+			"invalid_input",
+			"arguments: must be an object",
+		},
 	} {
-		if x := a.wait(a.call("call_tool", test.args)); x.code() != test.code || !strings.Contains(x.text(), test.want) {
+		if x := a.wait(a.call("call_tool", test.args)); x.code() != test.code ||
+			!strings.Contains(x.text(), test.want) {
 			t.Errorf("%v: %s", test.args, x.raw)
 		}
 	}
@@ -345,7 +383,8 @@ func TestCallTool(t *testing.T) {
 	for _, m := range counted.Telemetry.Methods {
 		counts[m.Method] = m.RequestCount
 	}
-	if counts["tools/call:tools__look"] != 2 || counts["tools/call:tools__mirror"] != 4 || counts["tools/call:call_tool"] != 5 {
+	if counts["tools/call:tools__look"] != 2 || counts["tools/call:tools__mirror"] != 4 ||
+		counts["tools/call:call_tool"] != 5 {
 		t.Errorf("counted: %v", counts)
 	}
 	var lines []string
@@ -354,7 +393,8 @@ func TestCallTool(t *testing.T) {
 	}
 	// A call is logged when its answer is on its way: the next one may be logged before it.
 	if got, want := slices.Sorted(slices.Values(lines[4:9])), []string{
-		"tools tools__die  outcome_unknown", "tools tools__effect  cancelled", "tools tools__fresh hit ", "tools tools__fresh miss ",
+		"tools tools__die  outcome_unknown", "tools tools__effect  cancelled", "tools tools__fresh hit ",
+		"tools tools__fresh miss ",
 		"tools tools__look miss circuit_open",
 	}; !slices.Equal(got, want) {
 		t.Errorf("the call log has %q, want %q", got, want)
@@ -401,7 +441,8 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].ChildPID != worker.ChildPID {
 		t.Errorf("workers %+v, before %+v", s.Workers, worker)
 	}
-	if x := a.wait(a.inner("tools", "effect", map[string]any{"token": "late"})); x.Error == nil || p.effectsOf("begin late") != 0 {
+	if x := a.wait(a.inner("tools", "effect", map[string]any{"token": "late"})); x.Error == nil ||
+		p.effectsOf("begin late") != 0 {
 		t.Errorf("a call when it is not offered: %s", x.raw)
 	}
 	a.rest(ids...)
@@ -416,11 +457,13 @@ func TestFindToolsWaits(t *testing.T) {
 	}
 	p := newPlace(t)
 	mute := map[string]any{"command": "sleep", "args": []string{"600"}, "holdline": hosting{"scope": "shared"}}
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}), "mute": mute, "dumb": mute}, "identities", searcher()).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}), "mute": mute, "dumb": mute},
+		"identities", searcher()).daemon()
 	a := p.agent("--identity", "s").shake()
 	begin := time.Now()
 	f := a.find(map[string]any{"query": "effect", "limit": 1})
-	if !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 2 || !strings.Contains(f.troubles()["mute"], "has not said within 10s") {
+	if !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 2 ||
+		!strings.Contains(f.troubles()["mute"], "has not said within 10s") {
 		t.Errorf("found %v, %v", f.names(), f.troubles())
 	}
 	if took := time.Since(begin); took < 5*time.Second {
@@ -440,7 +483,10 @@ func TestCallToolAsks(t *testing.T) {
 	pid := p.pid(0)
 	begin := func(more map[string]any) int {
 		t.Helper()
-		params := modernly(map[string]any{"name": "call_tool", "arguments": map[string]any{"server": "tools", "tool": "ask", "arguments": elicit("q")}},
+		params := modernly(map[string]any{
+			"name":      "call_tool",
+			"arguments": map[string]any{"server": "tools", "tool": "ask", "arguments": elicit("q")},
+		},
 			"io.modelcontextprotocol/clientCapabilities", map[string]any{"elicitation": map[string]any{}})
 		maps.Copy(params, more)
 		return m.begin("tools/call", params)

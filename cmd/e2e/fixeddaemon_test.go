@@ -48,9 +48,24 @@ func TestDaemonFixed(t *testing.T) {
 		spoil, fix func(p *place)
 		says       string
 	}{
-		{"garbage", func(p *place) { p.install([]byte("garbage"), 0o700) }, func(p *place) { p.install(program, 0o700) }, "exec format error"},
-		{"half written", func(p *place) { p.install(program[:len(program)/2], 0o700) }, func(p *place) { p.install(program, 0o700) }, ""},
-		{"missing", func(p *place) { _ = os.Remove(p.bin()) }, func(p *place) { p.install(program, 0o700) }, "no such file"},
+		{
+			"garbage",
+			func(p *place) { p.install([]byte("garbage"), 0o700) },
+			func(p *place) { p.install(program, 0o700) },
+			"exec format error",
+		},
+		{
+			"half written",
+			func(p *place) { p.install(program[:len(program)/2], 0o700) },
+			func(p *place) { p.install(program, 0o700) },
+			"",
+		},
+		{
+			"missing",
+			func(p *place) { _ = os.Remove(p.bin()) },
+			func(p *place) { p.install(program, 0o700) },
+			"no such file",
+		},
 		{"configuration", func(p *place) { p.misconfigure() }, func(p *place) { p.serve("project") }, "config.json"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,7 +77,8 @@ func TestDaemonFixed(t *testing.T) {
 			p.untilEffect("begin e")
 			tt.spoil(p)
 			kill9(t, pid)
-			waitFor(t, "a start that failed", func() bool { return strings.Contains(a.errs.String(), "daemon not started, going on") })
+			waitFor(t, "a start that failed",
+				func() bool { return strings.Contains(a.errs.String(), "daemon not started, going on") })
 			if !strings.Contains(a.errs.String(), tt.says) {
 				t.Errorf("the proxy said %s, want %q in it", a.errs, tt.says)
 			}
@@ -96,7 +112,8 @@ func TestDaemonNotFixed(t *testing.T) {
 	begin := time.Now()
 	kill9(t, p.pid(0))
 	x := a.wait(id)
-	if took := time.Since(begin); took < time.Second || !strings.Contains(x.raw, "outcome_unknown") || !strings.Contains(x.raw, "exec format error") {
+	if took := time.Since(begin); took < time.Second || !strings.Contains(x.raw, "outcome_unknown") ||
+		!strings.Contains(x.raw, "exec format error") {
 		t.Errorf("after %v: %s", took, x.raw)
 	}
 	a.wantLost()

@@ -71,7 +71,8 @@ func TestServerEndlessLine(t *testing.T) {
 		t.Errorf("the call under way: %s", x.raw)
 	}
 	b.echoes("after")
-	if after := child(p.until("another process", func(s control.StatusAnswer) bool { return child(s, "wild") != 0 }), "wild"); after == before || alive(before) {
+	if after := child(p.until("another process", func(s control.StatusAnswer) bool { return child(s, "wild") != 0 }),
+		"wild"); after == before || alive(before) {
 		t.Error("the server was not ended")
 	}
 	if f := p.server("wild").LastFault; f == nil || !strings.Contains(f.Fault.Detail, "without a newline") {

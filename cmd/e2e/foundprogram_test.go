@@ -39,21 +39,38 @@ func TestFoundByShell(t *testing.T) {
 	agents := p.env
 	p.env = append(without(p.env, "PATH"), "PATH="+venv+":"+programs+":/usr/bin:/bin", "ONLY_HERE=1")
 	const help = "venvtool: holdline install --path"
-	args := []string{"servers", "add", "tools", "--scope", "shared", "-e", "A=${ONLY_HERE}", "-e", "B=${ANTHROPIC_API_KEY}", "--", "venvtool", "-ledger", p.effects()}
+	args := []string{
+		"servers",
+		"add",
+		"tools",
+		"--scope",
+		"shared",
+		"-e",
+		"A=${ONLY_HERE}",
+		"-e",
+		"B=${ANTHROPIC_API_KEY}",
+		"--",
+		"venvtool",
+		"-ledger",
+		p.effects(),
+	}
 	_, errs, code := p.run("", args...)
-	if code != exitOK || !strings.Contains(errs, filepath.Join(venv, help)) || !strings.Contains(errs, "(login shell)") {
+	if code != exitOK || !strings.Contains(errs, filepath.Join(venv, help)) ||
+		!strings.Contains(errs, "(login shell)") {
 		t.Errorf("servers add: exit %d\n%s", code, errs)
 	}
 	if !strings.Contains(errs, "warning: ONLY_HERE is not set") || strings.Contains(errs, "ANTHROPIC_API_KEY") {
 		t.Errorf("servers add, of variables:\n%s", errs)
 	}
 	p.must("servers", "add", "--replace", "tools", "--scope", "shared", "--", "venvtool", "-ledger", p.effects())
-	if _, errs, code := p.run("", "servers", "start", "tools"); code == exitOK || !strings.Contains(errs, "venvtool is on no PATH that the daemon knows; it looked in ") ||
+	if _, errs, code := p.run("", "servers", "start", "tools"); code == exitOK ||
+		!strings.Contains(errs, "venvtool is on no PATH that the daemon knows; it looked in ") ||
 		!strings.Contains(errs, "(login shell)") {
 		t.Errorf("servers start: exit %d\n%s", code, errs)
 	}
 	out, _, code := p.run("", "doctor")
-	if code == exitOK || !strings.Contains(out, "problem  server tools: its command is missing") || !strings.Contains(out, "this shell finds it at "+filepath.Join(venv, help)) {
+	if code == exitOK || !strings.Contains(out, "problem  server tools: its command is missing") ||
+		!strings.Contains(out, "this shell finds it at "+filepath.Join(venv, help)) {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 	if out := p.must("install", "--path"); !strings.Contains(out, "PATH for hosted servers: "+venv+":"+programs+":") {
@@ -61,7 +78,8 @@ func TestFoundByShell(t *testing.T) {
 	}
 	p.env = agents
 	p.must("servers", "start", "tools")
-	want := "ok       program of server tools: " + filepath.Join(venv, "venvtool") + " (PATH captured by holdline install)\n"
+	want := "ok       program of server tools: " + filepath.Join(venv, "venvtool") +
+		" (PATH captured by holdline install)\n"
 	if out := p.must("doctor"); !strings.Contains(out, want) {
 		t.Errorf("doctor lacks %q:\n%s", want, out)
 	}
@@ -74,14 +92,18 @@ func TestFoundByStarter(t *testing.T) {
 	p := newPlace(t)
 	p.profile("bash", ".bash_profile", "")
 	dir := p.linked("agenttool")
-	p.env = append(without(p.env, "PATH"), "PATH=.::relative:"+dir+":/usr/bin:/bin", "HOLDLINE_CLAUDE_BIN="+filepath.Join(programs, "claude"))
+	p.env = append(without(p.env, "PATH"), "PATH=.::relative:"+dir+":/usr/bin:/bin",
+		"HOLDLINE_CLAUDE_BIN="+filepath.Join(programs, "claude"))
 	entry := p.toolsEntry(hosting{"scope": "shared"})
 	entry["command"] = "agenttool"
 	p.configure(map[string]any{"tools": entry})
 	p.agent().shake()
 	p.untilReady("tools")
 	out, _, _ := p.run("", "doctor")
-	for _, want := range []string{filepath.Join(dir, "agenttool") + " (what started the daemon)\n", "claude: " + filepath.Join(programs, "claude") + ","} {
+	for _, want := range []string{
+		filepath.Join(dir, "agenttool") + " (what started the daemon)\n",
+		"claude: " + filepath.Join(programs, "claude") + ",",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("doctor lacks %q:\n%s", want, out)
 		}

@@ -28,7 +28,9 @@ func TestHomeFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "lazy": true, "max_restarts": 2, "circuit_threshold": 2})})
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "shared", "lazy": true, "max_restarts": 2, "circuit_threshold": 2,
+	})})
 	p.daemon()
 	a := p.agent("--no-autostart").shake()
 	a.wait(a.effect("before", 0))
@@ -44,7 +46,8 @@ func TestHomeFull(t *testing.T) {
 	kill()
 	for i := range 6 {
 		x := a.wait(a.effect(fmt.Sprint("full", i), 0))
-		if x.code() != "resource_exhausted" || !strings.Contains(x.text(), state) || !strings.Contains(x.text(), "free some space") {
+		if x.code() != "resource_exhausted" || !strings.Contains(x.text(), state) ||
+			!strings.Contains(x.text(), "free some space") {
 			t.Errorf("call %d: %s", i, x.raw)
 		}
 	}

@@ -148,7 +148,8 @@ func TestWatchdogPinged(t *testing.T) {
 	p.agent().shake()
 	waitFor(t, "pings", func() bool { return n.count("WATCHDOG=1") >= 3 && n.has("STATUS=serving at "+p.dir) })
 	waitFor(t, "the session in a status", func() bool {
-		return slices.ContainsFunc(n.all(), func(l string) bool { return strings.HasPrefix(l, "STATUS=") && strings.Contains(l, "sessions 1,") })
+		return slices.ContainsFunc(n.all(),
+			func(l string) bool { return strings.HasPrefix(l, "STATUS=") && strings.Contains(l, "sessions 1,") })
 	})
 	if s := p.status(); s.Daemon.PID != cmd.Process.Pid {
 		t.Errorf("daemon %d, want %d", s.Daemon.PID, cmd.Process.Pid)

@@ -79,7 +79,8 @@ func newPlace(tb testing.TB) *place {
 	}
 	tb.Cleanup(func() {
 		p.nothingLeft()
-		if log, err := os.ReadFile(filepath.Join(dir, "home/.local/state/holdline/logs/daemon.log")); err == nil && tb.Failed() {
+		if log, err := os.ReadFile(filepath.Join(dir, "home/.local/state/holdline/logs/daemon.log")); err == nil &&
+			tb.Failed() {
 			tb.Logf("the log of the daemons that proxies started:\n%s", log)
 		}
 		_ = os.RemoveAll(dir)
@@ -270,7 +271,8 @@ type agent struct {
 func (p *place) agent(args ...string) *agent {
 	p.t.Helper()
 	// It lives as long as its test; agentOf kills it then.
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"), append([]string{"mcp-stdio"}, args...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"),
+		append([]string{"mcp-stdio"}, args...)...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
 	return p.agentOf(cmd)
 }
@@ -427,7 +429,11 @@ func (a *agent) ask(method string, params any) answer {
 // shake is the handshake.
 func (a *agent) shake() *agent {
 	a.t.Helper()
-	x := a.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	x := a.ask("initialize",
+		map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
+		})
 	if x.Result.ProtocolVersion != "2025-11-25" {
 		a.t.Fatalf("initialize = %s", x.raw)
 	}
@@ -438,7 +444,8 @@ func (a *agent) shake() *agent {
 // call begins a tool call.
 func (a *agent) call(tool string, args map[string]any) int {
 	a.t.Helper()
-	return a.begin("tools/call", map[string]any{"name": tool, "arguments": args, "_meta": map[string]any{"progressToken": a.next + 1}})
+	return a.begin("tools/call",
+		map[string]any{"name": tool, "arguments": args, "_meta": map[string]any{"progressToken": a.next + 1}})
 }
 
 // leave closes the agent's side and wants the proxy to exit with code 0.

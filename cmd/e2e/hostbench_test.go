@@ -43,7 +43,9 @@ func echoServerMain(stdin io.Reader, stdout io.Writer) int {
 		var result []byte
 		switch m.Method {
 		case "initialize":
-			result = fmt.Appendf(nil, `{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}`, m.Params.ProtocolVersion)
+			result = fmt.Appendf(nil,
+				`{"protocolVersion":%q,"capabilities":{"tools":{}},"serverInfo":{"name":"echo","version":"1"}}`,
+				m.Params.ProtocolVersion)
 		case "tools/list":
 			result = []byte(`{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}`)
 		case "tools/call":
@@ -52,7 +54,8 @@ func echoServerMain(stdin io.Reader, stdout io.Writer) int {
 			result = append(result, bytes.Repeat([]byte("x"), m.Params.Arguments.Bytes)...)
 			result = append(result, `"}]}`...)
 		default:
-			_, _ = fmt.Fprintf(stdout, `{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not here"}}`+"\n", m.ID)
+			_, _ = fmt.Fprintf(stdout,
+				`{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"not here"}}`+"\n", m.ID)
 			continue
 		}
 		answer := append([]byte(`{"jsonrpc":"2.0","id":`), m.ID...)
@@ -75,7 +78,10 @@ func echoes(b *testing.B) *place {
 	p := newPlace(b)
 	echo := filepath.Join(programs, "echoserver")
 	p.configure(map[string]any{"e": map[string]any{"command": echo, "holdline": hosting{"scope": "shared"}}}).daemon()
-	for _, args := range [][]string{{"serve", filepath.Join(p.dir, "worker"), echo}, {"relay", filepath.Join(p.dir, "relay"), filepath.Join(p.dir, "worker")}} {
+	for _, args := range [][]string{
+		{"serve", filepath.Join(p.dir, "worker"), echo},
+		{"relay", filepath.Join(p.dir, "relay"), filepath.Join(p.dir, "worker")},
+	} {
 		cmd := exec.CommandContext(context.WithoutCancel(b.Context()), filepath.Join(programs, "floor"), args...)
 		cmd.Env = p.env
 		if err := cmd.Start(); err != nil {
@@ -175,7 +181,8 @@ func BenchmarkHostedLarge(b *testing.B) {
 		for _, way := range ways {
 			begin := time.Now()
 			a := clients[way]
-			a.begin("tools/call", map[string]any{"name": tools[way], "arguments": map[string]any{"text": "", "bytes": 20 << 20}})
+			a.begin("tools/call",
+				map[string]any{"name": tools[way], "arguments": map[string]any{"text": "", "bytes": 20 << 20}})
 			if n := len(a.read()); n < 20<<20 {
 				b.Fatalf("%d bytes", n)
 			}
@@ -207,7 +214,8 @@ func BenchmarkHostedMany(b *testing.B) {
 		for _, a := range clients {
 			all.Go(func() {
 				for n := range b.N {
-					fmt.Fprintf(a.stdin, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"text":"hello"}}}`+"\n", n+100, tool)
+					fmt.Fprintf(a.stdin,
+						`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":{"text":"hello"}}}`+"\n", n+100, tool)
 					<-a.lines
 				}
 			})

@@ -33,7 +33,8 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 	// Too much output.
 	"floods with notifications": func(s *hostileServer, c hostileCall) {
 		for range 20_000 {
-			s.line(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"emergency","data":"` + c.token + `"}}`)
+			s.line(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"emergency","data":"` +
+				c.token + `"}}`)
 		}
 		s.echo(c)
 	},
@@ -88,7 +89,8 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		s.echo(c)
 	},
 	"answers in latin-1": func(s *hostileServer, c hostileCall) {
-		s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"caf`+"\xe9"+`"}]}}`, c.id))
+		s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"caf`+"\xe9"+`"}]}}`,
+			c.id))
 	},
 	"answers with result and error": func(s *hostileServer, c hostileCall) {
 		s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{},"error":{"code":1,"message":"both"}}`, c.id))
@@ -164,8 +166,9 @@ func hostileServerMain() int {
 	return s.serve(func(m *toolMessage) int {
 		switch m.Method {
 		case "initialize":
-			s.answer(m.ID, fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true},"logging":{}},`+
-				`"serverInfo":{"name":"hostile","version":"1"}}`, m.Params.Version))
+			s.answer(m.ID,
+				fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true},"logging":{}},`+
+					`"serverInfo":{"name":"hostile","version":"1"}}`, m.Params.Version))
 		case "tools/call":
 			c := hostileCall{id: m.ID, token: m.Params.Arguments.Token}
 			go hostileWays[m.Params.Arguments.Method](s, c) // ends with the process at the latest

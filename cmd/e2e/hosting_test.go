@@ -20,7 +20,8 @@ type hosting = map[string]any
 // toolsEntry is the tool server as an entry of the configuration.
 func (p *place) toolsEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
-		"command": filepath.Join(programs, "toolserver"), "args": append([]string{"-ledger", p.effects()}, args...), "holdline": h,
+		"command": filepath.Join(programs, "toolserver"), "args": append([]string{"-ledger", p.effects()}, args...),
+		"holdline": h,
 	}
 }
 
@@ -122,7 +123,8 @@ func TestServersShown(t *testing.T) {
 		t.Errorf("without a daemon:\n%s", out)
 	}
 	p.daemon()
-	if s := p.server("tools"); s.State != "idle" || s.Active || s.RefCount != 0 || s.Tools != nil || s.LastFault != nil {
+	if s := p.server("tools"); s.State != "idle" || s.Active || s.RefCount != 0 || s.Tools != nil ||
+		s.LastFault != nil {
 		t.Errorf("before anybody came: %+v", s)
 	}
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
@@ -136,7 +138,8 @@ func TestServersShown(t *testing.T) {
 	}
 	p.untilReady("tools")
 	s := p.server("tools")
-	if s.Scope != "shared" || !s.Active || s.Lazy || s.RefCount != 2 || s.Processes != 1 || s.Restarts != 1 || s.Circuit != "closed" ||
+	if s.Scope != "shared" || !s.Active || s.Lazy || s.RefCount != 2 || s.Processes != 1 || s.Restarts != 1 ||
+		s.Circuit != "closed" ||
 		s.Ejected || s.Tools == nil || *s.Tools != len(toolServerTools()) {
 		t.Errorf("after a death: %+v", s)
 	}
@@ -147,7 +150,8 @@ func TestServersShown(t *testing.T) {
 		t.Errorf("lazy: %+v", l)
 	}
 	a.wait(a.call("tools__noise", map[string]any{"token": "n"}))
-	if x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"})); !strings.Contains(x.text(), "servers=2") {
+	if x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"})); !strings.Contains(x.text(),
+		"servers=2") {
 		t.Errorf("health: %s", x.raw)
 	}
 	out := p.must("status")
@@ -158,7 +162,8 @@ func TestServersShown(t *testing.T) {
 	}
 	var list []listedServer
 	decode(t, p.must("servers", "list", "--json"), &list)
-	if len(list) != 3 || list[1].Live != nil || list[2].Live == nil || list[2].Live.State != "ready" || list[2].Live.NoiseLines != 1 {
+	if len(list) != 3 || list[1].Live != nil || list[2].Live == nil || list[2].Live.State != "ready" ||
+		list[2].Live.NoiseLines != 1 {
 		t.Errorf("servers list --json: %+v", list)
 	}
 	if out := p.must("servers"); !strings.Contains(out, "disabled") || !strings.Contains(out, "ready") {
@@ -177,8 +182,12 @@ func TestServersReload(t *testing.T) {
 	same := p.toolsEntry(hosting{"scope": "shared"})
 	p.configure(map[string]any{"same": same, "other": p.toolsEntry(hosting{"scope": "shared"}), "gone": same}).daemon()
 	a, m := p.agent("--identity", "a").shake(), p.agent("--identity", "m")
-	meta := map[string]any{"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": map[string]any{}}
-	listen := m.begin("subscriptions/listen", map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}})
+	meta := map[string]any{
+		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{},
+	}
+	listen := m.begin("subscriptions/listen",
+		map[string]any{"_meta": meta, "notifications": map[string]any{"toolsListChanged": true}})
 	a.ask("tools/list", map[string]any{})
 	before := map[string]int{}
 	for _, name := range []string{"same", "other", "gone"} {
@@ -187,7 +196,9 @@ func TestServersReload(t *testing.T) {
 	m.until(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" })
 	running := a.call("other__effect", map[string]any{"token": "r", "ms": 500})
 	p.untilEffect("begin r")
-	p.configure(map[string]any{"same": same, "other": p.toolsEntry(hosting{"scope": "shared"}, "-noise"), "fresh": same})
+	p.configure(map[string]any{
+		"same": same, "other": p.toolsEntry(hosting{"scope": "shared"}, "-noise"), "fresh": same,
+	})
 	if out := p.must("reload"); !strings.Contains(out, "reloaded") {
 		t.Errorf("reload: %s", out)
 	}
@@ -204,7 +215,8 @@ func TestServersReload(t *testing.T) {
 	}
 	m.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
 	after := p.until("the servers are replaced", func(s control.StatusAnswer) bool {
-		return child(s, "other") != 0 && child(s, "fresh") != 0 && child(s, "gone") == 0 && !alive(before["other"]) && !alive(before["gone"])
+		return child(s, "other") != 0 && child(s, "fresh") != 0 && child(s, "gone") == 0 && !alive(before["other"]) &&
+			!alive(before["gone"])
 	})
 	if child(after, "same") != before["same"] || child(after, "other") == before["other"] {
 		t.Errorf("processes %+v, before %v", after.Workers, before)
@@ -238,13 +250,17 @@ func TestServersReloadLists(t *testing.T) {
 	a := p.agent().shake()
 	pid := p.untilReady("tools")
 	a.ask("tools/list", map[string]any{})
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{"big"}, "contract": "convergent"})})
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "shared", "deny": []string{"big"}, "contract": "convergent",
+	})})
 	p.must("reload")
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
-	if x := a.ask("tools/list", map[string]any{}); strings.Contains(x.raw, `"tools__big"`) || !strings.Contains(x.raw, `"tools__effect"`) {
+	if x := a.ask("tools/list", map[string]any{}); strings.Contains(x.raw, `"tools__big"`) ||
+		!strings.Contains(x.raw, `"tools__effect"`) {
 		t.Errorf("tools/list: %s", x.raw)
 	}
-	if x := a.wait(a.call("tools__big", map[string]any{})); x.code() != "denied" || !strings.Contains(x.text(), "mcpServers.tools.holdline.deny[0]") {
+	if x := a.wait(a.call("tools__big", map[string]any{})); x.code() != "denied" ||
+		!strings.Contains(x.text(), "mcpServers.tools.holdline.deny[0]") {
 		t.Errorf("a tool that is denied now: %s", x.raw)
 	}
 	// Convergent now: it runs again when its process dies.
@@ -258,7 +274,9 @@ func TestServersReloadLists(t *testing.T) {
 		t.Error("the dead process serves")
 	}
 	// An identity's list is another one, too.
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{"big"}, "contract": "convergent"})},
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "shared", "deny": []string{"big"}, "contract": "convergent",
+	})},
 		"identities", map[string]any{"test": map[string]any{"deny": []string{"tools__look"}}})
 	p.must("reload")
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
@@ -278,18 +296,21 @@ func TestServerEjected(t *testing.T) {
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if x := a.wait(a.call("tools__die", map[string]any{"code": 7})); x.code() != "outcome_unknown" || !strings.Contains(x.raw, `"exit_code":7`) {
+	if x := a.wait(a.call("tools__die", map[string]any{"code": 7})); x.code() != "outcome_unknown" ||
+		!strings.Contains(x.raw, `"exit_code":7`) {
 		t.Errorf("die: %s", x.raw)
 	}
 	ejected := func(s control.StatusAnswer) bool { return find(t, s, "tools").State == "ejected" }
 	s := find(t, p.until("the server is ejected", ejected), "tools")
-	if f := s.LastFault; !s.Ejected || s.Active || s.Restarts != 2 || f == nil || f.Cause == nil || f.Cause.ExitCode == nil || *f.Cause.ExitCode != 3 {
+	if f := s.LastFault; !s.Ejected || s.Active || s.Restarts != 2 || f == nil || f.Cause == nil ||
+		f.Cause.ExitCode == nil || *f.Cause.ExitCode != 3 {
 		t.Errorf("ejected: %+v, %+v", s, s.LastFault)
 	}
 	refused := func() {
 		t.Helper()
 		x := a.wait(a.effect("e", 0))
-		if x.code() != "ejected" || !strings.Contains(x.text(), "holdline servers reload tools; the last time: ") || p.effectsOf("begin e") != 0 {
+		if x.code() != "ejected" || !strings.Contains(x.text(), "holdline servers reload tools; the last time: ") ||
+			p.effectsOf("begin e") != 0 {
 			t.Errorf("a call of an ejected server: %s", x.raw)
 		}
 	}
@@ -300,10 +321,12 @@ func TestServerEjected(t *testing.T) {
 	if s := p.server("tools"); !s.Ejected || s.State != "ejected" || s.Tools == nil {
 		t.Errorf("in the next daemon: %+v", s)
 	}
-	if out := p.must("servers"); !strings.Contains(out, "ejected") || !strings.Contains(out, "holdline servers reload tools") {
+	if out := p.must("servers"); !strings.Contains(out, "ejected") ||
+		!strings.Contains(out, "holdline servers reload tools") {
 		t.Errorf("servers:\n%s", out)
 	}
-	if _, errs, code := p.run("", "servers", "reload", "tools"); code != 1 || !strings.Contains(errs, "exit code 3") || !strings.Contains(errs, "I am sick") {
+	if _, errs, code := p.run("", "servers", "reload", "tools"); code != 1 || !strings.Contains(errs, "exit code 3") ||
+		!strings.Contains(errs, "I am sick") {
 		t.Errorf("reload of a server that is still sick: exit %d, %s", code, errs)
 	}
 	if err := os.Remove(sick); err != nil {
@@ -330,7 +353,9 @@ func TestServerRecovers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	sick := filepath.Join(p.dir, "sick")
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_restarts": 100, "circuit_threshold": 100}, "-sick", sick)}).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "shared", "max_restarts": 100, "circuit_threshold": 100,
+	}, "-sick", sick)}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("tools")
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {
@@ -366,7 +391,8 @@ func TestServersStop(t *testing.T) {
 	pid := p.untilReady("tools")
 	id := a.effect("e", 60_000)
 	p.untilEffect("begin e")
-	if out := p.must("servers", "stop", "tools"); !strings.Contains(out, "stopped") || !strings.Contains(out, "holdline servers start tools") {
+	if out := p.must("servers", "stop", "tools"); !strings.Contains(out, "stopped") ||
+		!strings.Contains(out, "holdline servers start tools") {
 		t.Errorf("stop: %s", out)
 	}
 	if x := a.wait(id); x.code() != "outcome_unknown" || alive(pid) {
@@ -374,7 +400,8 @@ func TestServersStop(t *testing.T) {
 	}
 	refused := func() {
 		t.Helper()
-		if x := a.wait(a.effect("f", 0)); x.code() != "ejected" || !strings.Contains(x.text(), "holdline servers start tools") {
+		if x := a.wait(a.effect("f", 0)); x.code() != "ejected" ||
+			!strings.Contains(x.text(), "holdline servers start tools") {
 			t.Errorf("a call of a stopped server: %s", x.raw)
 		}
 	}
@@ -386,7 +413,8 @@ func TestServersStop(t *testing.T) {
 	p.daemon()
 	refused()
 	b := p.agent("--identity", "b").shake()
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "project"}, "-noise")}) // another server of that name
+	// another server of that name
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "project"}, "-noise")})
 	p.must("reload")
 	refused()
 	if s := p.server("tools"); s.State != "stopped" || s.Active || len(p.status().Workers) != 0 {
@@ -403,8 +431,16 @@ func TestServersStop(t *testing.T) {
 	if after := p.untilReady("tools"); after == before || alive(before) {
 		t.Error("restart has started nothing, or ended nothing")
 	}
-	for _, args := range [][]string{{"stop", "none"}, {"start", "none"}, {"reload", "none"}, {"tools", "none"}, {"call", "none", "x"}, {"logs", "none"}} {
-		if _, errs, code := p.run("", append([]string{"servers"}, args...)...); code != 1 || !strings.Contains(errs, `"none" is not configured in `) {
+	for _, args := range [][]string{
+		{"stop", "none"},
+		{"start", "none"},
+		{"reload", "none"},
+		{"tools", "none"},
+		{"call", "none", "x"},
+		{"logs", "none"},
+	} {
+		if _, errs, code := p.run("", append([]string{"servers"}, args...)...); code != 1 ||
+			!strings.Contains(errs, `"none" is not configured in `) {
 			t.Errorf("servers %v: exit %d, %s", args, code, errs)
 		}
 	}
@@ -448,7 +484,9 @@ func TestServersUpgrade(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.installVersion(t, older)
-	p.configure(map[string]any{"on": p.toolsEntry(hosting{"scope": "shared"}), "off": p.toolsEntry(hosting{"scope": "shared"})})
+	p.configure(map[string]any{
+		"on": p.toolsEntry(hosting{"scope": "shared"}), "off": p.toolsEntry(hosting{"scope": "shared"}),
+	})
 	p.daemonAt(p.bin())
 	a := p.agent().shake()
 	pid := p.untilReady("on")
@@ -463,11 +501,13 @@ func TestServersUpgrade(t *testing.T) {
 	if x := a.wait(id); x.text() != "u" || p.effectsOf("begin u") != 1 {
 		t.Errorf("the call in flight: %s", x.raw)
 	}
-	if x := a.wait(a.call("off__effect", map[string]any{"token": "o"})); x.code() != "ejected" || p.effectsOf("begin o") != 0 {
+	if x := a.wait(a.call("off__effect", map[string]any{"token": "o"})); x.code() != "ejected" ||
+		p.effectsOf("begin o") != 0 {
 		t.Errorf("a call of a stopped server: %s", x.raw)
 	}
 	s := p.status()
-	if s.Daemon.Version != newer || find(t, s, "off").State != "stopped" || child(s, "on") != pid || len(s.Workers) != 1 {
+	if s.Daemon.Version != newer || find(t, s, "off").State != "stopped" || child(s, "on") != pid ||
+		len(s.Workers) != 1 {
 		t.Errorf("after the upgrade: %+v", s)
 	}
 	p.must("servers", "start", "off")
@@ -482,10 +522,12 @@ func TestServerToolErrors(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "circuit_threshold": 1})}).daemon()
 	a := p.agent().shake()
 	for i := range 50 {
-		if x := a.wait(a.call("tools__fail", map[string]any{"token": fmt.Sprint(i)})); !x.Result.IsError || x.code() != "" {
+		if x := a.wait(a.call("tools__fail", map[string]any{"token": fmt.Sprint(i)})); !x.Result.IsError ||
+			x.code() != "" {
 			t.Fatalf("fail: %s", x.raw)
 		}
-		if x := a.wait(a.call("tools__refuse", map[string]any{"token": fmt.Sprint(i)})); x.Error == nil || x.Error.Code != -32602 {
+		if x := a.wait(a.call("tools__refuse", map[string]any{"token": fmt.Sprint(i)})); x.Error == nil ||
+			x.Error.Code != -32602 {
 			t.Fatalf("refuse: %s", x.raw)
 		}
 	}
@@ -507,7 +549,9 @@ func TestServerToolErrors(t *testing.T) {
 func TestServerCircuit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	entry := p.toolsEntry(hosting{"scope": "shared", "lazy": true, "circuit_threshold": 2, "circuit_reset": "500ms", "max_restarts": 50})
+	entry := p.toolsEntry(hosting{
+		"scope": "shared", "lazy": true, "circuit_threshold": 2, "circuit_reset": "500ms", "max_restarts": 50,
+	})
 	command := filepath.Join(p.dir, "bin", "toolserver")
 	entry["command"] = command
 	p.configure(map[string]any{"tools": entry}).daemon()
@@ -562,7 +606,8 @@ func TestServerFair(t *testing.T) {
 	first := a.effect("a0", 1000)
 	p.untilEffect("begin a0")
 	queued := func(n int) {
-		p.until(fmt.Sprint(n, " calls wait"), func(s control.StatusAnswer) bool { return find(t, s, "tools").Queued == n })
+		p.until(fmt.Sprint(n, " calls wait"),
+			func(s control.StatusAnswer) bool { return find(t, s, "tools").Queued == n })
 	}
 	var ids []int
 	for i := range 5 {
@@ -607,7 +652,8 @@ func TestServerBudget(t *testing.T) {
 			t.Errorf("within the budget: %s", x.raw)
 		}
 	}
-	if x := a.wait(a.effect("3", 0)); x.code() != "budget_exceeded" || !strings.Contains(x.raw, `"limit":{"name":"calls","value":2,"spent":2}`) || p.effectsOf("begin 3") != 0 {
+	if x := a.wait(a.effect("3", 0)); x.code() != "budget_exceeded" ||
+		!strings.Contains(x.raw, `"limit":{"name":"calls","value":2,"spent":2}`) || p.effectsOf("begin 3") != 0 {
 		t.Errorf("beyond the budget: %s", x.raw)
 	}
 	b := p.agent("--identity", "few").shake()
@@ -684,10 +730,12 @@ func TestServerCache(t *testing.T) {
 	if s := p.server("tools"); s.CacheCount != 2 {
 		t.Errorf("%d answers are kept", s.CacheCount)
 	}
-	if c := p.status().Cache; c.Hits != 1 || c.Misses != 4 || c.Entries != 2 || !strings.Contains(p.must("status"), "cache    1 hits, 4 misses, 2 answers") {
+	if c := p.status().Cache; c.Hits != 1 || c.Misses != 4 || c.Entries != 2 ||
+		!strings.Contains(p.must("status"), "cache    1 hits, 4 misses, 2 answers") {
 		t.Errorf("status has %+v", c)
 	}
-	if out := p.must("telemetry", "--json"); !strings.Contains(strings.Join(strings.Fields(out), ""), `"cache":{"hits":1,"misses":4}`) {
+	if out := p.must("telemetry", "--json"); !strings.Contains(strings.Join(strings.Fields(out), ""),
+		`"cache":{"hits":1,"misses":4}`) {
 		t.Errorf("telemetry: %s", out)
 	}
 	p.must("servers", "restart", "tools")
@@ -697,7 +745,8 @@ func TestServerCache(t *testing.T) {
 	for _, line := range p.callLog(7) {
 		lines = append(lines, fmt.Sprintf("%s %s %s %s", line.Server, line.Tool, line.Cache, line.Kind))
 	}
-	if got, want := lines[:2], []string{"tools tools__fresh miss ", "tools tools__fresh hit "}; !slices.Equal(got, want) {
+	if got, want := lines[:2],
+		[]string{"tools tools__fresh miss ", "tools tools__fresh hit "}; !slices.Equal(got, want) {
 		t.Errorf("the call log begins with %q, want %q", got, want)
 	}
 	if got, want := lines[len(lines)-1], "tools tools__die  outcome_unknown"; got != want {
@@ -719,8 +768,10 @@ func TestServerKeepAlive(t *testing.T) {
 	a := p.agent().shake()
 	kept, soon := p.untilReady("kept"), p.untilReady("soon")
 	a.rest()
-	s := p.until("the one is ended", func(s control.StatusAnswer) bool { return !alive(soon) && find(t, s, "soon").State == "idle" })
-	if one := find(t, s, "kept"); !alive(kept) || one.State != "ready" || one.RefCount != 0 || find(t, s, "soon").LastFault != nil {
+	s := p.until("the one is ended",
+		func(s control.StatusAnswer) bool { return !alive(soon) && find(t, s, "soon").State == "idle" })
+	if one := find(t, s, "kept"); !alive(kept) || one.State != "ready" || one.RefCount != 0 ||
+		find(t, s, "soon").LastFault != nil {
 		t.Errorf("the other: %+v", one)
 	}
 	b := p.agent().shake()
@@ -728,7 +779,10 @@ func TestServerKeepAlive(t *testing.T) {
 		t.Errorf("process %d, before %d", again, kept)
 	}
 	p.untilReady("soon")
-	p.configure(map[string]any{"kept": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "1ms"}), "soon": p.toolsEntry(hosting{"scope": "shared"})})
+	p.configure(map[string]any{
+		"kept": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "1ms"}),
+		"soon": p.toolsEntry(hosting{"scope": "shared"}),
+	})
 	p.must("reload")
 	b.rest()
 	p.until("the other is ended", func(s control.StatusAnswer) bool { return !alive(kept) && len(s.Workers) == 0 })
@@ -771,7 +825,9 @@ func TestServerLazy(t *testing.T) {
 func TestServerScopes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "each": p.toolsEntry(hosting{"scope": "project"})}).daemon()
+	p.configure(map[string]any{
+		"one": p.toolsEntry(hosting{"scope": "shared"}), "each": p.toolsEntry(hosting{"scope": "project"}),
+	}).daemon()
 	other := filepath.Join(p.dir, "q")
 	if err := os.MkdirAll(filepath.Join(other, ".git"), 0o700); err != nil {
 		t.Fatal(err)
@@ -785,7 +841,8 @@ func TestServerScopes(t *testing.T) {
 		x.wait(x.call("each__effect", map[string]any{"token": "each"}))
 	}
 	s := p.status()
-	if one, each := find(t, s, "one"), find(t, s, "each"); one.Processes != 1 || one.RefCount != 2 || each.Processes != 2 || each.RefCount != 2 {
+	if one, each := find(t, s, "one"), find(t, s, "each"); one.Processes != 1 || one.RefCount != 2 ||
+		each.Processes != 2 || each.RefCount != 2 {
 		t.Errorf("one %+v, each %+v", one, each)
 	}
 	roots := map[string]bool{}
@@ -817,7 +874,8 @@ func TestServerVariables(t *testing.T) {
 		t.Errorf("servers:\n%s", out)
 	}
 	secret := "a-secret-value"
-	if err := os.WriteFile(filepath.Join(p.dir, "home/.config/holdline/env"), []byte("NO_SUCH_VARIABLE="+secret+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, "home/.config/holdline/env"), []byte("NO_SUCH_VARIABLE="+secret+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.must("servers", "reload", "tools")
@@ -856,7 +914,9 @@ func TestServersCall(t *testing.T) {
 		"gone":  map[string]any{"command": filepath.Join(p.dir, "gone")},
 	})
 	out := p.must("servers", "tools", "tools") // starts a daemon
-	for _, want := range []string{"effect  never_replay  does effect", "look  convergent  does look", "fresh  never_replay  does fresh"} {
+	for _, want := range []string{
+		"effect  never_replay  does effect", "look  convergent  does look", "fresh  never_replay  does fresh",
+	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("tools lack %q:\n%s", want, out)
 		}
@@ -866,16 +926,20 @@ func TestServersCall(t *testing.T) {
 	}
 	var all []control.ServerOffers
 	decode(t, p.must("servers", "tools", "--json"), &all)
-	if len(all) != 2 || all[0].Server != "gone" || all[0].Fault == nil || all[0].Fault.Fault.Code != "spawn_failure" || len(all[1].Tools) != len(toolServerTools())-1 {
+	if len(all) != 2 || all[0].Server != "gone" || all[0].Fault == nil || all[0].Fault.Fault.Code != "spawn_failure" ||
+		len(all[1].Tools) != len(toolServerTools())-1 {
 		t.Errorf("tools --json: %+v", all)
 	}
-	if _, errs, code := p.run("", "servers", "tools", "gone"); code != 1 || !strings.Contains(errs, "ENOENT") && !strings.Contains(errs, "no such file") {
+	if _, errs, code := p.run("", "servers", "tools", "gone"); code != 1 ||
+		!strings.Contains(errs, "ENOENT") && !strings.Contains(errs, "no such file") {
 		t.Errorf("tools of a server that is gone: exit %d, %s", code, errs)
 	}
-	if out := p.must("servers", "call", "tools", "effect", `{"token": "from-the-shell"}`); out != "from-the-shell\n" || p.effectsOf("end from-the-shell") != 1 {
+	if out := p.must("servers", "call", "tools", "effect", `{"token": "from-the-shell"}`); out != "from-the-shell\n" ||
+		p.effectsOf("end from-the-shell") != 1 {
 		t.Errorf("call: %q", out)
 	}
-	if out, _, code := p.run(`{"token": "piped"}`, "servers", "call", "tools", "tools__look", "-"); out != "piped\n" || code != 0 {
+	if out, _, code := p.run(`{"token": "piped"}`, "servers", "call", "tools", "tools__look", "-"); out != "piped\n" ||
+		code != 0 {
 		t.Errorf("call: exit %d, %q", code, out)
 	}
 	var result struct {
@@ -900,13 +964,15 @@ func TestServersCall(t *testing.T) {
 		{[]string{"tools", "look", ""}, 2, "no JSON object"},
 	} {
 		out, errs, code := p.run("", append([]string{"servers", "call"}, test.args...)...)
-		if code != test.code || !strings.Contains(errs, test.want) || test.want == "" && (out != "sad\n" || errs != "") {
+		if code != test.code || !strings.Contains(errs, test.want) ||
+			test.want == "" && (out != "sad\n" || errs != "") {
 			t.Errorf("call %v: exit %d, %q, %q", test.args, code, out, errs)
 		}
 	}
 	// Nobody shares what the calls have started.
 	p.until("nothing runs", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && len(s.Sessions) == 0 })
-	if _, errs, code := p.run("", "logs", "tools"); code != 0 || !strings.Contains(errs, "no process of server tools runs") {
+	if _, errs, code := p.run("", "logs", "tools"); code != 0 ||
+		!strings.Contains(errs, "no process of server tools runs") {
 		t.Errorf("logs: exit %d, %s", code, errs)
 	}
 }

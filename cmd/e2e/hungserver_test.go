@@ -39,14 +39,17 @@ func TestServerClosesPipe(t *testing.T) {
 			if stream == "stdin" && x.text() != "stdin" {
 				t.Errorf("the call before the server closes its stdin: %s", x.raw)
 			}
-			if stream == "stdout" && (x.code() != "outcome_unknown" || !strings.Contains(x.text(), "closed its stdout")) {
+			if stream == "stdout" &&
+				(x.code() != "outcome_unknown" || !strings.Contains(x.text(), "closed its stdout")) {
 				t.Errorf("the call that the server has, but cannot answer: %s", x.raw)
 			}
-			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" ||
+				p.effectsOf("say next") != 1 {
 				t.Errorf("the next call: %s; it was made %d times", x.raw, p.effectsOf("say next"))
 			}
 			_, s := p.untilAnother("stray", before)
-			if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "closed its "+stream) || s.Restarts != 1 {
+			if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "closed its "+stream) ||
+				s.Restarts != 1 {
 				t.Errorf("the server: %+v", s)
 			}
 			a.rest()
@@ -66,10 +69,12 @@ func TestServerClosesStdinUnread(t *testing.T) {
 	if x := a.wait(a.call("stray__shut", map[string]any{"token": "late"})); x.text() != "late" {
 		t.Errorf("the call before the server closes its stdin: %s", x.raw)
 	}
-	if x := a.wait(a.call("stray__say", map[string]any{"token": "unread"})); x.code() != "outcome_unknown" || p.effectsOf("say unread") != 0 {
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "unread"})); x.code() != "outcome_unknown" ||
+		p.effectsOf("say unread") != 0 {
 		t.Errorf("the call that was not read: %s", x.raw)
 	}
-	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" ||
+		p.effectsOf("say next") != 1 {
 		t.Errorf("the next call: %s; it was made %d times", x.raw, p.effectsOf("say next"))
 	}
 	p.untilAnother("stray", before)
@@ -82,21 +87,26 @@ func TestServerClosesStdinUnread(t *testing.T) {
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": "1s", "circuit_threshold": 1, "circuit_reset": "10m"})}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{
+		"scope": "shared", "timeout": "1s", "circuit_threshold": 1, "circuit_reset": "10m",
+	})}).daemon()
 	a := p.agent().shake()
 	before := p.untilReady("stray")
 	if x := a.wait(a.call("stray__stop", map[string]any{"token": "a"})); x.code() != "timeout" {
 		t.Errorf("the call that stops the server: %s", x.raw)
 	}
 	// It alone is unwell: everything else can be used.
-	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") || !strings.Contains(x.text(), "unwell=stray:silent") {
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") ||
+		!strings.Contains(x.text(), "unwell=stray:silent") {
 		t.Errorf("the health meanwhile: %s", x.raw)
 	}
 	_, s := p.untilAnother("stray", before)
-	if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") || s.Restarts != 1 {
+	if s.LastFault == nil || !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") ||
+		s.Restarts != 1 {
 		t.Errorf("the server: %+v", s)
 	}
-	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" || p.effectsOf("say next") != 1 {
+	if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" ||
+		p.effectsOf("say next") != 1 {
 		t.Errorf("the next call: %s", x.raw)
 	}
 	a.rest()
@@ -117,7 +127,8 @@ func TestServerBusy(t *testing.T) {
 				t.Skip("the time that others compute is not known here")
 			}
 			p := newPlace(t)
-			p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": work.timeout})}).daemon()
+			p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "timeout": work.timeout})}).
+				daemon()
 			a := p.agent().shake()
 			before := p.untilReady("stray")
 			if x := a.wait(a.call("stray__"+tool, map[string]any{"token": "a", "ms": work.ms})); x.code() != "timeout" {
@@ -157,7 +168,8 @@ func TestServerHangsForImpatientClient(t *testing.T) {
 			t.Fatal("the server was not ended")
 		}
 	}
-	if _, s := p.untilAnother("stray", before); !strings.Contains(s.LastFault.Fault.Detail, "hung, so Holdline ended it") {
+	if _, s := p.untilAnother("stray", before); !strings.Contains(s.LastFault.Fault.Detail,
+		"hung, so Holdline ended it") {
 		t.Errorf("the server: %+v", s)
 	}
 	a.rest(id)
@@ -169,17 +181,21 @@ func TestHealthNamesServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
-		"gone": map[string]any{"command": filepath.Join(p.dir, "nowhere"), "holdline": hosting{"scope": "shared", "max_restarts": 0}},
+		"gone": map[string]any{
+			"command": filepath.Join(p.dir, "nowhere"), "holdline": hosting{"scope": "shared", "max_restarts": 0},
+		},
 		"well": p.strayEntry(hosting{"scope": "shared"}),
 	}).daemon()
 	a := p.agent().shake()
 	p.untilReady("well")
 	p.until("one server is ejected", func(s control.StatusAnswer) bool { return find(t, s, "gone").Ejected })
-	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") || !strings.HasSuffix(x.text(), "unwell=gone:ejected") {
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") ||
+		!strings.HasSuffix(x.text(), "unwell=gone:ejected") {
 		t.Errorf("health: %s", x.raw)
 	}
 	x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"}))
-	if !strings.Contains(x.text(), "server gone: ejected: ") || !strings.Contains(x.text(), "ENOENT") || strings.Contains(x.text(), "server well") {
+	if !strings.Contains(x.text(), "server gone: ejected: ") || !strings.Contains(x.text(), "ENOENT") ||
+		strings.Contains(x.text(), "server well") {
 		t.Errorf("health in full: %s", x.raw)
 	}
 	a.rest()

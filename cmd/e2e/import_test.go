@@ -20,7 +20,8 @@ func TestOwnToolsAlone(t *testing.T) {
 	for _, tool := range a.ask("tools/list", map[string]any{}).Result.Tools {
 		names = append(names, tool.Name)
 	}
-	if !slices.Contains(names, "consult") || slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "__") }) {
+	if !slices.Contains(names, "consult") ||
+		slices.ContainsFunc(names, func(n string) bool { return strings.Contains(n, "__") }) {
 		t.Errorf("tools %q", names)
 	}
 	if x := a.wait(a.call("health_snapshot", map[string]any{})); x.Error != nil {

@@ -24,7 +24,8 @@ type input struct {
 // something.
 func (a *agent) askMe(args, more map[string]any) int {
 	a.t.Helper()
-	params := modernly(map[string]any{"name": "tools__ask", "arguments": args}, "io.modelcontextprotocol/clientCapabilities",
+	params := modernly(map[string]any{"name": "tools__ask", "arguments": args},
+		"io.modelcontextprotocol/clientCapabilities",
 		map[string]any{"elicitation": map[string]any{}})
 	maps.Copy(params, more)
 	return a.begin("tools/call", params)
@@ -101,7 +102,8 @@ func TestServerAsksModern(t *testing.T) {
 		}
 		// The same answers again give the same result, while that is kept.
 		again := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
-		if same := strings.Contains(again.text(), `{"x":1.0}`); !same && again.code() != "outcome_unknown" || p.effectsOf("asked "+c.name) != 1 {
+		if same := strings.Contains(again.text(), `{"x":1.0}`); !same && again.code() != "outcome_unknown" ||
+			p.effectsOf("asked "+c.name) != 1 {
 			t.Errorf("%s, answered again: %s", c.name, again.raw)
 		}
 	}
@@ -119,7 +121,8 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	m.modernPing()
 	for i := range 8 {
 		args := map[string]any{"token": fmt.Sprint(i), "ms": 0}
-		if x := m.wait(m.begin("tools/call", modernly(map[string]any{"name": "tools__effect", "arguments": args}))); x.Error != nil || x.Result.IsError {
+		if x := m.wait(m.begin("tools/call",
+			modernly(map[string]any{"name": "tools__effect", "arguments": args}))); x.Error != nil || x.Result.IsError {
 			t.Fatal(x.raw)
 		}
 	}
@@ -200,19 +203,24 @@ func TestServerAskCrashes(t *testing.T) {
 func TestServerAsksModernNot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s", "max_timeout": "4s"})}).daemon()
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "session", "timeout": "1s", "max_timeout": "4s",
+	})}).daemon()
 	m := p.agent("--identity", "m")
-	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"}, nil)); !strings.Contains(x.text(), "does not offer sampling/createMessage") {
+	if x := m.wait(m.askMe(map[string]any{"token": "s", "method": "sampling/createMessage"},
+		nil)); !strings.Contains(x.text(), "does not offer sampling/createMessage") {
 		t.Errorf("of what the client does not offer: %s", x.raw)
 	}
 	in := m.required(m.askMe(elicit("never"), nil))
 	p.untilEffect("cancelled never")
-	if x := m.wait(m.askMe(elicit("never"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked never") != 1 {
+	if x := m.wait(m.askMe(elicit("never"), in.with(`{}`))); x.code() != "outcome_unknown" ||
+		p.effectsOf("asked never") != 1 {
 		t.Errorf("answered too late: %s", x.raw)
 	}
 	in = m.required(m.askMe(elicit("dies"), nil))
 	kill9(t, p.status().Workers[0].PID)
-	if x := m.wait(m.askMe(elicit("dies"), in.with(`{}`))); x.code() != "outcome_unknown" || p.effectsOf("asked dies") != 1 {
+	if x := m.wait(m.askMe(elicit("dies"), in.with(`{}`))); x.code() != "outcome_unknown" ||
+		p.effectsOf("asked dies") != 1 {
 		t.Errorf("of a server that is gone: %s", x.raw)
 	}
 	p.untilReady("tools")
@@ -223,7 +231,8 @@ func TestServerAsksModernNot(t *testing.T) {
 	}
 	bent := in
 	bent.state += "-bent"
-	if x := m.wait(m.askMe(elicit("mine"), bent.with(`{}`))); x.Error == nil || x.Error.Code != -32602 || p.effectsOf("asked mine") != 1 {
+	if x := m.wait(m.askMe(elicit("mine"), bent.with(`{}`))); x.Error == nil || x.Error.Code != -32602 ||
+		p.effectsOf("asked mine") != 1 {
 		t.Errorf("with a state that was never given: %s", x.raw)
 	}
 	if x := m.wait(m.askMe(elicit("mine"), in.with(`{"action":"decline"}`))); x.text() != `mine {"action":"decline"}` {
@@ -291,13 +300,16 @@ func TestServerAsksLegacy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"sdk": map[string]any{
-		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"},
+		"holdline": hosting{"scope": "session"},
 	}, "shared": map[string]any{
-		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "shared"},
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"},
+		"holdline": hosting{"scope": "shared"},
 	}})
 	a := p.agent("--identity", "a")
 	a.ask("initialize", map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
 	})
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	pid := p.pid(0)
@@ -320,7 +332,8 @@ func TestServerAsksLegacy(t *testing.T) {
 			pid = p.pid(pid)
 		}
 		x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
-		if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"`+c.name+` accept yes"}` {
+		if n, ok := x.ID.(float64); !ok || int(n) != id ||
+			string(x.Result.StructuredContent) != `{"word":"`+c.name+` accept yes"}` {
 			t.Errorf("%s: %s", c.name, x.raw)
 		}
 	}
@@ -330,7 +343,8 @@ func TestServerAsksLegacy(t *testing.T) {
 	if x := a.wait(id); x.Error == nil || x.Error.Message != "not now" {
 		t.Errorf("a client that refuses: %s", x.raw)
 	}
-	if x := a.wait(a.call("shared__inquire", map[string]any{"word": "w"})); x.code() != "downstream_failure" || !strings.Contains(x.text(), `scope \"session\"`) && !strings.Contains(x.text(), `scope "session"`) {
+	if x := a.wait(a.call("shared__inquire", map[string]any{"word": "w"})); x.code() != "downstream_failure" ||
+		!strings.Contains(x.text(), `scope \"session\"`) && !strings.Contains(x.text(), `scope "session"`) {
 		t.Errorf("a server that several share: %s", x.raw)
 	}
 	a.rest()
@@ -347,11 +361,13 @@ func TestServerAsksLegacyUnsent(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).faults()
 			p.configure(map[string]any{"sdk": map[string]any{
-				"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"}, "holdline": hosting{"scope": "session"},
+				"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"},
+				"holdline": hosting{"scope": "session"},
 			}})
 			a := p.agent("--identity", "a")
 			a.ask("initialize", map[string]any{
-				"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+				"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}},
+				"clientInfo": map[string]string{"name": "test", "version": "1"},
 			})
 			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			id := a.call("sdk__inquire", map[string]any{"word": "w"})
@@ -371,11 +387,15 @@ func TestServerAsksLegacyUnsent(t *testing.T) {
 			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
 			if late {
 				waitFor(t, "the next daemon", func() bool { return p.died("attach.fenced") })
-				p.until("the client to be back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].InFlight == 1 })
+				p.until("the client to be back",
+					func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].InFlight == 1 })
 				p.letGo("attach.fenced")
 			}
-			x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
-			if n, ok := x.ID.(float64); !ok || int(n) != id || string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
+			x = a.until(func(x *answer) bool {
+				return x.Method == "elicitation/create" || x.ID != nil && x.Method == ""
+			})
+			if n, ok := x.ID.(float64); !ok || int(n) != id ||
+				string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
 				t.Errorf("%s", x.raw)
 			}
 			if !p.died("write.recorded") {

@@ -108,7 +108,8 @@ func TestInstallAndBack(t *testing.T) {
 	cursor := filepath.Join(p.dir, "home/.cursor")
 	err := os.Mkdir(cursor, 0o700)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(cursor, "mcp.json"), []byte("{\"mcpServers\": { \"a\": {\"command\": \"a-server\"}, }} // mine\n"), 0o644)
+		err = os.WriteFile(filepath.Join(cursor, "mcp.json"),
+			[]byte("{\"mcpServers\": { \"a\": {\"command\": \"a-server\"}, }} // mine\n"), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +117,10 @@ func TestInstallAndBack(t *testing.T) {
 	before := p.home(t)
 	out := p.must("install", "--bin", "--systemd")
 	bin := filepath.Join(p.dir, "home/.local/bin/holdline")
-	for _, want := range []string{"write " + bin + "\n", "run systemctl --user enable --now holdline.socket\n", "PATH for hosted servers: ", programs + ":", "next: holdline import"} {
+	for _, want := range []string{
+		"write " + bin + "\n", "run systemctl --user enable --now holdline.socket\n", "PATH for hosted servers: ",
+		programs + ":", "next: holdline import",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("install does not say %q:\n%s", want, out)
 		}
@@ -128,12 +132,14 @@ func TestInstallAndBack(t *testing.T) {
 	if more := p.must("install", "--bin"); strings.Contains(more, "next: nothing has to be started") {
 		t.Errorf("install --bin, where systemd starts the daemon:\n%s", more)
 	}
-	if again := p.must("install", "--bin", "--systemd"); strings.Contains(again, "write ") || strings.Contains(again, "run ") {
+	if again := p.must("install", "--bin", "--systemd"); strings.Contains(again, "write ") ||
+		strings.Contains(again, "run ") {
 		t.Errorf("a second time:\n%s", again)
 	}
 	p.must("import", "--write")
 	p.daemonAt(bin)
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, "hint: holdline import --undo") {
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure ||
+		!strings.Contains(errs, "hint: holdline import --undo") {
 		t.Errorf("what the clients' files were is lost: exit %d\n%s", code, errs)
 	}
 	p.must("import", "--undo")
@@ -147,7 +153,9 @@ func TestInstallAndBack(t *testing.T) {
 	}
 	p.sameHome(t, before)
 	asked, err := os.ReadFile(log)
-	if err != nil || !strings.Contains(string(asked), "--user disable --now holdline.socket holdline.service\n--user daemon-reload\n") {
+	if err != nil ||
+		!strings.Contains(string(asked),
+			"--user disable --now holdline.socket holdline.service\n--user daemon-reload\n") {
 		t.Errorf("systemctl was asked\n%s%v", asked, err)
 	}
 	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline")); !os.IsNotExist(err) {
@@ -173,10 +181,12 @@ func TestFirstBin(t *testing.T) {
 	bin := filepath.Join(p.dir, "home/.local/bin")
 	p.must("install", "--bin", "--dry-run")
 	p.sameHome(t, before)
-	if out := p.must("install", "--bin"); !strings.Contains(out, "PATH for hosted servers: ") || !strings.Contains(out, ":"+bin+"\n") || strings.Contains(out, "note:") {
+	if out := p.must("install", "--bin"); !strings.Contains(out, "PATH for hosted servers: ") ||
+		!strings.Contains(out, ":"+bin+"\n") || strings.Contains(out, "note:") {
 		t.Errorf("install --bin:\n%s", out)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       PATH of hosted servers: ") || !strings.Contains(out, ":"+bin+"\n") {
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       PATH of hosted servers: ") ||
+		!strings.Contains(out, ":"+bin+"\n") {
 		t.Errorf("doctor:\n%s", out)
 	}
 	if again := p.must("install", "--bin"); strings.Contains(again, "write ") {
@@ -206,10 +216,12 @@ func TestPurgeAfterUndo(t *testing.T) {
 	p.must("import", "--write", "--no-check")
 	const mine = `{"mcpServers": {"a": {"command": "mine"}}}`
 	write(mine)
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, "hint: holdline import --undo") {
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure ||
+		!strings.Contains(errs, "hint: holdline import --undo") {
 		t.Errorf("before the undo: exit %d\n%s", code, errs)
 	}
-	if _, errs, code := p.run("", "import", "--undo"); code != exitFailure || !strings.Contains(errs, path+" a: it was changed since") {
+	if _, errs, code := p.run("", "import", "--undo"); code != exitFailure ||
+		!strings.Contains(errs, path+" a: it was changed since") {
 		t.Errorf("the undo: exit %d\n%s", code, errs)
 	}
 	bad := filepath.Join(p.stateRoot(), "import/20200101T000000Z/journal.json")
@@ -219,7 +231,8 @@ func TestPurgeAfterUndo(t *testing.T) {
 	if err := os.WriteFile(bad, []byte("torn"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, bad) || !strings.Contains(errs, "hint: ") {
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitFailure || !strings.Contains(errs, bad) ||
+		!strings.Contains(errs, "hint: ") {
 		t.Errorf("a purge with a journal that cannot be read: exit %d\n%s", code, errs)
 	}
 	if _, errs, code := p.run("", "uninstall"); code != exitOK || !strings.Contains(errs, bad) {
@@ -228,7 +241,8 @@ func TestPurgeAfterUndo(t *testing.T) {
 	if err := os.RemoveAll(filepath.Dir(bad)); err != nil {
 		t.Fatal(err)
 	}
-	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitOK || !strings.Contains(errs, "left "+path+" a: it was changed since") {
+	if _, errs, code := p.run("", "uninstall", "--purge"); code != exitOK ||
+		!strings.Contains(errs, "left "+path+" a: it was changed since") {
 		t.Errorf("after the undo: exit %d\n%s", code, errs)
 	}
 	if b, err := os.ReadFile(path); string(b) != mine || err != nil {
@@ -249,7 +263,8 @@ func TestInstallUnreachable(t *testing.T) {
 	p.script("systemctl", "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n")
 	before := p.home(t)
 	_, errs, code := p.run("", "install", "--bin", "--systemd")
-	if code != exitFailure || !strings.Contains(errs, "No medium found") || !strings.Contains(errs, "hint: ") || !strings.Contains(errs, "loginctl enable-linger") {
+	if code != exitFailure || !strings.Contains(errs, "No medium found") || !strings.Contains(errs, "hint: ") ||
+		!strings.Contains(errs, "loginctl enable-linger") {
 		t.Errorf("exit %d\n%s", code, errs)
 	}
 	p.sameHome(t, before)
@@ -319,7 +334,8 @@ func TestDoctorMissingOnce(t *testing.T) {
 		return len(s.Servers) == 1 && s.Servers[0].LastFault != nil
 	})
 	out, _, code := p.run("", "doctor")
-	if code != exitFailure || strings.Count(out, " server tools: ") != 1 || !strings.Contains(out, "its command is missing") || strings.Contains(out, " servers: tools") {
+	if code != exitFailure || strings.Count(out, " server tools: ") != 1 ||
+		!strings.Contains(out, "its command is missing") || strings.Contains(out, " servers: tools") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
 	}
 }

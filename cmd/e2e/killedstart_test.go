@@ -23,7 +23,8 @@ func (p *place) told(method string) []int {
 	for line := range strings.Lines(string(b)) {
 		var what string
 		var pid int
-		if _, err := fmt.Sscanf(line, "%s %d\n", &what, &pid); err == nil && what == method && !slices.Contains(pids, pid) {
+		if _, err := fmt.Sscanf(line, "%s %d\n", &what, &pid); err == nil && what == method &&
+			!slices.Contains(pids, pid) {
 			pids = append(pids, pid)
 		}
 	}
@@ -82,7 +83,8 @@ func TestServerKilledInStart(t *testing.T) {
 				if x := a.wait(id); x.text() != "here" {
 					t.Errorf("the call: %s", x.raw)
 				}
-				if s := p.server("odd"); s.Restarts != 0 || s.Failures != 0 || s.LastFault != nil || s.State != "ready" {
+				if s := p.server("odd"); s.Restarts != 0 || s.Failures != 0 || s.LastFault != nil ||
+					s.State != "ready" {
 					t.Errorf("the server: %+v, fault %+v", s, s.LastFault)
 				}
 				if n := len(p.told("server/discover")); method == "server/discover" && n != 2 {
@@ -99,7 +101,8 @@ func TestServerKilledInStart(t *testing.T) {
 			p.dieAs(point, death{})
 			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
 			a := p.agent().shake()
-			if x := a.wait(a.call("odd__say", map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
+			if x := a.wait(a.call("odd__say",
+				map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
 				t.Errorf("the call: %s", x.raw)
 			}
 			if s := p.server("odd"); s.Restarts != 0 || s.LastFault != nil {
@@ -111,7 +114,8 @@ func TestServerKilledInStart(t *testing.T) {
 	t.Run("twice", func(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t)
-		p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared", "lazy": true}, "-mute", "tools/list")}).daemon()
+		p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared", "lazy": true}, "-mute", "tools/list")}).
+			daemon()
 		a := p.agent().shake()
 		id := a.call("odd__say", map[string]any{})
 		kill9(t, p.untilTold("tools/list", 1))
@@ -131,7 +135,8 @@ func TestServerKilledInStart(t *testing.T) {
 func TestServerDiesAtHandshake(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared", "lazy": true}, "-dies", "initialize")}).daemon()
+	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared", "lazy": true}, "-dies", "initialize")}).
+		daemon()
 	a := p.agent().shake()
 	if x := a.wait(a.call("odd__say", map[string]any{})); x.code() != "spawn_failure" {
 		t.Errorf("the call: %s", x.raw)

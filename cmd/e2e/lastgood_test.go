@@ -33,7 +33,8 @@ func TestBadConfigAtStart_LastGoodServes(t *testing.T) {
 		t.Errorf("a call after the restart: %s", x.raw)
 	}
 	s := p.until("the refusal", func(s control.StatusAnswer) bool { return s.Daemon.ConfigRefused != "" })
-	if len(s.Servers) != 1 || s.Servers[0].Name != "tools" || !strings.Contains(s.Daemon.ConfigRefused, "surely_no_key") {
+	if len(s.Servers) != 1 || s.Servers[0].Name != "tools" ||
+		!strings.Contains(s.Daemon.ConfigRefused, "surely_no_key") {
 		t.Errorf("status %+v", s)
 	}
 	info, err := os.Stat(s.Daemon.ConfigCopy)
@@ -71,7 +72,8 @@ func TestBadConfigAtStart_NoCopy(t *testing.T) {
 	}
 	fails := func(when string) {
 		t.Helper()
-		if _, errs, code := p.run("", "daemon", "--config", bad); code == exitOK || !strings.Contains(errs, "bad.json:1:2: unknown key") {
+		if _, errs, code := p.run("", "daemon", "--config", bad); code == exitOK ||
+			!strings.Contains(errs, "bad.json:1:2: unknown key") {
 			t.Errorf("%s: exit %d: %s", when, code, errs)
 		}
 	}

@@ -53,7 +53,8 @@ func (a *asking) want(code int, out, errs string) {
 	a.t.Helper()
 	a.end(code)
 	if a.out.String() != out || !strings.Contains(a.errs.String(), errs) {
-		a.t.Errorf("%v: stdout %q, want %q\nstderr %q, want %q in it", a.cmd.Args[1:2], a.out.String(), out, a.errs.String(), errs)
+		a.t.Errorf("%v: stdout %q, want %q\nstderr %q, want %q in it", a.cmd.Args[1:2], a.out.String(), out,
+			a.errs.String(), errs)
 	}
 }
 

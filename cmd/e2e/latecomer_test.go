@@ -22,7 +22,8 @@ import (
 // until its proxy has written so much that it waits for that.
 func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 	t.Helper()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(programs, "holdline"), "mcp-stdio", "--no-autostart")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(programs, "holdline"), "mcp-stdio",
+		"--no-autostart")
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
 	a := &agent{t: t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
 	cmd.Stderr = a.errs
@@ -72,7 +73,11 @@ func TestLateProxy(t *testing.T) {
 			p.installTest(t, "first")
 			d := p.daemonAt(p.bin())
 			a, stuck, read := p.unread(t)
-			a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+			a.begin("initialize",
+				map[string]any{
+					"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+					"clientInfo": map[string]string{"name": "test", "version": "1"},
+				})
 			a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			if how == "unread" {
 				a.call("tools__big", map[string]any{"token": "big", "bytes": 2 << 20})
@@ -132,7 +137,8 @@ func (p *place) installTest(t *testing.T, tail string) {
 // any more: another one has taken its place.
 func TestLateProxyOfConsult(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).windows(60).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})
+	p := newPlace(t).windows(60).configure(map[string]any{}, "consult",
+		map[string]any{"keep": map[string]any{"count": 1}})
 	p.breaks(brokenLate)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
@@ -166,7 +172,11 @@ func TestLateProxyOfConsult(t *testing.T) {
 func asksUnread(t *testing.T, p *place, calls, size int) (a *agent, first int, read func()) {
 	t.Helper()
 	a, stuck, read := p.unread(t)
-	a.begin("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	a.begin("initialize",
+		map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
+		})
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	first = a.next + 1
 	for range calls {

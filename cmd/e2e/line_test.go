@@ -183,7 +183,8 @@ func TestTwoAgents(t *testing.T) {
 		t.Errorf("sessions = %+v", s.Sessions)
 	}
 	begin := time.Now()
-	if x := p.agent().shake().ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || x.text() == "" {
+	if x := p.agent().shake().ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError ||
+		x.text() == "" {
 		t.Errorf("health = %s", x.raw)
 	}
 	t.Logf("a new agent had its health snapshot after %v", time.Since(begin))
@@ -207,7 +208,9 @@ func TestCancel(t *testing.T) {
 			p := newPlace(t)
 			p.daemon()
 			a := p.agent().shake()
-			id := a.call("consult", map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"}, claudetest.Step{Do: "deaf"})})
+			id := a.call("consult",
+				map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"},
+					claudetest.Step{Do: "deaf"})})
 			s := p.until("a running consult", func(s control.StatusAnswer) bool {
 				return len(s.Workers) == 1 && s.Workers[0].ChildPID > 0
 			})
@@ -220,7 +223,8 @@ func TestCancel(t *testing.T) {
 			begin := time.Now()
 			switch how {
 			case "cancel":
-				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`,
+					id))
 			case "disconnect":
 				a.send(`{"jsonrpc":"2.0","id":99,"method":"ping"}`)
 				_ = a.cmd.Process.Signal(os.Interrupt)
@@ -301,12 +305,15 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := filepath.Join(p.dir, "home/.config/holdline/config.json")
-	if err := os.WriteFile(conf, []byte("{\n \"identities\": {\n  \"codex\": {\"token\": \"tk-secret-1\", \"deny\": [\"consult*\"]}, // ours\n },\n}"), 0o600); err != nil {
+	if err := os.WriteFile(conf,
+		[]byte("{\n \"identities\": {\n  \"codex\": {\"token\": \"tk-secret-1\", \"deny\": [\"consult*\"]}, // ours\n },\n}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.daemon()
 	out, errs, code := p.run(piped, "mcp-stdio", "--identity", "codex")
-	if code != exitFailure || strings.Contains(out, `"isError":false`) || strings.Count(out, `"identity_refused"`) != 3 || !strings.Contains(errs, "codex") || !strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
+	if code != exitFailure || strings.Contains(out, `"isError":false`) ||
+		strings.Count(out, `"identity_refused"`) != 3 || !strings.Contains(errs, "codex") ||
+		!strings.Contains(errs, "token") || strings.Contains(errs, "tk-secret-1") {
 		t.Errorf("without token: exit %d\n%s%s", code, out, errs)
 	}
 	good := p.env
@@ -326,7 +333,8 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"reload"}, {"config", "check"}} {
-		if _, errs, code := p.run("", args...); code != exitFailure || !strings.Contains(errs, ":2:3") || !strings.Contains(errs, "identites") {
+		if _, errs, code := p.run("", args...); code != exitFailure || !strings.Contains(errs, ":2:3") ||
+			!strings.Contains(errs, "identites") {
 			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
 	}
@@ -448,8 +456,11 @@ func TestHelp(t *testing.T) {
 			t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)
 		}
 	}
-	for _, args := range [][]string{{"nonsense"}, {"status", "extra"}, {"status", "--nope"}, {"consults", "show"}, {"mcp-stdio", "--nope"}} {
-		if out, errs, code := p.run("", args...); code != exitUsage || !strings.HasPrefix(errs, "holdline: ") || out != "" {
+	for _, args := range [][]string{
+		{"nonsense"}, {"status", "extra"}, {"status", "--nope"}, {"consults", "show"}, {"mcp-stdio", "--nope"},
+	} {
+		if out, errs, code := p.run("", args...); code != exitUsage ||
+			!strings.HasPrefix(errs, "holdline: ") || out != "" {
 			t.Errorf("%v: exit %d, want %d\n%s%s", args, code, exitUsage, out, errs)
 		}
 	}
@@ -492,7 +503,8 @@ func TestDoctorEngines(t *testing.T) {
 	engines := func() (found []string) {
 		out, _, _ := p.run("", "doctor")
 		for line := range strings.Lines(out) {
-			if strings.HasPrefix(line[min(9, len(line)):], "claude: ") || strings.HasPrefix(line[min(9, len(line)):], "codex: ") {
+			if strings.HasPrefix(line[min(9, len(line)):], "claude: ") ||
+				strings.HasPrefix(line[min(9, len(line)):], "codex: ") {
 				found = append(found, line)
 			}
 		}
@@ -503,7 +515,8 @@ func TestDoctorEngines(t *testing.T) {
 	if after := engines(); len(after) != 2 || !slices.Equal(before, after) {
 		t.Errorf("without a daemon:\n%q\nwith one:\n%q", before, after)
 	}
-	if len(before) != 2 || !strings.HasPrefix(before[0], "ok ") || before[1] != "ok       codex: "+bin+", version 0.169.0, by codex login\n" {
+	if len(before) != 2 || !strings.HasPrefix(before[0], "ok ") ||
+		before[1] != "ok       codex: "+bin+", version 0.169.0, by codex login\n" {
 		t.Errorf("without a daemon:\n%q", before)
 	}
 }

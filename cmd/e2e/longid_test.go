@@ -38,7 +38,8 @@ func TestLongNamesHarmNobody(t *testing.T) {
 	ask := func(what, method, params string) {
 		t.Helper()
 		n++
-		refused(what, fmt.Sprint(n), fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, n, method, params), -32602)
+		refused(what, fmt.Sprint(n),
+			fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, n, method, params), -32602)
 	}
 	ask("a tool", "tools/call", `"name":"odd__`+long+`"`)
 	ask("a prompt", "prompts/get", `"name":"odd__`+long+`"`)
@@ -47,8 +48,10 @@ func TestLongNamesHarmNobody(t *testing.T) {
 	ask("its end", "resources/unsubscribe", `"uri":"mem://`+long+`"`)
 	ask("a completion", "completion/complete", `"ref":{"type":"ref/resource","uri":"mem://`+long+`"}`)
 	const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-	ask("a modern subscription", "subscriptions/listen", modern+`,"notifications":{"resourceSubscriptions":["mem://`+long+`"]}`)
-	if x := good.wait(good.call("odd__say", map[string]any{"text": `{"content":[{"type":"text","text":"well"}]}`})); x.text() != "well" {
+	ask("a modern subscription", "subscriptions/listen",
+		modern+`,"notifications":{"resourceSubscriptions":["mem://`+long+`"]}`)
+	if x := good.wait(good.call("odd__say",
+		map[string]any{"text": `{"content":[{"type":"text","text":"well"}]}`})); x.text() != "well" {
 		t.Errorf("another session's call: %.300s", x.raw)
 	}
 	// The longest id and URI that are allowed work.

@@ -29,7 +29,8 @@ func (x answer) reason() string {
 // wantTooLong checks the fault of a call whose answer was left out.
 func wantTooLong(t *testing.T, x *answer) {
 	t.Helper()
-	if x.code() != "downstream_failure" || x.reason() != "bad_output" || !strings.Contains(x.text(), "more than 64 MiB") {
+	if x.code() != "downstream_failure" || x.reason() != "bad_output" ||
+		!strings.Contains(x.text(), "more than 64 MiB") {
 		t.Errorf("a call whose answer is too long: %.500s", x.raw)
 	}
 }

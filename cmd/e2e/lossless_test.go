@@ -13,7 +13,8 @@ import (
 // oddEntry is the odd server as an entry of the configuration.
 func (p *place) oddEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
-		"command": filepath.Join(programs, "oddserver"), "args": append([]string{"-ledger", p.effects()}, args...), "holdline": h,
+		"command": filepath.Join(programs, "oddserver"), "args": append([]string{"-ledger", p.effects()}, args...),
+		"holdline": h,
 	}
 }
 
@@ -41,7 +42,8 @@ func TestLossless(t *testing.T) {
 		"unknown members": `{"content":[{"type":"never heard of","":null}],"_meta":{"k":[{}]},"isError":false,"task":{"id":7}}`,
 		"lone surrogates": `{"content":[{"type":"text","text":"\ud800 \udc00\ud800"}],"\udfff":1}`,
 		"white space":     `{ "content" : [ ] ,	"a":{ } }`,
-		"nested deeply":   `{"content":[],"a":` + strings.Repeat(`[{"b":`, 2000) + "0" + strings.Repeat("}]", 2000) + "}",
+		"nested deeply": `{"content":[],"a":` + strings.Repeat(`[{"b":`, 2000) + "0" +
+			strings.Repeat("}]", 2000) + "}",
 	} {
 		id := a.call("odd__say", map[string]any{"text": result})
 		if got := a.wait(id).result(t, id); got != result {
@@ -70,7 +72,8 @@ func TestServerProbe(t *testing.T) {
 			said := func() { // by a, whoever that is then
 				t.Helper()
 				const words = `{"content":[{"type":"text","text":"here"}]}`
-				if x := a.wait(a.call("odd__say", map[string]any{"text": words})); x.text() != "here" || p.effectsOf("server/discover") != 1 {
+				if x := a.wait(a.call("odd__say", map[string]any{"text": words})); x.text() != "here" ||
+					p.effectsOf("server/discover") != 1 {
 					t.Errorf("asked %d times: %s", p.effectsOf("server/discover"), x.raw)
 				}
 			}
@@ -111,7 +114,8 @@ func TestServerPages(t *testing.T) {
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-pages")}).daemon()
 	a := p.agent().shake()
 	x := a.ask("tools/list", map[string]any{})
-	if !strings.Contains(x.raw, `"odd__t64"`) || strings.Contains(x.raw, `"odd__t65"`) || p.effectsOf("tools/list") != 64 {
+	if !strings.Contains(x.raw, `"odd__t64"`) || strings.Contains(x.raw, `"odd__t65"`) ||
+		p.effectsOf("tools/list") != 64 {
 		t.Errorf("asked for %d pages: %.300s", p.effectsOf("tools/list"), x.raw)
 	}
 	if out := p.must("servers", "list"); !strings.Contains(out, "tools/list has more than 64 pages") {
@@ -127,7 +131,8 @@ func TestServerClash(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
-		"a": p.oddEntry(hosting{"scope": "shared"}, "-name", "A"), "b": p.oddEntry(hosting{"scope": "shared"}, "-name", "B"),
+		"a": p.oddEntry(hosting{"scope": "shared"}, "-name", "A"),
+		"b": p.oddEntry(hosting{"scope": "shared"}, "-name", "B"),
 	}).daemon()
 	x := p.agent().shake()
 	if l := x.ask("resources/list", map[string]any{}); strings.Count(l.raw, `"uri":"mem://one"`) != 1 {
@@ -136,7 +141,8 @@ func TestServerClash(t *testing.T) {
 	if r := x.ask("resources/read", map[string]any{"uri": "mem://one"}); !strings.Contains(r.raw, "resource of A") {
 		t.Errorf("resources/read: %s", r.raw)
 	}
-	if l := x.ask("prompts/list", map[string]any{}); !strings.Contains(l.raw, `"a__greet"`) || !strings.Contains(l.raw, `"b__greet"`) {
+	if l := x.ask("prompts/list", map[string]any{}); !strings.Contains(l.raw, `"a__greet"`) ||
+		!strings.Contains(l.raw, `"b__greet"`) {
 		t.Errorf("prompts/list: %s", l.raw)
 	}
 	for name, want := range map[string]string{"a__greet": "prompt of A", "b__greet": "prompt of B"} {
@@ -149,7 +155,8 @@ func TestServerClash(t *testing.T) {
 	if len(list) != 2 || len(list[0].Live.Notes) != 0 || len(list[1].Live.Notes) != 1 {
 		t.Fatalf("servers list --json: %+v", list)
 	}
-	if out := p.must("servers", "list"); !strings.Contains(out, "resource mem://one") || !strings.Contains(out, "holdline mcp-stdio --server b") {
+	if out := p.must("servers", "list"); !strings.Contains(out, "resource mem://one") ||
+		!strings.Contains(out, "holdline mcp-stdio --server b") {
 		t.Errorf("servers list:\n%s", out)
 	}
 	b := p.agent("--server", "b").shake()
@@ -280,7 +287,8 @@ func TestServerCallsOutliveDaemons(t *testing.T) {
 		answers := a.waitAll(ids[i]...)
 		for k, id := range ids[i] {
 			token := fmt.Sprintf("e%d-%d", i, k)
-			if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); answers[id].text() != token || begun != 1 || ended != 1 {
+			if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); answers[id].text() != token ||
+				begun != 1 || ended != 1 {
 				t.Errorf("%s: begun %d times, ended %d times: %s", token, begun, ended, answers[id].raw)
 			}
 		}

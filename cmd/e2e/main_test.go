@@ -62,7 +62,10 @@ func TestMain(m *testing.M) {
 		}
 		// Benchmarks name the program that was built for use.
 		binaries := map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self)}
-		for _, name := range []string{"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor", "echoserver"} {
+		for _, name := range []string{
+			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
+			"echoserver",
+		} {
 			binaries[name] = self
 		}
 		for name, from := range binaries {

@@ -77,7 +77,10 @@ func TestServersHideSecrets(t *testing.T) {
 	const secret = "s3cret-in-full"
 	entry := p.toolsEntry(hosting{"scope": "shared"}, "--api-key", secret)
 	p.configure(map[string]any{
-		"tools": entry, "far": map[string]any{"url": "https://me:" + secret + "@localhost:1/mcp?token=" + secret, "holdline": hosting{"lazy": true}},
+		"tools": entry,
+		"far": map[string]any{
+			"url": "https://me:" + secret + "@localhost:1/mcp?token=" + secret, "holdline": hosting{"lazy": true},
+		},
 	}).daemon()
 	for _, args := range [][]string{
 		{"servers"},

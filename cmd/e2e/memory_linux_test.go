@@ -53,5 +53,6 @@ func TestMemoryGivenBack(t *testing.T) {
 	a.rest()
 	b.rest()
 	waitFor(t, "memory to be given back without an agent", func() bool { return memoryOf(t, daemon, "VmRSS") < most })
-	t.Logf("at most %d MiB under answers, %d MiB in all, %d MiB at the end", peak, memoryOf(t, daemon, "VmHWM"), memoryOf(t, daemon, "VmRSS"))
+	t.Logf("at most %d MiB under answers, %d MiB in all, %d MiB at the end", peak, memoryOf(t, daemon, "VmHWM"),
+		memoryOf(t, daemon, "VmRSS"))
 }

@@ -17,7 +17,8 @@ import (
 // and more members of its _meta.
 func modernly(params map[string]any, more ...any) map[string]any {
 	meta := map[string]any{
-		"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": map[string]any{},
+		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
+		"io.modelcontextprotocol/clientCapabilities": map[string]any{},
 	}
 	for i := 0; i+1 < len(more); i += 2 {
 		meta[more[i].(string)] = more[i+1]
@@ -81,7 +82,8 @@ func same(t *testing.T, what string, got []string, want ...string) {
 func TestServerMessages(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs").login()
-	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(), p.agent("--identity", "c").shake()
+	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(),
+		p.agent("--identity", "c").shake()
 	m := p.agent("--identity", "m")
 	pid := p.pid(0)
 	same(t, "before anybody has set a level", a.log("emergency", "x0"))
@@ -106,7 +108,9 @@ func TestServerMessages(t *testing.T) {
 	same(t, "the call of another", c.log("alert", "c1"))
 	same(t, "a modern client without a request that asks", logs("alert", "m4"))
 	same(t, "b", b.ping(), "error m1", "info m2", "info m3", "alert c1", "alert m4")
-	if x := m.ask("tools/call", modernly(map[string]any{"name": "tools__log"}, "io.modelcontextprotocol/logLevel", "loud")); x.Error == nil || x.Error.Code != -32602 {
+	if x := m.ask("tools/call",
+		modernly(map[string]any{"name": "tools__log"}, "io.modelcontextprotocol/logLevel", "loud")); x.Error == nil ||
+		x.Error.Code != -32602 {
 		t.Errorf("a level that is none: %s", x.raw)
 	}
 
@@ -170,7 +174,10 @@ func TestServerMessagesNotOffered(t *testing.T) {
 			t.Errorf("logs %t, the server was told a level: %t", logs, told)
 		}
 		m, alone := p.agent("--identity", "m"), p.agent("--server", "tools")
-		hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
+		hello := map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
+		}
 		for name, x := range map[string]answer{
 			"modern": m.ask("server/discover", modernly(map[string]any{})), "alone": alone.ask("initialize", hello),
 		} {
@@ -269,7 +276,8 @@ func (p *place) untilNotes(prefix string, n int) {
 func TestServerSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-resources", "told").login()
-	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(), p.agent("--identity", "c").shake()
+	a, b, c := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake(),
+		p.agent("--identity", "c").shake()
 	m := p.agent("--identity", "m")
 	pid := p.pid(0)
 	for _, one := range []*agent{a, b, b} { // a second time is no other subscription
@@ -281,7 +289,8 @@ func TestServerSubscriptions(t *testing.T) {
 		"resourceSubscriptions": []string{"mem://a", "other://x"}, "promptsListChanged": true,
 	}}))
 	forM := fmt.Sprintf("mem://a for %d", listen)
-	same(t, "the acknowledgement", m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
+	same(t, "the acknowledgement",
+		m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
 		fmt.Sprintf("[%q] for %d", "mem://a", listen))
 	same(t, "c, which has subscribed to nothing", c.touch("mem://a"))
 	same(t, "a", a.touch("mem://b"), "mem://a")
@@ -296,9 +305,11 @@ func TestServerSubscriptions(t *testing.T) {
 
 	kill9(t, pid)
 	p.pid(pid)
-	same(t, "m, with the next daemon", m.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }),
+	same(t, "m, with the next daemon",
+		m.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }),
 		fmt.Sprintf("[%q] for %d", "mem://a", listen), forM)
-	same(t, "a, with the next daemon", a.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), "mem://a")
+	same(t, "a, with the next daemon",
+		a.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), "mem://a")
 	same(t, "a, with the next daemon", a.touch("mem://a"), "mem://a")
 	same(t, "m, with the next daemon", m.modernPing(), forM)
 	same(t, "b, with the next daemon", b.pingNews())
@@ -306,8 +317,10 @@ func TestServerSubscriptions(t *testing.T) {
 		t.Errorf("the server was told %d times to begin, %d times to stop", n, m)
 	}
 	kill9(t, p.status().Workers[0].PID)
-	same(t, "a, with the next process", a.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), "mem://a")
-	same(t, "m, with the next process", m.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), forM)
+	same(t, "a, with the next process",
+		a.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), "mem://a")
+	same(t, "m, with the next process",
+		m.news(func(x *answer) bool { return x.Method == "notifications/resources/updated" }), forM)
 	same(t, "a, with the next process", a.touch("mem://a"), "mem://a")
 	if n := p.effectsOf("subscribe mem://a"); n != 2 {
 		t.Errorf("the server was told %d times", n)
@@ -345,7 +358,8 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 		{map[string]any{"uri": "other://x"}, -32602, "no hosted server offers the resource other://x"},
 		{map[string]any{"uri": 7}, -32602, "params.uri must be a string"},
 	} {
-		if x := a.ask("resources/subscribe", c.params); x.Error == nil || x.Error.Code != c.code || !strings.Contains(x.raw, c.words) {
+		if x := a.ask("resources/subscribe", c.params); x.Error == nil || x.Error.Code != c.code ||
+			!strings.Contains(x.raw, c.words) {
 			t.Errorf("%v: %s", c.params, x.raw)
 		}
 	}
@@ -354,7 +368,8 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 			t.Fatalf("subscription %d: %s", i, x.raw)
 		}
 	}
-	if x := a.subscribe("subscribe", "mem://many/256"); x.Error == nil || !strings.Contains(x.raw, "resource_exhausted") {
+	if x := a.subscribe("subscribe", "mem://many/256"); x.Error == nil ||
+		!strings.Contains(x.raw, "resource_exhausted") {
 		t.Errorf("one too many: %s", x.raw)
 	}
 	a.subscribe("unsubscribe", "mem://many/7")
@@ -362,18 +377,24 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 		t.Errorf("when there is room again: %s", x.raw)
 	}
 	m := p.agent("--identity", "m")
-	if x := m.ask("resources/subscribe", modernly(map[string]any{"uri": "mem://a"})); x.Error == nil || x.Error.Code != -32601 {
+	if x := m.ask("resources/subscribe", modernly(map[string]any{"uri": "mem://a"})); x.Error == nil ||
+		x.Error.Code != -32601 {
 		t.Errorf("of a modern client: %s", x.raw)
 	}
-	m.begin("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{"mem://a", "mem://fixed"}}}))
-	same(t, "what is agreed to", m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
+	m.begin("subscriptions/listen",
+		modernly(map[string]any{"notifications": map[string]any{"resourceSubscriptions": []string{
+			"mem://a", "mem://fixed",
+		}}}))
+	same(t, "what is agreed to",
+		m.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
 		fmt.Sprintf("[%q] for %d", "mem://a", m.next))
 	many := make([]string, 257)
 	for i := range many {
 		many[i] = fmt.Sprintf("mem://many/%d", i)
 	}
 	for _, uris := range []any{many, "mem://a"} {
-		if x := m.ask("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})); x.Error == nil {
+		if x := m.ask("subscriptions/listen",
+			modernly(map[string]any{"notifications": map[string]any{"resourceSubscriptions": uris}})); x.Error == nil {
 			t.Errorf("listen: %s", x.raw)
 		}
 	}
@@ -384,7 +405,8 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 	q.daemon()
 	for _, flags := range [][]string{nil, {"--server", "tools"}} {
 		d := q.agent(flags...).shake()
-		if x := d.subscribe("subscribe", "mem://a"); x.Error == nil || x.Error.Code != -32601 || !strings.Contains(x.raw, "tools does not tell changes") {
+		if x := d.subscribe("subscribe", "mem://a"); x.Error == nil || x.Error.Code != -32601 ||
+			!strings.Contains(x.raw, "tools does not tell changes") {
 			t.Errorf("a server that tells no changes, %q: %s", flags, x.raw)
 		}
 		d.rest()

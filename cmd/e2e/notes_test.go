@@ -55,7 +55,8 @@ func TestServerNotes(t *testing.T) {
 	if q.Params.Meta.ProgressToken != asked.ID {
 		t.Errorf("the token is not the client's to be told apart by: %s", asked.raw)
 	}
-	note := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":1}}`, q.Params.Meta.ProgressToken)
+	note := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":1}}`,
+		q.Params.Meta.ProgressToken)
 	b.send(note) // which nobody has asked of it
 	b.wait(b.effect("b", 0))
 	a.send(note)
@@ -96,13 +97,16 @@ func TestServerOverreaches(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
-	if x := a.wait(a.call("tools__ask", map[string]any{"token": "q", "method": "roots/list"})); !strings.Contains(x.text(), "-32601") {
+	if x := a.wait(a.call("tools__ask",
+		map[string]any{"token": "q", "method": "roots/list"})); !strings.Contains(x.text(), "-32601") {
 		t.Errorf("ask: %s", x.raw)
 	}
-	if out := p.must("servers", "list"); !strings.Contains(out, "roots/list") || !strings.Contains(out, `"scope": "project"`) {
+	if out := p.must("servers", "list"); !strings.Contains(out, "roots/list") ||
+		!strings.Contains(out, `"scope": "project"`) {
 		t.Errorf("servers list:\n%s", out)
 	}
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "server tools") || !strings.Contains(out, `"scope": "project"`) {
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "server tools") ||
+		!strings.Contains(out, `"scope": "project"`) {
 		t.Errorf("doctor:\n%s", out)
 	}
 	a.rest()
@@ -121,8 +125,11 @@ func TestServerDenied(t *testing.T) {
 	yes, no := p.agent("--identity", "yes").shake(), p.agent("--identity", "no").shake()
 	p.untilReady("mem")
 
-	for name, rule := range map[string]string{"mem__look": "identities.no.deny[0]", "lazy__die": "identities.no.deny[1]"} {
-		if x := no.wait(no.call(name, map[string]any{"token": "no"})); x.code() != "denied" || !strings.Contains(x.text(), rule) {
+	for name, rule := range map[string]string{
+		"mem__look": "identities.no.deny[0]", "lazy__die": "identities.no.deny[1]",
+	} {
+		if x := no.wait(no.call(name, map[string]any{"token": "no"})); x.code() != "denied" ||
+			!strings.Contains(x.text(), rule) {
 			t.Errorf("a call of %s: %s", name, x.raw)
 		}
 	}
@@ -147,10 +154,13 @@ func TestServerDenied(t *testing.T) {
 		t.Errorf("resources/list of another: %s", x.raw)
 	}
 	only := p.agent("--identity", "no", "--server", "mem")
-	if x := only.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}}); !strings.Contains(x.raw, `may use no tool of server mem`) {
+	if x := only.ask("initialize",
+		map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}}); !strings.Contains(x.raw,
+		`may use no tool of server mem`) {
 		t.Errorf("initialize: %s", x.raw)
 	}
-	waitFor(t, "a word on stderr", func() bool { return strings.Contains(only.errs.String(), "may use no tool of server mem") })
+	waitFor(t, "a word on stderr",
+		func() bool { return strings.Contains(only.errs.String(), "may use no tool of server mem") })
 	yes.rest()
 	no.rest()
 }
@@ -182,12 +192,14 @@ func TestServerOtherEra(t *testing.T) {
 	p := newPlace(t)
 	modern := p.dir + "/modern"
 	p.configure(map[string]any{
-		"odd": p.oddEntry(hosting{"scope": "shared"}, "-modern", modern), "slow": p.oddEntry(hosting{"scope": "shared"}, "-modern", p.project, "-late", "1200ms"),
+		"odd":  p.oddEntry(hosting{"scope": "shared"}, "-modern", modern),
+		"slow": p.oddEntry(hosting{"scope": "shared"}, "-modern", p.project, "-late", "1200ms"),
 	}).daemon()
 	a := p.agent().shake()
 	said := func(server string) {
 		t.Helper()
-		if x := a.wait(a.call(server+"__say", map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
+		if x := a.wait(a.call(server+"__say",
+			map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
 			t.Errorf("%s: %s", server, x.raw)
 		}
 	}
@@ -209,7 +221,8 @@ func TestServerOtherEra(t *testing.T) {
 		pid := p.untilReady("odd")
 		be(is)
 		kill9(t, pid)
-		p.until("another process serves", func(s control.StatusAnswer) bool { n := child(s, "odd"); return n != 0 && n != pid })
+		p.until("another process serves",
+			func(s control.StatusAnswer) bool { n := child(s, "odd"); return n != 0 && n != pid })
 		said("odd")
 	}
 	if s := p.server("odd"); s.Restarts > 2 || s.State != "ready" {
@@ -240,7 +253,10 @@ func TestServerDoesNotRead(t *testing.T) {
 		})
 	}
 	// More than a pipe holds, and one behind it.
-	ids := []int{a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)}), a.call("tools__effect", map[string]any{"token": "y"})}
+	ids := []int{
+		a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)}),
+		a.call("tools__effect", map[string]any{"token": "y"}),
+	}
 	for _, x := range a.waitAll(ids...) {
 		if x.code() != "timeout" {
 			t.Errorf("a call: %.500s", x.raw)
@@ -270,12 +286,15 @@ func TestServerOddLists(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, strings.SplitN(args, " ", 2)...)}).daemon()
+			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, strings.SplitN(args, " ", 2)...)}).
+				daemon()
 			a := p.agent().shake()
-			if x := a.wait(a.call("odd__say", map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
+			if x := a.wait(a.call("odd__say",
+				map[string]any{"text": `{"content":[{"type":"text","text":"here"}]}`})); x.text() != "here" {
 				t.Errorf("a call: %s", x.raw)
 			}
-			if out := p.must("servers", "list"); !strings.Contains(out, want) || want == "" && strings.Contains(out, "resources") {
+			if out := p.must("servers", "list"); !strings.Contains(out, want) ||
+				want == "" && strings.Contains(out, "resources") {
 				t.Errorf("servers list lacks %q:\n%s", want, out)
 			}
 			a.rest()

@@ -84,7 +84,8 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		case prepared(*lists, m.Method) != "":
 			s.answer(m.ID, prepared(*lists, m.Method))
 		case m.Method == "server/discover" && isModern:
-			s.answer(m.ID, `{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
+			s.answer(m.ID,
+				`{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"serverInfo":{"name":"oddserver","version":"2"},"ttlMs":0,"cacheScope":"private"}`)
 		case m.Method == "initialize" && *refuse != "":
 			s.refuse(m.ID, -32000, *refuse)
 			if *leaves {
@@ -97,7 +98,8 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 			return 9
 		case m.Method == "tools/list" && *pages:
 			page++
-			s.answer(m.ID, fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, page, page))
+			s.answer(m.ID,
+				fmt.Sprintf(`{"tools":[{"name":"t%d","inputSchema":{"type":"object"}}],"nextCursor":"%d"}`, page, page))
 		case m.Method == "tools/call":
 			s.call(m)
 		default:

@@ -26,7 +26,8 @@ func TestOtherUser(t *testing.T) {
 		cmd := p.program("floor", sock)
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" + `{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
+		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" +
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
 		out, _ := cmd.CombinedOutput() // it fails when it cannot connect
 		return string(out)
 	}

@@ -94,7 +94,8 @@ func pidOf(t *testing.T, uri string) int {
 func (a *agent) shakeAble() *agent {
 	a.t.Helper()
 	a.ask("initialize", map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"sampling": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{"sampling": map[string]any{}},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
 	})
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	return a

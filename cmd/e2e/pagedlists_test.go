@@ -25,7 +25,8 @@ func pageOf(t *testing.T, x answer) (names []string, next *string) {
 	if err := json.Unmarshal([]byte(x.raw), &p); err != nil || x.Error != nil {
 		t.Fatalf("a page is %.300s: %v", x.raw, err)
 	}
-	for _, one := range append(append(append(p.Result.Tools, p.Result.Prompts...), p.Result.Resources...), p.Result.ResourceTemplates...) {
+	for _, one := range append(append(append(p.Result.Tools, p.Result.Prompts...), p.Result.Resources...),
+		p.Result.ResourceTemplates...) {
 		names = append(names, one.Name)
 	}
 	return names, p.Result.NextCursor
@@ -54,7 +55,8 @@ func TestListsInPages(t *testing.T) {
 		if member == "resources/templates" {
 			member = "resourceTemplates"
 		}
-		err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(method, "/", "-")), fmt.Appendf(nil, `{%q:[%s]}`, member, strings.Join(all, ",")), 0o600)
+		err := os.WriteFile(filepath.Join(dir, strings.ReplaceAll(method, "/", "-")),
+			fmt.Appendf(nil, `{%q:[%s]}`, member, strings.Join(all, ",")), 0o600)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,7 +92,8 @@ func TestListsInPages(t *testing.T) {
 						kill9(t, p.status().Daemon.PID)
 					}
 				}
-				if want := map[bool]int{true: n + 5, false: n}[one == a && method == "tools/list"]; len(seen) != want || pages < 3 || pages > 8 {
+				if want := map[bool]int{true: n + 5, false: n}[one == a && method == "tools/list"]; len(seen) != want ||
+					pages < 3 || pages > 8 {
 					t.Errorf("%s of the %s era: %d entries on %d pages, want %d", method, of, len(seen), pages, want)
 				}
 			}
@@ -103,7 +106,8 @@ func TestListsInPages(t *testing.T) {
 			t.Errorf("the cursor %v: %.300s", cursor, x.raw)
 		}
 	}
-	if x := a.ask("tools/list", map[string]any{"cursor": ""}); x.Error != nil || !bytes.Contains([]byte(x.raw), []byte(`"nextCursor"`)) {
+	if x := a.ask("tools/list", map[string]any{"cursor": ""}); x.Error != nil ||
+		!bytes.Contains([]byte(x.raw), []byte(`"nextCursor"`)) {
 		t.Errorf("an empty cursor: %.300s", x.raw)
 	}
 	a.rest()

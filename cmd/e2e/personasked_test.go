@@ -46,7 +46,8 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 		}
 		a.waitAll(ids...)
 	}
-	waitFor(t, "the output to be acknowledged", func() bool { said, acked := p.said(t, worker); return said-acked < 100 })
+	waitFor(t, "the output to be acknowledged",
+		func() bool { said, acked := p.said(t, worker); return said-acked < 100 })
 	pid := p.pid(0)
 	for range 2 {
 		kill9(t, pid)
@@ -60,7 +61,8 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 		n, ok := x.ID.(float64)
 		return ok && int(n) == id
 	})
-	if again || x.text() != `slow {"action":"accept"}` || p.effectsOf("asked slow") != 1 || p.effectsOf("told slow") != 1 {
+	if again || x.text() != `slow {"action":"accept"}` || p.effectsOf("asked slow") != 1 ||
+		p.effectsOf("told slow") != 1 {
 		t.Errorf("asked again: %v; %s", again, x.raw)
 	}
 	left := filepath.Join(p.dir, "run/holdline/w", worker, "q", "*")
@@ -121,9 +123,12 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 	t.Run("limit", func(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t)
-		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session", "timeout": "1s", "max_timeout": "2s"})}).daemon()
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+			"scope": "session", "timeout": "1s", "max_timeout": "2s",
+		})}).daemon()
 		a := p.agent().shake()
-		if x := a.wait(a.call("tools__ask", elicit("never"))); x.code() != "timeout" || !strings.Contains(x.text(), "2s") {
+		if x := a.wait(a.call("tools__ask", elicit("never"))); x.code() != "timeout" ||
+			!strings.Contains(x.text(), "2s") {
 			t.Errorf("a user who never answers: %s", x.raw)
 		}
 		a.rest()
@@ -149,7 +154,8 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 		}}).daemon()
 		a := p.agent()
 		a.ask("initialize", map[string]any{
-			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"elicitation": map[string]any{}},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
 		})
 		a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 		id := a.call("sdk__inquire", map[string]any{"word": "w"})

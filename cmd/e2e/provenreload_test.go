@@ -24,7 +24,10 @@ func TestReloadProvesServer(t *testing.T) {
 			for _, entry := range []map[string]any{
 				{"command": filepath.Join(p.dir, "absent"), "holdline": hosting{"scope": scope}},
 				p.toolsEntry(hosting{"scope": scope}, "-sick", p.effects()), // which is there
-				{"command": "/bin/sh", "args": []string{"-c", "sleep 600"}, "holdline": hosting{"scope": scope, "start_timeout": "1s"}},
+				{
+					"command": "/bin/sh", "args": []string{"-c", "sleep 600"},
+					"holdline": hosting{"scope": scope, "start_timeout": "1s"},
+				},
 			} {
 				p.configure(map[string]any{"tools": entry})
 				out, errs, code := p.run("", "reload")
@@ -38,7 +41,9 @@ func TestReloadProvesServer(t *testing.T) {
 				if pid := child(s, "tools"); pid != before {
 					t.Errorf("process %d serves, want %d", pid, before)
 				}
-				if f := find(t, s, "tools").LastFault; f == nil || !strings.Contains(f.Fault.Detail, "goes on as it was") || strings.Contains(f.Fault.Detail, "started again") {
+				if f := find(t, s, "tools").LastFault; f == nil ||
+					!strings.Contains(f.Fault.Detail, "goes on as it was") ||
+					strings.Contains(f.Fault.Detail, "started again") {
 					t.Errorf("status says %+v", f)
 				}
 			}

@@ -11,7 +11,10 @@ func TestRefusedRequestsThenDaemonKilled(t *testing.T) {
 	a := p.agent().shake()
 	pid := p.pid(0)
 	a.level("warning")
-	again := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
+	again := map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
+	}
 	if x := a.ask("initialize", again); x.Error == nil {
 		t.Errorf("a second initialize: %s", x.raw)
 	}

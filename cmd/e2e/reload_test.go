@@ -43,12 +43,16 @@ func TestReloadLimits(t *testing.T) {
 	p.configure(servers).daemon()
 	a := p.agent().shake()
 	p.untilReady("tools")
-	running := []int{a.call("tools__effect", map[string]any{"token": "a", "ms": 1500}), a.call("tools__effect", map[string]any{"token": "b", "ms": 1500})}
+	running := []int{
+		a.call("tools__effect", map[string]any{"token": "a", "ms": 1500}),
+		a.call("tools__effect", map[string]any{"token": "b", "ms": 1500}),
+	}
 	p.untilEffect("begin a")
 	p.untilEffect("begin b")
 	p.configure(servers, "limits", map[string]any{"in_flight": 2, "connections": 2})
 	p.must("reload")
-	if x := a.wait(a.call("tools__look", map[string]any{"token": "l"})); !strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
+	if x := a.wait(a.call("tools__look", map[string]any{"token": "l"})); !strings.Contains(x.raw,
+		`"limit":{"name":"calls in flight","value":2,"spent":2}`) {
 		t.Errorf("a third call: %s", x.raw)
 	}
 	for _, x := range a.waitAll(running...) {
@@ -57,7 +61,8 @@ func TestReloadLimits(t *testing.T) {
 		}
 	}
 	b := p.agent().shake()
-	if _, errs, code := p.run(piped, "mcp-stdio"); code != 1 || !strings.Contains(errs, "already serves 2 connections") {
+	if _, errs, code := p.run(piped, "mcp-stdio"); code != 1 ||
+		!strings.Contains(errs, "already serves 2 connections") {
 		t.Errorf("a third session: exit %d, %s", code, errs)
 	}
 	p.must("status") // commands have places of their own

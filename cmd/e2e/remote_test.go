@@ -36,13 +36,14 @@ func newFar(t *testing.T, stateless bool) *far {
 	t.Helper()
 	f := &far{begun: map[string]int{}, token: "far-secret-token"}
 	server := mcp.NewServer(&mcp.Implementation{Name: "far", Version: "1"}, nil)
-	mcp.AddTool(server, &mcp.Tool{Name: "slow"}, func(_ context.Context, _ *mcp.CallToolRequest, in slowCall) (*mcp.CallToolResult, any, error) {
-		f.mu.Lock()
-		f.begun[in.Token]++
-		f.mu.Unlock()
-		time.Sleep(time.Duration(in.MS) * time.Millisecond)
-		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "did " + in.Token}}}, nil, nil
-	})
+	mcp.AddTool(server, &mcp.Tool{Name: "slow"},
+		func(_ context.Context, _ *mcp.CallToolRequest, in slowCall) (*mcp.CallToolResult, any, error) {
+			f.mu.Lock()
+			f.begun[in.Token]++
+			f.mu.Unlock()
+			time.Sleep(time.Duration(in.MS) * time.Millisecond)
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "did " + in.Token}}}, nil, nil
+		})
 	f.forget(server, stateless)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+f.token {
@@ -67,7 +68,8 @@ func newFar(t *testing.T, stateless bool) *far {
 
 // forget makes the server know of no session any more.
 func (f *far) forget(server *mcp.Server, stateless bool) {
-	var h http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: stateless})
+	var h http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: stateless})
 	f.handler.Store(&h)
 }
 
@@ -144,7 +146,8 @@ func TestRemoteUnauthenticated(t *testing.T) {
 	a := p.agent().shake()
 	list := a.ask("tools/list", map[string]any{})
 	call := a.ask("tools/call", map[string]any{"name": "far__slow", "arguments": map[string]any{"token": "x", "ms": 0}})
-	if call.code() != "unauthenticated" || !strings.Contains(call.text(), "mcpServers.far.headers") || f.times("x") != 0 {
+	if call.code() != "unauthenticated" || !strings.Contains(call.text(), "mcpServers.far.headers") ||
+		f.times("x") != 0 {
 		t.Errorf("a call without credentials: %s", call.raw)
 	}
 	logs, _, _ := p.run("", "logs")
@@ -194,7 +197,8 @@ func TestRemoteGone(t *testing.T) {
 func TestRemoteRefuses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	if out, errs, code := p.run("", "remote"); code != exitUsage || out != "" || !strings.Contains(errs, "HOLDLINE_REMOTE names no server") {
+	if out, errs, code := p.run("", "remote"); code != exitUsage || out != "" ||
+		!strings.Contains(errs, "HOLDLINE_REMOTE names no server") {
 		t.Errorf("exit %d\n%s%s", code, out, errs)
 	}
 }

@@ -27,7 +27,8 @@ func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
 	off := p.toolsEntry(hosting{"scope": "shared"})
 	off["disabled"] = true
 	p.configure(map[string]any{
-		"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{denied}}, "-listing", listing, "-resources", "told"), "off": off,
+		"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{denied}}, "-listing", listing, "-resources",
+			"told"), "off": off,
 	}, "identities", identities).daemon()
 	p.must("servers", "tools", "tools")
 	waitFor(t, "what the server lists is kept", func() bool {
@@ -60,8 +61,8 @@ func TestRulesAgree(t *testing.T) {
 	}
 	p := oddPlace(t, "big", identities)
 	names := []string{
-		"consult", "consult_result", "consult_control", "health_snapshot", "telemetry_snapshot", "find_tools", "call_tool", "nothing",
-		shown, "tools__look", "tools__big", "off__look", "nobody__look",
+		"consult", "consult_result", "consult_control", "health_snapshot", "telemetry_snapshot", "find_tools",
+		"call_tool", "nothing", shown, "tools__look", "tools__big", "off__look", "nobody__look",
 	}
 	for _, identity := range append(slices.Sorted(maps.Keys(identities)), "unheard of") {
 		a := p.agent("--identity", identity).shake()
@@ -91,7 +92,8 @@ func TestRulesAgree(t *testing.T) {
 			var own explained
 			decode(t, p.must("config", "explain", "--json", identity, "tools__"+odd), &own)
 			if own.Allowed != e.Allowed || own.Why != e.Why {
-				t.Errorf("%s by its own name: %v, %s\nby the shown one: %v, %s", identity, own.Allowed, own.Why, e.Allowed, e.Why)
+				t.Errorf("%s by its own name: %v, %s\nby the shown one: %v, %s", identity, own.Allowed, own.Why,
+					e.Allowed, e.Why)
 			}
 			if e.Expose != "search" || identity == "searches" {
 				continue
@@ -115,14 +117,16 @@ func TestRulesOfOneServer(t *testing.T) {
 		denies := map[string]any{"deny": []string{by}}
 		p := oddPlace(t, "big", map[string]any{"i": denies, "cli": denies})
 		a := p.agent("--identity", "i", "--server", "tools").shake()
-		if x := a.ask("tools/list", map[string]any{}); strings.Contains(x.raw, odd) || !strings.Contains(x.raw, `"look"`) {
+		if x := a.ask("tools/list", map[string]any{}); strings.Contains(x.raw, odd) ||
+			!strings.Contains(x.raw, `"look"`) {
 			t.Errorf("denied by %s, and listed: %s", by, x.raw)
 		}
 		if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" {
 			t.Errorf("denied by %s, and called: %s", by, x.raw)
 		}
 		for _, name := range []string{odd, shown} {
-			if out, errs, code := p.run("", "servers", "call", "tools", name, `{"token":"denied"}`); code == 0 || !strings.Contains(errs, "identities.cli.deny[0]") {
+			if out, errs, code := p.run("", "servers", "call", "tools", name, `{"token":"denied"}`); code == 0 ||
+				!strings.Contains(errs, "identities.cli.deny[0]") {
 				t.Errorf("denied by %s, and called as %s on the command line: %d %s%s", by, name, code, out, errs)
 			}
 		}
@@ -134,7 +138,8 @@ func TestRulesOfOneServer(t *testing.T) {
 	// The server's own list, by the name that sessions see.
 	p := oddPlace(t, shown, map[string]any{})
 	a := p.agent("--server", "tools").shake()
-	if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" || p.effectsOf("look denied") != 0 {
+	if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" ||
+		p.effectsOf("look denied") != 0 {
 		t.Errorf("a call: %s", x.raw)
 	}
 	a.rest()
@@ -176,15 +181,20 @@ func TestRulesOfResources(t *testing.T) {
 			}
 			// The server does not know the method: what comes from there says so.
 			for method, params := range map[string]any{
-				"resources/read":      map[string]any{"uri": x.uri},
-				"completion/complete": map[string]any{"ref": map[string]any{"type": "ref/resource", "uri": x.uri}, "argument": map[string]any{"name": "n", "value": ""}},
+				"resources/read": map[string]any{"uri": x.uri},
+				"completion/complete": map[string]any{
+					"ref":      map[string]any{"type": "ref/resource", "uri": x.uri},
+					"argument": map[string]any{"name": "n", "value": ""},
+				},
 			} {
 				answer := a.ask(method, params)
 				if asked := strings.Contains(answer.raw, "unknown method "+method); asked != x.may {
-					t.Errorf("%s of %s by %s, --server %q: the server is asked: %v: %s", method, x.uri, x.identity, only, asked, answer.raw)
+					t.Errorf("%s of %s by %s, --server %q: the server is asked: %v: %s", method, x.uri, x.identity,
+						only, asked, answer.raw)
 				}
 			}
-			if got := a.ask("resources/subscribe", map[string]any{"uri": x.uri}); x.uri != "mem://fixed" && (got.Error == nil) != x.may {
+			if got := a.ask("resources/subscribe", map[string]any{"uri": x.uri}); x.uri != "mem://fixed" &&
+				(got.Error == nil) != x.may {
 				t.Errorf("%s of %s, --server %q: subscribed: %s", x.uri, x.identity, only, got.raw)
 			}
 			a.rest()

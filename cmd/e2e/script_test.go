@@ -46,7 +46,13 @@ func TestScript(t *testing.T) {
 					return err
 				}
 			}
-			p.env = []string{"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"), "PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", races(dir)}
+			p.env = []string{
+				"HOME=" + filepath.Join(dir, "home"),
+				"XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"),
+				"PATH=" + programs + ":" + os.Getenv("PATH"),
+				"ANTHROPIC_API_KEY=stand-in",
+				races(dir),
+			}
 			env.Vars = append(env.Vars, p.env...)
 			env.Defer(func() {
 				p.nothingLeft()

@@ -32,9 +32,12 @@ func TestSDKClients(t *testing.T) {
 					default:
 					}
 				},
-				ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { t.Error("own tools never change") },
+				ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
+					t.Error("own tools never change")
+				},
 			})
-			session, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+			session, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")},
+				&mcp.ClientSessionOptions{ProtocolVersion: version})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +57,9 @@ func TestSDKClients(t *testing.T) {
 					t.Errorf("%s has no annotations", tool.Name)
 				}
 			}
-			if want := []string{"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot"}; !slices.Equal(names, want) {
+			if want := []string{
+				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+			}; !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}
 
@@ -67,7 +72,8 @@ func TestSDKClients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if text := res.Content[0].(*mcp.TextContent).Text; res.IsError || !strings.HasPrefix(text, "an opinion") || res.StructuredContent != nil {
+			if text := res.Content[0].(*mcp.TextContent).Text; res.IsError || !strings.HasPrefix(text, "an opinion") ||
+				res.StructuredContent != nil {
 				t.Errorf("consult = %+v: %s", res, text)
 			}
 			select {
@@ -75,18 +81,23 @@ func TestSDKClients(t *testing.T) {
 			case <-ctx.Done():
 				t.Error("no progress came")
 			}
-			res, err = session.CallTool(ctx, &mcp.CallToolParams{Name: "health_snapshot", Arguments: map[string]any{"render": "json", "detail": "full"}})
+			res, err = session.CallTool(ctx,
+				&mcp.CallToolParams{
+					Name: "health_snapshot", Arguments: map[string]any{"render": "json", "detail": "full"},
+				})
 			if err != nil || res.IsError || res.StructuredContent == nil {
 				t.Errorf("health_snapshot = %+v, %v", res, err)
 			}
-			if _, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "nope"}); err == nil || !strings.Contains(err.Error(), "nope") {
+			if _, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "nope"}); err == nil ||
+				!strings.Contains(err.Error(), "nope") {
 				t.Errorf("unknown tool: %v", err)
 			}
 
 			callCtx, stop := context.WithCancel(ctx)
 			called := make(chan error, 1)
 			go func() {
-				_, err := session.CallTool(callCtx, &mcp.CallToolParams{Name: "consult", Arguments: map[string]any{"prompt": hang}})
+				_, err := session.CallTool(callCtx,
+					&mcp.CallToolParams{Name: "consult", Arguments: map[string]any{"prompt": hang}})
 				called <- err
 			}()
 			p.until("a running consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
@@ -95,7 +106,8 @@ func TestSDKClients(t *testing.T) {
 				t.Errorf("the cancelled call gave %v", err)
 			}
 			begin := time.Now()
-			p.until("no consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 && len(s.Workers) == 0 })
+			p.until("no consult",
+				func(s control.StatusAnswer) bool { return s.Consults.Running == 0 && len(s.Workers) == 0 })
 			t.Logf("the consult was gone %v after its cancellation", time.Since(begin))
 			if version != "2026-07-28" {
 				if err := session.Ping(ctx, nil); err != nil {

@@ -29,7 +29,8 @@ func sdkServerMain(args []string) int {
 	}
 	s := mcp.NewServer(&mcp.Implementation{Name: "sdkserver", Version: "1"}, &mcp.ServerOptions{
 		CompletionHandler: func(_ context.Context, r *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
-			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Ref.Name + r.Params.Ref.URI + ":" + r.Params.Argument.Value}}}, nil
+			return &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{r.Params.Ref.Name +
+				r.Params.Ref.URI + ":" + r.Params.Argument.Value}}}, nil
 		},
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
@@ -37,7 +38,8 @@ func sdkServerMain(args []string) int {
 	type said struct {
 		Word string `json:"word"`
 	}
-	mcp.AddTool(s, &mcp.Tool{Name: "say", Description: "says it again", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+	mcp.AddTool(s,
+		&mcp.Tool{Name: "say", Description: "says it again", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
 		func(_ context.Context, _ *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
 			if in.Word == "bad" {
 				return nil, said{}, errors.New("a bad word")
@@ -54,9 +56,10 @@ func sdkServerMain(args []string) int {
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "grow", Description: "adds a prompt of that name"},
 		func(_ context.Context, _ *mcp.CallToolRequest, in said) (*mcp.CallToolResult, said, error) {
-			s.AddPrompt(&mcp.Prompt{Name: in.Word}, func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-				return nil, errors.New("nothing")
-			})
+			s.AddPrompt(&mcp.Prompt{Name: in.Word},
+				func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+					return nil, errors.New("nothing")
+				})
 			return nil, in, nil
 		})
 	mcp.AddTool(s, &mcp.Tool{Name: "inquire", Description: "asks the user for a word"},
@@ -64,16 +67,26 @@ func sdkServerMain(args []string) int {
 			if got, ok := r.Params.InputResponses["word"].(*mcp.ElicitResult); ok {
 				return nil, said{in.Word + " " + got.Action + " " + fmt.Sprint(got.Content["word"])}, nil
 			}
-			return &mcp.CallToolResult{RequestState: "half way", InputRequests: mcp.InputRequestMap{"word": &mcp.ElicitParams{
-				Message: "a word for " + in.Word, RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{"word": map[string]any{"type": "string"}}},
-			}}}, said{}, nil
+			return &mcp.CallToolResult{
+				RequestState: "half way",
+				InputRequests: mcp.InputRequestMap{"word": &mcp.ElicitParams{
+					Message: "a word for " + in.Word,
+					RequestedSchema: map[string]any{
+						"type": "object", "properties": map[string]any{"word": map[string]any{"type": "string"}},
+					},
+				}},
+			}, said{}, nil
 		})
 	s.AddPrompt(&mcp.Prompt{Name: "greet", Arguments: []*mcp.PromptArgument{{Name: "who"}}},
 		func(_ context.Context, r *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{Role: "user", Content: &mcp.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
+			return &mcp.GetPromptResult{Messages: []*mcp.PromptMessage{{
+				Role: "user", Content: &mcp.TextContent{Text: "hello " + r.Params.Arguments["who"]},
+			}}}, nil
 		})
 	read := func(_ context.Context, r *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
-		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: r.Params.URI, Text: "content of " + r.Params.URI}}}, nil
+		return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{
+			URI: r.Params.URI, Text: "content of " + r.Params.URI,
+		}}}, nil
 	}
 	s.AddResource(&mcp.Resource{Name: "one", URI: "mem://one"}, read)
 	s.AddResourceTemplate(&mcp.ResourceTemplate{Name: "some", URITemplate: "mem://some/{name}"}, read)
@@ -111,7 +124,9 @@ func mute(dir string) bool {
 func TestServerEraInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"sdk": map[string]any{"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir}}}).daemon()
+	p.configure(map[string]any{"sdk": map[string]any{
+		"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern", p.dir},
+	}}).daemon()
 	a := p.agent().shake()
 	came := filepath.Join(p.dir, "came")
 	waitFor(t, "the server", func() bool { _, err := os.Stat(came); return err == nil })
@@ -164,13 +179,19 @@ func (p *place) introduction(server string) string {
 func TestServerOffered(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"own": p.toolsEntry(hosting{"scope": "session"}), "all": p.toolsEntry(hosting{"scope": "shared"})}).daemon()
+	p.configure(map[string]any{
+		"own": p.toolsEntry(hosting{"scope": "session"}), "all": p.toolsEntry(hosting{"scope": "shared"}),
+	}).daemon()
 	a := p.agent()
 	p.untilReady("all")
 	if s := p.server("own"); s.State != "idle" { // it would have been started together with the other
 		t.Errorf("before the client has said anything: %+v", s)
 	}
-	a.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{"sampling": map[string]any{}}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	a.ask("initialize",
+		map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{"sampling": map[string]any{}},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
+		})
 	p.untilReady("own")
 	if raw := p.introduction("own"); !strings.Contains(raw, `"offered":{"sampling":{}}`) {
 		t.Errorf("introduced as %s", raw)
@@ -185,14 +206,17 @@ func TestSDKServers(t *testing.T) {
 	for _, era := range []string{"legacy", "modern"} {
 		p := newPlace(t)
 		dir := filepath.Join(p.dir, "home/.config/holdline")
-		cfg := fmt.Sprintf(`{"mcpServers": {"sdk": {"command": %q, "args": [%q]}}}`, filepath.Join(programs, "sdkserver"), era)
-		if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "config.json"), []byte(cfg), 0o600)); err != nil {
+		cfg := fmt.Sprintf(`{"mcpServers": {"sdk": {"command": %q, "args": [%q]}}}`,
+			filepath.Join(programs, "sdkserver"), era)
+		if err := errors.Join(os.MkdirAll(dir, 0o700),
+			os.WriteFile(filepath.Join(dir, "config.json"), []byte(cfg), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 		p.daemon()
 		for _, version := range []string{"2024-11-05", "2025-11-25", "2026-07-28"} {
 			t.Run(era+" server, client of "+version, func(t *testing.T) { sdkThrough(t, p, version, "sdk__") })
-			t.Run(era+" server alone, client of "+version, func(t *testing.T) { sdkThrough(t, p, version, "", "--server", "sdk") })
+			t.Run(era+" server alone, client of "+version,
+				func(t *testing.T) { sdkThrough(t, p, version, "", "--server", "sdk") })
 		}
 	}
 }
@@ -205,18 +229,23 @@ func TestServerAlone(t *testing.T) {
 	p.daemon()
 	p.must("servers", "start", "tools") // the handshake waits for no server that is coming up
 	a := p.agent("--server", "tools")
-	hello := map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}}
+	hello := map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
+	}
 	if x := a.ask("initialize", hello); !strings.Contains(x.raw, `"serverInfo":{"name":"toolserver"`) {
 		t.Errorf("initialize: %s", x.raw)
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	x := a.ask("tools/list", map[string]any{})
 	for _, tool := range x.Result.Tools {
-		if strings.Contains(tool.Name, "__") || strings.Contains(tool.Name, "consult") || tool.Name == "health_snapshot" {
+		if strings.Contains(tool.Name, "__") || strings.Contains(tool.Name, "consult") ||
+			tool.Name == "health_snapshot" {
 			t.Errorf("tool %s", tool.Name)
 		}
 	}
-	if x := a.wait(a.call("effect", map[string]any{"token": "alone", "ms": 0})); x.Result.IsError || p.effectsOf("end alone") != 1 {
+	if x := a.wait(a.call("effect", map[string]any{"token": "alone", "ms": 0})); x.Result.IsError ||
+		p.effectsOf("end alone") != 1 {
 		t.Errorf("effect: %s", x.raw)
 	}
 	for _, name := range []string{"tools__effect", "health_snapshot"} {
@@ -225,7 +254,8 @@ func TestServerAlone(t *testing.T) {
 		}
 	}
 	b := p.agent("--server", "nope")
-	if x := b.ask("initialize", hello); x.Error != nil || !strings.Contains(x.raw, `no server \"nope\"`) && !strings.Contains(x.raw, `nope`) {
+	if x := b.ask("initialize", hello); x.Error != nil ||
+		!strings.Contains(x.raw, `no server \"nope\"`) && !strings.Contains(x.raw, `nope`) {
 		t.Errorf("initialize for a server that is not there: %s", x.raw)
 	}
 	a.rest()
@@ -238,7 +268,8 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, nil)
-	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command(append([]string{"mcp-stdio"}, flags...)...)}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command(append([]string{"mcp-stdio"}, flags...)...)},
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +278,8 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	if err != nil || !slices.ContainsFunc(tools.Tools, func(one *mcp.Tool) bool { return one.Name == prefix+"say" }) {
 		t.Fatalf("tools: %+v, %v", tools, err)
 	}
-	if alone := prefix == ""; alone != (len(tools.Tools) == 5) || alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
+	if alone := prefix == ""; alone != (len(tools.Tools) == 5) ||
+		alone != (c.InitializeResult().ServerInfo.Name == "sdkserver") {
 		t.Errorf("%d tools, of %+v", len(tools.Tools), c.InitializeResult().ServerInfo)
 	}
 	res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "hi"}})
@@ -257,14 +289,17 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	if b, err := json.Marshal(res.StructuredContent); err != nil || string(b) != `{"word":"hi"}` {
 		t.Errorf("say answered %s, %v", b, err)
 	}
-	if res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "bad"}}); err != nil || !res.IsError {
+	if res, err := c.CallTool(ctx,
+		&mcp.CallToolParams{Name: prefix + "say", Arguments: map[string]any{"word": "bad"}}); err != nil ||
+		!res.IsError {
 		t.Errorf("a bad word: %+v, %v", res, err)
 	}
 	prompts, err := c.ListPrompts(ctx, nil)
 	if err != nil || len(prompts.Prompts) != 1 || prompts.Prompts[0].Name != prefix+"greet" {
 		t.Errorf("prompts: %+v, %v", prompts, err)
 	}
-	prompt, err := c.GetPrompt(ctx, &mcp.GetPromptParams{Name: prefix + "greet", Arguments: map[string]string{"who": "you"}})
+	prompt, err := c.GetPrompt(ctx,
+		&mcp.GetPromptParams{Name: prefix + "greet", Arguments: map[string]string{"who": "you"}})
 	if err != nil || prompt.Messages[0].Content.(*mcp.TextContent).Text != "hello you" {
 		t.Errorf("greet: %+v, %v", prompt, err)
 	}
@@ -273,7 +308,8 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 		t.Errorf("resources: %+v, %v", resources, err)
 	}
 	templates, err := c.ListResourceTemplates(ctx, nil)
-	if err != nil || len(templates.ResourceTemplates) != 1 || templates.ResourceTemplates[0].URITemplate != "mem://some/{name}" {
+	if err != nil || len(templates.ResourceTemplates) != 1 ||
+		templates.ResourceTemplates[0].URITemplate != "mem://some/{name}" {
 		t.Errorf("templates: %+v, %v", templates, err)
 	}
 	for _, uri := range []string{"mem://one", "mem://some/thing"} {
@@ -286,11 +322,13 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	if prefix == "" {
 		refusal = "Resource not found" // the server's own words
 	}
-	if _, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "other://x"}); err == nil || !strings.Contains(err.Error(), refusal) {
+	if _, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "other://x"}); err == nil ||
+		!strings.Contains(err.Error(), refusal) {
 		t.Errorf("a resource that nobody has: %v", err)
 	}
 	done, err := c.Complete(ctx, &mcp.CompleteParams{
-		Ref: &mcp.CompleteReference{Type: "ref/prompt", Name: prefix + "greet"}, Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
+		Ref:      &mcp.CompleteReference{Type: "ref/prompt", Name: prefix + "greet"},
+		Argument: mcp.CompleteParamsArgument{Name: "who", Value: "y"},
 	})
 	if err != nil || !slices.Equal(done.Completion.Values, []string{"greet:y"}) {
 		t.Errorf("completion: %+v, %v", done, err)
@@ -306,7 +344,8 @@ func TestSDKServersSay(t *testing.T) {
 			t.Run(era+" server, client of "+version, func(t *testing.T) {
 				p := newPlace(t).login()
 				p.configure(map[string]any{"sdk": map[string]any{
-					"command": filepath.Join(programs, "sdkserver"), "args": []string{era}, "holdline": hosting{"scope": "shared"},
+					"command": filepath.Join(programs, "sdkserver"), "args": []string{era},
+					"holdline": hosting{"scope": "shared"},
 				}})
 				sdkSays(t, p, version)
 			})
@@ -323,10 +362,13 @@ func sdkSays(t *testing.T, p *place, version string) {
 		LoggingMessageHandler: func(_ context.Context, r *mcp.LoggingMessageRequest) { //nolint:staticcheck // deprecated, and used
 			said <- fmt.Sprint(r.Params.Level, " ", r.Params.Logger, " ", r.Params.Data)
 		},
-		ResourceUpdatedHandler:   func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { said <- "updated " + r.Params.URI },
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) {
+			said <- "updated " + r.Params.URI
+		},
 		PromptListChangedHandler: func(context.Context, *mcp.PromptListChangedRequest) { said <- "prompts" },
 	})
-	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+	c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")},
+		&mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +381,8 @@ func sdkSays(t *testing.T, p *place, version string) {
 	}
 	use := func(tool, word string) {
 		t.Helper()
-		res, err := c.CallTool(ctx, &mcp.CallToolParams{Meta: meta, Name: "sdk__" + tool, Arguments: map[string]any{"word": word}})
+		res, err := c.CallTool(ctx,
+			&mcp.CallToolParams{Meta: meta, Name: "sdk__" + tool, Arguments: map[string]any{"word": word}})
 		if err != nil || res.IsError {
 			t.Fatalf("%s: %+v, %v", tool, res, err)
 		}
@@ -396,25 +439,30 @@ func TestSDKServersAsk(t *testing.T) {
 			t.Run(era+" server, client of "+version, func(t *testing.T) {
 				p := newPlace(t)
 				p.configure(map[string]any{"sdk": map[string]any{
-					"command": filepath.Join(programs, "sdkserver"), "args": []string{era}, "holdline": hosting{"scope": "session"},
+					"command": filepath.Join(programs, "sdkserver"), "args": []string{era},
+					"holdline": hosting{"scope": "session"},
 				}}).daemon()
 				ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 				defer cancel()
 				client := mcp.NewClient(&mcp.Implementation{Name: "sdk", Version: "1"}, &mcp.ClientOptions{
 					ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
-						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"word": r.Params.Message}}, nil
+						return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"word": r.Params.Message}},
+							nil
 					},
 				})
-				c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")}, &mcp.ClientSessionOptions{ProtocolVersion: version})
+				c, err := client.Connect(ctx, &mcp.CommandTransport{Command: p.command("mcp-stdio")},
+					&mcp.ClientSessionOptions{ProtocolVersion: version})
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer c.Close()
-				res, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "sdk__inquire", Arguments: map[string]any{"word": "w"}})
+				res, err := c.CallTool(ctx,
+					&mcp.CallToolParams{Name: "sdk__inquire", Arguments: map[string]any{"word": "w"}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if b, err := json.Marshal(res.StructuredContent); err != nil || string(b) != `{"word":"w accept a word for w"}` {
+				if b, err := json.Marshal(res.StructuredContent); err != nil ||
+					string(b) != `{"word":"w accept a word for w"}` {
 					t.Errorf("answered %s, %+v, %v", b, res, err)
 				}
 			})

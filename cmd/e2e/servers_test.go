@@ -100,7 +100,8 @@ func TestServerShared(t *testing.T) {
 	p := newPlace(t).serve("project")
 	p.daemon()
 	a, b := p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
-	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"tools__effect"`) || !strings.Contains(x.raw, `"consult"`) {
+	if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"tools__effect"`) ||
+		!strings.Contains(x.raw, `"consult"`) {
 		t.Fatalf("tools/list: %s", x.raw)
 	}
 	one, other := a.effect("a1", 20), b.effect("b1", 10)
@@ -172,7 +173,8 @@ func TestServerWorkerKilled(t *testing.T) {
 	w := p.status().Workers[0]
 	kill9(t, w.PID)
 	answers := a.waitAll(effect, look)
-	if x := answers[effect]; !x.Result.IsError || !strings.Contains(x.raw, `"outcome_unknown"`) || !strings.Contains(x.raw, fmt.Sprintf(`"generation":%d`, w.Generation)) {
+	if x := answers[effect]; !x.Result.IsError || !strings.Contains(x.raw, `"outcome_unknown"`) ||
+		!strings.Contains(x.raw, fmt.Sprintf(`"generation":%d`, w.Generation)) {
 		t.Errorf("effect: %s", x.raw)
 	}
 	ledger, err := os.ReadFile(p.effects())

@@ -89,7 +89,8 @@ func TestServerAsksAndDaemonDies(t *testing.T) {
 	if err := os.WriteFile(stray, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "all that was said to be acked", func() bool { said, acked := p.said(t, s.Workers[0].ID); return acked == said })
+	waitFor(t, "all that was said to be acked",
+		func() bool { said, acked := p.said(t, s.Workers[0].ID); return acked == said })
 	// Twice the daemon comes there for this call: with it, and with what the
 	// server is told. It is held there for long enough to ack what the server
 	// has said.
@@ -107,7 +108,8 @@ func TestServerAsksAndDaemonDies(t *testing.T) {
 	if n := p.effectsOf("told second"); n != 1 {
 		t.Errorf("the server was told %d times", n)
 	}
-	waitFor(t, "the end of what was half written", func() bool { _, err := os.Stat(stray); return errors.Is(err, os.ErrNotExist) })
+	waitFor(t, "the end of what was half written",
+		func() bool { _, err := os.Stat(stray); return errors.Is(err, os.ErrNotExist) })
 	a.rest(id)
 }
 
@@ -158,7 +160,8 @@ func TestServerEndedUnwanted(t *testing.T) {
 	p.letGo(closed)
 	p.dieAs(dead, death{held: true})
 	p.daemon()
-	p.until("the client to be back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].State == "attached" })
+	p.until("the client to be back",
+		func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 && s.Sessions[0].State == "attached" })
 	waitFor(t, "the daemon to see the server's end", func() bool { return p.died(dead) })
 	p.letGo(dead)
 	if x := a.wait(a.effect("after", 0)); x.Error != nil || x.Result.IsError {

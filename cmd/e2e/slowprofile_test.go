@@ -37,7 +37,8 @@ func (p *place) linked(name string) (dir string) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := copyText(filepath.Join(dir, name), fmt.Sprintf("#!/bin/sh\nexec %s/toolserver \"$@\"\n", programs)); err != nil {
+	if err := copyText(filepath.Join(dir, name),
+		fmt.Sprintf("#!/bin/sh\nexec %s/toolserver \"$@\"\n", programs)); err != nil {
 		p.t.Fatal(err)
 	}
 	return dir
@@ -49,21 +50,29 @@ func (p *place) linked(name string) (dir string) {
 func TestSlowProfile(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ shell, file, wait, export string }{
-		{"bash", ".bash_profile", "while [ ! -e %s ]; do sleep 0.02; done", "export TOKEN=of-the-profile PATH=%s:$PATH"},
+		{
+			"bash", ".bash_profile", "while [ ! -e %s ]; do sleep 0.02; done",
+			"export TOKEN=of-the-profile PATH=%s:$PATH",
+		},
 		{"zsh", ".zprofile", "while [ ! -e %s ]; do sleep 0.02; done", "export TOKEN=of-the-profile PATH=%s:$PATH"},
-		{"fish", ".config/fish/config.fish", "while not test -e %s; sleep 0.02; end", "set -gx TOKEN of-the-profile; set -gx PATH %s $PATH"},
+		{
+			"fish", ".config/fish/config.fish", "while not test -e %s; sleep 0.02; end",
+			"set -gx TOKEN of-the-profile; set -gx PATH %s $PATH",
+		},
 		{"tcsh", ".login", "while (! -e %s)\nsleep 0.02\nend", "setenv TOKEN of-the-profile; setenv PATH %s:$PATH"},
 	} {
 		t.Run(tt.shell, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
 			release := filepath.Join(p.dir, "release")
-			p.profile(tt.shell, tt.file, fmt.Sprintf(tt.wait, release)+"\n"+fmt.Sprintf(tt.export, p.linked("slowtool"))+"\n")
+			p.profile(tt.shell, tt.file,
+				fmt.Sprintf(tt.wait, release)+"\n"+fmt.Sprintf(tt.export, p.linked("slowtool"))+"\n")
 			entry := p.toolsEntry(hosting{"scope": "shared"})
 			entry["command"], entry["env"] = "slowtool", map[string]any{"TOKEN": "${TOKEN}"}
 			p.configure(map[string]any{"tools": entry})
 			a := p.agent().shake()
-			if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+			if got := a.ask("tools/call",
+				map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
 				t.Errorf("health_snapshot: %s", got)
 			}
 			if s := p.server("tools"); s.LastFault != nil {
@@ -98,7 +107,8 @@ func TestBadProfile(t *testing.T) {
 			p := newPlace(t).serve("shared")
 			p.profile(tt.shell, tt.file, tt.text+"\n")
 			a := p.agent().shake()
-			if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+			if got := a.ask("tools/call",
+				map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
 				t.Errorf("health_snapshot: %s", got)
 			}
 			p.untilReady("tools")
@@ -139,7 +149,8 @@ func TestKeptEnvironment(t *testing.T) {
 	p.untilReady("tools")
 	kept := filepath.Join(p.dir, "home/.local/state/holdline/environ")
 	waitFor(t, "the PATH is kept", func() bool { _, err := os.Stat(kept); return err == nil })
-	if b, err := os.ReadFile(kept); err != nil || strings.Contains(string(b), "secret") || !strings.Contains(string(b), "LANG=de_DE.UTF-8\n") {
+	if b, err := os.ReadFile(kept); err != nil || strings.Contains(string(b), "secret") ||
+		!strings.Contains(string(b), "LANG=de_DE.UTF-8\n") {
 		t.Errorf("kept: %s, %v", b, err)
 	}
 	a.leave()

@@ -14,11 +14,14 @@ func TestServerSlow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	once := filepath.Join(p.dir, "once")
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "1h", "-once", once)}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "1h",
+		"-once", once)}).daemon()
 	a := p.agent().shake()
-	s := p.until("the second process serves", func(s control.StatusAnswer) bool { return find(t, s, "stray").State == "ready" })
+	s := p.until("the second process serves",
+		func(s control.StatusAnswer) bool { return find(t, s, "stray").State == "ready" })
 	one := find(t, s, "stray")
-	if f := one.LastFault; f == nil || f.Fault.Code != "timeout" || !strings.Contains(f.Fault.Detail, "was ended by Holdline: it had not come up after 2s") ||
+	if f := one.LastFault; f == nil || f.Fault.Code != "timeout" ||
+		!strings.Contains(f.Fault.Detail, "was ended by Holdline: it had not come up after 2s") ||
 		!strings.Contains(f.Fault.Detail, "start_timeout") {
 		t.Errorf("the fault of the first: %+v", one.LastFault)
 	}
@@ -33,7 +36,8 @@ func TestServerSlow(t *testing.T) {
 func TestServerDownloads(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "5s", "-talk")}).daemon()
+	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared", "start_timeout": "2s"}, "-slow", "5s",
+		"-talk")}).daemon()
 	a := p.agent().shake()
 	p.untilReady("stray")
 	if s := p.server("stray"); s.Restarts != 0 || s.LastFault != nil {
@@ -50,11 +54,17 @@ func TestHandshakeDoesNotWait(t *testing.T) {
 	p := newPlace(t)
 	p.configure(map[string]any{"stray": p.strayEntry(hosting{"scope": "shared"}, "-slow", "12s")}).daemon()
 	a := p.agent("--server", "stray")
-	x := a.ask("initialize", map[string]any{"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"}})
+	x := a.ask("initialize",
+		map[string]any{
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
+		})
 	if s := p.server("stray"); s.State != "starting" {
 		t.Errorf("after the handshake the server is %s", s.State)
 	}
-	for _, want := range []string{`"serverInfo":{"name":"stray","version":"unknown"}`, `"tools":{"listChanged":true}`, "still starting"} {
+	for _, want := range []string{
+		`"serverInfo":{"name":"stray","version":"unknown"}`, `"tools":{"listChanged":true}`, "still starting",
+	} {
 		if !strings.Contains(x.raw, want) {
 			t.Errorf("initialize = %s, without %s", x.raw, want)
 		}
@@ -75,13 +85,16 @@ func TestHandshakeDoesNotWait(t *testing.T) {
 func TestHandshakeWithBrokenServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"gone": map[string]any{"command": filepath.Join(p.dir, "nowhere"), "holdline": hosting{"scope": "shared"}}}).daemon()
+	p.configure(map[string]any{"gone": map[string]any{
+		"command": filepath.Join(p.dir, "nowhere"), "holdline": hosting{"scope": "shared"},
+	}}).daemon()
 	a := p.agent("--server", "gone").shake()
 	if x := a.ask("tools/list", map[string]any{}); len(x.Result.Tools) != 0 || x.Error != nil {
 		t.Errorf("the list: %s", x.raw)
 	}
 	a.leave()
-	if !strings.Contains(a.errs.String(), "The MCP server gone cannot be used now") || !strings.Contains(a.errs.String(), "ENOENT") {
+	if !strings.Contains(a.errs.String(), "The MCP server gone cannot be used now") ||
+		!strings.Contains(a.errs.String(), "ENOENT") {
 		t.Errorf("the proxy wrote %q", a.errs)
 	}
 }

@@ -58,7 +58,8 @@ func TestSoleDaemon(t *testing.T) {
 	second := p.command("daemon", "--socket", other)
 	second.Env = append(slices.Clip(p.env), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"))
 	p.background(second)
-	waitFor(t, "the second daemon", func() bool { _, _, code := p.run("", "status", "--socket", other); return code == 0 })
+	waitFor(t, "the second daemon",
+		func() bool { _, _, code := p.run("", "status", "--socket", other); return code == 0 })
 }
 
 // raceLimit is longer than a refusal may take, and shorter than a daemon waits
@@ -159,8 +160,10 @@ func TestPointerComesBack(t *testing.T) {
 	second := p.command("daemon")
 	second.Env = env
 	done := p.background(second)
-	waitFor(t, "the other's pointer", func() bool { b, err := os.ReadFile(pointer); return err == nil && !bytes.Equal(b, before) })
+	waitFor(t, "the other's pointer",
+		func() bool { b, err := os.ReadFile(pointer); return err == nil && !bytes.Equal(b, before) })
 	_ = second.Process.Signal(sigTerm)
 	<-done
-	waitFor(t, "the pointer", func() bool { b, err := os.ReadFile(pointer); return err == nil && bytes.Equal(b, before) })
+	waitFor(t, "the pointer",
+		func() bool { b, err := os.ReadFile(pointer); return err == nil && bytes.Equal(b, before) })
 }

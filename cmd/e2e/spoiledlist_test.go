@@ -16,9 +16,10 @@ func TestServerSpoilsNoList(t *testing.T) {
 	long := strings.Repeat("say_", 40)[:120]
 	listed := t.TempDir()
 	deep := strings.Repeat(`{"properties":{"a":`, 4500) + `{}` + strings.Repeat("}}", 4500)
-	err := os.WriteFile(filepath.Join(listed, "tools-list"), []byte(`{"tools":[{"name":"deep","inputSchema":`+deep+`},{"name":"odd","description":7,"inputSchema":{}},`+
-		`{"name":"say","description":"`+strings.Repeat("words ", 2<<20)+`","inputSchema":{"type":"object"}},`+
-		`{"name":"`+long+`","inputSchema":{"type":"object"}}]}`), 0o600)
+	err := os.WriteFile(filepath.Join(listed, "tools-list"),
+		[]byte(`{"tools":[{"name":"deep","inputSchema":`+deep+`},{"name":"odd","description":7,"inputSchema":{}},`+
+			`{"name":"say","description":"`+strings.Repeat("words ", 2<<20)+`","inputSchema":{"type":"object"}},`+
+			`{"name":"`+long+`","inputSchema":{"type":"object"}}]}`), 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +62,10 @@ func TestServerSpoilsNoList(t *testing.T) {
 		}
 	}
 	notes := strings.Join(p.server("bad").Notes, "\n")
-	for _, want := range []string{`"deep" is left out: it nests deeper than 64 levels`, `"odd" is left out: its description`, `"say" has a description of more than 64 KiB`} {
+	for _, want := range []string{
+		`"deep" is left out: it nests deeper than 64 levels`, `"odd" is left out: its description`,
+		`"say" has a description of more than 64 KiB`,
+	} {
 		if out := p.must("servers"); !strings.Contains(notes, want) || !strings.Contains(out, want) {
 			t.Errorf("%q is not said: %.2000s\n%.2000s", want, notes, out)
 		}

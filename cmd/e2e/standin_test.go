@@ -48,7 +48,8 @@ func (s *standIn) serve(handle func(*toolMessage) int) int {
 func (s *standIn) reply(m *toolMessage) {
 	switch m.Method {
 	case "initialize":
-		s.answer(m.ID, fmt.Sprintf(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":%q,"version":"1"}}`, s.name))
+		s.answer(m.ID,
+			fmt.Sprintf(`{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":%q,"version":"1"}}`, s.name))
 	case "tools/list":
 		list := []any{}
 		for _, name := range s.tools {

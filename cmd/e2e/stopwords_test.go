@@ -16,12 +16,15 @@ func TestStopSaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
-		"tools": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "10m"}), "brief": p.toolsEntry(hosting{"scope": "shared"}),
+		"tools": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "10m"}),
+		"brief": p.toolsEntry(hosting{"scope": "shared"}),
 	}).daemon()
 	p.agent("--identity", "an-agent", "--no-autostart").shake()
 	pid, brief := p.untilReady("tools"), p.untilReady("brief")
 	out := p.must("stop")
-	for _, want := range []string{"stopped\n", "disconnected: an-agent (pid ", fmt.Sprintf("server tools (pid %d)", pid), "holdline stop --all"} {
+	for _, want := range []string{
+		"stopped\n", "disconnected: an-agent (pid ", fmt.Sprintf("server tools (pid %d)", pid), "holdline stop --all",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("stop does not say %q:\n%s", want, out)
 		}
@@ -58,7 +61,8 @@ func TestSessionsThatCanUse(t *testing.T) {
 			p.agent("--server", "holdline").shake()
 			p.agent("--identity", "denied").shake()
 			a.wait(a.call("noise", map[string]any{"token": "n"}))
-			p.until("the server is counted", func(s control.StatusAnswer) bool { return find(t, s, "tools").RefCount > 0 })
+			p.until("the server is counted",
+				func(s control.StatusAnswer) bool { return find(t, s, "tools").RefCount > 0 })
 			if n := p.server("tools").RefCount; n != 1 {
 				t.Errorf("%d sessions are counted, want 1", n)
 			}

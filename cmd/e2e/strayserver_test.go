@@ -15,7 +15,8 @@ import (
 // strayEntry is a server that goes astray, as an entry of the configuration.
 func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
-		"command": filepath.Join(programs, "oddserver"), "args": append([]string{"stray", "-ledger", p.effects()}, args...), "holdline": h,
+		"command": filepath.Join(programs, "oddserver"),
+		"args":    append([]string{"stray", "-ledger", p.effects()}, args...), "holdline": h,
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 // fillTerminal writes to a terminal until it takes no more.
 func fillTerminal(t *testing.T, tty *os.File) {
 	t.Helper()
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", tty.Fd()), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", tty.Fd()),
+		unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func writesInVain(t *testing.T, pid int) bool {
 	for _, task := range tasks {
 		call, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/syscall", pid, task.Name()))
 		number, rest, _ := strings.Cut(string(call), " ")
-		if number == fmt.Sprint(unix.SYS_WRITE) && (strings.HasPrefix(rest, "0x1 ") || strings.HasPrefix(rest, "0x2 ")) {
+		if number == fmt.Sprint(unix.SYS_WRITE) &&
+			(strings.HasPrefix(rest, "0x1 ") || strings.HasPrefix(rest, "0x2 ")) {
 			return true
 		}
 	}

@@ -14,7 +14,10 @@ func TestStrayFiles_GoWithTheNextDaemon(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 	const noProcess = "4194305" // above every pid
 	var stray []string
-	for _, dir := range []string{"run/holdline", "home/.local/state/holdline", "home/.local/state/holdline/catalog", "home/.local/state/holdline/servers"} {
+	for _, dir := range []string{
+		"run/holdline", "home/.local/state/holdline", "home/.local/state/holdline/catalog",
+		"home/.local/state/holdline/servers",
+	} {
 		if err := os.MkdirAll(filepath.Join(p.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}

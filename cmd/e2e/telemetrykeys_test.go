@@ -10,8 +10,12 @@ import (
 func TestTelemetryCountsByServerAndTool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.configure(map[string]any{"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"})},
-		"identities", map[string]any{"kept out": map[string]any{"deny": []string{"two__look", "health_snapshot", "nobody__*"}}}).daemon()
+	p.configure(map[string]any{
+		"one": p.toolsEntry(hosting{"scope": "shared"}), "two": p.toolsEntry(hosting{"scope": "shared"}),
+	},
+		"identities",
+		map[string]any{"kept out": map[string]any{"deny": []string{"two__look", "health_snapshot", "nobody__*"}}}).
+		daemon()
 	look := map[string]any{"token": "t"}
 	for server, calls := range map[string]int{"one": 1, "two": 2} {
 		a := p.agent("--server", server).shake()
@@ -42,7 +46,10 @@ func TestTelemetryCountsByServerAndTool(t *testing.T) {
 	}
 	denied.leave()
 	counts := p.telemetry()
-	for key, want := range map[string]int64{"tools/call:one__look": 1, "tools/call:two__look": 4, "tools/call:look": 0, "(unknown)": 4, "tools/call:health_snapshot": 1, "tools/call:(unknown)": 1} {
+	for key, want := range map[string]int64{
+		"tools/call:one__look": 1, "tools/call:two__look": 4, "tools/call:look": 0, "(unknown)": 4,
+		"tools/call:health_snapshot": 1, "tools/call:(unknown)": 1,
+	} {
 		if counts[key] != want {
 			t.Errorf("%s was counted %d times, want %d; all: %v", key, counts[key], want, counts)
 		}

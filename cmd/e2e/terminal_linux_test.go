@@ -17,14 +17,17 @@ func TestServersOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	dir := t.TempDir()
-	listed := fmt.Appendf(nil, `{"tools":[{"name":%s,"description":%[1]s,"inputSchema":{"type":"object"}},{"name":"deep%s","inputSchema":7},`+
-		`{"name":"say","inputSchema":{"type":"object"}}]}`, jsonWords(ttytest.Hostile), strings.Trim(jsonWords(ttytest.Hostile), `"`))
+	listed := fmt.Appendf(nil,
+		`{"tools":[{"name":%s,"description":%[1]s,"inputSchema":{"type":"object"}},{"name":"deep%s","inputSchema":7},`+
+			`{"name":"say","inputSchema":{"type":"object"}}]}`, jsonWords(ttytest.Hostile),
+		strings.Trim(jsonWords(ttytest.Hostile), `"`))
 	if err := os.WriteFile(filepath.Join(dir, "tools-list"), listed, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.configure(map[string]any{
-		"odd":     p.oddEntry(hosting{"scope": "shared"}, "-lists", dir, "-says", "words "+ttytest.Hostile+"\n"),
-		"refuses": p.oddEntry(hosting{"scope": "shared"}, "-refuse", "no "+ttytest.Hostile, "-says", "last "+ttytest.Hostile+"\n"),
+		"odd": p.oddEntry(hosting{"scope": "shared"}, "-lists", dir, "-says", "words "+ttytest.Hostile+"\n"),
+		"refuses": p.oddEntry(hosting{"scope": "shared"}, "-refuse", "no "+ttytest.Hostile, "-says",
+			"last "+ttytest.Hostile+"\n"),
 	}).daemon()
 	a := p.agent().shake()
 	a.ask("tools/list", map[string]any{})
@@ -36,7 +39,13 @@ func TestServersOnATerminal(t *testing.T) {
 		{"servers", "logs", "refuses"},
 		{"logs", "odd"},
 		{"logs"},
-		{"servers", "call", "odd", "say", `{"text":` + jsonWords(`{"content":[{"type":"text","text":`+jsonWords(ttytest.Hostile)+`}]}`) + `}`},
+		{
+			"servers",
+			"call",
+			"odd",
+			"say",
+			`{"text":` + jsonWords(`{"content":[{"type":"text","text":`+jsonWords(ttytest.Hostile)+`}]}`) + `}`,
+		},
 		{"servers", "call", "odd", "nope" + ttytest.Hostile},
 		{"servers", "call", "refuses", "say"},
 		{"servers", "tools", "--json"},

@@ -14,7 +14,8 @@ func TestTimedOutCallMayHaveActed(t *testing.T) {
 	const check = "check before calling again"
 	doubtful := func(t *testing.T, what string, x answer, want bool) {
 		t.Helper()
-		says := strings.Contains(x.text(), check) && strings.Contains(x.text(), "whether it had its effect is not known")
+		says := strings.Contains(x.text(), check) &&
+			strings.Contains(x.text(), "whether it had its effect is not known")
 		if x.code() != "timeout" || says != want || strings.Contains(x.raw, `"may_have_acted":true`) != want {
 			t.Errorf("%s: %s", what, x.raw)
 		}
@@ -50,7 +51,8 @@ func TestTimedOutCallMayHaveActed(t *testing.T) {
 			t.Fatal(err)
 		}
 		// More than a pipe holds: it is with the server in part.
-		doubtful(t, "a call that is not read", a.wait(a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)})), true)
+		doubtful(t, "a call that is not read",
+			a.wait(a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)})), true)
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}

@@ -100,7 +100,10 @@ type toolServer struct {
 //	-sick FILE    the process ends at once, with code 3, while there is such a file
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
-	s := &toolServer{out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{}, subscribed: map[string]bool{}}
+	s := &toolServer{
+		out: stdout, errOut: stderr, running: map[string]context.CancelFunc{}, asked: map[string]chan json.RawMessage{},
+		subscribed: map[string]bool{},
+	}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	deaf, noise, grandchild := f.Bool("deaf", false, ""), f.Bool("noise", false, ""), f.Bool("grandchild", false, "")
 	sick := f.String("sick", "", "")
@@ -194,7 +197,9 @@ type toolArgs struct {
 func (s *toolServer) line(line []byte) {
 	var m toolMessage
 	if err := json.Unmarshal(line, &m); err != nil {
-		s.send(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": -32700, "message": err.Error()}})
+		s.send(map[string]any{
+			"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": -32700, "message": err.Error()},
+		})
 		return
 	}
 	switch {
@@ -264,7 +269,9 @@ func (s *toolServer) line(line []byte) {
 		}
 		s.answer(m.ID, map[string]any{"tools": list})
 	case m.Method == "tools/call" && m.Params.Name == "mirror":
-		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID, jsonrpc.Field(line, "params")))
+		s.print(fmt.Appendf(nil,
+			`{"jsonrpc":"2.0","id":%s,"result":{"odd": 1.0, "content":[],"structuredContent":%s,"x":null}}`, m.ID,
+			jsonrpc.Field(line, "params")))
 	case m.Method == "tools/call":
 		s.call(&m)
 	default:
@@ -284,7 +291,10 @@ func (s *toolServer) resource(m *toolMessage) {
 	case m.Method == "resources/templates/list" && s.own:
 		s.answer(m.ID, map[string]any{"resourceTemplates": []any{}})
 	case m.Method == "resources/read" && s.own:
-		s.answer(m.ID, map[string]any{"contents": []any{map[string]any{"uri": m.Params.URI, "text": fmt.Sprint("of ", os.Getpid())}}})
+		s.answer(m.ID,
+			map[string]any{"contents": []any{map[string]any{
+				"uri": m.Params.URI, "text": fmt.Sprint("of ", os.Getpid()),
+			}}})
 	case m.Method == "resources/list":
 		list := []any{}
 		for _, uri := range []string{"mem://a", "mem://b", "mem://fixed"} {
@@ -292,7 +302,8 @@ func (s *toolServer) resource(m *toolMessage) {
 		}
 		s.answer(m.ID, map[string]any{"resources": list})
 	case m.Method == "resources/templates/list":
-		s.answer(m.ID, map[string]any{"resourceTemplates": []any{map[string]any{"uriTemplate": "mem://many/{n}", "name": "many"}}})
+		s.answer(m.ID,
+			map[string]any{"resourceTemplates": []any{map[string]any{"uriTemplate": "mem://many/{n}", "name": "many"}}})
 	case m.Method == "resources/subscribe" && m.Params.URI == "mem://fixed":
 		s.refuse(m.ID, -32602, "it never changes")
 	case m.Method == "resources/subscribe", m.Method == "resources/unsubscribe":
@@ -309,12 +320,21 @@ func (s *toolServer) resource(m *toolMessage) {
 // toolServerTools are the tools as they are listed.
 func toolServerTools(more ...string) []any {
 	properties := map[string]any{}
-	for name, kind := range map[string]string{"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer", "level": "string"} {
+	for name, kind := range map[string]string{
+		"token": "string", "ms": "number", "bytes": "integer", "method": "string", "code": "integer", "ttl": "integer",
+		"level": "string",
+	} {
 		properties[name] = map[string]any{"type": kind}
 	}
 	list := []any{}
-	for _, name := range append([]string{"effect", "look", "big", "ask", "withdraw", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log", "mirror", "touch"}, more...) {
-		tool := map[string]any{"name": name, "description": "does " + name, "inputSchema": map[string]any{"type": "object", "properties": properties}}
+	for _, name := range append([]string{
+		"effect", "look", "big", "ask", "withdraw", "die", "hang", "noise", "fresh", "fail", "refuse", "words", "log",
+		"mirror", "touch",
+	}, more...) {
+		tool := map[string]any{
+			"name": name, "description": "does " + name,
+			"inputSchema": map[string]any{"type": "object", "properties": properties},
+		}
 		if name == "look" || name == "big" || name == "fresh" {
 			tool["annotations"] = map[string]any{"readOnlyHint": true}
 		}
@@ -367,7 +387,9 @@ func (s *toolServer) call(m *toolMessage) {
 		case err != nil:
 			s.refuse(m.ID, -32602, err.Error())
 		default:
-			result := map[string]any{"content": []any{map[string]any{"type": "text", "text": text}}, "isError": m.Params.Name == "fail"}
+			result := map[string]any{
+				"content": []any{map[string]any{"type": "text", "text": text}}, "isError": m.Params.Name == "fail",
+			}
 			if m.Params.Name == "fresh" {
 				result["ttlMs"] = m.Params.Arguments.TTL
 			}
@@ -424,11 +446,16 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		return a.Token + " " + string(got), nil
 	case "withdraw":
 		id := `"withdrawn"`
-		s.send(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(id), "method": a.Method, "params": map[string]any{"token": a.Token}})
+		s.send(map[string]any{
+			"jsonrpc": "2.0", "id": json.RawMessage(id), "method": a.Method, "params": map[string]any{"token": a.Token},
+		})
 		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{
 			"requestId": json.RawMessage(id), "reason": a.Token,
 		}})
-		s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": map[string]any{"elicitationId": a.Token}})
+		s.send(map[string]any{
+			"jsonrpc": "2.0", "method": "notifications/elicitation/complete",
+			"params": map[string]any{"elicitationId": a.Token},
+		})
 		return a.Token, nil
 	case "die":
 		_, _ = fmt.Fprintln(s.errOut, "toolserver: these are my last words")
@@ -451,7 +478,9 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		told := s.subscribed[a.Token]
 		s.mu.Unlock()
 		if told {
-			s.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": map[string]any{"uri": a.Token}})
+			s.send(map[string]any{
+				"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": map[string]any{"uri": a.Token},
+			})
 		}
 		return a.Token, nil
 	case "log":
@@ -582,7 +611,8 @@ func TestToolServer(t *testing.T) {
 	if x := r.ask("ping", map[string]any{}); x.Error != nil {
 		t.Errorf("ping = %s", x.raw)
 	}
-	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) || !strings.Contains(x.raw, `"readOnlyHint":true`) {
+	if x := r.ask("tools/list", map[string]any{}); len(x.Result.Tools) != len(toolServerTools()) ||
+		!strings.Contains(x.raw, `"readOnlyHint":true`) {
 		t.Errorf("tools/list = %s", x.raw)
 	}
 	if x := r.tool("effect", map[string]any{"token": "a", "ms": 1}); x.text() != "a" || r.notes() != "begin a;end a;" {
@@ -641,7 +671,8 @@ func TestToolServerCancel(t *testing.T) {
 	var ids []int
 	for i, tool := range []string{"effect", "hang"} {
 		token := fmt.Sprint("t", i)
-		id := r.begin("tools/call", map[string]any{"name": tool, "arguments": map[string]any{"token": token, "ms": 3600_000}})
+		id := r.begin("tools/call",
+			map[string]any{"name": tool, "arguments": map[string]any{"token": token, "ms": 3600_000}})
 		waitFor(t, "the effect", func() bool { return strings.Contains(r.notes(), "begin "+token) })
 		if x := r.ask("ping", map[string]any{}); x.Error != nil {
 			t.Errorf("ping = %s", x.raw)

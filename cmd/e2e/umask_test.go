@@ -13,13 +13,16 @@ import (
 func TestUmaskOfOwnerBits(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `umask 0177; exec "$0" mcp-stdio`, filepath.Join(programs, "holdline"))
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `umask 0177; exec "$0" mcp-stdio`,
+		filepath.Join(programs, "holdline"))
 	cmd.Env, cmd.Dir, cmd.Stdin = p.env, p.project, strings.NewReader(piped)
 	out, err := cmd.Output()
 	if err != nil || strings.Count(string(out), `"result"`) != 3 {
 		t.Errorf("%v, %s", err, out)
 	}
-	for _, dir := range []string{p.stateRoot(), filepath.Join(p.dir, "home/.local"), filepath.Join(p.dir, "run/holdline")} {
+	for _, dir := range []string{
+		p.stateRoot(), filepath.Join(p.dir, "home/.local"), filepath.Join(p.dir, "run/holdline"),
+	} {
 		info, err := os.Stat(dir)
 		if err != nil {
 			t.Error(err)

@@ -129,7 +129,8 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	stop()
 	load.Wait()
 	if s.Daemon.PID != pid || s.Daemon.Epoch != 21 || s.Runtime.FDs > fds+2 {
-		t.Errorf("daemon = %+v, %d descriptors; want pid %d, epoch 21, %d descriptors", s.Daemon, s.Runtime.FDs, pid, fds)
+		t.Errorf("daemon = %+v, %d descriptors; want pid %d, epoch 21, %d descriptors", s.Daemon,
+			s.Runtime.FDs, pid, fds)
 	}
 	total, effects := 0, 0
 	for _, n := range calls {
@@ -193,7 +194,8 @@ func attached(s control.StatusAnswer) int {
 // tryCall begins a tool call, from any goroutine.
 func (a *agent) tryCall(tool, args string) (int, error) {
 	a.next++
-	_, err := fmt.Fprintf(a.stdin, `{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+"\n", a.next, tool, args)
+	_, err := fmt.Fprintf(a.stdin,
+		`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":%q,"arguments":%s}}`+"\n", a.next, tool, args)
 	return a.next, err
 }
 

@@ -29,7 +29,8 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, v := range []string{older, newer} {
 		paths[v] = filepath.Join(programs, "holdline-"+v)
-		out, err := exec.Command("go", "build", "-ldflags", "-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o", paths[v], "holdline/cmd/holdline").CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags", "-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o",
+			paths[v], "holdline/cmd/holdline").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("go build: %w\n%s", err, out)
 		}
@@ -118,7 +119,8 @@ func TestUpgrade(t *testing.T) {
 		p.installVersion(t, v)
 		p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", versions[i], v))
 		d := p.status().Daemon
-		if d.PID != pid || d.Version != v || d.Epoch != before.Daemon.Epoch+int64(i)+1 || d.Rollout != "stable" || d.StartedBy != "shell" {
+		if d.PID != pid || d.Version != v || d.Epoch != before.Daemon.Epoch+int64(i)+1 || d.Rollout != "stable" ||
+			d.StartedBy != "shell" {
 			t.Errorf("after upgrade %d the daemon is %+v", i+1, d)
 		}
 		if i == 0 {
@@ -132,7 +134,9 @@ func TestUpgrade(t *testing.T) {
 	if now, err := os.Stat(before.Daemon.Socket); err != nil || !os.SameFile(socket, now) {
 		t.Errorf("the socket is another one: %v", err)
 	}
-	for _, lock := range []string{filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock"), dplace.StateLock(p.stateRoot())} {
+	for _, lock := range []string{
+		filepath.Join(filepath.Dir(before.Daemon.Socket), "daemon.lock"), dplace.StateLock(p.stateRoot()),
+	} {
 		if l, err := statedir.TryLock(lock); !errors.Is(err, statedir.ErrLocked) {
 			_ = l.Unlock()
 			t.Errorf("TryLock = %v, want ErrLocked", err)
@@ -207,7 +211,12 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 		{"garbage", slices.Repeat([]byte("garbage\x00\n"), 1000), 0o700, ""},
 		{"not executable", good, 0o600, "permission denied"},
 		{"too old", []byte(old), 0o700, "version 0.0.9 does not know version 1 of the greeting"},
-		{"too old to take over", []byte("#!/bin/sh\necho '{\"version\":\"0.0.9\",\"greeting\":[1],\"worker\":[4],\"record\":[1]}'\n"), 0o700, "version 1 of the hand-over"},
+		{
+			"too old to take over",
+			[]byte("#!/bin/sh\necho '{\"version\":\"0.0.9\",\"greeting\":[1],\"worker\":[4],\"record\":[1]}'\n"),
+			0o700,
+			"version 1 of the hand-over",
+		},
 		{"another program", []byte("#!/bin/sh\necho hello\n"), 0o700, "does not print what a holdline does"},
 		{"crashes", []byte("#!/bin/sh\necho no >&2; kill -SEGV $$\n"), 0o700, "segmentation fault"},
 	} {
@@ -221,7 +230,8 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 			t.Errorf("%s: daemon = %+v", c.name, d)
 		}
 	}
-	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "the binary that was installed is not used: ") {
+	if out, _, code := p.run("", "doctor"); code != exitFailure ||
+		!strings.Contains(out, "the binary that was installed is not used: ") {
 		t.Errorf("doctor: exit %d, %s", code, out)
 	}
 	a := p.agent().shake()
@@ -232,7 +242,8 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 			LastFault struct{ Fault struct{ Code string } } `json:"last_fault"`
 		}
 	}
-	if err := json.Unmarshal(x.Result.StructuredContent, &health); err != nil || health.Health.Rollout != "rejected" || health.Health.LastFault.Fault.Code != "rollout_failure" {
+	if err := json.Unmarshal(x.Result.StructuredContent, &health); err != nil || health.Health.Rollout != "rejected" ||
+		health.Health.LastFault.Fault.Code != "rollout_failure" {
 		t.Errorf("health = %s, %v", x.raw, err)
 	}
 	a.leave()
@@ -243,7 +254,8 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 	if _, errs, code := p.run("", "upgrade"); code != exitFailure || !strings.Contains(errs, "no such file") {
 		t.Errorf("missing: exit %d, %s", code, errs)
 	}
-	p.until("the missing file to be no rejected one", func(s control.StatusAnswer) bool { return s.Daemon.Rollout == "stable" })
+	p.until("the missing file to be no rejected one",
+		func(s control.StatusAnswer) bool { return s.Daemon.Rollout == "stable" })
 
 	// It looks by itself, too, and not only for good files.
 	p.install([]byte("garbage"), 0o700)
@@ -257,7 +269,8 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 	// A configuration that cannot be read would keep any successor from
 	// starting; when it is fixed the file is tried again.
 	config := filepath.Join(p.dir, "home/.config/holdline/config.json")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, []byte("{\n  nonsense"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(config), 0o700),
+		os.WriteFile(config, []byte("{\n  nonsense"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	p.install(good, 0o700)
@@ -330,7 +343,8 @@ echo '{"version":"9.3.0","greeting":[1],"worker":[4],"record":[1],"handover":[1]
 		t.Errorf("ping = %s", x.raw)
 	}
 	a.leave()
-	if l, err := statedir.TryLock(filepath.Join(p.dir, "run/holdline/daemon.lock")); !errors.Is(err, statedir.ErrLocked) {
+	if l, err := statedir.TryLock(filepath.Join(p.dir, "run/holdline/daemon.lock")); !errors.Is(err,
+		statedir.ErrLocked) {
 		_ = l.Unlock()
 		t.Errorf("TryLock = %v, want ErrLocked", err)
 	}
@@ -350,7 +364,8 @@ func TestHandoverUseless(t *testing.T) {
 		p := newPlace(t)
 		cmd := p.command()
 		cmd.Path, cmd.Args = "/bin/sh", []string{
-			"sh", "-c", `HOLDLINE_HANDOVER="{\"pid\":` + pid + `,\"listener\":3,\"lock\":4}" exec "$0" daemon`, filepath.Join(programs, "holdline"),
+			"sh", "-c", `HOLDLINE_HANDOVER="{\"pid\":` + pid + `,\"listener\":3,\"lock\":4}" exec "$0" daemon`,
+			filepath.Join(programs, "holdline"),
 		}
 		cmd.ExtraFiles = []*os.File{null, null}
 		if err := cmd.Start(); err != nil {

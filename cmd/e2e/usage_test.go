@@ -33,7 +33,8 @@ func TestUsage(t *testing.T) {
 		if code != exitUsage || !strings.Contains(errs, c.says) {
 			t.Errorf("holdline %s: exit %d, want %q\n%s", c.args, code, c.says, errs)
 		}
-		if c.of != "" && !strings.Contains(errs, "hint: see holdline"+c.of+" --help\n") || strings.Count(errs, "hint: ") != 1 {
+		if c.of != "" && !strings.Contains(errs, "hint: see holdline"+c.of+" --help\n") ||
+			strings.Count(errs, "hint: ") != 1 {
 			t.Errorf("holdline %s does not say where its help is:\n%s", c.args, errs)
 		}
 	}
@@ -45,7 +46,8 @@ func TestUsage(t *testing.T) {
 	help := p.must("mcp-stdio", "--help")
 	for n, valid := range map[int]bool{128: true, 129: false} {
 		_, err := protocol.ParseGreeting(protocol.Append(nil, protocol.Greeting{
-			Holdline: protocol.Version, Role: protocol.RoleMCP, Session: "00000000-0000-4000-8000-000000000000", Identity: strings.Repeat("x", n),
+			Holdline: protocol.Version, Role: protocol.RoleMCP, Session: "00000000-0000-4000-8000-000000000000",
+			Identity: strings.Repeat("x", n),
 		}))
 		if valid != (err == nil) || valid != strings.Contains(help, fmt.Sprintf("at most %d bytes", n)) {
 			t.Errorf("a name of %d bytes: %v; the help says:\n%s", n, err, help)

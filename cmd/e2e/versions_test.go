@@ -57,7 +57,8 @@ func speaker(t *testing.T, from, to int) string {
 func (p *place) point(path string) {
 	p.t.Helper()
 	next := p.bin() + ".new"
-	if err := errors.Join(os.MkdirAll(filepath.Dir(p.bin()), 0o700), os.Symlink(path, next), os.Rename(next, p.bin())); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(p.bin()), 0o700), os.Symlink(path, next),
+		os.Rename(next, p.bin())); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -70,7 +71,9 @@ func offer(t *testing.T, id string, p *place, version int) error {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	f := workerwire.Frame{Kind: workerwire.Initialize, ID: 1, Body: workerwire.Encode(workerwire.InitializeParams{Version: version})}
+	f := workerwire.Frame{
+		Kind: workerwire.Initialize, ID: 1, Body: workerwire.Encode(workerwire.InitializeParams{Version: version}),
+	}
 	if err := workerwire.WriteFrames(nc, f); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +128,8 @@ func TestOldWorker(t *testing.T) {
 			} else if out, errs, code := p.run("", "upgrade"); code != 0 {
 				t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
 			}
-			s := p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+			s := p.until("the worker to be adopted",
+				func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
 			if now := s.Workers[0]; now.PID != w.PID || now.ChildPID != w.ChildPID || s.Daemon.Epoch != 2 {
 				t.Errorf("daemon %+v has %+v, want %+v", s.Daemon, now, w)
 			}
@@ -162,7 +166,8 @@ func TestOldWorkerIsTold(t *testing.T) {
 	id, w := p.onOldWorker(t, a, p.hangs())
 	kill9(t, d.Process.Pid)
 	p.daemonAt(speaker(t, process.Version, process.Version+1))
-	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+	p.until("the worker to be adopted",
+		func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
 	if list := p.ended(); !strings.Contains(list, "cancelled") {
 		t.Errorf("consults: %s", list)
@@ -184,7 +189,8 @@ func TestNewerWorker(t *testing.T) {
 	kill9(t, d.Process.Pid)
 	p.daemon()
 	x := a.wait(id)
-	want := fmt.Sprintf("%d is of a newer program, this one takes %d to %d", process.Version+1, process.Oldest, process.Version)
+	want := fmt.Sprintf("%d is of a newer program, this one takes %d to %d", process.Version+1, process.Oldest,
+		process.Version)
 	if !strings.Contains(x.raw, "outcome_unknown") || !strings.Contains(x.raw, want) {
 		t.Errorf("the consult's answer: %s", x.raw)
 	}
@@ -207,9 +213,12 @@ func TestUpgradeNeedsVersionsInUse(t *testing.T) {
 	if out, errs, code := p.run("", "upgrade"); code != 0 {
 		t.Fatalf("upgrade: exit %d, %s%s", code, out, errs)
 	}
-	p.until("the worker to be adopted", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
+	p.until("the worker to be adopted",
+		func(s control.StatusAnswer) bool { return len(s.Workers) == 1 && s.Workers[0].Attached })
 	p.point(speaker(t, process.Version+1, process.Version+1))
-	if out, errs, code := p.run("", "upgrade"); code == 0 || !strings.Contains(out+errs, fmt.Sprintf("version %d of the workers' protocol, which is in use", process.Version)) {
+	if out, errs, code := p.run("", "upgrade"); code == 0 ||
+		!strings.Contains(out+errs,
+			fmt.Sprintf("version %d of the workers' protocol, which is in use", process.Version)) {
 		t.Errorf("upgrade: exit %d, %s%s, want it refused for the worker's sake", code, out, errs)
 	}
 	if !alive(w.ChildPID) {

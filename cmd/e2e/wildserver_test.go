@@ -34,7 +34,8 @@ type wildServer struct {
 func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f := flag.NewFlagSet("wildserver", flag.ContinueOnError)
 	s := &wildServer{standIn: standIn{
-		name: "wildserver", tools: []string{"echo", "raw", "end", "long", "half", "drown", "endless"}, in: stdin, out: stdout,
+		name: "wildserver", tools: []string{"echo", "raw", "end", "long", "half", "drown", "endless"}, in: stdin,
+		out: stdout,
 	}}
 	f.StringVar(&s.ledger, "ledger", "", "")
 	f.StringVar(&s.gate, "gate", "", "")
@@ -71,9 +72,11 @@ func (s *wildServer) call(m *toolMessage) int {
 		s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, m.ID, textResult(a.Text)))
 		return 0
 	case "long", "half":
-		head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID), `"}]}}`
+		head, tail := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"`, m.ID),
+			`"}]}}`
 		if a.Late {
-			head, tail = `{"result":{"content":[{"type":"text","text":"`, fmt.Sprintf(`"}]},"jsonrpc":"2.0","id":%s}`, m.ID)
+			head, tail = `{"result":{"content":[{"type":"text","text":"`,
+				fmt.Sprintf(`"}]},"jsonrpc":"2.0","id":%s}`, m.ID)
 		}
 		piece := strings.Repeat("z", 1<<16)
 		s.write(head)
@@ -109,7 +112,8 @@ func (s *wildServer) call(m *toolMessage) int {
 // wildEntry is the wild server as an entry of the configuration.
 func (p *place) wildEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
-		"command": filepath.Join(programs, "wildserver"), "args": append([]string{"-ledger", p.effects(), "-gate", p.gate()}, args...), "holdline": h,
+		"command": filepath.Join(programs, "wildserver"),
+		"args":    append([]string{"-ledger", p.effects(), "-gate", p.gate()}, args...), "holdline": h,
 	}
 }
 
