@@ -2,14 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"holdline/protocol/control"
 )
 
 // serveCounter is an MCP server with one tool, count, which says how often this process
@@ -26,25 +26,6 @@ func serveCounter(ctx context.Context) error {
 	return s.Run(ctx, &mcp.StdioTransport{})
 }
 
-// configureCounter writes a configuration with the counter as a shared server.
-func (d *demo) configureCounter() error {
-	program, err := d.linkSelf("counter")
-	if err != nil {
-		return err
-	}
-	cfg, err := json.MarshalIndent(map[string]any{"mcpServers": map[string]any{"counter": map[string]any{
-		"command": program, "holdline": map[string]string{"scope": "shared"},
-	}}}, "", "  ")
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(d.dir, "config", "holdline")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "config.json"), cfg, 0o600)
-}
-
 // showSharing lets two agents use one process of a server, kills that process, and shows
 // that the daemon restarts it.
 func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
@@ -58,7 +39,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		}
 		return nil
 	}
-	counterPID := func(s *status) int {
+	counterPID := func(s *control.StatusAnswer) int {
 		for _, w := range s.Workers {
 			if w.Name == "counter" && w.State == "ready" {
 				d.pids[w.PID], d.pids[w.ChildPID] = "worker", "counter"
@@ -70,7 +51,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	if err := countAll(); err != nil {
 		return err
 	}
-	before, err := d.waitForStatus(ctx, func(s *status) bool { return counterPID(s) != 0 })
+	before, err := d.waitForStatus(ctx, func(s *control.StatusAnswer) bool { return counterPID(s) != 0 })
 	if err != nil {
 		return err
 	}
@@ -80,11 +61,15 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)
 	}
-	after, err := d.waitForStatus(ctx, func(s *status) bool { now := counterPID(s); return now != 0 && now != pid })
+	after, err := d.waitForStatus(ctx, func(s *control.StatusAnswer) bool {
+		now := counterPID(s)
+		return now != 0 && now != pid
+	})
 	if err != nil {
 		return err
 	}
-	d.say("after %d ms the daemon has restarted it as process %d, without a call", time.Since(begin).Milliseconds(), counterPID(&after))
+	d.say("after %d ms the daemon has restarted it as process %d, without a call",
+		time.Since(begin).Milliseconds(), counterPID(&after))
 	if err := countAll(); err != nil {
 		return err
 	}

@@ -97,22 +97,31 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if api != nil {
 		defer api.Close()
 	}
-	defer func() { // the latest daemon
-		if d.daemon != nil {
-			err = errors.Join(err, d.daemon.terminate())
+	defer func() {
+		if d.daemon != nil { // the latest one
+			d.daemon.terminate()
+			<-d.daemon.ended
 		}
 	}()
-	if err := d.configureCounter(); err != nil {
+	counter, err := d.linkSelf("counter")
+	if err != nil {
+		return err
+	}
+	if err := d.showCommand(ctx, "servers", "add", "counter", "--scope", "shared", "--", counter); err != nil {
 		return err
 	}
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
 	if err := d.tellStory(ctx); err != nil {
-		return fmt.Errorf("%w\nlog of the daemon:\n%s", err, d.daemon.readLog())
+		return fmt.Errorf("%w\nlog of the daemon:\n%s", err, d.readLog())
 	}
 	return nil
 }
+
+// reviewed is the file about which the agents ask.
+const reviewed = "package main\n\nfunc main() { println(fib(40)) }\n\n" +
+	"func fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
 
 // prepare makes the directories and the environment of a private daemon.
 func (d *demo) prepare() error {
@@ -123,9 +132,7 @@ func (d *demo) prepare() error {
 			return err
 		}
 	}
-	code := "package main\n\nfunc main() { println(fib(40)) }\n\n" +
-		"func fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
-	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(code), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(reviewed), 0o600); err != nil {
 		return err
 	}
 	drop := []string{"HOLDLINE_", "XDG_STATE_HOME=", "XDG_CONFIG_HOME="}

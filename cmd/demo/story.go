@@ -7,11 +7,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/errgroup"
+
+	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // agent is an MCP client. Like every agent it starts the proxy and talks to it.
@@ -68,7 +70,7 @@ var prompts = map[string]string{
 
 // tellStory shows the parts one after the other.
 func (d *demo) tellStory(ctx context.Context) error {
-	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.cmd.Process.Pid, d.socket)
+	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.Process.Pid, d.socket)
 	agents := map[string]*agent{}
 	for _, name := range []string{"alpha", "beta"} {
 		a, err := d.startAgent(ctx, name)
@@ -77,19 +79,18 @@ func (d *demo) tellStory(ctx context.Context) error {
 		}
 		agents[name] = a
 	}
-	var consults sync.WaitGroup
-	errs := make(chan error, len(agents))
+	var consults errgroup.Group
 	for name, a := range agents {
 		prompt := prompts[name]
 		if d.real {
 			prompt, _, _ = strings.Cut(prompt, "@@FAKE")
 		}
-		consults.Go(func() {
+		consults.Go(func() error {
 			answer, err := a.call(ctx, "consult", map[string]any{"prompt": prompt})
 			if err == nil {
 				d.say("agent %s gets its answer, once:\n%s", name, answer)
 			}
-			errs <- err
+			return err
 		})
 	}
 	// A third agent watches while the two consults run.
@@ -100,11 +101,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 	if err == nil {
 		err = d.killDaemon(ctx)
 	}
-	consults.Wait()
-	for range agents {
-		err = errors.Join(err, <-errs)
-	}
-	if err != nil {
+	if err = errors.Join(err, consults.Wait()); err != nil {
 		return err
 	}
 	if err := d.showSharing(ctx, agents["alpha"], agents["beta"]); err != nil {
@@ -128,7 +125,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 
 // showHealth shows that health_snapshot answers at once while consults run.
 func (d *demo) showHealth(ctx context.Context, a *agent) error {
-	s, err := d.waitForStatus(ctx, (*status).runsAll)
+	s, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
 		return err
 	}
@@ -148,11 +145,11 @@ func (d *demo) showHealth(ctx context.Context, a *agent) error {
 // killDaemon kills the daemon while the consults run, and starts another one. It returns
 // an error unless the consults and the server continue in the same processes.
 func (d *demo) killDaemon(ctx context.Context) error {
-	before, err := d.waitForStatus(ctx, (*status).runsAll)
+	before, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
 		return err
 	}
-	old := d.daemon.cmd.Process.Pid
+	old := d.daemon.Process.Pid
 	select {
 	case <-time.After(time.Second): // for the consults to be in the middle of their work
 	case <-ctx.Done():
@@ -160,21 +157,21 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	}
 	d.say("$ kill -KILL %d\nthe daemon is killed while both consults run", old)
 	begin := time.Now()
-	if err := d.daemon.cmd.Process.Kill(); err != nil {
+	if err := d.daemon.Process.Kill(); err != nil {
 		return err
 	}
-	<-d.daemon.done
+	<-d.daemon.ended
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
-	after, err := d.waitForStatus(ctx, (*status).runsAll)
+	after, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
 		return err
 	}
 	d.say("daemon %d is gone; after %d ms daemon %d has adopted all its workers",
 		old, time.Since(begin).Milliseconds(), after.Daemon.PID)
 	for _, w := range after.Workers {
-		same := func(was worker) bool { return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID }
+		same := func(was control.Worker) bool { return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID }
 		if !slices.ContainsFunc(before.Workers, same) {
 			return fmt.Errorf("the new daemon has worker %+v, which the old one did not have: %+v", w, before.Workers)
 		}
@@ -206,17 +203,12 @@ func (d *demo) checkNothingLeft() error {
 	return err
 }
 
-// isAlive reports whether a process runs. It waits a moment for one that has ended and
-// is not reaped yet.
+// isAlive reports whether a process runs. It waits two seconds at most for one that is about
+// to end.
 func isAlive(pid int) bool {
 	for range 100 {
-		if syscall.Kill(pid, 0) != nil {
+		if _, err := process.Lookup(pid); err != nil {
 			return false
-		}
-		if stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil {
-			if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "Z") {
-				return false
-			}
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
