@@ -3,6 +3,7 @@ package telemetry
 import (
 	"encoding/json"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol/fault"
@@ -58,26 +59,28 @@ type callLine struct {
 // call. Without a path for the log it does nothing.
 type callLog struct {
 	*Records
+	paths atomic.Bool // lines name paths
 
-	mu    sync.Mutex // guards the fields that follow
-	paths bool       // lines name paths
-	hot   hotPaths
+	mu  sync.Mutex // guards hot
+	hot hotPaths
 }
 
 // newCallLog returns the log of calls. With an empty path in o it writes nothing. The
 // caller must close it.
 func newCallLog(o Options) *callLog {
-	return &callLog{Records: NewRecords(o), paths: o.Paths, hot: newHotPaths()}
+	l := &callLog{Records: NewRecords(o), hot: hotPaths{byPath: map[string]*pathLine{}}}
+	l.paths.Store(o.Paths)
+	return l
 }
 
 // showPaths sets whether lines name paths from now on. When that is switched off, the
 // log forgets the paths that it has counted: a later summary must not show them.
 func (l *callLog) showPaths(show bool) {
+	l.paths.Store(show)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.paths = show
 	if !show {
-		l.hot = hotPaths{events: l.hot.events, byPath: map[string]*pathLine{}}
+		clear(l.hot.byPath)
 	}
 }
 
@@ -87,30 +90,14 @@ func (l *callLog) logCall(c *Call) {
 	if l.file.Path == "" {
 		return
 	}
-	now := time.Now().UnixMilli()
-	l.mu.Lock()
-	paths := l.paths
-	l.mu.Unlock()
-	line := callLineOf(c, now, paths)
+	line := callLineOf(c, time.Now().UnixMilli(), l.paths.Load())
 	l.Write(line)
-	if summary := l.countPath(line, c.Fault != nil); summary != nil {
+	l.mu.Lock()
+	summary := l.hot.add(line)
+	l.mu.Unlock()
+	if summary != nil {
 		l.Write(summary)
 	}
-}
-
-// countPath counts a call by the path in its line. It returns the summary if one is
-// due, else nil.
-func (l *callLog) countPath(line *callLine, failed bool) *hotLine {
-	path := ""
-	if line.PathHint != nil {
-		path = *line.PathHint
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.hot.add(path, line.Latency, failed) {
-		return nil
-	}
-	return l.hot.snapshot(line.TS, line.RepoRoot)
 }
 
 // callLineOf returns the line of a call at now, in Unix milliseconds. With paths it

@@ -10,27 +10,44 @@ import (
 )
 
 // Totals counts requests. Each request is either a success, a response error or a
-// transport fault. Percentiles are in milliseconds.
+// transport fault.
 type Totals struct {
-	RequestCount        int64   `json:"request_count"`
-	SuccessCount        int64   `json:"success_count"`
-	ResponseErrorCount  int64   `json:"response_error_count"`
-	TransportFaultCount int64   `json:"transport_fault_count"`
-	RetryCount          int64   `json:"retry_count"`
-	P50                 float64 `json:"p50_ms"`
-	P95                 float64 `json:"p95_ms"`
-	P99                 float64 `json:"p99_ms"`
+	RequestCount        int64 `json:"request_count"`
+	SuccessCount        int64 `json:"success_count"`
+	ResponseErrorCount  int64 `json:"response_error_count"`
+	TransportFaultCount int64 `json:"transport_fault_count"`
+	RetryCount          int64 `json:"retry_count"`
+	Percentiles
 }
 
-// outcomes returns the counts of failures and retries for people.
-func (t Totals) outcomes() string {
-	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", t.ResponseErrorCount, t.TransportFaultCount,
-		t.RetryCount)
+// Percentiles are latencies in milliseconds.
+type Percentiles struct {
+	P50 float64 `json:"p50_ms"`
+	P95 float64 `json:"p95_ms"`
+	P99 float64 `json:"p99_ms"`
 }
 
-// percentiles returns the percentiles for people.
-func (t Totals) percentiles() string {
-	return fmt.Sprintf("p50=%vms p95=%vms p99=%vms", t.P50, t.P95, t.P99)
+// latencies returns the percentiles for people.
+func (p Percentiles) latencies() string {
+	return fmt.Sprintf("p50=%vms p95=%vms p99=%vms", p.P50, p.P95, p.P99)
+}
+
+// Failures are the counts of [Totals] that concise answers and callers show, by shorter
+// names.
+type Failures struct {
+	ResponseErrors  int64 `json:"response_errors"`
+	TransportFaults int64 `json:"transport_faults"`
+	Retries         int64 `json:"retries"`
+}
+
+// failures returns the failures among the requests.
+func (t Totals) failures() Failures {
+	return Failures{t.ResponseErrorCount, t.TransportFaultCount, t.RetryCount}
+}
+
+// outcomes returns the failures for people.
+func (f Failures) outcomes() string {
+	return fmt.Sprintf("response_error=%d transport_fault=%d retry=%d", f.ResponseErrors, f.TransportFaults, f.Retries)
 }
 
 // counts is what is known of the requests of one operation, session or identity. A lock
@@ -100,7 +117,7 @@ func (c *counts) merge(b *counts) {
 // slow to do for each request.
 func (c *counts) totals() Totals {
 	t := c.total
-	t.P50, t.P95, t.P99 = ms(c.percentile(.5)), ms(c.percentile(.95)), ms(c.percentile(.99))
+	t.Percentiles = Percentiles{ms(c.percentile(.5)), ms(c.percentile(.95)), ms(c.percentile(.99))}
 	return t
 }
 

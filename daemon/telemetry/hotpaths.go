@@ -39,32 +39,31 @@ type hotLine struct {
 	Slowest  []pathLine `json:"slowest_paths"`
 }
 
-// newHotPaths returns an empty table.
-func newHotPaths() hotPaths { return hotPaths{byPath: map[string]*pathLine{}} }
-
-// add counts one call; path is "" if it names none. It reports whether a summary is
-// due, which is after each hundredth call. If the table is full, a new path replaces
-// the one with the fewest calls.
-func (h *hotPaths) add(path string, latency int64, failed bool) bool {
+// add counts the call of a line. After each hundredth call it returns a summary, else
+// nil. If the table is full, a new path replaces the one with the fewest calls.
+func (h *hotPaths) add(line *callLine) *hotLine {
 	h.events++
-	if path != "" {
-		p := h.byPath[path]
+	if path := line.PathHint; path != nil {
+		p := h.byPath[*path]
 		if p == nil {
 			if len(h.byPath) >= maxHotPaths {
 				h.dropColdest()
 			}
-			p = &pathLine{Path: path}
-			h.byPath[path] = p
+			p = &pathLine{Path: *path}
+			h.byPath[*path] = p
 		}
 		p.Requests++
-		p.sum += latency
+		p.sum += line.Latency
 		p.Average = p.sum / p.Requests
-		p.Max = max(p.Max, latency)
-		if failed {
+		p.Max = max(p.Max, line.Latency)
+		if line.Kind != nil {
 			p.Errors++
 		}
 	}
-	return h.events%snapshotEvery == 0
+	if h.events%snapshotEvery != 0 {
+		return nil
+	}
+	return h.snapshot(line.TS, line.RepoRoot)
 }
 
 // dropColdest forgets the path with the fewest calls. There must be a path.

@@ -59,37 +59,29 @@ type CacheCounts struct {
 
 // SessionCounts counts the tool calls of a session or an identity.
 type SessionCounts struct {
-	Session         int64   `json:"session,omitempty"` // number that people see
-	Identity        string  `json:"identity"`
-	Client          string  `json:"client,omitempty"`
-	Calls           int64   `json:"calls"`
-	ResponseErrors  int64   `json:"response_errors"`
-	TransportFaults int64   `json:"transport_faults"`
-	Retries         int64   `json:"retries"`
-	P50             float64 `json:"p50_ms"`
-	P95             float64 `json:"p95_ms"`
-	P99             float64 `json:"p99_ms"`
+	Session  int64  `json:"session,omitempty"` // number that people see
+	Identity string `json:"identity"`
+	Client   string `json:"client,omitempty"`
+	Calls    int64  `json:"calls"`
+	Failures
+	Percentiles
 }
 
 // Concise is a [Snapshot] with few details.
 type Concise struct {
-	Requests        int64       `json:"requests"`
-	Successes       int64       `json:"successes"`
-	ResponseErrors  int64       `json:"response_errors"`
-	TransportFaults int64       `json:"transport_faults"`
-	Retries         int64       `json:"retries"`
-	WorkerRestarts  int64       `json:"worker_restarts"`
-	HostRollouts    int64       `json:"host_rollouts"`
-	HotMethods      []HotMethod `json:"hot_methods"`
+	Requests  int64 `json:"requests"`
+	Successes int64 `json:"successes"`
+	Failures
+	WorkerRestarts int64       `json:"worker_restarts"`
+	HostRollouts   int64       `json:"host_rollouts"`
+	HotMethods     []HotMethod `json:"hot_methods"`
 }
 
 // HotMethod is one of the operations with the most requests.
 type HotMethod struct {
-	Method          string `json:"method"`
-	Requests        int64  `json:"requests"`
-	ResponseErrors  int64  `json:"response_errors"`
-	TransportFaults int64  `json:"transport_faults"`
-	Retries         int64  `json:"retries"`
+	Method   string `json:"method"`
+	Requests int64  `json:"requests"`
+	Failures
 }
 
 // Snapshot returns all that was counted so far, with the busiest operations, sessions
@@ -152,8 +144,7 @@ func method(op Operation, c *counts) Method {
 func callerCounts(identity string, c *counts) SessionCounts {
 	t := c.totals()
 	return SessionCounts{
-		Identity: identity, Calls: t.RequestCount, ResponseErrors: t.ResponseErrorCount,
-		TransportFaults: t.TransportFaultCount, Retries: t.RetryCount, P50: t.P50, P95: t.P95, P99: t.P99,
+		Identity: identity, Calls: t.RequestCount, Failures: t.failures(), Percentiles: t.Percentiles,
 	}
 }
 
@@ -171,15 +162,11 @@ func busiest(rows []SessionCounts) []SessionCounts {
 func (s Snapshot) Concise() Concise {
 	t := s.Telemetry
 	c := Concise{
-		Requests: t.Totals.RequestCount, Successes: t.Totals.SuccessCount,
-		ResponseErrors: t.Totals.ResponseErrorCount, TransportFaults: t.Totals.TransportFaultCount,
-		Retries: t.Totals.RetryCount, WorkerRestarts: t.RestartCount, HostRollouts: s.HostRollouts,
-		HotMethods: make([]HotMethod, 0, hotMethods),
+		Requests: t.Totals.RequestCount, Successes: t.Totals.SuccessCount, Failures: t.Totals.failures(),
+		WorkerRestarts: t.RestartCount, HostRollouts: s.HostRollouts, HotMethods: make([]HotMethod, 0, hotMethods),
 	}
 	for _, m := range t.Methods[:min(len(t.Methods), hotMethods)] {
-		c.HotMethods = append(c.HotMethods, HotMethod{
-			m.Method, m.RequestCount, m.ResponseErrorCount, m.TransportFaultCount, m.RetryCount,
-		})
+		c.HotMethods = append(c.HotMethods, HotMethod{m.Method, m.RequestCount, m.failures()})
 	}
 	return c
 }
@@ -194,12 +181,12 @@ const (
 func (s Snapshot) Text(full bool) string {
 	t := s.Telemetry
 	var b strings.Builder
-	fmt.Fprintf(&b, "requests=%d success=%d %s\n", t.Totals.RequestCount, t.Totals.SuccessCount, t.Totals.outcomes())
+	fmt.Fprintf(&b, "requests=%d success=%d %s\n", t.Totals.RequestCount, t.Totals.SuccessCount, t.Totals.failures().outcomes())
 	fmt.Fprintf(&b, "worker_restarts=%d host_rollouts=%d", t.RestartCount, s.HostRollouts)
 	if full {
 		fmt.Fprintf(&b, "\nstate=%s generation=%d uptime=%s consecutive_failures=%d", t.State, t.Generation,
 			(time.Duration(t.UptimeMS) * time.Millisecond).Round(time.Second), t.ConsecutiveFailures)
-		fmt.Fprintf(&b, "\n%s cache_hits=%d cache_misses=%d", t.Totals.percentiles(), s.Cache.Hits, s.Cache.Misses)
+		fmt.Fprintf(&b, "\n%s cache_hits=%d cache_misses=%d", t.Totals.latencies(), s.Cache.Hits, s.Cache.Misses)
 	}
 	b.WriteString("\nhot methods:")
 	if len(t.Methods) == 0 {
@@ -210,10 +197,10 @@ func (s Snapshot) Text(full bool) string {
 		rows = textMethods
 	}
 	for _, m := range t.Methods[:min(len(t.Methods), rows)] {
-		fmt.Fprintf(&b, "\n%s requests=%d %s", m.Method, m.RequestCount, m.outcomes())
+		fmt.Fprintf(&b, "\n%s requests=%d %s", m.Method, m.RequestCount, m.failures().outcomes())
 		if full {
 			fmt.Fprintf(&b, " last=%dms avg=%dms max=%dms %s", m.LastLatencyMS, m.AvgLatencyMS, m.MaxLatencyMS,
-				m.percentiles())
+				m.latencies())
 			if m.LastError != nil {
 				fmt.Fprintf(&b, " last_error=%s", *m.LastError)
 			}
@@ -227,12 +214,8 @@ func (s Snapshot) Text(full bool) string {
 		if i == 0 {
 			b.WriteString("\nsessions:")
 		}
-		c := Totals{
-			ResponseErrorCount: one.ResponseErrors, TransportFaultCount: one.TransportFaults, RetryCount: one.Retries,
-			P50: one.P50, P95: one.P95, P99: one.P99,
-		}
 		fmt.Fprintf(&b, "\n#%d %s calls=%d %s %s", one.Session, fault.Short(one.Identity, maxField), one.Calls,
-			c.outcomes(), c.percentiles())
+			one.outcomes(), one.latencies())
 	}
 	writeMore(&b, len(s.Sessions)-textSessions)
 	writeFault(&b, t.LastFault)

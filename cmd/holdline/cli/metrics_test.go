@@ -18,7 +18,7 @@ func TestOpenMetrics(t *testing.T) {
 				Method: "tools/call:git__log", Server: "git", Tool: "log",
 				Totals: telemetry.Totals{
 					RequestCount: 5, SuccessCount: 3, ResponseErrorCount: 1, TransportFaultCount: 1, RetryCount: 2,
-					P50: 1.5, P95: 20, P99: 1e-3,
+					Percentiles: telemetry.Percentiles{P50: 1.5, P95: 20, P99: 1e-3},
 				},
 			},
 			{Method: "tools/call:consult", Tool: "consult", Totals: telemetry.Totals{RequestCount: 1, SuccessCount: 1}},
@@ -26,7 +26,7 @@ func TestOpenMetrics(t *testing.T) {
 			{Method: "ping", Totals: telemetry.Totals{RequestCount: 1e7, SuccessCount: 1e7}},
 		}},
 		Cache:      telemetry.CacheCounts{Hits: 7, Misses: 8},
-		Identities: []telemetry.SessionCounts{{Identity: evil, Calls: 3, ResponseErrors: 1}},
+		Identities: []telemetry.SessionCounts{{Identity: evil, Calls: 3, Failures: telemetry.Failures{ResponseErrors: 1}}},
 		Sessions: []telemetry.SessionCounts{
 			{Session: 3, Identity: "codex", Client: evil, Calls: 3}, {Session: 4, Identity: "codex", Calls: 1},
 		},
