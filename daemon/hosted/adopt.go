@@ -181,7 +181,7 @@ func (m *Manager) restore(e *earlier) error {
 	defer m.mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
 	if s := inst.srv; e.lists != nil && e.lists.Key == s.spec.Key {
-		inst.own = s.source().Offering(e.lists.Lists(), e.lists.About, e.lists.Cut)
+		inst.own = s.source().Offering(e.lists.Lists, e.lists.About, e.lists.Cut)
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
 	u := newUpstream(inst, e.dir, e.spec.Owner)

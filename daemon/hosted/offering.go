@@ -41,8 +41,8 @@ func (s *server) remember() error {
 		return nil
 	}
 	s.era = mem.Era
-	s.pins.Compare(listing.Likenesses(mem.Tools), time.Now()) // an older daemon has listed them, and pinned nothing
-	s.latest = s.source().Offering(mem.Lists(), mem.About, mem.Cut)
+	s.pins.Compare(listing.Likenesses(mem.Lists[listing.Tools]), time.Now()) // an older daemon has listed them, and pinned nothing
+	s.latest = s.source().Offering(mem.Lists, mem.About, mem.Cut)
 	return nil
 }
 
@@ -56,8 +56,10 @@ func (s *server) storeOffers() error {
 		s.m.mu.Unlock()
 		return nil
 	}
-	mem := listing.NewMemory(s.spec.Key, s.latest.Lists(), s.latest.About(), s.latest.Cut())
-	mem.Era, mem.Pins = s.era, s.pins.Stored()
+	mem := listing.Memory{
+		Key: s.spec.Key, Era: s.era, Lists: s.latest.Lists(), About: s.latest.About(), Cut: s.latest.Cut(),
+		Pins: s.pins.Stored(),
+	}
 	s.m.mu.Unlock()
 	err := mem.Write(s.file())
 	if err != nil {
@@ -215,7 +217,7 @@ func (s *server) remakeLocked() bool {
 // keepLists writes what a process lists to its worker's directory, so that the next
 // daemon goes on with the same lists. It logs a failure.
 func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []string) {
-	mem := listing.NewMemory(u.inst.key.key, raw, about, cut)
+	mem := listing.Memory{Key: u.inst.key.key, Lists: raw, About: about, Cut: cut}
 	if err := mem.Write(filepath.Join(u.dir, process.FileLists)); err != nil {
 		u.log.Warn("what a server lists cannot be written down", "err", err)
 	}

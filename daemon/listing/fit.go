@@ -61,29 +61,23 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	if jsonrpc.DeeperThan(listing, maxDepth) {
 		return nil, "", fmt.Errorf("it nests deeper than %d levels", maxDepth)
 	}
-	var bad error
-	fitted, err = jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
-		switch begins := listingBegins(key); {
-		case begins != 0 && string(value) == "null":
-			return nil // what some servers write for a member that they leave out
-		case begins != 0 && value[0] != begins:
-			bad = fmt.Errorf("its %s is of the wrong type", key)
-		case key == "description" && len(value) > maxDescription:
+	if fitted, err = fitMembers("", listing); err != nil {
+		return nil, "", err
+	}
+	fitted, err = jsonrpc.Rewrite(fitted, func(key string, value []byte) []byte {
+		switch {
+		case key == "description":
 			var clipped bool
 			if value, clipped = clipText(value, maxDescription); clipped {
 				less = fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10)
 			}
-		case k == Tools && key == "outputSchema" && !isOfObjects(value):
+		case key == "outputSchema" && k == Tools && !isOfObjects(value):
 			less = "has an outputSchema that is not of type object: that is not shown"
 			return nil
-		default:
-			fitted, err := fitWithin(key, value)
-			bad = errors.Join(bad, err)
-			return fitted
 		}
 		return value
 	})
-	if err = errors.Join(err, bad); err != nil {
+	if err != nil {
 		return nil, "", err
 	}
 	key := k.MCP().Key
@@ -107,24 +101,15 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	return fitted, less, nil
 }
 
-// listingBegins returns the first byte of the JSON values that a member of a
-// listing may have, or 0 if MCP does not say.
-func listingBegins(key string) byte {
-	switch key {
-	case "name", "title", "description", "uri", "uriTemplate", "mimeType":
-		return '"'
-	case "inputSchema", "outputSchema", "annotations", "execution", "_meta":
-		return '{'
-	case "icons", "arguments":
-		return '['
-	}
-	return 0
-}
-
-// within has the members of the objects in a listing, with the first bytes of the
-// JSON values that each may have. A member that is absent is fine; one with null is
-// removed.
-var within = map[string]map[string]string{
+// memberTypes has the members of a listing (""), and of the objects in it by the member
+// that holds them, with the first bytes of the JSON values that each may have. MCP says
+// nothing of other members, which are left as they are.
+var memberTypes = map[string]map[string]string{
+	"": {
+		"name": `"`, "title": `"`, "description": `"`, "uri": `"`, "uriTemplate": `"`, "mimeType": `"`,
+		"inputSchema": "{", "outputSchema": "{", "annotations": "{", "execution": "{", "_meta": "{",
+		"icons": "[", "arguments": "[",
+	},
 	"annotations": {
 		"title": `"`, "readOnlyHint": "tf", "destructiveHint": "tf", "idempotentHint": "tf", "openWorldHint": "tf",
 		"audience": "[", "priority": "0123456789", "lastModified": `"`,
@@ -134,35 +119,44 @@ var within = map[string]map[string]string{
 	"arguments": {"name": `"`, "description": `"`, "required": "tf"},
 }
 
-// fitWithin returns the value of a member of a listing without the null members of
-// the objects in it. The error says which of the others clients could refuse.
-func fitWithin(key string, value []byte) ([]byte, error) {
-	types := within[key]
-	if types == nil {
-		return value, nil
-	}
-	fitObject := func(object []byte) (json.RawMessage, error) {
-		var bad error
-		fitted, err := jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
-			switch begins := types[member]; {
-			case begins != "" && string(value) == "null":
-				return nil
-			case begins != "" && strings.IndexByte(begins, value[0]) < 0:
-				bad = fmt.Errorf("%s in its %s is of the wrong type", member, key)
+// fitMembers returns an object without members that are null; some servers write null for
+// a member that they leave out. The error says which of the others clients could refuse.
+// of is the member of the listing that holds the object; "" is the listing itself.
+func fitMembers(of string, object []byte) (json.RawMessage, error) {
+	var bad error
+	fitted, err := jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
+		switch begins := memberTypes[of][member]; {
+		case begins == "":
+		case string(value) == "null":
+			return nil
+		case strings.IndexByte(begins, value[0]) < 0 && of == "":
+			bad = fmt.Errorf("its %s is of the wrong type", member)
+		case strings.IndexByte(begins, value[0]) < 0:
+			bad = fmt.Errorf("%s in its %s is of the wrong type", member, of)
+		case of == "" && memberTypes[member] != nil:
+			fitted, err := fitWithin(member, value)
+			if err != nil {
+				bad = err
 			}
-			return value
-		})
-		if err != nil {
-			return nil, fmt.Errorf("its %s: %w", key, err)
+			return fitted
 		}
-		return fitted, bad
+		return value
+	})
+	if err != nil && of != "" {
+		err = fmt.Errorf("its %s: %w", of, err)
 	}
+	return fitted, errors.Join(err, bad)
+}
+
+// fitWithin is [fitMembers] for the value of a member of a listing: an object, or a list
+// of objects.
+func fitWithin(member string, value []byte) (json.RawMessage, error) {
 	if value[0] != '[' {
-		return fitObject(value)
+		return fitMembers(member, value)
 	}
 	list := []byte{'['}
 	err := jsonrpc.Elements(value, func(object []byte) error {
-		fitted, err := fitObject(object)
+		fitted, err := fitMembers(member, object)
 		if len(list) > 1 {
 			list = append(list, ',')
 		}

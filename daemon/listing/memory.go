@@ -17,28 +17,17 @@ import (
 // the catalog directory, so that a list starts no process, and one in the
 // directory of each worker, with what that process lists.
 type Memory struct {
-	Version   int               `json:"version"`
-	Key       string            `json:"key"` // of the configuration entry
-	Era       string            `json:"era,omitempty"`
-	Tools     []json.RawMessage `json:"tools"` // as the server spelled them, as all that follows
-	Prompts   []json.RawMessage `json:"prompts,omitempty"`
-	Resources []json.RawMessage `json:"resources,omitempty"`
-	Templates []json.RawMessage `json:"templates,omitempty"`
-	About     json.RawMessage   `json:"about,omitempty"` // result of the handshake
-	Pins      []Pin             `json:"pins,omitempty"`
-	Cut       []string          `json:"cut,omitempty"` // notes for users: which entries are left out
+	Version int             `json:"version"` // set by [Memory.Write]
+	Key     string          `json:"key"`     // of the configuration entry
+	Era     string          `json:"era,omitempty"`
+	Lists   Lists           `json:"lists"`           // by [Kind]
+	About   json.RawMessage `json:"about,omitempty"` // result of the handshake
+	Pins    []Pin           `json:"pins,omitempty"`
+	Cut     []string        `json:"cut,omitempty"` // notes for users: which entries are left out
 }
 
 // memoryVersion is the version of the format. A file of another one is not read.
-const memoryVersion = 1
-
-// NewMemory returns a memory of these lists, for the configuration entry key.
-func NewMemory(key string, lists Lists, about json.RawMessage, cut []string) Memory {
-	return Memory{
-		Version: memoryVersion, Key: key, About: about, Cut: cut,
-		Tools: lists[Tools], Prompts: lists[Prompts], Resources: lists[Resources], Templates: lists[Templates],
-	}
-}
+const memoryVersion = 2
 
 // ReadMemory reads the file at path. It returns nil without an error if there is no
 // file, or one of another version: the lists are then unknown, and the server is
@@ -61,15 +50,13 @@ func ReadMemory(path string) (*Memory, error) {
 // Write replaces the file at path. Listings keep their spelling except for white
 // space. The caller must see to it that only one goroutine writes a path.
 func (mem *Memory) Write(path string) error {
+	mem.Version = memoryVersion
 	b, err := jsonrpc.Marshal(mem)
 	if err != nil {
 		return fmt.Errorf("encoding what a server lists: %w", err)
 	}
 	return statedir.WriteFile(path, b)
 }
-
-// Lists returns the lists of the memory.
-func (mem *Memory) Lists() Lists { return Lists{mem.Tools, mem.Prompts, mem.Resources, mem.Templates} }
 
 // Remembered returns the names of what a server listed last, as its memory in
 // the catalog directory has them: its tools, and its prompts, resources and
@@ -79,7 +66,7 @@ func Remembered(catalogDir, server string) (toolNames, others []string, known bo
 	if err != nil || mem == nil {
 		return nil, nil, false
 	}
-	for k, list := range mem.Lists() {
+	for k, list := range mem.Lists {
 		for _, listing := range list {
 			name, ok := mcp.String(jsonrpc.Field(listing, Kind(k).MCP().Key))
 			switch {

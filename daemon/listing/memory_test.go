@@ -14,7 +14,7 @@ func TestListsKept(t *testing.T) {
 		Resources: {json.RawMessage(`{"uri":"\u003cmem://a\u003e"}`)},
 	}
 	path := filepath.Join(t.TempDir(), "lists.json")
-	mem := NewMemory("k", raw, nil, nil)
+	mem := Memory{Key: "k", Lists: raw}
 	if err := mem.Write(path); err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +22,7 @@ func TestListsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept := got.Lists()
+	kept := got.Lists
 	if !kept.equal(&raw) {
 		t.Errorf("%s was kept as %s", raw, kept)
 	}

@@ -108,24 +108,17 @@ func (ps *Pins) Find(own string) *Pin { return ps.byTool[own] }
 // the pins have to be stored.
 //
 // If there are more than [MaxEntries] pins, those of tools that are not listed are
-// dropped: a server that invents names must not fill the disk.
+// dropped. So their number is bounded even if a server lists other names each time.
 func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty bool) {
-	next := ps.byTool
-	pin := func(p *Pin) {
-		if !dirty {
-			next = maps.Clone(next)
-			dirty = true
-		}
-		if next == nil {
-			next = map[string]*Pin{}
-		}
-		next[p.Tool] = p
-	}
+	next := map[string]*Pin{}
+	maps.Copy(next, ps.byTool)
+	listed := map[string]bool{}
 	for i := range list {
 		is := &list[i]
+		listed[is.tool] = true
 		was := next[is.tool]
 		if was == nil {
-			pin(newPin(is, now))
+			next[is.tool], dirty = newPin(is, now), true
 			continue
 		}
 		change := was.observe(is, now)
@@ -137,14 +130,9 @@ func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty
 		}
 		differs := *was
 		differs.Change = change
-		pin(&differs)
+		next[is.tool], dirty = &differs, true
 	}
 	if len(next) > MaxEntries {
-		listed := map[string]bool{}
-		for i := range list {
-			listed[list[i].tool] = true
-		}
-		next = maps.Clone(next)
 		maps.DeleteFunc(next, func(name string, _ *Pin) bool { return !listed[name] })
 	}
 	ps.byTool = next
