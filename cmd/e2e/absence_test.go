@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestEpochLost: a daemon whose predecessors' count is garbage starts all the
-// same, and the workers that they have left obey it.
+// TestEpochLost checks that a daemon starts although the file with the daemons' numbers is
+// garbage, and that workers of earlier daemons accept it.
 func TestEpochLost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -38,8 +38,8 @@ func TestEpochLost(t *testing.T) {
 	}
 }
 
-// TestEndedInAbsence: a consult that ended without a daemon has ended then, and
-// not when the next one found it.
+// TestEndedInAbsence checks that a consult that ended without a daemon has its own time of
+// end, not the time at which the next daemon found it.
 func TestEndedInAbsence(t *testing.T) {
 	t.Parallel()
 	for _, killed := range []bool{false, true} {

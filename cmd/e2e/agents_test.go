@@ -7,19 +7,20 @@ import (
 	"testing"
 )
 
-// agentElsewhere starts an agent whose proxy is the child of a client process
-// of its own. All those of [place.agent] are children of the test.
+// agentElsewhere starts an agent whose proxy is the child of a client process of its own.
+// The proxies of [place.agent] are all children of the test.
 func (p *place) agentElsewhere(args ...string) *agent {
 	p.t.Helper()
-	// The shell waits for the proxy: with one command alone it would become it.
+	// With a single command the shell would replace itself by the proxy.
 	script := `"$@"; exit $?`
 	cmd := exec.Command("sh", append([]string{"-c", script, "sh", p.command().Path, "mcp-stdio"}, args...)...)
 	cmd.Env, cmd.Dir = p.env, p.project
 	return p.agentOf(cmd)
 }
 
-// Sessions of one client process share its limit of calls in flight, and are
-// one row of status; those of another process are counted by themselves.
+// TestSessionsOfOneClient_CountTogether checks that sessions of one client process share
+// its limit of calls in flight, and are one row of status. Sessions of another process
+// count separately.
 func TestSessionsOfOneClient_CountTogether(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestServerEndsWithoutNewline: the last line of a server counts although no
-// newline ends it: its call has the answer.
+// TestServerEndsWithoutNewline checks that the last line of a server counts even without a
+// newline: its call gets the answer.
 func TestServerEndsWithoutNewline(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -24,8 +24,8 @@ func TestServerEndsWithoutNewline(t *testing.T) {
 	b.rest()
 }
 
-// TestServerBadAnswer: a call whose answer is no message fails at once, with the
-// beginning of what came, whatever is wrong with it.
+// TestServerBadAnswer checks that a call whose answer is no valid message fails at once,
+// with the beginning of that line, whatever is wrong with it.
 func TestServerBadAnswer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -62,8 +62,8 @@ func TestServerBadAnswer(t *testing.T) {
 	b.rest()
 }
 
-// TestServerBadListing: a server whose listing is no message fails to start at
-// once, and not when the time for a start is over.
+// TestServerBadListing checks that a server whose listing is no valid message fails to
+// start at once, not after the time for a start.
 func TestServerBadListing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

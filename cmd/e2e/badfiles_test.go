@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// badThings are what another program can put in the place of a file. The victim
-// is a file elsewhere, which a link then leads to.
+// badThings are what another program can put in the place of a file. victim is a file
+// elsewhere that a symbolic link then points to.
 var badThings = map[string]func(path, victim string) error{
 	"a named pipe": func(path, _ string) error {
 		return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600))
@@ -32,15 +32,15 @@ const (
 	hugeFile     = "6 GiB of nothing"
 )
 
-// spoil puts something else in the place of the file at path. At the end of the
-// test the content of that file must be what it was.
+// spoil replaces the file at path with something else. At the end of the test the victim's
+// content must be unchanged.
 func spoil(t *testing.T, path, what string) {
 	t.Helper()
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := badThings[what](path, victim); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(path) }) // the test itself would wait for it
+	t.Cleanup(func() { _ = os.Remove(path) }) // the test's own cleanup would block on it
 	if what != linkToVictim {
 		return
 	}
@@ -55,11 +55,11 @@ func spoil(t *testing.T, path, what string) {
 	})
 }
 
-// ids is what differs in the paths of files of one kind.
+// ids matches the parts in which the paths of files of one kind differ.
 var ids = regexp.MustCompile(`/(stools-[0-9a-f]+|[0-9a-f]{12}|[0-9]+)(/|$)`)
 
-// stateFiles lists one file of each kind that a place has in its state and
-// runtime directories, by its path within the place.
+// stateFiles returns one file of each kind in the state and runtime directories of a place,
+// by its path within the place.
 func (p *place) stateFiles(t *testing.T) []string {
 	t.Helper()
 	kinds := map[string]string{}
@@ -83,8 +83,8 @@ func (p *place) stateFiles(t *testing.T) []string {
 	return files
 }
 
-// worn is a place in which a daemon has left all that it can leave: it was
-// killed, and with workers true, so were its workers.
+// worn returns a place with all files that a daemon can leave: the daemon was killed and,
+// if workers is true, so were its workers.
 func worn(t *testing.T, workers bool) (*place, *agent) {
 	t.Helper()
 	p := newPlace(t)
@@ -111,9 +111,9 @@ func worn(t *testing.T, workers bool) (*place, *agent) {
 	return p, a
 }
 
-// TestBadFiles: whatever lies in the place of a file of the state or runtime
-// directory, the daemon serves, or ends and names it. It never hangs, reads
-// without end or writes where a link leads.
+// TestBadFiles replaces each file of the state and runtime directories with each of
+// badThings. The daemon serves, or exits and names the file. It never hangs, reads without
+// end, or writes to where a link points.
 func TestBadFiles(t *testing.T) {
 	t.Parallel()
 	old, a := worn(t, true)
@@ -129,7 +129,8 @@ func TestBadFiles(t *testing.T) {
 				p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 				path := filepath.Join(p.dir, file)
 				spoil(t, path, what)
-				if filepath.Base(file) == "daemon.lock" && what != hugeFile { // all must find the same one
+				// all processes must find the same lock
+				if filepath.Base(file) == "daemon.lock" && what != hugeFile {
 					if log := p.failsToStart(t); !strings.Contains(log, path+" is a") {
 						t.Errorf("a daemon that cannot take its lock says: %s", log)
 					}
@@ -152,8 +153,8 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
-// TestBadFilesOfLiveWorker: the same for the files of a worker that lives. Its
-// call ends, too, and is not made again.
+// TestBadFilesOfLiveWorker does the same with the files of a living worker. Its call ends,
+// too, and is not made twice.
 func TestBadFilesOfLiveWorker(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
@@ -177,7 +178,7 @@ func TestBadFilesOfLiveWorker(t *testing.T) {
 				})
 				kill9(t, d.Process.Pid)
 				spoil(t, found[0], what)
-				// One that cannot be taken up ends by itself, later.
+				// A worker that cannot be adopted ends by itself, but later.
 				t.Cleanup(func() { _ = syscall.Kill(worker, syscall.SIGKILL) })
 				p.daemon()
 				x := a.wait(running)
@@ -215,8 +216,7 @@ func copyTree(t *testing.T, from, to string) {
 	}
 }
 
-// failsToStart starts a daemon that has to end by itself, and returns what it
-// says.
+// failsToStart starts a daemon that must exit by itself, and returns its output.
 func (p *place) failsToStart(t *testing.T) string {
 	t.Helper()
 	var log strings.Builder

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// floorMain is the least that a part of the line can be: it copies lines.
+// floorMain is the simplest program in the place of each part of the line: it only copies
+// lines.
 //
 //	PATH                    between its stdio and a socket, as a proxy does
 //	relay LISTEN DIAL       between each connection and one of its own, as a daemon does
@@ -65,8 +66,7 @@ func floorMain(args []string) int {
 	}
 }
 
-// copyLines copies line by line. What is longer than its buffer goes on in
-// pieces.
+// copyLines copies line by line. A line longer than its buffer is copied in pieces.
 func copyLines(to io.Writer, from io.Reader) {
 	r := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -82,7 +82,7 @@ func copyLines(to io.Writer, from io.Reader) {
 	}
 }
 
-// floor starts a bare copying proxy before a server that answers each line.
+// floor starts a proxy that only copies, before a server that answers each line.
 func (p *place) floor(b *testing.B) *agent {
 	b.Helper()
 	path := filepath.Join(p.dir, "floor")
@@ -170,7 +170,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	})
 }
 
-// BenchmarkStart times mcp-stdio from its start to its first answer.
+// BenchmarkStart measures mcp-stdio from its start to its first answer.
 func BenchmarkStart(b *testing.B) {
 	p := newPlace(b)
 	p.daemon()
@@ -197,7 +197,7 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// BenchmarkLines sends lines of a size as fast as they are taken.
+// BenchmarkLines sends lines of one size as fast as they are accepted.
 func BenchmarkLines(b *testing.B) {
 	p := newPlace(b)
 	p.daemon()

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// TestChangedToolBlocked: a tool that changes with an edit of the server's entry
-// is neither listed nor called until it is accepted, also by the next daemon and
-// by a process that was started for the call; agents are told why, and when it is
-// there again. Other tools go on.
+// TestChangedToolBlocked edits a server's entry so that one of its tools changes. The tool
+// is neither listed nor called until the user accepts the change, also by the next daemon
+// and by a process that is started for a call. Agents are told why, and when it is
+// available again. Other tools work.
 func TestChangedToolBlocked(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -61,7 +61,7 @@ func TestChangedToolBlocked(t *testing.T) {
 		}
 	}
 
-	// The entry is edited, and with that the tool becomes another.
+	// The edited entry changes the tool.
 	configure("block", "-noise")
 	p.relist(map[string]any{"description": "does effect, and more"})
 	blocked("after the edit")
@@ -76,7 +76,7 @@ func TestChangedToolBlocked(t *testing.T) {
 	p.pid(pid)
 	blocked("after the daemon died")
 
-	// By default people are told, and no more.
+	// By default the change is only reported to the user.
 	listed()
 	configure("warn", "-noise")
 	p.must("reload")
@@ -101,8 +101,8 @@ func TestChangedToolBlocked(t *testing.T) {
 	s.rest()
 }
 
-// TestChangedToolBlocked_StartedForTheCall: a call of a tool that was as it is
-// pinned when it was listed is not made by a process for which it is another.
+// TestChangedToolBlocked_StartedForTheCall checks that a call is not made if the tool was
+// unchanged when it was listed, but is changed in the process that is started for the call.
 func TestChangedToolBlocked_StartedForTheCall(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -14,9 +14,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// deadly kills one daemon of the place after the other, each so long after it was
-// begun, until stop is called, and no more than most. Stop returns how many it
-// has killed.
+// deadly kills one daemon of the place after another, each this long after its start and at
+// most most of them, until stop is called. stop returns how many it has killed.
 func (p *place) deadly(each time.Duration, most int) (stop func() int) {
 	stopped, n := make(chan struct{}), 0
 	var killing sync.WaitGroup
@@ -47,17 +46,16 @@ func (p *place) deadly(each time.Duration, most int) (stop func() int) {
 	}
 }
 
-// Each daemon of these tests lives for less than the time that a call may take
-// there, and longer than it takes to find out that the time is over.
+// Each daemon of these tests lives for less time than a call may take, and for longer than
+// it needs to notice that the time is over.
 const (
 	shortLife = 3500 * time.Millisecond
 	callTime  = 6 * time.Second
 	mostLives = 6
 )
 
-// TestHangingCallEndsOverDaemons: a call that hangs has its time once, however
-// many daemons die meanwhile, and whether or not its client wants to be told of
-// its progress.
+// TestHangingCallEndsOverDaemons checks that the time of a call that hangs is counted over
+// all daemons that die meanwhile, with and without progress.
 func TestHangingCallEndsOverDaemons(t *testing.T) {
 	t.Parallel()
 	for _, progress := range []bool{false, true} {
@@ -83,9 +81,9 @@ func TestHangingCallEndsOverDaemons(t *testing.T) {
 	}
 }
 
-// TestWaitingCallEndsOverDaemons: a call that waits for a server which does not
-// come up has its time once, however many daemons die meanwhile: so long as a start
-// may take, but no longer than a call may take in all.
+// TestWaitingCallEndsOverDaemons checks the same for a call that waits for a server that
+// does not start: it ends after the time for a start or the time for a call, whichever is
+// shorter.
 func TestWaitingCallEndsOverDaemons(t *testing.T) {
 	t.Parallel()
 	for name, h := range map[string]hosting{
@@ -142,8 +140,8 @@ func TestWaitingCallEndsOverDaemons(t *testing.T) {
 	}
 }
 
-// TestProgressCountsOverDaemons: a call that makes progress may take longer than a
-// call without any, also if its daemon dies meanwhile.
+// TestProgressCountsOverDaemons checks that a call that makes progress may take longer than
+// one without, also if its daemon dies meanwhile.
 func TestProgressCountsOverDaemons(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -162,9 +160,9 @@ func TestProgressCountsOverDaemons(t *testing.T) {
 	a.rest(id)
 }
 
-// TestCallWaitsForOldOutput: a call of a server that was taken up waits until what
-// the server said before is read, since the server may have ended meanwhile: no
-// longer than for a start, and it is not made if that takes longer.
+// TestCallWaitsForOldOutput checks that a call to an adopted server waits until the
+// server's earlier output is read, because the server may have ended meanwhile. It waits no
+// longer than for a start, and is not made if that takes longer.
 func TestCallWaitsForOldOutput(t *testing.T) {
 	t.Parallel()
 	const adopted = "hosted.adopted"

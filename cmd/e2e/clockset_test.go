@@ -15,13 +15,13 @@ import (
 	"holdline/protocol/bootclock"
 )
 
-// wallMS is a number that can only be a wall clock time in milliseconds.
+// wallMS matches a number that can only be a wall clock time in milliseconds.
 var wallMS = regexp.MustCompile(`\b1[6-9]\d{11}\b`)
 
-// setClock makes the files under the place's state and runtime directories look
-// as if the machine's clock had been set since they were written: forward by
-// the duration, or back by a negative one. Every wall clock time in them, and
-// the times of the files, are shifted the other way.
+// setClock changes the files in the place's state and runtime directories as if the
+// machine's clock had been set since they were written: forward by the duration, or back if
+// it is negative. It shifts every wall clock time in them, and the times of the files, the
+// other way.
 func (p *place) setClock(t *testing.T, forward time.Duration) {
 	t.Helper()
 	shift := func(path string, e fs.DirEntry, err error) error {
@@ -55,11 +55,11 @@ func (p *place) setClock(t *testing.T, forward time.Duration) {
 	}
 }
 
-// jumps are changes of a clock that no deadline may notice.
+// jumps are clock changes that must not affect any deadline.
 var jumps = map[string]time.Duration{"forward": 24 * time.Hour, "back": -24 * time.Hour}
 
-// TestClockSetDuringCall: a call and a consult that are adopted after the clock
-// was set have the time that is left of theirs, no less.
+// TestClockSetDuringCall checks that a call and a consult that are adopted after the clock
+// was set have no less than the rest of their time.
 func TestClockSetDuringCall(t *testing.T) {
 	t.Parallel()
 	for name, by := range jumps {
@@ -87,8 +87,8 @@ func TestClockSetDuringCall(t *testing.T) {
 	}
 }
 
-// TestClockSetTimeout: the time that is left of an adopted call is not more,
-// either: the call ends although the clock was set back.
+// TestClockSetTimeout checks that an adopted call has no more than the rest of its time: it
+// ends although the clock was set back.
 func TestClockSetTimeout(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -96,7 +96,7 @@ func TestClockSetTimeout(t *testing.T) {
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	p.untilReady("tools")
-	// A call with a progress token would have its time anew.
+	// Progress would restart the time of the call.
 	args := map[string]any{"token": "x", "ms": 10 * waitLimit.Milliseconds()}
 	id := a.begin("tools/call", map[string]any{"name": "tools__effect", "arguments": args})
 	p.untilEffect("begin x")
@@ -109,8 +109,8 @@ func TestClockSetTimeout(t *testing.T) {
 	a.rest()
 }
 
-// TestClockSetAfterStop: a daemon that a proxy starts after "holdline stop" does
-// start, wherever the clock was set in between.
+// TestClockSetAfterStop checks that after "holdline stop" a proxy can start a daemon, even
+// if the clock was set in between.
 func TestClockSetAfterStop(t *testing.T) {
 	t.Parallel()
 	for name, by := range jumps {
@@ -125,9 +125,9 @@ func TestClockSetAfterStop(t *testing.T) {
 	}
 }
 
-// TestStoppedWhileStarting: a daemon that was asked for before its user said
-// stop does not start, which is what the mark is for; one that was asked for
-// afterwards does, and so does one that finds a mark of another boot.
+// TestStoppedWhileStarting checks that a daemon that was requested before the user said
+// stop does not start. One that is requested afterwards starts, and so does one that finds
+// the mark of an earlier boot.
 func TestStoppedWhileStarting(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestConfigAdvice: config check names identities as which nobody has connected
-// and rules that name nothing, and no others.
+// TestConfigAdvice checks that config check names the identities under which no client has
+// connected, and the rules that match no name, and nothing else.
 func TestConfigAdvice(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -63,7 +63,7 @@ func TestConfigAdvice(t *testing.T) {
 		t.Errorf("warnings:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 
-	// A client that calls itself otherwise has one name, and no other is taken.
+	// A client with another name of its own has one identity, and no other is suggested.
 	identities = map[string]any{"codex-mcp-client": map[string]any{"deny": []string{"consult"}}}
 	p.configure(servers, "identities", identities)
 	if _, errs, code := p.run("", "config", "check"); code != 1 ||
@@ -73,9 +73,8 @@ func TestConfigAdvice(t *testing.T) {
 	a.rest()
 }
 
-// TestIdentityOfKnownClients: rules of a well-known client's name hold for it,
-// whatever it calls itself when it introduces itself, and however it is given its
-// name.
+// TestIdentityOfKnownClients checks that the rules of a well-known client apply to it
+// whatever name it introduces itself by, and however it got its identity.
 func TestIdentityOfKnownClients(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -11,16 +11,15 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestPanicContained makes the daemon panic at each step of its work with one
-// server's process, which it has started itself or taken up from an earlier
-// daemon: the daemon lives, the other server's session notices nothing, each call
-// is answered and made at most once, the server is back for the next call, and
-// people are told what happened.
+// TestPanicContained makes the daemon panic at each step of its work with one server's
+// process, which it started itself or adopted. The daemon lives, the other server's session
+// notices nothing, each call is answered and made at most once, the server is back for the
+// next call, and the user is told what happened.
 func TestPanicContained(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		point   string
-		adopted bool // the daemon that panics has not started the processes itself
+		adopted bool // the processes were started by an earlier daemon
 	}{
 		{point: "hosted.spawned"},
 		{point: "hosted.introduced"},

@@ -10,9 +10,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestCrashLoopEnds makes three daemons crash, in a way that cannot be contained,
-// as they take up a worker. The fourth puts it aside and serves: its call gets an
-// honest fault, the server is started anew, and doctor names what was kept.
+// TestCrashLoopEnds makes three daemons crash while they adopt a worker. The fourth moves
+// the worker's directory aside and serves: the call gets an honest fault, the server is
+// started again, and doctor names what was kept.
 func TestCrashLoopEnds(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared").faults()
@@ -21,7 +21,7 @@ func TestCrashLoopEnds(t *testing.T) {
 	id := a.effect("e", 60_000)
 	p.untilEffect("begin e")
 	worker := p.status().Workers[0]
-	kill9(t, d.Process.Pid) // which is no crash
+	kill9(t, d.Process.Pid) // does not count as a crash
 	for range 3 {
 		_ = os.Remove(filepath.Join(p.dir, faultDir, "hosted.adopted"+faultReached))
 		p.dieAs("hosted.adopted", death{crashes: true})
@@ -54,8 +54,8 @@ func TestCrashLoopEnds(t *testing.T) {
 	a.rest(id)
 }
 
-// TestKillsAreNoCrashes kills daemons again and again as they take up a worker:
-// nothing is put aside, and its call gets its answer.
+// TestKillsAreNoCrashes kills several daemons while they adopt a worker. Nothing is moved
+// aside, and the call gets its answer.
 func TestKillsAreNoCrashes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")

@@ -8,8 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestServerDeafAtLists: a list that a server could not be asked for, or has not
-// answered, is no empty one.
+// TestServerDeafAtLists checks that a list that a server refused or did not answer does not
+// count as empty.
 func TestServerDeafAtLists(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-mute", "-last"} {
@@ -41,7 +41,7 @@ func TestServerDeafAtLists(t *testing.T) {
 			})
 		}
 	}
-	t.Run("dies", func(t *testing.T) { // whatever is asked for may be what it has
+	t.Run("dies", func(t *testing.T) { // any list may have what is asked for
 		t.Parallel()
 		p := newPlace(t)
 		p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-dies", "tools/list")}).daemon()

@@ -8,7 +8,7 @@ import (
 
 const sigTerm = syscall.SIGTERM
 
-// decode reads JSON or fails the test.
+// decode decodes JSON into v, or fails the test.
 func decode(tb testing.TB, s string, v any) {
 	tb.Helper()
 	if err := json.Unmarshal([]byte(s), v); err != nil {

@@ -8,9 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestSessionDesertedInAbsence: the server that a session has for itself is ended by
-// the first daemon that starts behind the end of the session's proxy, though no
-// daemon was there to see that, and has its own call at that time.
+// TestSessionDesertedInAbsence ends a proxy while no daemon runs, with a call of the
+// session's own server under way. The first daemon that starts afterwards ends that server.
 func TestSessionDesertedInAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -20,7 +19,7 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	goes.call("tools__hang", map[string]any{"token": "a"})
 	p.untilEffect("begin a")
 	for _, pid := range []int{s.Daemon.PID, goes.cmd.Process.Pid} {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // neither sees the other's end
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that neither sees the other's end
 			t.Fatal(err)
 		}
 	}
@@ -28,7 +27,7 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	if err := goes.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = goes.cmd.Wait() // a process that nobody waits for is there
+	_ = goes.cmd.Wait() // until then the process exists, as a zombie
 	p.pid(s.Daemon.PID)
 	left := p.until("one server", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
 	if x := stays.wait(stays.call("tools__effect", map[string]any{"token": "b"})); x.text() != "b" {

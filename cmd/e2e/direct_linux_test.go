@@ -8,14 +8,14 @@ import (
 	"testing"
 )
 
-// TestDirect_LeavesNoShell: a server that is run without the daemon has none of
-// the shells that were asked for the environment as a child, not even a zombie.
+// TestDirect_LeavesNoShell checks that a server that is run without the daemon does not
+// inherit the shells that were asked for the environment as children, not even as zombies.
 func TestDirect_LeavesNoShell(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{})})
-	// Only the login shell is waited for; the interactive one, which is asked
-	// after it, is still busy.
+	// Only the login shell's answer is needed; the interactive shell, which is asked after
+	// it, is still busy.
 	for name, text := range map[string]string{".bash_profile": "", ".bashrc": "sleep 600\n"} {
 		if err := os.WriteFile(filepath.Join(p.dir, "home", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

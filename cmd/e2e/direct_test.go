@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A client can have a configured server without the daemon, with the program,
-// variables and directory that the daemon would give it.
+// TestDirect_ServesWithoutDaemon checks that a client can use a configured server without
+// the daemon, with the program, variables and directory that the daemon would give it.
 func TestDirect_ServesWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -65,8 +65,9 @@ func realPath(t *testing.T, path string) string {
 	return resolved
 }
 
-// A server moves only if it works with what the daemon has; the plan says why
-// one does not, and shows none of its secrets.
+// TestImport_LeavesServersThatDoNotStart checks that import moves a server only if it works
+// in the daemon's environment. The plan says why a server does not work, without its
+// secrets.
 func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -132,7 +133,7 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	if !strings.Contains(string(after), `"works"`) || strings.Contains(string(after), `"toolserver"`) {
 		t.Errorf("the server that works did not move:\n%s", after)
 	}
-	// Now that there is a state directory, a plan changes nothing in it.
+	// The state directory exists now, and a plan must not change it.
 	written := p.home(t)
 	p.must("import")
 	p.sameHome(t, written)

@@ -1,7 +1,6 @@
-// Package e2e tests holdline as whole processes: the test binary executes
-// itself again as the daemon, the proxy, the worker, the MCP servers behind them
-// and the clients before them, and kills each of them at will. What the README
-// promises under "What holds" is proved here.
+// Package e2e tests holdline as whole processes. The test binary executes itself as the
+// daemon, the proxy, the worker, the MCP servers and the clients, and kills any of them.
+// The tests prove what the README promises under "What holds".
 //
-// It has no code but tests. Tests of functions stand with their functions.
+// It has no code but tests. Tests of functions are with their functions.
 package e2e

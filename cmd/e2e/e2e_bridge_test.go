@@ -21,19 +21,18 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// bridge lets clients that know servers by a URL only speak with a proxy on
-// stdio: streamable HTTP, and a proxy for each session of the legacy eras. The
-// modern era knows no sessions: all that can do the same are one client, with
-// one proxy. The bridge knows as much of HTTP as that takes, and is no part of
-// holdline.
+// bridge lets clients that can only connect to a URL use a proxy on stdio. It serves
+// streamable HTTP, with a proxy for each session of the legacy eras. The modern era has no
+// sessions: all clients with the same capabilities count as one client with one proxy. The
+// bridge implements only what that needs of HTTP, and is not part of holdline.
 type bridge struct {
 	p     *place
 	flags []string // of mcp-stdio
 
 	mu       sync.Mutex
 	sessions map[string]*span // of the legacy eras; guarded by mu
-	clients  map[string]*span // of the modern era, by what they can do; guarded by mu
-	last     int64            // id of a modern request to a proxy; guarded by mu
+	clients  map[string]*span // of the modern era, by capabilities; guarded by mu
+	last     int64            // id of the latest modern request to a proxy; guarded by mu
 }
 
 // newBridge serves the bridge until the test ends, and returns its URL.
@@ -42,7 +41,7 @@ func newBridge(t *testing.T, p *place, flags ...string) string {
 	b := &bridge{p: p, flags: flags, sessions: map[string]*span{}, clients: map[string]*span{}}
 	s := httptest.NewServer(b)
 	t.Cleanup(func() {
-		s.CloseClientConnections() // streams of clients that have not hung up
+		s.CloseClientConnections() // streams of clients that are still open
 		s.Close()
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -56,25 +55,25 @@ func newBridge(t *testing.T, p *place, flags ...string) string {
 	return s.URL + "/mcp"
 }
 
-// span is one proxy of the bridge, and who waits for what it says.
+// span is one proxy of the bridge, and the exchanges that wait for its lines.
 type span struct {
 	a    *agent
 	done chan struct{} // closed when the proxy's output has ended
 
 	mu    sync.Mutex
 	open  []*exchange // requests without an answer, oldest first; guarded by mu
-	loose chan string // what belongs to none of them
+	loose chan string // lines that belong to no request
 }
 
-// exchange is a request and what is said until its answer.
+// exchange is a request with all messages up to its answer.
 type exchange struct {
-	id      string // to the proxy
+	id      string // as sent to the proxy
 	own     json.RawMessage
-	listens bool // to changes
+	listens bool // a subscription
 	lines   chan string
 }
 
-// spoken is what the bridge reads of a message.
+// spoken has the members of a message that the bridge reads.
 type spoken struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -84,11 +83,12 @@ type spoken struct {
 	Error *struct{ Code int } `json:"error"`
 }
 
-// mostLines bounds what waits for an HTTP client to read it.
+// mostLines limits how many lines wait for an HTTP client to read them.
 const mostLines = 1024
 
 func (b *bridge) span() (*span, error) {
-	// It lives until it is closed; startAgent sees to it at the test's end.
+	// The proxy lives until close is called; startAgent makes sure of that at the test's
+	// end.
 	cmd := exec.Command(filepath.Join(programs, "holdline"), append([]string{"mcp-stdio"}, b.flags...)...)
 	cmd.Env, cmd.Dir = b.p.env, b.p.project
 	a, err := b.p.startAgent(cmd)
@@ -100,7 +100,7 @@ func (b *bridge) span() (*span, error) {
 	return s, nil
 }
 
-// read gives each line of the proxy to who waits for it.
+// read passes each line of the proxy to the exchange that it belongs to.
 func (s *span) read() {
 	defer close(s.done)
 	for line := range s.a.lines {
@@ -114,14 +114,14 @@ func (s *span) read() {
 		}
 		select {
 		case to <- line:
-		default: // nobody reads
+		default: // no client reads this stream
 		}
 	}
 }
 
-// whose is the request that a message is for, nil if there is none: an answer
-// is for its own, a notice for who listens, anything else for the latest that
-// is open.
+// whose returns the exchange that a message belongs to, nil if there is none. An answer
+// belongs to its own request, a notification of a change to the subscription, and any other
+// message to the latest open request.
 func (s *span) whose(m *spoken) *exchange {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +148,7 @@ func (s *span) whose(m *spoken) *exchange {
 	return x
 }
 
-// owned is a line for the request with the id that its client has given it.
+// owned returns a line with the id that the client gave the request.
 func (x *exchange) owned(line string) string {
 	if x.id == string(x.own) {
 		return line
@@ -176,7 +176,7 @@ func (x *exchange) owned(line string) string {
 	return string(changed)
 }
 
-// drop forgets a request whose client has hung up.
+// drop removes a request whose client has disconnected.
 func (s *span) drop(x *exchange) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +194,7 @@ func (s *span) send(message []byte) error {
 	return err
 }
 
-// close has the proxy leave.
+// close ends the proxy.
 func (s *span) close() {
 	_ = s.a.stdin.Close()
 	<-s.done
@@ -227,7 +227,7 @@ func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// local tells whether a request is for this machine and from its pages.
+// local reports whether a request is for this machine, and not from a foreign page.
 func local(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil || host != "127.0.0.1" && host != "localhost" {
@@ -238,7 +238,7 @@ func local(r *http.Request) bool {
 		strings.HasPrefix(origin, "http://localhost:")
 }
 
-// stream is the stream of what belongs to no request.
+// stream sends the lines that belong to no request.
 func (s *span) stream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
@@ -260,7 +260,7 @@ func sse(w http.ResponseWriter, line string) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// post takes a message to the session's proxy, or to one of its own.
+// post passes a message to the session's proxy, or to a new one.
 func (b *bridge) post(w http.ResponseWriter, r *http.Request, s *span, id string) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, 16<<20))
 	var m spoken
@@ -317,7 +317,7 @@ func (b *bridge) post(w http.ResponseWriter, r *http.Request, s *span, id string
 	s.exchange(w, r, x, body)
 }
 
-// client is the proxy of clients that can do that.
+// client returns the proxy for clients with these capabilities.
 func (b *bridge) client(can json.RawMessage) (*span, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -332,7 +332,7 @@ func (b *bridge) client(can json.RawMessage) (*span, error) {
 	return s, nil
 }
 
-// number gives a request an id that no other of the proxy has.
+// number gives a request an id that is unique for its proxy.
 func (b *bridge) number(x *exchange, body []byte) ([]byte, error) {
 	b.mu.Lock()
 	b.last++
@@ -346,8 +346,8 @@ func (b *bridge) number(x *exchange, body []byte) ([]byte, error) {
 	})
 }
 
-// exchange makes a request and passes on what is said until it is answered: as
-// JSON if that is the answer alone.
+// exchange makes a request, and passes on all messages up to its answer: as JSON if there
+// is only the answer, else as events.
 func (s *span) exchange(w http.ResponseWriter, r *http.Request, x *exchange, body []byte) {
 	defer s.drop(x)
 	s.mu.Lock()
@@ -386,8 +386,8 @@ func (s *span) exchange(w http.ResponseWriter, r *http.Request, x *exchange, bod
 	}
 }
 
-// statusOf is the status that HTTP gives an answer: the modern era has one for
-// some errors.
+// statusOf returns the HTTP status of an answer: the modern era has a status for some
+// errors.
 func statusOf(m *spoken, r *http.Request) int {
 	if m.Error == nil || r.Header.Get("Mcp-Protocol-Version") != mcp.Modern && m.Error.Code != mcp.CodeVersion {
 		return http.StatusOK

@@ -12,9 +12,9 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// claudeArgs is the command line of Claude Code in print mode, as an agent
-// that has holdline as its MCP server, without its prompt. The built-in tools
-// that it may use are named as for its option --tools.
+// claudeArgs returns the command line of Claude Code in print mode, as an agent with
+// holdline as its MCP server, without the prompt. tools are the built-in tools that it may
+// use, in the form of its option --tools.
 func (p *place) claudeArgs(t *testing.T, bin, tools string) []string {
 	t.Helper()
 	conf := mustJSON(t, map[string]any{"mcpServers": map[string]any{"holdline": map[string]any{
@@ -27,7 +27,7 @@ func (p *place) claudeArgs(t *testing.T, bin, tools string) []string {
 	}
 }
 
-// claudeEnv is Claude Code's environment in a place of that environment.
+// claudeEnv returns Claude Code's environment, made from the place's.
 func claudeEnv(place []string, more ...string) []string {
 	return slices.Concat(place, []string{"DISABLE_AUTOUPDATER=1", "CLAUDE_CODE_MAX_RETRIES=1"}, more)
 }
@@ -38,10 +38,10 @@ func (p *place) claudeClient(t *testing.T, bin, tools, prompt string, env ...str
 	return p.client(t, claudeEnv(p.env, env...), append(p.claudeArgs(t, bin, tools), "--", prompt)...)
 }
 
-// claudeRun is what Claude Code said in stream-json.
+// claudeRun is what Claude Code printed as stream-json.
 type claudeRun struct {
 	servers map[string]string // name to status
-	tools   []string          // that it knows, offered to the model or not
+	tools   []string          // that it knows, whether or not the model was offered them
 	result  string
 }
 
@@ -79,13 +79,13 @@ func readClaude(t *testing.T, out string) claudeRun {
 	return run
 }
 
-// toolResult is what the model got for a call.
+// toolResult is the result that the model got for a call.
 type toolResult struct {
 	Content json.RawMessage `json:"content"`
 	IsError bool            `json:"is_error"`
 }
 
-// text is what the model read.
+// text returns the text that the model read.
 func (r toolResult) text() string {
 	var s string
 	if json.Unmarshal(r.Content, &s) == nil {
@@ -100,7 +100,7 @@ func (r toolResult) text() string {
 	return b.String()
 }
 
-// toolResults reads the answer of a step that echoes what the tools gave.
+// toolResults parses the answer of a step that echoes the results of tools.
 func toolResults(t *testing.T, echo string, want int) []toolResult {
 	t.Helper()
 	var list []toolResult
@@ -115,20 +115,20 @@ func toolResults(t *testing.T, echo string, want int) []toolResult {
 	return list
 }
 
-// holdlineTool is a step that calls a tool of holdline from Claude Code.
+// holdlineTool returns a step that calls a tool of holdline from Claude Code.
 func holdlineTool(name string, args map[string]any) claudetest.Step {
 	return claudetest.Step{Tool: claudetest.Tool{Name: "mcp__holdline__" + name, Input: args}}
 }
 
-// TestE2EClaude has the real Claude Code call holdline's tools, in the era
-// that it chooses itself and in the older one.
+// TestE2EClaude has the real Claude Code call holdline's tools, in the era that it chooses
+// itself and in the legacy era.
 func TestE2EClaude(t *testing.T) {
 	e2eCache(t)
 	for _, tt := range []struct {
 		name, version, era string
 		env                []string
 		begins             string // the method of its first request
-		search             bool   // most tools are not offered until the model looks for them
+		search             bool   // most tools are not offered until the model searches for them
 	}{
 		{name: "modern", version: "2.1.329", era: "modern", begins: "server/discover", search: true},
 		{
@@ -202,9 +202,8 @@ func TestE2EClaude(t *testing.T) {
 	}
 }
 
-// clientContent checks that Claude Code's own log has no complaint about
-// holdline: no error, no refused subscription, no server that had to be
-// killed.
+// clientContent checks that Claude Code's own log has no complaint about holdline: no
+// error, no refused subscription, no server that had to be killed.
 func (p *place) clientContent(t *testing.T) {
 	t.Helper()
 	log, err := os.ReadFile(filepath.Join(p.dir, "client.log"))

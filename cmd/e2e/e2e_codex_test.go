@@ -14,16 +14,17 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// codexClient runs Codex as an agent that has holdline as its MCP server, and
-// whose model follows a script. Codex clears the environment of what it
-// starts: of the place, the proxy knows its home alone. A model that Codex
-// does not know calls tools one by one; the default one ("") writes scripts.
+// codexClient runs Codex as an agent with holdline as its MCP server. Its model follows a
+// script. Codex clears the environment of what it starts, so that the proxy knows nothing
+// of the place but its home. A model that Codex does not know calls tools one by one; the
+// default one ("") writes scripts.
 func (p *place) codexClient(t *testing.T, model string, steps ...codextest.Step) (*client, *codextest.API) {
 	t.Helper()
-	return p.codexClientOf(t, model, true, steps...) // a server that is not required is not waited for
+	// Codex does not wait for a server that is not required
+	return p.codexClientOf(t, model, true, steps...)
 }
 
-// codexClientOf is codexClient, where the user's configuration need not require
+// codexClientOf is codexClient with a choice whether the user's configuration requires
 // holdline.
 func (p *place) codexClientOf(t *testing.T, model string, required bool, steps ...codextest.Step) (*client,
 	*codextest.API,
@@ -31,7 +32,7 @@ func (p *place) codexClientOf(t *testing.T, model string, required bool, steps .
 	t.Helper()
 	bin := realCodex(t)
 	api := codexStandIn(t, steps...)
-	command, err := json.Marshal(filepath.Join(programs, "holdline")) // a TOML string, too
+	command, err := json.Marshal(filepath.Join(programs, "holdline")) // valid as a TOML string, too
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +56,8 @@ func (p *place) codexClientOf(t *testing.T, model string, required bool, steps .
 	return p.client(t, env, append(argv, "--", "work")...), api
 }
 
-// readCodex reads what Codex printed: its last message, and how its calls of
-// MCP tools went.
+// readCodex parses the output of Codex: its last message, and the outcome of each call of
+// an MCP tool.
 func readCodex(t *testing.T, out string) (message string, calls []string) {
 	t.Helper()
 	lines := bufio.NewScanner(strings.NewReader(out))
@@ -88,8 +89,8 @@ func readCodex(t *testing.T, out string) (message string, calls []string) {
 	return message, calls
 }
 
-// codexOutputs reads the answer of a step that echoes what the tools gave, as
-// the model read it.
+// codexOutputs parses the answer of a step that echoes the results of tools as the model
+// got them.
 func codexOutputs(t *testing.T, echo string, want int) []string {
 	t.Helper()
 	var list []codextest.Output
@@ -103,19 +104,19 @@ func codexOutputs(t *testing.T, echo string, want int) []string {
 	return texts
 }
 
-// codexTool is a step that calls a tool of holdline from Codex.
+// codexTool returns a step that calls a tool of holdline from Codex.
 func codexTool(name string, args map[string]any) codextest.Step {
 	return codextest.Step{Call: &codextest.Call{Namespace: "mcp__holdline", Name: name, Arguments: args}}
 }
 
-// codexCode is a step that runs a script in Codex, whose newer models call
-// tools from there.
+// codexCode returns a step that runs a script in Codex, whose newer models call tools from
+// scripts.
 func codexCode(script string) codextest.Step {
 	return codextest.Step{Call: &codextest.Call{Name: "exec", Code: script}}
 }
 
-// TestE2ECodex has the real Codex call holdline's tools. No approval can be
-// asked for, so it calls only what is marked as reading.
+// TestE2ECodex has the real Codex call holdline's tools. No approval can be asked for, so
+// it calls only tools that are marked as read-only.
 func TestE2ECodex(t *testing.T) {
 	e2eCache(t)
 	inner := claudetest.Say("an opinion")

@@ -17,12 +17,12 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// conformanceServer is the SDK's own server for the suite, which has the tools
-// that the suite wants. It is built of the module's source.
+// conformanceServer is the SDK's server for the suite, with the tools that the suite needs.
+// It is built from the module's source.
 const conformanceServer = "github.com/modelcontextprotocol/go-sdk/conformance/everything-server"
 
-// undiscoveredMain runs another server as one that does not know
-// server/discover: a server of the legacy eras.
+// undiscoveredMain runs another server, and refuses server/discover in its name: a server
+// of the legacy eras.
 func undiscoveredMain(args []string) int {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -37,7 +37,7 @@ func undiscoveredMain(args []string) int {
 			_, _ = os.Stdout.Write(append(refusal, '\n'))
 			continue
 		}
-		_, _ = in.Write(append(line, '\n')) // if it has gone its output ends, too
+		_, _ = in.Write(append(line, '\n')) // if the server has ended, its output ends, too
 	}
 	_ = in.Close()
 	if cmd.Wait() != nil {
@@ -46,7 +46,7 @@ func undiscoveredMain(args []string) int {
 	return 0
 }
 
-// builtServer is the program of the suite's server.
+// builtServer builds the suite's server, and returns the path of its program.
 func builtServer(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "everything-server")
@@ -57,15 +57,15 @@ func builtServer(t *testing.T) string {
 	return path
 }
 
-// check is what the suite says of one of its checks.
+// check is the suite's result for one of its checks.
 type check struct {
 	ID, Status, ErrorMessage string
 }
 
-// conform runs the scenarios of a version of the protocol against the server at
-// a URL. It returns the checks of those that the version requires of a server,
-// by scenario, and of those that wait for the suite's own server to pass them.
-// The others are of extensions, and of headers of HTTP.
+// conform runs the scenarios of a version of the protocol against the server at a URL. It
+// returns by scenario the checks of those that the version requires of a server, and of
+// those that the suite's own server does not pass yet. The other scenarios are about
+// extensions and HTTP headers.
 func conform(t *testing.T, p *place, version, url string) map[string][]check {
 	t.Helper()
 	node, root, results := newNode(t), conformanceSuite(t), t.TempDir()
@@ -74,11 +74,11 @@ func conform(t *testing.T, p *place, version, url string) map[string][]check {
 	cmd := exec.CommandContext(ctx, node, filepath.Join(root, "dist", "index.js"),
 		"server", "--url", url, "--requirements", version, "--output-dir", results)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
-	out, err := cmd.CombinedOutput() // it ends with an error if any check fails
+	out, err := cmd.CombinedOutput() // an error if any check fails
 	if ctx.Err() != nil {
 		t.Fatalf("the suite did not end: %v\n%s", err, clip(string(out)))
 	}
-	if strings.Contains(string(out), "Scenario timed out") { // be it required or not
+	if strings.Contains(string(out), "Scenario timed out") { // whether or not it is required
 		t.Errorf("a scenario did not end:\n%s", out)
 	}
 	found := map[string][]check{}
@@ -98,15 +98,15 @@ func conform(t *testing.T, p *place, version, url string) map[string][]check {
 	return found
 }
 
-// conformanceSuite is the directory of the suite's package.
+// conformanceSuite installs the suite's package, and returns its directory.
 func conformanceSuite(t *testing.T) string {
 	t.Helper()
 	root := npmInstall(t, "conformance-"+conformVersion, "@modelcontextprotocol/conformance@"+conformVersion)
 	return filepath.Join(root, "node_modules", "@modelcontextprotocol", "conformance")
 }
 
-// required are the scenarios that a version requires of a server, as the suite
-// says in a file of its own.
+// required returns the scenarios that a version requires of a server, as a file of the
+// suite says.
 func required(t *testing.T, root, version string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(root, "requirements", version+".yaml"))
@@ -125,7 +125,7 @@ func required(t *testing.T, root, version string) []string {
 	return names
 }
 
-// Why checks of the suite do not pass.
+// Reasons why checks of the suite do not pass.
 const (
 	noAsking = "the server asks by a request of its own, which it cannot in the modern version that holdline speaks with it"
 	noKeys   = "a legacy server gives what it asks no name, and the suite wants its own server's"
@@ -133,9 +133,8 @@ const (
 	sameList = "the tool that the server adds is there since an earlier check: the list is the same, and holdline says nothing"
 )
 
-// TestE2EConformance has the official suite test what a client sees of a
-// server through holdline: at each version with the same server as one of
-// either era. Each check passes but for those that are listed.
+// TestE2EConformance has the official suite test a server through holdline, at each
+// version, with the same server in each era. All checks pass but the listed ones.
 func TestE2EConformance(t *testing.T) {
 	conformanceSuite(t)
 	modernServer := []string{builtServer(t)}
@@ -144,7 +143,7 @@ func TestE2EConformance(t *testing.T) {
 		name, version string
 		server        []string
 		scope         string
-		fails         map[string]string // check: why
+		fails         map[string]string // reason by check
 	}{
 		{"legacy", "2025-11-25", legacyServer, "session", map[string]string{}},
 		{"modern", "2026-07-28", modernServer, "project", map[string]string{
@@ -178,9 +177,9 @@ func TestE2EConformance(t *testing.T) {
 	}
 }
 
-// warmUp makes the two modern clients that the suite comes as known to the
-// bridge, each with a server that is up. The suite waits only 600 ms for some
-// answers, in which a busy machine starts no proxy and no server.
+// warmUp makes the bridge know the two modern clients that the suite plays, each with a
+// running server. The suite waits only 600 ms for some answers, and a busy machine cannot
+// start a proxy and a server in that time.
 func warmUp(t *testing.T, url string) {
 	t.Helper()
 	for _, can := range []string{`{}`, `{"elicitation":{}}`} {
@@ -209,7 +208,7 @@ func warmUp(t *testing.T, url string) {
 	}
 }
 
-// conforms compares what the suite found with what is known to fail.
+// conforms compares the results of the suite with the known failures.
 func conforms(t *testing.T, found map[string][]check, fails map[string]string) {
 	t.Helper()
 	passed, failed := 0, map[string]bool{}
@@ -236,7 +235,7 @@ func conforms(t *testing.T, found map[string][]check, fails map[string]string) {
 		}
 	}
 	for name, why := range fails {
-		if !failed[name] && why != oneByOne { // that passes if the server was quick
+		if !failed[name] && why != oneByOne { // it may pass if the server was quick
 			t.Errorf("%s passes now, though %q", name, why)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// codexBehind is a place whose engine codex is the real Codex, behind a model
-// that follows a script.
+// codexBehind returns a place whose engine codex is the real Codex, with a model that
+// follows a script.
 func codexBehind(t *testing.T, steps ...codextest.Step) (*place, *codextest.API) {
 	t.Helper()
 	bin := realCodex(t)
@@ -24,7 +24,7 @@ func codexBehind(t *testing.T, steps ...codextest.Step) (*place, *codextest.API)
 	return p, api
 }
 
-// consultCodex writes a configuration in which Codex answers.
+// consultCodex writes a configuration in which Codex answers consults.
 func (p *place) consultCodex(t *testing.T, bin string, settings []string) {
 	t.Helper()
 	dir := filepath.Join(p.dir, "home/.config/holdline")
@@ -43,14 +43,13 @@ func (p *place) consultCodex(t *testing.T, bin string, settings []string) {
 	}
 }
 
-// shellStep has the model run a command in Codex.
+// shellStep returns a step in which the model runs a command in Codex.
 func shellStep(command string) codextest.Step {
 	return codextest.Step{Call: &codextest.Call{Name: "exec_command", Arguments: map[string]any{"cmd": command}}}
 }
 
-// TestE2EConsultCodex has the real Codex answer consults: it reads and cannot
-// write, goes on from an earlier answer, and answers in the form that was asked
-// for.
+// TestE2EConsultCodex has the real Codex answer consults. It can read and not write,
+// resumes an earlier answer, and answers in the form of a schema.
 func TestE2EConsultCodex(t *testing.T) {
 	e2eCache(t)
 	t.Run("answers", func(t *testing.T) {
@@ -156,8 +155,8 @@ func TestE2EConsultCodex(t *testing.T) {
 	})
 }
 
-// TestE2EConsultOutlives: a consult of the real Claude Code outlives its client,
-// the daemon's death, an upgrade, and its client's patience, and runs once.
+// TestE2EConsultOutlives checks that a consult of the real Claude Code outlives its client,
+// the daemon, an upgrade and its client's timeout, and runs once.
 func TestE2EConsultOutlives(t *testing.T) {
 	bin := realClaude(t, consultVersion)
 	prompt := func(words string) map[string]any {
@@ -190,7 +189,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 		return list[0].ID
 	}
 
-	// Its client's patience.
+	// The client's wait ends.
 	a := p.agent().shake()
 	args := prompt("patience")
 	args["wait_s"] = 1
@@ -204,7 +203,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	}
 	once(t, api, "patience")
 
-	// Its client, once it is in the background.
+	// The client ends, with the consult in the background.
 	args = prompt("client")
 	args["wait_s"] = 0
 	a.wait(a.call("consult", args))
@@ -216,7 +215,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	}
 	once(t, api, "client")
 
-	// An upgrade, and the daemon's death.
+	// An upgrade, and then the daemon is killed.
 	a = p.agent().shake()
 	call := a.call("consult", prompt("upgrade"))
 	running()

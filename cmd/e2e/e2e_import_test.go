@@ -11,13 +11,13 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// Versions of clients that are asked for their list of servers only.
+// Versions of clients that are only asked for their list of servers.
 const (
 	geminiVersion   = "0.61.0"
 	opencodeVersion = "1.18.34"
 )
 
-// putHome puts files into the place's home.
+// putHome writes files into the place's home.
 func (p *place) putHome(t *testing.T, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -31,15 +31,14 @@ func (p *place) putHome(t *testing.T, files map[string]string) {
 	}
 }
 
-// importHome puts files into the place's home and imports them.
+// importHome writes files into the place's home, and imports them.
 func (p *place) importHome(t *testing.T, files map[string]string) {
 	t.Helper()
 	p.putHome(t, files)
 	p.must("import", "--write")
 }
 
-// claudeServers is a file of Claude Code's with one server of its own, and that
-// server.
+// claudeServers returns a file of Claude Code's with one server, and that server.
 func (p *place) claudeServers(t *testing.T, name string) (text string, own map[string]any) {
 	t.Helper()
 	own = p.toolsEntry(nil)
@@ -48,8 +47,8 @@ func (p *place) claudeServers(t *testing.T, name string) (text string, own map[s
 	return mustJSON(t, map[string]any{"mcpServers": map[string]any{name: own}}), own
 }
 
-// claudeWorks has the real Claude Code list a server that was imported, and
-// holdline, and call a tool of the server.
+// claudeWorks has the real Claude Code list an imported server and holdline, and call a
+// tool of the server.
 func (p *place) claudeWorks(t *testing.T, bin, server string) {
 	t.Helper()
 	env := claudeEnv(p.env)
@@ -76,7 +75,7 @@ func (p *place) claudeWorks(t *testing.T, bin, server string) {
 	}
 }
 
-// codexServers is a file of Codex's with one server of its own.
+// codexServers returns a file of Codex's with one server.
 func (p *place) codexServers(t *testing.T, name string) string {
 	t.Helper()
 	return "# mine\n[mcp_servers." + name + "]\ncommand = " + mustJSON(t, filepath.Join(programs, "toolserver")) +
@@ -84,13 +83,13 @@ func (p *place) codexServers(t *testing.T, name string) string {
 		"\nrequired = true\ndefault_tools_approval_mode = \"approve\"\n"
 }
 
-// codexEnv is Codex's environment in a place.
+// codexEnv returns the environment of Codex in a place.
 func codexEnv(place []string) []string {
 	return append(without(place, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"), "STAND_IN_KEY=stand-in")
 }
 
-// codexWorks has the real Codex list a server that was imported, and holdline,
-// and call a tool of the server.
+// codexWorks has the real Codex list an imported server and holdline, and call a tool of
+// the server.
 func (p *place) codexWorks(t *testing.T, bin, server string) {
 	t.Helper()
 	api := codexStandIn(t,
@@ -118,7 +117,7 @@ func (p *place) codexWorks(t *testing.T, bin, server string) {
 	}
 }
 
-// read is a file of the home.
+// read returns the content of a file in the home.
 func (p *place) read(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(p.dir, "home", name))
@@ -128,8 +127,8 @@ func (p *place) read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// TestE2EImportClaude: the real Claude Code lists and calls what import wrote
-// into its file, and finds its own words and its servers there after the undo.
+// TestE2EImportClaude checks that the real Claude Code lists and calls what import wrote
+// into its file. After the undo its own settings and servers are there.
 func TestE2EImportClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := newPlace(t)
@@ -149,9 +148,9 @@ func TestE2EImportClaude(t *testing.T) {
 	}
 }
 
-// TestE2EImportBesideClaude: with the real Claude Code on the PATH import edits its
-// file, keys that no entry of Claude Code's knows stay, and after the undo the home
-// directory is what it was, byte for byte.
+// TestE2EImportBesideClaude imports with the real Claude Code on the PATH. Keys that Claude
+// Code's entries do not have stay, and after the undo the home directory is unchanged, byte
+// for byte.
 func TestE2EImportBesideClaude(t *testing.T) {
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := newPlace(t)
@@ -162,7 +161,7 @@ func TestE2EImportBesideClaude(t *testing.T) {
 	})
 	before := p.home(t)
 	p.env = append(p.env, "PATH="+filepath.Dir(bin)+":"+programs+":"+os.Getenv("PATH"))
-	p.must("import", "--write", "--no-check") // no server that works is called true
+	p.must("import", "--write", "--no-check") // the server is not a real one
 	if text := p.read(t, ".claude.json"); !strings.Contains(text, `"mine": 1`) ||
 		strings.Count(text, "mcp-stdio") != 4 {
 		t.Errorf("the file:\n%s", text)
@@ -174,7 +173,7 @@ func TestE2EImportBesideClaude(t *testing.T) {
 	p.sameHome(t, before)
 }
 
-// TestE2EImportCodex: the real Codex lists and calls what import wrote.
+// TestE2EImportCodex checks that the real Codex lists and calls what import wrote.
 func TestE2EImportCodex(t *testing.T) {
 	bin := realCodex(t)
 	p := newPlace(t)
@@ -188,7 +187,7 @@ func TestE2EImportCodex(t *testing.T) {
 	}
 }
 
-// TestE2EImportGemini: the real Gemini CLI knows the servers that import wrote.
+// TestE2EImportGemini checks that the real Gemini CLI lists the servers that import wrote.
 func TestE2EImportGemini(t *testing.T) {
 	root := npmInstall(t, "gemini-"+geminiVersion, "@google/gemini-cli@"+geminiVersion)
 	p := newPlace(t)
@@ -207,7 +206,7 @@ func TestE2EImportGemini(t *testing.T) {
 	}
 }
 
-// TestE2EImportOpencode: the real opencode knows the servers that import wrote.
+// TestE2EImportOpencode checks that the real opencode lists the servers that import wrote.
 func TestE2EImportOpencode(t *testing.T) {
 	name := "opencode-linux-" + npmArch()
 	root := npmInstall(t, "opencode-"+opencodeVersion, name+"@"+opencodeVersion)

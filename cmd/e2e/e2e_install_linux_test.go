@@ -10,9 +10,8 @@ import (
 	"holdline/contrib"
 )
 
-// installedUnderSystemd: install puts a running daemon's sessions into systemd's
-// hands, a second time changes nothing, and uninstall leaves nothing that
-// systemd knows of.
+// installedUnderSystemd checks that install moves a running daemon's sessions to systemd,
+// that a second install changes nothing, and that uninstall leaves nothing in systemd.
 func installedUnderSystemd(m *managed) {
 	units := filepath.Join(m.dir, "home/.config/systemd/user")
 	m.removeUnits()
@@ -42,7 +41,7 @@ func installedUnderSystemd(m *managed) {
 		}
 	}
 	m.must("uninstall", "--purge")
-	for range a.lines { // it was told, and ends
+	for range a.lines { // it gets the farewell, and ends
 	}
 	if err := a.cmd.Wait(); err == nil {
 		m.t.Error("the proxy does not say that its daemon is gone")
@@ -66,7 +65,7 @@ func installedUnderSystemd(m *managed) {
 	}
 }
 
-// removeUnits removes the unit files, as somebody does by hand.
+// removeUnits removes the unit files, as a user may do by hand.
 func (m *managed) removeUnits() {
 	m.t.Helper()
 	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
@@ -76,8 +75,8 @@ func (m *managed) removeUnits() {
 	}
 }
 
-// uninstalledWithoutUnits: when somebody has removed the unit files by hand, which
-// systemd does not notice, uninstall still leaves nothing that runs.
+// uninstalledWithoutUnits removes the unit files by hand, which systemd does not notice.
+// Uninstall still leaves nothing that runs.
 func uninstalledWithoutUnits(m *managed) {
 	m.removeUnits()
 	m.systemctl("daemon-reload")

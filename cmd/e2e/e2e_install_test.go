@@ -12,9 +12,9 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// TestE2EInstallAndBack: from nothing to two real clients that work through one
-// daemon, which the first of them starts, and back: their servers are what they
-// were, what they wrote themselves since is there, and nothing of holdline's is.
+// TestE2EInstallAndBack installs holdline, has two real clients work through one daemon,
+// which the first of them starts, and uninstalls it. The clients have their old servers,
+// what they wrote since is there, and nothing of holdline is left.
 func TestE2EInstallAndBack(t *testing.T) {
 	claude, codex := realClaude(t, claudetest.Versions()[0]), realCodex(t)
 	p := newPlace(t)
@@ -66,8 +66,8 @@ func TestE2EInstallAndBack(t *testing.T) {
 	p.nothingOfOurs(t)
 }
 
-// nothingOfOurs wants no file or directory of holdline's to be left, and no word
-// of it in the files that clients are configured by.
+// nothingOfOurs checks that no file or directory of holdline is left, and that the clients'
+// configuration files do not mention it.
 func (p *place) nothingOfOurs(t *testing.T) {
 	t.Helper()
 	for _, root := range []string{"home", "run"} {
@@ -75,7 +75,7 @@ func (p *place) nothingOfOurs(t *testing.T) {
 			if d != nil && strings.Contains(d.Name(), "holdline") {
 				t.Errorf("%s is left", path)
 			}
-			if path == filepath.Join(p.dir, "home/.cache") { // Claude Code's logs, by the names of its servers
+			if path == filepath.Join(p.dir, "home/.cache") { // Claude Code's logs, named after its servers
 				return fs.SkipDir
 			}
 			return err

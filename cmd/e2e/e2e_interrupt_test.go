@@ -13,16 +13,16 @@ import (
 	"holdline/protocol/control"
 )
 
-// endLimit is how long the end of a consult may take from the moment at which
-// its client wants it, or is gone.
+// endLimit is how long a consult may take to end after its client has cancelled it or
+// ended.
 const endLimit = 3 * time.Second
 
-// endless is a prompt whose answer goes on and on.
+// endless is a prompt whose answer does not end.
 var endless = claudetest.Prompt("think",
 	claudetest.Step{Text: new(strings.Repeat("word ", 10_000)), Chunk: 5, ChunkDelay: 0.05})
 
-// TestE2EInterrupt interrupts real clients in the middle of a consult, as a
-// person's Ctrl-C does: within three seconds nothing of the consult runs.
+// TestE2EInterrupt interrupts real clients during a consult, as Ctrl-C does. Within three
+// seconds no process of the consult is left.
 func TestE2EInterrupt(t *testing.T) {
 	e2eCache(t)
 	args := map[string]any{"prompt": endless}
@@ -108,8 +108,8 @@ func TestE2EInterrupt(t *testing.T) {
 	}
 }
 
-// TestE2ECancel interrupts a turn of Claude Code that goes on living: the
-// consult ends, the session stays, and the next turn is served.
+// TestE2ECancel interrupts a turn of Claude Code, which keeps running. The consult ends,
+// the session stays, and the next turn works.
 func TestE2ECancel(t *testing.T) {
 	e2eCache(t)
 	for _, tt := range []struct {

@@ -11,10 +11,10 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// consultVersion is the Claude Code behind the consults of these tests.
+// consultVersion is the version of Claude Code that answers the consults of these tests.
 const consultVersion = "2.1.329"
 
-// nested is a place whose consults run the real Claude Code.
+// nested returns a place whose consults run the real Claude Code.
 func nested(t *testing.T) (*place, *claudetest.API) {
 	t.Helper()
 	bin := realClaude(t, consultVersion)
@@ -29,16 +29,16 @@ func nested(t *testing.T) (*place, *claudetest.API) {
 	return p, api
 }
 
-// asked are the requests to the model of a conversation that a person, or an
-// agent in a person's place, has begun with these words.
+// asked returns the requests to the model of the conversation whose first user message has
+// these words.
 func asked(api *claudetest.API, words string) []claudetest.Request {
 	return slices.DeleteFunc(api.Requests(), func(r claudetest.Request) bool {
 		return !strings.Contains(string(r.Body), `"text":"`+words)
 	})
 }
 
-// TestE2ENested has real clients ask the real Claude Code, which reads a file
-// of the project.
+// TestE2ENested has real clients consult the real Claude Code, which reads a file of the
+// project.
 func TestE2ENested(t *testing.T) {
 	e2eCache(t)
 	consult := func(p *place) map[string]any {
@@ -60,7 +60,7 @@ func TestE2ENested(t *testing.T) {
 			for _, name := range r.Tools {
 				switch name {
 				case "Read", "Grep", "Glob", "WebFetch", "WebSearch":
-				case "DeferredToolPlaceholder": // stands for nothing, and cannot be called
+				case "DeferredToolPlaceholder": // a placeholder that cannot be called
 				default:
 					t.Errorf("the consulted model was offered %s", name)
 				}

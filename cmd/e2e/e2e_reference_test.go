@@ -19,28 +19,28 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// reference is one of the reference servers, and what it is asked. What a mask
-// matches differs from one answer to the next, and is not compared.
+// reference is one of the reference servers, with the requests to make. What mask matches
+// differs from one answer to the next, and is not compared.
 type reference struct {
 	name   string // of the package, without "server-"
 	scope  string
 	argv   []string // after the program
 	env    map[string]string
 	tools  []step
-	asking []step   // calls of tools that ask the client, for one that can be asked
-	made   []string // resources that the calls make
+	asking []step   // tool calls that ask the client, made by a client that can be asked
+	made   []string // resources that the calls create
 	others []step
 	masks  []string
 }
 
-// step is a request: a call of a tool, or one of another method.
+// step is a request: a tool call, or a request with another method.
 type step struct {
-	what string // the tool, or the method
-	args string // the arguments, or the params; names of prompts begin with PREFIX
+	what string // the tool or the method
+	args string // the arguments or the params; names of prompts begin with PREFIX
 }
 
-// everythingSteps are the requests to server-everything. Its process is of one
-// session: its tools depend on what the client can do.
+// everythingSteps are the requests to server-everything. Its process belongs to one
+// session, because its tools depend on the client's capabilities.
 var everythingSteps = reference{
 	name: "everything", scope: "session", argv: []string{"stdio"},
 	tools: []step{
@@ -58,7 +58,7 @@ var everythingSteps = reference{
 		{"get-tiny-image", `{}`},
 		{"gzip-file-as-resource", `{"name":"x.gz","data":"data:text/plain,hello","outputType":"resource"}`},
 		{"gzip-file-as-resource", `{"name":"y.gz","data":"data:text/plain,hello"}`},
-		{"simulate-research-query", `{"topic":"tea"}`}, // refused: it is a task, which holdline offers none of
+		{"simulate-research-query", `{"topic":"tea"}`}, // refused: it is a task, and holdline offers none
 		{"toggle-simulated-logging", `{}`},
 		{"toggle-simulated-logging", `{}`},
 		{"toggle-subscriber-updates", `{}`},
@@ -100,14 +100,14 @@ var everythingSteps = reference{
 		},
 	},
 	masks: []string{
-		`[0-9]{1,2}:[0-9]{2}:[0-9]{2} [AP]M`,                           // the time in a resource
+		`[0-9]{1,2}:[0-9]{2}:[0-9]{2} [AP]M`,                           // a time in a resource
 		`"blob":"UmVzb3VyY2U[^"]*"`,                                    // the same in base64
-		`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, // an id of a question
+		`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`, // the id of a question
 		`\{\\n  \\"[A-Z_]+\\": (.|\n)*\\n\}`,                           // the server's environment
 	},
 }
 
-// references are all servers. The places are the same whoever is asked.
+// references returns all servers. Their paths are the same with and without holdline.
 func references(p *place) []reference {
 	file := func(name string) string { return filepath.Join(p.project, name) }
 	q := func(name string) string { return fmt.Sprintf("%q", file(name)) }
@@ -173,7 +173,7 @@ func references(p *place) []reference {
 	}
 }
 
-// entry is the server as an entry of the configuration.
+// entry returns the server as an entry of the configuration.
 func (r *reference) entry(t *testing.T) map[string]any {
 	t.Helper()
 	e := map[string]any{
@@ -185,7 +185,7 @@ func (r *reference) entry(t *testing.T) map[string]any {
 	return e
 }
 
-// program is the server's, of the packages that are installed together.
+// program returns the path of the server's program. All packages are installed together.
 func (r *reference) program(t *testing.T) string {
 	t.Helper()
 	const packages = "@modelcontextprotocol/server-"
@@ -197,7 +197,7 @@ func (r *reference) program(t *testing.T) string {
 	return filepath.Join(root, "node_modules", packages+r.name, "dist", "index.js")
 }
 
-// direct is the server without holdline.
+// direct returns the command that runs the server without holdline.
 func (r *reference) direct(t *testing.T, p *place) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "node", append([]string{r.program(t)}, r.argv...)...)
@@ -208,7 +208,7 @@ func (r *reference) direct(t *testing.T, p *place) *exec.Cmd {
 	return cmd
 }
 
-// fresh makes the project's files what they are before a server is asked.
+// fresh restores the project's files before a server is asked.
 func (p *place) fresh() {
 	p.t.Helper()
 	entries, err := os.ReadDir(p.project)
@@ -227,19 +227,19 @@ func (p *place) fresh() {
 	}
 }
 
-// asker is a client that notes what it is told, and answers what it is asked.
+// asker is a client that keeps notifications, and answers the requests of servers.
 type asker struct {
 	*agent
 	modern bool
-	able   bool   // it can be asked
+	able   bool   // has capabilities to be asked
 	root   string // of the project
-	prefix string // of tools and prompts
+	prefix string // of the names of tools and prompts
 	about  json.RawMessage
-	notes  []string // notifications, since they were looked at
-	asked  []string // methods of the requests of servers
+	notes  []string // notifications since the last look
+	asked  []string // methods of the servers' requests
 }
 
-// abilities are the capabilities of a client that can be asked for anything.
+// abilities are the capabilities of a client that answers every request.
 const abilities = `{"sampling":{},"elicitation":{"form":{},"url":{}},"roots":{},
 	"tasks":{"requests":{"sampling":{"createMessage":{}},"elicitation":{"create":{}}}}}`
 
@@ -250,7 +250,7 @@ func (c *asker) capabilities() json.RawMessage {
 	return json.RawMessage(`{}`)
 }
 
-// meet makes the client known to whom it talks to.
+// meet makes the handshake.
 func (c *asker) meet() *asker {
 	c.t.Helper()
 	if c.modern {
@@ -265,7 +265,7 @@ func (c *asker) meet() *asker {
 	return c
 }
 
-// result asks, and returns the result or the error as it came.
+// result makes a request, and returns its result or its error as received.
 func (c *asker) result(method string, params map[string]any) (result, failure json.RawMessage) {
 	c.t.Helper()
 	if c.modern {
@@ -314,7 +314,7 @@ func (c *asker) reply(id json.RawMessage, method string) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":%s}`, id, result)
 }
 
-// lists are what is listed by name, as it came but for the prefix.
+// lists returns all list entries by name, as received but for the prefix.
 func (c *asker) lists() map[string]string {
 	c.t.Helper()
 	all := map[string]string{}
@@ -348,15 +348,13 @@ func (c *asker) lists() map[string]string {
 	return all
 }
 
-// contractNotes are what holdline adds to the listing of a tool, alone or
-// within its annotations.
+// contractNotes matches what holdline adds to the listing of a tool.
 var contractNotes = regexp.MustCompile(`"annotations":\{"holdline":\{"replayContract":"[a-z_]+"\}\},|"holdline":\{"replayContract":"[a-z_]+"\},?`)
 
-// withoutContract is a listing as the server has spelled it.
+// withoutContract returns a listing as the server spelled it.
 func withoutContract(listing string) string { return contractNotes.ReplaceAllString(listing, "") }
 
-// answers makes the steps and returns what came of each, and the progress that
-// was told.
+// answers makes the steps, and returns their results and the progress.
 func (c *asker) answers(r *reference) (got []string) {
 	c.t.Helper()
 	masks := regexp.MustCompile(cmp.Or(strings.Join(r.masks, "|"), "$^"))
@@ -400,7 +398,7 @@ func (c *asker) answers(r *reference) (got []string) {
 	return got
 }
 
-// untilListed waits until there is such a resource.
+// untilListed waits until a resource with this URI is listed.
 func (c *asker) untilListed(uri string) {
 	c.t.Helper()
 	deadline := time.Now().Add(waitLimit)
@@ -412,8 +410,7 @@ func (c *asker) untilListed(uri string) {
 	}
 }
 
-// plainly is a result as a legacy server has said it, without what a modern
-// client has to get besides.
+// plainly returns a result without the members that holdline adds for modern clients.
 func (c *asker) plainly(method, result string) string {
 	c.t.Helper()
 	for _, want := range []string{`"resultType":"complete"`, `"ttlMs":0`, `"cacheScope":"private"`} {
@@ -429,7 +426,7 @@ func (c *asker) plainly(method, result string) string {
 	return result
 }
 
-// called checks that each tool of a list was called.
+// called checks that each listed tool was called.
 func (r *reference) called(t *testing.T, lists map[string]string) {
 	t.Helper()
 	n := 0
@@ -446,7 +443,7 @@ func (r *reference) called(t *testing.T, lists map[string]string) {
 	}
 }
 
-// heard is what a client was told by a server.
+// heard is all that a client got from a server.
 type heard struct {
 	about   json.RawMessage
 	lists   map[string]string
@@ -454,7 +451,7 @@ type heard struct {
 	asked   []string
 }
 
-// ask has a client ask a server for everything.
+// ask makes all requests to a server, and returns what the client got.
 func (r *reference) ask(t *testing.T, p *place, c *asker) (x heard) {
 	t.Helper()
 	p.fresh()
@@ -464,7 +461,7 @@ func (r *reference) ask(t *testing.T, p *place, c *asker) (x heard) {
 	x.about, x.lists = c.about, c.lists()
 	x.answers = c.answers(r)
 	for _, method := range c.asked {
-		if method != mcp.RootsList { // for which servers choose their time
+		if method != mcp.RootsList { // servers choose the time of this one themselves
 			x.asked = append(x.asked, method)
 		}
 	}
@@ -472,7 +469,7 @@ func (r *reference) ask(t *testing.T, p *place, c *asker) (x heard) {
 	return x
 }
 
-// directly is what a client of the legacy era is told without holdline.
+// directly returns what a client of the legacy era gets without holdline.
 func (r *reference) directly(t *testing.T, p *place, able bool) heard {
 	t.Helper()
 	c := &asker{agent: p.agentOf(r.direct(t, p)), able: able}
@@ -482,8 +479,8 @@ func (r *reference) directly(t *testing.T, p *place, able bool) heard {
 	return x
 }
 
-// like compares what came through holdline with what came without it. In a
-// session for all servers others have resources, too.
+// like compares what came through holdline with what came without it. If all is true, the
+// session has other servers, which have resources, too.
 func (got *heard) like(t *testing.T, want *heard, all bool) {
 	t.Helper()
 	for name, listing := range got.lists {
@@ -514,8 +511,8 @@ func (got *heard) like(t *testing.T, want *heard, all bool) {
 	}
 }
 
-// introduced compares what a session for one server is told of it with what
-// the server says. Tasks, an experiment of one version, are not offered.
+// introduced compares the server's introduction in a session for that server alone with the
+// original one. Tasks, an experiment of one version, are not offered.
 func (got *heard) introduced(t *testing.T, want *heard) {
 	t.Helper()
 	var through, itself map[string]any
@@ -527,7 +524,7 @@ func (got *heard) introduced(t *testing.T, want *heard) {
 	}
 }
 
-// hostReferences is a place with the reference servers, and a daemon.
+// hostReferences returns a place with the reference servers and a daemon.
 func hostReferences(t *testing.T) *place {
 	t.Helper()
 	p := newPlace(t)
@@ -539,9 +536,8 @@ func hostReferences(t *testing.T) *place {
 	return p
 }
 
-// TestE2EReferenceServers: what a client gets from the reference servers is
-// the same with and without holdline between, but for names that begin with
-// the server's.
+// TestE2EReferenceServers checks that a client gets the same from the reference servers
+// with and without holdline, except that names begin with the server's name.
 func TestE2EReferenceServers(t *testing.T) {
 	p := hostReferences(t)
 	p.daemon()
@@ -559,16 +555,16 @@ func TestE2EReferenceServers(t *testing.T) {
 	c.rest()
 }
 
-// TestE2EReferenceServersAlone is the same for sessions for one server, which
-// see it under its own names.
+// TestE2EReferenceServersAlone checks the same for sessions of a single server, which have
+// its own names.
 func TestE2EReferenceServersAlone(t *testing.T) {
 	p := hostReferences(t)
 	p.daemon()
 	for _, r := range references(p) {
 		t.Run(r.name, func(t *testing.T) {
 			want := r.directly(t, p, true)
-			// A handshake waits for no server that is coming up, and says of it
-			// what it said in its last life.
+			// A handshake does not wait for a server that is starting, and repeats what the
+			// server's last process said.
 			first := (&asker{agent: p.agent("--server", r.name), able: true, root: p.project}).meet()
 			waitFor(t, "the server to be known", func() bool { return len(first.lists()) > 0 })
 			first.leave()
@@ -581,8 +577,7 @@ func TestE2EReferenceServersAlone(t *testing.T) {
 	}
 }
 
-// TestE2EReferenceServersModern is the same for clients of the modern era,
-// which the servers are not of.
+// TestE2EReferenceServersModern checks the same for modern clients of these legacy servers.
 func TestE2EReferenceServersModern(t *testing.T) {
 	p := hostReferences(t)
 	p.daemon()
@@ -597,8 +592,8 @@ func TestE2EReferenceServersModern(t *testing.T) {
 	}
 }
 
-// TestE2EReferenceServersOutlive: what a server has in its memory is there
-// after the daemon was killed, since it is the same process.
+// TestE2EReferenceServersOutlive checks that a server still has what was in its memory
+// after the daemon was killed, because its process lives on.
 func TestE2EReferenceServersOutlive(t *testing.T) {
 	p := hostReferences(t)
 	p.fresh()
@@ -636,8 +631,8 @@ func TestE2EReferenceServersOutlive(t *testing.T) {
 	c.rest()
 }
 
-// TestE2EReferenceServersLog: log messages of a server reach the client that
-// has set a level.
+// TestE2EReferenceServersLog checks that a server's log messages reach the client that has
+// set a level.
 func TestE2EReferenceServersLog(t *testing.T) {
 	p := hostReferences(t)
 	p.daemon()
@@ -654,8 +649,8 @@ func TestE2EReferenceServersLog(t *testing.T) {
 	c.rest()
 }
 
-// TestE2EReferenceServersSubscribed: a change of a resource reaches the client
-// that has subscribed to it, made by whomever and whatever daemon serves.
+// TestE2EReferenceServersSubscribed checks that a change of a resource reaches the client
+// that has subscribed to it, whoever made the change and whichever daemon serves.
 func TestE2EReferenceServersSubscribed(t *testing.T) {
 	p := hostReferences(t)
 	p.fresh()

@@ -9,8 +9,8 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// TestE2ESelftest asks the real programs for every way to write that there is,
-// at each level, for a user who allows everything: no file appears.
+// TestE2ESelftest has the real programs try every way to write, at each level, for a user
+// who allows everything. No file appears.
 func TestE2ESelftest(t *testing.T) {
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {

@@ -21,25 +21,26 @@ import (
 	"holdline/protocol/control"
 )
 
-// Tests whose names begin with TestE2E run the real client programs, of exact
-// versions from npm, against stand-ins of the models on loopback: no key, no
-// cost. HOLDLINE_E2E=1 asks for them. The programs are kept in
-// $HOLDLINE_E2E_CACHE, by default holdline-e2e in the user's cache directory.
+// Tests whose names begin with TestE2E run the real client programs, in exact versions from
+// npm, against stand-ins of the models on loopback: no key, no cost. They run only if
+// HOLDLINE_E2E is 1. The programs are kept in $HOLDLINE_E2E_CACHE, by default holdline-e2e
+// in the user's cache directory.
 const (
 	codexVersion     = "0.169.0"
 	inspectorVersion = "2.12.0"
 	conformVersion   = "0.2.0-alpha.12" // of the official conformance suite
 	referenceVersion = "2026.8.31"      // of the reference servers
-	nodeVersion      = "22.23.3"        // where the installed one is too old
+	nodeVersion      = "22.23.3"        // used if the installed one is too old
 )
 
-// nowhere is a proxy that refuses every connection.
+// nowhere is the address of a proxy that refuses every connection.
 const nowhere = "http://127.0.0.1:1"
 
-// e2eLimit bounds a client's run.
+// e2eLimit is how long a client may run.
 const e2eLimit = 60 * time.Second
 
-// e2eCache skips the test unless it can run, and is where programs are kept.
+// e2eCache skips the test unless it can run, and returns the directory that keeps the
+// programs.
 func e2eCache(t *testing.T) string {
 	t.Helper()
 	if os.Getenv("HOLDLINE_E2E") == "" {
@@ -60,7 +61,7 @@ func e2eCache(t *testing.T) string {
 	return filepath.Join(dir, "holdline-e2e")
 }
 
-// realClaude is the program of Claude Code.
+// realClaude returns the path of the program of Claude Code.
 func realClaude(t *testing.T, version string) string {
 	t.Helper()
 	cache := e2eCache(t)
@@ -73,7 +74,7 @@ func realClaude(t *testing.T, version string) string {
 	return bin
 }
 
-// realCodex is the program of Codex: the native one of the platform's own
+// realCodex returns the path of the program of Codex: the native one in the platform's
 // package.
 func realCodex(t *testing.T) string {
 	t.Helper()
@@ -86,7 +87,7 @@ func realCodex(t *testing.T) string {
 	return found[0]
 }
 
-// realInspector is the command line of the MCP Inspector.
+// realInspector returns the command line of the MCP Inspector.
 func realInspector(t *testing.T) []string {
 	t.Helper()
 	root := npmInstall(t, "inspector-"+inspectorVersion, "@modelcontextprotocol/inspector@"+inspectorVersion)
@@ -98,7 +99,7 @@ func realInspector(t *testing.T) []string {
 	}
 }
 
-// newNode is a node that the newer programs can run on.
+// newNode returns the path of a node that can run the newer programs.
 func newNode(t *testing.T) string {
 	t.Helper()
 	node := "node"
@@ -128,9 +129,9 @@ func npmArch() string {
 	return runtime.GOARCH
 }
 
-// npmInstall puts packages of exact versions into a directory of the cache,
-// unless it is there already, and returns the directory. npm runs no script of
-// theirs and has a home of its own.
+// npmInstall installs packages of exact versions into a directory of the cache, unless it
+// is there already, and returns the directory. npm runs none of their scripts, and has a
+// home of its own.
 func npmInstall(t *testing.T, name string, specs ...string) string {
 	t.Helper()
 	cache := e2eCache(t)
@@ -142,7 +143,8 @@ func npmInstall(t *testing.T, name string, specs ...string) string {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// Whole or not at all, and others may be at it, too.
+	// Install into a temporary directory and rename it: an interrupted install must not
+	// look complete, and other processes may install the same.
 	temp, err := os.MkdirTemp(cache, "."+name+"-")
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +166,8 @@ func npmInstall(t *testing.T, name string, specs ...string) string {
 	return root
 }
 
-// standIn starts the stand-in for Anthropic's API and points the place at it:
-// its daemon, when that is started later, and its clients.
+// standIn starts the stand-in for Anthropic's API, and points the place's clients and its
+// next daemon at it.
 func (p *place) standIn(t *testing.T) *claudetest.API {
 	t.Helper()
 	api, err := claudetest.StartAPI()
@@ -196,15 +198,15 @@ func codexStandIn(t *testing.T, steps ...codextest.Step) *codextest.API {
 	return api
 }
 
-// client is a run of a real client program, with processes of its own.
+// client is a running client program with its processes.
 type client struct {
 	cmd       *exec.Cmd
 	out, errs bytes.Buffer
 	done      chan struct{} // closed when it has ended
-	err       error         // of the run; to be read after done
+	err       error         // of the run; read it after done
 }
 
-// client starts a client program with nothing on stdin, see clientOn.
+// client starts a client program with an empty stdin; see clientOn.
 func (p *place) client(t *testing.T, env []string, argv ...string) *client {
 	t.Helper()
 	null, err := os.Open(os.DevNull)
@@ -214,9 +216,8 @@ func (p *place) client(t *testing.T, env []string, argv ...string) *client {
 	return p.clientOn(t, null, env, argv...)
 }
 
-// clientOn starts a client program in the project. Its home is the place's,
-// so that what it leaves behind is noticed as anything else that is left. It
-// takes over stdin.
+// clientOn starts a client program in the project, with the place's home, so that what it
+// leaves behind is found like everything else. It closes stdin.
 func (p *place) clientOn(t *testing.T, stdin *os.File, env []string, argv ...string) *client {
 	t.Helper()
 	defer stdin.Close()
@@ -227,8 +228,8 @@ func (p *place) clientOn(t *testing.T, stdin *os.File, env []string, argv ...str
 	}
 	c := &client{cmd: exec.CommandContext(ctx, argv[0], argv[1:]...), done: make(chan struct{})}
 	c.cmd.Env = append(slices.Clone(env), "TMPDIR="+temp, "CLAUDE_CODE_TMPDIR="+temp)
-	// Whatever a client would like to fetch from elsewhere ends at a port of
-	// loopback on which nobody listens.
+	// Everything that a client would fetch from elsewhere goes to a loopback port on which
+	// no process listens.
 	c.cmd.Env = append(c.cmd.Env, "HTTP_PROXY="+nowhere, "HTTPS_PROXY="+nowhere, "NO_PROXY=127.0.0.1,localhost")
 	c.cmd.Dir = p.project
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = stdin, &c.out, &c.errs
@@ -258,7 +259,7 @@ func (p *place) clientOn(t *testing.T, stdin *os.File, env []string, argv ...str
 	return c
 }
 
-// wait waits for the end of the client, and wants it to be a good one.
+// wait waits for the end of the client, which must succeed, and returns its output.
 func (c *client) wait(t *testing.T) string {
 	t.Helper()
 	<-c.done
@@ -285,7 +286,7 @@ func clip(s string) string {
 	return "[…]" + strings.ToValidUTF8(s[len(s)-most:], "")
 }
 
-// without are the variables of an environment but for some names.
+// without returns an environment without some variables.
 func without(env []string, names ...string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -293,8 +294,7 @@ func without(env []string, names ...string) []string {
 	})
 }
 
-// calling waits until a client's consult runs, and returns the client's
-// session.
+// calling waits until a client's consult runs, and returns the client's session.
 func (p *place) calling(t *testing.T) control.Session {
 	t.Helper()
 	s := p.until("a consult of a client", func(s control.StatusAnswer) bool {
@@ -303,8 +303,8 @@ func (p *place) calling(t *testing.T) control.Session {
 	return s.Sessions[0]
 }
 
-// faultless checks that no request of any client failed, and returns the
-// methods and calls that there were.
+// faultless checks that no request of any client failed, and returns the methods and calls
+// that were made.
 func (p *place) faultless(t *testing.T) []string {
 	t.Helper()
 	out, errs, code := p.run("", "telemetry", "--json")

@@ -8,10 +8,9 @@ import (
 	"holdline/cmd/holdline/codextest"
 )
 
-// TestE2ECodexSlowProfile: the real Codex, for which holdline is a server like any
-// other, has all tools in its first turn though its proxy starts the daemon and
-// the user's profile takes 1.5 s: holdline's own, and those of servers that have
-// run before.
+// TestE2ECodexSlowProfile checks that the real Codex has all tools in its first turn, with
+// holdline as a server like any other, although its proxy starts the daemon and the user's
+// profile takes 1.5 s: holdline's own tools, and those of servers that have run before.
 func TestE2ECodexSlowProfile(t *testing.T) {
 	e2eCache(t)
 	for _, known := range []bool{false, true} {
@@ -34,7 +33,7 @@ func TestE2ECodexSlowProfile(t *testing.T) {
 			}
 			got := codexOutputs(t, message, 2)
 			want := []string{"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot"}
-			if known { // else it has to wait for the profile, and appears later
+			if known { // others wait for the profile, and appear later
 				want = append(want, "tools__effect")
 			}
 			for _, name := range want {

@@ -18,8 +18,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestSystemd has a real systemd manage the daemon. It runs in one that was
-// booted for it alone: make e2e-systemd.
+// TestSystemd has a real systemd manage the daemon. It runs in a system that is booted for
+// it alone: make e2e-systemd.
 func TestSystemd(t *testing.T) {
 	dir := os.Getenv("HOLDLINE_LAB")
 	if dir == "" {
@@ -52,10 +52,10 @@ func TestSystemd(t *testing.T) {
 type managed struct {
 	*place
 	t     *testing.T
-	start string // what the units start
+	start string // the program that the units start
 }
 
-// newManaged makes a home anew. All of them are one: it is the manager's.
+// newManaged makes a new home. All tests use the same directory: it is the manager's.
 func newManaged(t *testing.T, dir string) *managed {
 	t.Helper()
 	m := &managed{
@@ -89,7 +89,7 @@ func newManaged(t *testing.T, dir string) *managed {
 	return m
 }
 
-// wipe removes what a test before this one has left.
+// wipe removes what an earlier test has left.
 func (m *managed) wipe() {
 	m.t.Helper()
 	for _, path := range []string{"home", "p", "ledger", "effects", "bin"} {
@@ -106,14 +106,13 @@ func (m *managed) socket() string {
 	return filepath.Join(os.Getenv("XDG_RUNTIME_DIR"), "holdline/daemon.sock")
 }
 
-// windows makes the windows of recovery shorter, those of the managed daemon
-// included.
+// windows makes the windows of recovery shorter, also for the managed daemon.
 func (m *managed) windows(by int) {
 	m.place.windows(by)
 	m.dropIn("windows", fmt.Sprintf("[Service]\nEnvironment=HOLDLINE_TEST_WINDOWS=%d\n", by))
 }
 
-// units installs them, with what the daemon needs to find the programs.
+// units installs the units, with the variables that the daemon needs to find the programs.
 func (m *managed) units() {
 	m.t.Helper()
 	units, err := contrib.SystemdUnits(m.start)
@@ -156,7 +155,7 @@ func (m *managed) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// systemctl is try that has to succeed.
+// systemctl runs systemctl, which must succeed, and returns its output.
 func (m *managed) systemctl(args ...string) string {
 	m.t.Helper()
 	out, err := m.try(args...)
@@ -166,13 +165,13 @@ func (m *managed) systemctl(args ...string) string {
 	return out
 }
 
-// show is one property of a unit.
+// show returns one property of a unit.
 func (m *managed) show(unit, property string) string {
 	m.t.Helper()
 	return strings.TrimSpace(m.systemctl("show", "--value", "-p", property, unit))
 }
 
-// main is the pid of the daemon that systemd knows.
+// main returns the pid of the daemon that systemd manages.
 func (m *managed) main() int {
 	m.t.Helper()
 	pid, err := strconv.Atoi(m.show(contrib.SystemdService, "MainPID"))
@@ -182,7 +181,7 @@ func (m *managed) main() int {
 	return pid
 }
 
-// untilMain waits until the service is active with another process than before.
+// untilMain waits until the service is active with another pid than before, and returns it.
 func (m *managed) untilMain(before int) int {
 	m.t.Helper()
 	waitFor(m.t, "the service with another process", func() bool {
@@ -192,14 +191,14 @@ func (m *managed) untilMain(before int) int {
 	return m.main()
 }
 
-// enable puts the socket into place.
+// enable enables the socket.
 func (m *managed) enable() *managed {
 	m.t.Helper()
 	m.systemctl("enable", "--now", contrib.SystemdSocket)
 	return m
 }
 
-// ours are the processes of holdline's in this place, proxies excepted.
+// ours returns the processes of holdline in this place, without proxies.
 func (m *managed) ours() map[int]string {
 	found := m.processes()
 	maps.DeleteFunc(found, func(_ int, cmd string) bool {
@@ -209,7 +208,7 @@ func (m *managed) ours() map[int]string {
 	return found
 }
 
-// noneLeft wants no process of holdline's to be there any more, in time.
+// noneLeft checks that within this time no process of holdline is left.
 func (m *managed) noneLeft(within time.Duration) {
 	m.t.Helper()
 	for deadline := time.Now().Add(within); len(m.ours()) > 0; time.Sleep(20 * time.Millisecond) {
@@ -220,7 +219,7 @@ func (m *managed) noneLeft(within time.Duration) {
 	}
 }
 
-// daemons are the pids of those that run, managed or not.
+// daemons returns the pids of all running daemons, managed or not.
 func (m *managed) daemons() []int {
 	var pids []int
 	for pid, cmd := range m.ours() {
@@ -231,14 +230,14 @@ func (m *managed) daemons() []int {
 	return pids
 }
 
-// working is an agent with a consult and a call of a hosted server under way.
+// working is an agent with a consult and a call of a hosted server in flight.
 type working struct {
 	*agent
 	consult, call int
-	children      []int // the processes behind them
+	children      []int // the processes of both
 }
 
-// atWork has an agent wait for a consult and a call that take seconds.
+// atWork has an agent make a consult and a call that take seconds.
 func (m *managed) atWork(seconds float64, args ...string) *working {
 	m.t.Helper()
 	a := &working{agent: m.agent(args...).shake()}
@@ -255,7 +254,7 @@ func (m *managed) atWork(seconds float64, args ...string) *working {
 	return a
 }
 
-// answered wants both answers, each once and of one run.
+// answered checks that both have their answers, once and from one run.
 func (m *managed) answered(a *working) {
 	m.t.Helper()
 	got := a.waitAll(a.consult, a.call)
@@ -271,7 +270,7 @@ func (m *managed) answered(a *working) {
 	}
 }
 
-// exits wants a proxy to end with that code.
+// exits checks that a proxy exits with that code.
 func (m *managed) exits(a *agent, code int) {
 	m.t.Helper()
 	waitFor(m.t, "the proxy's end", func() bool { return !alive(a.cmd.Process.Pid) })
@@ -281,7 +280,7 @@ func (m *managed) exits(a *agent, code int) {
 	}
 }
 
-// survived wants the processes behind the calls to be those from before.
+// survived checks that the processes of the calls are the same as before.
 func (m *managed) survived(a *working) {
 	m.t.Helper()
 	for _, pid := range a.children {
@@ -291,7 +290,7 @@ func (m *managed) survived(a *working) {
 	}
 }
 
-// verified: systemd finds nothing wrong with the units.
+// verified checks that systemd finds nothing wrong with the units.
 func verified(m *managed) {
 	args := []string{"--user", "verify"}
 	for _, name := range []string{contrib.SystemdSocket, contrib.SystemdService} {
@@ -309,7 +308,8 @@ func verified(m *managed) {
 	m.t.Logf("systemd-analyze --user security: %s (%v)", lines[len(lines)-1], err)
 }
 
-// activated: the first connection starts the daemon, and it says how it fares.
+// activated checks that the first connection starts the daemon, and that the daemon reports
+// its status to systemd.
 func activated(m *managed) {
 	m.enable()
 	if pid := m.main(); pid != 0 {
@@ -344,8 +344,8 @@ func activated(m *managed) {
 			m.t.Errorf("doctor: %s", line)
 		}
 	}
-	// A stop in order leaves the socket where it is, and the next connection
-	// starts the next daemon.
+	// An orderly stop leaves the socket in place, and the next connection starts the next
+	// daemon.
 	m.systemctl("stop", contrib.SystemdService)
 	if after, err := os.Stat(m.socket()); err != nil || !os.SameFile(before, after) {
 		m.t.Errorf("the socket is another one, or gone: %v", err)
@@ -362,7 +362,8 @@ func lineWith(text, what string) string {
 	return ""
 }
 
-// killedUnderSystemd: SIGKILL of the daemon costs neither call, and no worker.
+// killedUnderSystemd kills the daemon with SIGKILL. No call is lost, and all workers live
+// on.
 func killedUnderSystemd(m *managed) {
 	m.enable()
 	a := m.atWork(2)
@@ -381,7 +382,7 @@ func killedUnderSystemd(m *managed) {
 	}
 }
 
-// oomScore is how readily the kernel kills a process when memory is short.
+// oomScore returns how likely the kernel kills a process when memory is short.
 func oomScore(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid))
@@ -395,7 +396,7 @@ func oomScore(t *testing.T, pid int) int {
 	return n
 }
 
-// restarted: what systemctl does to a service loses nothing.
+// restarted checks that nothing is lost by what systemctl does to a service.
 func restarted(m *managed) {
 	m.enable()
 	a := m.atWork(3)
@@ -415,10 +416,10 @@ func restarted(m *managed) {
 		m.t.Error("a restart did nothing")
 	}
 	m.survived(a)
-	m.systemctl("restart", contrib.SystemdSocket) // and with it the service
+	m.systemctl("restart", contrib.SystemdSocket) // restarts the service with it
 	m.survived(a)
 	m.answered(a)
-	// A file with an error is refused, and all goes on.
+	// A file with an error is refused, and the daemon continues.
 	if err := os.WriteFile(filepath.Join(m.dir, "home/.config/holdline/config.json"), []byte("{"), 0o600); err != nil {
 		m.t.Fatal(err)
 	}
@@ -428,8 +429,9 @@ func restarted(m *managed) {
 	m.must("status")
 }
 
-// stoppedBySystemd: a plain stop starts no daemon besides systemd, its proxies
-// say what they wait for, and once the windows have passed nothing is left.
+// stoppedBySystemd checks that after a plain stop no daemon is started besides systemd,
+// that the proxies say what they wait for, and that nothing is left after the windows have
+// passed.
 func stoppedBySystemd(m *managed) {
 	m.windows(20)
 	m.enable()
@@ -450,7 +452,7 @@ func stoppedBySystemd(m *managed) {
 		return strings.Contains(a.errs.String(), "holdline.socket is stopped") &&
 			strings.Contains(a.errs.String(), "systemctl --user start holdline.socket")
 	})
-	// Who comes now is told the same, at once.
+	// A new proxy says the same, at once.
 	b := m.agent()
 	b.begin("initialize", map[string]any{})
 	if x := b.wait(1); x.Error == nil || !strings.Contains(x.Error.Message, "holdline.socket is stopped") {
@@ -473,14 +475,14 @@ func stoppedBySystemd(m *managed) {
 		m.t.Errorf("the consult in the background took %d steps, want 2", m.steps())
 	}
 	m.systemctl("start", contrib.SystemdSocket)
-	// The daemon may be asked before it has read what the run has left.
+	// The daemon may answer before it has read what the run has left.
 	waitFor(m.t, "the consult's answer to be kept", func() bool {
 		return strings.Contains(m.must("consults"), " done ")
 	})
 }
 
-// stoppedByCommand: holdline stop ends the daemon, says how it comes back, and it
-// does.
+// stoppedByCommand checks that holdline stop ends the daemon and says how to start it
+// again, and that this works.
 func stoppedByCommand(m *managed) {
 	m.enable()
 	a := m.agent().shake()
@@ -493,21 +495,21 @@ func stoppedByCommand(m *managed) {
 	if state := m.show(contrib.SystemdService, "ActiveState"); state != "inactive" || alive(pid) {
 		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
 	}
-	// Once more starts none to stop it.
+	// A second stop does not start a daemon only to stop it.
 	if out := m.must("stop"); out != "no daemon is running\n" || m.main() != 0 {
 		m.t.Errorf("a second stop says %q, and the daemon is %d", out, m.main())
 	}
 	m.agent().shake().rest()
 }
 
-// watched: a daemon that hangs is ended, which shows where it hung, and the next
-// one goes on.
+// watched checks that a daemon that hangs is ended with its stacks logged, and that the
+// next one takes over.
 func watched(m *managed) {
 	m.dropIn("watchdog", "[Service]\nWatchdogSec=3\n")
 	m.enable()
 	a := m.atWork(9)
 	pid := m.main()
-	for range 3 { // periods in which it is well
+	for range 3 { // periods in which it works
 		time.Sleep(time.Second)
 		if now := m.main(); now != pid {
 			m.t.Fatalf("daemon %d has become %d though it is well", pid, now)
@@ -525,8 +527,8 @@ func watched(m *managed) {
 	}
 }
 
-// upgradedUnderSystemd: a newer program takes over in place; for systemd it is
-// the same service.
+// upgradedUnderSystemd checks that a newer program takes over in the same process, so that
+// for systemd it is the same service.
 func upgradedUnderSystemd(m *managed) {
 	t := m.t
 	m.installVersion(t, older)
@@ -551,14 +553,14 @@ func upgradedUnderSystemd(m *managed) {
 	if s := m.status().Daemon; s.PID != pid || s.Version != newer || s.StartedBy != "systemd" {
 		t.Errorf("daemon %+v", s)
 	}
-	// And it is managed as before.
+	// The daemon is still managed.
 	kill9(t, pid)
 	m.untilMain(pid)
 	m.agent().shake().rest()
 }
 
-// burstOfKills: a daemon that is killed again and again, and serves in between,
-// is started each time.
+// burstOfKills checks that a daemon that is killed many times, and serves in between, is
+// started each time.
 func burstOfKills(m *managed) {
 	m.enable()
 	a := m.agent().shake()
@@ -569,15 +571,15 @@ func burstOfKills(m *managed) {
 		if x := a.ask("ping", map[string]any{}); x.Error != nil {
 			m.t.Fatalf("after %d kills: %s", n+1, x.raw)
 		}
-		time.Sleep(4 * time.Second) // it serves well meanwhile
+		time.Sleep(4 * time.Second) // it serves in this time
 	}
 	if state := m.show(contrib.SystemdSocket, "ActiveState"); state != "active" {
 		m.t.Errorf("the socket is %s", state)
 	}
 }
 
-// startLimit: a daemon that cannot start is given up by systemd, and proxies say
-// so and how to go on; those that wait go on once it is fixed.
+// startLimit checks that systemd gives up a daemon that cannot start, that proxies say so
+// and how to continue, and that waiting proxies continue once it is fixed.
 func startLimit(m *managed) {
 	m.enable()
 	a := m.agent().shake()
@@ -587,7 +589,7 @@ func startLimit(m *managed) {
 	if err == nil {
 		err = os.WriteFile(path, []byte("{ typo"), 0o600)
 	}
-	if err == nil { // else the next daemon would serve by it
+	if err == nil { // otherwise the next daemon would use it
 		err = os.Remove(configfile.CopyPath(filepath.Join(m.dir, "home/.local/state/holdline"), path))
 	}
 	if err != nil {
@@ -627,8 +629,8 @@ func startLimit(m *managed) {
 	a.rest()
 }
 
-// takenOver: the socket is enabled while a daemon that a proxy has started
-// serves two sessions. Afterwards there is one daemon, systemd's.
+// takenOver enables the socket while a daemon started by a proxy serves two sessions.
+// Afterwards there is one daemon, systemd's.
 func takenOver(m *managed) {
 	m.login()
 	a := m.atWork(8)
@@ -654,8 +656,8 @@ func takenOver(m *managed) {
 	b.rest()
 }
 
-// loggedOut: without lingering the last logout ends everything; doctor has said
-// so before. The next login brings the socket back.
+// loggedOut checks that without lingering the last logout ends everything, as doctor has
+// warned, and that the next login brings the socket back.
 func loggedOut(m *managed) {
 	m.enable()
 	a := m.atWork(60, "--drain", "0s")

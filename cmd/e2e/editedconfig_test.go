@@ -10,9 +10,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestConfigEdited: a configuration that was edited, in whatever way editors do
-// that, is in force soon. A bad one is refused and named by status, doctor and the
-// log, once, and the one before holds until it is fixed.
+// TestConfigEdited checks that an edited configuration is soon in force, in whichever way
+// the editor writes it. A bad one is named once by status, doctor and the log, and the one
+// before stays in force until it is fixed.
 func TestConfigEdited(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
@@ -41,9 +41,9 @@ func TestConfigEdited(t *testing.T) {
 	a := p.agent().shake()
 	p.untilReady("tools")
 
-	text := named("inplace") // in two steps
+	text := named("inplace") // written in two steps
 	write(path, text[:len(text)/2])
-	time.Sleep(10 * time.Millisecond) // as an editor does; nothing hangs on how long it is
+	time.Sleep(10 * time.Millisecond) // as an editor may take; the test does not depend on it
 	write(path, text)
 	serves("inplace")
 
@@ -82,7 +82,7 @@ func TestConfigEdited(t *testing.T) {
 		serves("renamed")
 	}
 	log, err := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
-	// a slow machine may see a file that is half written
+	// On a slow machine a half written file may be refused, too.
 	if n := strings.Count(string(log), "the old one stays in force"); err != nil || n < 4 || n > 6 {
 		t.Errorf("%d refusals in the log, want about 4, %v:\n%s", n, err, log)
 	}

@@ -18,9 +18,9 @@ var edits = map[string]func(p *place, scope string){
 	"removed": func(p *place, _ string) { p.configure(map[string]any{}) },
 }
 
-// TestServerEditedInAbsence kills the daemon under a call and edits the server's
-// entry before the next daemon starts: the process that has the call is not the
-// one that is configured any more, and its answer arrives all the same, once.
+// TestServerEditedInAbsence kills the daemon during a call, and edits the server's entry
+// before the next daemon starts. The process with the call is not the configured one any
+// more. Its answer arrives all the same, once.
 func TestServerEditedInAbsence(t *testing.T) {
 	t.Parallel()
 	for name, edit := range edits {
@@ -49,8 +49,8 @@ func TestServerEditedInAbsence(t *testing.T) {
 	}
 }
 
-// TestServerEditedInAbsence_AsksItsClient lets the process of an edited entry ask
-// its client in the midst of the call: no daemon crashes, and the call ends.
+// TestServerEditedInAbsence_AsksItsClient has the process of an edited entry ask its client
+// during the call. No daemon crashes, and the call ends.
 func TestServerEditedInAbsence_AsksItsClient(t *testing.T) {
 	t.Parallel()
 	for name, edit := range edits {

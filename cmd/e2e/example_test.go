@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// Example shows the harness: a place is a user's home with a daemon, agents and
-// servers in it, and everything in it can be killed. Here the daemon is killed
-// during a call; the agent's proxy starts the next daemon, and the answer comes.
+// Example shows the harness: a place is a user's home with a daemon, agents and servers,
+// and all of them can be killed. Here the daemon is killed during a call. The agent's proxy
+// starts the next daemon, and the answer arrives.
 func Example() {
 	x := &exampleT{ctx: context.Background()}
 	defer x.end()
 
 	p := newPlace(x).login().serve("shared") // an MCP server with the name "tools"
-	a := p.agent().shake()                   // an MCP client before its proxy, which starts the daemon
+	a := p.agent().shake()                   // an MCP client with its proxy, which starts the daemon
 	p.untilReady("tools")
 
 	id := a.call("tools__effect", map[string]any{"token": "once", "ms": 500})
@@ -24,17 +24,17 @@ func Example() {
 
 	answer := a.wait(id)
 	fmt.Println(answer.text())
-	a.rest(id) // the client leaves; a second answer would fail
+	a.rest(id) // the client disconnects; a second answer would fail the test
 	fmt.Println("effects:", p.effectsOf("begin once"))
 	// Output:
 	// once
 	// effects: 1
 }
 
-// exampleT lets an example use the harness, which wants a test: a failure panics.
+// exampleT lets an example use the harness, which needs a testing.TB. A failure panics.
 type exampleT struct {
 	testing.TB
-	ctx      context.Context //nolint:containedctx // as a testing.T has one
+	ctx      context.Context // like a testing.T's
 	cleanups []func()
 	failed   bool
 }

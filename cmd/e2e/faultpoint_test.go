@@ -16,15 +16,15 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// faultDir is the directory of a place in which a file of a point's name lets
-// the first process of the place die that comes to the point as the file says.
-// Processes look there only if it was there when they
-// began. The environment would not do: workers get none of ours, and a daemon
-// that a proxy starts has that of the login shell.
+// faultDir is the directory of a place that has a file for each point at which a process
+// must die. The first process that reaches the point as the file says dies. Processes look
+// there only if the directory existed when they started. An environment variable would not
+// work: workers do not get it, and a daemon that a proxy starts has the environment of the
+// login shell.
 const faultDir = "faultpoints"
 
-// Suffixes of the file once its process has died, or is held, and of another
-// that lets go of the latter.
+// Suffixes of the file after its process has died or is held, and of the file that releases
+// a held process.
 const (
 	faultReached = ".reached"
 	faultLetGo   = ".go"
@@ -35,20 +35,20 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// installFaults makes this process, one that was started as holdline with
-// args, die where its place's files say so.
+// installFaults makes this process, which was started as holdline with args, die where the
+// files of its place say so.
 func installFaults(args []string) {
 	if dir, ok := faultsOf(args); ok {
 		faultpoint.Install(dieIn(dir))
 	}
 }
 
-// faultsOf is the [faultDir] of the place of a process that was started as
-// holdline with args, if there is one.
+// faultsOf returns the [faultDir] of the place of a process that was started as holdline
+// with args, if there is one.
 func faultsOf(args []string) (dir string, ok bool) {
 	home := os.Getenv("HOME")
 	for _, arg := range args {
-		if filepath.IsAbs(arg) && home == "" { // a worker has nothing but its directory
+		if filepath.IsAbs(arg) && home == "" { // a worker has only its directory
 			home = arg
 		}
 	}
@@ -61,9 +61,8 @@ func faultsOf(args []string) (dir string, ok bool) {
 	return "", false
 }
 
-// dieIn is what happens at the points of processes of the place with that
-// directory. A file is renamed by who dies of it, so that this happens once
-// over the lives of all.
+// dieIn returns what processes of the place with that directory do at a point. The process
+// that dies renames the file, so that it happens once over all processes.
 func dieIn(dir string) func(name string) {
 	var mu sync.Mutex
 	passed := map[string]int{}
@@ -102,12 +101,11 @@ func dieIn(dir string) func(name string) {
 			panic("on purpose, at " + name)
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		time.Sleep(time.Hour) // no step further
+		time.Sleep(time.Hour) // held for ever
 	}
 }
 
-// faults makes the place one whose processes look for points. Those that run
-// already do not.
+// faults makes the place's processes look for points. Processes that already run do not.
 func (p *place) faults() *place {
 	p.t.Helper()
 	if err := os.MkdirAll(filepath.Join(p.dir, faultDir), 0o700); err != nil {
@@ -116,25 +114,24 @@ func (p *place) faults() *place {
 	return p
 }
 
-// death says which process dies at a point: the first that comes there so often.
+// death says which process dies at a point: the first that reaches it this often.
 type death struct {
-	times int    // 0 for once; counted from when somebody has died at after
+	times int    // 0 means once; counted from the death at after
 	after string // another point; "" for none
 	who   string // the command, as in "holdline worker"; "" for any
-	held  bool   // it does not die, and goes no further until it is let go
+	held  bool   // it does not die, but stops there until it is released
 
-	panics  bool // it does not die, and panics there
-	crashes bool // a goroutine of its own panics
+	panics  bool // it does not die, but panics there
+	crashes bool // a goroutine of its own panics, which crashes the process
 }
 
-// dieAt lets the first process die that comes to a point for the given time in
-// its life, from 1.
+// dieAt makes the first process die that reaches a point for the times-th time, from 1.
 func (p *place) dieAt(name string, times int) {
 	p.t.Helper()
 	p.dieAs(name, death{times: times})
 }
 
-// dieAs lets a process die that comes to a point.
+// dieAs makes a process die that reaches a point.
 func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
@@ -148,7 +145,7 @@ func (p *place) dieAs(name string, d death) {
 	}
 }
 
-// died tells whether a process has died at a point.
+// died reports whether a process has died at a point.
 func (p *place) died(name string) bool {
 	p.t.Helper()
 	_, err := os.Stat(filepath.Join(p.dir, faultDir, name+faultReached))
@@ -158,7 +155,7 @@ func (p *place) died(name string) bool {
 	return err == nil
 }
 
-// letGo lets the process go on that is held at a point.
+// letGo releases the process that is held at a point.
 func (p *place) letGo(name string) {
 	p.t.Helper()
 	if err := os.WriteFile(filepath.Join(p.dir, faultDir, name+faultLetGo), nil, 0o600); err != nil {
@@ -166,8 +163,8 @@ func (p *place) letGo(name string) {
 	}
 }
 
-// TestFaultOnce: of all processes that come to a point one dies, and only in a
-// place that asks for it.
+// TestFaultOnce checks that of all processes that reach a point one dies, and only in a
+// place with faults.
 func TestFaultOnce(t *testing.T) {
 	t.Parallel()
 	const point = "start.locked"
@@ -182,7 +179,8 @@ func TestFaultOnce(t *testing.T) {
 	p.agent("--no-autostart").shake().rest()
 }
 
-// TestFaultsInTestsOnly: what lets a process die is in test binaries alone.
+// TestFaultsInTestsOnly checks that the code that kills a process at a point is only in
+// test binaries.
 func TestFaultsInTestsOnly(t *testing.T) {
 	sources(t, func(path string, text []byte) {
 		if bytes.Contains(text, []byte("faultpoint.Install")) {

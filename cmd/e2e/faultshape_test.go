@@ -7,8 +7,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// failed wants an answer that says so as a failed call of a tool does: as a
-// result, whose text has all of the words.
+// failed checks that an answer is a failed tool call: a result with isError whose text has
+// all of the words.
 func failed(t *testing.T, what string, x answer, words ...string) {
 	t.Helper()
 	if x.Error != nil || !x.Result.IsError || len(x.Result.StructuredContent) == 0 {
@@ -21,8 +21,8 @@ func failed(t *testing.T, what string, x answer, words ...string) {
 	}
 }
 
-// TestRefusedHandshakeSaysWhy: a server that refuses initialize is told of in its
-// own words, whether it ends then or not.
+// TestRefusedHandshakeSaysWhy checks that if a server refuses initialize its own words are
+// shown, whether or not it exits then.
 func TestRefusedHandshakeSaysWhy(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string][]string{
@@ -49,9 +49,9 @@ func TestRefusedHandshakeSaysWhy(t *testing.T) {
 	}
 }
 
-// TestFaultsHaveOneShape: a call fails as a tool's failure, whoever says so: the
-// server that died, with its last words; the limit of calls in flight; a rule,
-// which names the server; the proxy without a daemon.
+// TestFaultsHaveOneShape checks that a failed call is a failed tool's result whatever the
+// cause: a server that died, with its last words, the limit of calls in flight, a rule,
+// which names the server, or the proxy without a daemon.
 func TestFaultsHaveOneShape(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

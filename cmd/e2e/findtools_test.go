@@ -14,8 +14,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// searcher is the configuration of identities of which "s" finds its tools by
-// words, with more keys.
+// searcher returns identities in which "s" finds its tools by search, with more keys.
 func searcher(more ...any) map[string]any {
 	s := map[string]any{"expose": "search"}
 	for i := 0; i+1 < len(more); i += 2 {
@@ -24,12 +23,12 @@ func searcher(more ...any) map[string]any {
 	return map[string]any{"s": s}
 }
 
-// inner begins a call of a server's tool by way of call_tool.
+// inner begins a call of a server's tool through call_tool.
 func (a *agent) inner(server, tool string, args map[string]any) int {
 	return a.call("call_tool", map[string]any{"server": server, "tool": tool, "arguments": args})
 }
 
-// found is what find_tools answers with.
+// found is the result of find_tools.
 type found struct {
 	Matches, Searched, Servers int
 	Tools                      []struct {
@@ -52,7 +51,7 @@ func (a *agent) find(args map[string]any) found {
 	return f
 }
 
-// names are those of the tools that were found, as they are exposed.
+// names returns the exposed names of the tools that were found.
 func (f found) names() []string {
 	var out []string
 	for _, t := range f.Tools {
@@ -61,7 +60,7 @@ func (f found) names() []string {
 	return out
 }
 
-// troubles are the servers of which something is said, with it.
+// troubles returns the notes about servers, by server.
 func (f found) troubles() map[string]string {
 	out := map[string]string{}
 	for _, e := range f.Errors {
@@ -70,9 +69,9 @@ func (f found) troubles() map[string]string {
 	return out
 }
 
-// TestFindTools: what is found is what the caller may use and sees, the best
-// first; nothing is started for it that is started by its first call, and what
-// cannot be reached is said beside the rest.
+// TestFindTools checks that the search finds the tools that the caller may use and sees,
+// the best first. It starts no server that is started by its first call, and names servers
+// that cannot be reached beside the results.
 func TestFindTools(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -90,7 +89,7 @@ func TestFindTools(t *testing.T) {
 	if len(f.Tools) != 8 || f.Servers != 4 || f.Searched != 2*len(toolServerTools())-4 || f.Matches != f.Searched {
 		t.Errorf("found %v of %d in %d servers: %v", f.names(), f.Searched, f.Servers, f.troubles())
 	}
-	// Both have the rare word; names decide between them.
+	// Both have the rare word, so the name decides.
 	if first := f.names()[:2]; !slices.Equal(first, []string{"other__effect", "tools__effect"}) ||
 		f.Tools[0].Score != f.Tools[1].Score || f.Tools[1].Score <= f.Tools[2].Score {
 		t.Errorf("the best are %+v", f.Tools[:3])
@@ -120,7 +119,7 @@ func TestFindTools(t *testing.T) {
 	} {
 		x := a.wait(a.inner(denied[0], denied[1], map[string]any{"token": "no"}))
 		want := "denied"
-		if denied[0] == "elsewhere" { // it is not seen in this project
+		if denied[0] == "elsewhere" { // not visible in this project
 			want = "unknown_tool"
 		}
 		if x.code() != want || strings.Contains(x.text(), "secret,") || strings.Contains(x.text(), "words,") {
@@ -153,8 +152,8 @@ func TestFindTools(t *testing.T) {
 	a.rest()
 }
 
-// TestFindToolsRemembers: the next daemon finds the tools of a lazy server, and
-// starts it by a call alone.
+// TestFindToolsRemembers checks that the next daemon finds the tools of a lazy server,
+// which only a call starts.
 func TestFindToolsRemembers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -184,8 +183,8 @@ func TestFindToolsRemembers(t *testing.T) {
 	b.rest()
 }
 
-// TestExposeSearch: an identity that finds its tools by words lists none of
-// them, and all others do as before.
+// TestExposeSearch checks that an identity with expose "search" lists no hosted tools, and
+// that all others list them as before.
 func TestExposeSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -228,7 +227,7 @@ func TestExposeSearch(t *testing.T) {
 			t.Errorf("%s of an identity that has all: %s", name, x.raw)
 		}
 	}
-	// The name of a tool that is not listed is good all the same.
+	// A tool that is not listed can still be called by its name.
 	if x := a.wait(a.effect("direct", 0)); x.text() != "direct" {
 		t.Errorf("by name: %s", x.raw)
 	}
@@ -242,7 +241,8 @@ func TestExposeSearch(t *testing.T) {
 		`identities.s.expose is "search"`) {
 		t.Errorf("explain:\n%s", out)
 	}
-	// What servers list is no change of its list; what it may use is one.
+	// A change of a server's list does not change this identity's list; a change of what it
+	// may use does.
 	listed(a)
 	listed(b)
 	p.relist(map[string]any{"description": "does another effect"})
@@ -267,7 +267,7 @@ func TestExposeSearch(t *testing.T) {
 	b.rest()
 }
 
-// callToolOf is the listing of call_tool in a list of tools.
+// callToolOf returns the listing of call_tool in a list of tools.
 func callToolOf(t *testing.T, raw string) string {
 	t.Helper()
 	var x struct {
@@ -283,9 +283,9 @@ func callToolOf(t *testing.T, raw string) string {
 	return ""
 }
 
-// TestCallTool: a call by way of call_tool is the other tool's in everything:
-// what the server gets and answers, budget, cache, circuit, progress,
-// cancellation, log.
+// TestCallTool checks that a call through call_tool is in all respects a call of the other
+// tool: what the server gets and answers, budget, cache, circuit, progress, cancellation,
+// log.
 func TestCallTool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -293,7 +293,7 @@ func TestCallTool(t *testing.T) {
 		searcher("budget", map[string]any{"calls": 9})).daemon()
 	a := p.agent("--identity", "s").shake()
 
-	// Calls 1 to 4: to the byte, with arguments and without, in both eras.
+	// Calls 1 to 4: byte for byte, with and without arguments, in both eras.
 	const modern = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
 	for args, meta := range map[string]string{`,"arguments":{ "b":1.0,"a":[9007199254740993,1E2],"ü":"\u00fc<&" }`: `{"x":{"y":1.50}}`, ``: modern} {
 		var got []string
@@ -312,21 +312,21 @@ func TestCallTool(t *testing.T) {
 		}
 	}
 
-	// Call 5: progress comes, and a cancellation goes.
+	// Call 5: progress arrives, and a cancellation is passed on.
 	id := a.inner("tools", "effect", map[string]any{"token": "c", "ms": 60_000})
 	a.until(func(x *answer) bool { return x.Method == "notifications/progress" })
 	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
 	p.untilEffect("cancelled c")
 
-	// Calls 6 and 7: an answer that is kept, for either way.
+	// Calls 6 and 7: a cached answer serves both ways.
 	a.wait(a.call("tools__fresh", map[string]any{"token": "f", "ttl": 600_000}))
 	if x := a.wait(a.inner("tools", "fresh", map[string]any{"token": "f", "ttl": 600_000})); x.text() != "f" ||
 		p.effectsOf("fresh f") != 1 {
 		t.Errorf("the server was asked %d times: %s", p.effectsOf("fresh f"), x.raw)
 	}
 
-	// Call 8: what fails for the server's sake opens its circuit. The name may
-	// be that which is listed elsewhere.
+	// Call 8: a failure of the server opens its circuit. The name may also be the one
+	// listed to other identities.
 	if x := a.wait(a.inner("tools", "tools__die", map[string]any{})); x.code() != "outcome_unknown" ||
 		!strings.Contains(x.raw, `"operation":"tools/call:tools__die"`) {
 		t.Errorf("die: %s", x.raw)
@@ -335,13 +335,13 @@ func TestCallTool(t *testing.T) {
 		t.Errorf("with an open circuit: %s", x.raw)
 	}
 
-	// Call 10 is one too many.
+	// Call 10 exceeds the budget.
 	x := a.wait(a.inner("tools", "look", map[string]any{"token": "l"}))
 	if x.code() != "budget_exceeded" || !strings.Contains(x.raw, `"limit":{"name":"calls","value":9,"spent":9}`) {
 		t.Errorf("beyond the budget: %s", x.raw)
 	}
 
-	// Nothing of these is charged or made.
+	// None of these calls is made or charged.
 	for _, test := range []struct {
 		args map[string]any
 		code string
@@ -391,7 +391,7 @@ func TestCallTool(t *testing.T) {
 	for _, line := range p.callLog(9) {
 		lines = append(lines, strings.Join([]string{line.Server, line.Tool, line.Cache, line.Kind}, " "))
 	}
-	// A call is logged when its answer is on its way: the next one may be logged before it.
+	// A call is logged after its answer was sent, so the next call may be logged before it.
 	if got, want := slices.Sorted(slices.Values(lines[4:9])), []string{
 		"tools tools__die  outcome_unknown", "tools tools__effect  cancelled", "tools tools__fresh hit ",
 		"tools tools__fresh miss ",
@@ -402,9 +402,9 @@ func TestCallTool(t *testing.T) {
 	a.rest(id)
 }
 
-// TestCallToolOutlivesDaemon kills the daemon while calls by way of call_tool
-// run, the last time into a configuration that offers it no more: each has its
-// one effect, and its one answer.
+// TestCallToolOutlivesDaemon kills the daemon during calls through call_tool; the last time
+// the next daemon's configuration does not offer call_tool any more. Each call has one
+// effect and one answer.
 func TestCallToolOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -418,7 +418,7 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 	for i := range 10 {
 		ids = append(ids, a.inner("tools", "effect", map[string]any{"token": fmt.Sprint("e", i), "ms": 1000 + 20*i}))
 	}
-	for i := range ids { // what was not begun would be refused in the end
+	for i := range ids { // a call that was not begun would be refused at the end
 		p.untilEffect(fmt.Sprint("begin e", i))
 	}
 	for i := range 3 {
@@ -448,8 +448,8 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 	a.rest(ids...)
 }
 
-// TestFindToolsWaits: a server that says nothing is named after a while, beside
-// what others have.
+// TestFindToolsWaits checks that a server that does not answer is named after a while,
+// beside the results of the others.
 func TestFindToolsWaits(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("HOLDLINE_LONG") == "" {
@@ -472,8 +472,8 @@ func TestFindToolsWaits(t *testing.T) {
 	a.rest()
 }
 
-// TestCallToolAsks: what a server asks in the midst of a call by way of
-// call_tool is answered by the next one, also to the next daemon.
+// TestCallToolAsks checks that a question that a server asks during a call through
+// call_tool is answered in the next call, also by the next daemon.
 func TestCallToolAsks(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()

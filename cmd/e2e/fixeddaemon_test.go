@@ -13,8 +13,8 @@ import (
 	"holdline/daemon/worker/workertest"
 )
 
-// installed is an agent whose proxy runs from what is installed: that is the
-// program that it starts daemons from.
+// installed starts an agent whose proxy is the installed program, from which it also starts
+// daemons.
 func (p *place) installed(args ...string) *agent {
 	p.t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), p.bin(), append([]string{"mcp-stdio"}, args...)...)
@@ -22,8 +22,8 @@ func (p *place) installed(args ...string) *agent {
 	return p.agentOf(cmd)
 }
 
-// misconfigure leaves a configuration that no daemon starts with, and no copy of a
-// good one.
+// misconfigure leaves a configuration with which no daemon starts, and no copy of a good
+// one.
 func (p *place) misconfigure() {
 	p.t.Helper()
 	if err := os.RemoveAll(filepath.Join(p.stateRoot(), "config")); err != nil {
@@ -34,9 +34,8 @@ func (p *place) misconfigure() {
 	}
 }
 
-// TestDaemonFixed kills the daemon under a call while no other can be
-// started, and fixes that once a start has failed: the call gets its answer,
-// and its effect happens once.
+// TestDaemonFixed kills the daemon during a call while no other can be started, and fixes
+// that after a start has failed. The call gets its answer, and its effect happens once.
 func TestDaemonFixed(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
@@ -94,8 +93,8 @@ func TestDaemonFixed(t *testing.T) {
 	}
 }
 
-// TestDaemonNotFixed: a proxy that found no daemon in its time says why the
-// last start failed.
+// TestDaemonNotFixed checks that a proxy that found no daemon in its time says why the last
+// start failed.
 func TestDaemonNotFixed(t *testing.T) {
 	t.Parallel()
 	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
@@ -104,7 +103,7 @@ func TestDaemonNotFixed(t *testing.T) {
 	}
 	p := newPlace(t).serve("project").login()
 	p.install(program, 0o700)
-	p.installed().shake().rest() // which starts the daemon, for one that has no time to
+	p.installed().shake().rest() // starts the daemon, for which the next agent has no time
 	a := p.installed("--reconnect-timeout", "1s").shake()
 	id := a.effect("e", 60_000)
 	p.untilEffect("begin e")
@@ -119,7 +118,7 @@ func TestDaemonNotFixed(t *testing.T) {
 	a.wantLost()
 }
 
-// wantLost wants the proxy to end because it lost its daemon.
+// wantLost checks that the proxy ends because it lost its daemon.
 func (a *agent) wantLost() {
 	a.t.Helper()
 	for line := range a.lines {
@@ -131,9 +130,9 @@ func (a *agent) wantLost() {
 	}
 }
 
-// TestProxyStoodStill stops a proxy for longer than its time, and kills its
-// daemon meanwhile. The next one has given the session up: to repeat a call
-// would be to make it again. A session without a call goes on.
+// TestProxyStoodStill stops a proxy for longer than its time to resume, and kills its
+// daemon meanwhile. The next daemon has discarded the session, so a repeated call would be
+// made twice. A session without a pending call continues.
 func TestProxyStoodStill(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project").windows(20) // 3 s, 4.4 s and 6 s
@@ -148,7 +147,7 @@ func TestProxyStoodStill(t *testing.T) {
 	}
 	kill9(t, d.Process.Pid)
 	p.daemon()
-	p.untilEffect("cancelled e") // the daemon waits for nobody any more
+	p.untilEffect("cancelled e") // the daemon does not wait for the client any more
 	for _, one := range []*agent{a, idle} {
 		if err := one.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)

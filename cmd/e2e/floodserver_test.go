@@ -10,12 +10,11 @@ import (
 	"holdline/protocol/control"
 )
 
-// endBound is how long ending a server may take that helps nothing towards it.
+// endBound is how long it may take to end a server that does not cooperate.
 const endBound = slowness * 30 * time.Second
 
-// TestServerDrowns: a server sends requests without end and reads no answers. It
-// can be restarted and stopped at once, and its worker does not outlive it,
-// whoever ends it.
+// TestServerDrowns has a server send requests without end and read no answers. It can be
+// restarted and stopped at once, and its worker ends with it, whichever way it is ended.
 func TestServerDrowns(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"restart", "stop", "killed", "daemon killed"} {
@@ -58,8 +57,8 @@ func TestServerDrowns(t *testing.T) {
 	}
 }
 
-// TestServerEndlessLine: a server that writes a line without end is ended and
-// started again, and its calls are told so.
+// TestServerEndlessLine checks that a server that writes a line without end is ended and
+// started again, and that its calls say so.
 func TestServerEndlessLine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

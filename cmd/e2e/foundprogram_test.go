@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// guarded is a .bashrc as Debian's, with what a version manager appends to it.
+// guarded is a .bashrc like Debian's, with a line that a version manager adds.
 const guarded = "case $- in *i*) ;; *) return;; esac\nexport PATH=%s:$PATH\n"
 
-// TestFoundInteractive: a program that only an interactive shell finds runs as a
-// hosted server of a daemon that an agent started, and doctor says where from.
+// TestFoundInteractive checks that a program that only an interactive shell finds runs as a
+// hosted server of a daemon that an agent started, and that doctor says where it was found.
 func TestFoundInteractive(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -28,31 +28,20 @@ func TestFoundInteractive(t *testing.T) {
 	}
 }
 
-// TestFoundByShell: what only the user's present shell finds, as in a venv, is
-// named by servers add and by doctor, with the one command that helps, and found
-// after it.
+// TestFoundByShell checks that a program that only the user's present shell finds, as in a
+// venv, is named by servers add and by doctor with the command that helps, and is found
+// after that command.
 func TestFoundByShell(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
-	p.up() // a daemon that knows no more than the profile and the first agent
+	p.up() // a daemon that knows only the profile and the first agent
 	venv := p.linked("venvtool")
 	agents := p.env
 	p.env = append(without(p.env, "PATH"), "PATH="+venv+":"+programs+":/usr/bin:/bin", "ONLY_HERE=1")
 	const help = "venvtool: holdline install --path"
 	args := []string{
-		"servers",
-		"add",
-		"tools",
-		"--scope",
-		"shared",
-		"-e",
-		"A=${ONLY_HERE}",
-		"-e",
-		"B=${ANTHROPIC_API_KEY}",
-		"--",
-		"venvtool",
-		"-ledger",
-		p.effects(),
+		"servers", "add", "tools", "--scope", "shared", "-e", "A=${ONLY_HERE}", "-e", "B=${ANTHROPIC_API_KEY}",
+		"--", "venvtool", "-ledger", p.effects(),
 	}
 	_, errs, code := p.run("", args...)
 	if code != exitOK || !strings.Contains(errs, filepath.Join(venv, help)) ||
@@ -85,8 +74,9 @@ func TestFoundByShell(t *testing.T) {
 	}
 }
 
-// TestFoundByStarter: what only the PATH of the agent that started the daemon has is
-// found, and a program that its environment names is used for consults.
+// TestFoundByStarter checks that a program that is only on the PATH of the agent that
+// started the daemon is found, and that a program that its environment names is used for
+// consults.
 func TestFoundByStarter(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// inNamespace has the test run again in a mount namespace of its own, and
-// reports whether it does so already. Where that is not allowed the test is
-// skipped.
+// inNamespace runs the test again in a mount namespace of its own, and reports whether it
+// already runs in one. It skips the test if that is not permitted.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	const env = "HOLDLINE_TEST_NAMESPACE"
@@ -32,7 +31,7 @@ func inNamespace(t *testing.T) bool {
 	return false
 }
 
-// fill writes to a file in dir until there is no room.
+// fill writes to a file in dir until no room is left.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, "filler"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -51,8 +50,8 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// TestFullRuntimeDir: a daemon starts in a runtime directory in which not a
-// byte is free, however the one before it ended, and a session goes on.
+// TestFullRuntimeDir checks that a daemon starts in a runtime directory without a free
+// byte, however the daemon before it ended, and that a session continues.
 func TestFullRuntimeDir(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -82,8 +81,8 @@ func TestFullRuntimeDir(t *testing.T) {
 	d = p.daemon()
 	p.agent("--no-autostart").shake().rest()
 
-	// Without the room that these files have had there is what a dead worker has
-	// left, and only a daemon may remove that.
+	// Take the room that these files had. What a dead worker left remains, and only a
+	// daemon may remove that.
 	cut := func() {
 		for _, name := range []string{"epoch", "store", "daemon.lock"} {
 			if err := os.Truncate(filepath.Join(run, "holdline", name), 0); err != nil {
@@ -101,7 +100,7 @@ func TestFullRuntimeDir(t *testing.T) {
 		t.Errorf("what dead workers left: %q, %v", left, err)
 	}
 
-	// Now nothing can be removed.
+	// Now no file can be removed.
 	kill9(t, d.Process.Pid)
 	cut()
 	if log := p.failsToStart(t); !strings.Contains(log, "the runtime directory is full: free some room") {
