@@ -31,7 +31,7 @@ var layers = readLayers(`
 4 cmd/holdline/clients
 5 cmd/holdline/importer
 5 cmd/holdline/codextest (for tests)
-5 cmd/holdline/install
+7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
 5 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)

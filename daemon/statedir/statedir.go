@@ -50,15 +50,23 @@ func In(root string) Dirs {
 // closed to others, and says where things lie.
 func Open(root string) (Dirs, error) {
 	d := In(root)
-	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
-		return Dirs{}, fmt.Errorf("make state directory: %w", err)
+	if err := MakeRoot(root); err != nil {
+		return Dirs{}, err
 	}
-	for _, dir := range []string{root, d.Logs, d.Consults, d.Catalog} {
+	for _, dir := range []string{d.Logs, d.Consults, d.Catalog} {
 		if err := MakeDir(dir); err != nil {
 			return Dirs{}, err
 		}
 	}
 	return d, nil
+}
+
+// MakeRoot makes the state directory at root, with its parents, as [MakeDir] does.
+func MakeRoot(root string) error {
+	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
+		return fmt.Errorf("make state directory: %w", err)
+	}
+	return MakeDir(root)
 }
 
 // MakeDir makes path a directory of mode 0700 if nothing is there. What is

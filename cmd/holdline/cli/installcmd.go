@@ -106,7 +106,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	// Many a profile has the directory on the PATH once it is there.
 	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
 		if err := in.Install(cmd.Context(), wish); err != nil {
-			return installError(err)
+			return err
 		}
 		rest = install.Wish{}
 	}
@@ -122,7 +122,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		rest.Path = userenv.Calling(proc.Getenv("PATH"), rest.Path)
 	}
 	if err := in.Install(cmd.Context(), rest); err != nil {
-		return installError(err)
+		return err
 	}
 	wish.Path = rest.Path
 	output := cmd.OutOrStdout()
@@ -164,14 +164,6 @@ func ownManager() install.Manager {
 	return install.Systemd
 }
 
-// installError adds the way out that an error of package install knows.
-func installError(err error) error {
-	if hint := install.Hint(err); hint != "" {
-		return cmdenv.WithHint(err, hint)
-	}
-	return err
-}
-
 func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{
@@ -193,7 +185,7 @@ holdline import --undo.`,
 			if err := connected(cmd, in.StateDir, purge); err != nil {
 				return err
 			}
-			return installError(in.Uninstall(cmd.Context(), purge))
+			return in.Uninstall(cmd.Context(), purge)
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "remove the directories of configuration, state and runtime, too")

@@ -71,12 +71,9 @@ func journalsDir(state string) string { return filepath.Join(state, "import") }
 func newJournal(state string, now time.Time) (*journal, error) {
 	j := &journal{Version: journalVersion, Time: now.UTC()}
 	root := journalsDir(state)
-	j.Dirs = missingDirs(root)
+	j.Dirs = ownfile.MissingDirs(root)
 	j.dir = filepath.Join(root, now.UTC().Format("20060102T150405.000000000Z"))
-	err := os.MkdirAll(root, 0o700)
-	if err == nil {
-		err = statedir.MakeDir(root)
-	}
+	err := statedir.MakeRoot(root)
 	if err == nil {
 		err = os.Mkdir(j.dir, 0o700)
 	}
@@ -193,29 +190,6 @@ func (j *journal) remove() error {
 		return fmt.Errorf("removing the journal: %w", err)
 	}
 	_ = os.Remove(filepath.Dir(j.dir)) // unless there are other journals
-	removeEmpty(j.Dirs)
+	ownfile.RemoveEmptyDirs(j.Dirs)
 	return nil
-}
-
-// missingDirs returns those of dir and its parents that do not exist, outermost first.
-func missingDirs(dir string) []string {
-	var out []string
-	for {
-		if _, err := os.Lstat(dir); err == nil || dir == filepath.Dir(dir) {
-			slices.Reverse(out)
-			return out
-		}
-		out = append(out, dir)
-		dir = filepath.Dir(dir)
-	}
-}
-
-// removeEmpty removes directories that were created, innermost first, up to one that
-// is not empty.
-func removeEmpty(dirs []string) {
-	for _, dir := range slices.Backward(dirs) {
-		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return
-		}
-	}
 }

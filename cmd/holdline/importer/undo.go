@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/protocol/ownfile"
 )
 
 // Undo reverts imports, the last one first. A file that has not changed since gets its
@@ -81,7 +82,7 @@ func (r *reversal) revert(ctx context.Context) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && e.Made:
 		e.Keys = nil
-		removeEmpty(e.Dirs)
+		ownfile.RemoveEmptyDirs(e.Dirs)
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		for _, k := range e.Keys {
@@ -132,7 +133,7 @@ func (r *reversal) swap(ctx context.Context, data []byte) error {
 		return err
 	}
 	if data == nil {
-		removeEmpty(r.e.Dirs)
+		ownfile.RemoveEmptyDirs(r.e.Dirs)
 	}
 	if !slices.Contains(r.d.Files, r.e.Path) {
 		r.d.Files = append(r.d.Files, r.e.Path)

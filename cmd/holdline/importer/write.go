@@ -11,6 +11,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
+	"holdline/protocol/ownfile"
 )
 
 // Done is what [Plan.Write] or [Undo] did.
@@ -84,7 +85,7 @@ func (p *Plan) swapOwn(ctx context.Context) error {
 // record writes a journal of the edits of all files, in their order.
 func (p *Plan) record(j *journal, files []*File) error {
 	for _, f := range files {
-		e := &edit{Client: f.Client, Path: f.Path, Made: f.Make, Dirs: missingDirs(filepath.Dir(f.Path))}
+		e := &edit{Client: f.Client, Path: f.Path, Made: f.Make, Dirs: ownfile.MissingDirs(filepath.Dir(f.Path))}
 		if f == p.own && p.losesMode() {
 			e.Mode = p.ownMode
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"holdline/protocol/ownfile"
@@ -52,19 +51,15 @@ func (c content) id() string {
 
 // put gives the content to path, as a whole: a reader never sees half of a file.
 func (c content) put(path string) error {
-	if !c.exists {
+	pattern := fmt.Sprintf(".%s.%d-", filepath.Base(path), os.Getpid())
+	switch {
+	case !c.exists:
 		return removeFile(path)
+	case c.link == "":
+		return ownfile.Replace(path, pattern+"*", c.data, c.mode, false, nil)
 	}
-	dir, prefix := filepath.Dir(path), fmt.Sprintf(".%s.%d-", filepath.Base(path), os.Getpid())
-	var temp string
-	var err error
-	if c.link != "" {
-		temp = filepath.Join(dir, prefix+"0")
-		err = errors.Join(removeFile(temp), os.Symlink(c.link, temp))
-	} else {
-		temp, err = ownfile.WriteTemp(dir, prefix+"*", c.data, c.mode, false)
-	}
-	if err != nil {
+	temp := filepath.Join(filepath.Dir(path), pattern+"0")
+	if err := errors.Join(removeFile(temp), os.Symlink(c.link, temp)); err != nil {
 		return err
 	}
 	if err := os.Rename(temp, path); err != nil {
@@ -77,22 +72,6 @@ func (c content) put(path string) error {
 func removeFile(path string) error {
 	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
 		return err
-	}
-	return nil
-}
-
-// removeEmptyDirs removes those of the directories that are empty, the last one first,
-// and reports each.
-func (o *Options) removeEmptyDirs(dirs []string) error {
-	for _, dir := range slices.Backward(dirs) {
-		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) > 0 {
-			continue
-		}
-		if err := removeFile(dir); err != nil {
-			return err
-		}
-		o.report("remove %s", dir)
 	}
 	return nil
 }

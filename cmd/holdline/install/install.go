@@ -1,9 +1,7 @@
 package install
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/userenv"
 )
 
@@ -61,30 +60,6 @@ type Wish struct {
 	Path    string // captured; "" leaves the PATH as it is
 }
 
-// hintedError is an error with a way out; see [Hint].
-type hintedError struct {
-	err  error
-	hint string
-}
-
-// Error returns the message without the hint.
-func (h *hintedError) Error() string { return h.err.Error() }
-
-// Unwrap returns the error itself.
-func (h *hintedError) Unwrap() error { return h.err }
-
-// Hint returns the way out that an error of this package has, or "".
-func Hint(err error) string {
-	if h, ok := errors.AsType[*hintedError](err); ok {
-		return h.hint
-	}
-	if f, ok := errors.AsType[*ForeignError](err); ok {
-		return fmt.Sprintf("look at %s, then move it away; or: holdline install --force replaces it, "+
-			"and uninstall will remove it", f.Path)
-	}
-	return ""
-}
-
 // report writes a line for the user.
 func (o *Options) report(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 
@@ -111,15 +86,10 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 		}
 		bin = o.BinPath()
 	}
-	switch w.Manager {
-	case Systemd:
-		err = p.planSystemd(ctx, bin, w.Force)
-	case Launchd:
-		err = p.planLaunchd(ctx, bin, w.Force)
-	case Nobody:
-	}
-	if err != nil {
-		return err
+	if w.Manager != Nobody {
+		if err := p.planManager(ctx, w.Manager, bin, w.Force); err != nil {
+			return err
+		}
 	}
 	if w.Path != "" {
 		want := content{exists: true, data: []byte(w.Path + "\n"), mode: 0o600}
@@ -163,16 +133,14 @@ func (p *plan) planBinary(w Wish) error {
 // buildCache matches the end of the path of a program in Go's build cache.
 var buildCache = regexp.MustCompile(`/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 
-// Lasting returns an error with a [Hint] if nothing may name the program by its path,
+// Lasting returns an error with a hint if nothing may name the program by its path,
 // since it will soon not be there: one that `go run` has built, in a temporary directory
 // or in the build cache, or one whose file is gone.
 func Lasting(bin string) error {
 	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) ||
 		strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
-		return &hintedError{
-			fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin),
-			"holdline install --bin puts a copy into ~/.local/bin",
-		}
+		return cmdenv.WithHint(fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin),
+			"holdline install --bin puts a copy into ~/.local/bin")
 	}
 	return nil
 }
@@ -180,12 +148,8 @@ func Lasting(bin string) error {
 // commandLine returns a command line for people.
 func commandLine(argv []string) string { return strings.Join(argv, " ") }
 
-// setManager records in the manifest which manager starts the daemon from now on. The
-// daemon must not have another one.
-func (p *plan) setManager(by Manager) error {
-	if before := cmp.Or(p.old.Manager, by); before != by {
-		return &hintedError{fmt.Errorf("the daemon is installed for %s", before), "holdline uninstall, then install anew"}
-	}
-	p.next.Manager = by
-	return nil
+// run runs a program.
+func (o *Options) run(ctx context.Context, argv []string) error {
+	_, err := o.Run(ctx, argv[0], argv[1:]...)
+	return err
 }

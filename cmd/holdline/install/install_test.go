@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
 	"holdline/daemon/userenv"
 )
@@ -162,6 +163,14 @@ func (m *machine) tree() string {
 		m.t.Fatal(err)
 	}
 	return b.String()
+}
+
+// hintOf returns what the command prints of an error: its hint among others.
+func hintOf(err error) string {
+	var b strings.Builder
+	cmdenv.Report(&b, err)
+	_, hint, _ := strings.Cut(b.String(), "hint: ")
+	return hint
 }
 
 // install installs, and fails the test if that fails. It returns the output.
@@ -366,8 +375,8 @@ func TestForeign(t *testing.T) {
 	before := m.tree()
 	err := m.Install(t.Context(), whole)
 	if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != m.BinPath() ||
-		!strings.Contains(Hint(err), "--force") {
-		t.Errorf("Install = %v (%s)", err, Hint(err))
+		!strings.Contains(hintOf(err), "--force") {
+		t.Errorf("Install = %v (%s)", err, hintOf(err))
 	}
 	if m.tree() != before || len(m.ran) > 0 {
 		t.Errorf("it did something: %q\n%s", m.ran, m.tree())
@@ -457,8 +466,8 @@ func TestNoManager(t *testing.T) {
 	for version, word := range map[string]string{"": "no user manager", "245.4\n": "too old"} {
 		m.version = version
 		err := m.Install(t.Context(), whole)
-		if err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(Hint(err), "leave out --systemd") {
-			t.Errorf("systemd %q: %v (%s)", version, err, Hint(err))
+		if err == nil || !strings.Contains(err.Error(), word) || !strings.Contains(hintOf(err), "leave out --systemd") {
+			t.Errorf("systemd %q: %v (%s)", version, err, hintOf(err))
 		}
 	}
 	m.Run = func(context.Context, string, ...string) (string, error) { return "", exec.ErrNotFound }
@@ -570,8 +579,8 @@ func TestGone(t *testing.T) {
 			m := newMachine(t)
 			before := m.tree()
 			m.Exe = exe
-			if err := m.Install(t.Context(), w); err == nil || !strings.Contains(Hint(err), "--bin") {
-				t.Errorf("%s: Install(%+v) = %v (%s)", exe, w, err, Hint(err))
+			if err := m.Install(t.Context(), w); err == nil || !strings.Contains(hintOf(err), "--bin") {
+				t.Errorf("%s: Install(%+v) = %v (%s)", exe, w, err, hintOf(err))
 			}
 			if m.tree() != before {
 				t.Errorf("%s: Install(%+v) did something", exe, w)
@@ -589,7 +598,7 @@ func TestGone(t *testing.T) {
 // changed, and unloaded at the end. If loading fails, the old one is loaded again.
 func TestLaunchd(t *testing.T) {
 	m := newMachine(t)
-	if err := m.Install(t.Context(), Wish{Manager: Launchd}); err == nil || Hint(err) == "" {
+	if err := m.Install(t.Context(), Wish{Manager: Launchd}); err == nil || hintOf(err) == "" {
 		t.Errorf("on linux: %v", err)
 	}
 	m.OS = "darwin"
@@ -606,7 +615,7 @@ func TestLaunchd(t *testing.T) {
 	if m.install(w); len(m.ran) > 0 {
 		t.Errorf("a second time: ran %q", m.ran)
 	}
-	if err := m.Install(t.Context(), whole); err == nil || !strings.Contains(Hint(err), "uninstall") {
+	if err := m.Install(t.Context(), whole); err == nil || !strings.Contains(hintOf(err), "uninstall") {
 		t.Errorf("a second manager: %v", err)
 	}
 	other := Wish{Manager: Launchd, Path: "/a"} // by the path by which it was called

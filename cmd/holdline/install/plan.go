@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +10,10 @@ import (
 	"slices"
 	"time"
 
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/contrib"
 	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
 )
 
 // undoTimeout bounds the undoing of steps.
@@ -26,13 +30,21 @@ func (e *ForeignError) Error() string {
 // step is one change of the machine. Undo reverts it, also if only a part of it was
 // done; it is nil if there is nothing to revert.
 type step struct {
-	what string // for people; "" is not reported
+	what string // for people
 	do   func(context.Context) error
 	undo func(context.Context) error
 }
 
-// doNothing is done by a step that is there for its undo.
-func doNothing(context.Context) error { return nil }
+// change makes one change of the machine and reports it. A dry run only reports it.
+func (o *Options) change(what string, do func() error) error {
+	if o.DryRun {
+		what = "would " + what
+	} else if err := do(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	o.report("%s", what)
+	return nil
+}
 
 // plan is what an installation will do. Planning changes nothing.
 type plan struct {
@@ -43,32 +55,17 @@ type plan struct {
 	newDirs []string // that the steps create, or other programs for them; parents first
 }
 
-// addCommand adds a step that runs a program, and is undone by another one; nil is none.
-func (p *plan) addCommand(argv, undo []string) {
-	s := step{what: "run " + commandLine(argv), do: func(ctx context.Context) error {
-		_, err := p.o.Run(ctx, argv[0], argv[1:]...)
-		return err
-	}}
-	if undo != nil {
-		s.undo = func(ctx context.Context) error {
-			_, err := p.o.Run(ctx, undo[0], undo[1:]...)
-			return err
-		}
-	}
-	p.steps = append(p.steps, s)
+// addCommand adds a step that runs a program; undo may be nil.
+func (p *plan) addCommand(argv []string, undo func(context.Context) error) {
+	p.steps = append(p.steps, step{
+		what: "run " + commandLine(argv), do: func(ctx context.Context) error { return p.o.run(ctx, argv) }, undo: undo,
+	})
 }
 
 // recordMissing records which of dir and its parents do not exist now, so that uninstall
 // removes them.
 func (p *plan) recordMissing(dir string) {
-	var missing []string
-	for d := dir; ; d = filepath.Dir(d) {
-		if _, err := os.Lstat(d); err == nil || d == filepath.Dir(d) {
-			break
-		}
-		missing = append(missing, d)
-	}
-	for _, d := range slices.Backward(missing) {
+	for _, d := range ownfile.MissingDirs(dir) {
 		for _, list := range []*[]string{&p.newDirs, &p.next.Dirs} {
 			if !slices.Contains(*list, d) {
 				*list = append(*list, d)
@@ -90,7 +87,8 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 	}
 	rec := p.next.file(path)
 	if now.exists && !rec.isOurs(now) && !force {
-		return false, &ForeignError{Path: path}
+		return false, cmdenv.WithHint(&ForeignError{Path: path}, fmt.Sprintf("look at %s, then move it away; "+
+			"or: holdline install --force replaces it, and uninstall will remove it", path))
 	}
 	p.recordMissing(filepath.Dir(path))
 	if rec == nil {
@@ -98,12 +96,12 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 		rec = &p.next.Files[len(p.next.Files)-1]
 	}
 	rec.Content = append(rec.Content, want.id())
-	verb := "write"
+	verb := "write "
 	if want.link != "" {
-		verb = "link"
+		verb = "link "
 	}
 	p.steps = append(p.steps, step{
-		what: verb + " " + path,
+		what: verb + path,
 		do: func(context.Context) error {
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return err
@@ -115,41 +113,95 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 	return true, nil
 }
 
+// serviceManager is what a service manager does for the daemon.
+type serviceManager interface {
+	// reach returns an error with a hint unless the manager can be used.
+	reach(ctx context.Context) error
+	// files returns the manager's files for the program at bin; names are paths.
+	files(bin string) ([]contrib.Unit, error)
+	// isStarted reports whether the manager starts the daemon now.
+	isStarted(ctx context.Context) bool
+	// reread has the manager use its files as they are after an undo. started says
+	// whether it started the daemon before.
+	reread(ctx context.Context, started bool) error
+	// addStart adds the steps by which the manager starts the daemon.
+	addStart(ctx context.Context, p *plan, changed, started bool)
+	// leave has the manager start the daemon no more.
+	leave(ctx context.Context) error
+	// forget has the manager see that its files are gone.
+	forget(ctx context.Context)
+}
+
+// manager returns the service manager of that name; nil for [Nobody].
+func (o *Options) manager(name Manager) serviceManager {
+	switch name {
+	case Systemd:
+		return systemd{o}
+	case Launchd:
+		return launchd{o}
+	case Nobody:
+	}
+	return nil
+}
+
+// planManager plans that the service manager of that name starts the program at bin as
+// the daemon. The daemon must not have another manager.
+func (p *plan) planManager(ctx context.Context, name Manager, bin string, force bool) error {
+	if before := cmp.Or(p.old.Manager, name); before != name {
+		return cmdenv.WithHint(fmt.Errorf("the daemon is installed for %s", before), "holdline uninstall, then install anew")
+	}
+	p.next.Manager = name
+	if err := Lasting(bin); err != nil {
+		return err
+	}
+	m := p.o.manager(name)
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	files, err := m.files(bin)
+	if err != nil {
+		return err
+	}
+	at, changed, started := len(p.steps), false, m.isStarted(ctx)
+	for _, f := range files {
+		did, err := p.addFile(Unit, f.Name, content{exists: true, data: []byte(f.Text), mode: 0o644}, force)
+		if err != nil {
+			return err
+		}
+		changed = changed || did
+	}
+	if changed { // the file that is written first is the last to be put back
+		first := p.steps[at].undo
+		p.steps[at].undo = func(ctx context.Context) error { return errors.Join(first(ctx), m.reread(ctx, started)) }
+	}
+	m.addStart(ctx, p, changed, started)
+	return nil
+}
+
 // carryOut does the steps and reports each. If one fails, those before it are undone,
 // and the machine is as it was.
 func (p *plan) carryOut(ctx context.Context) error {
-	if p.o.DryRun {
-		for _, s := range p.steps {
-			p.reportStep("would ", s)
+	if !p.o.DryRun {
+		p.recordMissing(p.o.StateDir)
+		if err := statedir.MakeRoot(p.o.StateDir); err != nil {
+			return err
 		}
-		return nil
-	}
-	p.recordMissing(p.o.StateDir)
-	if err := os.MkdirAll(filepath.Dir(p.o.StateDir), 0o700); err != nil {
-		return fmt.Errorf("make state directory: %w", err)
-	}
-	if err := statedir.MakeDir(p.o.StateDir); err != nil {
-		return err
-	}
-	// First, so that uninstall knows of every file, whenever this process is killed.
-	if err := p.next.store(p.o.StateDir); err != nil {
-		return err
+		// First, so that uninstall knows of every file, whenever this process is killed.
+		if err := p.next.store(p.o.StateDir); err != nil {
+			return err
+		}
 	}
 	for i, s := range p.steps {
-		if err := s.do(ctx); err != nil {
-			return errors.Join(fmt.Errorf("%s: %w", s.what, err), p.undo(ctx, p.steps[:i+1]))
+		err := p.o.change(s.what, func() error { return s.do(ctx) })
+		if err != nil {
+			return errors.Join(err, p.undo(ctx, p.steps[:i+1]))
 		}
-		p.reportStep("", s)
+	}
+	if p.o.DryRun {
+		return nil
 	}
 	p.next.forgetReplaced()
 	return p.next.store(p.o.StateDir)
-}
-
-// reportStep reports a step, unless it is nothing for people.
-func (p *plan) reportStep(prefix string, s step) {
-	if s.what != "" {
-		p.o.report("%s%s", prefix, s.what)
-	}
 }
 
 // undo reverts steps, the last one first, and removes the directories made for them. If
@@ -173,8 +225,6 @@ func (p *plan) undo(ctx context.Context, steps []step) error {
 	if err := p.old.store(p.o.StateDir); err != nil {
 		return err
 	}
-	for _, dir := range slices.Backward(p.newDirs) {
-		_ = os.Remove(dir) // only if it is empty
-	}
+	ownfile.RemoveEmptyDirs(p.newDirs)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
 )
 
@@ -20,173 +21,154 @@ const leastSystemd = 247
 // withoutSystemd is the hint where systemd cannot be used.
 const withoutSystemd = "leave out --systemd: the first agent starts the daemon"
 
+// systemd is the user's systemd.
+type systemd struct{ *Options }
+
 // systemctl returns a command line to the user's systemd.
 func systemctl(args ...string) []string { return append([]string{"systemctl", "--user"}, args...) }
 
-// runSystemctl runs a command of the user's systemd and returns its output.
-func (o *Options) runSystemctl(ctx context.Context, args ...string) (string, error) {
+// ask runs a command of the user's systemd and returns its output without white space at
+// its ends.
+func (s systemd) ask(ctx context.Context, args ...string) (string, error) {
 	argv := systemctl(args...)
-	return o.Run(ctx, argv[0], argv[1:]...)
+	out, err := s.Run(ctx, argv[0], argv[1:]...)
+	return strings.TrimSpace(out), err
 }
 
-// planSystemd plans the units of the user's systemd, enabled and started.
-func (p *plan) planSystemd(ctx context.Context, bin string, force bool) error {
-	o := p.o
-	if err := p.setManager(Systemd); err != nil {
-		return err
-	}
-	if err := Lasting(bin); err != nil {
-		return err
-	}
-	if err := o.reachSystemd(ctx); err != nil {
-		return err
-	}
-	at := len(p.steps)
-	changed := false
-	units, err := contrib.SystemdUnits(bin)
-	if err != nil {
-		return err
-	}
-	for _, unit := range units {
-		want := content{exists: true, data: []byte(unit.Text), mode: 0o644}
-		did, err := p.addFile(Unit, filepath.Join(o.UnitDir, unit.Name), want, force)
-		if err != nil {
-			return err
-		}
-		changed = changed || did
-	}
-	if changed {
-		// The undo of the files is followed by a reload, too.
-		p.steps = slices.Insert(p.steps, at, step{do: doNothing, undo: o.reload})
-		p.addCommand(systemctl("daemon-reload"), nil)
-	}
-	if o.socketState(ctx, "is-enabled") == "enabled" && o.socketState(ctx, "is-active") == "active" {
-		o.report("unchanged: %s is enabled and listens", contrib.SystemdSocket)
-		return nil
-	}
-	for _, target := range []string{"sockets.target.wants", "default.target.wants"} {
-		p.recordMissing(filepath.Join(o.UnitDir, target))
-	}
-	p.addCommand(systemctl("enable", "--now", contrib.SystemdSocket),
-		systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService))
-	o.noteVariables(ctx)
-	return nil
-}
-
-// socketState returns the one word that systemctl prints about the socket for a verb.
-func (o *Options) socketState(ctx context.Context, verb string) string {
-	out, err := o.runSystemctl(ctx, verb, contrib.SystemdSocket)
-	if err != nil { // "disabled" comes with an exit code
-		return ""
-	}
-	return strings.TrimSpace(out)
-}
-
-// reload has systemd read the units anew.
-func (o *Options) reload(ctx context.Context) error {
-	_, err := o.runSystemctl(ctx, "daemon-reload")
-	return err
-}
-
-// reachSystemd returns an error unless the user's systemd answers and is new enough for
-// the units.
-func (o *Options) reachSystemd(ctx context.Context) error {
-	out, err := o.runSystemctl(ctx, "show", "--property=Version", "--value")
+// reach returns an error unless the user's systemd answers and is new enough for the
+// units.
+func (s systemd) reach(ctx context.Context) error {
+	out, err := s.ask(ctx, "show", "--property=Version", "--value")
 	if errors.Is(err, exec.ErrNotFound) {
-		return &hintedError{errors.New("this machine has no systemctl"), withoutSystemd}
+		return cmdenv.WithHint(errors.New("this machine has no systemctl"), withoutSystemd)
 	}
 	if err != nil {
-		return &hintedError{
-			fmt.Errorf("no user manager of systemd can be reached: %w", err),
+		return cmdenv.WithHint(fmt.Errorf("no user manager of systemd can be reached: %w", err),
 			fmt.Sprintf("in a login session of your own it can; over su or sudo set XDG_RUNTIME_DIR=/run/user/%d, "+
 				"and `loginctl enable-linger` starts it without a login; or leave out --systemd: "+
-				"the first agent starts the daemon", o.UID),
-		}
+				"the first agent starts the daemon", s.UID))
 	}
 	numbers := strings.FieldsFunc(out, func(r rune) bool { return r < '0' || r > '9' }) // "252 (252.22-1)"
 	if len(numbers) == 0 {
 		return nil
 	}
 	if n, err := strconv.Atoi(numbers[0]); err == nil && n < leastSystemd {
-		return &hintedError{fmt.Errorf("systemd %d is too old, the units want %d", n, leastSystemd), withoutSystemd}
+		return cmdenv.WithHint(fmt.Errorf("systemd %d is too old, the units want %d", n, leastSystemd), withoutSystemd)
 	}
 	return nil
 }
 
+// files returns the units.
+func (s systemd) files(bin string) ([]contrib.Unit, error) {
+	units, err := contrib.SystemdUnits(bin)
+	for i := range units {
+		units[i].Name = filepath.Join(s.UnitDir, units[i].Name)
+	}
+	return units, err
+}
+
+// isStarted reports whether the socket is enabled, and systemd listens.
+func (s systemd) isStarted(ctx context.Context) bool {
+	for verb, want := range map[string]string{"is-enabled": "enabled", "is-active": "active"} {
+		if out, err := s.ask(ctx, verb, contrib.SystemdSocket); err != nil || out != want { // "disabled" is an error
+			return false
+		}
+	}
+	return true
+}
+
+// reread has systemd read the units anew.
+func (s systemd) reread(ctx context.Context, _ bool) error {
+	return s.run(ctx, systemctl("daemon-reload"))
+}
+
+// addStart adds the steps by which the socket is enabled and listens.
+func (s systemd) addStart(ctx context.Context, p *plan, changed, started bool) {
+	if changed {
+		p.addCommand(systemctl("daemon-reload"), nil)
+	}
+	if started {
+		s.report("unchanged: %s is enabled and listens", contrib.SystemdSocket)
+		return
+	}
+	for _, target := range []string{"sockets.target.wants", "default.target.wants"} {
+		p.recordMissing(filepath.Join(s.UnitDir, target))
+	}
+	p.addCommand(systemctl("enable", "--now", contrib.SystemdSocket),
+		func(ctx context.Context) error { return s.run(ctx, disable) })
+	s.noteVariables(ctx)
+}
+
+// disable is the command line that disables and stops the units.
+var disable = systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService)
+
 // noteVariables reports variables that are set here and not in the user's systemd, whose
 // daemon would look for its files elsewhere.
-func (o *Options) noteVariables(ctx context.Context) {
-	out, err := o.runSystemctl(ctx, "show-environment")
+func (s systemd) noteVariables(ctx context.Context) {
+	out, err := s.ask(ctx, "show-environment")
 	if err != nil {
 		return
 	}
 	have := strings.Split(out, "\n")
-	for _, name := range slices.Sorted(maps.Keys(o.Variables)) {
-		if !slices.Contains(have, name+"="+o.Variables[name]) {
-			o.report("note: %s is set here and not for systemd, whose daemon will not see it; "+
+	for _, name := range slices.Sorted(maps.Keys(s.Variables)) {
+		if !slices.Contains(have, name+"="+s.Variables[name]) {
+			s.report("note: %s is set here and not for systemd, whose daemon will not see it; "+
 				"write it into ~/.config/environment.d/holdline.conf", name)
 		}
 	}
 }
 
-// leaveSystemd disables and stops the units. If the user's systemd cannot be reached, it
+// leave disables and stops the units. If the user's systemd cannot be reached, it
 // removes the links by which they are enabled; systemd will see that at its next start.
-func (o *Options) leaveSystemd(ctx context.Context) error {
-	argv := systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService)
-	if o.DryRun {
-		o.report("would run %s", commandLine(argv))
+func (s systemd) leave(ctx context.Context) error {
+	if !s.DryRun {
+		if err := s.reach(ctx); err != nil {
+			s.report("note: %v; what it may still run of holdline ends with it", err)
+			return s.unlinkUnits()
+		}
+	}
+	err := s.change("run "+commandLine(disable), func() error { return s.run(ctx, disable) })
+	if err == nil {
 		return nil
 	}
-	if err := o.reachSystemd(ctx); err != nil {
-		o.report("note: %v; what it may still run of holdline ends with it", err)
-		return o.unlinkUnits()
-	}
-	if _, err := o.Run(ctx, argv[0], argv[1:]...); err != nil {
-		o.report("note: %s: %v", commandLine(argv), err)
-		return o.stopUnits(ctx)
-	}
-	o.report("run %s", commandLine(argv))
-	return nil
+	s.report("note: %v", err)
+	return s.stopUnits(ctx)
 }
 
 // stopUnits stops units whose files were removed, which `disable --now` does not do. It
 // returns an error if one still runs.
-func (o *Options) stopUnits(ctx context.Context) error {
+func (s systemd) stopUnits(ctx context.Context) error {
 	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} { // the socket starts the service
 		argv := systemctl("stop", unit)
-		_, err := o.Run(ctx, argv[0], argv[1:]...) // it fails for one that systemd has forgotten, too
-		out, aerr := o.runSystemctl(ctx, "show", "--property=ActiveState", "--value", unit)
-		if state := strings.TrimSpace(out); aerr != nil || state != "inactive" && state != "failed" {
+		// It fails for a unit that systemd has forgotten, too.
+		err := s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) })
+		state, aerr := s.ask(ctx, "show", "--property=ActiveState", "--value", unit)
+		if aerr != nil || state != "inactive" && state != "failed" {
 			return errors.Join(fmt.Errorf("%s is not stopped, it is %q", unit, state), err, aerr)
 		}
-		if err == nil {
-			o.report("run %s", commandLine(argv))
-		}
 	}
-	return o.unlinkUnits()
+	return s.unlinkUnits()
 }
 
 // unlinkUnits removes the links by which the units are enabled.
-func (o *Options) unlinkUnits() error {
-	links, _ := filepath.Glob(filepath.Join(o.UnitDir, "*.wants", "holdline.*"))
-	for _, link := range links {
-		if filepath.Base(link) != contrib.SystemdSocket && filepath.Base(link) != contrib.SystemdService {
-			continue
+func (s systemd) unlinkUnits() error {
+	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} {
+		links, _ := filepath.Glob(filepath.Join(s.UnitDir, "*.wants", unit))
+		for _, link := range links {
+			if err := s.change("remove "+link, func() error { return removeFile(link) }); err != nil {
+				return err
+			}
 		}
-		if err := removeFile(link); err != nil {
-			return err
-		}
-		o.report("remove %s", link)
 	}
 	return nil
 }
 
-// forgetSystemd has the user's systemd see that the units are gone.
-func (o *Options) forgetSystemd(ctx context.Context) {
-	if o.DryRun || o.reload(ctx) != nil {
+// forget has systemd see that the units are gone. A unit that had failed would be listed
+// for ever.
+func (s systemd) forget(ctx context.Context) {
+	argv := systemctl("daemon-reload")
+	if s.DryRun || s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) }) != nil {
 		return
 	}
-	o.report("run %s", commandLine(systemctl("daemon-reload")))
-	// A unit that had failed would be listed for ever.
-	_, _ = o.runSystemctl(ctx, "reset-failed", contrib.SystemdService, contrib.SystemdSocket)
+	_ = s.run(ctx, systemctl("reset-failed", contrib.SystemdService, contrib.SystemdSocket))
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"holdline/protocol/ownfile"
 )
 
 // Uninstall removes what [Options.Install] has made, and reports each step on Out. It
@@ -23,7 +25,8 @@ func (o *Options) Uninstall(ctx context.Context, purge bool) error {
 	if err != nil {
 		return err
 	}
-	if err := o.stopAll(ctx, m.Manager); err != nil {
+	manager := o.manager(m.Manager)
+	if err := o.stopAll(ctx, manager); err != nil {
 		return err
 	}
 	if m.Manager == Nobody && len(m.Files) == 0 {
@@ -39,47 +42,43 @@ func (o *Options) Uninstall(ctx context.Context, purge bool) error {
 			left.Files = append(left.Files, f)
 		}
 	}
-	if m.Manager == Systemd {
-		o.forgetSystemd(ctx)
-	}
-	if o.DryRun {
-		return o.purge(purge)
+	if manager != nil {
+		manager.forget(ctx)
 	}
 	slices.Reverse(left.Files)
-	if err := left.store(o.StateDir); err != nil {
-		return err
+	if !o.DryRun {
+		if err := left.store(o.StateDir); err != nil {
+			return err
+		}
 	}
-	if err := o.purge(purge); err != nil {
+	if purge {
+		err = o.purge()
+	}
+	if err != nil || o.DryRun {
 		return err
 	}
 	return o.removeDirs(m.Dirs, left)
 }
 
-// stopAll stops the daemon and the manager that would start it again.
-func (o *Options) stopAll(ctx context.Context, by Manager) error {
-	if err := o.stopDaemon(ctx); err != nil { // first, so that it can say goodbye to its agents
-		return err
-	}
-	leave := map[Manager]func(context.Context) error{Systemd: o.leaveSystemd, Launchd: o.leaveLaunchd}[by]
-	if leave == nil {
+// stopAll stops the daemon and the manager that would start it again, which may be nil.
+func (o *Options) stopAll(ctx context.Context, manager serviceManager) error {
+	stop := func() error {
+		if o.DryRun {
+			o.report("would stop the daemon, and all that it runs")
+			return nil
+		}
+		if err := o.Stop(ctx); err != nil {
+			return fmt.Errorf("stopping the daemon: %w", err)
+		}
 		return nil
 	}
-	if err := leave(ctx); err != nil || o.DryRun {
+	if err := stop(); err != nil || manager == nil { // first, so that it can say goodbye to its agents
 		return err
 	}
-	return o.stopDaemon(ctx) // the one that the manager has started for an agent meanwhile
-}
-
-// stopDaemon stops the daemon and all that it runs.
-func (o *Options) stopDaemon(ctx context.Context) error {
-	if o.DryRun {
-		o.report("would stop the daemon, and all that it runs")
-		return nil
+	if err := manager.leave(ctx); err != nil || o.DryRun {
+		return err
 	}
-	if err := o.Stop(ctx); err != nil {
-		return fmt.Errorf("stopping the daemon: %w", err)
-	}
-	return nil
+	return stop() // the one that the manager has started for an agent meanwhile
 }
 
 // removeInstalled removes one file, and reports whether it is kept, since it is not what
@@ -96,39 +95,17 @@ func (o *Options) removeInstalled(f File) (keep bool, err error) {
 	case !f.isOurs(now):
 		o.report("left: %s was changed since it was installed", f.Path)
 		return true, nil
-	case o.DryRun:
-		o.report("would remove %s", f.Path)
-		return false, nil
 	}
-	if err := removeFile(f.Path); err != nil {
-		return true, fmt.Errorf("removing what was installed: %w", err)
-	}
-	o.report("remove %s", f.Path)
-	return false, nil
+	return false, o.change("remove "+f.Path, func() error { return removeFile(f.Path) })
 }
 
-// purge removes the directories that are holdline's own, if that is wanted.
-func (o *Options) purge(wanted bool) error {
-	if !wanted {
-		return nil
-	}
+// purge removes the directories that are holdline's own.
+func (o *Options) purge() error {
 	var errs []error
 	for _, dir := range []string{o.launchLog(), o.RuntimeDir, o.ConfigDir, o.StateDir} {
-		if dir == "" {
-			continue
+		if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, o.change("remove "+dir+", and all in it", func() error { return os.RemoveAll(dir) }))
 		}
-		if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		if o.DryRun {
-			o.report("would remove %s, and all in it", dir)
-			continue
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		o.report("remove %s, and all in it", dir)
 	}
 	return errors.Join(errs...)
 }
@@ -136,8 +113,8 @@ func (o *Options) purge(wanted bool) error {
 // removeDirs removes the directories that install has created and that are empty. The
 // others stay in the manifest, if there is still a state directory for it.
 func (o *Options) removeDirs(dirs []string, left Manifest) error {
-	if err := o.removeEmptyDirs(dirs); err != nil {
-		return err
+	for _, dir := range ownfile.RemoveEmptyDirs(dirs) {
+		o.report("remove %s", dir)
 	}
 	for _, dir := range dirs {
 		if _, err := os.Lstat(dir); err == nil {
