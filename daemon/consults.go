@@ -7,6 +7,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
+	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
 	"holdline/daemon/place"
 	"holdline/daemon/telemetry"
@@ -20,6 +21,7 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log:  l.Log.With("component", "audit"),
 		Path: filepath.Join(l.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
 	})
+	privates := hosted.Privates{Log: l.Log.With("component", "hosted"), Workers: l.workers, Watch: l.telemetry}
 	var err error
 	l.consults, err = consult.New(consult.Options{
 		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
@@ -27,7 +29,10 @@ func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Engines: l.programs.Engines(),
 		Path:    func() string { return command.Variable(l.env.List(), "PATH") },
 		Audit:   func(a consult.Audit) { l.audit.Write(a) },
-		Starter: starter{l.workers, l.telemetry}, Settings: settings(cfg),
+		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
+			privates.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(consult.End(e)) })
+		},
+		Clear: l.workers.Clear, Settings: settings(cfg),
 	})
 	return err
 }

@@ -105,7 +105,6 @@ var (
 		{point: "session.ended"},
 		{point: "consult.dir"},
 		{point: "consult.dir", times: 2},
-		{point: "consult.job"},
 		{point: "consult.queued"},
 		{point: "consult.starting"},
 		{point: "launch.dirs"},

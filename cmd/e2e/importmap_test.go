@@ -33,7 +33,7 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-5 cmd/holdline/trial
+8 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
 9 daemon
 8 daemon/commands

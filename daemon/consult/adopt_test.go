@@ -31,11 +31,11 @@ func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 	sup := supervisor.New(supervisor.Options{
 		Exe: exe, RuntimeDir: run, StateDir: h.dirs.Root, Epoch: epoch, Program: "test", Log: opt.Log,
 	})
-	opt.Starter = Supervised{sup}
+	opt.Call, opt.Clear = callOf(sup, opt.Log), sup.Clear
 	for _, f := range edit {
 		f(&opt)
 	}
-	n := &house{t: h.t, dirs: h.dirs, project: h.project, session: h.session}
+	n := &house{t: h.t, dirs: h.dirs, project: h.project, session: h.session, workers: sup}
 	if n.Manager, err = New(opt); err != nil {
 		h.t.Fatal(err)
 	}

@@ -131,7 +131,7 @@ func (m *Manager) expire() {
 		case <-t.C:
 			m.prune()
 			t.Reset(min(agePause, max(m.settings.Load().KeepAge, m.opt.Return)))
-		case <-m.closing:
+		case <-m.open.Done():
 			return
 		}
 	}

@@ -12,11 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
-	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
-	"holdline/protocol/process"
 )
 
 // TestAnswer checks one consult from its call to the result: text, value, progress, record
@@ -50,13 +47,11 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("progress %v %q", progress, notes)
 		}
 		p := w.starter.last()
-		if p.records[0].N != 7 || p.records[0].Session != "hash-a" || p.records[0].Kind != "call" ||
-			p.records[0].Contract != "never_replay" {
-			t.Errorf("record %+v", p.records[0])
+		if p.Record.N != 7 || p.Record.Session != "hash-a" || p.Record.Contract != "never_replay" {
+			t.Errorf("record %+v", p.Record)
 		}
-		if p.spec.Orphan.Do != "leave" || p.spec.Orphan.HardDeadlineBootMS <= bootclock.AtMS(time.Now()) ||
-			p.spec.Owner.N != 7 {
-			t.Errorf("spec %+v", p.spec)
+		if p.Hard.Sub(time.Now()) < w.settings.Load().Timeout {
+			t.Errorf("it is ended at %s", p.Hard)
 		}
 		// The same line again means the same job, even if its arguments differ now.
 		again, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 7},
@@ -64,16 +59,10 @@ func TestAnswer(t *testing.T) {
 		if err != nil || again.Text != res.Text || len(w.starter.procs) != 1 {
 			t.Errorf("again: %v %q, %d started", err, again.Text, len(w.starter.procs))
 		}
-		for name, mode := range map[string]os.FileMode{
-			"": 0o700, "job.json": 0o600, "answer.json": 0o600, "spec.json": 0o600,
-		} {
+		for name, mode := range map[string]os.FileMode{"": 0o700, "job.json": 0o600, "answer.json": 0o600} {
 			if info, err := os.Stat(filepath.Join(w.dir, id, name)); err != nil || info.Mode().Perm() != mode {
 				t.Errorf("%s: %v %v", name, info, err)
 			}
-		}
-		synctest.Wait()
-		if p.acked != p.seq+2 {
-			t.Errorf("acked %d of %d", p.acked, p.seq+2)
 		}
 		w.finish()
 	})
@@ -111,11 +100,8 @@ func TestBackground(t *testing.T) {
 		w := newWorld(t, func(p *fakeProcess) {
 			<-p.in
 			p.say("start", "text first thoughts")
-			answers(3 * time.Minute)(&fakeProcess{
-				events: p.events, in: func() chan string { c := make(chan string, 1); c <- "prompt late"; return c }(),
-				closed: p.closed, term: p.term,
-				seq: p.seq, dir: p.dir, log: p.log,
-			})
+			p.in <- "prompt late"
+			answers(3 * time.Minute)(p)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		begin := time.Now()
@@ -231,11 +217,17 @@ func TestCancelledAtStart(t *testing.T) {
 				}
 			}
 		}, func(o *Options) {
-			o.Starter = late{o.Starter, func(id string) {
-				if j, _, err := w.find("", id); err == nil {
-					j.end("enough")
+			call := o.Call
+			o.Call = func(ctx context.Context, c Call, settle func(End)) {
+				compose := c.Compose
+				c.Compose = func(ctx context.Context) (any, []string, error) {
+					if j, _, err := w.find("", filepath.Base(c.Dir)); err == nil {
+						defer j.end("enough")
+					}
+					return compose(ctx)
 				}
-			}}
+				call(ctx, c, settle)
+			}
 		})
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
 			map[string]any{"prompt": "x"})
@@ -247,18 +239,6 @@ func TestCancelledAtStart(t *testing.T) {
 			t.Errorf("it was told %q", told)
 		}
 	})
-}
-
-// late calls after behind the start of each program.
-type late struct {
-	Starter
-	do func(id string)
-}
-
-func (l late) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
-	p, err := l.Starter.Start(ctx, dir, spec, env)
-	l.do(spec.ID)
-	return p, err
 }
 
 // hangs returns a program that says something and then nothing. If heeds is true, it ends
@@ -442,7 +422,7 @@ func TestFaults(t *testing.T) {
 		"at once": {program: exits(0), code: fault.ProcessFailure},
 		"lost": {program: func(p *fakeProcess) {
 			p.say("start", "text x")
-			p.events <- supervisor.Event{Kind: supervisor.Lost}
+			p.end.Lost = fault.New(fault.ProcessFailure, fault.Worker, "run:x", "its worker was killed")
 		}, code: fault.OutcomeUnknown},
 		"vanished": {program: func(p *fakeProcess) { p.say("start") }, code: fault.OutcomeUnknown},
 		"unasked":  {program: func(*fakeProcess) {}, code: fault.ProcessFailure},
@@ -594,19 +574,18 @@ func TestOrphans(t *testing.T) {
 	}
 	w.Manager = next
 	for id, want := range map[string]fault.Code{
-		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown,
+		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown, "000000000006": fault.ProcessFailure,
 	} {
 		a, err := w.Show(id)
 		if err != nil || a.State != Failed || a.Failure().Fault.Code != want {
 			t.Errorf("%s: %v %+v", id, err, a)
 		}
 	}
-	if n := len(w.List("")); n != 2 {
+	if n := len(w.List("")); n != 3 {
 		t.Errorf("%d jobs", n)
 	}
-	// Directories that were never filled are gone, so that the same line can be asked
-	// again.
-	for _, id := range []string{"000000000003", "000000000006"} {
+	// A directory that was never filled is gone, so that the same line can be asked again.
+	for _, id := range []string{"000000000003"} {
 		if _, err := os.Stat(filepath.Join(w.dir, id)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("%s: %v", id, err)
 		}

@@ -64,20 +64,19 @@ func TestEngines(t *testing.T) {
 // configuration says now, and that an unknown engine is an error.
 func TestEngineKept(t *testing.T) {
 	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Settings.Engine = Claude })
-	j := &job{
-		dir: t.TempDir(), rec: record{ID: "0123456789ab", Engine: Codex, Request: engine.Request{Prompt: "x"}},
-		timeout: time.Minute,
+	drive := func(name string) *job {
+		req := engine.Request{Prompt: "x"}
+		j := w.newJob(record{ID: "0123456789ab", Engine: name, Request: req, TimeoutMS: 60_000}, t.TempDir())
+		w.queue.occupy(j)
+		w.drive(j)
+		return j
 	}
-	d := &driver{m: w.Manager, j: j}
-	if err := d.start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if argv := w.starter.last().spec.Argv; argv[len(argv)-1] != Codex {
+	drive(Codex)
+	if argv := w.starter.last().Argv; argv[len(argv)-1] != Codex {
 		t.Errorf("started as another program: %q", argv)
 	}
-	j.rec.Engine = "gpt"
-	if err := d.start(t.Context()); err == nil {
-		t.Error("a program of tomorrow was started")
+	if a := drive("gpt").answer; a.State != Failed || len(w.starter.procs) != 1 {
+		t.Errorf("a program of tomorrow was started: %+v", a)
 	}
 	w.starter.wg.Wait()
 	if err := w.Close(t.Context()); err != nil {

@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,8 +14,6 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/calls"
-	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -82,7 +81,8 @@ func (e *fakeEngine) Command(req engine.Request, info engine.Info) engine.Comman
 // NewRun returns nil: a daemon never calls it.
 func (e *fakeEngine) NewRun(engine.Request, engine.Info) engine.Run { return nil }
 
-// fakeStarter starts programs that are funcs.
+// fakeStarter makes the calls of engine processes that are funcs, as package hosted
+// does those of real ones.
 type fakeStarter struct {
 	mu      sync.Mutex
 	err     error
@@ -92,29 +92,39 @@ type fakeStarter struct {
 	wg      sync.WaitGroup
 }
 
-func (s *fakeStarter) Start(_ context.Context, dir string, spec process.Spec, env []string) (Process, error) {
+func (s *fakeStarter) call(ctx context.Context, c Call, settle func(End)) {
+	arguments, env, err := c.Compose(ctx)
+	if c.Adopt {
+		err = errors.New("no worker")
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil {
-		return nil, s.err
+	if err = cmp.Or(err, s.err); err != nil {
+		s.mu.Unlock()
+		settle(End{Err: err})
+		return
 	}
 	p := &fakeProcess{
-		dir: dir, spec: spec, env: env, events: make(chan supervisor.Event), in: make(chan string, 64),
-		closed: make(chan struct{}), done: make(chan struct{}),
-		term: make(chan time.Duration, 8),
+		dir: c.Dir, Call: c, env: env, params: arguments.(*engine.Params), in: make(chan string, 64),
+		closed: make(chan struct{}), term: make(chan struct{}), end: End{Generation: 7},
 	}
 	s.procs = append(s.procs, p)
-	s.order = append(s.order, spec.Owner.Identity)
+	s.order = append(s.order, c.Record.Identity)
+	s.mu.Unlock()
+	done := make(chan struct{})
 	s.wg.Go(func() {
-		defer close(p.done)
-		defer close(p.events)
+		defer close(done)
 		s.program(p)
 	})
-	return p, nil
-}
-
-func (s *fakeStarter) Attach(context.Context, string, int64) (Process, int64, error) {
-	return nil, 0, errors.New("no worker")
+	p.follow(ctx, done)
+	select {
+	case <-done:
+		settle(p.end)
+	default:
+		settle(End{Left: true})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.released = true
 }
 
 func (s *fakeStarter) last() *fakeProcess {
@@ -124,79 +134,54 @@ func (s *fakeStarter) last() *fakeProcess {
 }
 
 type fakeProcess struct {
+	Call
 	dir    string
-	spec   process.Spec
 	env    []string
-	events chan supervisor.Event
+	params *engine.Params
 	in     chan string
-	closed chan struct{}
-	done   chan struct{}
-	term   chan time.Duration
+	closed chan struct{} // closed when the process is to end: it has answered, or is terminated
+	term   chan struct{} // closed when it is terminated
 	once   sync.Once
-	seq    int64 // of the program's goroutine
 	out    engine.Outcome
 	cost   float64
 	log    *engine.Transcript
+	end    End // of the program's goroutine, until that has ended
 
 	mu       sync.Mutex
-	records  []calls.Record
-	acked    int64
-	released bool
-	graces   []time.Duration
-	params   engine.Params
+	released bool // the call has ended
 }
 
-func (p *fakeProcess) Events() <-chan supervisor.Event { return p.events }
-
-// Write sends the program "prompt X" for a call, and "cancel" for a cancellation.
-func (p *fakeProcess) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
-	p.mu.Lock()
-	p.records = append(p.records, rec)
-	p.mu.Unlock()
-	word := "cancel"
-	if rec.Kind == calls.KindCall {
-		var m struct {
-			Params struct {
-				Arguments engine.Params `json:"arguments"`
-			} `json:"params"`
-		}
-		if err := json.Unmarshal(data, &m); err != nil {
-			return 0, err
-		}
-		p.params = m.Params.Arguments
-		word = "prompt " + p.params.Prompt
-	}
+// follow tells the program "prompt X" of a call, and "cancel", and ends it if it does
+// not heed that. It returns when the program has ended or ctx is done.
+func (p *fakeProcess) follow(ctx context.Context, done <-chan struct{}) {
+	timer := time.NewTimer(time.Until(p.Hard))
+	defer timer.Stop()
+	cancel, asked := p.Cancel, false
 	select {
-	case p.in <- word:
-		return 1, nil
-	case <-ctx.Done():
-		return 0, ctx.Err()
+	case <-cancel:
+	default:
+		asked = true
+		p.in <- "prompt " + p.params.Prompt
 	}
-}
-
-func (p *fakeProcess) Terminate(_ context.Context, grace time.Duration) (process.Exit, error) {
-	p.mu.Lock()
-	p.graces = append(p.graces, grace)
-	p.mu.Unlock()
-	p.once.Do(func() { close(p.closed) })
-	p.term <- grace
-	return process.Exit{}, nil
-}
-
-func (p *fakeProcess) Ack(seq int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.acked = max(p.acked, seq)
-}
-
-func (p *fakeProcess) Done() <-chan struct{} { return p.done }
-
-func (p *fakeProcess) Generation() int64 { return 7 }
-
-func (p *fakeProcess) Close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.released = true
+	for {
+		select {
+		case <-done:
+			return
+		case <-ctx.Done():
+			return
+		case <-cancel:
+			cancel = nil
+			p.Cancelled()
+			timer.Reset(0)
+			if asked {
+				timer.Reset(2200 * time.Millisecond)
+				p.in <- "cancel"
+			}
+		case <-timer.C:
+			p.once.Do(func() { close(p.closed) })
+			close(p.term)
+		}
+	}
 }
 
 // The methods below are what a program does.
@@ -239,7 +224,7 @@ func (p *fakeProcess) say(lines ...string) {
 			p.out.Argv, p.out.Exit = []string{"/bin/fake"}, "exit code 0"
 			p.cost += 0.5
 			p.out.CostUSD = &p.cost
-			p.line(map[string]any{"jsonrpc": "2.0", "id": 1, "result": map[string]any{"structuredContent": p.out}})
+			p.end.Result = engine.JSON(map[string]any{"structuredContent": p.out})
 			p.once.Do(func() { close(p.closed) })
 		}
 	}
@@ -268,27 +253,12 @@ func (p *fakeProcess) write(e engine.Entry) {
 }
 
 func (p *fakeProcess) note(message string, progress engine.Progress) {
-	p.line(map[string]any{"jsonrpc": "2.0", "method": "notifications/progress", "params": map[string]any{
-		"message": message, "_meta": map[string]any{engine.MetaProgress: progress},
-	}})
+	p.Progress(engine.JSON(map[string]any{"message": message, "_meta": map[string]any{engine.MetaProgress: progress}}))
 }
 
-func (p *fakeProcess) line(v any) {
-	p.seq++
-	p.events <- supervisor.Event{
-		Kind: supervisor.Output, Stream: process.Stdout, Seq: p.seq, Data: append(engine.JSON(v), '\n'),
-	}
-}
+func (p *fakeProcess) exit(code int) { p.end.Exit = process.Exit{Code: &code} }
 
-func (p *fakeProcess) exit(code int) {
-	p.events <- supervisor.Event{Kind: supervisor.Exited, Seq: p.seq + 1, Exit: process.Exit{Code: &code}}
-	p.events <- supervisor.Event{Kind: supervisor.Closed, Seq: p.seq + 2}
-}
-
-func (p *fakeProcess) killed() {
-	p.events <- supervisor.Event{Kind: supervisor.Exited, Seq: p.seq + 1, Exit: process.Exit{Signal: "SIGTERM"}}
-	p.events <- supervisor.Event{Kind: supervisor.Closed, Seq: p.seq + 2}
-}
+func (p *fakeProcess) killed() { p.end.Exit = process.Exit{Signal: "SIGTERM"} }
 
 // answers returns a program that answers its prompt after a while.
 func answers(after time.Duration) func(*fakeProcess) {
@@ -337,8 +307,11 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
 		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
-		Path: func() string { return os.Getenv("PATH") }, Starter: w.starter, Settings: DefaultSettings(),
+		Path: func() string { return os.Getenv("PATH") }, Call: w.starter.call, Settings: DefaultSettings(),
 		Home: filepath.Join(dir, "home"),
+	}
+	opt.Clear = func(_ context.Context, dir string) error {
+		return os.RemoveAll(filepath.Join(w.opt.SocketDir, filepath.Base(dir)))
 	}
 	for _, f := range edit {
 		f(&opt)
@@ -361,11 +334,11 @@ func (w *world) finish() {
 	for _, p := range w.starter.procs {
 		p.mu.Lock()
 		if !p.released {
-			w.t.Errorf("worker %s was not given up", p.spec.ID)
+			w.t.Errorf("the process of %s was not given up", p.dir)
 		}
 		p.mu.Unlock()
 		if _, err := os.Stat(filepath.Join(p.dir, dirTemp)); err == nil {
-			w.t.Errorf("the temporary directory of %s is still there", p.spec.ID)
+			w.t.Errorf("the temporary directory of %s is still there", p.dir)
 		}
 	}
 }

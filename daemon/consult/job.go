@@ -2,6 +2,7 @@ package consult
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,13 +68,17 @@ type record struct {
 // job is a consult that is queued or running. Lock order: writing before mu; the
 // manager's mutex before mu.
 type job struct {
-	rec      record // read-only, except for Attended, Ending and the level's fields, which mu guards
-	dir      string
-	timeout  time.Duration
-	created  time.Time
-	adopted  bool      // an earlier daemon has started its worker
-	deadline time.Time // if adopted: of the run
-	claim    *claim    // of the client that asked; guarded by the manager's mutex
+	rec     record // read-only, except for Attended, Ending and the level's fields, which mu guards
+	dir     string
+	timeout time.Duration
+	created time.Time
+	adopted bool      // an earlier daemon has started its worker
+	sign    time.Time // if adopted, and its worker was found dead: when that last wrote a file
+	maxUSD  float64   // what the run may cost, once that is known; 0 for no limit. For the job's goroutine
+	claim   *claim    // of the client that asked; guarded by the manager's mutex
+
+	life  context.Context //nolint:containedctx // done when the job is left to the next daemon
+	leave context.CancelFunc
 
 	writing sync.Mutex // orders the writes of job.json; taken before mu
 
@@ -95,6 +100,21 @@ type job struct {
 	cost      *float64 // so far; nil if unknown
 	answer    *Answer  // read-only once done is closed
 }
+
+// newJob returns a job that is queued, with the record rec and the directory dir. Its
+// life ends with the manager's.
+func (m *Manager) newJob(rec record, dir string) *job {
+	j := &job{
+		rec: rec, dir: dir, timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, created: rec.created(),
+		state: Queued, note: "queued", slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	j.life, j.leave = context.WithCancel(m.life)
+	return j
+}
+
+// hardTime is how long the process of a job may take: a process that takes longer than
+// its own ladder is stuck, and its worker ends it.
+func (m *Manager) hardTime(j *job) time.Duration { return j.timeout + m.opt.Ladder.Whole() + spareTime }
 
 // write replaces job.json with the present record. It takes writing for the whole
 // write, so that an older record never replaces a newer one.
@@ -432,22 +452,6 @@ func readAnswer(dir string) (*Answer, error) {
 		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, fileAnswer), err)
 	}
 	return &a, nil
-}
-
-// spec returns the worker's specification: its child is the engine process. After the
-// time hard the worker ends the child even if no daemon lives. Until then an orphaned
-// worker leaves the child alone.
-func (j *job) spec(exe, socketDir string, hard time.Time) process.Spec {
-	s := process.Spec{
-		Version: process.Newest(), ID: j.rec.ID, Kind: process.KindConsult, Name: j.rec.Engine,
-		Argv: []string{exe, "engine", j.rec.Engine}, Cwd: j.dir, Socket: filepath.Join(socketDir, j.rec.ID,
-			process.FileSocket),
-		Owner: process.Owner{Session: j.rec.Session, N: j.rec.N, Identity: j.rec.Identity},
-	}
-	s.Orphan.Do = process.OrphanLeave
-	s.Orphan.HardDeadlineBootMS = bootclock.AtMS(hard)
-	s.SetDefaults()
-	return s
 }
 
 // maxTemp bounds the path of a run's temporary directory, in bytes. The program's

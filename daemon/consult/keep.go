@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -68,7 +67,7 @@ func (m *Manager) load() error {
 		case k != nil:
 			m.kept[k.info.ID] = k
 			m.auditKept(k.info.ID, dir)
-			m.removeLeftovers(k.info.ID, dir)
+			m.clear(dir)
 		}
 	}
 	m.ledger = readLedger(m.opt.Ledger)
@@ -99,128 +98,49 @@ func (m *Manager) auditKept(id, dir string) {
 	}
 }
 
-// removeLeftovers removes what a job with an answer no longer needs: temporary files,
-// output and the socket directory. If the daemon died before the job's worker had
-// ended, the worker still lives; then a goroutine ends it.
-func (m *Manager) removeLeftovers(id, dir string) {
+// clear removes what a job with an answer no longer needs: temporary files, output and
+// socket. If the daemon died before the job's worker had ended, that is ended now.
+func (m *Manager) clear(dir string) {
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
-	m.removeSpool(dir)
-	if alive, err := supervisor.Alive(dir); err != nil || !alive {
-		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
-		return
-	}
-	m.jobs.Go(func() { m.dismiss(id, dir) })
-}
-
-// removeSpool removes the output that a dead worker has left in the directory of a job
-// with an answer: no daemon reads it again. A worker that lives removes its output
-// itself, or [Manager.dismiss] ends it.
-func (m *Manager) removeSpool(dir string) {
-	tidy(dir)
-	if alive, err := supervisor.Alive(dir); err == nil && !alive {
-		_ = os.Remove(filepath.Join(dir, process.FileSpool))
-	}
-}
-
-// tidy removes half-written files from a job's directory. A process died while it wrote
-// them. A live worker loses nothing by that: it starts its files anew.
-func tidy(dir string) {
-	statedir.Sweep(dir, false)
-	for _, name := range []string{process.FileSpool, calls.File} {
-		_ = os.Remove(filepath.Join(dir, name+".new"))
-	}
-}
-
-// dismiss ends the worker of a job that has its answer, and reports whether the worker
-// is gone. It waits for at most [giveUp], and then for the worker's exit. A worker that
-// it cannot reach ends later, at its own hard deadline at the latest.
-func (m *Manager) dismiss(id, dir string) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
-	defer cancel()
-	proc, _, err := m.opt.Starter.Attach(ctx, dir, 0)
-	if err != nil {
-		m.opt.Log.WarnContext(ctx, "worker of a consult that has ended lives on", "consult", id, "err", err)
-		return false
-	}
-	d := &driver{m: m, proc: proc}
-	// If this fails, the worker is lost, and skipEvents gets that as an event.
-	d.ops.Go(func() { _, _ = proc.Terminate(ctx, m.opt.Ladder.CancelGrace) })
-	gone := d.skipEvents(ctx)
-	d.release() // ends the call to proc, too
-	d.ops.Wait()
-	if gone {
-		_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, id))
-	}
-	return gone
-}
-
-// skipEvents discards the events of a process whose output is not needed any more. It
-// returns true when the last event has come, and false if ctx is done or the manager
-// stops first. It sets lastSeq and over for [driver.release].
-func (d *driver) skipEvents(ctx context.Context) bool {
-	for {
-		select {
-		case ev, ok := <-d.proc.Events():
-			if !ok {
-				return false
-			}
-			d.lastSeq = max(d.lastSeq, ev.Seq)
-			if d.over = ev.Kind == supervisor.Closed; d.over || ev.Kind == supervisor.Lost {
-				return true
-			}
-		case <-ctx.Done():
-			return false
-		case <-d.m.detached:
-			return false
-		case <-d.m.abandoned:
-			return false
-		}
+	if err := m.opt.Clear(context.Background(), dir); err != nil {
+		m.opt.Log.Warn("worker of a consult that has ended lives on", "dir", dir, "err", err)
 	}
 }
 
 // adoptDir decides what happens to the directory of an earlier daemon's job, and does
-// it. It gathers facts from the directory, and [supervisor.Decide] decides from these
-// alone. It returns the job if that goes on, the entry if there is an answer, and
-// neither if the directory is removed or left alone.
+// it. It gathers facts from the directory, and [decide] decides from these alone. It
+// returns the job if that goes on, the entry if there is an answer, and neither if the
+// directory is removed.
 func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
-	f, err := supervisor.Look(dir)
-	if err != nil {
+	var f facts
+	var err error
+	if f.Facts, err = supervisor.Look(dir); err != nil {
 		return nil, nil, err
 	}
 	a, err := readAnswer(dir)
-	if err == nil {
-		f.Answer = true
-	} else if !errors.Is(err, os.ErrNotExist) {
+	if f.answer = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, nil, err
 	}
 	rec, err := readRecord(dir)
-	if err == nil {
-		f.Job = true
-	} else if !errors.Is(err, os.ErrNotExist) && !f.Answer {
+	if f.job = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) && !f.answer {
 		return nil, nil, err
 	}
 	f.Boot = rec.thisBoot()
-	switch what := supervisor.Decide(f); what {
-	case supervisor.Keep, supervisor.Dismiss:
+	switch what := decide(f); what {
+	case hasEnded:
 		return nil, keptOf(a, m.restoreClaim(&rec)), nil
-	case supervisor.Adopt, supervisor.Queue:
-		j, err := m.restore(rec, dir, what == supervisor.Adopt)
+	case goesOn, waits:
+		j, err := m.restore(rec, dir, what == goesOn)
 		return j, nil, err
-	case supervisor.Unbegun:
+	case neverBegan:
 		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
 			"the daemon ended before the consult began"))
-	case supervisor.Unknown:
+	case wasLost:
 		return m.answerLost(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
-	case supervisor.Remove:
+	case isNone:
+		m.clear(dir)
 		return nil, nil, os.RemoveAll(dir)
-	case supervisor.End:
-		m.jobs.Go(func() {
-			if m.dismiss(filepath.Base(dir), dir) {
-				_ = os.RemoveAll(dir)
-			}
-		})
-	case supervisor.Leave:
 	}
 	return nil, nil, nil
 }
@@ -235,30 +155,24 @@ func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *ke
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	j := &job{rec: rec, dir: dir, created: rec.created(), done: make(chan struct{})}
-	a := m.keep(j, result{out: engine.Outcome{Fault: f}})
+	a := m.keep(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.audit(&rec, a, nil)
 	}
 	return nil, keptOf(a, m.restoreClaim(&rec)), nil
 }
 
-// keep makes the answer of a job from the result of its run, and writes it to disk. It
-// returns the answer even if the write fails; the error is in the log, and
+// keep makes the answer of a job whose run has ended, and writes it to disk. It returns the answer even if the write fails; the error is in the log, and
 // [Manager.finish] then keeps the answer in memory.
 //
 // What the outcome says is stronger than what the record says: the program may have run
 // at another level or version than the one that was expected. The text is cut to
 // [maxAnswer].
-func (m *Manager) keep(j *job, res result) *Answer {
-	out, rec := res.out, &j.rec
+func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *Answer {
+	rec := &j.rec
 	j.mu.Lock()
 	began, why, session := j.began, j.stopWhy, j.session
 	j.mu.Unlock()
-	ended := res.end
-	if ended.IsZero() {
-		ended = time.Now()
-	}
 	a := &Answer{
 		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
 		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD,
@@ -267,7 +181,7 @@ func (m *Manager) keep(j *job, res result) *Answer {
 		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
 		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
 		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: out.Exit,
-		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: res.maxUSD,
+		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: j.maxUSD,
 	}
 	// A run that failed may still have a session, which the progress has named. After an
 	// invalid_input fault the run never had a session.

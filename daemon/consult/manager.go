@@ -16,13 +16,11 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
 )
 
 // Manager owns the jobs and the kept answers. It is safe for concurrent use. Its mutex
@@ -32,14 +30,15 @@ type Manager struct {
 	settings atomic.Pointer[Settings]
 	tool     *tool.Prepared // consult, for the command line
 
-	// The manager stops in steps. Each closes its channel, with mu held: first
-	// closing, then detached unless the jobs are to end, then abandoned if they
-	// did not end in time.
-	closing   chan struct{} // the manager takes no more jobs
-	detached  chan struct{} // the next daemon goes on with the jobs
-	abandoned chan struct{} // Close or Detach waits no longer
-	begun     time.Time     // when the manager was made
-	jobs      sync.WaitGroup
+	// The manager stops in steps. First open ends: it takes no more jobs, for the reason
+	// that is the cause. If the jobs have not ended in time, or are not to end, their
+	// lives end, see [job]; with life all of them do.
+	open    context.Context //nolint:containedctx // see above
+	refuse  context.CancelCauseFunc
+	life    context.Context //nolint:containedctx // see above
+	abandon context.CancelFunc
+	begun   time.Time // when the manager was made
+	jobs    sync.WaitGroup
 
 	// mu guards the fields that follow, and the claims of jobs and answers.
 	mu     sync.Mutex
@@ -48,24 +47,6 @@ type Manager struct {
 	kept   map[string]*kept // ended, by id
 	ledger ledger
 	window *engine.Window // of the subscription, the latest one; nil if unknown
-}
-
-// isClosed reports whether a channel on which nothing is sent is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// closeOnce closes a channel unless it is closed already. The caller must hold the lock
-// that orders all calls for this channel.
-func closeOnce(c chan struct{}) {
-	if !isClosed(c) {
-		close(c)
-	}
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their
@@ -80,11 +61,11 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, closing: make(chan struct{}), detached: make(chan struct{}), abandoned: make(chan struct{}),
-		begun: time.Now(),
-		live:  map[string]*job{}, kept: map[string]*kept{},
+		opt: opt, begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
+	m.open, m.refuse = context.WithCancelCause(context.Background())
+	m.life, m.abandon = context.WithCancel(context.Background())
 	if m.opt.Audit == nil {
 		m.opt.Audit = func(Audit) {}
 	}
@@ -141,7 +122,7 @@ type asking struct {
 //
 // It checks everything that can be refused before it makes the job: arguments, budget,
 // program, level and context. An error is a fault, and then nothing is left behind. The
-// check of the budget here only refuses early; [driver.params] checks again when the
+// check of the budget here only refuses early; [Manager.compose] checks again when the
 // job has its slot.
 func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *arguments) (*job, *Answer, error) {
 	session, n := c.Session, how.n
@@ -182,20 +163,17 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	}
 	cmd := eng.Command(req, info)
 	now := time.Now()
-	j := &job{
-		dir: filepath.Join(m.opt.Dir, id), timeout: timeout, created: now, state: Queued, note: "queued",
-		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
-		rec: record{
-			Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
-			Client:   c.Client,
-			Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
-			CreatedBootMS: bootclock.AtMS(now),
-			TimeoutMS:     timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req,
-			EngineVersion: info.Version, Level: cmd.Level,
-			EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
-			ClientPID: c.PID, ClientStart: c.Start, Context: given,
-		},
-	}
+	j := m.newJob(record{
+		Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
+		Client:   c.Client,
+		Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
+		CreatedBootMS: bootclock.AtMS(now),
+		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req,
+		EngineVersion: info.Version, Level: cmd.Level,
+		EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
+		ClientPID: c.PID, ClientStart: c.Start, Context: given,
+	}, filepath.Join(m.opt.Dir, id))
+	j.created = now // in full
 	j.claim = &claim{key: j.rec.key()}
 	if how.attended {
 		j.attending = 1
@@ -203,7 +181,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if !how.confirms {
 		j.claim.expires = now.Add(m.opt.Return)
 	}
-	if err := m.enqueue(ctx, j); err != nil {
+	if err := m.enqueue(j); err != nil {
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended)
@@ -213,15 +191,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 // refusalLocked returns why the manager takes no job any more, and nil if it takes
 // jobs. After [Manager.Detach] that is [tool.ErrStopping]: the client may ask the next
 // daemon. The caller must hold m.mu.
-func (m *Manager) refusalLocked() error {
-	switch {
-	case isClosed(m.detached):
-		return tool.ErrStopping
-	case isClosed(m.closing):
-		return fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping")
-	}
-	return nil
-}
+func (m *Manager) refusalLocked() error { return context.Cause(m.open) }
 
 // known returns the live job or the kept answer with that id, or neither. With attended
 // it counts the caller as attending the job, under the same lock: the job cannot end as
@@ -245,14 +215,14 @@ func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
 	return nil, nil, nil
 }
 
-// enqueue writes the job's files, puts the job into the queue and starts its goroutine.
+// enqueue writes the job's file, puts the job into the queue and starts its goroutine.
 // It holds m.mu throughout: the queue must have room before anything is written, and
-// the files must be on disk before the job can start.
+// the file must be on disk before the job can start.
 //
 // If the directory exists already, an earlier daemon has begun this job and this one
 // could not read it. Running the consult again might run it twice, so the fault is
 // outcome_unknown.
-func (m *Manager) enqueue(ctx context.Context, j *job) error {
+func (m *Manager) enqueue(j *job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
@@ -264,16 +234,10 @@ func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	if err := m.queue.room(j.rec.Identity); err != nil {
 		return err
 	}
-	hard := j.created.Add(j.timeout + m.opt.Ladder.Whole() + spareTime)
 	err := os.Mkdir(j.dir, 0o700)
 	faultpoint.At("consult.dir")
 	if err == nil {
 		err = j.write()
-	}
-	if err == nil {
-		faultpoint.At("consult.job")
-		spec := j.spec(m.opt.Exe, m.opt.SocketDir, hard)
-		err = statedir.WriteFile(filepath.Join(j.dir, process.FileSpec), append(process.Encode(spec), '\n'))
 	}
 	// The directory exists although no job of this id is known: an earlier daemon has made it.
 	if errors.Is(err, os.ErrExist) {
@@ -288,52 +252,38 @@ func (m *Manager) enqueue(ctx context.Context, j *job) error {
 	m.live[j.rec.ID] = j
 	m.queue.waiting = append(m.queue.waiting, j)
 	m.queue.start(m.settings.Load().MaxConcurrent)
-	// The job outlives the call: only its stop channel ends it.
-	ctx = context.WithoutCancel(ctx)
-	m.jobs.Go(func() { m.serve(ctx, j) })
+	m.jobs.Go(func() { m.serve(j) })
 	return nil
 }
 
 // serve takes a job from the queue, or from its adoption, to its answer. It runs in the
-// job's own goroutine. It keeps the answer before it releases the worker, since the
-// worker's output may be the only copy. If the next daemon is to go on with the job,
-// serve returns without an answer.
-func (m *Manager) serve(ctx context.Context, j *job) {
-	if !j.adopted && !m.wait(ctx, j) {
-		return
+// job's own goroutine. If the next daemon is to go on with the job, serve returns
+// without an answer.
+func (m *Manager) serve(j *job) {
+	if j.adopted || m.wait(j) {
+		m.drive(j)
 	}
-	res, done := m.drive(ctx, j)
-	if res.left {
-		done()
-		return // the next daemon goes on
-	}
-	m.finish(ctx, j, res, true)
-	faultpoint.At("consult.told")
-	done()
-	faultpoint.At("consult.released")
-	m.removeSpool(j.dir)
-	_ = os.RemoveAll(filepath.Join(m.opt.SocketDir, j.rec.ID))
 }
 
-// wait blocks until the job has a slot and returns true. It returns false if the
-// manager is detached, or if the job was cancelled in the queue; it has finished a
+// wait blocks until the job has a slot and returns true. It returns false if the job is
+// left to the next daemon, or if the job was cancelled in the queue; it has finished a
 // cancelled one.
 //
 // A job that was cancelled just after it left the queue has its slot. Then wait returns
-// true, and the driver does not send the call.
-func (m *Manager) wait(ctx context.Context, j *job) bool {
+// true, and the call is not sent.
+func (m *Manager) wait(j *job) bool {
 	select {
 	case <-j.slot:
-	case <-m.detached:
+	case <-j.life.Done():
 		return false
 	case <-j.stop:
 		m.mu.Lock()
 		waited := m.queue.remove(j)
 		m.mu.Unlock()
 		if waited {
-			m.finish(ctx, j, result{out: engine.Outcome{
+			m.finish(j, engine.Outcome{
 				Fault: fault.New(fault.Cancelled, fault.Host, operation, "the consult was cancelled before it began"),
-			}}, false)
+			}, time.Now(), false)
 			return false
 		}
 	}
@@ -343,17 +293,17 @@ func (m *Manager) wait(ctx context.Context, j *job) bool {
 	return true
 }
 
-// finish keeps the answer of a job, moves the job from the live ones to the kept ones,
+// finish keeps the answer of a job whose run ended at that time with out, moves the job from the live ones to the kept ones,
 // and wakes the callers that wait. ran means that the job has a slot to give back. It
 // writes the audit line before it removes the temporary directory: see [unaudited]. A
 // claim whose client is not connected gets its full time from now.
-func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
-	a := m.keep(j, res)
+func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
+	a := m.keep(j, out, at)
 	faultpoint.At("consult.kept")
-	m.audit(&j.rec, a, res.out.Argv)
+	m.audit(&j.rec, a, out.Argv)
 	entry := keptOf(a, nil)
 	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
-		m.opt.Log.WarnContext(ctx, "temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
+		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}
 	if _, err := os.Stat(filepath.Join(j.dir, fileAnswer)); err != nil {
 		entry.answer = a // for example on a full disk: then memory has the only copy
@@ -377,7 +327,7 @@ func (m *Manager) finish(ctx context.Context, j *job, res result, ran bool) {
 	if f := a.Failure(); f != nil {
 		code = f.Fault.Code
 	}
-	m.opt.Log.InfoContext(ctx, "consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
+	m.opt.Log.Info("consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
 		"code", code,
 		"dur", time.Since(j.created))
 	m.prune()
@@ -418,8 +368,12 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 // being ended, until ctx is done. It returns the cause of ctx if some have not ended.
 func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
-	closeOnce(m.closing)
-	closeOnce(m.detached)
+	m.refuse(tool.ErrStopping)
+	for _, j := range m.live {
+		if !j.ending() {
+			j.leave()
+		}
+	}
 	m.mu.Unlock()
 	return m.drain(ctx)
 }
@@ -429,7 +383,7 @@ func (m *Manager) Detach(ctx context.Context) error {
 // first, it gives up the rest and returns the cause of ctx.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	closeOnce(m.closing)
+	m.refuse(fault.New(fault.TransportFailure, fault.Host, operation, "the daemon is stopping"))
 	jobs := slices.Collect(maps.Values(m.live))
 	m.mu.Unlock()
 	for _, j := range jobs {
@@ -438,9 +392,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	return m.drain(ctx)
 }
 
-// drain waits until no goroutine serves a job any more. If ctx is done first, it closes
-// abandoned, which makes those goroutines return, waits for that, and returns the cause
-// of ctx.
+// drain waits until no goroutine serves a job any more. If ctx is done first, it ends
+// life, which makes those goroutines return, waits for that, and returns the cause of
+// ctx.
 func (m *Manager) drain(ctx context.Context) error {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
@@ -453,9 +407,7 @@ func (m *Manager) drain(ctx context.Context) error {
 	case <-done:
 		return nil
 	case <-ctx.Done():
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		closeOnce(m.abandoned)
+		m.abandon()
 		return context.Cause(ctx)
 	}
 }

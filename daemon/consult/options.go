@@ -2,68 +2,40 @@ package consult
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
-	"holdline/daemon/supervisor"
+	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
 
-// Starter starts workers and attaches to them. In the daemon it is a [Supervised];
-// tests have others. For Start the directory dir must exist and hold the job's own
-// files. The specification must be complete except for what the starter knows better:
-// generation, versions and socket.
-type Starter interface {
-	Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error)
-	// Attach attaches to the worker of dir, which an earlier daemon has started and
-	// which may be dead. It delivers the events after number afterSeq. lastWrite is the
-	// number of the last write that the worker has taken.
-	Attach(ctx context.Context, dir string, afterSeq int64) (p Process, lastWrite int64, err error)
+// A Call is the one call of a job's engine process. It is a Private of package hosted;
+// see there for what each field means.
+type Call struct {
+	Dir       string
+	Argv      []string
+	Name      string
+	Record    calls.Record
+	Hard      time.Time
+	Grace     time.Duration
+	Adopt     bool
+	Compose   func(ctx context.Context) (arguments any, env []string, err error)
+	Progress  func(params json.RawMessage)
+	Cancel    <-chan struct{}
+	Cancelled func()
 }
 
-// Process is a worker with a program in it: the methods of a [*supervisor.Worker] that
-// a job needs. See there.
-type Process interface {
-	// Events returns the events in order. The output of the child is held up until the
-	// daemon receives and acknowledges them.
-	Events() <-chan supervisor.Event
-	// Write records rec and writes data to the child's stdin. It returns the write's
-	// number.
-	Write(ctx context.Context, rec calls.Record, data []byte) (int64, error)
-	// Terminate ends the child and all that it has started. It blocks until all are
-	// gone.
-	Terminate(ctx context.Context, grace time.Duration) (process.Exit, error)
-	// Ack lets the worker forget the events up to seq. Call it only when their content
-	// is on disk: no daemon gets them again.
-	Ack(seq int64)
-	// Close detaches from the worker, whose process goes on.
-	Close()
-	// Done is closed when nothing runs for the worker in this daemon any more.
-	Done() <-chan struct{}
-	Generation() int64 // of the worker
-}
-
-// Supervised is the [Starter] of real workers.
-type Supervised struct{ *supervisor.Supervisor }
-
-// Start starts a worker; see [Starter].
-func (s Supervised) Start(ctx context.Context, dir string, spec process.Spec, env []string) (Process, error) {
-	w, err := s.Supervisor.Start(ctx, dir, spec, env)
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
-}
-
-// Attach attaches to a worker of an earlier daemon; see [Starter].
-func (s Supervised) Attach(ctx context.Context, dir string, afterSeq int64) (Process, int64, error) {
-	w, err := s.Supervisor.Attach(ctx, dir, afterSeq)
-	if err != nil {
-		return nil, 0, err
-	}
-	return w, w.LastWrite(), nil
+// End is what became of a [Call]. It is a PrivateEnd of package hosted; see there.
+type End struct {
+	Left       bool
+	Generation int64
+	Result     json.RawMessage
+	Err        error
+	Exit       process.Exit
+	Lost       *fault.Record
 }
 
 // Settings are what the configuration says of consults. A change holds for jobs that
@@ -111,9 +83,14 @@ type Options struct {
 	Home      string                   // of the user; "" if unknown
 	Engines   map[string]engine.Engine // by name
 	Path      func() string            // returns the user's PATH, to find git
-	Starter   Starter
-	Settings  Settings
-	Ladder    engine.Ladder // zero takes the defaults
+	// Call makes the call of an engine process, blocks until nothing is left of the
+	// process, and passes what came of it to settle; see [hosted.Privates.Call].
+	Call func(ctx context.Context, c Call, settle func(End))
+	// Clear ends the worker of a job's directory, if it lives, and removes its output and
+	// its socket; see [supervisor.Supervisor.Clear].
+	Clear    func(ctx context.Context, dir string) error
+	Settings Settings
+	Ladder   engine.Ladder // zero takes the defaults
 	// Audit receives a line for each consult that has ended; nil for none. After a
 	// crash the next daemon may pass the same line again. It is called without a lock.
 	Audit func(Audit)

@@ -17,8 +17,10 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/hosted"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -31,6 +33,15 @@ type house struct {
 	dirs    statedir.Dirs
 	project string
 	session string // unique: processes left of a dead worker are killed by its id
+	workers *supervisor.Supervisor
+}
+
+// callOf makes the calls of real engine processes.
+func callOf(workers *supervisor.Supervisor, log *slog.Logger) func(context.Context, Call, func(End)) {
+	p := hosted.Privates{Log: log, Workers: workers, Watch: telemetry.New(telemetry.Options{Log: log})}
+	return func(ctx context.Context, c Call, settle func(End)) {
+		p.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(End(e)) })
+	}
 }
 
 func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
@@ -63,10 +74,11 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	sup := supervisor.New(supervisor.Options{
 		Exe: exe, RuntimeDir: filepath.Join(dir, "r"), StateDir: h.dirs.Root, Epoch: 1, Program: "test", Log: log,
 	})
+	h.workers = sup
 	opt := Options{
 		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe,
-		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"), Starter: Supervised{sup},
-		Settings: DefaultSettings(),
+		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
+		Call: callOf(sup, log), Clear: sup.Clear, Settings: DefaultSettings(),
 		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
@@ -232,6 +244,9 @@ func TestEnvironment(t *testing.T) {
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
 		t.Errorf("%v %s", err, spec)
 	}
+	if info, err := os.Stat(filepath.Join(dir, "spec.json")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("spec.json: %v %v", info, err)
+	}
 	if calls, err := os.ReadFile(filepath.Join(dir, "calls.jsonl")); err != nil ||
 		!strings.Contains(string(calls), `"kind":"call"`) || strings.Contains(string(calls), "@@FAKE") {
 		t.Errorf("%v %s", err, calls)
@@ -333,7 +348,7 @@ func TestWorkerKilled(t *testing.T) {
 		for h.text(1) == "" {
 			time.Sleep(10 * time.Millisecond)
 		}
-		for _, w := range h.opt.Starter.(Supervised).Workers() {
+		for _, w := range h.workers.Workers() {
 			_ = syscall.Kill(w.PID, syscall.SIGKILL)
 		}
 	}()

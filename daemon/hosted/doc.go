@@ -25,6 +25,8 @@
 // how it was when it was first seen, whichever process listed it. A tool that
 // differs is reported to the user, and offered as it is unless pins block it.
 //
+// [Privates] makes calls that do not come from a session: each has a process of its own.
+//
 // Three goroutines run for each process: upstream.run reads its events and settles
 // what was confirmed, makeBackgroundWrites makes the writes that belong to no
 // call, and package standing reconciles its log level and subscriptions. Calls run
@@ -42,6 +44,7 @@
 //	state, upstream      the states of a process, and the reader of its events
 //	slow, hang, death    a process is too slow to start, hangs, or ends
 //	contain              a panic ends the service of one process only
+//	private              the one call of a process that no session shares
 //	guard                budget, cache, breaker and queue in front of a call
 //	call, bound          a call from its dispatch to its answer, and its time
 //	rounds               a modern server asks a legacy client

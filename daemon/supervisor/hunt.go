@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
@@ -58,6 +59,27 @@ func (s *Supervisor) Reap(dir string) error {
 		return fmt.Errorf("reap: %w", err)
 	}
 	return nil
+}
+
+// Clear ends what is left of a worker whose directory is not in the runtime directory and
+// stays: it kills the worker with its tree if it lives, and removes its output, its
+// socket and half-written files. The caller must need none of the output any more.
+func (s *Supervisor) Clear(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	defer cancel()
+	id := filepath.Base(dir)
+	alive, err := Alive(dir)
+	if err == nil && alive {
+		err = s.destroy(ctx, dir, &process.Spec{ID: id}, false)
+	}
+	if err != nil {
+		return fmt.Errorf("clear: %w", err)
+	}
+	statedir.Sweep(dir, false)
+	for _, name := range []string{process.FileSpool, process.FileSpool + ".new", calls.File + ".new"} {
+		_ = os.Remove(filepath.Join(dir, name))
+	}
+	return os.RemoveAll(s.Dir(id))
 }
 
 // ReapSettled removes the directories of dead servers' workers about whose calls no client

@@ -19,16 +19,10 @@ type Facts struct {
 	Alive bool // the lock is held, whatever any pid says
 	Spec  bool // there is a spec.json
 	State bool // there is a state.json: the worker had its lock and its socket
-	Boot  bool // what was asked for was asked for under this boot of the machine
+	Boot  bool // it ran under this boot of the machine
 
-	// A server's process serves many calls.
 	Server      bool // its handshake is done
 	Unconfirmed bool // a client may still ask for what became of a call
-
-	// A consult's process serves one call, and has the files of a job beside its
-	// own.
-	Job    bool // there is a job.json
-	Answer bool // there is an answer.json
 }
 
 // Verdict is what a daemon must do about a directory.
@@ -36,19 +30,14 @@ type Verdict int
 
 // The verdicts.
 const (
-	Leave   Verdict = iota + 1 // nothing: the worker will find no spec.json, and end
-	Remove                     // remove it: no client knows of it, or none asks any more
-	Adopt                      // attach: the worker lives, or has left something to be read
-	End                        // the worker lives, and no daemon can use it: end it, then remove the directory
-	Keep                       // nothing: the job has its answer
-	Dismiss                    // the job has its answer, and its worker lives: end that
-	Queue                      // the job never began: queue it
-	Unbegun                    // answer that the job did not begin
-	Unknown                    // answer that it is not known what became of the job
+	Leave  Verdict = iota + 1 // nothing: the worker will find no spec.json, and end
+	Remove                    // remove it: no client knows of it, or none asks any more
+	Adopt                     // attach: the worker lives, or has left something to be read
+	End                       // the worker lives, and no daemon can use it: end it, then remove the directory
 )
 
-// Look finds the facts that the files of a worker's directory tell. The others
-// are the caller's to fill in.
+// Look finds the facts that the files of a worker's directory tell, whatever its child
+// is: all but Boot and Unconfirmed.
 func Look(dir string) (Facts, error) {
 	var f Facts
 	var err error
@@ -93,40 +82,23 @@ func LookServer(dir string) (Facts, []calls.Record, error) {
 	return f, records, nil
 }
 
-// Decide says what to do about a worker's directory, be it a server's or a
-// consult's. It depends on nothing but the facts, so that each of its cases can
-// be named and tested. The first row that matches decides:
+// Decide says what to do about the directory of a server's worker. It depends on nothing
+// but the facts, so that each of its cases can be named and tested. The first row that
+// matches decides:
 //
-//	an answer             Dismiss if the worker lives, else Keep
-//	alive, no spec        Leave
-//	alive                 Adopt if it is of use: its handshake is done, or it has a job. Else End
-//	a server              Adopt if it ran under this boot and a call is unconfirmed, else Remove
-//	a job, nothing else   Remove: no client knows its id
-//	a job, no spec        Unknown: the spec was removed because the start failed
-//	a job and a state     Adopt: what the worker left says more than nothing
-//	a job and a spec      Queue; Unbegun if the client that asked ended with the machine
+//	alive, no spec   Leave
+//	alive            Adopt if its handshake is done, else End
+//	dead             Adopt if it ran under this boot and a call is unconfirmed, else Remove
 func Decide(f Facts) Verdict {
 	switch {
-	case f.Answer && f.Alive:
-		return Dismiss
-	case f.Answer:
-		return Keep
 	case f.Alive && !f.Spec:
 		return Leave
-	case f.Alive && !f.Server && !f.Job: // nothing was called on it, and no handshake is made twice
+	case f.Alive && !f.Server: // nothing was called on it, and no handshake is made twice
 		return End
 	case f.Alive:
 		return Adopt
-	case !f.Job && f.Spec && f.State && f.Unconfirmed && f.Boot:
+	case f.Spec && f.State && f.Unconfirmed && f.Boot:
 		return Adopt
-	case !f.Job, !f.Spec && !f.State:
-		return Remove
-	case !f.Spec:
-		return Unknown
-	case f.State:
-		return Adopt
-	case !f.Boot:
-		return Unbegun
 	}
-	return Queue
+	return Remove
 }

@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// letters stand for facts: Alive, Spec, sTate, Boot, Handshake, Unconfirmed, Job, aNswer.
-const letters = "ASTBHUJN"
+// letters stand for facts: Alive, Spec, sTate, Boot, Handshake, Unconfirmed.
+const letters = "ASTBHU"
 
 // facts returns the facts whose letters has has.
 func facts(has string) supervisor.Facts {
@@ -19,7 +19,7 @@ func facts(has string) supervisor.Facts {
 	for _, l := range has {
 		*map[rune]*bool{
 			'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot,
-			'H': &f.Server, 'U': &f.Unconfirmed, 'J': &f.Job, 'N': &f.Answer,
+			'H': &f.Server, 'U': &f.Unconfirmed,
 		}[l] = true
 	}
 	return f
@@ -33,7 +33,7 @@ func TestDecide(t *testing.T) {
 	}{
 		{"directory made, and nothing more", "", supervisor.Remove},
 		{"directory made, under this boot", "B", supervisor.Remove},
-		{"spec of a server that never started, or without its job", "SB", supervisor.Remove},
+		{"spec of a server that never started", "SB", supervisor.Remove},
 		{"spec gone, worker comes to its lock", "AB", supervisor.Leave},
 		{"server's young worker: lock held, no state", "ASB", supervisor.End},
 		{"running, handshake not done", "ASTB", supervisor.End},
@@ -45,22 +45,6 @@ func TestDecide(t *testing.T) {
 		{"dead, no client waits", "STHB", supervisor.Remove},
 		{"dead before a reboot: its clients are, too", "STHU", supervisor.Remove},
 		{"dead, spec gone", "THUB", supervisor.Remove},
-
-		{"job written, no spec", "JB", supervisor.Remove},
-		{"job written, no spec, before a reboot", "J", supervisor.Remove},
-		{"job in the queue: spec, never started", "JSB", supervisor.Queue},
-		{"job in the queue when the machine went down", "JS", supervisor.Unbegun},
-		{"job's young worker: lock held, no state", "AJSB", supervisor.Adopt},
-		{"job runs: lock held, state", "AJSTB", supervisor.Adopt},
-		{"job's worker dead or gone in order: state, lock free", "JSTB", supervisor.Adopt},
-		{"the same before a reboot: its spool is on disk", "JST", supervisor.Adopt},
-		{"job's spec removed since the start failed", "JTB", supervisor.Unknown},
-		{"job's spec removed while its worker comes to its lock", "AJB", supervisor.Leave},
-		{"answered, the worker gone", "JSTNB", supervisor.Keep},
-		{"answered before it began", "JSNB", supervisor.Keep},
-		{"answered long ago", "JSTN", supervisor.Keep},
-		{"answered, the worker lives on", "AJSTNB", supervisor.Dismiss},
-		{"answered, job gone", "N", supervisor.Keep},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := supervisor.Decide(facts(tt.facts)); got != tt.want {
@@ -73,9 +57,8 @@ func TestDecide(t *testing.T) {
 // TestDecideAlways checks what must be true for all facts.
 func TestDecideAlways(t *testing.T) {
 	const (
-		ofLiving = 1<<supervisor.Leave | 1<<supervisor.Adopt | 1<<supervisor.End | 1<<supervisor.Dismiss
-		ofJobs   = 1<<supervisor.Queue | 1<<supervisor.Unbegun | 1<<supervisor.Unknown
-		ofDead   = 1<<supervisor.Remove | 1<<supervisor.Adopt | 1<<supervisor.Keep | ofJobs
+		ofLiving = 1<<supervisor.Leave | 1<<supervisor.Adopt | 1<<supervisor.End
+		ofDead   = 1<<supervisor.Remove | 1<<supervisor.Adopt
 	)
 	for set := range 1 << len(letters) {
 		has := strings.Map(func(l rune) rune {
@@ -91,14 +74,6 @@ func TestDecideAlways(t *testing.T) {
 			t.Errorf("%s: verdict %d on a worker that lives", has, got)
 		case !f.Alive && 1<<got&ofDead == 0:
 			t.Errorf("%s: verdict %d on a worker that is dead", has, got)
-		case !f.Job && 1<<got&ofJobs != 0:
-			t.Errorf("%s: verdict %d on a server", has, got)
-		case f.Answer && got != supervisor.Keep && got != supervisor.Dismiss:
-			t.Errorf("%s: verdict %d loses an answer", has, got)
-		case f.State && f.Job && got == supervisor.Queue:
-			t.Errorf("%s: it would run twice", has)
-		case f.Spec && f.Job && got == supervisor.Remove:
-			t.Errorf("%s: a job whose id may have been told is lost", has)
 		case f.Spec && f.State && f.Boot && f.Unconfirmed && got == supervisor.Remove:
 			t.Errorf("%s: a call that a client may ask for would run again", has)
 		}

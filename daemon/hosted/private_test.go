@@ -1,0 +1,189 @@
+package hosted_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/hosted"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/process"
+)
+
+// privateRoom has the directory of one private call, and its daemons one after the other.
+type privateRoom struct {
+	t     *testing.T
+	dir   string // the runtime directory
+	job   string // the worker's
+	epoch int64
+}
+
+func newPrivateRoom(t *testing.T) *privateRoom {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "hl") // short, for the sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &privateRoom{t: t, dir: dir, job: filepath.Join(dir, "consults", "one")}
+	t.Cleanup(func() {
+		if err := r.daemon().Workers.Clear(context.Background(), r.job); err != nil {
+			t.Error(err)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	if err := os.MkdirAll(r.job, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// daemon returns the part that makes private calls, of the next daemon.
+func (r *privateRoom) daemon() *hosted.Privates {
+	r.t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.epoch++
+	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
+	workers := supervisor.New(supervisor.Options{
+		Exe: exe, RuntimeDir: r.dir, StateDir: r.dir, Epoch: r.epoch, Program: "test", Log: log,
+	})
+	r.t.Cleanup(func() { _ = workers.Close(context.Background()) })
+	return &hosted.Privates{Log: log, Workers: workers, Watch: nobody{}}
+}
+
+// call is a call of a script, which appends each line that it reads to a file.
+func (r *privateRoom) call(script string) hosted.Private {
+	return hosted.Private{
+		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Hard: time.Now().Add(time.Hour),
+		Grace:  50 * time.Millisecond,
+		Record: calls.Record{N: 7, Session: "s", Name: "run", Contract: "never_replay", Identity: "a"},
+		Compose: func(context.Context) (any, []string, error) {
+			return map[string]string{"prompt": "x"}, []string{"PATH=" + os.Getenv("PATH"), "LOG=" + r.log()}, nil
+		},
+		Progress: func(json.RawMessage) {}, Cancelled: func() {},
+	}
+}
+
+func (r *privateRoom) log() string { return filepath.Join(r.dir, "log") }
+
+// lines returns the lines that the scripts have read so far.
+func (r *privateRoom) lines() []string {
+	b, _ := os.ReadFile(r.log())
+	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
+}
+
+// run makes a call and returns its end.
+func run(ctx context.Context, p *hosted.Privates, c hosted.Private) (end hosted.PrivateEnd) {
+	p.Call(ctx, c, func(e hosted.PrivateEnd) { end = e })
+	return end
+}
+
+const (
+	hear     = `read -r line || exit; echo "$line" >> "$LOG"; `
+	progress = `echo '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":5}}'; `
+	answer   = `echo '{"jsonrpc":"2.0","id":1,"result":{"structuredContent":{}}}'; `
+)
+
+// TestPrivateResultUntilSettled: the worker keeps the result until settle has returned. A
+// daemon that dies before leaves it to the next one, and the call is made once.
+func TestPrivateResultUntilSettled(t *testing.T) {
+	t.Parallel()
+	r := newPrivateRoom(t)
+	first := r.daemon()
+	c := r.call(hear + progress + answer + "exit 3")
+	told := 0
+	c.Progress = func(json.RawMessage) { told++ }
+	first.Call(t.Context(), c, func(e hosted.PrivateEnd) {
+		if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 || told != 1 {
+			t.Errorf("ended with %s, %s, after %d progress notifications", e.Result, e.Exit, told)
+		}
+		if err := first.Workers.Close(t.Context()); err != nil { // as if the daemon died before the answer was kept
+			t.Error(err)
+		}
+	})
+	c.Adopt = true
+	e := run(t.Context(), r.daemon(), c)
+	if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 {
+		t.Errorf("the next daemon has %+v", e)
+	}
+	got := r.lines()
+	if len(got) != 1 || !strings.Contains(got[0], `"method":"tools/call"`) ||
+		!strings.Contains(got[0], `"progressToken":1`) {
+		t.Errorf("the process has read %q", got)
+	}
+	if alive, err := supervisor.Alive(r.job); err != nil || alive {
+		t.Errorf("the worker lives: %t, %v", alive, err)
+	}
+}
+
+// TestPrivateCancelled: a process that does not heed the cancellation is ended in time,
+// and one that was not called yet is not called.
+func TestPrivateCancelled(t *testing.T) {
+	t.Parallel()
+	r := newPrivateRoom(t)
+	cancel := make(chan struct{})
+	c := r.call(`trap "" TERM; ` + hear + progress + hear + "while :; do sleep 1; done")
+	c.Cancel, c.Progress = cancel, func(json.RawMessage) { close(cancel) }
+	begun := time.Now()
+	if e := run(t.Context(), r.daemon(), c); e.Exit.Signal != "SIGKILL" || e.Result != nil {
+		t.Errorf("ended with %+v", e)
+	}
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("took %s", took)
+	}
+	if got := r.lines(); len(got) != 2 || !strings.Contains(got[1], `{"requestId":1}`) {
+		t.Errorf("the process has read %q", got)
+	}
+
+	r = newPrivateRoom(t)
+	c = r.call(hear + answer)
+	c.Cancel = cancel
+	if e := run(t.Context(), r.daemon(), c); e.Generation == 0 || e.Result != nil || r.lines()[0] != "" {
+		t.Errorf("ended with %+v, and the process has read %q", e, r.lines())
+	}
+}
+
+// TestPrivateLeft: a process that is left goes on, and the next daemon waits for it
+// without a second call. A process that was never called is called by the next daemon.
+func TestPrivateLeft(t *testing.T) {
+	t.Parallel()
+	r := newPrivateRoom(t)
+	ctx, leave := context.WithCancel(t.Context())
+	c := r.call(hear + progress + `until [ -e "$LOG.go" ]; do sleep 0.01; done; ` + answer)
+	c.Progress = func(json.RawMessage) { leave() }
+	if e := run(ctx, r.daemon(), c); !e.Left {
+		t.Errorf("ended with %+v", e)
+	}
+	if err := os.WriteFile(r.log()+".go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Adopt, c.Progress = true, func(json.RawMessage) {}
+	if e := run(t.Context(), r.daemon(), c); e.Left || e.Result == nil || len(r.lines()) != 1 {
+		t.Errorf("the next daemon has %+v, and the process has read %q", e, r.lines())
+	}
+
+	r = newPrivateRoom(t)
+	first := r.daemon()
+	c = r.call(hear + answer)
+	_, env, _ := c.Compose(t.Context())
+	spec := process.Spec{ID: "one", Kind: process.KindConsult, Name: "script", Argv: c.Argv, Cwd: "/"}
+	spec.Orphan = process.Orphan{Do: process.OrphanLeave, AfterMS: time.Minute.Milliseconds()}
+	if _, err := first.Workers.Start(t.Context(), r.job, spec, env); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Workers.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.Adopt = true
+	if e := run(t.Context(), r.daemon(), c); e.Result == nil || len(r.lines()) != 1 {
+		t.Errorf("a process that was not called ends with %+v, and has read %q", e, r.lines())
+	}
+}
