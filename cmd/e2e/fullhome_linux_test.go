@@ -12,9 +12,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestHomeFull fills the file system of the state directory. Servers cannot be
-// started then: the calls say which place is full, nothing is held against the
-// server, and once there is room the next call is answered, with nobody's help.
+// TestHomeFull fills the file system of the state directory. Servers cannot be started
+// then. The calls say which file system is full, no failure counts against the server, and
+// once there is room the next call is answered without any command.
 func TestHomeFull(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

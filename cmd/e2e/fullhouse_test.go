@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestResumeAtConnectionLimit: sessions that fill the daemon's limit survive a
-// kill of the daemon while commands come and go, and new agents try to get in.
+// TestResumeAtConnectionLimit checks that sessions that use up the daemon's limit survive a
+// kill of the daemon, while commands run and new agents try to connect.
 func TestResumeAtConnectionLimit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -21,7 +21,7 @@ func TestResumeAtConnectionLimit(t *testing.T) {
 			for !over.Load() {
 				c := p.command(cmd)
 				c.Stdin = strings.NewReader(piped)
-				_ = c.Run() // refused, or in between two daemons
+				_ = c.Run() // refused, or between two daemons
 			}
 		})
 	}

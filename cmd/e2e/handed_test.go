@@ -48,7 +48,7 @@ func (p *place) notices() *notices {
 
 func (n *notices) has(prefix string) bool { return n.count(prefix) > 0 }
 
-// count is how many lines begin with prefix.
+// count returns how many lines begin with prefix.
 func (n *notices) count(prefix string) int {
 	count := 0
 	for _, l := range n.all() {
@@ -65,20 +65,20 @@ func (n *notices) all() []string {
 	return slices.Clone(n.lines)
 }
 
-// handed starts a daemon as a service manager does: with the socket open.
+// handed starts a daemon as a service manager does: with the socket already open.
 func (p *place) handed() *exec.Cmd {
 	p.t.Helper()
 	return p.handedTo(filepath.Join(programs, "holdline"))
 }
 
-// handedTo starts it from the program at bin.
+// handedTo does the same with the program at bin.
 func (p *place) handedTo(bin string) *exec.Cmd {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "run/holdline/daemon.sock")
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		p.t.Fatal(err)
 	}
-	_ = os.Remove(path) // as starting a socket unit does
+	_ = os.Remove(path) // as systemd does when it starts a socket unit
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		p.t.Fatal(err)
@@ -109,8 +109,8 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestHandedSocketNeverYields hands a socket to a daemon while another one
-// serves that path: the other one leaves, and the managed one serves.
+// TestHandedSocketNeverYields hands a socket to a daemon while another one serves at that
+// path. The other one exits, and the managed one serves.
 func TestHandedSocketNeverYields(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -137,8 +137,8 @@ func TestHandedSocketNeverYields(t *testing.T) {
 	}
 }
 
-// TestWatchdogPinged: the service manager's watchdog is told again and again that
-// the daemon is well, with a status that came by way of the socket.
+// TestWatchdogPinged checks that the service manager's watchdog gets pings as long as the
+// daemon works, with a status that was asked for through the socket.
 func TestWatchdogPinged(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -156,8 +156,8 @@ func TestWatchdogPinged(t *testing.T) {
 	}
 }
 
-// TestSocketTaken takes the socket's path away from a daemon: it notices, and
-// leaves without touching what is there now.
+// TestDisowned removes the socket's path under a daemon. The daemon notices, and exits
+// without touching what is there now.
 func TestDisowned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -173,7 +173,7 @@ func TestDisowned(t *testing.T) {
 	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
 		t.Errorf("the file in its place is %q, %v", b, err)
 	}
-	// A daemon that finds something else than a socket there leaves it alone.
+	// A daemon that finds something other than a socket there does not touch it.
 	out, errs, code := p.run("", "daemon")
 	if code != exitFailure || !strings.Contains(errs, "not a socket") {
 		t.Errorf("daemon: exit %d\n%s%s", code, out, errs)

@@ -21,7 +21,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// Exit codes of every command: what README promises to scripts.
+// Exit codes of every command, as the README promises them to scripts.
 const (
 	exitOK       = 0
 	exitFailure  = 1
@@ -30,25 +30,24 @@ const (
 	exitLost     = 4
 )
 
-// programs is a directory with the test binary under the names of the
-// programs that it plays: holdline, a fake claude, and an MCP server.
+// programs is a directory with the test binary under the names of the programs that it
+// plays: holdline, a fake claude, and MCP servers.
 var programs string
 
-// waitLimit is generous: a test that reaches it has found a hang.
+// waitLimit is long: a test that reaches it has found a hang.
 const waitLimit = slowness * 15 * time.Second
 
-// place is a user's home, with directories of its own and the programs on
-// PATH.
+// place is a user's home with directories of its own, and with the programs on PATH.
 type place struct {
 	t       testing.TB
 	dir     string
 	project string
 	env     []string
-	exe     string // of commands; "" is that of programs
+	exe     string // program for commands; "" is the one in programs
 }
 
-// windows makes the place one in which the windows of recovery are so many
-// times shorter: those of the daemons and proxies that it starts from now on.
+// windows makes the windows of recovery this many times shorter, for the daemons and
+// proxies that the place starts from now on.
 func (p *place) windows(by int) *place {
 	windows := fmt.Sprintf("HOLDLINE_TEST_WINDOWS=%d", by)
 	p.env = append(p.env, windows)
@@ -58,7 +57,7 @@ func (p *place) windows(by int) *place {
 
 func newPlace(tb testing.TB) *place {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "hl") // short: a socket's path has little room
+	dir, err := os.MkdirTemp("", "hl") // a short path, for the sockets
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -88,15 +87,15 @@ func newPlace(tb testing.TB) *place {
 	return p
 }
 
-// races is the variable that makes programs under the race detector tell of data
-// races in files of dir, for [place.nothingLeft]: nobody reads what a daemon
-// writes. And without it each of them would take a second to end.
+// races returns the value of GORACE for programs under the race detector: they report data
+// races in files of dir, for [place.nothingLeft], because the output of a daemon is not
+// read. Without it each of them would also take a second to end.
 func races(dir string) string {
 	return "GORACE=atexit_sleep_ms=0 log_path=" + filepath.Join(dir, "race")
 }
 
-// nothingLeft stops the place's daemon and fails the test if a process of the
-// place is left, or one of them has told of a data race.
+// nothingLeft stops the place's daemon, and fails the test if a process of the place is
+// left, or if one of them has reported a data race.
 func (p *place) nothingLeft() {
 	p.t.Helper()
 	defer func() {
@@ -124,8 +123,8 @@ func (p *place) nothingLeft() {
 	}
 }
 
-// processes lists those that have the place's home in their environment, and
-// its workers, which have none.
+// processes returns the processes that have the place's home in their environment, and its
+// workers, which have no environment.
 func (p *place) processes() map[int]string {
 	found := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -144,7 +143,7 @@ func (p *place) processes() map[int]string {
 	return found
 }
 
-// command is a holdline command of this user, run in the project.
+// command returns a holdline command of this user, run in the project.
 func (p *place) command(args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*waitLimit)
 	p.t.Cleanup(cancel)
@@ -153,7 +152,7 @@ func (p *place) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command to its end.
+// run runs a command to its end, and returns its output and exit code.
 func (p *place) run(stdin string, args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()
 	cmd := p.command(args...)
@@ -168,8 +167,8 @@ func (p *place) run(stdin string, args ...string) (stdout, stderr string, code i
 	return out.String(), errs.String(), code
 }
 
-// background starts a daemon; it is stopped at the end of the test, and its
-// log is shown if that failed. What comes back is closed when it has ended.
+// background starts a daemon, which is stopped at the end of the test. If the test failed,
+// its log is shown. The returned channel is closed when it has ended.
 func (p *place) background(cmd *exec.Cmd) <-chan struct{} {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "daemon.log")
@@ -200,17 +199,16 @@ func (p *place) background(cmd *exec.Cmd) <-chan struct{} {
 	return done
 }
 
-// daemon starts the place's daemon in the foreground and waits until it
-// serves.
+// daemon starts the place's daemon in the foreground, and returns when it serves.
 func (p *place) daemon(args ...string) *exec.Cmd {
 	p.t.Helper()
 	return p.daemonAt(filepath.Join(programs, "holdline"), args...)
 }
 
-// daemonAt starts it from the program at path.
+// daemonAt does the same with the program at path.
 func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
 	p.t.Helper()
-	// Its life is the test's: no time limit of a command may end it.
+	// The daemon lives as long as the test: the time limit of a command must not end it.
 	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), path, append([]string{"daemon"}, args...)...)
 	cmd.Env, cmd.Dir = p.env, p.project
 	done := p.background(cmd)
@@ -242,7 +240,7 @@ func (p *place) status() control.StatusAnswer {
 	return s
 }
 
-// until waits for a condition on the status.
+// until waits until ok is true for the status, and returns that status.
 func (p *place) until(what string, ok func(control.StatusAnswer) bool) control.StatusAnswer {
 	p.t.Helper()
 	deadline := time.Now().Add(waitLimit)
@@ -270,14 +268,14 @@ type agent struct {
 
 func (p *place) agent(args ...string) *agent {
 	p.t.Helper()
-	// It lives as long as its test; agentOf kills it then.
+	// The proxy lives as long as the test; agentOf kills it then.
 	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"),
 		append([]string{"mcp-stdio"}, args...)...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
 	return p.agentOf(cmd)
 }
 
-// up has a proxy start the place's daemon, for one that has no time to.
+// up has a proxy start the place's daemon, for an agent that has no time to.
 func (p *place) up() *place {
 	p.t.Helper()
 	a := p.agent().shake()
@@ -297,8 +295,8 @@ func (p *place) agentOf(cmd *exec.Cmd) *agent {
 	return a
 }
 
-// startAgent starts a proxy, from any goroutine; it is killed at the test's
-// end.
+// startAgent starts a proxy, which is killed at the end of the test. It may be called from
+// any goroutine.
 func (p *place) startAgent(cmd *exec.Cmd) (*agent, error) {
 	a := &agent{t: p.t, cmd: cmd, lines: make(chan string, 4096), errs: new(words)}
 	cmd.Stderr = a.errs
@@ -328,7 +326,7 @@ func (p *place) startAgent(cmd *exec.Cmd) (*agent, error) {
 	return a, nil
 }
 
-// words is what a proxy says on stderr, for reading at any time.
+// words is what a proxy writes to stderr. It may be read at any time.
 type words struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -367,7 +365,7 @@ func (a *agent) read() string {
 	return ""
 }
 
-// answer is an answer's interesting part.
+// answer has the members of an answer that tests read.
 type answer struct {
 	ID     any
 	Method string
@@ -393,7 +391,7 @@ func (x answer) text() string {
 	return x.Result.Content[0].Text
 }
 
-// wait reads until the answer to id.
+// wait reads lines until the answer to id, and returns it.
 func (a *agent) wait(id int) answer {
 	a.t.Helper()
 	for {
@@ -426,7 +424,7 @@ func (a *agent) ask(method string, params any) answer {
 	return a.wait(a.begin(method, params))
 }
 
-// shake is the handshake.
+// shake makes the handshake.
 func (a *agent) shake() *agent {
 	a.t.Helper()
 	x := a.ask("initialize",
@@ -448,7 +446,7 @@ func (a *agent) call(tool string, args map[string]any) int {
 		map[string]any{"name": tool, "arguments": args, "_meta": map[string]any{"progressToken": a.next + 1}})
 }
 
-// leave closes the agent's side and wants the proxy to exit with code 0.
+// leave closes the agent's side, and checks that the proxy exits with code 0.
 func (a *agent) leave() {
 	a.t.Helper()
 	_ = a.stdin.Close()
@@ -459,7 +457,7 @@ func (a *agent) leave() {
 	}
 }
 
-// alive tells whether a process runs; a zombie does not.
+// alive reports whether a process runs. A zombie does not count.
 func alive(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// echoServerMain is an MCP server with one tool, echo: it answers with the
-// text that it is given, followed by so many bytes. It is as quick as a server
-// can be, so that what is measured is what lies before it.
+// echoServerMain is an MCP server with one tool, echo, which answers with the given text
+// and this many further bytes. It is as fast as a server can be, so that the benchmarks
+// measure what is in front of it.
 func echoServerMain(stdin io.Reader, stdout io.Writer) int {
 	lines := bufio.NewReaderSize(stdin, 1<<16)
 	for {
@@ -66,13 +66,13 @@ func echoServerMain(stdin io.Reader, stdout io.Writer) int {
 	}
 }
 
-// ways are the ways to the echo server that are measured beside each other.
+// ways are the paths to the echo server that are compared.
 var ways = []string{"direct", "chain", "holdline"}
 
-// echoes is a place in which the echo server can be reached by every way.
+// echoes returns a place in which the echo server can be reached in every way.
 func echoes(b *testing.B) *place {
 	b.Helper()
-	if memory := "/dev/shm"; exists(memory) { // where a user's XDG_RUNTIME_DIR is, too
+	if memory := "/dev/shm"; exists(memory) { // a user's XDG_RUNTIME_DIR is in memory, too
 		b.Setenv("TMPDIR", memory)
 	}
 	p := newPlace(b)
@@ -100,7 +100,7 @@ func echoes(b *testing.B) *place {
 	return p
 }
 
-// echo is a client by one of the ways, after its handshake and first call.
+// echo returns a client of one of the ways, after its handshake and its first call.
 func (p *place) echo(way string) (a *agent, tool string) {
 	tool = "echo"
 	switch way {
@@ -116,16 +116,16 @@ func (p *place) echo(way string) (a *agent, tool string) {
 	return a, tool
 }
 
-// program is one of the programs in this place's environment.
+// program returns one of the programs in this place's environment.
 func (p *place) program(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, name), args...)
 	cmd.Env = p.env
 	return cmd
 }
 
-// BenchmarkHosted is a call of a hosted server's tool, beside the same server
-// on direct stdio and behind a chain of processes that only copy lines over
-// the same four hops. Round by round, each way has its turn.
+// BenchmarkHosted measures a call of a hosted server's tool, compared with the same server
+// on direct stdio, and behind a chain of processes that only copy lines over the same four
+// hops. The ways take turns.
 func BenchmarkHosted(b *testing.B) {
 	p := echoes(b)
 	clients, tools := map[string]*agent{}, map[string]string{}
@@ -168,7 +168,7 @@ func BenchmarkHosted(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkHostedLarge is a call whose result has 20 MiB.
+// BenchmarkHostedLarge measures a call whose result has 20 MiB.
 func BenchmarkHostedLarge(b *testing.B) {
 	p := echoes(b)
 	clients, tools := map[string]*agent{}, map[string]string{}
@@ -198,7 +198,7 @@ func BenchmarkHostedLarge(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkHostedMany is 16 sessions that call at the same time.
+// BenchmarkHostedMany measures 16 sessions that call at the same time.
 func BenchmarkHostedMany(b *testing.B) {
 	const sessions = 16
 	p := echoes(b)

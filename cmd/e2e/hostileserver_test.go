@@ -13,13 +13,12 @@ import (
 	"time"
 )
 
-// hostileServer is an MCP server with one tool, misbehave, whose argument how
-// says in what way: one of the keys of [hostileWays]. What is called while
-// another call misbehaves may suffer from it.
+// hostileServer is an MCP server with one tool, misbehave. Its argument names one of
+// [hostileWays]. A call made while another one misbehaves may be affected.
 type hostileServer struct{ standIn }
 
-// hostileCall is what a way is given: the call's id as it was written, and the
-// token that a good answer holds.
+// hostileCall has what a way needs: the call's id as it was written, and the token that a
+// good answer has.
 type hostileCall struct {
 	id    json.RawMessage
 	token string
@@ -27,7 +26,7 @@ type hostileCall struct {
 
 // hostileWays are the ways to misbehave, by name.
 var hostileWays = map[string]func(*hostileServer, hostileCall){
-	// Well-behaved, for comparison and so that calls get through.
+	// Good behaviour, for comparison and so that some calls succeed.
 	"answers": (*hostileServer).echo,
 
 	// Too much output.
@@ -40,7 +39,7 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 	},
 	"announces changes without end": func(s *hostileServer, c hostileCall) {
 		s.echo(c)
-		go func() { // for the process's life
+		go func() { // as long as the process lives
 			for range time.Tick(2 * time.Millisecond) {
 				s.line(`{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`)
 			}
@@ -76,7 +75,7 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		s.echo(c)
 	},
 
-	// Output that is wrong.
+	// Wrong output.
 	"prints garbage": func(s *hostileServer, c hostileCall) {
 		b := make([]byte, 1<<16)
 		for i := range b {
@@ -110,14 +109,14 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 		s.echo(c)
 	},
 
-	// Silence.
+	// No output.
 	"closes stdout": func(s *hostileServer, c hostileCall) { _ = os.Stdout.Close() },
 	"closes stdin":  func(s *hostileServer, c hostileCall) { _ = os.Stdin.Close() },
 	"stops itself":  func(s *hostileServer, c hostileCall) { _ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) },
 	"deadlocks":     func(s *hostileServer, c hostileCall) { s.mu.Lock() },
 	"never answers": func(s *hostileServer, c hostileCall) {},
 
-	// Ends.
+	// The process ends.
 	"dies": func(s *hostileServer, c hostileCall) { syscall.Exit(9) },
 	"dies in the middle of its line": func(s *hostileServer, c hostileCall) {
 		s.mu.Lock()
@@ -131,13 +130,13 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 	"forks away": func(s *hostileServer, c hostileCall) {
 		cmd := exec.Command("sh", "-c", "trap '' TERM INT HUP; exec sleep 600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-		cmd.Stdout, cmd.Stderr = s.out, os.Stderr // which stay open when this process is gone
+		cmd.Stdout, cmd.Stderr = s.out, os.Stderr // stay open after this process has ended
 		_ = cmd.Start()
 		syscall.Exit(3)
 	},
 }
 
-// hostileNames are the names of the ways, sorted so that a seed says which.
+// hostileNames are the names of the ways, sorted so that a seed always means the same ones.
 var hostileNames = func() []string {
 	names := make([]string, 0, len(hostileWays))
 	for name := range hostileWays {

@@ -17,7 +17,7 @@ import (
 // hosting is the holdline object of a server in the configuration.
 type hosting = map[string]any
 
-// toolsEntry is the tool server as an entry of the configuration.
+// toolsEntry returns the tool server as an entry of the configuration.
 func (p *place) toolsEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "toolserver"), "args": append([]string{"-ledger", p.effects()}, args...),
@@ -25,8 +25,8 @@ func (p *place) toolsEntry(h hosting, args ...string) map[string]any {
 	}
 }
 
-// configure writes a configuration with these servers. Other keys of the file
-// may follow, each with its value.
+// configure writes a configuration with these servers. more are further keys of the file,
+// each followed by its value.
 func (p *place) configure(servers map[string]any, more ...any) *place {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "home/.config/holdline")
@@ -47,7 +47,7 @@ func (p *place) configure(servers map[string]any, more ...any) *place {
 	return p
 }
 
-// must runs a command that has to succeed, and returns what it prints.
+// must runs a command, which must succeed, and returns its output.
 func (p *place) must(args ...string) string {
 	p.t.Helper()
 	out, errs, code := p.run("", args...)
@@ -57,7 +57,7 @@ func (p *place) must(args ...string) string {
 	return out
 }
 
-// server is how the daemon has one server.
+// server returns the daemon's status of one server.
 func (p *place) server(name string) control.Server {
 	p.t.Helper()
 	return find(p.t, p.status(), name)
@@ -74,7 +74,7 @@ func find(tb testing.TB, s control.StatusAnswer, name string) control.Server {
 	return control.Server{}
 }
 
-// child is the pid of a server's only process, 0 if there is none that serves.
+// child returns the pid of a server's only process, or 0 if none serves.
 func child(s control.StatusAnswer, name string) int {
 	pid := 0
 	for _, w := range s.Workers {
@@ -88,8 +88,7 @@ func child(s control.StatusAnswer, name string) int {
 	return pid
 }
 
-// untilReady waits until a server has one process that serves, and returns its
-// pid.
+// untilReady waits until a server has one process that serves, and returns its pid.
 func (p *place) untilReady(name string) int {
 	p.t.Helper()
 	return child(p.until(name+" serves", func(s control.StatusAnswer) bool {
@@ -97,7 +96,7 @@ func (p *place) untilReady(name string) int {
 	}), name)
 }
 
-// code is the fault's code of a call that failed; "" of one that did not.
+// code returns the fault code of a failed call, or "".
 func (x answer) code() string {
 	var r struct {
 		Fault struct {
@@ -110,8 +109,8 @@ func (x answer) code() string {
 	return r.Fault.Code
 }
 
-// TestServersShown: status and servers list say how each server is, what went
-// wrong, and what fixes it; without a daemon there is what is configured.
+// TestServersShown checks that status and servers list show the state of each server, what
+// went wrong, and how to fix it, and without a daemon what is configured.
 func TestServersShown(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -173,9 +172,9 @@ func TestServersShown(t *testing.T) {
 	b.rest()
 }
 
-// TestServersReload: a reload replaces the servers that are configured
-// otherwise, after their calls in flight, and no others; clients of both eras
-// are told.
+// TestServersReload checks that a reload replaces the servers whose configuration has
+// changed, after their calls in flight, and no others, and that clients of both eras are
+// notified.
 func TestServersReload(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -222,7 +221,7 @@ func TestServersReload(t *testing.T) {
 		t.Errorf("processes %+v, before %v", after.Workers, before)
 	}
 	for _, one := range after.Sessions {
-		if one.InFlight != 0 { // an open subscription is no call
+		if one.InFlight != 0 { // an open subscription does not count as a call
 			t.Errorf("calls in flight of %s: %d", one.Identity, one.InFlight)
 		}
 	}
@@ -241,8 +240,8 @@ func TestServersReload(t *testing.T) {
 	m.rest()
 }
 
-// TestServersReloadLists: other lists and limits of a server count at once, and
-// its process goes on.
+// TestServersReloadLists checks that changed lists and limits of a server are in force at
+// once, and that its process stays.
 func TestServersReloadLists(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -263,7 +262,7 @@ func TestServersReloadLists(t *testing.T) {
 		!strings.Contains(x.text(), "mcpServers.tools.holdline.deny[0]") {
 		t.Errorf("a tool that is denied now: %s", x.raw)
 	}
-	// Convergent now: it runs again when its process dies.
+	// It is convergent now, so it runs again when its process dies.
 	id := a.call("tools__effect", map[string]any{"token": "c", "ms": 2000})
 	p.untilEffect("begin c")
 	kill9(t, p.status().Workers[0].PID)
@@ -273,7 +272,7 @@ func TestServersReloadLists(t *testing.T) {
 	if after := p.untilReady("tools"); after == pid {
 		t.Error("the dead process serves")
 	}
-	// An identity's list is another one, too.
+	// The list of this identity has changed, too.
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
 		"scope": "shared", "deny": []string{"big"}, "contract": "convergent",
 	})},
@@ -283,8 +282,8 @@ func TestServersReloadLists(t *testing.T) {
 	a.rest()
 }
 
-// TestServerEjected: a server that ends too often is left alone, also by the
-// next daemon, until it is fixed and reloaded.
+// TestServerEjected checks that a server that ends too often is not started again, also by
+// the next daemon, until it is fixed and reloaded.
 func TestServerEjected(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -347,8 +346,8 @@ func TestServerEjected(t *testing.T) {
 	a.rest()
 }
 
-// TestServerRecovers: a server that has ended of itself and does not start is
-// tried again without any call; calls meanwhile do not wait for it to be well.
+// TestServerRecovers checks that a server that has ended by itself and does not start is
+// tried again without a call, and that calls do not wait until it works.
 func TestServerRecovers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -381,7 +380,8 @@ func TestServerRecovers(t *testing.T) {
 	a.rest()
 }
 
-// TestServersStop: a stop holds over the death of the daemon, until a start.
+// TestServersStop checks that a stopped server stays stopped over the death of the daemon,
+// until it is started.
 func TestServersStop(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -413,7 +413,7 @@ func TestServersStop(t *testing.T) {
 	p.daemon()
 	refused()
 	b := p.agent("--identity", "b").shake()
-	// another server of that name
+	// Another server of that name.
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "project"}, "-noise")})
 	p.must("reload")
 	refused()
@@ -448,8 +448,8 @@ func TestServersStop(t *testing.T) {
 	b.rest()
 }
 
-// TestServerStopInterrupted: a daemon that dies when it has written down that a
-// server is stopped, and has not ended it yet, leaves that to the next one.
+// TestServerStopInterrupted kills the daemon after it has recorded that a server is
+// stopped, and before it has ended the server. The next daemon ends it.
 func TestServerStopInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -478,8 +478,8 @@ func TestServerStopInterrupted(t *testing.T) {
 	a.rest(id)
 }
 
-// TestServersUpgrade: with the next version a stopped server stays stopped, and
-// another one the process that it is, its call in flight included.
+// TestServersUpgrade checks that over an upgrade a stopped server stays stopped, and that
+// another keeps its process with its call in flight.
 func TestServersUpgrade(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -515,7 +515,7 @@ func TestServersUpgrade(t *testing.T) {
 	a.rest(id)
 }
 
-// TestServerToolErrors: what a tool says of itself opens no breaker.
+// TestServerToolErrors checks that errors that a tool reports do not open the circuit.
 func TestServerToolErrors(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -534,7 +534,7 @@ func TestServerToolErrors(t *testing.T) {
 	if s := p.server("tools"); s.Circuit != "closed" || s.Failures != 0 || s.Restarts != 0 {
 		t.Errorf("after 100 errors of tools: %+v", s)
 	}
-	// And one that counts opens it.
+	// A failure of the server itself opens it.
 	if x := a.wait(a.call("tools__die", map[string]any{})); x.code() != "outcome_unknown" {
 		t.Errorf("die: %s", x.raw)
 	}
@@ -544,8 +544,8 @@ func TestServerToolErrors(t *testing.T) {
 	a.rest()
 }
 
-// TestServerCircuit: calls of a server that does not start fail at once after a
-// while, but for one that tries; it is back when that succeeds.
+// TestServerCircuit checks that calls of a server that does not start fail at once after a
+// while, except for one that tries, and that calls succeed again after that one.
 func TestServerCircuit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -597,7 +597,7 @@ func TestServerCircuit(t *testing.T) {
 	a.rest()
 }
 
-// TestServerFair: of two sessions whose calls wait, each has its turn.
+// TestServerFair checks that of two sessions whose calls wait, each gets its turn.
 func TestServerFair(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -639,8 +639,8 @@ func TestServerFair(t *testing.T) {
 	b.rest()
 }
 
-// TestServerBudget: an agent may issue so many calls under an identity, in all
-// its sessions.
+// TestServerBudget checks that an identity may make only so many calls, in all its sessions
+// together.
 func TestServerBudget(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -683,8 +683,8 @@ type loggedCall struct {
 	Kind   string `json:"error_kind"`
 }
 
-// callLog is the lines of the place's call log that tell of calls, once there
-// are so many: an answer does not wait for its line.
+// callLog returns the lines of the place's call log about calls. It waits until there are
+// want of them, because an answer is sent before its line is written.
 func (p *place) callLog(want int) []loggedCall {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(2 * time.Millisecond) {
@@ -708,8 +708,8 @@ func (p *place) callLog(want int) []loggedCall {
 	}
 }
 
-// TestServerCache: an answer that may be kept is given again, to the identity
-// that asked, until the server is started anew.
+// TestServerCache checks that a cacheable answer is given again to the identity that asked,
+// until the server is restarted.
 func TestServerCache(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -726,7 +726,7 @@ func TestServerCache(t *testing.T) {
 	fresh(a, 600_000, 1)
 	fresh(b, 600_000, 2)
 	fresh(a, 0, 3)
-	fresh(a, 0, 4) // not to be kept
+	fresh(a, 0, 4) // not cacheable
 	if s := p.server("tools"); s.CacheCount != 2 {
 		t.Errorf("%d answers are kept", s.CacheCount)
 	}
@@ -756,8 +756,8 @@ func TestServerCache(t *testing.T) {
 	b.rest()
 }
 
-// TestServerKeepAlive: a process ends a while after its last session has left,
-// and does not if another one has come.
+// TestServerKeepAlive checks that a process ends some time after its last session, unless
+// another session has begun.
 func TestServerKeepAlive(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -788,8 +788,8 @@ func TestServerKeepAlive(t *testing.T) {
 	p.until("the other is ended", func(s control.StatusAnswer) bool { return !alive(kept) && len(s.Workers) == 0 })
 }
 
-// TestServerLazy: a lazy server is started by its first call, and not to be
-// listed once it was.
+// TestServerLazy checks that a lazy server is started by its first call, and, once it has
+// run, not to be listed.
 func TestServerLazy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -820,8 +820,9 @@ func TestServerLazy(t *testing.T) {
 	b.rest()
 }
 
-// TestServerScopes: sessions of two projects share a process of a shared
-// server, and none of a project's, which is started in its root.
+// TestServerScopes checks that sessions of two projects share the process of a shared
+// server, and not that of a server of scope project, which is started in the project's
+// root.
 func TestServerScopes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -858,8 +859,8 @@ func TestServerScopes(t *testing.T) {
 	b.rest()
 }
 
-// TestServerVariables: a variable that is not set is named, and its value is
-// taken once it is.
+// TestServerVariables checks that a missing variable is named, and that its value is used
+// once it is set.
 func TestServerVariables(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -882,7 +883,7 @@ func TestServerVariables(t *testing.T) {
 	if x := a.wait(a.call("tools__words", map[string]any{"token": "key " + secret})); x.Result.IsError {
 		t.Errorf("set: %s", x.raw)
 	}
-	// What the server says of it is shown nowhere.
+	// The server's output about it is shown nowhere.
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(10 * time.Millisecond) {
 		out := p.must("logs", "tools")
 		if strings.Contains(out, secret) {
@@ -905,7 +906,7 @@ func TestServerVariables(t *testing.T) {
 	a.rest()
 }
 
-// TestServersCall: the command line lists and calls tools.
+// TestServersCall checks that the command line lists and calls tools.
 func TestServersCall(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -953,7 +954,7 @@ func TestServersCall(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		code int
-		want string // on stderr
+		want string // part of stderr
 	}{
 		{[]string{"tools", "fail", `{"token": "sad"}`}, 1, ""},
 		{[]string{"tools", "refuse"}, 1, "the arguments are bad (-32602)"},
@@ -969,7 +970,7 @@ func TestServersCall(t *testing.T) {
 			t.Errorf("call %v: exit %d, %q, %q", test.args, code, out, errs)
 		}
 	}
-	// Nobody shares what the calls have started.
+	// No session shares what the calls have started.
 	p.until("nothing runs", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && len(s.Sessions) == 0 })
 	if _, errs, code := p.run("", "logs", "tools"); code != 0 ||
 		!strings.Contains(errs, "no process of server tools runs") {
@@ -977,7 +978,7 @@ func TestServersCall(t *testing.T) {
 	}
 }
 
-// TestServersCallInterrupted: a call whose command is ended is cancelled.
+// TestServersCallInterrupted checks that a call is cancelled when its command is ended.
 func TestServersCallInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -999,7 +1000,7 @@ func TestServersCallInterrupted(t *testing.T) {
 	a.rest()
 }
 
-// TestServerLogsFollowed: a followed log goes on over the lives of the daemon
+// TestServerLogsFollowed checks that a followed log continues over the deaths of the daemon
 // and of the server.
 func TestServerLogsFollowed(t *testing.T) {
 	t.Parallel()
@@ -1024,7 +1025,7 @@ func TestServerLogsFollowed(t *testing.T) {
 	p.dieAs(starting, death{held: true})
 	kill9(t, pid)
 	waitFor(t, "the next daemon", func() bool { return p.died(starting) })
-	time.Sleep(400 * time.Millisecond) // for the command, which looks every 200 ms, to see that there is none
+	time.Sleep(400 * time.Millisecond) // so that the command, which looks every 200 ms, sees that there is no server
 	p.letGo(starting)
 	p.pid(pid)
 	say("second")
@@ -1041,5 +1042,5 @@ func TestServerLogsFollowed(t *testing.T) {
 	a.rest()
 }
 
-// A listedServer is what `holdline servers list --json` says of a server.
+// A listedServer is a server as `holdline servers list --json` prints it.
 type listedServer struct{ Live *control.Server }

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// untilAnother waits until a server has another process than pid, which serves,
-// and returns it with how the server is then.
+// untilAnother waits until a server has another process than pid, which serves, and returns
+// it with the server's status.
 func (p *place) untilAnother(name string, pid int) (int, control.Server) {
 	p.t.Helper()
 	s := p.until("another process serves", func(s control.StatusAnswer) bool {
@@ -23,9 +23,9 @@ func (p *place) untilAnother(name string, pid int) (int, control.Server) {
 	return child(s, name), find(p.t, s, name)
 }
 
-// TestServerClosesPipe: a server that closes its stdin or stdout and lives on is
-// ended, and another process of it answers the next call, long before that
-// call's time is over.
+// TestServerClosesPipe checks that a server that closes its stdin or stdout and lives on is
+// ended, and that another process answers the next call, long before the first call's time
+// is over.
 func TestServerClosesPipe(t *testing.T) {
 	t.Parallel()
 	for _, stream := range []string{"stdin", "stdout"} {
@@ -57,9 +57,9 @@ func TestServerClosesPipe(t *testing.T) {
 	}
 }
 
-// TestServerClosesStdinUnread: the call that lies in the pipe when a server closes
-// its stdin, and lives on, is told at once that its outcome is not known, and the
-// one behind it is answered by another process.
+// TestServerClosesStdinUnread has a server close its stdin with a call unread in the pipe,
+// and live on. That call gets outcome_unknown at once, and the one behind it is answered by
+// another process.
 func TestServerClosesStdinUnread(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -81,9 +81,9 @@ func TestServerClosesStdinUnread(t *testing.T) {
 	a.rest()
 }
 
-// TestServerHangs: a server that is stopped is asked for a sign of life after a
-// call had no answer, and ended and started again if it gives none. The circuit
-// that has opened over it does not keep calls from the new process.
+// TestServerHangs stops a server's process. After a call without an answer the daemon pings
+// the server, and ends and restarts it if it does not answer. The circuit that opened
+// meanwhile does not keep calls from the new process.
 func TestServerHangs(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -95,7 +95,7 @@ func TestServerHangs(t *testing.T) {
 	if x := a.wait(a.call("stray__stop", map[string]any{"token": "a"})); x.code() != "timeout" {
 		t.Errorf("the call that stops the server: %s", x.raw)
 	}
-	// It alone is unwell: everything else can be used.
+	// Only this server is unwell, and everything else works.
 	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "ready ") ||
 		!strings.Contains(x.text(), "unwell=stray:silent") {
 		t.Errorf("the health meanwhile: %s", x.raw)
@@ -112,8 +112,8 @@ func TestServerHangs(t *testing.T) {
 	a.rest()
 }
 
-// TestServerBusy: a server that does one thing at a time, and answers neither
-// calls nor pings meanwhile, does not hang: neither if it answers a call late,
+// TestServerBusy checks that a server that does one thing at a time, and answers neither
+// calls nor pings meanwhile, does not count as hung: neither if it answers a call late,
 // nor, for longer, if it computes.
 func TestServerBusy(t *testing.T) {
 	t.Parallel()
@@ -148,8 +148,8 @@ func TestServerBusy(t *testing.T) {
 	}
 }
 
-// TestServerHangsForImpatientClient: a client that gives a call up before its
-// time is over makes a server suspect as well.
+// TestServerHangsForImpatientClient checks that a client's early cancellation also makes
+// the daemon check the server.
 func TestServerHangsForImpatientClient(t *testing.T) {
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("HOLDLINE_LONG=1 is not set: it takes more than a minute")
@@ -175,8 +175,8 @@ func TestServerHangsForImpatientClient(t *testing.T) {
 	a.rest(id)
 }
 
-// TestHealthNamesServer: the health says which server is unwell, and not that
-// everything is.
+// TestHealthNamesServer checks that the health names the server that is unwell, and that
+// the daemon still counts as ready.
 func TestHealthNamesServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOwnToolsAlone: an agent that names holdline in the place of a server has
-// holdline's own tools and no server's, and starts none.
+// TestOwnToolsAlone checks that an agent with "holdline" as its server has holdline's own
+// tools and no server's, and starts none.
 func TestOwnToolsAlone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -36,9 +36,9 @@ func TestOwnToolsAlone(t *testing.T) {
 	a.rest()
 }
 
-// TestImported: what import wrote into a client's file starts agents that have
-// the server's own tools, through one process, and after the undo there is
-// nothing left of it.
+// TestImported checks that the entry that import wrote into a client's file gives agents
+// the server's own tools, through one process, and that nothing of it is left after the
+// undo.
 func TestImported(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -53,7 +53,7 @@ func TestImported(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.daemon() // which reads the new configuration when it is written
+	p.daemon() // reads the new configuration when it is written
 	p.must("import", "--write")
 	var conf struct {
 		Servers map[string]struct {
@@ -90,9 +90,9 @@ func TestImported(t *testing.T) {
 	}
 }
 
-// TestImportFromBuild: a program of `go run`, which is soon gone, is written into
-// no client's file; what it would do it shows, and once it is installed it names
-// that.
+// TestImportFromBuild checks that a temporary program, as of `go run`, is written into no
+// client's file. It shows what it would do, and once holdline is installed it names the
+// installed program.
 func TestImportFromBuild(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()

@@ -15,13 +15,12 @@ import (
 	"holdline/protocol/control"
 )
 
-// input is what a modern client is asked by the answer to its request.
+// input is what the answer to a modern client's request asks of the client.
 type input struct {
 	key, method, token, state string
 }
 
-// askMe begins a call in the midst of which the server asks the modern client
-// something.
+// askMe begins a call during which the server asks the modern client something.
 func (a *agent) askMe(args, more map[string]any) int {
 	a.t.Helper()
 	params := modernly(map[string]any{"name": "tools__ask", "arguments": args},
@@ -31,12 +30,12 @@ func (a *agent) askMe(args, more map[string]any) int {
 	return a.begin("tools/call", params)
 }
 
-// elicit is the arguments of a call that asks so.
+// elicit returns the arguments of a call that asks by elicitation.
 func elicit(token string) map[string]any {
 	return map[string]any{"token": token, "method": "elicitation/create"}
 }
 
-// required is what the answer to a call asks for.
+// required returns what the answer to a call asks for.
 func (a *agent) required(id int) input {
 	a.t.Helper()
 	x := a.wait(id)
@@ -60,14 +59,14 @@ func (a *agent) required(id int) input {
 	return input{}
 }
 
-// with are the members of a request that answers what was asked.
+// with returns the members of a request that answers the question.
 func (in input) with(result string) map[string]any {
 	return map[string]any{"requestState": in.state, "inputResponses": map[string]any{in.key: json.RawMessage(result)}}
 }
 
-// TestServerAsksModern: what a server asks in the midst of a call is the answer
-// to a modern client's request, and its next request goes on with the call,
-// which is made once, whoever dies meanwhile.
+// TestServerAsksModern checks that a question that a server asks during a call is the
+// answer to the modern client's request, and that the client's next request continues the
+// call, which is made once, even if the daemon or the client dies.
 func TestServerAsksModern(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session").login()
@@ -100,7 +99,7 @@ func TestServerAsksModern(t *testing.T) {
 		if asked, told := p.effectsOf("asked "+c.name), p.effectsOf("told "+c.name); asked != 1 || told != 1 {
 			t.Errorf("%s: begun %d times, told %d times", c.name, asked, told)
 		}
-		// The same answers again give the same result, while that is kept.
+		// The same answers give the same result again, as long as it is kept.
 		again := m.wait(m.askMe(args, in.with(`{"action":"accept"}`)))
 		if same := strings.Contains(again.text(), `{"x":1.0}`); !same && again.code() != "outcome_unknown" ||
 			p.effectsOf("asked "+c.name) != 1 {
@@ -110,9 +109,9 @@ func TestServerAsksModern(t *testing.T) {
 	m.rest()
 }
 
-// TestServerAsksModernAmongOldRecords: of the calls that an earlier daemon has
-// recorded, those whose clients have their answers may not be known as such.
-// They are not taken for the one in which the server asks.
+// TestServerAsksModernAmongOldRecords checks that calls that an earlier daemon recorded,
+// and whose clients have their answers, are not taken for the call in which the server
+// asks.
 func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session").login()
@@ -158,8 +157,8 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	m.rest()
 }
 
-// The deaths of a daemon that concern a call in the midst of which the server
-// asks a modern client.
+// askCrashes are deaths of the daemon around a call in which the server asks a modern
+// client.
 var askCrashes = []crash{
 	{point: "hosted.dispatched"},
 	{point: "session.pursued"},
@@ -169,8 +168,8 @@ var askCrashes = []crash{
 	{point: "session.pursued", times: 2},
 }
 
-// TestServerAskCrashes goes through them: the call is made once, the server is
-// told once, and the client has the result.
+// TestServerAskCrashes kills the daemon at each of them. The call is made once, the server
+// gets its answer once, and the client has the result.
 func TestServerAskCrashes(t *testing.T) {
 	t.Parallel()
 	inTurn(t, askCrashes, func(t *testing.T, c crash, _ int) {
@@ -198,8 +197,8 @@ func TestServerAskCrashes(t *testing.T) {
 	})
 }
 
-// TestServerAsksModernNot: what a modern client cannot be asked the server is
-// told, and what it does not answer in time is cancelled.
+// TestServerAsksModernNot checks that a server gets an error for a question that a modern
+// client cannot be asked, and that a question that is not answered in time is cancelled.
 func TestServerAsksModernNot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -242,9 +241,8 @@ func TestServerAsksModernNot(t *testing.T) {
 	other.rest()
 }
 
-// TestServerAsksModernMany: of several calls that wait the oldest is asked, and
-// none is lost; a call that is answered with half of what was asked is asked for
-// the rest again.
+// TestServerAsksModernMany checks that of several questions the oldest call's is asked
+// first, and none is lost. A call that is answered in part is asked for the rest again.
 func TestServerAsksModernMany(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session")
@@ -293,9 +291,8 @@ func TestServerAsksModernMany(t *testing.T) {
 	m.rest()
 }
 
-// TestServerAsksLegacy: what a modern server wants to know before it answers a
-// legacy client is asked by a request, once, whoever dies meanwhile; the client
-// sees no more of it.
+// TestServerAsksLegacy checks that a question of a modern server reaches a legacy client as
+// one request, once, even if the daemon dies, and that the client sees nothing else of it.
 func TestServerAsksLegacy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -315,7 +312,7 @@ func TestServerAsksLegacy(t *testing.T) {
 	pid := p.pid(0)
 	for _, c := range []struct {
 		name          string
-		before, after bool // the daemon dies before the client answers, or as soon as it has
+		before, after bool // the daemon dies before the client answers, or right after
 	}{{"calm", false, false}, {"before", true, false}, {"after", false, true}, {"both", true, true}} {
 		id := a.call("sdk__inquire", map[string]any{"word": c.name})
 		x := a.until(func(x *answer) bool { return x.ID != nil })
@@ -350,10 +347,9 @@ func TestServerAsksLegacy(t *testing.T) {
 	a.rest()
 }
 
-// TestServerAsksLegacyUnsent: the daemon dies when it has noted the round in
-// which a modern server gets its legacy client's answer, and has not sent it.
-// The client is not asked again, whether the next daemon has the worker at once
-// or only later.
+// TestServerAsksLegacyUnsent kills the daemon after it has recorded the request that passes
+// the legacy client's answer to the modern server, and before it has sent it. The client is
+// not asked again, whether the next daemon has the worker at once or later.
 func TestServerAsksLegacyUnsent(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {
@@ -375,7 +371,8 @@ func TestServerAsksLegacyUnsent(t *testing.T) {
 			if x.Method != "elicitation/create" {
 				t.Fatalf("%s", x.raw)
 			}
-			// The first round's answer lies in a file, where the next daemon finds it before it has the worker.
+			// The first round's answer is in a file, where the next daemon finds it before
+			// it has the worker.
 			waitFor(t, "the server's answer in a file", func() bool {
 				files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/a/*"))
 				return err == nil && len(files) > 0

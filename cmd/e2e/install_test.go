@@ -15,8 +15,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// fakeSystemctl plays systemctl for a user manager that answers: it keeps a log
-// of what it is asked, and the link by which the socket is enabled.
+// fakeSystemctl plays systemctl for a user manager that answers. It logs its arguments, and
+// keeps the link that enables the socket.
 const fakeSystemctl = `#!/bin/sh
 echo "$*" >>"$0.log"
 wants=$HOME/.config/systemd/user/sockets.target.wants
@@ -29,15 +29,15 @@ disable) rm -f "$wants/holdline.socket" ;;
 esac
 `
 
-// script puts a program into a directory of the place that is on PATH, in front
-// of all others, and returns its path.
+// script puts a program into a directory of the place that is first on PATH, and returns
+// its path.
 func (p *place) script(name, text string) string {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "scripts")
 	path := filepath.Join(dir, name)
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
-		// No child may be forked meanwhile, who would hold it open for writing.
+		// No child may be forked meanwhile: it would inherit the file open for writing.
 		syscall.ForkLock.RLock()
 		err = os.WriteFile(path, []byte(text), 0o700)
 		syscall.ForkLock.RUnlock()
@@ -53,7 +53,7 @@ func (p *place) script(name, text string) string {
 	return path
 }
 
-// home is all that is in the home directory: names, modes and what files hold.
+// home returns all that is in the home directory: names, modes and contents.
 func (p *place) home(t *testing.T) map[string]string {
 	t.Helper()
 	root := filepath.Join(p.dir, "home")
@@ -83,7 +83,7 @@ func (p *place) home(t *testing.T) map[string]string {
 	return found
 }
 
-// sameHome wants the home to be as it was.
+// sameHome checks that the home is as before.
 func (p *place) sameHome(t *testing.T, before map[string]string) {
 	t.Helper()
 	after := p.home(t)
@@ -99,8 +99,8 @@ func (p *place) sameHome(t *testing.T, before map[string]string) {
 	}
 }
 
-// TestInstallAndBack: from nothing to an installed holdline, used, and back
-// without a trace in the home directory.
+// TestInstallAndBack installs holdline, uses it, and uninstalls it. Nothing is left in the
+// home directory.
 func TestInstallAndBack(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -146,7 +146,7 @@ func TestInstallAndBack(t *testing.T) {
 	if dry := p.must("uninstall", "--purge", "--dry-run"); !strings.Contains(dry, "would remove "+bin+"\n") {
 		t.Errorf("a dry uninstall:\n%s", dry)
 	}
-	p.status() // it runs on
+	p.status() // the daemon still runs
 	p.must("uninstall", "--purge")
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("a daemon runs: exit %d", code)
@@ -163,8 +163,8 @@ func TestInstallAndBack(t *testing.T) {
 	}
 }
 
-// TestFirstBin: a profile that has ~/.local/bin on the PATH only if it is there is
-// asked once install has made it.
+// TestFirstBin checks that after install has made ~/.local/bin, the profile, which adds it
+// to PATH only if it exists, is asked again.
 func TestFirstBin(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -196,8 +196,8 @@ func TestFirstBin(t *testing.T) {
 	p.sameHome(t, before)
 }
 
-// TestPurgeAfterUndo: an entry that the undo has left, since somebody else changed
-// it, is named and does not keep a purge from being done.
+// TestPurgeAfterUndo checks that an entry that the undo has left, because it was changed
+// meanwhile, is named and does not prevent a purge.
 func TestPurgeAfterUndo(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -255,8 +255,8 @@ func TestPurgeAfterUndo(t *testing.T) {
 	}
 }
 
-// TestInstallUnreachable: without a user manager nothing is done, and the way
-// out is named.
+// TestInstallUnreachable checks that without a user manager nothing is installed, and the
+// error says what to do.
 func TestInstallUnreachable(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -276,9 +276,9 @@ func TestInstallUnreachable(t *testing.T) {
 	p.sameHome(t, before)
 }
 
-// TestCapturedPath: a hosted server finds its program by the captured PATH,
-// which the daemon itself does not have; doctor misses it before, and a
-// refreshed PATH holds without another daemon.
+// TestCapturedPath checks that a hosted server finds its program by the captured PATH,
+// which the daemon itself does not have. Before, doctor reports it missing; a refreshed
+// PATH is used without a new daemon.
 func TestCapturedPath(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -322,8 +322,8 @@ func TestCapturedPath(t *testing.T) {
 	}
 }
 
-// TestDoctorMissingOnce: that the program of a server is missing is said once,
-// also when the daemon has noticed it.
+// TestDoctorMissingOnce checks that doctor reports a server's missing program once, even if
+// the daemon has noticed it, too.
 func TestDoctorMissingOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -340,8 +340,8 @@ func TestDoctorMissingOnce(t *testing.T) {
 	}
 }
 
-// TestDoctorManaged: a managed daemon without a captured PATH has that of the
-// login shell.
+// TestDoctorManaged checks that a managed daemon without a captured PATH uses the login
+// shell's.
 func TestDoctorManaged(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -358,7 +358,7 @@ func TestDoctorManaged(t *testing.T) {
 	}
 }
 
-// TestLaunchdLog: the log of launchd's daemon is where its LaunchAgent says.
+// TestLaunchdLog checks that the log of launchd's daemon is where its LaunchAgent says.
 func TestLaunchdLog(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -381,13 +381,13 @@ func TestLaunchdLog(t *testing.T) {
 
 // copyText writes a program.
 func copyText(path, text string) error {
-	// No child may be forked meanwhile, who would hold it open for writing.
+	// No child may be forked meanwhile: it would inherit the file open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(path, []byte(text), 0o700)
 }
 
-// TestDoctorOrphan: a worker whose directory was removed under it is found.
+// TestDoctorOrphan checks that doctor finds a worker whose directory was removed.
 func TestDoctorOrphan(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().serve("shared")

@@ -12,7 +12,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// told are the processes of odd servers that were told a method, in order.
+// told returns the processes of odd servers that got a method, in order.
 func (p *place) told(method string) []int {
 	p.t.Helper()
 	b, err := os.ReadFile(p.effects())
@@ -31,7 +31,7 @@ func (p *place) told(method string) []int {
 	return pids
 }
 
-// untilTold waits until n processes were told a method, and returns the last.
+// untilTold waits until n processes got a method, and returns the last.
 func (p *place) untilTold(method string, n int) int {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(2 * time.Millisecond) {
@@ -44,7 +44,7 @@ func (p *place) untilTold(method string, n int) int {
 	}
 }
 
-// workerOf is the process of the worker whose child is that one.
+// workerOf returns the pid of the worker of a child.
 func (p *place) workerOf(child int) int {
 	p.t.Helper()
 	s := p.until("the worker is there", func(s control.StatusAnswer) bool {
@@ -53,9 +53,8 @@ func (p *place) workerOf(child int) int {
 	return s.Workers[0].PID
 }
 
-// TestServerKilledInStart kills a server, or its worker, before it serves: that
-// says nothing of the server, which is started once more at once, and asked
-// again which era it is of.
+// TestServerKilledInStart kills a server, or its worker, before it serves. That does not
+// count against the server: it is started once more at once, and asked again for its era.
 func TestServerKilledInStart(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"server/discover", "initialize", "tools/list"} {
@@ -64,7 +63,7 @@ func TestServerKilledInStart(t *testing.T) {
 				t.Parallel()
 				p := newPlace(t)
 				args := []string{"-mute", method, "-once", filepath.Join(p.dir, "once")}
-				if method == "server/discover" { // it knows no initialize
+				if method == "server/discover" { // this server has no initialize
 					modern := filepath.Join(p.dir, "modern")
 					if err := os.WriteFile(modern, nil, 0o600); err != nil {
 						t.Fatal(err)
@@ -130,8 +129,8 @@ func TestServerKilledInStart(t *testing.T) {
 	})
 }
 
-// TestServerDiesAtHandshake: a server that knows which era it is of, and ends
-// when it is introduced, has failed: it is not started again and again for that.
+// TestServerDiesAtHandshake checks that a server of known era that exits at its handshake
+// counts as failed, and is not started again and again.
 func TestServerDiesAtHandshake(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

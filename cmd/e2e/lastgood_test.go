@@ -9,9 +9,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestBadConfigAtStart_LastGoodServes edits the configuration badly and kills the
-// daemon. The next daemon serves by the copy of the last good state, and status,
-// doctor and the log say so; once the file is corrected it is in force.
+// TestBadConfigAtStart_LastGoodServes writes a bad configuration and kills the daemon. The
+// next daemon uses the copy of the last good state, and status, doctor and the log say so.
+// Once the file is corrected, it is in force.
 func TestBadConfigAtStart_LastGoodServes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
@@ -60,8 +60,8 @@ func TestBadConfigAtStart_LastGoodServes(t *testing.T) {
 	a.rest()
 }
 
-// TestBadConfigAtStart_NoCopy starts a daemon beside a bad file, once where no daemon
-// ever served, and once where one has served by another file: both fail and name the
+// TestBadConfigAtStart_NoCopy starts a daemon with a bad file, once where no daemon has
+// ever served, and once where one has served with another file. Both fail and name the
 // mistake.
 func TestBadConfigAtStart_NoCopy(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,8 @@ func (p *place) asking(t *testing.T, args ...string) *asking {
 	return a
 }
 
-// end waits for the command's end, and returns what it printed.
+// end waits for the command's end, which must have this exit code, and returns what it
+// printed.
 func (a *asking) end(code int) string {
 	a.t.Helper()
 	select {
@@ -48,7 +49,7 @@ func (a *asking) end(code int) string {
 	return a.out.String()
 }
 
-// want waits for the command's end, and for what it prints.
+// want waits for the command's end, and checks its exit code and output.
 func (a *asking) want(code int, out, errs string) {
 	a.t.Helper()
 	a.end(code)
@@ -58,7 +59,7 @@ func (a *asking) want(code int, out, errs string) {
 	}
 }
 
-// id is that of the place's one consult.
+// id returns the id of the place's only consult.
 func (p *place) id(t *testing.T) string {
 	t.Helper()
 	entries, err := os.ReadDir(p.dir + "/home/.local/state/holdline/consults")
@@ -82,8 +83,8 @@ func (a *asking) connected() *asking {
 	return a
 }
 
-// TestConsultCommandLasts has the daemon end in several ways under commands
-// that wait for a consult: each prints its answer, and the consult runs once.
+// TestConsultCommandLasts ends the daemon in several ways while commands wait for a
+// consult. Each prints its answer, and the consult runs once.
 func TestConsultCommandLasts(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, p *place, pid int){
@@ -117,18 +118,18 @@ func TestConsultCommandLasts(t *testing.T) {
 	}
 }
 
-// TestConsultCommandKilledAtStart kills the daemon at many moments of a
-// command's beginning and end: its consult runs once.
+// TestConsultCommandKilledAtStart kills the daemon at many moments of a command's beginning
+// and end. Its consult runs once.
 func TestConsultCommandKilledAtStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().up()
-	p.must("consult", p.slow(0)["prompt"].(string)) // the program is checked, once
+	p.must("consult", p.slow(0)["prompt"].(string)) // so that the check of the program is done
 	every := 17 * time.Millisecond
 	if raceEnabled {
 		every = 51 * time.Millisecond
 	}
 	for after := time.Duration(0); after < 150*time.Millisecond; after += every {
-		p.up() // the last command may have had its answer before the kill
+		p.up() // the last command may have ended before the kill
 		before, pid := p.steps(), p.pid(0)
 		ask := p.asking(t, "consult", p.slow(0.05)["prompt"].(string)).connected()
 		time.Sleep(after)
@@ -140,8 +141,8 @@ func TestConsultCommandKilledAtStart(t *testing.T) {
 	}
 }
 
-// TestConsultCommandStopped: a command whose daemon its user stops says how to
-// get the answer, and that way works.
+// TestConsultCommandStopped checks that a command whose daemon is stopped by the user says
+// how to get the answer, and that this works.
 func TestConsultCommandStopped(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().up()
@@ -158,12 +159,12 @@ func TestConsultCommandStopped(t *testing.T) {
 	}
 }
 
-// TestConsultCommandAbandoned: a consult whose command died with the daemon
-// ends when the command does not come back, unless somebody waits for it.
+// TestConsultCommandAbandoned checks that a consult whose command died with the daemon ends
+// if the command does not come back, unless another command waits for it.
 func TestConsultCommandAbandoned(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		p := newPlace(t).windows(20).login() // the command is expected for 4.4 s
+		p := newPlace(t).windows(20).login() // the command may come back for 4.4 s
 		d := p.daemon()
 		ask := p.asking(t, "consult", p.slow(8)["prompt"].(string))
 		p.untilSteps(1)
@@ -181,7 +182,7 @@ func TestConsultCommandAbandoned(t *testing.T) {
 	}
 }
 
-// TestServersCallLost: a call whose daemon dies is not made again, and the
+// TestServersCallLost checks that a call whose daemon dies is not made again, and that the
 // command says what that means.
 func TestServersCallLost(t *testing.T) {
 	t.Parallel()

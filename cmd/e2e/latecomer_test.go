@@ -18,8 +18,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// unread is an agent that reads nothing until read is called. stuck waits
-// until its proxy has written so much that it waits for that.
+// unread starts an agent that reads nothing until read is called. stuck waits until its
+// proxy is blocked in a write.
 func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 	t.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), filepath.Join(programs, "holdline"), "mcp-stdio",
@@ -60,10 +60,9 @@ func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 	}
 }
 
-// TestLateProxy: a proxy that notices only after the window that its daemon is
-// dead, be it that it was stopped or that its client does not read, is back when
-// nothing is on record any more. Its call is not made twice, though the proxy
-// is an older one, which does not give up by itself.
+// TestLateProxy has a proxy notice the death of its daemon only after the window, because
+// it was stopped or its client does not read. Its call has no record then. It is not made
+// twice, even though this proxy is of an older version, which does not give up by itself.
 func TestLateProxy(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"killed", "terminated", "upgraded", "unread"} {
@@ -123,7 +122,7 @@ func TestLateProxy(t *testing.T) {
 	}
 }
 
-// installTest installs the test binary, which differs by its tail.
+// installTest installs the test binary with tail appended, so that it is another program.
 func (p *place) installTest(t *testing.T, tail string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(programs, "holdline"))
@@ -133,8 +132,8 @@ func (p *place) installTest(t *testing.T, tail string) {
 	p.install(fmt.Append(b, tail), 0o700)
 }
 
-// TestLateProxyOfConsult is the same with a consult, whose answer is not kept
-// any more: another one has taken its place.
+// TestLateProxyOfConsult does the same with a consult whose answer is not kept any more,
+// because another one has replaced it.
 func TestLateProxyOfConsult(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).windows(60).configure(map[string]any{}, "consult",
@@ -167,8 +166,8 @@ func TestLateProxyOfConsult(t *testing.T) {
 	}
 }
 
-// asksUnread is an agent that has asked the tool big for so many answers of that many
-// bytes, and reads none of them.
+// asksUnread starts an agent that makes this many calls of the tool big, each with an
+// answer of size bytes, and reads none of the answers.
 func asksUnread(t *testing.T, p *place, calls, size int) (a *agent, first int, read func()) {
 	t.Helper()
 	a, stuck, read := p.unread(t)
@@ -186,8 +185,8 @@ func asksUnread(t *testing.T, p *place, calls, size int) (a *agent, first int, r
 	return a, first, read
 }
 
-// answersOf reads what the proxy prints until each of so many requests has an answer
-// and the proxy has ended, and returns the answers by id.
+// answersOf reads the proxy's output until the proxy has ended, checks that each request
+// has an answer, and returns the answers by id.
 func answersOf(t *testing.T, a *agent, requests int) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -214,9 +213,9 @@ func (p *place) spooledAnswers() []string {
 	return names
 }
 
-// TestSlowReader_LargeAnswersWait: a client that reads late has more answers in flight
-// than are kept in memory for it. They wait in files, the session goes on, and each
-// request gets its answer once.
+// TestSlowReader_LargeAnswersWait checks that a client that reads late can have more
+// answers in flight than are kept in memory: the rest wait in files, the session continues,
+// and each request gets its answer once.
 func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
@@ -224,7 +223,8 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	const size, calls = 8 << 20, 12
 	a, first, read := asksUnread(t, p, calls, size)
 	waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
-	// One waits for the client; the rest of the heap is garbage of those that were read.
+	// One answer waits for the client; the rest of the heap is garbage of those that were
+	// read.
 	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < calls*size*2/3 })
 	s := p.status()
 	if len(s.Sessions) != 1 || s.Sessions[0].InFlight < calls-2 {
@@ -243,8 +243,9 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	waitFor(t, "the answers' files to go", func() bool { return len(p.spooledAnswers()) == 0 })
 }
 
-// TestSlowReader_ReadsNothing: a client that reads nothing for long is ended: the files
-// of its answers go, and each request gets one answer in the end.
+// TestSlowReader_ReadsNothing checks that a client that reads nothing for long is
+// disconnected, that the files of its answers are removed, and that each request gets one
+// answer in the end.
 func TestSlowReader_ReadsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
@@ -266,8 +267,8 @@ func TestSlowReader_ReadsNothing(t *testing.T) {
 	}
 }
 
-// TestWipedBeforeCall: a call that comes to a daemon whose directory is gone is
-// not made by it, and not by the next one, which cannot know that.
+// TestWipedBeforeCall checks that a call that reaches a daemon whose directory was removed
+// is made neither by it nor by the next one, which cannot know whether it was.
 func TestWipedBeforeCall(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"tool", "consult"} {
@@ -301,8 +302,8 @@ func TestWipedBeforeCall(t *testing.T) {
 	}
 }
 
-// TestFaultsNameGeneration: a fault about a worker says of which generation
-// that was, also if the worker lives on.
+// TestFaultsNameGeneration checks that a fault about a worker has the worker's generation,
+// even if the worker lives on.
 func TestFaultsNameGeneration(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

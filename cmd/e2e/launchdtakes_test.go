@@ -11,14 +11,15 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestLaunchdTakesOver: the daemon that launchd starts takes over from one that an
-// agent has started, whose session goes on; it is known as managed.
+// TestLaunchdTakesOver checks that the daemon that launchd starts takes over from one that
+// an agent has started, whose session continues, and that it counts as managed.
 func TestLaunchdTakesOver(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	before := p.status().Daemon
-	// A child of process 1, as launchd's are: its parent here ends before it begins.
+	// The daemon must be a child of process 1, as launchd's are: its parent here ends
+	// before it begins.
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `(exec sh -c 'ulimit -t 60; until read -r _ _ _ parent _ < /proc/$$/stat && [ "$parent" = 1 ]; do :; done
 		exec "$0" daemon --started-by launchd' "$0" >/dev/null 2>&1 </dev/null) &`, filepath.Join(programs, "holdline"))
 	cmd.Env = append(without(p.env, "XPC_SERVICE_NAME"), "XPC_SERVICE_NAME=holdline.daemon")

@@ -21,8 +21,8 @@ const piped = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocol
 {"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"health_snapshot"}}
 `
 
-// TestPipedClient pipes requests in and closes stdin, as a script does; no
-// daemon runs before.
+// TestPipedClient pipes requests in and closes stdin, as a script does. No daemon runs
+// before.
 func TestPipedClient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -36,8 +36,8 @@ func TestPipedClient(t *testing.T) {
 	}
 }
 
-// TestCodexEnvironment starts a proxy with an empty environment but HOME: it
-// must find the daemon that runs under XDG_RUNTIME_DIR.
+// TestCodexEnvironment starts a proxy with an empty environment but HOME. It must find the
+// daemon that runs under XDG_RUNTIME_DIR.
 func TestCodexEnvironment(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -77,8 +77,8 @@ func (p *place) telemetry() map[string]int64 {
 	return counts
 }
 
-// TestStartRace starts many proxies at once where no daemon runs: one daemon
-// must come of it.
+// TestStartRace starts many proxies at once while no daemon runs. They start exactly one
+// daemon.
 func TestStartRace(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -141,8 +141,8 @@ func TestStaleSocketAndStop(t *testing.T) {
 	}
 }
 
-// TestStopTellsProxies stops the daemon under a call: the agent gets a fault,
-// the proxy exits 4 and starts no daemon.
+// TestStopTellsProxies stops the daemon during a call. The agent gets a fault, and the
+// proxy exits with 4 and starts no daemon.
 func TestStopTellsProxies(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -199,8 +199,8 @@ func TestTwoAgents(t *testing.T) {
 	p.until("no worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && s.Consults.Running == 0 })
 }
 
-// TestCancel cancels a consult whose program ignores everything and has a
-// child in a session of its own: all are gone within 3 s.
+// TestCancel cancels a consult whose program ignores all signals it can, and has a child in
+// a session of its own. Both are gone within 3 s.
 func TestCancel(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"cancel", "disconnect", "kill the proxy"} {
@@ -215,7 +215,7 @@ func TestCancel(t *testing.T) {
 				return len(s.Workers) == 1 && s.Workers[0].ChildPID > 0
 			})
 			tree := p.processes()
-			for pid := range tree { // those of the consult: not the daemon, not the proxy
+			for pid := range tree { // the consult's processes only
 				if pid == s.Daemon.PID || pid == a.cmd.Process.Pid {
 					delete(tree, pid)
 				}
@@ -247,14 +247,14 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestHundredProxies connects 100 agents at once, each with 22 requests under
-// the same ids as the others.
+// TestHundredProxies connects 100 agents at once, each with 22 requests, all with the same
+// ids.
 func TestHundredProxies(t *testing.T) {
 	n := 100
 	if testing.Short() || raceEnabled {
 		n = 20
 	}
-	// They are children of one process, and so share one limit of calls in flight.
+	// All are children of one process, so they share one limit of calls in flight.
 	p := newPlace(t).configure(map[string]any{}, "limits", map[string]any{"in_flight": 4096})
 	p.daemon()
 	p.status()
@@ -327,8 +327,8 @@ func TestRefusals(t *testing.T) {
 	}
 	p.env = good
 
-	// A configuration with a mistake is refused with its place, and the old
-	// one stays in force.
+	// A configuration with a mistake is refused with its position, and the old one stays in
+	// force.
 	if err := os.WriteFile(conf, []byte("{\n  \"identites\": {},\n}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +364,8 @@ func TestNoDaemonNoAutostart(t *testing.T) {
 func TestConsultCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.daemon() // one that a proxy starts has the login shell's PATH, without our programs
+	// a daemon that a proxy starts has the login shell's PATH, without our programs
+	p.daemon()
 	out, errs, code := p.run("", "consult", claudetest.Prompt("say", claudetest.Say("two words")))
 	if code != 0 || out != "two words\n" || errs != "" {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
@@ -402,7 +403,7 @@ func TestIdleExit(t *testing.T) {
 	}
 }
 
-// TestEndSignals ends proxies and the daemon by signal.
+// TestEndSignals ends proxies and the daemon by signals.
 func TestEndSignals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -423,7 +424,7 @@ func TestEndSignals(t *testing.T) {
 	for alive(d.Process.Pid) {
 		time.Sleep(time.Millisecond)
 	}
-	// Nobody manages that daemon, so the proxy starts the next one itself.
+	// No service manager manages that daemon, so the proxy starts the next one itself.
 	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Error != nil || x.Result.IsError {
 		t.Errorf("after the daemon's end: %s", x.raw)
 	}
@@ -487,8 +488,9 @@ func TestDoctor(t *testing.T) {
 	_ = os.Chmod(filepath.Join(p.dir, "home/.local/state/holdline"), 0o700)
 }
 
-// TestDoctorEngines: without a daemon doctor looks at the consult programs as a
-// daemon does: both, where the configuration says, with what it has for them.
+// TestDoctorEngines checks that without a daemon doctor examines both consult programs as a
+// daemon would: where the configuration says, with the environment that a daemon has for
+// them.
 func TestDoctorEngines(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestLongNamesHarmNobody: a session whose request ids, tokens, names and URIs
-// are of megabytes is refused each of them, under its own id, and every other
-// session's calls to the server go on.
+// TestLongNamesHarmNobody checks that a session whose request ids, tokens, names and URIs
+// have megabytes gets a refusal for each, with its own id, and that all other sessions'
+// calls work.
 func TestLongNamesHarmNobody(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -54,7 +54,7 @@ func TestLongNamesHarmNobody(t *testing.T) {
 		map[string]any{"text": `{"content":[{"type":"text","text":"well"}]}`})); x.text() != "well" {
 		t.Errorf("another session's call: %.300s", x.raw)
 	}
-	// The longest id and URI that are allowed work.
+	// The longest allowed id and URI work.
 	id := `"` + long[:1022] + `"`
 	bad.send(fmt.Sprintf(call, id, ""))
 	if got := bad.read(); !strings.Contains(got, `"id":`+id+`,"result"`) {

@@ -13,7 +13,7 @@ import (
 // tooLongBytes is more than a message may have.
 const tooLongBytes = 70 << 20
 
-// reason is that of the fault of a call that failed; "" of one that did not.
+// reason returns the fault reason of a failed call, or "".
 func (x answer) reason() string {
 	var r struct {
 		Cause struct {
@@ -26,7 +26,7 @@ func (x answer) reason() string {
 	return r.Cause.Reason
 }
 
-// wantTooLong checks the fault of a call whose answer was left out.
+// wantTooLong checks the fault of a call whose answer was dropped for its length.
 func wantTooLong(t *testing.T, x *answer) {
 	t.Helper()
 	if x.code() != "downstream_failure" || x.reason() != "bad_output" ||
@@ -35,9 +35,9 @@ func wantTooLong(t *testing.T, x *answer) {
 	}
 }
 
-// TestServerLineTooLong: an answer that is longer than a message may be is left
-// out, and its call is told so, wherever its id stands; other calls, before and
-// after, and other sessions are served.
+// TestServerLineTooLong checks that an answer over the limit is dropped and its call gets a
+// fault, wherever the id is in it, and that other calls, before and after, and other
+// sessions work.
 func TestServerLineTooLong(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -57,8 +57,8 @@ func TestServerLineTooLong(t *testing.T) {
 	b.rest()
 }
 
-// TestServerLineTooLongAtOnce: a call whose answer is too long is told so before
-// the end of that line, if its beginning shows the call.
+// TestServerLineTooLongAtOnce checks that a call gets the fault before the end of the long
+// line, if the beginning of the line shows the call's id.
 func TestServerLineTooLongAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -76,8 +76,8 @@ func TestServerLineTooLongAtOnce(t *testing.T) {
 	b.rest()
 }
 
-// TestServerLineTooLongAdopted: the daemon dies in the middle of an answer that
-// is too long. The next one sees only the rest of it, and tells the call.
+// TestServerLineTooLongAdopted kills the daemon in the middle of an answer over the limit.
+// The next daemon sees only the rest of it, and answers the call with the fault.
 func TestServerLineTooLongAdopted(t *testing.T) {
 	t.Parallel()
 	for name, late := range map[string]bool{"id first": false, "id last": true} {

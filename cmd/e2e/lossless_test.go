@@ -10,7 +10,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// oddEntry is the odd server as an entry of the configuration.
+// oddEntry returns the odd server as an entry of the configuration.
 func (p *place) oddEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "oddserver"), "args": append([]string{"-ledger", p.effects()}, args...),
@@ -18,7 +18,7 @@ func (p *place) oddEntry(h hosting, args ...string) map[string]any {
 	}
 }
 
-// result is the result of an answer as its bytes came.
+// result returns the result of an answer, byte by byte.
 func (x answer) result(tb testing.TB, id int) string {
 	tb.Helper()
 	r, ok := strings.CutPrefix(x.raw, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"result":`, id))
@@ -28,8 +28,8 @@ func (x answer) result(tb testing.TB, id int) string {
 	return strings.TrimSuffix(r, "}")
 }
 
-// TestLossless: what a server says comes to its client as it was spelled,
-// however odd and however long.
+// TestLossless checks that a server's answers reach the client as they were spelled,
+// however unusual and long.
 func TestLossless(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -59,8 +59,8 @@ func TestLossless(t *testing.T) {
 	a.rest(id)
 }
 
-// TestServerProbe: a server that leaves at the question which era it is of, or
-// does not answer it, is used as one of the legacy era, and never asked again.
+// TestServerProbe checks that a server that exits at the question for its era, or does not
+// answer it, is used as a legacy server, and never asked again.
 func TestServerProbe(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"-leaves", "-silent"} {
@@ -69,7 +69,7 @@ func TestServerProbe(t *testing.T) {
 			p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, how)})
 			d := p.daemon()
 			a := p.agent().shake()
-			said := func() { // by a, whoever that is then
+			said := func() { // by the present agent
 				t.Helper()
 				const words = `{"content":[{"type":"text","text":"here"}]}`
 				if x := a.wait(a.call("odd__say", map[string]any{"text": words})); x.text() != "here" ||
@@ -98,7 +98,7 @@ func TestServerProbe(t *testing.T) {
 			said()
 			a.rest()
 			p.must("stop", "--all")
-			p.daemon() // finds no process, and knows all the same
+			p.daemon() // finds no process, and knows the era all the same
 			a = p.agent().shake()
 			said()
 			a.rest()
@@ -106,8 +106,8 @@ func TestServerProbe(t *testing.T) {
 	}
 }
 
-// TestServerPages: of a list without an end there is what fits, and it is said
-// that there is more.
+// TestServerPages checks that of an endless list the entries within the limit are listed,
+// with a note that there are more.
 func TestServerPages(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -124,9 +124,9 @@ func TestServerPages(t *testing.T) {
 	a.rest()
 }
 
-// TestServerClash: of two servers that offer one resource the first by name has
-// it, which is said, and the other one's can be had alone; prompts of one name
-// are two.
+// TestServerClash checks that of two servers with one resource the first by name has it,
+// with a note, and that the other one's can be had in a session for that server. Prompts of
+// one name do not clash.
 func TestServerClash(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,9 +167,9 @@ func TestServerClash(t *testing.T) {
 	b.rest()
 }
 
-// TestServerCacheShared: a public answer is everybody's, equal calls at one
-// time are one, and a server that says it has changed, or is reloaded, is asked
-// anew.
+// TestServerCacheShared checks that a public answer serves all sessions, that equal calls
+// at one time are made once, and that a server that announces a change, or is reloaded, is
+// asked again.
 func TestServerCacheShared(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -202,8 +202,8 @@ func TestServerCacheShared(t *testing.T) {
 	b.rest()
 }
 
-// TestServersOfManySessions: ten sessions of a project share one process of
-// each of its servers.
+// TestServersOfManySessions checks that ten sessions of a project share one process of each
+// of its servers.
 func TestServersOfManySessions(t *testing.T) {
 	t.Parallel()
 	const sessions, servers = 10, 5
@@ -257,8 +257,8 @@ func TestServersOfManySessions(t *testing.T) {
 	}
 }
 
-// TestServerCallsOutliveDaemons kills three daemons under the slow calls of
-// four sessions: each call has its one effect and its one answer.
+// TestServerCallsOutliveDaemons kills three daemons during the slow calls of four sessions.
+// Each call has one effect and one answer.
 func TestServerCallsOutliveDaemons(t *testing.T) {
 	t.Parallel()
 	const sessions, calls = 4, 10

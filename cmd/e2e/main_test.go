@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		name = "holdline"
 	}
 	switch name {
-	case "holdline", "exe": // as /proc/self/exe
+	case "holdline", "exe": // as in /proc/self/exe
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(cli.Main())
@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		// Benchmarks name the program that was built for use.
+		// Benchmarks run the program that was built for use, if it is named.
 		binaries := map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self)}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
@@ -69,7 +69,7 @@ func TestMain(m *testing.M) {
 			binaries[name] = self
 		}
 		for name, from := range binaries {
-			// A link, not a symbolic one: a program finds itself by its path.
+			// A hard link, because a program finds itself by its path.
 			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
 				if err := copyFile(from, filepath.Join(programs, name)); err != nil {
 					panic(err)
@@ -80,8 +80,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// leave ends a process that plays a part. Under the race detector it ends at
-// once: the os package's way takes a second.
+// leave ends a process that plays a part. Under the race detector os.Exit takes a second.
 func leave(code int) {
 	if raceEnabled {
 		syscall.Exit(code)
@@ -94,7 +93,7 @@ func copyFile(from, to string) error {
 	if err != nil {
 		return err
 	}
-	// No child may be forked meanwhile, who would hold it open for writing.
+	// No child may be forked meanwhile: it would inherit the file open for writing.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	return os.WriteFile(to, b, 0o700)

@@ -7,9 +7,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestAdoptedProcessMasked_EntryChanged: what a process says stays masked by the
-// secrets that it was started with, although the entry has others when the next
-// daemon takes the process up.
+// TestAdoptedProcessMasked_EntryChanged checks that the output of a process is masked by
+// the secrets that it was started with, even if the entry has other secrets when the next
+// daemon adopts the process.
 func TestAdoptedProcessMasked_EntryChanged(t *testing.T) {
 	t.Parallel()
 	const secret = "a-secret-of-its-own"
@@ -69,8 +69,7 @@ func TestAdoptedProcessMasked_EntryChanged(t *testing.T) {
 	}
 }
 
-// TestServersHideSecrets: secrets that stand in arguments and addresses are shown
-// by no command.
+// TestServersHideSecrets checks that no command shows secrets in arguments and addresses.
 func TestServersHideSecrets(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

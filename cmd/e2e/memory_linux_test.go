@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// memoryOf is a value of a process's status, in MiB.
+// memoryOf returns a value of a process's status, in MiB.
 func memoryOf(t *testing.T, pid int, key string) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -28,15 +28,15 @@ func memoryOf(t *testing.T, pid int, key string) int {
 	return 0
 }
 
-// TestMemoryGivenBack: what answers of the greatest size have needed, and lines
-// that were too long to be answers, the daemon gives back as soon as it is idle,
-// whether or not an agent is connected.
+// TestMemoryGivenBack checks that memory needed for answers of the largest size, and for
+// lines over the limit, is returned to the system as soon as the daemon is idle, whether or
+// not an agent is connected.
 func TestMemoryGivenBack(t *testing.T) {
 	t.Parallel()
 	if raceEnabled {
 		t.Skip("the race detector needs memory of its own")
 	}
-	const most = 100 // MiB; one answer is 62
+	const most = 100 // MiB; one answer has 62
 	p := newPlace(t)
 	a, b := p.wild(hosting{"max_restarts": 100})
 	p.untilReady("wild")

@@ -13,8 +13,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// modernly are the members of a request's params with what a modern one carries,
-// and more members of its _meta.
+// modernly adds the members that a modern request needs to its params, and more members to
+// its _meta.
 func modernly(params map[string]any, more ...any) map[string]any {
 	meta := map[string]any{
 		"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
@@ -27,8 +27,8 @@ func modernly(params map[string]any, more ...any) map[string]any {
 	return params
 }
 
-// said reads until the answer to id and returns the data of the log messages
-// before it.
+// said reads lines until the answer to id, and returns the data of the log messages before
+// it.
 func (a *agent) said(id int) []string {
 	a.t.Helper()
 	var data []string
@@ -49,13 +49,13 @@ func (a *agent) said(id int) []string {
 	return data
 }
 
-// ping is a request whose answer comes behind all that was said before.
+// ping makes a request, and returns the data of the log messages before its answer.
 func (a *agent) ping() []string {
 	a.t.Helper()
 	return a.said(a.begin("ping", map[string]any{}))
 }
 
-// log has the server say something.
+// log has the server log a message.
 func (a *agent) log(level, token string) []string {
 	a.t.Helper()
 	return a.said(a.call("tools__log", map[string]any{"level": level, "token": token}))
@@ -75,10 +75,9 @@ func same(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// TestServerMessages: each session gets the log messages from the level on that
-// it has set, a modern one those of the requests that ask for them; the server
-// is told the most verbose level, again when it is another process, and a new
-// daemon knows what it was told.
+// TestServerMessages checks that each session gets the log messages from its level on, and
+// a modern one those of the requests that ask for them. The server is set to the most
+// verbose level, again when its process is replaced, and a new daemon knows that level.
 func TestServerMessages(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs").login()
@@ -137,8 +136,8 @@ func TestServerMessages(t *testing.T) {
 	c.rest()
 }
 
-// TestServerMessagesAtOnce: a request that asks for more log messages than anybody
-// before has all of its own: the server is told first.
+// TestServerMessagesAtOnce checks that a request that asks for a more verbose level than
+// all before gets all its messages: the server's level is set first.
 func TestServerMessagesAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs")
@@ -156,8 +155,8 @@ func TestServerMessagesAtOnce(t *testing.T) {
 	m.rest()
 }
 
-// TestServerMessagesNotOffered: a server that sends no log messages is told no
-// level, and clients are told what there is.
+// TestServerMessagesNotOffered checks that a server without log messages is never sent a
+// level, and that clients are told what they can get.
 func TestServerMessagesNotOffered(t *testing.T) {
 	t.Parallel()
 	for _, logs := range []bool{false, true} {
@@ -197,8 +196,8 @@ func TestServerMessagesNotOffered(t *testing.T) {
 	}
 }
 
-// news reads until wanted, and returns what was told of resources by then: the
-// URI, and the subscription that it was told for.
+// news reads until wanted returns true. It returns the notifications about resources before
+// that: the URI, and the subscription.
 func (a *agent) news(wanted func(*answer) bool) []string {
 	a.t.Helper()
 	told := []string{}
@@ -228,7 +227,7 @@ func (a *agent) news(wanted func(*answer) bool) []string {
 	return told
 }
 
-// newsBefore is what was told of resources before the answer to id.
+// newsBefore returns the notifications about resources before the answer to id.
 func (a *agent) newsBefore(id int) []string {
 	a.t.Helper()
 	return a.news(func(x *answer) bool {
@@ -237,13 +236,13 @@ func (a *agent) newsBefore(id int) []string {
 	})
 }
 
-// touch changes a resource, and returns what the agent itself was told.
+// touch changes a resource, and returns the agent's own notifications.
 func (a *agent) touch(uri string) []string {
 	a.t.Helper()
 	return a.newsBefore(a.call("tools__touch", map[string]any{"token": uri}))
 }
 
-// modernPing is what a modern agent was told of resources so far.
+// modernPing returns the notifications about resources that a modern agent has got so far.
 func (a *agent) modernPing() []string {
 	a.t.Helper()
 	return a.newsBefore(a.begin("server/discover", modernly(map[string]any{})))
@@ -259,7 +258,7 @@ func (a *agent) subscribe(method, uri string) answer {
 	return a.ask("resources/"+method, map[string]any{"uri": uri})
 }
 
-// untilNotes waits until the ledger has so many lines that begin so.
+// untilNotes waits until the ledger has n lines with this beginning.
 func (p *place) untilNotes(prefix string, n int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); p.effectsOf(prefix) != n; time.Sleep(2 * time.Millisecond) {
@@ -270,9 +269,9 @@ func (p *place) untilNotes(prefix string, n int) {
 	}
 }
 
-// TestServerSubscriptions: sessions are told of the resources that they have
-// subscribed to and of no others; the server is told once for all of them, again
-// when it is another process, and that it may stop after the last of them.
+// TestServerSubscriptions checks that sessions are notified of the resources that they have
+// subscribed to and of no others. The server gets one subscription for all of them, again
+// when its process is replaced, and an unsubscribe after the last of them.
 func TestServerSubscriptions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-resources", "told").login()
@@ -280,7 +279,7 @@ func TestServerSubscriptions(t *testing.T) {
 		p.agent("--identity", "c").shake()
 	m := p.agent("--identity", "m")
 	pid := p.pid(0)
-	for _, one := range []*agent{a, b, b} { // a second time is no other subscription
+	for _, one := range []*agent{a, b, b} { // a second time does not count
 		if x := one.subscribe("subscribe", "mem://a"); x.Error != nil {
 			t.Fatalf("subscribe: %s", x.raw)
 		}
@@ -340,8 +339,8 @@ func TestServerSubscriptions(t *testing.T) {
 	m.rest()
 }
 
-// TestServerSubscriptionsRefused: what cannot be subscribed to is refused with
-// the reason.
+// TestServerSubscriptionsRefused checks that a subscription that is not possible is refused
+// with the reason.
 func TestServerSubscriptionsRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -354,7 +353,7 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 		code   int
 		words  string
 	}{
-		{map[string]any{"uri": "mem://fixed"}, -32602, "it never changes"}, // in the server's own words
+		{map[string]any{"uri": "mem://fixed"}, -32602, "it never changes"}, // the server's own text
 		{map[string]any{"uri": "other://x"}, -32602, "no hosted server offers the resource other://x"},
 		{map[string]any{"uri": 7}, -32602, "params.uri must be a string"},
 	} {
@@ -413,8 +412,8 @@ func TestServerSubscriptionsRefused(t *testing.T) {
 	}
 }
 
-// TestServerSubscriptionsForsaken: what sessions had subscribed to that do not
-// come back to the next daemon is ended, and no other subscription.
+// TestServerSubscriptionsForsaken checks that subscriptions of sessions that do not resume
+// at the next daemon are ended, and no others.
 func TestServerSubscriptionsForsaken(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).windows(15).serve("shared", "-resources", "told").login()

@@ -6,7 +6,7 @@ import (
 	"holdline/cmd/holdline/metricstest"
 )
 
-// TestMetrics: what a daemon did is counted.
+// TestMetrics checks that the metrics count what the daemon did.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// shakeOpen is the handshake of a client that tells changes of its roots and can
-// be asked.
+// shakeOpen makes the handshake of a client that announces changes of its roots and has
+// capabilities to be asked.
 func (a *agent) shakeOpen() *agent {
 	a.t.Helper()
 	a.ask("initialize", map[string]any{
@@ -24,7 +24,7 @@ func (a *agent) shakeOpen() *agent {
 	return a
 }
 
-// remark is what a message that is no answer says.
+// remark has the members of a message that is no answer.
 type remark struct {
 	Params struct {
 		RequestID string
@@ -35,9 +35,9 @@ type remark struct {
 	}
 }
 
-// TestServerNotes: what a process of one session and its client tell each other
-// unasked arrives: changed roots, progress with what the server has asked for,
-// and that the server wants no answer any more. Nobody else is told.
+// TestServerNotes checks that notifications between a process of scope session and its
+// client arrive: changed roots, progress of what the server has asked for, and the
+// cancellation of a server's request. No other client gets them.
 func TestServerNotes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session").login()
@@ -57,7 +57,7 @@ func TestServerNotes(t *testing.T) {
 	}
 	note := fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%q,"progress":1}}`,
 		q.Params.Meta.ProgressToken)
-	b.send(note) // which nobody has asked of it
+	b.send(note) // this client was not asked
 	b.wait(b.effect("b", 0))
 	a.send(note)
 	p.untilNotes("progress 1", 1)
@@ -84,14 +84,14 @@ func TestServerNotes(t *testing.T) {
 		t.Error("the server gets an answer that it has said it does not want")
 	}
 
-	kill9(t, pid) // whatever was told meanwhile
+	kill9(t, pid) // whatever was sent meanwhile
 	p.untilNotes("roots changed", 3)
 	a.rest()
 	b.rest()
 }
 
-// TestServerOverreaches: a server that several share has no client to ask, which
-// is said with what would help.
+// TestServerOverreaches checks that a server that sessions share cannot ask a client, and
+// that the fault says what would help.
 func TestServerOverreaches(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -112,9 +112,9 @@ func TestServerOverreaches(t *testing.T) {
 	a.rest()
 }
 
-// TestServerDenied: what the rules keep from an identity is not there for it,
-// be it a tool, a resource or a subscription; what is denied by name is said to
-// be, with the rule, and starts nothing.
+// TestServerDenied checks that tools, resources and subscriptions that the rules deny to an
+// identity do not exist for it. A call of a denied name is refused with the rule, and
+// starts nothing.
 func TestServerDenied(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -165,8 +165,8 @@ func TestServerDenied(t *testing.T) {
 	no.rest()
 }
 
-// TestResourceAtOnce: a resource that is known does not wait for a server that
-// does not come up.
+// TestResourceAtOnce checks that a known resource can be read without waiting for a server
+// that does not start.
 func TestResourceAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -185,8 +185,8 @@ func TestResourceAtOnce(t *testing.T) {
 	a.rest(list)
 }
 
-// TestServerOtherEra: a server is asked again which era it is of if it is not
-// what it was, and one that is slow to come up is not taken for an older one.
+// TestServerOtherEra checks that a server is asked again for its era if it has changed, and
+// that a modern server that starts slowly is not taken for a legacy one.
 func TestServerOtherEra(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -215,7 +215,7 @@ func TestServerOtherEra(t *testing.T) {
 		}
 	}
 	be(true)
-	p.must("servers", "restart", "odd") // forgets the era: the next ones do not
+	p.must("servers", "restart", "odd") // forgets the era; the next starts do not
 	said("odd")
 	for _, is := range []bool{false, true} {
 		pid := p.untilReady("odd")
@@ -235,7 +235,7 @@ func TestServerOtherEra(t *testing.T) {
 	a.rest()
 }
 
-// TestServerDoesNotRead: a call whose server does not even read it ends in its
+// TestServerDoesNotRead checks that a call that its server does not even read ends in its
 // time like any other.
 func TestServerDoesNotRead(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestServerDoesNotRead(t *testing.T) {
 			return err == nil && strings.Contains(string(stat), ") T ")
 		})
 	}
-	// More than a pipe holds, and one behind it.
+	// More than a pipe holds, and one call behind it.
 	ids := []int{
 		a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)}),
 		a.call("tools__effect", map[string]any{"token": "y"}),
@@ -271,8 +271,8 @@ func TestServerDoesNotRead(t *testing.T) {
 	a.rest()
 }
 
-// TestServerOddLists: a server whose tools can be used is of use, whatever it
-// answers when it is asked for other lists, or if it does not answer.
+// TestServerOddLists checks that a server whose tools can be listed is usable, however it
+// answers when it is asked for its other lists, or if it does not answer.
 func TestServerOddLists(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -281,7 +281,7 @@ func TestServerOddLists(t *testing.T) {
 		"-mute resources/templates/list": "resources/templates/list was not answered within 5s",
 	} {
 		if strings.HasPrefix(args, "-mute") && os.Getenv("HOLDLINE_LONG") == "" {
-			continue // it takes as long
+			continue // that takes as long
 		}
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
@@ -302,8 +302,8 @@ func TestServerOddLists(t *testing.T) {
 	}
 }
 
-// TestServerForsakenAtStart: a server whose only agent leaves while it comes up
-// has not failed.
+// TestServerForsakenAtStart checks that a server whose only agent disconnects while it
+// starts does not count as failed.
 func TestServerForsakenAtStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

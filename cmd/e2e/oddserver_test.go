@@ -112,7 +112,7 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	})
 }
 
-// prepared is the answer to a method that is in a directory; "" if none is.
+// prepared returns the answer to a method that is in a directory; "" if there is none.
 func prepared(dir, method string) string {
 	b, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(method, "/", "-")))
 	if dir == "" || err != nil {
@@ -121,7 +121,7 @@ func prepared(dir, method string) string {
 	return string(b)
 }
 
-// tell answers what is no call.
+// tell handles all messages but calls.
 func (s *oddServer) tell(m *toolMessage) {
 	results := map[string]string{
 		"initialize": `{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"prompts":{},"resources":{}},` +
@@ -151,7 +151,7 @@ func (s *oddServer) call(m *toolMessage) {
 		s.answer(m.ID, `{"content":[{"type":"text","text":"`+strings.Repeat("y", a.Bytes)+`"}]}`)
 	case "keep":
 		s.note("keep")
-		time.Sleep(200 * time.Millisecond) // so that equal calls meet
+		time.Sleep(200 * time.Millisecond) // so that equal calls overlap
 		s.answer(m.ID, a.Text)
 	case "turn":
 		s.turned++

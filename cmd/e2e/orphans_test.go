@@ -17,9 +17,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// everything lists the processes of the place: those that have its home in
-// their environment and those, like workers, that are named by a directory of
-// it.
+// everything returns the processes of the place: those that have its home in their
+// environment, and those, like workers, whose command line has a directory of it.
 func (p *place) everything() map[int]string {
 	found := map[int]string{}
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
@@ -37,23 +36,22 @@ func (p *place) everything() map[int]string {
 	return found
 }
 
-// victims are all processes of a place in the middle of its work: each child
-// is deaf to the end of its input and to SIGTERM, and has a child of its own
-// in another session that is no better.
+// victims are all processes of a place at work. Each child ignores the end of its input and
+// SIGTERM, and has a child of its own, in another session, that does the same.
 type victims struct {
 	daemon  *os.Process
 	agents  []*agent
 	workers []control.Worker
 }
 
-// hard is a prompt whose program is such a child.
+// hard returns a prompt whose program is such a child.
 func (p *place) hard() map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild", N: 1},
 		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"})}
 }
 
-// atWork starts a daemon with two agents, a consult and a hosted server, each
-// with a call in flight.
+// atWork starts a daemon with two agents, a consult and a hosted server, each with a call
+// in flight.
 func (p *place) atWork(t *testing.T) victims {
 	t.Helper()
 	p.serve("session", "-deaf", "-grandchild")
@@ -65,8 +63,8 @@ func (p *place) atWork(t *testing.T) victims {
 	v.agents[1].call("tools__hang", map[string]any{"token": "orphan"})
 	p.untilSteps(1)
 	p.untilEffect("begin orphan")
-	// The daemon, its proxies, and each worker with its child and a child of that;
-	// below the worker of a consult are the engine process, the program and its child.
+	// These run: the daemon, its proxies, and each worker with its child and a grandchild.
+	// Below the worker of a consult are the engine process, the program and its child.
 	v.workers = p.until("all to run", func(s control.StatusAnswer) bool {
 		processes := 1 + len(v.agents) + 3*len(s.Workers)
 		for _, w := range s.Workers {
@@ -112,8 +110,8 @@ func (v *victims) kill(t *testing.T, groups ...string) {
 	}
 }
 
-// nothingButTheDaemon waits until within is over or nothing of the place is
-// left but its daemon, and no directory of a worker.
+// nothingButTheDaemon waits until nothing of the place is left but its daemon, and no
+// directory of a worker. It fails the test when within is over.
 func (p *place) nothingButTheDaemon(daemon int, within time.Duration) {
 	p.t.Helper()
 	begin := time.Now()
@@ -132,19 +130,21 @@ func (p *place) nothingButTheDaemon(daemon int, within time.Duration) {
 	}
 }
 
-// noOrphans kills in several orders, starts one daemon, and wants nothing else
-// to be left once the windows are over.
+// noOrphans kills in several orders, starts one daemon each time, and checks that nothing
+// else is left after the windows.
 func noOrphans(t *testing.T, by int, orders ...string) {
 	t.Helper()
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
 			if by == 1 {
-				t.Parallel() // its hunts might hide another's orphans, but nobody has the time
+				// hunts of one might kill another's orphans, but one after the other takes
+				// too long
+				t.Parallel()
 			}
 			p := newPlace(t).windows(by)
 			v := p.atWork(t)
 			v.kill(t, strings.Fields(order)...)
-			// What a crash at the wrong moment leaves of a start.
+			// As a crash leaves them in the middle of a start.
 			for _, dir := range []string{"w/dead0001", "w/dead0002"} {
 				if err := os.MkdirAll(filepath.Join(p.dir, "run/holdline", dir), 0o700); err != nil {
 					t.Fatal(err)
@@ -156,7 +156,7 @@ func noOrphans(t *testing.T, by int, orders ...string) {
 			}
 			d := p.daemon()
 			within := 90 * time.Second
-			if by > 1 { // the last ladder begins when the window ends, and is not shorter
+			if by > 1 { // the last kill ladder begins when the window ends, and is not shortened
 				within = protocol.StartWindow/time.Duration(by) + 2*waitLimit
 			}
 			p.nothingButTheDaemon(d.Process.Pid, within)
@@ -164,10 +164,10 @@ func noOrphans(t *testing.T, by int, orders ...string) {
 	}
 }
 
-// TestNoOrphans: after any crash, once a daemon has run again for a while,
-// nothing is left of what ran. The windows are much shorter.
+// TestNoOrphans checks that after any crash nothing of what ran is left, once a daemon has
+// run again for a while. The windows are much shorter than the users'.
 func TestNoOrphans(t *testing.T) {
-	if raceEnabled { // a worker that nobody has attached to in time ends
+	if raceEnabled { // a worker that no daemon attaches to in time ends
 		noOrphans(t, 12, "daemon proxies workers", "daemon proxies")
 		return
 	}
@@ -175,7 +175,7 @@ func TestNoOrphans(t *testing.T) {
 		"children workers proxies daemon", "children daemon proxies")
 }
 
-// TestNoOrphansInTheirTime is the same with the windows that users have.
+// TestNoOrphansInTheirTime does the same with the windows that users have.
 func TestNoOrphansInTheirTime(t *testing.T) {
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("HOLDLINE_LONG=1 is not set: it takes two minutes")
@@ -183,8 +183,8 @@ func TestNoOrphansInTheirTime(t *testing.T) {
 	noOrphans(t, 1, "daemon proxies workers", "daemon proxies")
 }
 
-// TestStopAllOfTheHard: stop --all leaves nothing of the same victims, at
-// once, with a daemon and without one.
+// TestStopAllOfTheHard checks that stop --all ends the same victims at once, with a daemon
+// and without one.
 func TestStopAllOfTheHard(t *testing.T) {
 	t.Parallel()
 	all := []string{"", "daemon workers", "daemon", "daemon proxies", "workers"}
@@ -203,12 +203,12 @@ func TestStopAllOfTheHard(t *testing.T) {
 			for {
 				left := p.everything()
 				for _, a := range v.agents {
-					delete(left, a.cmd.Process.Pid) // their agents end them
+					delete(left, a.cmd.Process.Pid) // the test ends these
 				}
 				if len(left) == 0 {
 					break
 				}
-				// Under the race detector a process sleeps before it is gone.
+				// Under the race detector a process sleeps before it ends.
 				if !raceEnabled || time.Since(begin) > waitLimit {
 					t.Fatalf("left: %v", left)
 				}

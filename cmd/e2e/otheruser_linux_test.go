@@ -10,8 +10,8 @@ import (
 	"holdline/protocol"
 )
 
-// TestOtherUser: another user of the machine who can reach the socket, although
-// nobody else should, is refused by what the kernel says of him.
+// TestOtherUser checks that another user who can reach the socket, which should be
+// impossible, is refused because of the user id that the kernel reports.
 func TestOtherUser(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -28,10 +28,10 @@ func TestOtherUser(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" +
 			`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
-		out, _ := cmd.CombinedOutput() // it fails when it cannot connect
+		out, _ := cmd.CombinedOutput() // it fails if it cannot connect
 		return string(out)
 	}
-	// Its way there, but for the modes that holdline itself has set.
+	// Open the way to the socket, except for the modes that holdline itself has set.
 	for _, dir := range []string{p.dir, filepath.Dir(programs), programs, filepath.Join(p.dir, "run")} {
 		if info, err := os.Stat(dir); err != nil {
 			t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// ownTools are the tools of the server own that a session lists and that not
-// all of its processes have.
+// ownTools returns the tools of the server own that a session lists and that not all of its
+// processes have.
 func (a *agent) ownTools() []string {
 	a.t.Helper()
 	all := map[string]bool{}
@@ -29,7 +29,7 @@ func (a *agent) ownTools() []string {
 	return names
 }
 
-// resources are the URIs that a session lists.
+// resources returns the URIs that a session lists.
 func (a *agent) resources() []string {
 	a.t.Helper()
 	var list struct {
@@ -43,8 +43,8 @@ func (a *agent) resources() []string {
 	return uris
 }
 
-// untilLists waits until a session lists these tools of its own process, and
-// returns the resource that bears the number of that.
+// untilLists waits until a session lists these tools of its own process, and returns the
+// resource that has that process's pid.
 func (a *agent) untilLists(tools ...string) string {
 	a.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
@@ -58,8 +58,8 @@ func (a *agent) untilLists(tools ...string) string {
 	}
 }
 
-// toldChanged counts how often a session was told that its list of tools is
-// another one, up to now.
+// toldChanged returns how often a session was notified so far that its list of tools has
+// changed.
 func (a *agent) toldChanged() int {
 	a.t.Helper()
 	n, id := 0, a.begin("ping", map[string]any{})
@@ -73,14 +73,13 @@ func (a *agent) toldChanged() int {
 	return n
 }
 
-// untilTold waits until a session is told that its list of tools is another
-// one.
+// untilTold waits until a session is notified that its list of tools has changed.
 func (a *agent) untilTold() {
 	a.t.Helper()
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
 }
 
-// pidOf is the number in the URI that a process has for itself.
+// pidOf returns the pid in the URI that a process has for itself.
 func pidOf(t *testing.T, uri string) int {
 	t.Helper()
 	var pid int
@@ -90,7 +89,7 @@ func pidOf(t *testing.T, uri string) int {
 	return pid
 }
 
-// shakeAble is the handshake of a client that can sample.
+// shakeAble makes the handshake of a client that can sample.
 func (a *agent) shakeAble() *agent {
 	a.t.Helper()
 	a.ask("initialize", map[string]any{
@@ -101,7 +100,7 @@ func (a *agent) shakeAble() *agent {
 	return a
 }
 
-// reads tells whose process has answered with a resource; "" if it was refused.
+// reads returns which process has answered the read of a resource; "" if it was refused.
 func (a *agent) reads(uri string) string {
 	a.t.Helper()
 	var read struct {
@@ -114,10 +113,10 @@ func (a *agent) reads(uri string) string {
 	return read.Result.Contents[0].Text
 }
 
-// TestServerListsOfSessions: a session of a server of which each has its own
-// process lists, finds and calls what that process lists, and is told of
-// nothing else; a call of what no other process lists outlives the daemon, and
-// is honestly answered when the process dies with it.
+// TestServerListsOfSessions checks a server with a process for each session. A session
+// lists, finds and calls what its own process lists, and is notified of nothing else. A
+// call of a tool that no other process has outlives the daemon, and is answered honestly if
+// the process dies with it.
 func TestServerListsOfSessions(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -128,7 +127,7 @@ func TestServerListsOfSessions(t *testing.T) {
 	b := p.agent("--identity", "b").shake()
 	ofB := b.untilLists()
 	s := p.agent("--identity", "s").shake()
-	s.wait(s.inner("own", "effect", map[string]any{"token": "warm"})) // it has its process
+	s.wait(s.inner("own", "effect", map[string]any{"token": "warm"})) // it has its process now
 	if uris := a.resources(); !slices.Contains(uris, ofA) || slices.Contains(uris, ofB) {
 		t.Errorf("a lists %q, of %s and %s", uris, ofA, ofB)
 	}
@@ -156,7 +155,7 @@ func TestServerListsOfSessions(t *testing.T) {
 	a.wait(a.call("own__turn", map[string]any{"token": "grown"}))
 	a.untilTold()
 	a.untilLists("grown", "sample")
-	s.wait(s.inner("own", "turn", map[string]any{"token": "other"})) // what is remembered of the server is its list
+	s.wait(s.inner("own", "turn", map[string]any{"token": "other"})) // this list is remembered for the server
 	if n, got := b.toldChanged(), b.ownTools(); n != 0 || len(got) != 0 {
 		t.Errorf("b was told %d times, and lists %q", n, got)
 	}
@@ -201,8 +200,8 @@ func TestServerListsOfSessions(t *testing.T) {
 	s.rest()
 }
 
-// TestServerListsOfProjects: the same for two projects, whose sessions share a
-// process each; an answer that may be kept is not given to the other project.
+// TestServerListsOfProjects checks the same for two projects, whose sessions share a
+// process each. A cacheable answer of one is not given to the other.
 func TestServerListsOfProjects(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -274,9 +273,9 @@ func TestServerListsOfProjects(t *testing.T) {
 	}
 }
 
-// TestServerListsUnlisted: a session whose process is not there yet is listed
-// what another one's has listed last, and told when that is another list; once
-// its process has listed it is told, and is listed that.
+// TestServerListsUnlisted checks that a session whose process does not run yet gets the
+// list that another session's process listed last, with a notification if that changes.
+// Once its own process has listed, it is notified and gets that list.
 func TestServerListsUnlisted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -304,8 +303,8 @@ func TestServerListsUnlisted(t *testing.T) {
 	b.rest()
 }
 
-// TestServerListsChangedInAbsence: a process that says that its list has changed
-// while there is no daemon is asked for it by the next one.
+// TestServerListsChangedInAbsence checks that if a process announces a changed list while
+// no daemon runs, the next daemon asks for it.
 func TestServerListsChangedInAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

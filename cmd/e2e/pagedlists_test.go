@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// asPage is what a page of any list has.
+// asPage has the members of a page of any list.
 type asPage struct {
 	Result struct {
 		Tools, Prompts, Resources, ResourceTemplates []struct{ Name, URI, URITemplate string }
@@ -32,9 +32,9 @@ func pageOf(t *testing.T, x answer) (names []string, next *string) {
 	return names, p.Result.NextCursor
 }
 
-// TestListsInPages: each list of a server with thousands of entries comes in
-// pages of a bounded size, each entry once, to clients of both eras. A cursor
-// means the same to the next daemon. One that nobody gave is refused.
+// TestListsInPages checks that each list of a server with thousands of entries comes in
+// pages of limited size, each entry once, for clients of both eras. A cursor is valid for
+// the next daemon. An invented cursor is refused.
 func TestListsInPages(t *testing.T) {
 	t.Parallel()
 	const n = 2500

@@ -10,23 +10,23 @@ import (
 	"holdline/protocol/control"
 )
 
-// question reads until a server asks the agent's user something, and returns the
-// id that the answer needs.
+// question reads until a server asks the agent's user something, and returns the id that
+// the answer needs.
 func (a *agent) question(method string) string {
 	a.t.Helper()
 	x := a.until(func(x *answer) bool { return x.Method == method })
 	return fmt.Sprintf("%q", x.ID)
 }
 
-// accept answers what a server has asked the agent's user.
+// accept answers a question of a server in the user's name.
 func (a *agent) accept(id string) {
 	a.t.Helper()
 	a.send(`{"jsonrpc":"2.0","id":` + id + `,"result":{"action":"accept"}}`)
 }
 
-// TestServerSpeaksWhileUserIsAsked: a user may think for as long as they like.
-// Meanwhile what the server says to others is not held up, however much that is,
-// and the user is asked once, whoever dies.
+// TestServerSpeaksWhileUserIsAsked checks that while a user thinks, for however long,
+// nothing that the server says to others is delayed, however much it is, and that the user
+// is asked once, even if the daemon dies.
 func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session").login()
@@ -67,16 +67,16 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 	}
 	left := filepath.Join(p.dir, "run/holdline/w", worker, "q", "*")
 	waitFor(t, "the end of the request's file", func() bool { files, _ := filepath.Glob(left); return len(files) == 0 })
-	// What was answered is not asked again by the next daemon.
+	// The next daemon does not ask an answered question again.
 	kill9(t, pid)
 	p.pid(pid)
 	a.wait(a.call("tools__look", map[string]any{"token": "last"}))
 	a.rest(id)
 }
 
-// TestClockStopsWhileUserIsAsked: a call does not run out of time while a person
-// is asked, whether for words or to allow sampling, and whoever dies meanwhile.
-// Behind the answer it has its time anew.
+// TestClockStopsWhileUserIsAsked checks that a call does not time out while a person is
+// asked, for input or to allow sampling, even if the daemon dies meanwhile. After the
+// answer it has its full time again.
 func TestClockStopsWhileUserIsAsked(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second
@@ -102,7 +102,7 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 				if x := a.wait(id); x.text() != `w {"action":"accept"}` || p.effectsOf("told w") != 1 {
 					t.Errorf("the call: %s", x.raw)
 				}
-				// It is the person alone who may take that long.
+				// Only a person may take that long.
 				if x := a.wait(a.call("tools__hang", map[string]any{"token": "h"})); x.code() != "timeout" {
 					t.Errorf("a call that hangs: %s", x.raw)
 				}
@@ -110,7 +110,7 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 			})
 		}
 	}
-	t.Run("not roots", func(t *testing.T) { // which a program answers
+	t.Run("not roots", func(t *testing.T) { // answered by a program
 		t.Parallel()
 		p := newPlace(t)
 		p.configure(map[string]any{"tools": p.toolsEntry(limits)}).daemon()
@@ -172,9 +172,9 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 // questionCrashes are deaths of the daemon around a question that is in a file.
 var questionCrashes = []crash{{point: "hosted.askwritten"}, {point: "hosted.errand"}}
 
-// TestServerQuestionKept: the daemon dies when a server's question to the user was
-// just written down, or when the server was just told the answer and the file is
-// still there. The user is asked once, and the server answered once.
+// TestServerQuestionKept kills the daemon right after it has written a server's question to
+// a file, or right after it has sent the answer to the server, with the file still there.
+// The user is asked once, and the server gets one answer.
 func TestServerQuestionKept(t *testing.T) {
 	t.Parallel()
 	for _, c := range questionCrashes {

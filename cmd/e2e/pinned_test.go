@@ -11,15 +11,15 @@ import (
 	"holdline/protocol/control"
 )
 
-// relist has the server list its tool effect with these members from now on;
-// nil are its own.
+// relist has the server list its tool effect with these members from now on; nil restores
+// its own.
 func (p *place) relist(members map[string]any) {
 	p.t.Helper()
 	p.listAs(members)
 	p.must("servers", "reload", "tools")
 }
 
-// listAs is relist for processes of the server that are started from now on.
+// listAs does the same for processes of the server that start from now on.
 func (p *place) listAs(members map[string]any) {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "listing")
@@ -35,7 +35,7 @@ func (p *place) listAs(members map[string]any) {
 	}
 }
 
-// pinned is how the tool effect is pinned, and whether it is another now.
+// pinned returns the pin of the tool effect, and whether the tool has changed.
 func (p *place) pinned() control.ServerTool {
 	p.t.Helper()
 	var all []control.ServerOffers
@@ -52,9 +52,9 @@ func (p *place) pinned() control.ServerTool {
 	return control.ServerTool{}
 }
 
-// TestToolsPinned: a tool that is not what it was when it was first seen is
-// marked for the user, also by the next daemon, until it is accepted or as it
-// was; agents see what the server lists, and nothing else.
+// TestToolsPinned checks that a tool that differs from when it was first seen is marked for
+// the user, also by the next daemon, until the change is accepted or undone. Agents see
+// what the server lists, and nothing else.
 func TestToolsPinned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -72,7 +72,7 @@ func TestToolsPinned(t *testing.T) {
 		t.Errorf("changes at first: %s", out)
 	}
 
-	// As it was, in other words of JSON.
+	// The old tool in another spelling of its JSON.
 	p.relist(map[string]any{"description": "does effect", "title": "not pinned"})
 	if again := p.pinned(); again.Changed || again.Pinned.Hash != first.Pinned.Hash {
 		t.Errorf("with another title: %+v", again)
@@ -89,7 +89,7 @@ func TestToolsPinned(t *testing.T) {
 	}
 	wantChangeShown(t, p, a)
 
-	// The next daemon knows it, too, and it is not told of twice.
+	// The next daemon knows the change, and does not report it again.
 	kill9(t, pid)
 	pid = p.pid(pid)
 	p.untilReady("tools")
@@ -108,7 +108,7 @@ func TestToolsPinned(t *testing.T) {
 		}
 	}
 
-	// As it was again.
+	// The old tool again.
 	p.relist(nil)
 	if undone := p.pinned(); undone.Changed || undone.Pinned.Change == nil || undone.Pinned.Change.UndoneMS < c.AtMS ||
 		p.server("tools").Changed != 0 {
@@ -139,7 +139,7 @@ func TestToolsPinned(t *testing.T) {
 		t.Errorf("accepted again: %s", out)
 	}
 
-	// An edit of the entry is how most servers change: the pins stay.
+	// Most servers change by an edit of their entry; the pins stay.
 	entry["args"] = append(entry["args"].([]string), "-noise")
 	p.configure(map[string]any{"tools": entry})
 	p.relist(nil)
@@ -156,7 +156,7 @@ func TestToolsPinned(t *testing.T) {
 	a.rest()
 }
 
-// wantChangeShown wants the agent and the commands to show that the tool effect has
+// wantChangeShown checks that the agent and the commands show that the tool effect has
 // changed.
 func wantChangeShown(t *testing.T, p *place, a *agent) {
 	t.Helper()
