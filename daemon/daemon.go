@@ -113,9 +113,8 @@ type life struct {
 	listener  *listener.Server
 	rollout   *rollout.Watcher
 	commands  *commands.Daemon
-	gate      *rollout.Gate // before the socket, once it is served
-	asked     chan error    // why to stop
-	endAll    atomic.Bool   // workers and consults are to end, too
+	asked     chan error  // why to stop
+	endAll    atomic.Bool // workers and consults are to end, too
 
 	leave   sync.Mutex // held while it is decided whether to stop or to hand over
 	leaving bool       // guarded by leave
@@ -303,9 +302,10 @@ func (l *life) serve(ctx context.Context) error {
 	if err := l.Paths.WritePointer(l.place.Socket()); err != nil {
 		l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 	}
-	l.gate = rollout.NewGate(l.place.Listener())
 	var g run.Group
-	addActor(ctx, &g, l.Log, "listener", func(ctx context.Context) error { return l.listener.Serve(ctx, l.gate) })
+	addActor(ctx, &g, l.Log, "listener", func(ctx context.Context) error {
+		return l.listener.Serve(ctx, l.place.Listener())
+	})
 	addActor(ctx, &g, l.Log, "control", l.control)
 	addActor(ctx, &g, l.Log, "signals", l.signals)
 	addActor(ctx, &g, l.Log, "environment", l.env.Run)

@@ -92,23 +92,27 @@ func (l *life) handOver(ctx context.Context, s filewatch.Stamp, found rollout.Fo
 	}
 	err := l.place.CheckRoom()
 	if err == nil {
-		err = l.gate.Shut()
-	}
-	if err == nil {
-		l.telemetry.Through(true)
-		l.flush(ctx)
-		faultpoint.At("rollout.flushed")
-		err = l.exec(s)
-		l.telemetry.Through(false)
+		err = l.execPaused(ctx, s)
 	}
 	l.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)
-	if err := l.gate.Open(); err != nil {
-		l.Log.ErrorContext(ctx, "accepting again", "err", err)
-	}
 	if err := l.Notifier.Ready("serving at " + l.place.Socket()); err != nil {
 		l.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
 	return err
+}
+
+// execPaused is [life.exec] while no connection is accepted, after all that waits in
+// memory for clients and for the call log is written.
+func (l *life) execPaused(ctx context.Context, s filewatch.Stamp) error {
+	l.telemetry.Through(true)
+	defer l.telemetry.Through(false)
+	err := l.listener.Pause(l.place.Listener())
+	if err == nil {
+		l.flush(ctx)
+		faultpoint.At("rollout.flushed")
+		err = l.exec(s)
+	}
+	return errors.Join(err, l.listener.Resume(l.place.Listener()))
 }
 
 // flush waits until clients have been sent what is queued for them.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,10 +61,11 @@ type Listener interface {
 // Server accepts connections.
 type Server struct {
 	Options
-	most     atomic.Int64 // connections of a role at once
-	open     atomic.Int64 // connections, those without a greeting included
-	sessions atomic.Int64 // connections of role "mcp", and those without greeting
-	commands atomic.Int64 // connections of all other roles
+	most     atomic.Int64  // connections of a role at once
+	open     atomic.Int64  // connections, those without a greeting included
+	sessions atomic.Int64  // connections of role "mcp", and those without greeting
+	commands atomic.Int64  // connections of all other roles
+	paused   chan struct{} // holds a token while [Server.Pause] is in force
 }
 
 // maxStrangers bounds the connections whose greeting has not been read yet, when
@@ -78,7 +80,7 @@ func New(o Options) *Server {
 	if o.Greeting == 0 {
 		o.Greeting = protocol.GreetingTimeout
 	}
-	s := &Server{Options: o}
+	s := &Server{Options: o, paused: make(chan struct{}, 1)}
 	s.Limit(o.MaxConns)
 	return s
 }
@@ -110,7 +112,10 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 	backoff := firstBackoff
 	for {
 		conn, err := ln.AcceptUnix()
+		s.awaitResume(ctx)
 		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // by Pause
+			continue
 		case err == nil:
 			backoff = firstBackoff
 			conns.Go(func() { s.serveConn(ctx, conn) })
@@ -129,6 +134,36 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 	}
 }
 
+// Pausable is a listener whose accepts a deadline can end.
+type Pausable interface{ SetDeadline(t time.Time) error }
+
+// Pause makes [Server.Serve], which accepts from ln, accept nothing until Resume is
+// called. Clients that connect meanwhile wait in the socket's backlog, for this program or
+// for its successor: no connection is refused during a hand-over. One that is accepted at
+// the same moment waits, too.
+func (s *Server) Pause(ln Pausable) error {
+	s.paused <- struct{}{}
+	return ln.SetDeadline(time.Unix(1, 0)) // wakes a blocked accept
+}
+
+// Resume makes Serve accept again after a Pause, even one that has failed.
+func (s *Server) Resume(ln Pausable) error {
+	err := ln.SetDeadline(time.Time{})
+	<-s.paused
+	return err
+}
+
+// awaitResume blocks while a Pause is in force and ctx is not done.
+func (s *Server) awaitResume(ctx context.Context) {
+	select {
+	case s.paused <- struct{}{}:
+		<-s.paused
+	case <-ctx.Done():
+	}
+}
+
+// serveConn checks the peer and its greeting, and calls the handler of its role. It closes
+// the connection.
 func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	most := s.most.Load()

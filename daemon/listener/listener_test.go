@@ -269,3 +269,66 @@ func TestAcceptBackoff(t *testing.T) {
 		}
 	})
 }
+
+// TestPause checks that a connection made during a pause waits, and is served afterwards,
+// and that a pause does not keep the listener from ending.
+func TestPause(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	s := listener.New(listener.Options{
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), UID: os.Getuid(), MaxConns: 16,
+		Handlers: map[string]listener.Handler{"mcp": func(context.Context, *listener.Conn) { served <- struct{}{} }},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Serve(ctx, ln) }()
+	greet := func() {
+		_, _ = io.WriteString(dial(t, path), greeting+"\n")
+	}
+	want := func(what string) {
+		t.Helper()
+		select {
+		case <-served:
+		case <-time.After(waitLimit):
+			t.Fatalf("waited for %s", what)
+		}
+	}
+	for range 3 {
+		greet()
+		want("a connection")
+		if err := s.Pause(ln); err != nil {
+			t.Fatal(err)
+		}
+		greet()
+		select {
+		case <-served:
+			t.Fatal("served during a pause")
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := s.Resume(ln); err != nil {
+			t.Fatal(err)
+		}
+		want("the one that waited")
+	}
+	if err := s.Pause(ln); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("Serve = %v", err)
+		}
+	case <-time.After(waitLimit):
+		t.Fatal("waited for the end")
+	}
+}
