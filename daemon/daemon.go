@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -38,7 +37,6 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
-	"holdline/protocol/socket"
 )
 
 // logDelay is how long a line of the call log may wait to be written.
@@ -46,26 +44,16 @@ const logDelay = 100 * time.Millisecond
 
 // Options are what cmd resolved from flags, environment and files.
 type Options struct {
-	Log     *slog.Logger
-	Level   *slog.LevelVar // follows the configuration
-	Stderr  io.Writer      // for last words only
-	Ready   func()         // called once the daemon serves
-	Version string
-	PID     int
-	Exe     string   // the path that this program was started by, links kept; it is watched
-	Image   string   // the path of the very file that runs, for workers
-	Argv    []string // how this program was called, for its successor
-	// Handover is what the image before this one left; nil if there was none.
-	Handover  *rollout.Handover
-	Paths     socket.Paths
-	Socket    string // where to listen, unless Handed
-	Handed    *net.UnixListener
-	Notifier  service.Notifier
-	Units     service.Units
-	StartedBy string        // "systemd", "launchd", "proxy" or "shell"
-	Wanted    time.Duration // reading of the boot clock when it was decided to start it
-	StateDir  string
-	Config    string // path of the configuration file
+	place.Options // but for Reclaim
+
+	Level  *slog.LevelVar // follows the configuration
+	Stderr io.Writer      // for last words only
+	Ready  func()         // called once the daemon serves
+	Exe    string         // the path that this program was started by, links kept; it is watched
+	Image  string         // the path of the very file that runs, for workers
+	Argv   []string       // how this program was called, for its successor
+	Units  service.Units
+	Config string // path of the configuration file
 	// FindConfig returns that path for another environment.
 	FindConfig func(getenv func(string) string) (string, error)
 	Home       string
@@ -140,11 +128,8 @@ func Run(ctx context.Context, o Options) (err error) {
 		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Keep: true, Own: l.Environ, Shell: l.Shell,
 		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
 	})
-	if l.place, err = place.Take(ctx, place.Options{
-		Log: o.Log, Version: o.Version, PID: o.PID, Paths: o.Paths, Socket: o.Socket, Handed: o.Handed,
-		Handover: o.Handover,
-		Notifier: o.Notifier, StartedBy: o.StartedBy, Wanted: o.Wanted, StateDir: o.StateDir, Reclaim: l.reclaim,
-	}); err != nil {
+	o.Reclaim = l.reclaim
+	if l.place, err = place.Take(ctx, o.Options); err != nil {
 		return err
 	}
 	defer l.place.Release()

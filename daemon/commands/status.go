@@ -15,7 +15,7 @@ func (d *Daemon) Health(detail tool.Detail) (string, any) {
 	servers := d.Servers.Status()
 	h := d.Telemetry.Health(telemetry.Parts{Sessions: len(d.Sessions.Sessions()), Servers: len(servers), Unwell: unwell(servers)})
 	if detail == tool.Full {
-		return h.Text(true), h.Full()
+		return h.Text(true), h
 	}
 	return h.Text(false), h.Concise()
 }

@@ -2,7 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
-	"fmt"
+	"net/url"
 	"path/filepath"
 	"strings"
 
@@ -61,26 +61,12 @@ func Roots(root string) json.RawMessage {
 		URI  string `json:"uri"`
 		Name string `json:"name"`
 	}
+	uri := url.URL{Scheme: "file", Path: root}
 	b, err := json.Marshal(struct {
 		Roots []entry `json:"roots"`
-	}{[]entry{{fileURI(root), filepath.Base(root)}}})
+	}{[]entry{{uri.String(), filepath.Base(root)}}})
 	if err != nil { // strings encode
 		return json.RawMessage(`{"roots":[]}`)
 	}
 	return b
-}
-
-// fileURI returns the file URI of a path.
-func fileURI(path string) string {
-	var b strings.Builder
-	b.WriteString("file://")
-	for _, c := range []byte(path) {
-		switch {
-		case c >= '0' && c <= '9', c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', strings.IndexByte("/-_.~", c) >= 0:
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "%%%02X", c)
-		}
-	}
-	return b.String()
 }

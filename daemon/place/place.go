@@ -51,7 +51,7 @@ type Options struct {
 	Handed    *net.UnixListener // from the service manager; nil if there is none
 	Handover  *rollout.Handover // from the image before this one; nil if there is none
 	Notifier  service.Notifier
-	StartedBy string
+	StartedBy string // "systemd", "launchd", "proxy" or "shell"
 	// Wanted is the reading of the boot clock when it was decided to start this
 	// daemon.
 	Wanted   time.Duration

@@ -26,13 +26,32 @@ type Unwell struct {
 
 // Health is the state of the daemon at one moment.
 type Health struct {
-	HealthBody
-	HealthDetails
+	HealthBody `json:"health"`
+
+	WorkerAlive      bool      `json:"worker_alive"` // false only while one that should run does not
+	LaunchPathStable bool      `json:"launch_path_stable"`
+	Daemon           Daemon    `json:"daemon"`
+	Sessions         int       `json:"sessions"`
+	Workers          int       `json:"workers"` // that run or start
+	Servers          int       `json:"servers"`
+	Unwell           []Unwell  `json:"unwell,omitempty"`
+	TelemetryLog     LogHealth `json:"telemetry_log"`
 
 	// Ready reports whether handshakes and Holdline's own tools can be served. A hosted
 	// server that fails is listed as unwell instead.
-	Ready   bool
-	Refusal *fault.Record // why the rollout is rejected; nil if it is not
+	Ready   bool          `json:"-"`
+	Refusal *fault.Record `json:"-"` // why the rollout is rejected; nil if it is not
+}
+
+// HealthBody is the inner object of a [Health].
+type HealthBody struct {
+	State               State         `json:"state"`
+	Generation          int64         `json:"generation"`
+	UptimeMS            int64         `json:"uptime_ms"`
+	ConsecutiveFailures int64         `json:"consecutive_failures"`
+	RestartCount        int64         `json:"restart_count"`
+	Rollout             Rollout       `json:"rollout"`
+	LastFault           *fault.Record `json:"last_fault"` // nil if the last work succeeded
 }
 
 // HealthConcise is a [Health] with few details.
@@ -44,35 +63,6 @@ type HealthConcise struct {
 	LaunchPathStable bool  `json:"launch_path_stable"`
 
 	Unwell []Unwell `json:"unwell,omitempty"`
-}
-
-// HealthFull is a [Health] with all details.
-type HealthFull struct {
-	Health HealthBody `json:"health"`
-	HealthDetails
-}
-
-// HealthBody is the inner object of a [HealthFull].
-type HealthBody struct {
-	State               State         `json:"state"`
-	Generation          int64         `json:"generation"`
-	UptimeMS            int64         `json:"uptime_ms"`
-	ConsecutiveFailures int64         `json:"consecutive_failures"`
-	RestartCount        int64         `json:"restart_count"`
-	Rollout             Rollout       `json:"rollout"`
-	LastFault           *fault.Record `json:"last_fault"` // nil if the last work succeeded
-}
-
-// HealthDetails are the outer members of a [HealthFull].
-type HealthDetails struct {
-	WorkerAlive      bool      `json:"worker_alive"` // false only while one that should run does not
-	LaunchPathStable bool      `json:"launch_path_stable"`
-	Daemon           Daemon    `json:"daemon"`
-	Sessions         int       `json:"sessions"`
-	Workers          int       `json:"workers"` // that run or start
-	Servers          int       `json:"servers"`
-	Unwell           []Unwell  `json:"unwell,omitempty"`
-	TelemetryLog     LogHealth `json:"telemetry_log"`
 }
 
 // Health returns the state of the daemon now. It writes the lines of the call log that
@@ -88,10 +78,8 @@ func (r *Recorder) Health(p Parts) Health {
 			ConsecutiveFailures: r.consecutive, RestartCount: r.restarts, Rollout: r.rollout,
 			LastFault: cmp.Or(r.lastFault, r.refusal), // calls that succeed do not fix a rollout
 		},
-		HealthDetails: HealthDetails{
-			WorkerAlive: true, LaunchPathStable: r.stable, Daemon: r.o.Daemon,
-			Sessions: p.Sessions, Servers: p.Servers, Unwell: p.Unwell, TelemetryLog: log,
-		},
+		WorkerAlive: true, LaunchPathStable: r.stable, Daemon: r.o.Daemon,
+		Sessions: p.Sessions, Servers: p.Servers, Unwell: p.Unwell, TelemetryLog: log,
 		Ready:   r.serving && !r.faulty && r.rollout != Reloading,
 		Refusal: r.refusal,
 	}
@@ -129,9 +117,6 @@ func (h Health) Concise() HealthConcise {
 		Unwell: h.Unwell,
 	}
 }
-
-// Full returns h with all details.
-func (h Health) Full() HealthFull { return HealthFull{h.HealthBody, h.HealthDetails} }
 
 // Text returns h for a model to read: one line, and with full more lines.
 func (h Health) Text(full bool) string {

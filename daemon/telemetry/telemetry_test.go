@@ -58,7 +58,7 @@ func TestHealthOfNewDaemon(t *testing.T) {
 			`{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,"restart_count":0,"rollout":"stable","last_fault":null},` +
 				`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},"sessions":2,"workers":0,"servers":1,` +
 				`"telemetry_log":{"written":0,"failed":0}}`
-		if got := asJSON(t, h.Full()); got != want {
+		if got := asJSON(t, h); got != want {
 			t.Errorf("Full:\n got %s\nwant %s", got, want)
 		}
 		wantText :=

@@ -71,12 +71,9 @@ type listing struct {
 
 // annotations are MCP's hints, and what holdline says of its own tools beside them.
 type annotations struct {
-	Title       string `json:"title,omitempty"`
-	ReadOnly    bool   `json:"readOnlyHint"`
-	Destructive bool   `json:"destructiveHint"`
-	Idempotent  bool   `json:"idempotentHint"`
-	OpenWorld   bool   `json:"openWorldHint"`
-	Holdline    struct {
+	Annotations
+
+	Holdline struct {
 		Dispatch Dispatch `json:"dispatch"`
 		Contract Contract `json:"replayContract"`
 	} `json:"holdline"`
@@ -155,12 +152,7 @@ func (t *Tool) check() error {
 func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
 	l := listing{
 		Name: t.Name, Title: t.Annotations.Title, Description: t.Description,
-		InputSchema: schema, Meta: t.Meta,
-		Annotations: annotations{
-			Title: t.Annotations.Title, ReadOnly: t.Annotations.ReadOnly,
-			Destructive: t.Annotations.Destructive, Idempotent: t.Annotations.Idempotent,
-			OpenWorld: t.Annotations.OpenWorld,
-		},
+		InputSchema: schema, Meta: t.Meta, Annotations: annotations{Annotations: t.Annotations},
 	}
 	l.Annotations.Holdline.Dispatch, l.Annotations.Holdline.Contract = t.Dispatch, t.Contract
 	b, err := jsonrpc.Marshal(l)

@@ -108,11 +108,11 @@ type Result struct {
 
 // Annotations are MCP's hints.
 type Annotations struct {
-	Title       string
-	ReadOnly    bool
-	Destructive bool
-	Idempotent  bool
-	OpenWorld   bool
+	Title       string `json:"title,omitempty"`
+	ReadOnly    bool   `json:"readOnlyHint"`
+	Destructive bool   `json:"destructiveHint"`
+	Idempotent  bool   `json:"idempotentHint"`
+	OpenWorld   bool   `json:"openWorldHint"`
 }
 
 // Tool is one of holdline's own tools.

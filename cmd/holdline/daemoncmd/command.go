@@ -153,10 +153,13 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	// The command's own context ends with a signal, too; the daemon has its
 	// own order of stopping.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
-		Log: log, Level: level, Stderr: proc.Stderr, Ready: ready,
-		Version: cmdenv.Version, PID: os.Getpid(), Exe: exe, Image: image, Argv: os.Args, Handover: handover,
-		Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier, Units: service.FindUnits(proc.Getenv), StartedBy: o.startedBy, Wanted: o.wanted,
-		StateDir: state, Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
+		Options: place.Options{
+			Log: log, Version: cmdenv.Version, PID: os.Getpid(), Handover: handover,
+			Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier,
+			StartedBy: o.startedBy, Wanted: o.wanted, StateDir: state,
+		},
+		Level: level, Stderr: proc.Stderr, Ready: ready, Exe: exe, Image: image, Argv: os.Args,
+		Units: service.FindUnits(proc.Getenv), Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
 		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})
 	if errors.Is(err, place.ErrRunning) {
