@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -22,15 +23,14 @@ import (
 
 // importOptions are the flags of import.
 type importOptions struct {
-	from                                    []string
-	write, aggregate, project, undo, asJSON bool
-	noCheck                                 bool
-	scope, file                             string
+	from                                     []string
+	write, aggregate, project, undo, noCheck bool
+	scope, file                              string
 }
 
 func newImportCommand(proc *cmdenv.Process) *cobra.Command {
 	var o importOptions
-	cmd := &cobra.Command{
+	cmd := console.WithJSON(&cobra.Command{
 		Use:   "import",
 		Short: "Move the MCP servers of your agents' configurations into holdline's",
 		Long: `Find the configurations of the MCP clients on this machine, and say which of
@@ -63,25 +63,25 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 --write or --undo done (files, backup, left). Servers have name, project, verdict
 (moves, stays, ours), as, why, notes, runs, args (how many), env and headers (names).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
-	}
+	})
 	f := cmd.Flags()
-	f.StringSliceVar(&o.from, "from", nil, "clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
+	f.StringSliceVar(&o.from, "from", nil,
+		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.BoolVar(&o.write, "write", false, "do it")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
 	f.BoolVar(&o.undo, "undo", false, "take back what import did")
-	f.BoolVar(&o.asJSON, "json", false, "print JSON")
 	cmdenv.ConfigFlag(f, &o.file)
+	for _, other := range []string{"write", "aggregate", "from", "scope"} {
+		cmd.MarkFlagsMutuallyExclusive("undo", other)
+	}
 	return cmd
 }
 
 // runImport plans an import, and carries it out if asked to.
 func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
-	if o.undo && (o.write || o.aggregate || o.from != nil || o.scope != "") {
-		return fmt.Errorf("%w: --undo takes back all that import did: no other flag but --project, --config and --json goes with it", cmdenv.ErrUsage)
-	}
 	switch o.scope {
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
 	default:
@@ -92,7 +92,11 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		return err
 	}
 	if o.undo {
-		return undoImport(cmd, proc, o, look)
+		done, err := importer.Undo(cmd.Context(), look)
+		if err != nil {
+			return err
+		}
+		return finishImport(cmd, proc, nil, look.Config, done)
 	}
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config)
@@ -101,7 +105,8 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		}
 		look.Try = l.Try
 		look.Trying = func(n int) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; a slow one takes up to a minute…\n", n)
+			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; "+
+				"a slow one takes up to a minute…\n", n)
 		}
 	}
 	plan, err := importer.Look(cmd.Context(), look)
@@ -109,110 +114,78 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		return err
 	}
 	if !o.write {
-		return showPlan(cmd, o, plan)
+		return console.Print(cmd, plan, func(out io.Writer) { printPlan(out, plan) })
 	}
 	if err := install.Lasting(look.Command); err != nil {
 		return cmdenv.WithHint(
 			fmt.Errorf("clients are to start holdline by its path: %w", err),
 			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write")
 	}
-	if !o.asJSON {
+	if !console.IsJSON(cmd) {
 		plan.Print(cmd.OutOrStdout())
 	}
 	done, err := plan.Write(cmd.Context(), time.Now())
 	if err != nil {
 		return err
 	}
-	if err := finished(cmd, proc, o, plan, done); err != nil {
-		return err
-	}
-	return reportLeft(cmd, o, done)
+	return finishImport(cmd, proc, plan, plan.Config, done)
 }
 
-func showPlan(cmd *cobra.Command, o *importOptions, plan *importer.Plan) error {
-	if o.asJSON {
-		return console.PrintJSON(cmd.OutOrStdout(), plan)
-	}
-	plan.Print(cmd.OutOrStdout())
-	end := "nothing was changed; to do it: holdline import --write"
+// printPlan prints what an import would do, and how to do it.
+func printPlan(out io.Writer, plan *importer.Plan) {
+	plan.Print(out)
 	switch {
 	case len(plan.Files) == 0:
-		end = "no client's configuration was found; --from NAME makes one"
+		fmt.Fprintln(out, "no client's configuration was found; --from NAME makes one")
 	case plan.Empty():
-		end = "there is nothing to do"
+		fmt.Fprintln(out, "there is nothing to do")
+	default:
+		fmt.Fprintln(out, "nothing was changed; to do it: holdline import --write")
 	}
-	return console.Say(cmd, "%s", end)
 }
 
-// finished prints what was done, and has the running daemon read its configuration.
-func finished(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, plan *importer.Plan, done importer.Done) error {
-	if o.asJSON {
-		err := console.PrintJSON(cmd.OutOrStdout(), struct {
-			*importer.Plan
-			Done importer.Done `json:"done"`
-		}{plan, done})
-		if err != nil {
-			return err
+// finishImport prints what an import has done, or its undo if plan is nil, and has the
+// running daemon read its configuration. It fails if something was left as it was.
+func finishImport(cmd *cobra.Command, proc *cmdenv.Process, plan *importer.Plan, config string, done importer.Done) error {
+	value := struct {
+		*importer.Plan
+		Done importer.Done `json:"done"`
+	}{plan, done}
+	err := console.Print(cmd, value, func(out io.Writer) {
+		verb := "written"
+		if plan == nil {
+			verb = "taken back"
 		}
-	} else {
 		for _, path := range done.Files {
-			fmt.Fprintf(cmd.OutOrStdout(), "written: %s\n", path)
+			fmt.Fprintf(out, "%s: %s\n", verb, path)
 		}
-		if done.Backup == "" {
-			return console.Say(cmd, "there is nothing to do")
+		switch {
+		case plan == nil && len(done.Files)+len(done.Left) == 0:
+			fmt.Fprintln(out, "there is nothing to take back")
+		case plan != nil && done.Backup == "":
+			fmt.Fprintln(out, "there is nothing to do")
+		case plan != nil:
+			fmt.Fprintf(out, "kept as it was: %s; to take it back: holdline import --undo\n", done.Backup)
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "kept as it was: %s; to take it back: holdline import --undo\n", done.Backup)
+	})
+	if err == nil && len(done.Files) > 0 {
+		err = serverscmd.ReloadFile(cmd, proc, config)
 	}
-	if len(done.Files) == 0 {
-		return nil
-	}
-	return serverscmd.ReloadFile(cmd, proc, plan.Config)
-}
-
-func undoImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look importer.Options) error {
-	done, err := importer.Undo(cmd.Context(), look)
-	if err != nil {
+	if err != nil || len(done.Left) == 0 {
 		return err
 	}
-	if o.asJSON {
-		if err := console.PrintJSON(cmd.OutOrStdout(), struct {
-			Done importer.Done `json:"done"`
-		}{done}); err != nil {
-			return err
-		}
-	}
-	for _, path := range done.Files {
-		if !o.asJSON {
-			fmt.Fprintf(cmd.OutOrStdout(), "taken back: %s\n", path)
-		}
-	}
-	if len(done.Files)+len(done.Left) == 0 && !o.asJSON {
-		return console.Say(cmd, "there is nothing to take back")
-	}
-	if len(done.Files) > 0 {
-		if err := serverscmd.ReloadFile(cmd, proc, look.Config); err != nil {
-			return err
-		}
-	}
-	return reportLeft(cmd, o, done)
-}
-
-// reportLeft names what was not done, and makes the command fail if there is any.
-func reportLeft(cmd *cobra.Command, o *importOptions, done importer.Done) error {
-	if len(done.Left) == 0 {
-		return nil
-	}
-	for _, l := range done.Left {
-		if o.asJSON {
-			break
-		}
-		key := ""
-		if l.Key != "" {
-			key = " " + l.Key
-		}
-		fmt.Fprintln(cmd.ErrOrStderr(), strings.Map(console.Printable, fmt.Sprintf("holdline: left %s%s: %s", l.Path, key, l.Why)))
+	if !console.IsJSON(cmd) {
+		warnLeft(cmd, done.Left)
 	}
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
+}
+
+// warnLeft names what an import or its undo has left as it was.
+func warnLeft(cmd *cobra.Command, left []importer.Left) {
+	for _, l := range left {
+		what := strings.TrimSpace(l.Path + " " + l.Key)
+		console.Warn(cmd, "%s", strings.Map(console.Printable, "left "+what+": "+l.Why))
+	}
 }
 
 // clientOptions are what the clients package needs to know of this user.

@@ -65,6 +65,11 @@ After a change of your profile: holdline install --path.`,
 	f.BoolVar(&o.force, "force", false, "also replace files that install did not make")
 	f.BoolVar(&o.path, "path", false, "only capture the PATH again: the login shell's, or this shell's if it has more")
 	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be done, and do nothing")
+	cmd.MarkFlagsMutuallyExclusive("systemd", "launchd")
+	cmd.MarkFlagsMutuallyExclusive("copy", "link")
+	for _, other := range []string{"systemd", "launchd", "bin", "copy", "link"} {
+		cmd.MarkFlagsMutuallyExclusive("path", other)
+	}
 	return cmd
 }
 
@@ -79,23 +84,7 @@ func (o installOptions) wish() install.Wish {
 	return w
 }
 
-// check refuses flags that contradict each other.
-func (o installOptions) check() error {
-	switch {
-	case o.systemd && o.launchd:
-		return fmt.Errorf("%w: --systemd and --launchd are two managers, and there is one daemon", cmdenv.ErrUsage)
-	case o.copy && o.link:
-		return fmt.Errorf("%w: --copy and --link are two ways to put the binary into one place", cmdenv.ErrUsage)
-	case o.path && (o.systemd || o.launchd || o.wish().Bin):
-		return fmt.Errorf("%w: --path captures the PATH only; leave it out, the PATH is always captured", cmdenv.ErrUsage)
-	}
-	return nil
-}
-
 func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) error {
-	if err := o.check(); err != nil {
-		return err
-	}
 	in, err := installer(cmd, proc)
 	if err != nil {
 		return err
@@ -210,9 +199,7 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 	case more:
 		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
 	}
-	for _, l := range left {
-		console.Warn(cmd, "%s", strings.Map(console.Printable, fmt.Sprintf("left %s %s: %s", l.Path, l.Key, l.Why)))
-	}
+	warnLeft(cmd, left)
 	return nil
 }
 

@@ -105,15 +105,19 @@ func AddHelpHint(cmd *cobra.Command, err error) error {
 	return WithHint(err, "see "+cmd.CommandPath()+" --help")
 }
 
-// CheckArgs makes errors of the argument checks of root and the commands below it
-// usage errors. A command without a check takes no arguments.
+// CheckArgs makes wrong arguments, and flags that exclude each other, usage errors of root
+// and the commands below it. A command without a check takes no arguments.
 func CheckArgs(root *cobra.Command) {
 	check := root.Args
 	if check == nil {
 		check = cobra.NoArgs
 	}
 	root.Args = func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
+		err := check(cmd, args)
+		if err == nil {
+			err = cmd.ValidateFlagGroups()
+		}
+		if err != nil {
 			return fmt.Errorf("%w: %w", ErrUsage, err)
 		}
 		return nil

@@ -110,7 +110,7 @@ func processes(n int) string {
 }
 
 func (s *serversCommand) toolsCommand() *cobra.Command {
-	o := toolsOptions{}
+	var changes, accept bool
 	cmd := console.WithJSON(&cobra.Command{
 		Use: "tools [NAME]", Short: "List the tools of a server, or of all",
 		Long: `List the tools of a server, or of all that are seen in this project, as the daemon
@@ -144,36 +144,29 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 			if len(args) == 1 {
 				params.Name = args[0]
 			}
-			switch {
-			case o.accept && o.changes:
-				return fmt.Errorf("%w: --changes shows and --accept takes what has changed: one of them is wanted",
-					cmdenv.ErrUsage)
-			case o.accept:
+			if accept {
 				return s.accept(cmd, params)
 			}
-			return s.tools(cmd, params, o)
+			return s.tools(cmd, params, changes)
 		},
 	})
-	cmd.Flags().BoolVar(&o.changes, "changes", false, "show which tools have changed since they were first seen, and how")
-	cmd.Flags().BoolVar(&o.accept, "accept", false, "take the tools of NAME as they are now")
+	cmd.Flags().BoolVar(&changes, "changes", false, "show which tools have changed since they were first seen, and how")
+	cmd.Flags().BoolVar(&accept, "accept", false, "take the tools of NAME as they are now")
+	cmd.MarkFlagsMutuallyExclusive("changes", "accept")
 	return cmd
 }
 
-// toolsOptions are the flags of tools.
-type toolsOptions struct {
-	changes, accept bool
-}
-
-func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, o toolsOptions) error {
+// tools lists the tools of one server or of all; with changes those that have changed.
+func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, changes bool) error {
 	answer, err := attach.AskOrStart[control.ServerToolsAnswer](cmd, s.proc, control.ServerTools, params, nil)
 	if err != nil {
 		return err
 	}
-	if o.changes {
+	if changes {
 		onlyChanged(answer.Servers)
 	}
 	err = console.Print(cmd, answer.Servers, func(out io.Writer) {
-		if o.changes {
+		if changes {
 			printChanges(out, answer.Servers)
 		} else {
 			printTools(out, answer.Servers)
