@@ -11,15 +11,15 @@ import (
 	"time"
 )
 
-// oddServer is an MCP server that says, byte for byte, what a test wants it to.
-// It offers
+// oddServer is an MCP server that answers with exactly the bytes that a test gives it. It
+// offers
 //
-//	say {text}   answers with text as the result, as it is
-//	big {bytes}  answers with a text of so many bytes
-//	keep {text}  notes the call and answers, after a while, with text as the result; it only reads
-//	turn {}      offers its tools in other words from then on, and says so
+//	say {text}   answers with text as the result, unchanged
+//	big {bytes}  answers with a text of this many bytes
+//	keep {text}  notes the call and answers, after a while, with text as the result; it is read-only
+//	turn {}      from then on lists its tools with another text, and notifies the client
 //
-// a prompt "greet" and a resource "mem://one", which name the server.
+// and a prompt "greet" and a resource "mem://one", which have the server's name in them.
 type oddServer struct {
 	standIn
 	turned int
@@ -27,24 +27,22 @@ type oddServer struct {
 
 // oddServerMain plays the server until the end of its input.
 //
-//	-name NAME    what its prompt and its resource say
-//	-ledger FILE  where each method that it is told is noted, with its process
-//	-silent       server/discover is not answered
-//	-leaves       server/discover ends the process
-//	-pages        the list of tools has no end
-//	-mute METHOD  that method is not answered
-//	-dies METHOD  that method ends the process
-//	-last METHOD  when it has answered that method it kills itself
-//	-hush METHOD  that method is not answered the first time
-//	-once FILE    -mute, -dies and -last hold for the first process alone: it makes the file
-//	-list LIST    what it answers to resources/list
-//	-lists DIR    what it answers to tools/list is in the file tools-list there, if
-//	              there is one; and so with all methods
-//	-refuse WORDS initialize is refused so, and with -leaves that ends the process
-//	-says WORDS   what it writes to stderr first
-//	-late D       it reads nothing for that long
-//	-modern FILE  while there is such a file it knows no initialize, and answers
-//	              server/discover
+//	-name NAME    name in its prompt and its resource
+//	-ledger FILE  file in which it notes each method that it gets, with its pid
+//	-silent       does not answer server/discover
+//	-leaves       exits at server/discover
+//	-pages        its list of tools has no end
+//	-mute METHOD  does not answer this method
+//	-dies METHOD  exits at this method
+//	-last METHOD  kills itself after it has answered this method
+//	-hush METHOD  does not answer this method the first time
+//	-once FILE    -mute, -dies and -last apply only to the first process, which makes the file
+//	-list LIST    answer to resources/list
+//	-lists DIR    directory of files with answers: tools-list for tools/list, and so on
+//	-refuse WORDS refuses initialize with these words, and with -leaves exits then
+//	-says WORDS   writes this to stderr first
+//	-late D       reads nothing for this time
+//	-modern FILE  while there is such a file, knows no initialize, and answers server/discover
 func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	if len(args) > 0 && args[0] == "stray" {
 		return strayServerMain(args[1:])

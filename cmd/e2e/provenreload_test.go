@@ -8,10 +8,10 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestReloadProvesServer edits the entry of a server that serves so that it does
-// not start any more: the reload says so and the server goes on, with the same
-// process and without a call that fails. Once the entry is fixed the server is
-// replaced, and a call that the old process has is answered by it.
+// TestReloadProvesServer edits the entry of a running server so that it cannot start. The
+// reload says so, and the server continues with the same process, without a failing call.
+// Once the entry is fixed the server is replaced, and a call in the old process is answered
+// by that process.
 func TestReloadProvesServer(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{"shared", "project", "session"} {
@@ -23,7 +23,7 @@ func TestReloadProvesServer(t *testing.T) {
 			before := p.untilReady("tools")
 			for _, entry := range []map[string]any{
 				{"command": filepath.Join(p.dir, "absent"), "holdline": hosting{"scope": scope}},
-				p.toolsEntry(hosting{"scope": scope}, "-sick", p.effects()), // which is there
+				p.toolsEntry(hosting{"scope": scope}, "-sick", p.effects()), // the file exists
 				{
 					"command": "/bin/sh", "args": []string{"-c", "sleep 600"},
 					"holdline": hosting{"scope": scope, "start_timeout": "1s"},

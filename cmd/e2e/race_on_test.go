@@ -2,8 +2,8 @@
 
 package e2e
 
-// raceEnabled makes tests that count time or processes modest.
+// raceEnabled makes tests use less time or fewer processes.
 const raceEnabled = true
 
-// slowness is how many times longer everything may take.
+// slowness is the factor by which everything may take longer.
 const slowness = 4

@@ -2,9 +2,9 @@ package e2e
 
 import "testing"
 
-// TestRefusedRequestsThenDaemonKilled: a second initialize and a setLevel that
-// are refused change nothing, neither now nor with the next daemon: the session
-// goes on, and its log messages come.
+// TestRefusedRequestsThenDaemonKilled checks that a refused second initialize and a refused
+// setLevel change nothing, neither now nor at the next daemon: the session continues, and
+// gets its log messages.
 func TestRefusedRequestsThenDaemonKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared", "-logs").login()

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestServerRelativePath: wherever a PATH with a relative or empty element comes
-// from, no file of the project runs as a hosted server, or as a program that a
-// hosted server starts by its name.
+// TestServerRelativePath checks that no file of the project is run as a hosted server, or
+// as a program that a hosted server starts by name, whichever PATH has a relative or empty
+// element.
 func TestServerRelativePath(t *testing.T) {
 	t.Parallel()
 	for _, element := range []string{"", ".", "sub"} {

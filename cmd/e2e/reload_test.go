@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestConfigurationGone: a configuration that was named and is not there, or not
-// any more, counts as empty, and that is said.
+// TestConfigurationGone checks that a named configuration file that does not exist, or no
+// longer does, counts as empty, with a note.
 func TestConfigurationGone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -34,8 +34,7 @@ func TestConfigurationGone(t *testing.T) {
 	}
 }
 
-// TestReloadLimits: a reload puts other limits into force, for what comes from
-// then on.
+// TestReloadLimits checks that a reload puts new limits into force for later requests.
 func TestReloadLimits(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -65,7 +64,7 @@ func TestReloadLimits(t *testing.T) {
 		!strings.Contains(errs, "already serves 2 connections") {
 		t.Errorf("a third session: exit %d, %s", code, errs)
 	}
-	p.must("status") // commands have places of their own
+	p.must("status") // commands have a limit of their own
 	b.rest()
 	a.rest(running...)
 }

@@ -19,12 +19,12 @@ import (
 // far is a server behind an address, made with the official SDK.
 type far struct {
 	url     string
-	close   func() // ends it
+	close   func() // stops it
 	handler atomic.Pointer[http.Handler]
-	token   string // that it wants
+	token   string // that it requires
 
 	mu    sync.Mutex
-	begun map[string]int // calls of slow, by their token; guarded by mu
+	begun map[string]int // calls of slow, by token; guarded by mu
 }
 
 type slowCall struct {
@@ -50,7 +50,7 @@ func newFar(t *testing.T, stateless bool) *far {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
 		}
-		// Servers of the older era know neither the method nor its version.
+		// Servers of the older era know neither this method nor its version.
 		if !stateless && r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
 			http.Error(w, "Bad Request: no such version", http.StatusBadRequest)
 			return
@@ -66,7 +66,7 @@ func newFar(t *testing.T, stateless bool) *far {
 	return f
 }
 
-// forget makes the server know of no session any more.
+// forget makes the server forget its sessions.
 func (f *far) forget(server *mcp.Server, stateless bool) {
 	var h http.Handler = mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: stateless})
@@ -79,8 +79,8 @@ func (f *far) times(token string) int {
 	return f.begun[token]
 }
 
-// remote writes a configuration that names the server as far, and its token
-// into the file of variables.
+// remote writes a configuration with the server as far, and its token into the file of
+// variables.
 func (p *place) remote(f *far, token string) *place {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "home/.config/holdline")
@@ -96,8 +96,8 @@ func (p *place) remote(f *far, token string) *place {
 	return p
 }
 
-// TestRemote: calls to a server by address are made once and answered once,
-// though the daemon is killed meanwhile, in both eras.
+// TestRemote checks that calls to a server by address are made once and answered once, even
+// if the daemon is killed meanwhile, in both eras.
 func TestRemote(t *testing.T) {
 	t.Parallel()
 	for name, stateless := range map[string]bool{"legacy": false, "modern": true} {
@@ -137,8 +137,8 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteUnauthenticated: no call gets through, and nothing shows what was
-// tried.
+// TestRemoteUnauthenticated checks that no call succeeds, and that the rejected token is
+// shown nowhere.
 func TestRemoteUnauthenticated(t *testing.T) {
 	t.Parallel()
 	f := newFar(t, false)
@@ -161,8 +161,8 @@ func TestRemoteUnauthenticated(t *testing.T) {
 	a.leave()
 }
 
-// TestRemoteGone: a server that cannot be reached any more is a server that
-// fails, and is left alone like others.
+// TestRemoteGone checks that calls of a server that cannot be reached any more fail with
+// that reason, and that its circuit opens.
 func TestRemoteGone(t *testing.T) {
 	t.Parallel()
 	f := newFar(t, false)
@@ -178,7 +178,7 @@ func TestRemoteGone(t *testing.T) {
 	for i := range 5 {
 		x := slow()
 		if i == 0 && x.code() == "outcome_unknown" {
-			continue // it was sent on the connection of the call before, which was being closed
+			continue // it was sent on the earlier call's connection, which was being closed
 		}
 		if x.code() != "transport_failure" || !strings.Contains(x.text(), "cannot be reached") {
 			t.Errorf("a call of a server that is gone: %s", x.raw)
@@ -193,7 +193,8 @@ func TestRemoteGone(t *testing.T) {
 	a.rest()
 }
 
-// TestRemoteRefuses what it is not told to be.
+// TestRemoteRefuses checks that holdline remote refuses to run by hand, without its target
+// in the environment.
 func TestRemoteRefuses(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

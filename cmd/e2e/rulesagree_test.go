@@ -12,11 +12,12 @@ import (
 	"holdline/daemon/tool"
 )
 
-// odd is the server's own name of a tool whose name is altered for sessions.
+// odd is the server's own name of a tool whose name is changed for sessions.
 const odd = "delete/file"
 
-// oddPlace has the server tools, which lists the tool odd in place of effect and
-// has resources, and the server off, which is disabled, with these identities.
+// oddPlace returns a place with these identities, with the server tools, which lists the
+// tool odd in place of effect and has resources, and with the server off, which is
+// disabled.
 func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
 	t.Helper()
 	p := newPlace(t)
@@ -38,8 +39,8 @@ func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
 	return p
 }
 
-// TestRulesAgree: for every identity and tool, config explain, the list of tools,
-// a call of the tool and one by call_tool say the same.
+// TestRulesAgree checks for every identity and tool that config explain, the list of tools,
+// a call of the tool and a call through call_tool agree.
 func TestRulesAgree(t *testing.T) {
 	t.Parallel()
 	shown := tool.Shown("tools", odd)
@@ -108,8 +109,8 @@ func TestRulesAgree(t *testing.T) {
 	}
 }
 
-// TestRulesOfOneServer: a session for one server, which uses the server's own
-// names, and the command line are held to the same rules.
+// TestRulesOfOneServer checks that the same rules apply to a session for one server, which
+// uses the server's own names, and to the command line.
 func TestRulesOfOneServer(t *testing.T) {
 	t.Parallel()
 	shown := tool.Shown("tools", odd)
@@ -135,7 +136,7 @@ func TestRulesOfOneServer(t *testing.T) {
 		}
 		a.rest()
 	}
-	// The server's own list, by the name that sessions see.
+	// The server's own list may also use the name that sessions see.
 	p := oddPlace(t, shown, map[string]any{})
 	a := p.agent("--server", "tools").shake()
 	if x := a.wait(a.call(odd, map[string]any{"token": "denied"})); x.code() != "denied" ||
@@ -145,9 +146,8 @@ func TestRulesOfOneServer(t *testing.T) {
 	a.rest()
 }
 
-// TestRulesOfResources: resources and templates obey allow and deny, also one
-// that is asked for in other words, and a subscription ends when its resource is
-// denied.
+// TestRulesOfResources checks that allow and deny apply to resources and templates, also to
+// a URI in another spelling, and that a subscription ends when its resource is denied.
 func TestRulesOfResources(t *testing.T) {
 	t.Parallel()
 	p := oddPlace(t, "mem://b", map[string]any{
@@ -160,7 +160,7 @@ func TestRulesOfResources(t *testing.T) {
 		listed, may   bool
 	}{
 		{"any", "mem://a", true, true},
-		{"any", "mem://b", false, false}, // the server's own list
+		{"any", "mem://b", false, false}, // denied by the server's own list
 		{"any", "mem://many/1", false, true},
 		{"deny", "mem://a", false, false},
 		{"deny", "mem://%61", false, false},
@@ -179,7 +179,7 @@ func TestRulesOfResources(t *testing.T) {
 			if listed := strings.Contains(list.raw, fmt.Sprintf("%q", x.uri)); listed != x.listed {
 				t.Errorf("%s of %s, --server %q: listed %v: %s", x.uri, x.identity, only, listed, list.raw)
 			}
-			// The server does not know the method: what comes from there says so.
+			// The server does not know the method: an error from the server says so.
 			for method, params := range map[string]any{
 				"resources/read": map[string]any{"uri": x.uri},
 				"completion/complete": map[string]any{
@@ -202,7 +202,7 @@ func TestRulesOfResources(t *testing.T) {
 	}
 }
 
-// explained is what `holdline config explain --json` says.
+// explained is the output of `holdline config explain --json`.
 type explained struct {
 	Allowed     bool
 	Why, Expose string

@@ -9,8 +9,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// TestScript runs the commands as a user types them. Each script has a home
-// of its own, and whatever it starts is stopped at its end.
+// TestScript runs the commands as a user types them. Each script has a home of its own;
+// what it starts is stopped at its end.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
@@ -24,7 +24,7 @@ func TestScript(t *testing.T) {
 					}
 				}
 			},
-			// modeof checks the mode of a file, not of what a link leads to.
+			// modeof checks the mode of a file, not that of a link's target.
 			"modeof": func(ts *testscript.TestScript, _ bool, args []string) {
 				info, err := os.Lstat(ts.MkAbs(args[0]))
 				ts.Check(err)
@@ -34,8 +34,8 @@ func TestScript(t *testing.T) {
 			},
 		},
 		Setup: func(env *testscript.Env) error {
-			// A socket's path has little room, and the script's directory's
-			// name has its own name in it.
+			// A socket's path must be short, and the path of the script's directory
+			// contains the script's name.
 			dir, err := os.MkdirTemp("", "hls")
 			if err != nil {
 				return err

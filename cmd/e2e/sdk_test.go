@@ -14,8 +14,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestSDKClients has the official SDK's client talk to holdline, at each
-// version of the protocol.
+// TestSDKClients has the official SDK's client use holdline, at each version of the
+// protocol.
 func TestSDKClients(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

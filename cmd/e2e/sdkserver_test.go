@@ -19,10 +19,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// sdkServerMain is a server made with the official SDK, with tools, a prompt, a
-// resource, a template and completion. Asked for the era "legacy" it does not
-// know server/discover. Given a directory without a file "go" it answers
-// nothing.
+// sdkServerMain is a server made with the official SDK, with tools, a prompt, a resource, a
+// template and completion. For the era "legacy" it does not know server/discover. With a
+// directory that has no file "go" it answers nothing.
 func sdkServerMain(args []string) int {
 	if len(args) > 1 && mute(args[1]) {
 		return 0
@@ -107,8 +106,8 @@ func sdkServerMain(args []string) int {
 	return 0
 }
 
-// mute says in a directory that a server is there. Unless it may go on, it
-// reads and says nothing until the end of its input.
+// mute reads until the end of its input without an answer, unless dir has the file "go". It
+// makes the file "came" before, and reports whether it was mute.
 func mute(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, "go")); err == nil {
 		return false
@@ -119,8 +118,8 @@ func mute(dir string) bool {
 	return true
 }
 
-// TestServerEraInterrupted: a server that is ended while it is asked for its
-// era, because its only session has gone, is asked again.
+// TestServerEraInterrupted checks that a server whose only session ends while it is asked
+// for its era is asked again later.
 func TestServerEraInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -143,8 +142,8 @@ func TestServerEraInterrupted(t *testing.T) {
 	b.rest()
 }
 
-// TestServerForsaken: a server whose only session goes while its process is just
-// being made is ended all the same.
+// TestServerForsaken checks that a server whose only session ends while its process is
+// being started is ended, too.
 func TestServerForsaken(t *testing.T) {
 	t.Parallel()
 	const point = "hosted.spawned"
@@ -159,8 +158,7 @@ func TestServerForsaken(t *testing.T) {
 	p.until("no process", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
 }
 
-// introduction is what is on record of the handshake with a server's only
-// process.
+// introduction returns the recorded handshake with a server's only process.
 func (p *place) introduction(server string) string {
 	p.t.Helper()
 	files, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/s"+server+"-*/server.json"))
@@ -174,8 +172,8 @@ func (p *place) introduction(server string) string {
 	return string(raw)
 }
 
-// TestServerOffered: a server of one session is told what that session's
-// client can do, however late the client says so.
+// TestServerOffered checks that a server of scope session gets that session's client's
+// capabilities, however late the client sends them.
 func TestServerOffered(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -199,8 +197,8 @@ func TestServerOffered(t *testing.T) {
 	a.rest()
 }
 
-// TestSDKServers has the official SDK's client use its servers through
-// holdline, whatever the era of either.
+// TestSDKServers has the official SDK's client use the SDK's servers through holdline, for
+// each era of either.
 func TestSDKServers(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {
@@ -221,13 +219,13 @@ func TestSDKServers(t *testing.T) {
 	}
 }
 
-// TestServerAlone: a session for one server sees that server and nothing else;
-// one that is not there says so in the handshake.
+// TestServerAlone checks that a session for one server sees that server alone, and that an
+// unknown server is reported in the handshake.
 func TestServerAlone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project")
 	p.daemon()
-	p.must("servers", "start", "tools") // the handshake waits for no server that is coming up
+	p.must("servers", "start", "tools") // the handshake does not wait for a server that is starting
 	a := p.agent("--server", "tools")
 	hello := map[string]any{
 		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
@@ -262,7 +260,7 @@ func TestServerAlone(t *testing.T) {
 	b.rest()
 }
 
-// sdkThrough uses a server through holdline, by names that begin so.
+// sdkThrough uses a server through holdline, by names with this prefix.
 func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
@@ -320,7 +318,7 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	}
 	refusal := "no hosted server"
 	if prefix == "" {
-		refusal = "Resource not found" // the server's own words
+		refusal = "Resource not found" // the server's own text
 	}
 	if _, err := c.ReadResource(ctx, &mcp.ReadResourceParams{URI: "other://x"}); err == nil ||
 		!strings.Contains(err.Error(), refusal) {
@@ -335,8 +333,8 @@ func sdkThrough(t *testing.T, p *place, version, prefix string, flags ...string)
 	}
 }
 
-// TestSDKServersSay: what the official SDK's servers say besides answers gets to
-// its clients, whatever the era of either, also after the daemon's death.
+// TestSDKServersSay checks that log messages and notifications of the official SDK's
+// servers reach its clients, for each era of either, also after the daemon's death.
 func TestSDKServersSay(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {
@@ -387,7 +385,7 @@ func sdkSays(t *testing.T, p *place, version string) {
 			t.Fatalf("%s: %+v, %v", tool, res, err)
 		}
 	}
-	// until does something, now and then again: the client does not say when a
+	// until repeats an action until its effect arrives: the client does not report when a
 	// modern subscription is acknowledged.
 	until := func(want, tool, word string) {
 		t.Helper()
@@ -430,8 +428,8 @@ func sdkSays(t *testing.T, p *place, version string) {
 	}
 }
 
-// TestSDKServersAsk: what the official SDK's servers ask in the midst of a call
-// gets to its clients and the answer back, whatever the era of either.
+// TestSDKServersAsk checks that a question that the official SDK's servers ask during a
+// call reaches its clients, and the answer the server, for each era of either.
 func TestSDKServersAsk(t *testing.T) {
 	t.Parallel()
 	for _, era := range []string{"legacy", "modern"} {

@@ -15,8 +15,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// serve writes a configuration with the tool server under the name tools, of
-// a scope.
+// serve writes a configuration with the tool server, in this scope, under the name tools.
 func (p *place) serve(scope string, args ...string) *place {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "home/.config/holdline")
@@ -36,10 +35,10 @@ func (p *place) serve(scope string, args ...string) *place {
 	return p
 }
 
-// effects is the tool server's ledger.
+// effects returns the path of the tool server's ledger.
 func (p *place) effects() string { return filepath.Join(p.dir, "effects") }
 
-// effectsOf counts the lines of the ledger that begin so.
+// effectsOf counts the lines of the ledger with this beginning.
 func (p *place) effectsOf(prefix string) int {
 	b, err := os.ReadFile(p.effects())
 	if err != nil && !os.IsNotExist(err) {
@@ -48,7 +47,7 @@ func (p *place) effectsOf(prefix string) int {
 	return strings.Count("\n"+string(b), "\n"+prefix+" ")
 }
 
-// untilEffect waits for a line of the ledger that begins so.
+// untilEffect waits for a line of the ledger with this beginning.
 func (p *place) untilEffect(prefix string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); p.effectsOf(prefix) == 0; time.Sleep(2 * time.Millisecond) {
@@ -59,12 +58,12 @@ func (p *place) untilEffect(prefix string) {
 	}
 }
 
-// effect begins a call that waits for ms and has its effect once.
+// effect begins a call that takes ms milliseconds and has its effect once.
 func (a *agent) effect(token string, ms int) int {
 	return a.call("tools__effect", map[string]any{"token": token, "ms": ms})
 }
 
-// waitAll reads until each of ids is answered.
+// waitAll reads until each of ids is answered, and returns the answers.
 func (a *agent) waitAll(ids ...int) map[int]answer {
 	a.t.Helper()
 	got := map[int]answer{}
@@ -79,7 +78,7 @@ func (a *agent) waitAll(ids ...int) map[int]answer {
 	return got
 }
 
-// until reads until a message that is wanted.
+// until reads messages until wanted returns true, and returns that message.
 func (a *agent) until(wanted func(*answer) bool) answer {
 	a.t.Helper()
 	for {
@@ -94,7 +93,7 @@ func (a *agent) until(wanted func(*answer) bool) answer {
 	}
 }
 
-// TestServerShared: two agents of one project use one process of a server.
+// TestServerShared checks that two agents of one project use one process of a server.
 func TestServerShared(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project")
@@ -124,8 +123,8 @@ func TestServerShared(t *testing.T) {
 	b.rest(other)
 }
 
-// TestServerCallOutlivesDaemon kills the daemon while calls run: each has its
-// one effect, and its one answer.
+// TestServerCallOutlivesDaemon kills the daemon while calls run. Each has one effect and
+// one answer.
 func TestServerCallOutlivesDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project").login()
@@ -158,8 +157,8 @@ func TestServerCallOutlivesDaemon(t *testing.T) {
 	a.rest(ids...)
 }
 
-// TestServerWorkerKilled: what may run again does, what may not is said to be
-// unknown, and the server is back.
+// TestServerWorkerKilled kills a worker during calls. Those that may run twice run again,
+// the others get outcome_unknown, and the server is started again.
 func TestServerWorkerKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project")
@@ -203,8 +202,8 @@ func TestServerWorkerKilled(t *testing.T) {
 	a.rest(effect, look, again)
 }
 
-// TestServerDies: a server that exits in a call is in the fault with its code
-// and last words, and the next call is served.
+// TestServerDies checks that the fault of a call whose server exits has the exit code and
+// the server's last words, and that the next call succeeds.
 func TestServerDies(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")
@@ -225,7 +224,7 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
-// TestServerCancel: a cancelled call is cancelled at the server, whoever lives.
+// TestServerCancel checks that a cancellation reaches the server, even if the daemon dies.
 func TestServerCancel(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project").login()
@@ -252,12 +251,12 @@ func TestServerCancel(t *testing.T) {
 	a.rest()
 }
 
-// TestServerCancelRecorded: a call is cancelled at the server also if the daemon
-// dies when the cancellation is on record and was not sent.
+// TestServerCancelRecorded checks that a cancellation reaches the server even if the daemon
+// dies after it was recorded and before it was sent.
 func TestServerCancelRecorded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project").login().faults()
-	p.dieAt("write.recorded", 6) // behind the handshake, the list and the call
+	p.dieAt("write.recorded", 6) // after the handshake, the list and the call
 	a := p.agent().shake()
 	pid := p.pid(0)
 	id := a.effect("c", 60_000)
@@ -270,8 +269,8 @@ func TestServerCancelRecorded(t *testing.T) {
 	a.rest(id)
 }
 
-// TestServerOfShortSession: the server of a session that ends while the server
-// starts ends, too.
+// TestServerOfShortSession checks that if a session ends while its server starts, the
+// server ends, too.
 func TestServerOfShortSession(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session")
@@ -285,11 +284,11 @@ func TestServerOfShortSession(t *testing.T) {
 	})
 }
 
-// TestTornAnswer kills the daemon in the middle of a long answer: the half that
-// came is nobody's answer.
+// TestTornAnswer kills the daemon in the middle of a long answer. The client never gets the
+// half that was written.
 func TestTornAnswer(t *testing.T) {
 	t.Parallel()
-	const point, size = "hosted.answered", 4_000_000 // more than a socket takes
+	const point, size = "hosted.answered", 4_000_000 // more than a socket holds
 	p := newPlace(t).serve("project").login().faults()
 	a := p.agent().shake()
 	a.wait(a.effect("warm", 0))
@@ -299,7 +298,7 @@ func TestTornAnswer(t *testing.T) {
 	waitFor(t, "the answer", func() bool { return p.died(point) })
 	workertest.Freeze(t, a.cmd.Process.Pid)
 	p.letGo(point)
-	// The proxy reads nothing: what it finds later is what fitted in.
+	// The proxy does not read: it will find only what fitted into the socket.
 	waitFor(t, "half of the answer", func() bool { return p.blockedInWrite(pid) })
 	kill9(t, pid)
 	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
@@ -311,8 +310,8 @@ func TestTornAnswer(t *testing.T) {
 	a.rest(id)
 }
 
-// blockedInWrite tells whether a daemon waits for room in a socket: what it has
-// written is neither read nor grows.
+// blockedInWrite reports whether a daemon waits for room in a socket: what it has written
+// is neither read nor grows.
 func (p *place) blockedInWrite(pid int) bool {
 	written := func() string {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
@@ -326,8 +325,8 @@ func (p *place) blockedInWrite(pid int) bool {
 	return written() == before
 }
 
-// TestStopAllDuringStart: what comes up while others take their time to end is
-// ended, too.
+// TestStopAllDuringStart checks that stop --all also ends servers that start while it waits
+// for others.
 func TestStopAllDuringStart(t *testing.T) {
 	t.Parallel()
 	const point = "launch.started"
@@ -336,7 +335,7 @@ func TestStopAllDuringStart(t *testing.T) {
 	a := p.agent().shake()
 	a.wait(a.effect("e", 0))
 	p.dieAs(point, death{held: true})
-	p.agent().shake() // which has the server started
+	p.agent().shake() // has the server started
 	waitFor(t, "the start", func() bool { return p.died(point) })
 	stop := p.command("stop", "--all")
 	if err := stop.Start(); err != nil {
@@ -353,17 +352,17 @@ func TestStopAllDuringStart(t *testing.T) {
 	waitFor(t, "the end of all", func() bool { return len(p.processes()) == 0 })
 }
 
-// TestServerListedAnew: a server of an earlier daemon that never said what it
-// offers is asked before anybody is told.
+// TestServerListedAnew checks that an adopted server that never listed anything is asked
+// for its lists before a client gets one.
 func TestServerListedAnew(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("project").login().faults()
-	p.dieAt("write.recorded", 3) // behind the server's introduction
+	p.dieAt("write.recorded", 3) // after the server's handshake
 	p.dieAs("write.sent", death{after: "write.recorded", held: true})
 	a := p.agent().shake()
 	list := a.begin("tools/list", map[string]any{})
 	waitFor(t, "the question", func() bool { return p.died("write.sent") })
-	time.AfterFunc(300*time.Millisecond, func() { p.letGo("write.sent") }) // an answer before that is wrong
+	time.AfterFunc(300*time.Millisecond, func() { p.letGo("write.sent") }) // any answer before that is wrong
 	if x := a.wait(list); !strings.Contains(x.raw, `"tools__effect"`) {
 		t.Errorf("tools/list: %s", x.raw)
 	}
@@ -373,8 +372,8 @@ func TestServerListedAnew(t *testing.T) {
 	a.rest()
 }
 
-// TestServerSessionScope: each session has a process of its own, and what the
-// server asks goes to that session's client, over the daemon's death, too.
+// TestServerSessionScope checks that each session has a process of its own, and that a
+// question of the server reaches that session's client, also after the daemon's death.
 func TestServerSessionScope(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session").login()

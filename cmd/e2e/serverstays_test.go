@@ -15,8 +15,8 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// serverPIDs are the processes that have left notes with that verb, without
-// repetition, in the order of their first.
+// serverPIDs returns the processes that have notes with that verb in the ledger, each once,
+// in the order of their first note.
 func (p *place) serverPIDs(verb string) []string {
 	b, err := os.ReadFile(p.effects())
 	if err != nil {
@@ -32,16 +32,16 @@ func (p *place) serverPIDs(verb string) []string {
 	return pids
 }
 
-// TestServerStays kills the daemon again and again under a server that others
-// share, while calls of dead processes of it are still on record: only its own
-// death makes it another process.
+// TestServerStays kills the daemon several times under a server that sessions share, while
+// calls of dead processes are still on record. The process stays the same until it dies
+// itself.
 func TestServerStays(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().serve("shared")
 	a := p.agent("--identity", "a").shake()
 	for round := range 3 {
-		// A process dies with a call on record that nobody has confirmed: its
-		// client is gone, and so is the daemon that could have noticed.
+		// A process dies with a call on record that is never confirmed: its client is gone,
+		// and so is the daemon that could have noticed.
 		b := p.agent("--identity", "b").shake()
 		b.effect(fmt.Sprintf("lost%d", round), 60_000)
 		p.untilEffect(fmt.Sprintf("begin lost%d", round))
@@ -75,8 +75,8 @@ func TestServerStays(t *testing.T) {
 	a.rest()
 }
 
-// TestServerAsksAndDaemonDies kills the daemon when it has read a server's
-// request that it answers itself, and has not answered it: the next one does.
+// TestServerAsksAndDaemonDies kills the daemon after it has read a server's request that it
+// answers itself, and before it has answered. The next daemon answers.
 func TestServerAsksAndDaemonDies(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().faults().serve("shared")
@@ -91,9 +91,9 @@ func TestServerAsksAndDaemonDies(t *testing.T) {
 	}
 	waitFor(t, "all that was said to be acked",
 		func() bool { said, acked := p.said(t, s.Workers[0].ID); return acked == said })
-	// Twice the daemon comes there for this call: with it, and with what the
-	// server is told. It is held there for long enough to ack what the server
-	// has said.
+	// For this call the daemon reaches the point twice: with the call, and with the answer
+	// to the server. It is held the second time, long enough for it to acknowledge the
+	// server's output.
 	p.dieAs("write.recorded", death{times: 2, held: true})
 	id := a.call("tools__ask", map[string]any{"token": "second", "method": "roots/list"})
 	p.untilEffect("asked second")
@@ -113,8 +113,8 @@ func TestServerAsksAndDaemonDies(t *testing.T) {
 	a.rest(id)
 }
 
-// said asks the worker of a server how much its child has said, and how much
-// of that is acked, as numbers of events.
+// said asks the worker of a server how much output its child has written, and how much of
+// it is acknowledged, as numbers of events.
 func (p *place) said(t *testing.T, id string) (said, acked int64) {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(p.dir, "run/holdline/w", id, "sock"))
@@ -140,16 +140,16 @@ func (p *place) said(t *testing.T, id string) (said, acked int64) {
 	return r.NextSeq - 1, r.Acked
 }
 
-// TestServerEndedUnwanted: a server ended while there was no daemon, and a client
-// that is back does not wait any more for a call that it had answered: the next
-// process is started all the same.
+// TestServerEndedUnwanted has a server end while no daemon runs, with a call that it had
+// answered and that its client no longer waits for at the resume. The next process is
+// started all the same.
 func TestServerEndedUnwanted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared").faults()
 	p.daemon()
 	a := p.agent("--no-autostart").shake()
 	pid := p.untilReady("tools")
-	// The answer is confirmed, and acked, but not yet on record as done with.
+	// The answer is confirmed and acknowledged, but not yet recorded as done.
 	const forgot, closed, dead = "hosted.forgot", "worker.closed", "hosted.dead"
 	p.dieAs(forgot, death{})
 	p.dieAs(closed, death{held: true})
@@ -170,8 +170,8 @@ func TestServerEndedUnwanted(t *testing.T) {
 	a.rest()
 }
 
-// TestServerEndedInAbsence: a server that ended while there was no daemon is
-// not told anything by the next one, which starts another.
+// TestServerEndedInAbsence checks that a server that ended while no daemon ran gets no
+// write from the next daemon, which starts another process.
 func TestServerEndedInAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")

@@ -11,7 +11,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// pss is a process's proportional share of memory, in KiB (proc(5)).
+// pss returns a process's proportional set size in KiB, see proc(5).
 func pss(tb testing.TB, pid int) float64 {
 	tb.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
@@ -30,9 +30,8 @@ func pss(tb testing.TB, pid int) float64 {
 	return kib
 }
 
-// BenchmarkSize tells how much memory the parts take, in KiB of PSS: the
-// daemon, the proxies on average, and the workers of as many consults as run
-// at once, on average.
+// BenchmarkSize reports how much memory the parts take, in KiB of PSS: the daemon, the
+// average proxy, and the average worker of as many consults as may run at once.
 func BenchmarkSize(b *testing.B) {
 	for _, n := range []int{10, 100} {
 		b.Run(fmt.Sprintf("sessions=%d", n), func(b *testing.B) {
@@ -74,11 +73,10 @@ func BenchmarkSize(b *testing.B) {
 	}
 }
 
-// BenchmarkSizeShared measures how much memory ten clients and five servers
-// take, in KiB of PSS of all their processes: each client with servers of its
-// own, and all through one daemon, by one entry in each client for everything
-// ("aggregate") or by one for each server and one for holdline's own tools, as
-// an import writes them.
+// BenchmarkSizeShared measures how much memory ten clients and five servers take, in KiB of
+// PSS of all their processes: with servers for each client, and through one daemon, with
+// one entry in each client for everything ("aggregate"), or with one for each server and
+// one for holdline's own tools, as an import writes them.
 func BenchmarkSizeShared(b *testing.B) {
 	const servers = 5
 	each := [][]string{{"--server", "holdline"}}
@@ -90,8 +88,8 @@ func BenchmarkSizeShared(b *testing.B) {
 	}
 }
 
-// benchmarkShared measures one layout: each client has one proxy for each of
-// the entries, which are their arguments.
+// benchmarkShared measures one layout. Each client has one proxy for each element of
+// proxies, which has its arguments.
 func benchmarkShared(b *testing.B, servers int, proxies [][]string) {
 	b.Helper()
 	const clients = 10

@@ -12,7 +12,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// profile writes a profile of the place's user, for a shell of this machine.
+// profile writes a profile of the place's user for a shell of this machine.
 func (p *place) profile(shell, file, text string) {
 	p.t.Helper()
 	path, err := exec.LookPath(shell)
@@ -29,8 +29,8 @@ func (p *place) profile(shell, file, text string) {
 	p.env = append(without(p.env, "SHELL"), "SHELL="+path)
 }
 
-// linked makes a directory that has the tool server under another name, which no
-// PATH has but one that a test sets.
+// linked makes a directory that has the tool server under another name. It is on no PATH
+// but one that a test sets.
 func (p *place) linked(name string) (dir string) {
 	p.t.Helper()
 	dir = filepath.Join(p.dir, "dir-of-"+name)
@@ -44,9 +44,9 @@ func (p *place) linked(name string) (dir string) {
 	return dir
 }
 
-// TestSlowProfile: while the profile of the user has not ended, the first agent
-// gets its first answer and all tools of holdline; a hosted server waits for what
-// the profile exports.
+// TestSlowProfile checks that while the user's profile still runs, the first agent gets its
+// first answer and all tools of holdline, and that a hosted server waits for the variables
+// that the profile exports.
 func TestSlowProfile(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ shell, file, wait, export string }{
@@ -89,8 +89,8 @@ func TestSlowProfile(t *testing.T) {
 	}
 }
 
-// TestBadProfile: whatever is wrong with the user's shell, the first agent gets its
-// answers, and a hosted server that needs nothing of it runs.
+// TestBadProfile checks that whatever is wrong with the user's shell, the first agent gets
+// its answers, and a hosted server that needs nothing from the shell runs.
 func TestBadProfile(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ shell, file, text string }{
@@ -117,9 +117,9 @@ func TestBadProfile(t *testing.T) {
 	}
 }
 
-// TestFirstAnswerCold: the first answer of an agent that starts the daemon takes as
-// long with a profile that hangs as without one. The best of some is measured:
-// the machine may be busy.
+// TestFirstAnswerCold checks that the first answer of an agent that starts the daemon takes
+// no longer with a profile that hangs. The best of several measurements counts, because the
+// machine may be busy.
 func TestFirstAnswerCold(t *testing.T) {
 	best := time.Hour
 	for range 5 {
@@ -135,8 +135,8 @@ func TestFirstAnswerCold(t *testing.T) {
 	t.Logf("the best of five takes %v", best)
 }
 
-// TestKeptEnvironment: a daemon that finds the shell hanging goes on with the PATH
-// of the last time, which is all that was kept.
+// TestKeptEnvironment checks that a daemon whose shell hangs uses the PATH of the last
+// time, and that no other variable was kept.
 func TestKeptEnvironment(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -164,8 +164,8 @@ func TestKeptEnvironment(t *testing.T) {
 	})
 }
 
-// TestConfigOfProfile: a configuration that only the profile names is used by a
-// daemon that an agent without that variable starts, as Codex does.
+// TestConfigOfProfile checks that a configuration file that only the profile names is used
+// by a daemon that an agent without that variable starts, as Codex does.
 func TestConfigOfProfile(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("shared")

@@ -8,8 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestServerSlow: a server that does not come up in its time is ended, which is
-// said, and is started again although nobody asks.
+// TestServerSlow checks that a server that does not start in its time is ended, with a
+// fault that says so, and is started again without a call.
 func TestServerSlow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -31,8 +31,8 @@ func TestServerSlow(t *testing.T) {
 	a.rest()
 }
 
-// TestServerDownloads: while a server writes to stderr it is at work, such as
-// at downloading itself, and has its time anew.
+// TestServerDownloads checks that each line that a starting server writes to stderr
+// restarts its time to start: it may be downloading itself.
 func TestServerDownloads(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -46,9 +46,9 @@ func TestServerDownloads(t *testing.T) {
 	a.rest()
 }
 
-// TestHandshakeDoesNotWait: a handshake with a server that is slow to start is
-// answered before that is up, a list of its tools waits for a while, and its
-// tools appear when it is up.
+// TestHandshakeDoesNotWait checks that a handshake with a server that starts slowly is
+// answered at once, that a list of its tools waits for a while, and that its tools appear
+// when it has started.
 func TestHandshakeDoesNotWait(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -80,8 +80,8 @@ func TestHandshakeDoesNotWait(t *testing.T) {
 	a.rest()
 }
 
-// TestHandshakeWithBrokenServer: that a server cannot be started is said to
-// whoever reads what the proxy writes, at the latest with the list of its tools.
+// TestHandshakeWithBrokenServer checks that the proxy writes to stderr that a server cannot
+// be started, at the latest with the list of its tools.
 func TestHandshakeWithBrokenServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -99,7 +99,7 @@ func TestHandshakeWithBrokenServer(t *testing.T) {
 	}
 }
 
-// awaitMethod reads until the client is told something.
+// awaitMethod reads until a notification with this method arrives.
 func (a *agent) awaitMethod(method string) {
 	a.t.Helper()
 	for {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// stateRoot is the state directory of the place.
+// stateRoot returns the state directory of the place.
 func (p *place) stateRoot() string { return filepath.Join(p.dir, "home/.local/state/holdline") }
 
-// TestSoleDaemon: a second daemon, at another socket, does not come up in the
-// state directory of the first, whoever starts it, and ends none of its
-// workers. With a state directory of its own it does.
+// TestSoleDaemon checks that a second daemon, at another socket, does not start in the
+// state directory of the first, however it is started, and ends none of its workers. With a
+// state directory of its own it starts.
 func TestSoleDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -62,12 +62,12 @@ func TestSoleDaemon(t *testing.T) {
 		func() bool { _, _, code := p.run("", "status", "--socket", other); return code == 0 })
 }
 
-// raceLimit is longer than a refusal may take, and shorter than a daemon waits
-// for one that does not answer.
+// raceLimit is longer than a refusal may take, and shorter than a daemon waits for one that
+// does not answer.
 const raceLimit = 8 * time.Second
 
-// TestSoleDaemonAfterAKill: a daemon at another socket takes the state
-// directory over from one that was killed, at once.
+// TestSoleDaemonAfterAKill checks that a daemon at another socket takes over the state
+// directory of a killed one at once.
 func TestSoleDaemonAfterAKill(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -84,8 +84,8 @@ func TestSoleDaemonAfterAKill(t *testing.T) {
 	}
 }
 
-// TestSoleDaemonDisowned: a daemon whose runtime directory was removed gives
-// way to the next one at the same socket.
+// TestSoleDaemonDisowned checks that a daemon whose runtime directory was removed makes way
+// for the next one at the same socket.
 func TestSoleDaemonDisowned(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -102,9 +102,8 @@ func TestSoleDaemonDisowned(t *testing.T) {
 	}
 }
 
-// TestSoleDaemonHanded: a daemon that a service manager has handed the socket takes
-// the place of one at another default path, and of none at a path that the user
-// has named.
+// TestSoleDaemonHanded checks that a daemon with a socket from the service manager replaces
+// one at another default path, and none at a path that the user has named.
 func TestSoleDaemonHanded(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -139,8 +138,8 @@ func TestSoleDaemonHanded(t *testing.T) {
 	}
 }
 
-// TestPointerComesBack: what another daemon took away when it stopped is
-// written again.
+// TestPointerComesBack checks that a daemon writes its pointer again after another daemon
+// has removed it.
 func TestPointerComesBack(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -150,8 +149,8 @@ func TestPointerComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A daemon of the same home with another XDG_RUNTIME_DIR and state comes and
-	// goes.
+	// A daemon of the same home with another XDG_RUNTIME_DIR and state directory starts and
+	// stops.
 	run := filepath.Join(p.dir, "r2")
 	if err := os.Mkdir(run, 0o700); err != nil {
 		t.Fatal(err)

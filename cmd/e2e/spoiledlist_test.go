@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestServerSpoilsNoList: one server lists what clients cannot take. Agents have
-// all other tools, of that server, too, and `servers` says what they do not have.
+// TestServerSpoilsNoList has one server list tools that clients would refuse. Agents get
+// all other tools, also of that server, and `servers` names what they do not get.
 func TestServerSpoilsNoList(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -29,7 +29,7 @@ func TestServerSpoilsNoList(t *testing.T) {
 	}).daemon()
 	a, alone := p.agent().shake(), p.agent("--server", "bad").shake()
 	for of, c := range map[*agent]struct {
-		most  int // characters of a name
+		most  int // length of a name, in characters
 		tools []string
 	}{a: {49, []string{"bad__say", "good__say"}}, alone: {118, []string{"say"}}} {
 		x := of.ask("tools/list", map[string]any{})

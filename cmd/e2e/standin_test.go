@@ -9,24 +9,23 @@ import (
 	"sync"
 )
 
-// A standIn is what the stand-in MCP servers of the tests share: the loop that
-// reads messages, the usual answers, and the ledger in which a server notes what
-// it does, with its process.
+// A standIn is what the MCP servers of the tests share: the loop that reads messages, the
+// usual answers, and the ledger in which a server notes what it does, with its pid.
 type standIn struct {
 	name, ledger string
-	tools        []string // names that tools/list answers with
+	tools        []string // names that tools/list returns
 	in           io.Reader
 
 	mu  sync.Mutex // guards writes to out
 	out io.Writer
 }
 
-// goOn is returned by a handler of messages after which the server goes on; other
-// numbers are exit codes.
+// goOn is returned by a handler after which the server continues. Other numbers are exit
+// codes.
 const goOn = -1
 
-// serve passes each message to handle, until the end of the input or until handle
-// returns an exit code.
+// serve passes each message to handle until the end of the input, or until handle returns
+// an exit code.
 func (s *standIn) serve(handle func(*toolMessage) int) int {
 	lines := bufio.NewReaderSize(s.in, 1<<16)
 	for {
@@ -55,7 +54,7 @@ func (s *standIn) reply(m *toolMessage) {
 		for _, name := range s.tools {
 			list = append(list, map[string]any{"name": name, "inputSchema": map[string]any{"type": "object"}})
 		}
-		b, _ := json.Marshal(map[string]any{"tools": list}) // of strings
+		b, _ := json.Marshal(map[string]any{"tools": list}) // cannot fail: it has only strings
 		s.answer(m.ID, string(b))
 	case "ping":
 		s.answer(m.ID, `{}`)
@@ -74,10 +73,10 @@ func (s *standIn) refuse(id json.RawMessage, code int, message string) {
 	s.line(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%q}}`, id, code, message))
 }
 
-// line writes a line.
+// line writes text as a line.
 func (s *standIn) line(text string) { s.write(text + "\n") }
 
-// write writes what may be no line, or a part of one.
+// write writes text as it is, also part of a line.
 func (s *standIn) write(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,8 +93,8 @@ func (s *standIn) note(what string) {
 	fmt.Fprintf(f, "%s %d\n", what, os.Getpid())
 }
 
-// isFirst reports whether this process is the first to claim the file at path,
-// which it makes. Without a path each is.
+// isFirst reports whether this process is the first that makes the file at path. Without a
+// path it returns true.
 func isFirst(path string) bool {
 	if path == "" {
 		return true
@@ -108,7 +107,7 @@ func isFirst(path string) bool {
 	return true
 }
 
-// textResult is a result of that text.
+// textResult returns a result with this text.
 func textResult(text string) string {
 	b, err := json.Marshal(text)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestFailedStartsAtOnce: each of many proxies whose daemons cannot start says
-// what its own daemon said, once, and nothing of the others. All of it is in the
-// log.
+// TestFailedStartsAtOnce starts many proxies whose daemons cannot start. Each prints what
+// its own daemon said, once, and nothing of the others. The log has all of it.
 func TestFailedStartsAtOnce(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().configure(nil)
@@ -37,8 +36,8 @@ func TestFailedStartsAtOnce(t *testing.T) {
 	}
 }
 
-// TestServingDaemonOwnsItsStderr: once a daemon that a proxy started serves, its
-// stderr is the log, so that what the runtime says of a crash is there.
+// TestServingDaemonOwnsItsStderr checks that once a daemon that a proxy started serves, its
+// stderr is the log, so that a crash report of the Go runtime gets there.
 func TestServingDaemonOwnsItsStderr(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().up()

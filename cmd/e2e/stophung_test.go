@@ -9,8 +9,8 @@ import (
 	"holdline/daemon/worker/workertest"
 )
 
-// TestStopHung: a daemon that hangs is named by all that asks it, and ended by
-// stop --all, with what it runs.
+// TestStopHung checks that commands say that the daemon hangs, and that stop --all ends it
+// with all that it runs.
 func TestStopHung(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -39,5 +39,5 @@ func TestStopHung(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("a daemon was started: status exits %d", code)
 	}
-	p.agent().shake().rest() // one that comes later starts it
+	p.agent().shake().rest() // a later agent starts it
 }

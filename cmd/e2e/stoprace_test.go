@@ -7,7 +7,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// reached waits until a process is at a point, or has died of it.
+// reached waits until a process is held at a point, or has died there.
 func (p *place) reached(name string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); !p.died(name); time.Sleep(2 * time.Millisecond) {
@@ -17,8 +17,8 @@ func (p *place) reached(name string) {
 	}
 }
 
-// TestStopThenNewProxy: an agent that starts its server again while the daemon
-// stops has another daemon, and does not hang on the old one.
+// TestStopThenNewProxy checks that an agent that restarts its proxy while the daemon stops
+// gets another daemon, and does not wait for the old one.
 func TestStopThenNewProxy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).faults()
@@ -32,7 +32,7 @@ func TestStopThenNewProxy(t *testing.T) {
 	}
 	p.reached("stop.told")
 	a := p.agent()
-	p.reached("proxy.welcomed") // by a line of the daemon that stops
+	p.reached("proxy.welcomed") // by the daemon that stops
 	p.letGo("proxy.welcomed")
 	p.letGo("stop.told")
 	if err := stop.Wait(); err != nil {
@@ -46,8 +46,8 @@ func TestStopThenNewProxy(t *testing.T) {
 	a.leave()
 }
 
-// TestStopThenResume: a proxy whose connection broke and that comes back while
-// the daemon stops is told so, and does not wait for a daemon.
+// TestStopThenResume checks that a proxy that resumes while the daemon stops gets the
+// farewell, and does not wait for a daemon.
 func TestStopThenResume(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).faults()

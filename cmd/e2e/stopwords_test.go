@@ -9,9 +9,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestStopSaysWhatItDid: "holdline stop" names the sessions that it has
-// disconnected and what runs on; with --all nothing does. After it no lock is
-// said to be left by a daemon that was killed.
+// TestStopSaysWhatItDid checks that "holdline stop" names the sessions that it has
+// disconnected and what still runs, and that with --all nothing does. Afterwards no command
+// says that a killed daemon left its lock.
 func TestStopSaysWhatItDid(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -29,7 +29,7 @@ func TestStopSaysWhatItDid(t *testing.T) {
 			t.Errorf("stop does not say %q:\n%s", want, out)
 		}
 	}
-	// It may end right after stop has looked.
+	// This server may end right after stop has looked.
 	if alive(brief) && !strings.Contains(out, "server brief") {
 		t.Errorf("stop does not name the server without sessions, which runs on:\n%s", out)
 	}
@@ -45,7 +45,7 @@ func TestStopSaysWhatItDid(t *testing.T) {
 	}
 }
 
-// TestSessionsThatCanUse: a server's sessions are those that can use it, in each
+// TestSessionsThatCanUse checks that a server's sessions are those that can use it, in each
 // scope.
 func TestSessionsThatCanUse(t *testing.T) {
 	t.Parallel()
@@ -70,8 +70,8 @@ func TestSessionsThatCanUse(t *testing.T) {
 	}
 }
 
-// TestNoSpoolOfSettledConsult: once a consult has its answer, the output of which
-// that was made is on disk no more.
+// TestNoSpoolOfSettledConsult checks that the raw output of a consult is removed from disk
+// once its answer is kept.
 func TestNoSpoolOfSettledConsult(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).windows(40)

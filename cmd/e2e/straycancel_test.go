@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestNoCancellationOfAnsweredCalls kills the daemon again and again behind calls
-// that are answered: no later daemon cancels one of them.
+// TestNoCancellationOfAnsweredCalls kills the daemon several times after calls that are
+// answered. No later daemon cancels one of them.
 func TestNoCancellationOfAnsweredCalls(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().serve("shared")
@@ -29,7 +29,7 @@ func TestNoCancellationOfAnsweredCalls(t *testing.T) {
 		kill9(t, pid)
 		pid = p.pid(pid)
 	}
-	a.wait(a.effect("last", 0)) // written behind whatever the last daemon cancels
+	a.wait(a.effect("last", 0)) // written behind any cancellation of the last daemon
 	if stray := p.effectsOf("stray"); stray > 0 {
 		t.Errorf("%d cancellations for %d calls, all of which had their answers", stray, n+n/8)
 	}

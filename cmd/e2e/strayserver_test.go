@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// strayEntry is a server that goes astray, as an entry of the configuration.
+// strayEntry returns the stray server as an entry of the configuration.
 func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "oddserver"),
@@ -20,21 +20,22 @@ func (p *place) strayEntry(h hosting, args ...string) map[string]any {
 	}
 }
 
-// strayServerMain plays a server that does one thing at a time and does not end
-// when it should: neither the end of its input nor SIGTERM ends it. It offers
+// strayServerMain plays a server that does one thing at a time and does not end when it
+// should: neither at the end of its input nor on SIGTERM. It offers
 //
-//	say {token}    notes "say" and the token, and answers with the token
-//	busy {token, ms} notes "busy" and the token, and reads nothing for so long before it answers
-//	spin {token, ms} the same, and it computes meanwhile
-//	stop {token}   notes "stop" and the token, and stops the process, as by SIGSTOP
-//	walk {token, ms} tells its progress six times, after so long each, and notes "step" and the token
-//	shut {token}   notes "shut" and the token, answers with the token, and closes "stdin" or "stdout", which is the
-//	               token; for stdout it gives no answer, and "late" closes stdin when one more call lies in it, unread
+//	say {token}      notes "say" and the token, and answers with the token
+//	busy {token, ms} notes "busy" and the token, and answers after ms milliseconds in which it reads nothing
+//	spin {token, ms} the same, and it computes in that time
+//	stop {token}     notes "stop" and the token, and stops the process, as SIGSTOP does
+//	walk {token, ms} reports its progress six times, every ms milliseconds, and notes "step" and the token
+//	shut {token}     notes "shut" and the token, which says what it does: "stdin" closes stdin
+//	                 and answers; "stdout" closes stdout, and cannot answer; "late" answers,
+//	                 and closes stdin when one more call is in it, unread
 //
-//	-ledger FILE   where each call is noted, with its process
-//	-slow D        it reads nothing for that long at first
-//	-talk          and writes to stderr meanwhile
-//	-once FILE     -slow holds for the first process alone: it makes the file
+//	-ledger FILE   file in which it notes each call, with its pid
+//	-slow D        reads nothing for this time at first
+//	-talk          writes to stderr in that time
+//	-once FILE     -slow applies only to the first process, which makes the file
 func strayServerMain(args []string) int {
 	signal.Ignore(syscall.SIGTERM)
 	f := flag.NewFlagSet("strayserver", flag.ContinueOnError)
@@ -68,7 +69,7 @@ func strayServerMain(args []string) int {
 	return code
 }
 
-// strayCall does what a tool of the stray server does.
+// strayCall carries out a call of the stray server.
 func (s *standIn) strayCall(m *toolMessage) {
 	a := &m.Params.Arguments
 	s.note(m.Params.Name + " " + a.Token)
@@ -86,7 +87,7 @@ func (s *standIn) strayCall(m *toolMessage) {
 		}
 	case m.Params.Name == "stop":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
-		time.Sleep(time.Hour) // another thread may have taken the signal, and this one would answer
+		time.Sleep(time.Hour) // another thread may have got the signal, and this one must not answer
 	case m.Params.Name == "shut" && a.Token == "stdout":
 		os.Stdout.Close()
 		time.Sleep(time.Hour)

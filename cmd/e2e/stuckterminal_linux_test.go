@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fillTerminal writes to a terminal until it takes no more.
+// fillTerminal writes to a terminal until it accepts no more.
 func fillTerminal(t *testing.T, tty *os.File) {
 	t.Helper()
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", tty.Fd()),
@@ -24,7 +24,7 @@ func fillTerminal(t *testing.T, tty *os.File) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	for ready := 1; ready > 0; { // it moves what it has between its buffers
+	for ready := 1; ready > 0; { // the terminal moves data between its buffers
 		for err := error(nil); err == nil; {
 			_, err = unix.Write(fd, []byte("x"))
 		}
@@ -32,8 +32,7 @@ func fillTerminal(t *testing.T, tty *os.File) {
 	}
 }
 
-// writesInVain reports whether a thread of a process waits in a write to a
-// terminal.
+// writesInVain reports whether a thread of a process is blocked in a write to a terminal.
 func writesInVain(t *testing.T, pid int) bool {
 	t.Helper()
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
@@ -51,8 +50,8 @@ func writesInVain(t *testing.T, pid int) bool {
 	return false
 }
 
-// TestSignalEndsProxyOnDeafTerminal: a terminal that does not read keeps no
-// proxy that was told to end, whichever of its streams is stuck.
+// TestSignalEndsProxyOnDeafTerminal checks that a proxy whose output is a terminal that
+// does not read ends on a signal, whichever of its streams is blocked.
 func TestSignalEndsProxyOnDeafTerminal(t *testing.T) {
 	t.Parallel()
 	if _, err := os.ReadFile("/proc/self/syscall"); err != nil {
@@ -67,7 +66,7 @@ func TestSignalEndsProxyOnDeafTerminal(t *testing.T) {
 		"stderr": func(t *testing.T, _ *place, cmd *exec.Cmd, tty *os.File) {
 			t.Helper()
 			fillTerminal(t, tty)
-			cmd.Stderr = tty // on which it says that there is no daemon
+			cmd.Stderr = tty // on which the proxy says that there is no daemon
 		},
 	} {
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A daemon that was killed while it replaced a file leaves the new one under a
-// temporary name. The next daemon removes it, wherever it is.
+// TestStrayFiles_GoWithTheNextDaemon checks that the next daemon removes the temporary file
+// of a daemon that was killed while it replaced a file, in every directory.
 func TestStrayFiles_GoWithTheNextDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// Calls are counted by server and tool, whether the session sees one server or
-// all, and nothing that a client makes up is shown to others.
+// TestTelemetryCountsByServerAndTool checks that calls are counted by server and tool, for
+// sessions of one server and of all, and that names that a client makes up are not shown to
+// others.
 func TestTelemetryCountsByServerAndTool(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

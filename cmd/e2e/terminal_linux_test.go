@@ -10,9 +10,8 @@ import (
 	"holdline/cmd/holdline/ttytest"
 )
 
-// TestServersOnATerminal: whatever a server calls itself and its tools, and
-// writes to stderr, no command sends a character of it that commands the
-// terminal.
+// TestServersOnATerminal checks that no command sends control characters to the terminal,
+// whatever names a server gives itself and its tools, and whatever it writes to stderr.
 func TestServersOnATerminal(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -55,7 +54,7 @@ func TestServersOnATerminal(t *testing.T) {
 		got := ttytest.OnScreen(t, func(tty *os.File) {
 			cmd := p.command(args...)
 			cmd.Stdout, cmd.Stderr = tty, tty
-			_ = cmd.Run() // that it fails is for others to test
+			_ = cmd.Run() // whether it fails is not tested here
 			said = true
 		})
 		if ttytest.WantHarmless(t, strings.Join(args, " "), got); !said || got == "" {
@@ -65,7 +64,7 @@ func TestServersOnATerminal(t *testing.T) {
 	a.rest()
 }
 
-// jsonWords spells words as a JSON string.
+// jsonWords returns words as a JSON string.
 func jsonWords(words string) string {
 	var b strings.Builder
 	b.WriteByte('"')

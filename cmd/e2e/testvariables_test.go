@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// testVariablesFile is the file beside a place's home that has the variables of
-// tests for the daemons which proxies start: these inherit none of them.
+// testVariablesFile is a file beside a place's home with variables of tests for the daemons
+// that proxies start, which do not inherit them.
 const testVariablesFile = "test-variables"
 
-// testVariable sets a variable for them.
+// testVariable adds a variable to that file.
 func (p *place) testVariable(kv string) {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.dir, testVariablesFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -24,9 +24,8 @@ func (p *place) testVariable(kv string) {
 	}
 }
 
-// takeTestVariables sets the variables of the place in whose home this daemon
-// runs. The race detector has read its own by now: for that the daemon executes
-// itself again.
+// takeTestVariables sets the variables of the place in whose home this daemon runs. For
+// GORACE the daemon executes itself again, because the race detector reads it at the start.
 func takeTestVariables() {
 	if len(os.Args) < 2 || os.Args[1] != "daemon" {
 		return

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestTimedOutCallMayHaveActed: a call that has run out of time and may not
-// repeat is said to have perhaps had its effect if it was dispatched, whoever
-// dispatched it; one that may repeat is not.
+// TestTimedOutCallMayHaveActed checks that a call that has timed out, was dispatched and
+// may not run twice is reported as perhaps having had its effect, by whichever daemon
+// dispatched it. A call that may run twice is not.
 func TestTimedOutCallMayHaveActed(t *testing.T) {
 	t.Parallel()
 	const check = "check before calling again"
@@ -50,7 +50,7 @@ func TestTimedOutCallMayHaveActed(t *testing.T) {
 		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		// More than a pipe holds: it is with the server in part.
+		// More than a pipe holds, so that the server has part of it.
 		doubtful(t, "a call that is not read",
 			a.wait(a.call("tools__effect", map[string]any{"token": strings.Repeat("x", 1<<20)})), true)
 		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {

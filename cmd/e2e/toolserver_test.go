@@ -25,50 +25,49 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// toolServer is an MCP server of the legacy era whose tools do what a test
-// wants of a server. Its effects are lines in a ledger, a file that every
-// process of the server appends to, one write a line: a verb, the call's
-// token, the process.
+// toolServer is an MCP server of the legacy era with a tool for each thing that a test needs
+// of a server. Its effects are lines in a ledger, a file to which all processes of the
+// server append, one write for each line: a verb, the call's token, the pid.
 //
-//	effect {token, ms}     "begin", so many milliseconds, "end"; answers with the token
-//	look {token, ms}       "look"; the same for a tool that only reads
-//	big {token, bytes}     an answer of the token and so many bytes
-//	ask {token, method, ms} "asked", a request to the client, "told", so many milliseconds; answers with what came
-//	                       with progress: true it wants to be told the client's progress, by the token 1
-//	withdraw {token, method} a request to the client that is withdrawn at once; the token
-//	die {code}             last words on stderr, and the end of the process; code 7 by default
-//	hang {token}           "begin", and nothing more
-//	noise {token}          a line that is no JSON before the answer
-//	fresh {token, ttl}     "fresh"; an answer that may be kept for ttl milliseconds
-//	fail {token}           "fail"; an answer that says the tool has failed
-//	refuse {token}         "refuse"; a JSON-RPC error for bad arguments
-//	words {token}          the token on stderr
-//	log {token, level}     a log message of the token, of that level; below "info" only if it was told such a level
-//	mirror {…}             the request's params in the answer, as they were spelled
-//	touch {token}          the resource of that URI has changed: whoever has subscribed is told
+//	effect {token, ms}     notes "begin", waits ms milliseconds, notes "end"; answers with the token
+//	look {token, ms}       notes "look"; the same as a read-only tool
+//	big {token, bytes}     answers with the token and this many bytes
+//	ask {token, method, ms} notes "asked", sends the client a request, notes "told", waits;
+//	                       answers with the client's answer; with progress: true it asks for
+//	                       the client's progress, with the token 1
+//	withdraw {token, method} sends the client a request and cancels it; answers with the token
+//	die {code}             writes last words to stderr, and exits; code is 7 by default
+//	hang {token}           notes "begin", and never answers
+//	noise {token}          writes a line that is no JSON before the answer
+//	fresh {token, ttl}     notes "fresh"; its answer may be cached for ttl milliseconds
+//	fail {token}           notes "fail"; answers that the tool has failed
+//	refuse {token}         notes "refuse"; answers with a JSON-RPC error for bad arguments
+//	words {token}          writes the token to stderr
+//	log {token, level}     sends the token as a log message of this level; below "info" only
+//	                       if the client has set such a level
+//	mirror {…}             answers with the request's params as they were spelled
+//	touch {token}          changes the resource with this URI, and notifies subscribers
 //
 // With -own there are, with the effect of effect:
 //
 //	sample {token, ms}     listed if the client can sample
-//	turn {token, ms}       "begin", so many milliseconds, "turn"; a tool of that name is
-//	                       listed as well from now on, and the client is told so
+//	turn {token, ms}       notes "begin", waits, notes "turn"; from then on a tool with the
+//	                       token as its name is listed, too, and the client is notified
 //
-// It notes the levels of log messages that it is told: "level" and the level,
-// and what it is told of resources: "subscribe" or "unsubscribe" and the URI;
-// that its client's roots have changed: "roots changed"; its client's progress:
-// "progress" and the token; and an answer that it does not wait for: "late" and
-// the id; and the cancellation of a call that does not run: "stray" and the id.
-// A call that is cancelled notes "cancelled" and is not answered. Calls run at
-// the same time.
+// It also notes what the client tells it: "level" and the level of log messages,
+// "subscribe" or "unsubscribe" and the URI, "roots changed", "progress" and the token,
+// "late" and the id of an answer that it does not wait for, and "stray" and the id of a call
+// that is cancelled but does not run. A cancelled call notes "cancelled" and is not
+// answered. Calls run concurrently.
 type toolServer struct {
 	ledger string
 	out    io.Writer
 	errOut io.Writer
-	other  string // path of the members of a listing
+	other  string // path of the members for the listing of effect
 	logs   bool
 
 	resources string
-	level     string // that it was told; guarded by mu
+	level     string // that a client has set; guarded by mu
 	own       bool
 	calls     sync.WaitGroup
 
@@ -83,21 +82,19 @@ type toolServer struct {
 
 // toolServerMain plays the server until the end of its input.
 //
-//	-ledger FILE  where effects are noted
+//	-ledger FILE  the ledger
 //	-deaf         neither the end of input nor SIGTERM ends the process
-//	-grandchild   a process in a session of its own, which heeds no signal that
-//	              can be ignored, is started first
-//	-logs         it says that it can send log messages
-//	-resources W  it has the resources mem://a, mem://b, mem://fixed and
-//	              mem://many/{n}; if W is "told" it tells changes of all but
-//	              mem://fixed
-//	-own          it lists what other processes of it do not: the resources
-//	              mem://pid/PID and mem://in/NAME, of its directory, and tools
-//	-noise        a line that is no JSON comes before anything else
-//	-listing FILE members that the tool effect is listed with instead of its own,
-//	              an object, while there is such a file; by a name with a slash it
-//	              does what look does
-//	-sick FILE    the process ends at once, with code 3, while there is such a file
+//	-grandchild   first starts a process in a session of its own that ignores all signals
+//	              that can be ignored
+//	-logs         has the capability to send log messages
+//	-resources W  has the resources mem://a, mem://b, mem://fixed and mem://many/{n}; if W is
+//	              "told" all but mem://fixed can be subscribed to
+//	-own          lists what other processes of it do not: the resources mem://pid/PID and
+//	              mem://in/NAME, of its directory, and tools
+//	-noise        writes a line that is no JSON before anything else
+//	-listing FILE while there is such a file, lists the tool effect with the members in it
+//	              instead of its own; a name with a slash in it does what look does
+//	-sick FILE    while there is such a file, exits at once with code 3
 func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	f := flag.NewFlagSet("toolserver", flag.ContinueOnError)
 	s := &toolServer{
@@ -154,7 +151,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	return 0
 }
 
-// toolMessage is a line of the client.
+// toolMessage is a line from the client.
 type toolMessage struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -177,7 +174,7 @@ type toolMessage struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// toolArgs are the arguments of all tools.
+// toolArgs are the arguments of all tools together.
 type toolArgs struct {
 	Token  string  `json:"token"`
 	MS     float64 `json:"ms"`
@@ -229,7 +226,7 @@ func (s *toolServer) line(line []byte) {
 		s.note("roots", "changed")
 	case m.Method == "notifications/progress":
 		s.note("progress", string(m.Params.Progress))
-	case m.ID == nil: // initialized, and whatever else
+	case m.ID == nil: // initialized, and any other notification
 	case m.Method == "initialize":
 		capabilities := map[string]any{"tools": map[string]any{}}
 		if s.logs {
@@ -317,7 +314,7 @@ func (s *toolServer) resource(m *toolMessage) {
 	}
 }
 
-// toolServerTools are the tools as they are listed.
+// toolServerTools returns the tools as they are listed.
 func toolServerTools(more ...string) []any {
 	properties := map[string]any{}
 	for name, kind := range map[string]string{
@@ -343,7 +340,7 @@ func toolServerTools(more ...string) []any {
 	return list
 }
 
-// ownResources are those of this process alone, and of those in its directory.
+// ownResources returns the resources of this process alone, and of its directory.
 func ownResources() []string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -352,7 +349,7 @@ func ownResources() []string {
 	return []string{fmt.Sprintf("mem://pid/%d", os.Getpid()), "mem://in/" + filepath.Base(dir)}
 }
 
-// ownTools are those of this process alone, with that which makes them.
+// ownTools returns the tools of this process alone, and turn, which adds them.
 func (s *toolServer) ownTools() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -368,7 +365,7 @@ func (s *toolServer) grow(tool string) {
 	s.grown = append(s.grown, tool)
 }
 
-// call begins a call, which runs in a goroutine of its own.
+// call begins a call in a goroutine of its own.
 func (s *toolServer) call(m *toolMessage) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.mu.Lock()
@@ -398,7 +395,7 @@ func (s *toolServer) call(m *toolMessage) {
 	})
 }
 
-// tool does what a tool does, until that is done or the call is cancelled.
+// tool carries out a call, until it is done or cancelled.
 func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 	a := &m.Params.Arguments
 	name := m.Params.Name
@@ -406,7 +403,7 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 		name = "effect"
 	}
 	if strings.Contains(name, "/") {
-		name = "look" // a test has it listed by that name
+		name = "look" // a test has it listed under that name
 	}
 	switch name {
 	case "turn":
@@ -502,7 +499,7 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 	return "", errors.New("unknown tool " + m.Params.Name)
 }
 
-// toolPause tells whether the time has passed without a cancellation.
+// toolPause waits, and reports whether the time has passed without a cancellation.
 func toolPause(ctx context.Context, ms float64) bool {
 	t := time.NewTimer(time.Duration(ms * float64(time.Millisecond)))
 	defer t.Stop()
@@ -514,7 +511,7 @@ func toolPause(ctx context.Context, ms float64) bool {
 	}
 }
 
-// ask sends the client a request and waits for the answer.
+// ask sends a request to the client, and waits for the answer.
 func (s *toolServer) ask(ctx context.Context, method string, params map[string]any) (json.RawMessage, bool) {
 	c := make(chan json.RawMessage, 1)
 	s.mu.Lock()
@@ -577,7 +574,7 @@ func (s *toolServer) print(line []byte) {
 	_, _ = s.out.Write(append(line, '\n'))
 }
 
-// serverRig is a tool server in a process, and its client.
+// serverRig is a tool server in this process, with its client.
 type serverRig struct {
 	*agent
 	ledger string
@@ -593,7 +590,7 @@ func newServerRig(t *testing.T, args ...string) *serverRig {
 	return r
 }
 
-// notes is the ledger, without the process that wrote it.
+// notes returns the ledger without the pids.
 func (r *serverRig) notes() string {
 	b, _ := os.ReadFile(r.ledger)
 	return string(bytes.ReplaceAll(b, fmt.Appendf(nil, " %d\n", r.cmd.Process.Pid), []byte(";")))
@@ -604,7 +601,7 @@ func (r *serverRig) tool(name string, args map[string]any) answer {
 	return r.wait(r.call(name, args))
 }
 
-// TestToolServer talks to the server of the tests directly.
+// TestToolServer tests the tools of this server directly.
 func TestToolServer(t *testing.T) {
 	r := newServerRig(t)
 	r.shake()
@@ -633,7 +630,7 @@ func TestToolServer(t *testing.T) {
 	r.rest()
 }
 
-// TestToolServerAsks: the server asks its client and tells what it got.
+// TestToolServerAsks checks that the server asks its client, and returns the answer.
 func TestToolServerAsks(t *testing.T) {
 	r := newServerRig(t)
 	r.shake()
@@ -650,7 +647,7 @@ func TestToolServerAsks(t *testing.T) {
 	r.rest()
 }
 
-// TestToolServerProgress: calls tell their progress where that is wanted.
+// TestToolServerProgress checks that calls report progress if it was requested.
 func TestToolServerProgress(t *testing.T) {
 	r := newServerRig(t)
 	r.shake()
@@ -663,8 +660,8 @@ func TestToolServerProgress(t *testing.T) {
 	r.rest()
 }
 
-// TestToolServerCancel: a cancelled call has no end and no answer, and others
-// go on meanwhile.
+// TestToolServerCancel checks that a cancelled call has neither an end nor an answer, and
+// that others continue meanwhile.
 func TestToolServerCancel(t *testing.T) {
 	r := newServerRig(t)
 	r.shake()
@@ -687,7 +684,7 @@ func TestToolServerCancel(t *testing.T) {
 	}
 }
 
-// TestToolServerMisbehaves: what bad servers do, on demand.
+// TestToolServerMisbehaves tests the options for bad behaviour.
 func TestToolServerMisbehaves(t *testing.T) {
 	r := newServerRig(t, "-noise", "-deaf")
 	if line := r.read(); json.Valid([]byte(line)) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestUmaskOfOwnerBits: under a umask that takes rights from their own user
-// all works, and what is made is the user's to use.
+// TestUmaskOfOwnerBits checks that everything works under a umask that takes permissions
+// from the user, and that the user can access all files made.
 func TestUmaskOfOwnerBits(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()

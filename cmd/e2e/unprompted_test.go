@@ -9,9 +9,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestCancelledUnprompted: a consult that is cancelled before its program was
-// told anything is a cancelled one, though the daemon dies when it has told the
-// program to end.
+// TestCancelledUnprompted checks that a consult that is cancelled before its program got
+// the prompt ends as cancelled, even if the daemon dies right after it has told the program
+// to end.
 func TestCancelledUnprompted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().faults()

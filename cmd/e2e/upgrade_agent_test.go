@@ -18,8 +18,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestUpgradeUnderAgent replaces the daemon under an agent that is connected,
-// which does not notice.
+// TestUpgradeUnderAgent replaces the daemon under a connected agent, which does not notice.
 func TestUpgradeUnderAgent(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -41,8 +40,8 @@ func TestUpgradeUnderAgent(t *testing.T) {
 	a.leave()
 }
 
-// TestUpgradeDuringConsult replaces the daemon three times while a consult
-// runs: its answer arrives, and the program behind it ran once.
+// TestUpgradeDuringConsult replaces the daemon three times while a consult runs. Its answer
+// arrives, and its program runs once.
 func TestUpgradeDuringConsult(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -74,9 +73,9 @@ func TestUpgradeDuringConsult(t *testing.T) {
 	a.leave()
 }
 
-// TestUpgradeUnderLoad upgrades twenty times while eight agents call holdline's
-// own tools and a hosted server's: no call fails, each has its effect once, the
-// server stays the same process, and how long the slowest took is told.
+// TestUpgradeUnderLoad upgrades twenty times while eight agents call holdline's own tools
+// and those of a hosted server. No call fails, each has its effect once, and the server
+// keeps its process. The test logs how long the slowest call took.
 func TestUpgradeUnderLoad(t *testing.T) {
 	p := newPlace(t).serve("shared")
 	p.installVersion(t, older)
@@ -108,7 +107,7 @@ func TestUpgradeUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	load.Go(func() { // nor do commands notice
+	load.Go(func() { // commands do not notice either
 		for ctx.Err() == nil {
 			if out, err := p.command("status", "--json").CombinedOutput(); err != nil {
 				t.Errorf("status: %v: %s", err, out)
@@ -159,8 +158,8 @@ func TestUpgradeUnderLoad(t *testing.T) {
 	t.Logf("%d calls of %d agents over 20 upgrades; the slowest took %v", total, agents, slices.Max(slowest))
 }
 
-// logged wants at least so many calls of a tool in the call log, once what was
-// counted is written.
+// logged checks that the call log has at least this many calls of a tool, after all that
+// was counted is written.
 func (p *place) logged(tool string, calls int) {
 	p.t.Helper()
 	p.must("stop")
@@ -191,7 +190,7 @@ func attached(s control.StatusAnswer) int {
 	return n
 }
 
-// tryCall begins a tool call, from any goroutine.
+// tryCall begins a tool call. It may be called from any goroutine.
 func (a *agent) tryCall(tool, args string) (int, error) {
 	a.next++
 	_, err := fmt.Fprintf(a.stdin,
@@ -199,7 +198,8 @@ func (a *agent) tryCall(tool, args string) (int, error) {
 	return a.next, err
 }
 
-// tryWait reads the answer to the only request in flight, from any goroutine.
+// tryWait reads the answer to the only request in flight. It may be called from any
+// goroutine.
 func (a *agent) tryWait(id int) error {
 	limit := time.After(waitLimit)
 	for {

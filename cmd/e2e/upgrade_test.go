@@ -24,7 +24,7 @@ const (
 	newer = "9.2.0"
 )
 
-// builds are the program in both versions, by version.
+// builds has the paths of the program in both versions, by version.
 var builds = sync.OnceValues(func() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, v := range []string{older, newer} {
@@ -38,7 +38,7 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 	return paths, nil
 })
 
-// build is the path of the program in version v.
+// build returns the path of the program in version v.
 func build(t *testing.T, v string) string {
 	t.Helper()
 	paths, err := builds()
@@ -48,18 +48,18 @@ func build(t *testing.T, v string) string {
 	return paths[v]
 }
 
-// bin is where this user has holdline installed.
+// bin returns the path at which this user has holdline installed.
 func (p *place) bin() string { return filepath.Join(p.dir, "bin/holdline") }
 
-// install replaces what is installed, as a package manager does: the new file
-// takes the old one's name when it is complete.
+// install replaces the installed program, as a package manager does: the complete new file
+// is renamed to the old name.
 func (p *place) install(content []byte, mode os.FileMode) {
 	p.t.Helper()
 	if err := os.MkdirAll(filepath.Dir(p.bin()), 0o700); err != nil {
 		p.t.Fatal(err)
 	}
 	next := p.bin() + ".new"
-	// No child may be forked meanwhile, who would hold it open for writing.
+	// No child may be forked meanwhile: it would inherit the file open for writing.
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(next, content, mode)
 	syscall.ForkLock.RUnlock()
@@ -81,7 +81,7 @@ func (p *place) installVersion(t *testing.T, v string) {
 	p.install(b, 0o700)
 }
 
-// upgrade runs the command and wants it to succeed with a certain output.
+// upgrade runs the command, which must succeed with this output.
 func (p *place) upgrade(want string) {
 	p.t.Helper()
 	out, errs, code := p.run("", "upgrade")
@@ -90,7 +90,7 @@ func (p *place) upgrade(want string) {
 	}
 }
 
-// descriptors counts the open descriptors of a process.
+// descriptors returns the number of open descriptors of a process.
 func descriptors(t *testing.T, pid int) int {
 	t.Helper()
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -100,8 +100,8 @@ func descriptors(t *testing.T, pid int) int {
 	return len(fds)
 }
 
-// TestUpgrade replaces the daemon five times: the process, its socket and its
-// lock stay, and nothing leaks.
+// TestUpgrade replaces the daemon five times. Its pid, socket and lock stay, and nothing
+// leaks.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -127,7 +127,7 @@ func TestUpgrade(t *testing.T) {
 			fds = descriptors(t, pid)
 		}
 	}
-	// A descriptor or two belong to the command that was just answered.
+	// One or two descriptors belong to the command that was just answered.
 	if now := descriptors(t, pid); now > fds+2 {
 		t.Errorf("%d descriptors after the first upgrade, %d after the last", fds, now)
 	}
@@ -157,7 +157,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeByItself switches a link, and nobody says anything.
+// TestUpgradeByItself switches a link, without a command. The daemon notices and upgrades.
 func TestUpgradeByItself(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -178,15 +178,15 @@ func TestUpgradeByItself(t *testing.T) {
 	if s.Daemon.PID != pid || s.Daemon.Epoch != 2 {
 		t.Errorf("daemon = %+v, want pid %d", s.Daemon, pid)
 	}
-	// SIGTERM still ends it, and it leaves nothing.
+	// SIGTERM still ends it, and nothing is left.
 	p.nothingLeft()
 	if _, err := os.Stat(s.Daemon.Socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is left: %v", err)
 	}
 }
 
-// TestUpgradeBroken installs what is no holdline: the daemon goes on, says
-// why, and takes the next good one.
+// TestUpgradeBroken installs files that are not holdline. The daemon continues, says why,
+// and upgrades to the next good one.
 func TestUpgradeBroken(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -257,17 +257,17 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 	p.until("the missing file to be no rejected one",
 		func(s control.StatusAnswer) bool { return s.Daemon.Rollout == "stable" })
 
-	// It looks by itself, too, and not only for good files.
+	// The daemon finds a bad file by itself, too.
 	p.install([]byte("garbage"), 0o700)
 	p.until("garbage to be rejected", func(s control.StatusAnswer) bool { return s.Daemon.Rollout == "rejected" })
 
-	// A consult's worker runs the daemon's own program, whatever is installed.
+	// The worker of a consult runs the daemon's own program, whatever is installed.
 	if out, errs, code := p.run("", "consult", "say hello"); code != 0 {
 		t.Errorf("consult: exit %d, %s%s", code, out, errs)
 	}
 
-	// A configuration that cannot be read would keep any successor from
-	// starting; when it is fixed the file is tried again.
+	// A configuration that cannot be read would stop every successor from starting. When it
+	// is fixed, the file is tried again.
 	config := filepath.Join(p.dir, "home/.config/holdline/config.json")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(config), 0o700),
 		os.WriteFile(config, []byte("{\n  nonsense"), 0o600)); err != nil {
@@ -289,7 +289,8 @@ echo '{"version":"0.0.9","greeting":[0],"worker":[4],"record":[1]}'
 	}
 }
 
-// TestUpgradeManaged: the service manager is told, and keeps its socket.
+// TestUpgradeManaged checks that the service manager is notified of an upgrade, and that
+// its socket stays.
 func TestUpgradeManaged(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -314,8 +315,8 @@ func TestUpgradeManaged(t *testing.T) {
 	}
 }
 
-// TestUpgradeExecFails verifies a file that cannot be executed a moment later:
-// the daemon goes on as before, and its agent stays connected.
+// TestUpgradeExecFails verifies a file that cannot be executed a moment later. The daemon
+// continues, with its agent connected.
 func TestUpgradeExecFails(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -350,9 +351,8 @@ echo '{"version":"9.3.0","greeting":[1],"worker":[4],"record":[1],"handover":[1]
 	}
 }
 
-// TestHandoverUseless starts a daemon with a hand-over that is meant for
-// another process, and with one whose descriptors are something else: it
-// starts anew.
+// TestHandoverUseless starts a daemon with a hand-over that is meant for another process,
+// and with one whose descriptors are something else. It starts as if there were none.
 func TestHandoverUseless(t *testing.T) {
 	t.Parallel()
 	null, err := os.Open(os.DevNull)

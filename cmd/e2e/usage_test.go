@@ -8,8 +8,8 @@ import (
 	"holdline/protocol"
 )
 
-// TestUsage: what makes no sense is refused with exit code 2, a word that names
-// it, and the help of the very command.
+// TestUsage checks that an invalid command line is refused with exit code 2, with the word
+// that is wrong, and with the help of that command.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -20,7 +20,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"nonsense", "nonsense", ""},
 		{"consults show", "accepts 1 arg", " consults show"},
-		{"servers add --nonsense", "--nonsense", ""}, // with a hint of its own
+		{"servers add --nonsense", "--nonsense", ""}, // has a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
 		{"logs -n -5", "-5", " logs"},
 		{"daemon --idle-exit -5s", "-5s", " daemon"},
@@ -38,7 +38,8 @@ func TestUsage(t *testing.T) {
 			t.Errorf("holdline %s does not say where its help is:\n%s", c.args, errs)
 		}
 	}
-	// A greeting that is refused for its name says where to look, and there it is.
+	// The refusal of a name in a greeting says where to look, and the limit is described
+	// there.
 	_, errs, code := p.run(piped, "mcp-stdio", "--identity", strings.Repeat("x", 200))
 	if code != exitFailure || !strings.Contains(errs, "mcp-stdio --help says what names may look like") {
 		t.Errorf("a long name: exit %d\n%s", code, errs)

@@ -16,12 +16,12 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// speaking is the name of the program that takes these versions of the
-// workers' protocol and no others.
+// speaking returns the name of the program that speaks only these versions of the workers'
+// protocol.
 func speaking(from, to int) string { return fmt.Sprintf("holdline-speaks-%d-%d", from, to) }
 
-// speak makes a holdline of such a name, and its workers, take what it says,
-// and tells whether this process is one.
+// speak makes this process, if it is a program of that name, and its workers speak the
+// versions in the name. It reports whether it is one.
 func speak() bool {
 	exe, err := os.Executable()
 	if err != nil {
@@ -37,8 +37,8 @@ func speak() bool {
 
 var copying sync.Mutex
 
-// speaker is the path of a program that takes these versions. It is a file of
-// its own, so that a daemon sees another program in it.
+// speaker returns the path of a program that speaks these versions. It is a separate file,
+// so that a daemon sees another program in it.
 func speaker(t *testing.T, from, to int) string {
 	t.Helper()
 	copying.Lock()
@@ -53,7 +53,7 @@ func speaker(t *testing.T, from, to int) string {
 	return path
 }
 
-// point makes what is installed a link to the program at path.
+// point makes the installed program a link to the program at path.
 func (p *place) point(path string) {
 	p.t.Helper()
 	next := p.bin() + ".new"
@@ -63,7 +63,7 @@ func (p *place) point(path string) {
 	}
 }
 
-// offer returns the error with which a worker answers a daemon of a version.
+// offer returns the error with which a worker answers a daemon of this version.
 func offer(t *testing.T, id string, p *place, version int) error {
 	t.Helper()
 	nc, err := net.Dial("unix", filepath.Join(p.dir, "run/holdline/w", id, process.FileSocket))
@@ -83,15 +83,15 @@ func offer(t *testing.T, id string, p *place, version int) error {
 	return f.Err()
 }
 
-// refusesVersion reports whether err is the answer of a worker that does not speak a
+// refusesVersion reports whether err is the answer of a worker that does not speak the
 // version.
 func refusesVersion(err error) bool {
 	e, ok := errors.AsType[*workerwire.Error](err)
 	return ok && e.Code == workerwire.CodeVersion
 }
 
-// onOldWorker begins a consult under a daemon and a worker that know nothing
-// but the oldest version, and returns what runs.
+// onOldWorker begins a consult with a daemon and a worker that speak only the oldest
+// version, and returns its id and the worker.
 func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int, w control.Worker) {
 	t.Helper()
 	id = a.call("consult", args)
@@ -110,8 +110,8 @@ func (p *place) onOldWorker(t *testing.T, a *agent, args map[string]any) (id int
 	return id, w
 }
 
-// TestOldWorker replaces the daemon by one that makes workers of a newer
-// version, while a consult runs on a worker of the older one.
+// TestOldWorker replaces the daemon by one that makes workers of a newer version, while a
+// consult runs on a worker of the older version.
 func TestOldWorker(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"killed", "handed over"} {
@@ -139,7 +139,7 @@ func TestOldWorker(t *testing.T) {
 			if n := p.steps(); n != 2 {
 				t.Errorf("the program took %d steps, want 2: it ran once", n)
 			}
-			// The next one has a worker of today, which speaks to both.
+			// The next consult has a worker of the present version, which speaks both.
 			again := a.call("consult", p.hangs())
 			p.untilSteps(3)
 			now := p.status().Workers[0]
@@ -157,7 +157,7 @@ func TestOldWorker(t *testing.T) {
 	}
 }
 
-// TestOldWorkerIsTold lets the new daemon write to the old worker.
+// TestOldWorkerIsTold has the new daemon write to the old worker.
 func TestOldWorkerIsTold(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -176,8 +176,8 @@ func TestOldWorkerIsTold(t *testing.T) {
 	a.rest(id)
 }
 
-// TestNewerWorker goes back to an older program: it cannot speak to the
-// worker, says so once, and leaves nothing of it.
+// TestNewerWorker goes back to an older program, which does not speak the version of a
+// worker. It says so once, and leaves nothing of the worker.
 func TestNewerWorker(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -200,8 +200,8 @@ func TestNewerWorker(t *testing.T) {
 	a.rest(id)
 }
 
-// TestUpgradeNeedsVersionsInUse: a program that cannot speak to a worker that
-// lives is not used until that has ended.
+// TestUpgradeNeedsVersionsInUse checks that a program that does not speak the version of a
+// living worker is not used until that worker has ended.
 func TestUpgradeNeedsVersionsInUse(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

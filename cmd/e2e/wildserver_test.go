@@ -15,16 +15,16 @@ import (
 //
 //	echo {text}          answers with the text
 //	raw {text}           writes the text as a line, with the request's id for $ID and the byte 0xff for $FF
-//	end {text}           answers with the text, without a newline, and ends
-//	long {bytes, late}   answers with so many bytes; late puts the id behind them
-//	half {bytes, late}   the same, but it stops before the end of the line until the file -gate is there
-//	drown {count}        sends so many requests and reads nothing more
+//	end {text}           answers with the text, without a newline, and exits
+//	long {bytes, late}   answers with this many bytes; with late the id comes after them
+//	half {bytes, late}   the same, but it writes the end of the line only when the file -gate is there
+//	drown {count}        sends this many requests, and reads nothing any more
 //	endless {}           writes a line that never ends
 //
-// With -listing LINE it answers tools/list as raw answers a call.
+// With -listing LINE it answers tools/list with that line, as raw does.
 //
-// It notes in -ledger, with its process, the end of what half writes first
-// ("half"), and what drown has sent ("drowned").
+// In the file -ledger it notes, with its pid, when half has written its first part ("half"),
+// and what drown has sent ("drowned").
 type wildServer struct {
 	standIn
 	gate, listing string
@@ -60,7 +60,7 @@ func (s *wildServer) raw(id json.RawMessage, text string) {
 	s.line(strings.NewReplacer("$ID", string(id), "$FF", "\xff").Replace(text))
 }
 
-// call does what a tool does, and returns an exit code if the server ends.
+// call carries out a tool, and returns an exit code if the server ends.
 func (s *wildServer) call(m *toolMessage) int {
 	a := &m.Params.Arguments
 	switch m.Params.Name {
@@ -109,7 +109,7 @@ func (s *wildServer) call(m *toolMessage) int {
 	return goOn
 }
 
-// wildEntry is the wild server as an entry of the configuration.
+// wildEntry returns the wild server as an entry of the configuration.
 func (p *place) wildEntry(h hosting, args ...string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "wildserver"),
@@ -117,11 +117,10 @@ func (p *place) wildEntry(h hosting, args ...string) map[string]any {
 	}
 }
 
-// gate is the file for which the tool half of the wild server waits.
+// gate returns the path of the file that the tool half of the wild server waits for.
 func (p *place) gate() string { return filepath.Join(p.dir, "gate") }
 
-// wild is a place with a daemon that hosts the wild server for all, and two
-// agents.
+// wild returns two agents of a place whose daemon hosts the wild server for all sessions.
 func (p *place) wild(h hosting) (a, b *agent) {
 	p.t.Helper()
 	h["scope"] = "shared"
@@ -129,7 +128,7 @@ func (p *place) wild(h hosting) (a, b *agent) {
 	return p.agent("--identity", "a").shake(), p.agent("--identity", "b").shake()
 }
 
-// echoes fails the test if the wild server does not answer an agent.
+// echoes fails the test if the wild server does not answer the agent.
 func (a *agent) echoes(text string) {
 	a.t.Helper()
 	if x := a.wait(a.call("wild__echo", map[string]any{"text": text})); x.text() != text {

@@ -22,34 +22,34 @@ const FakeEnv = "FAKE_CLAUDE"
 // fakeModel is the name of the model that answers in the fake.
 const fakeModel = "claude-stand-in-1"
 
-// FakeMain plays Claude Code: its version, help and login, and runs of print
-// mode with stream-json on both sides. It returns the exit code.
+// FakeMain plays Claude Code: its version, help and login, and runs of print mode with
+// stream-json on both sides. It returns the exit code.
 //
-// The value of [FakeEnv] in env says what is installed: "old" (a version that
-// is too old), "plain" (one without --restricted), "garbage" (its version is
-// none), "silent" (it never answers a question), "logged-out", "no-auth" (it
-// does not know "auth status"); anything else is a good one.
+// The value of [FakeEnv] in env says how the installed program behaves: "old" (its version is
+// too old), "plain" (it has no --restricted), "garbage" (it prints no version), "silent" (it
+// never answers a question), "logged-out", "no-auth" (it does not know "auth status");
+// anything else is a good one.
 //
-// Steps of a script work as with [API] (error -1 is an API that cannot be
-// reached), and Do adds what no API can bring about:
+// Steps of a script work as with [API] (error -1 is an API that cannot be reached). Do adds
+// what no API can bring about:
 //
-//	garbage     n lines that are no JSON, then the end
-//	flood       n MiB of such lines; flood-line: as one line
-//	chatter     n MiB of such lines, and then the next step
-//	half        the first part of an envelope, then the end
-//	die         SIGKILL from its own hand
-//	exit        leaves with code n and a line on stderr
-//	silent      the end, without a word
-//	hang        nothing more, until it is interrupted or told to end
-//	stubborn    as hang, and after an interrupt the next turn hangs, too
-//	deaf        as hang, and neither interrupt, end of input nor SIGTERM is heeded
-//	too-long    the prompt is too long
-//	ledger      a line in the file that Message names, the step's text and the
-//	            process: the program got so far
-//	grandchild  a process in a session of its own that holds stdout; its pid is said
-//	env, args, cwd  the answer is that, as JSON
-//	attempt     it tries to write to the directories that Message lists, a line
-//	            each, by way of the first; the answer is how it could, as JSON
+//	garbage     prints n lines that are no JSON, and exits
+//	flood       prints n MiB of such lines, and exits; flood-line: as one line
+//	chatter     prints n MiB of such lines, and takes the next step
+//	half        prints the first part of an envelope, and exits
+//	die         kills itself with SIGKILL
+//	exit        exits with code n and a line on stderr
+//	silent      exits without output
+//	hang        prints nothing more until it is interrupted or gets SIGTERM
+//	stubborn    as hang; after an interrupt the next turn hangs, too
+//	deaf        as hang, and ignores interrupts, the end of input and SIGTERM
+//	too-long    answers that the prompt is too long
+//	ledger      appends a line to the file that Message names, with the step's text and the
+//	            pid: proof that the program got this far
+//	grandchild  starts a process in a session of its own that holds stdout, and says its pid
+//	env, args, cwd  answers with that, as JSON
+//	attempt     tries to write to the directories that Message lists, a line each, but the
+//	            first; answers with the ways that worked, as JSON
 func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	f := &fake{args: args, out: bufio.NewWriter(stdout), errOut: stderr, env: env, retries: 10}
 	defer f.out.Flush()

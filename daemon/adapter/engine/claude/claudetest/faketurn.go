@@ -332,9 +332,9 @@ func (f *fake) do(s *Step) (done, end bool) {
 	return false, false
 }
 
-// attempt tries to write to each directory that the step's message lists. It returns, by
-// directory, the ways that worked. The first directory is one that it may write to; some
-// ways go through it.
+// attempt tries to write to the directories that the step's message lists, except the first,
+// in which it may write and through which some ways go. It returns, by directory, the ways
+// that worked.
 func (f *fake) attempt(s *Step) map[string][]string {
 	could := map[string][]string{}
 	if s.Do != "attempt" {
