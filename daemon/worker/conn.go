@@ -38,6 +38,7 @@ type conn struct {
 	rest     []byte // of frames that sendNow has begun: push writes it before anything else
 	pushing  bool   // push is writing to stream, and nothing else may
 	sent     int64  // with the connection attached: last number pushed
+	loaded   loaded // the next event, if the spool has it and push has read it
 	out      gate   // of what was pushed and not acked
 }
 
@@ -354,8 +355,8 @@ func (w *worker) ackLocked(seq int64) {
 }
 
 // push sends answers and events until the connection is dropped. The rest of a frame that
-// sendNow has begun goes first, then answers, then events. It writes without the lock:
-// pushing keeps sendNow from writing in between.
+// sendNow has begun goes first, then answers, then events. It writes, and reads the spool,
+// without the lock: pushing keeps sendNow from writing in between.
 func (c *conn) push() {
 	w := c.w
 	w.mu.Lock()
@@ -373,6 +374,9 @@ func (c *conn) push() {
 		rest, frames := c.rest, c.takeFramesLocked()
 		c.rest, c.pushing = nil, true
 		w.mu.Unlock()
+		if len(rest) == 0 && len(frames) == 0 {
+			c.loadEvent()
+		}
 		var err error
 		if len(rest) > 0 {
 			_, err = c.stream.Write(rest)
@@ -392,7 +396,7 @@ func (c *conn) push() {
 // nothing else is being sent. push sends what the peer does not take. It returns true if
 // all was sent. It never blocks. The caller must hold w.mu.
 func (c *conn) sendNow() bool {
-	if c.state != connOpen || c.pushing || len(c.rest) > 0 || !c.pendingLocked() {
+	if c.state != connOpen || c.pushing || len(c.rest) > 0 || !c.hasEventLocked() {
 		return false
 	}
 	if err := workerwire.WriteFrames(tryWriter{c}, c.takeFramesLocked()...); err != nil {
@@ -416,14 +420,15 @@ func (c tryWriter) Write(p []byte) (int, error) {
 }
 
 // takeFramesLocked removes and returns the frames to send next: all answers, and one event
-// unless the connection is closing. The caller must send them.
+// unless the connection is closing or the event is still in the spool. The caller must send
+// them.
 func (c *conn) takeFramesLocked() []workerwire.Frame {
 	frames := c.answers
 	if len(frames) > 0 && c.soon != nil {
 		c.soon.Stop()
 	}
 	c.answers, c.due = nil, false
-	if c.state == connOpen && c.pendingLocked() {
+	if c.state == connOpen && c.hasEventLocked() {
 		frames = append(frames, c.eventLocked())
 	}
 	return frames
@@ -438,11 +443,23 @@ func (c *conn) pendingLocked() bool {
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
+// nextLocked returns the entry that is the next event. The caller must have checked
+// [conn.pendingLocked].
+func (c *conn) nextLocked() *entry { return &c.w.out.entries[c.w.out.after(c.sent)] }
+
+// hasEventLocked reports whether an event may be sent now, and its bytes are in memory.
+func (c *conn) hasEventLocked() bool {
+	if !c.pendingLocked() {
+		return false
+	}
+	e := c.nextLocked()
+	return !e.spooled || c.loaded.seq == e.seq && (c.loaded.err != nil || len(c.loaded.data) == e.size)
+}
+
 // eventLocked returns the next event for the attached connection, and counts it as sent.
-// The caller must have checked [conn.pendingLocked].
+// The caller must have checked [conn.hasEventLocked].
 func (c *conn) eventLocked() workerwire.Frame {
-	w := c.w
-	e := &w.out.entries[w.out.after(c.sent)]
+	w, e := c.w, c.nextLocked()
 	c.sent = e.seq
 	w.out.seen = max(w.out.seen, e.seq)
 	f := workerwire.Frame{N: e.seq}
@@ -459,20 +476,22 @@ func (c *conn) eventLocked() workerwire.Frame {
 		f.Kind = workerwire.Stderr
 	}
 	dropped := workerwire.Dropped{Bytes: e.dropped}
-	data, err := w.bytesOf(e)
-	if err != nil { // the spool cannot be read: the event counts its bytes as dropped
-		w.logf("read spool: %v", err)
-		dropped.Bytes = int64(e.size)
+	f.Payload = e.data
+	if e.spooled {
+		f.Payload = c.loaded.data
+		if c.loaded.err != nil { // the spool cannot be read: the event counts its bytes as dropped
+			dropped.Bytes = int64(e.size)
+		}
+		c.loaded = loaded{}
 	}
-	f.Payload = data
 	if e.first != e.seq {
 		dropped.First = e.first
 	}
 	if dropped != (workerwire.Dropped{}) {
 		f.Body = workerwire.Encode(dropped)
 	}
-	if e.kind == stdout && err == nil {
-		c.out.addBytes(data, true)
+	if e.kind == stdout && len(f.Payload) > 0 {
+		c.out.addBytes(f.Payload, true)
 	}
 	return f
 }

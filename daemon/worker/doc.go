@@ -14,5 +14,6 @@
 // thread: forks the child and reaps everything), two readers of the child's
 // output, writeStdin and watchStdin, accept with two for each connection, and
 // conduct, which acts when times are due. None of them holds the mutex while it
-// waits for the child or for a peer, so neither can delay a Terminate.
+// waits for the child, for a peer or for a file, so none of these can delay a
+// Terminate. A second mutex is held over the reads and writes of the spool.
 package worker

@@ -63,13 +63,17 @@ func (w *worker) room() (gather, ok bool) {
 // took keeps data that was read from the child's stdout, in memory or in the spool. If a
 // daemon is attached, it also sends the next event, as far as that does not block.
 func (w *worker) took(data []byte) {
+	w.spooling.Lock()
+	defer w.spooling.Unlock()
+	inSpool := w.spoolStdout(data)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.childState >= childGone {
 		w.drained += len(data)
 	}
-	if w.attendance == spooling {
-		w.spoolLocked(data)
+	if inSpool {
+		w.out.addSpooled(w.spool.size, len(data))
+		w.spool.size += int64(len(data))
 	} else {
 		w.out.addStdout(data)
 	}

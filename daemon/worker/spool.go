@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
@@ -20,84 +22,133 @@ type spool struct {
 	full bool  // nothing more is taken
 }
 
-// startSpoolLocked writes all stdout that is not acknowledged into a new spool, which
-// replaces an older one. The new file gets its name only when it is complete: a daemon that
-// finds a spool must find all of it. On an error the older spool stays. The caller must hold
-// w.mu.
-func (w *worker) startSpoolLocked() error {
+// startSpool writes all stdout that is not acknowledged into a new spool, which replaces an
+// older one. The new file gets its name only when it is complete: a daemon that finds a spool
+// must find all of it. On an error the older spool stays.
+//
+// Meanwhile no stdout is added, but a daemon may attach, and acknowledge output. What is left
+// of the output is in the new spool all the same.
+func (w *worker) startSpool() error {
+	w.spooling.Lock()
+	defer w.spooling.Unlock()
+	w.mu.Lock()
+	old, entries := w.spool, slices.Clone(w.out.entries)
+	w.mu.Unlock()
 	tmp := filepath.Join(w.dir, process.FileSpool+".new")
 	f, err := ownfile.Create(tmp)
 	if err != nil {
 		return fmt.Errorf("make spool: %w", err)
 	}
 	s := &spool{f: f}
-	offs := make([]int64, len(w.out.entries))
-	for i := range w.out.entries {
-		e := &w.out.entries[i]
+	offs := make(map[int64]int64, len(entries)) // by seq, where an entry is in the new file
+	for i := range entries {
+		e := &entries[i]
 		if e.kind != stdout {
 			continue
 		}
-		data, err := w.bytesOf(e)
+		data := e.data
+		if e.spooled {
+			data, err = old.read(e)
+		}
 		if err == nil {
 			_, err = f.WriteAt(data, s.size)
 		}
 		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(tmp)
-			return fmt.Errorf("write spool: %w", err)
+			break
 		}
-		offs[i] = s.size
+		offs[e.seq] = s.size
 		s.size += int64(e.size)
 	}
 	faultpoint.At("worker.spooled")
-	if err := os.Rename(tmp, filepath.Join(w.dir, process.FileSpool)); err != nil {
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(w.dir, process.FileSpool))
+	}
+	if err != nil {
 		_ = f.Close()
 		_ = os.Remove(tmp)
-		return fmt.Errorf("name spool: %w", err)
+		return fmt.Errorf("write spool: %w", err)
 	}
+	if old != nil {
+		_ = old.f.Close()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for i := range w.out.entries {
 		e := &w.out.entries[i]
-		if e.kind != stdout {
+		off, copied := offs[e.seq]
+		if !copied {
 			continue
 		}
 		if !e.spooled {
 			w.out.in.release(e.size, 1)
 		}
-		e.data, e.spooled, e.off = nil, true, offs[i]
-	}
-	if w.spool != nil {
-		_ = w.spool.f.Close()
+		e.data, e.spooled, e.off = nil, true, off
 	}
 	w.spool = s
 	return nil
 }
 
-// spoolLocked appends data to the spool. Data that does not fit or cannot be written
-// stays in memory, and no more is read of stdout. The caller must hold w.mu.
-func (w *worker) spoolLocked(data []byte) {
-	s := w.spool
+// spoolStdout appends data to the spool, if stdout goes there, and reports whether it did.
+// Data that does not fit or cannot be written stays in memory, and no more is read of stdout.
+// The caller must hold w.spooling.
+func (w *worker) spoolStdout(data []byte) bool {
+	w.mu.Lock()
+	s, spools := w.spool, w.attendance == spooling
+	w.mu.Unlock()
+	if !spools {
+		return false
+	}
 	if !s.full && s.size+int64(len(data)) <= w.spec.Orphan.SpoolMax {
+		lockcheck.Blocking("write spool")
 		if _, err := s.f.WriteAt(data, s.size); err == nil {
-			w.out.addSpooled(s.size, len(data))
-			s.size += int64(len(data))
-			return
+			return true
 		}
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	s.full = true
-	w.out.addStdout(data)
+	return false
 }
 
-// bytesOf returns the bytes of an entry, from the spool if they are there. The caller
-// must hold w.mu.
-func (w *worker) bytesOf(e *entry) ([]byte, error) {
-	if !e.spooled {
-		return e.data, nil
-	}
+// read returns the bytes of an entry that is in the spool. The caller must hold w.spooling.
+func (s *spool) read(e *entry) ([]byte, error) {
+	lockcheck.Blocking("read spool")
 	b := make([]byte, e.size)
-	if _, err := w.spool.f.ReadAt(b, e.off); err != nil {
-		return nil, fmt.Errorf("read spool: %w", err)
+	_, err := s.f.ReadAt(b, e.off)
+	return b, err
+}
+
+// loaded are the bytes of an event that the spool has.
+type loaded struct {
+	seq  int64
+	data []byte // nil after an error
+	err  error  // the spool cannot be read
+}
+
+// loadEvent reads the next event of the connection from the spool, if it is there. The
+// caller must not hold w.mu.
+func (c *conn) loadEvent() {
+	w := c.w
+	w.spooling.Lock()
+	defer w.spooling.Unlock()
+	w.mu.Lock()
+	var e entry
+	if c.pendingLocked() {
+		e = *c.nextLocked()
 	}
-	return b, nil
+	s := w.spool
+	w.mu.Unlock()
+	if !e.spooled {
+		return
+	}
+	data, err := s.read(&e)
+	if err != nil {
+		w.logf("read spool: %v", err)
+		data = nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.loaded = loaded{seq: e.seq, data: data, err: err}
 }
 
 // ackedSpoolLocked returns how many bytes at the beginning of the spool were acknowledged

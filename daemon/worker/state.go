@@ -118,8 +118,8 @@ func (w *worker) terminateLocked(grace time.Duration) {
 	w.wakeConduct()
 }
 
-// climbLocked sends the signals that are due to a child that has not ended. due is that of
-// [worker.stepLocked]. The caller must hold w.mu.
+// climbLocked leaves to w.later the signals that are due to a child that has not ended. due
+// is that of [worker.stepLocked]. The caller must hold w.mu.
 func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if l.step == ladderIdle {
@@ -128,16 +128,16 @@ func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	if due(l.termAt) && l.step == ladderClosing {
 		l.step = ladderTerminated
 		w.shutStdinLocked()
-		w.signalTreeLocked(syscall.SIGTERM)
+		w.later = append(w.later, func() { w.signalTree(syscall.SIGTERM) })
 	}
 	if due(l.killAt) && due(l.nextKill) {
 		w.killTreeLocked(now)
 	}
 }
 
-// killTreeLocked kills all processes of the tree. conduct calls it again until all are gone
-// or killTime is over: a process may fork between the listing and the signal, and a later
-// round catches its child. The caller must hold w.mu.
+// killTreeLocked leaves to w.later to kill all processes of the tree. conduct calls it again
+// until all are gone or killTime is over: a process may fork between the listing and the
+// signal, and a later round catches its child. The caller must hold w.mu.
 func (w *worker) killTreeLocked(now time.Time) {
 	l := &w.ladder
 	if l.step != ladderKilling {
@@ -145,11 +145,16 @@ func (w *worker) killTreeLocked(now time.Time) {
 		l.killingUntil = now.Add(killTime)
 	}
 	l.nextKill = now.Add(killPause)
-	w.signalTreeLocked(syscall.SIGKILL)
-	if w.childState >= childEnded && (!process.Exact || now.After(l.killingUntil)) {
-		w.moveChildLocked(childGone)
-	}
-	w.wakeConduct()
+	last := w.childState >= childEnded && (!process.Exact || now.After(l.killingUntil))
+	w.later = append(w.later, func() {
+		w.signalTree(syscall.SIGKILL)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if last {
+			w.moveChildLocked(childGone)
+		}
+		w.wakeConduct()
+	})
 }
 
 // earlier returns the earlier one of two times.

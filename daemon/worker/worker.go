@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -65,9 +66,13 @@ type worker struct {
 	forked chan struct{}  // closed when the child's pid is known, or there will be none
 
 	saving sync.Mutex // orders the writes of state.json; taken before mu
+	// spooling is held over reads and writes of the spool, and while stdout is added to out:
+	// so a new spool gets all of it, in order. It is taken before mu.
+	spooling sync.Mutex
 
-	mu    sync.Mutex
+	mu    lockcheck.Mutex
 	cond  *sync.Cond // on mu: something below has changed
+	later []func()   // what conduct does next, without the lock
 	out   *output
 	in    input
 	spool *spool // nil until needed
@@ -115,6 +120,7 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 
 // logf writes a line to the worker's log.
 func (w *worker) logf(format string, args ...any) {
+	lockcheck.Blocking("write log")
 	_, _ = fmt.Fprintf(w.stderr, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
@@ -164,9 +170,10 @@ func (w *worker) runToEnd() error {
 	return w.lock.Unlock()
 }
 
-// conduct runs [worker.stepLocked] whenever the state has changed or a time has come, and
-// saves state.json when the phase has changed. It returns when the worker may leave: its
-// child has ended with all its output, and that is acknowledged or no daemon is there.
+// conduct runs [worker.stepLocked] whenever the state has changed or a time has come, then
+// what that has left for later, and saves state.json when the phase has changed. It returns
+// when the worker may leave: its child has ended with all its output, and that is
+// acknowledged or no daemon is there.
 func (w *worker) conduct(signals <-chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -174,7 +181,8 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 	for {
 		w.mu.Lock()
 		next, done := w.stepLocked(time.Now())
-		now := w.phaseLocked()
+		now, later := w.phaseLocked(), w.later
+		w.later = nil
 		idle := false
 		if w.moved >= freeBytes {
 			wait := time.Until(w.movedAt.Add(freeIdle))
@@ -185,6 +193,9 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 			}
 		}
 		w.mu.Unlock()
+		for _, do := range later {
+			do()
+		}
 		if idle {
 			debug.FreeOSMemory()
 		}
@@ -212,9 +223,9 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 }
 
 // stepLocked does what is due: it ends the attendance of a daemon that does not come back,
-// sends the signals of the ladder, and ends what the child left. It returns after how much
-// time it must be called again, or done once the worker may leave. The caller must hold
-// w.mu.
+// climbs the ladder, and ends what the child left. Signals and files are left to w.later. It
+// returns after how much time it must be called again, or done once the worker may leave.
+// The caller must hold w.mu.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	next = time.Minute // timers do not count the time for which the machine sleeps
 	due := func(at time.Time) bool {
@@ -236,8 +247,9 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	if w.childState < childEnded {
 		if w.closed != "" && w.ladder.step == ladderIdle && due(w.closedAt.Add(linger)) {
 			// The server is useless now, and may never find out.
-			w.exit.Closed = w.closed
-			w.logf("the server has closed its %s and lives: it is ended", w.closed)
+			closed := w.closed
+			w.exit.Closed = closed
+			w.later = append(w.later, func() { w.logf("the server has closed its %s and lives: it is ended", closed) })
 			w.terminateLocked(linger)
 		}
 		w.climbLocked(now, due)
@@ -289,11 +301,18 @@ func (w *worker) goAloneLocked() {
 		}
 		return
 	}
-	if err := w.startSpoolLocked(); err != nil {
-		w.logf("%v", err) // the child is held up instead
-		return
-	}
-	w.attendLocked(spooling)
+	w.later = append(w.later, func() {
+		err := w.startSpool()
+		if err != nil {
+			w.logf("%v", err) // the child is held up instead
+			return
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.attendance == holding { // else a daemon has attached meanwhile
+			w.attendLocked(spooling)
+		}
+	})
 }
 
 // phaseLocked returns the phase that state.json should show. The caller must hold w.mu.
@@ -374,12 +393,13 @@ func (w *worker) saveState() error {
 // attendance leaving on no acknowledgement is taken: state.json would not have it.
 func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.mu.Lock()
-	alone := w.isAloneLocked()
-	if w.out.acked < w.closedSeq {
-		w.lastSpoolLocked()
-	}
+	before, alone := w.attendance, w.isAloneLocked()
+	unread := w.out.acked < w.closedSeq
 	w.attendLocked(leaving)
 	w.mu.Unlock()
+	if unread {
+		w.lastSpool(before == spooling)
+	}
 	if alone && w.spec.Orphan.Do == process.OrphanTerminate {
 		// No client still waits for its answers: proxies give up before a worker goes alone.
 		_ = os.RemoveAll(w.dir)
@@ -401,16 +421,20 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	}
 }
 
-// lastSpoolLocked writes the output in memory to the spool, or counts it as lost. The
-// caller must hold w.mu.
-func (w *worker) lastSpoolLocked() {
+// lastSpool writes the output in memory to the spool, or counts it as lost. current reports
+// whether the spool has all other output.
+func (w *worker) lastSpool(current bool) {
+	w.mu.Lock()
 	inMemory := int64(w.out.in.bytes)
-	if inMemory == 0 && w.attendance == spooling {
+	w.mu.Unlock()
+	if inMemory == 0 && current {
 		return
 	}
-	if err := w.startSpoolLocked(); err != nil {
+	if err := w.startSpool(); err != nil {
 		w.logf("%v", err)
-		if w.attendance != spooling { // an older spool has gaps
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !current { // an older spool has gaps
 			w.spool = &spool{}
 		}
 		w.spool.lost = inMemory
@@ -426,23 +450,25 @@ func (w *worker) movedLocked(n int) {
 	w.movedAt = time.Now()
 }
 
-// signalGroupLocked signals the child's process group, unless another process may have
-// the child's pid by now. The caller must hold w.mu.
-func (w *worker) signalGroupLocked(sig syscall.Signal) {
+// signalGroup signals the child's process group, unless another process may have the
+// child's pid by now.
+func (w *worker) signalGroup(sig syscall.Signal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.child.PID > 0 && w.childState < childReaped {
 		_ = syscall.Kill(-w.child.PID, sig)
 	}
 }
 
-// signalTreeLocked signals the child's process group and all of its descendants,
-// whatever sessions and groups they have made. The caller must hold w.mu.
-func (w *worker) signalTreeLocked(sig syscall.Signal) {
+// signalTree signals the child's process group and all of its descendants, whatever
+// sessions and groups they have made.
+func (w *worker) signalTree(sig syscall.Signal) {
 	if !process.Exact || sig == syscall.SIGKILL {
-		w.signalGroupLocked(sig)
+		w.signalGroup(sig)
 	}
 	all, err := process.Descendants(w.self.PID)
 	if err != nil {
-		w.signalGroupLocked(sig)
+		w.signalGroup(sig)
 		w.logf("list processes: %v", err)
 		return
 	}

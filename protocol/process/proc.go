@@ -3,6 +3,8 @@ package process
 import (
 	"errors"
 	"os"
+
+	"holdline/protocol/lockcheck"
 )
 
 // ErrGone is returned by [Signal] when the process meant is not there any
@@ -40,6 +42,7 @@ func WorkerDir(args []string) string {
 // groups do not matter. A process whose parent died counts only if root is its subreaper
 // (on Linux).
 func Descendants(root int) ([]Proc, error) {
+	lockcheck.Blocking("list processes")
 	all, err := List()
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/adapter/engine/runner"
 	"holdline/daemon/spawn"
 	"holdline/daemon/worker"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 )
 
@@ -60,6 +61,10 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	var err error
 	switch args[0] {
 	case "worker":
+		lockcheck.Watch(func(call string, stack []byte) { // the tests lose the worker then
+			_, _ = fmt.Fprintf(stderr, "%s under a lock:\n%s\n", call, stack)
+			syscall.Exit(1)
+		})
 		err = worker.Main(args[1:], stderr)
 	case "exec":
 		err = spawn.Exec(environ)
