@@ -1,11 +1,10 @@
 package calls
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"holdline/protocol/ownfile"
 	"holdline/protocol/rawio"
@@ -74,9 +73,21 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
 		return fmt.Errorf("read call records: %w", err)
 	}
-	kept, low, high, err := needed(old, next, forgotten)
+	records, err := needed(old, next, forgotten)
 	if err != nil {
 		return err
+	}
+	var kept []byte
+	var low, high int64
+	for i := range records {
+		line, err := records[i].line()
+		if err != nil {
+			return err
+		}
+		kept = append(kept, line...)
+	}
+	if n := len(records); n > 0 { // in the order of their ids
+		low, high = records[0].Write, records[n-1].Write
 	}
 	f, err := ownfile.Create(j.path + compacted)
 	if err != nil {
@@ -99,76 +110,20 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	return nil
 }
 
-// needed is the compaction rule. It returns the lines of old that are kept,
-// unchanged, with the lowest and the highest write id in them.
+// needed is the compaction rule. It returns the records of old that are kept.
 //
-// A line is dropped only if its write is at or above next (the worker has not
-// taken it, and its number is about to be given out again), if a later line has
-// the same write id, or if the write was forgotten: no client can ask for its
-// answer any more. The latest deadline of a call stays with its record. Records of
-// unconfirmed calls, of standing subscriptions and of the log level are never
-// forgotten, so they survive.
-func needed(old []byte, next int64, forgotten map[int64]struct{}) (kept []byte, low, high int64, err error) {
-	type line struct {
-		id   int64
-		text []byte
-		done []int64
-		call int64 // write of the call whose deadline this line moves; 0 for all others
+// A record is dropped only if its write is at or above next (the worker has not taken it,
+// and its number is about to be given out again), if a later one voids it, or if the write
+// was forgotten: no client can ask for its answer any more. Records of unconfirmed calls, of
+// standing subscriptions and of the log level are never forgotten, so they survive. The
+// latest deadline of a call becomes that of its record.
+func needed(old []byte, next int64, forgotten map[int64]struct{}) ([]Record, error) {
+	records, err := ParseRecords(old)
+	if err != nil {
+		return nil, err
 	}
-	var lines []line
-	last := make(map[int64]int)      // by write id, the index of the line that counts
-	deadlines := make(map[int64]int) // the same of the latest deadline of a call
-	for text := range bytes.Lines(old) {
-		var r struct {
-			Write int64   `json:"write"`
-			Done  []int64 `json:"done"`
-			Kind  string  `json:"kind"`
-			Call  int64   `json:"call"`
-		}
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, 0, 0, fmt.Errorf("call record %d: %w", len(lines)+1, err)
-		}
-		if r.Write > 0 && r.Write < next {
-			last[r.Write] = len(lines)
-		}
-		l := line{id: r.Write, text: text, done: r.Done}
-		if r.Kind == KindDeadline {
-			l.call = r.Call
-			deadlines[r.Call] = len(lines)
-		}
-		lines = append(lines, l)
-	}
-	gone := make(map[int]struct{}) // indexes of lines that a later one lists as done
-	said := make(map[int64]struct{})
-	for i := len(lines) - 1; i >= 0; i-- {
-		if _, ok := said[lines[i].id]; ok {
-			gone[i] = struct{}{}
-		}
-		for _, id := range lines[i].done {
-			said[id] = struct{}{}
-		}
-	}
-	calls := make(map[int64]struct{}) // writes whose records are kept so far
-	for i, l := range lines {
-		if l.call > 0 {
-			if _, ok := calls[l.call]; ok && deadlines[l.call] == i {
-				kept = append(kept, l.text...)
-			}
-			continue
-		}
-		_, drop := forgotten[l.id]
-		if _, ok := gone[i]; ok {
-			drop = true
-		}
-		if at, ok := last[l.id]; !ok || at != i || drop {
-			continue
-		}
-		if len(kept) == 0 || l.id < low {
-			low = l.id
-		}
-		high = max(high, l.id)
-		kept = append(kept, l.text...)
-		calls[l.id] = struct{}{}
-	}
-	return kept, low, high, nil
+	return slices.DeleteFunc(latest(records), func(r Record) bool {
+		_, drop := forgotten[r.Write]
+		return drop || r.Write >= next
+	}), nil
 }

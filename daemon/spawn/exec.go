@@ -1,7 +1,6 @@
 package spawn
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,7 +18,7 @@ import (
 
 // File descriptors of the exec step beside the program's first three.
 const (
-	fdGo     = 3 // read end of the go-pipe: length and [process.ExecRequest]
+	fdGo     = 3 // read end of the go-pipe: [process.ExecRequest]
 	fdStatus = 4 // write end of the failure pipe: [process.ExecFailure]; a successful exec closes it
 )
 
@@ -41,8 +40,8 @@ func Exec(environ []string) error {
 	syscall.CloseOnExec(fdStatus)
 	faultpoint.At("exec.begun")
 	var r process.ExecRequest
-	if err := readRequest(os.NewFile(fdGo, "go"), &r); err != nil {
-		return err // the parent has ended
+	if err := json.NewDecoder(io.LimitReader(os.NewFile(fdGo, "go"), maxRequest)).Decode(&r); err != nil {
+		return fmt.Errorf("%w: %w", ErrExec, err) // the parent has ended
 	}
 	faultpoint.At("exec.told")
 	op, err := become(&r, environ)
@@ -94,29 +93,4 @@ func findProgram(name string, environ []string) (string, error) {
 		}
 	}
 	return command.LookPath(name, path)
-}
-
-// writeRequest writes a request behind its length: the pipe stays open, since
-// its end is how a waiting exec step notices that its parent has ended.
-func writeRequest(f io.Writer, r *process.ExecRequest) error {
-	b := process.Encode(r)
-	_, err := f.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...))
-	return err
-}
-
-// readRequest reads what [writeRequest] wrote.
-func readRequest(f io.Reader, r *process.ExecRequest) error {
-	var length [4]byte
-	if _, err := io.ReadFull(f, length[:]); err != nil {
-		return fmt.Errorf("%w: %w", ErrExec, err)
-	}
-	n := binary.BigEndian.Uint32(length[:])
-	if n > maxRequest {
-		return fmt.Errorf("%w: request of %d bytes", ErrExec, n)
-	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(f, b); err != nil {
-		return fmt.Errorf("%w: %w", ErrExec, err)
-	}
-	return json.Unmarshal(b, r)
 }

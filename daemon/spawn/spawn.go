@@ -116,7 +116,7 @@ func withWorker(env []string, dir string) []string {
 // to this process. Without Release the exec step waits; see [Child.Discard].
 func (c *Child) Release(r process.ExecRequest) error {
 	r.Parent = os.Getpid()
-	err := writeRequest(c.start, &r)
+	_, err := c.start.Write(process.Encode(r))
 	_ = c.start.Close()
 	return err
 }
@@ -140,6 +140,9 @@ func (c *Child) AwaitExec() process.Exit {
 	return process.Exit{SpawnErrno: "EIO", SpawnOp: "exec"}
 }
 
+// AnyChild as the pid of [Reap] is any child of this process.
+const AnyChild = -1
+
 // Failed returns the Exit of a child that was never started: op is the step
 // that failed with err.
 func Failed(op string, err error) process.Exit {
@@ -150,13 +153,18 @@ func Failed(op string, err error) process.Exit {
 	return process.Exit{SpawnErrno: name, SpawnOp: op}
 }
 
-// ExitOf returns how a child ended that was reaped with status ws.
-func ExitOf(ws syscall.WaitStatus) process.Exit {
-	if ws.Signaled() {
+// ExitOf returns how a child ended that was reaped with status ws. failed is the result of
+// [Child.AwaitExec], and err is why the child was not released, or nil.
+func ExitOf(failed process.Exit, err error, ws syscall.WaitStatus) process.Exit {
+	switch {
+	case failed.SpawnErrno != "":
+		return failed
+	case err != nil:
+		return Failed("release", err)
+	case ws.Signaled():
 		return process.Exit{Signal: unix.SignalName(ws.Signal())}
 	}
-	code := ws.ExitStatus()
-	return process.Exit{Code: &code}
+	return process.Exit{Code: new(ws.ExitStatus())}
 }
 
 // errnoName returns the symbol of errno, like ENOENT.

@@ -17,18 +17,19 @@ func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: tru
 // dieWithParent does nothing: macOS has no parent-death signal.
 func dieWithParent(int) error { return nil }
 
-// Reap blocks until process pid has ended, reaps it and then calls reaped with
-// mu held. In between another process can get the pid: macOS has no wait that
-// leaves a zombie.
-func Reap(pid int, mu sync.Locker, reaped func()) syscall.WaitStatus {
-	var ws syscall.WaitStatus
+// Reap blocks until the child pid has ended, or one of all children for [AnyChild]. It reaps
+// the child, and then calls reaped with mu held. In between another process can get the pid:
+// macOS has no wait that leaves a zombie. It returns ECHILD if there is no child.
+func Reap(pid int, mu sync.Locker, reaped func(pid int)) (got int, ws syscall.WaitStatus, err error) {
 	for {
-		if _, err := syscall.Wait4(pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
+		if got, err = syscall.Wait4(pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
 			break
 		}
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	reaped()
-	return ws
+	if err == nil {
+		mu.Lock()
+		defer mu.Unlock()
+		reaped(got)
+	}
+	return got, ws, err
 }

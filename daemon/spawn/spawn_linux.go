@@ -23,19 +23,27 @@ func dieWithParent(sig int) error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0)
 }
 
-// Reap blocks until process pid has ended and reaps it. It calls reaped with mu
-// held, before another process can get the pid.
-func Reap(pid int, mu sync.Locker, reaped func()) syscall.WaitStatus {
-	// This leaves the process a zombie, which keeps the pid.
-	for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), syscall.EINTR) {
+// Reap blocks until the child pid has ended, or one of all children for [AnyChild]. It reaps
+// the child and calls reaped, both with mu held: until mu is unlocked no other process can
+// have the pid. It returns ECHILD if there is no child.
+func Reap(pid int, mu sync.Locker, reaped func(pid int)) (got int, ws syscall.WaitStatus, err error) {
+	kind, id := unix.P_PID, pid
+	if pid == AnyChild {
+		kind, id = unix.P_ALL, 0
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	reaped()
-	var ws syscall.WaitStatus
 	for {
-		if _, err := syscall.Wait4(pid, &ws, 0, nil); !errors.Is(err, syscall.EINTR) {
-			return ws
+		// This leaves the child a zombie, which keeps the pid.
+		err = unix.Waitid(kind, id, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == nil {
+			mu.Lock()
+			got, err = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
+			if err == nil && got > 0 {
+				reaped(got)
+			}
+			mu.Unlock()
+		}
+		if got > 0 || err != nil && !errors.Is(err, syscall.EINTR) {
+			return got, ws, err
 		}
 	}
 }

@@ -62,22 +62,15 @@ func (w *worker) parent(c *spawn.Child) {
 		failed <- exit
 	})
 	w.reap(pid, func(ws syscall.WaitStatus) {
-		exit := <-failed // does not block for long: the pipe ends with the child at the latest
-		switch {
-		case exit.SpawnErrno != "":
-		case err != nil:
-			exit = spawn.Failed("record", err)
-		default:
-			exit = spawn.ExitOf(ws)
-		}
-		w.recordExit(exit)
+		// This does not block for long: the pipe ends with the child at the latest.
+		w.recordExit(spawn.ExitOf(<-failed, err, ws))
 	})
 }
 
 // reap reaps until no child is left, and calls ended with the status of pid.
 func (w *worker) reap(pid int, ended func(syscall.WaitStatus)) {
 	for {
-		got, ws, err := waitAny(&w.mu, func(got int) {
+		got, ws, err := spawn.Reap(spawn.AnyChild, &w.mu, func(got int) {
 			if got == pid {
 				w.moveChildLocked(childReaped) // its group is not to be signalled any more
 			}

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/daemon/spawn"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
@@ -102,6 +104,12 @@ func closeOthers(first int) {
 			_ = syscall.Close(fd)
 		}
 	}
+}
+
+// closeOnExec reports whether descriptor fd is close-on-exec, or not open.
+func closeOnExec(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+	return err != nil || flags&unix.FD_CLOEXEC != 0
 }
 
 // runWorker is the command "worker --run". It returns when the worker has left.

@@ -82,14 +82,8 @@ func (p *program) runChild(env []string, worker string, request process.ExecRequ
 	if failed.SpawnErrno == "" {
 		faultpoint.At("adapter.started")
 	}
-	ws := spawn.Reap(pid, &p.mu, func() { p.reaped = true })
-	switch {
-	case failed.SpawnErrno != "":
-		return failed
-	case released != nil:
-		return spawn.Failed("exec", released)
-	}
-	return spawn.ExitOf(ws)
+	_, ws, _ := spawn.Reap(pid, &p.mu, func(int) { p.reaped = true })
+	return spawn.ExitOf(failed, released, ws)
 }
 
 // read sends what comes from f to ch, and closes ch at the end of f.
