@@ -86,14 +86,8 @@ func (d *Daemon) removeConsult(_ context.Context, p control.ConsultID, _ Progres
 
 // consultCounts returns what status says of consults.
 func (d *Daemon) consultCounts() control.Consults {
-	c := control.Consults{Today: []control.Spending{}}
+	c := control.Consults{Today: d.Consults.Spendings()}
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
-	for _, s := range d.Consults.Spendings() {
-		c.Today = append(c.Today, control.Spending{
-			Identity: s.Identity, CostUSD: s.USD, Consults: s.Consults, MaxUSD: s.Budget.DayUSD,
-			MaxConsults: s.Budget.Day,
-		})
-	}
 	if w := d.Consults.Window(); w != nil {
 		c.Window = &control.Window{Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String()}
 	}

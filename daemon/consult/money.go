@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/ownfile"
 )
@@ -223,17 +224,9 @@ func overspent(after time.Duration, name string, limit, used int, format string,
 	return f
 }
 
-// Spending is what the consults of an identity have cost today.
-type Spending struct {
-	Identity string
-	USD      float64
-	Consults int
-	Budget   Budget
-}
-
 // Spendings returns, by name, what the consults of each identity have cost today.
 // Identities without a consult today are left out.
-func (m *Manager) Spendings() []Spending {
+func (m *Manager) Spendings() []control.Spending {
 	now, set := time.Now(), m.settings.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,17 +242,17 @@ func (m *Manager) Spendings() []Spending {
 	for _, j := range m.live {
 		names[j.rec.Identity] = true
 	}
-	list := []Spending{}
+	list := []control.Spending{}
 	for name := range names {
 		today, _ := m.spentLocked(name, "", now)
 		if today.Consults > 0 {
-			list = append(list, Spending{
-				Identity: name, USD: today.USD, Consults: today.Consults,
-				Budget: set.Budgets[name],
+			list = append(list, control.Spending{
+				Identity: name, CostUSD: today.USD, Consults: today.Consults,
+				MaxUSD: set.Budgets[name].DayUSD, MaxConsults: set.Budgets[name].Day,
 			})
 		}
 	}
-	slices.SortFunc(list, func(a, b Spending) int { return strings.Compare(a.Identity, b.Identity) })
+	slices.SortFunc(list, func(a, b control.Spending) int { return strings.Compare(a.Identity, b.Identity) })
 	return list
 }
 

@@ -98,8 +98,8 @@ func TestBudgets(t *testing.T) {
 			}
 		}
 		list := w.Spendings()
-		if len(list) != 3 || list[0].Identity != "a" || list[0].USD != 1.5 || list[0].Consults != 3 ||
-			list[1].Consults != 2 || list[0].Budget.DayUSD != 1.2 {
+		if len(list) != 3 || list[0].Identity != "a" || list[0].CostUSD != 1.5 || list[0].Consults != 3 ||
+			list[1].Consults != 2 || list[0].MaxUSD != 1.2 {
 			t.Errorf("spent %+v", list)
 		}
 		time.Sleep(24 * time.Hour)
@@ -196,7 +196,7 @@ func TestRemove(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(w.dir, id)); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("its directory: %v", err)
 		}
-		if list := w.Spendings(); len(list) != 1 || list[0].USD != 0.5 {
+		if list := w.Spendings(); len(list) != 1 || list[0].CostUSD != 0.5 {
 			t.Errorf("spent %+v", list)
 		}
 		w.finish()

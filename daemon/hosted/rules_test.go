@@ -82,7 +82,7 @@ func TestRulesOfPrompts(t *testing.T) {
 						may, x.may, to)
 				}
 			}
-			_, all, _ := m.Items(t.Context(), c, mcp.PromptsList)
+			_, all, _ := m.List(t.Context(), c, mcp.PromptsList)
 			listed := false
 			for _, l := range all {
 				listed = listed || l.Name == tool.Shown("s", x.name)

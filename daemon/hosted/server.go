@@ -92,22 +92,16 @@ func (m *Manager) Waits() bool {
 	return false
 }
 
-// List returns the tools of all servers that a session sees, by name. The tools are
-// those that the session's own processes have listed, or else those that any process
-// of the server has listed last. It starts servers that have never listed, and waits
-// for them for a limited time.
-func (m *Manager) List(ctx context.Context, c tool.Caller) []tool.Listing {
-	m.askAll(ctx, c)
-	return m.view(&c).List(listing.Tools)
-}
-
-// Items returns what a session sees of the kind that a method lists, and the name
-// of that member in the result. It returns false if no server knows the method.
-func (m *Manager) Items(
+// List returns what a session sees of the kind that a method lists, by name, and the name
+// of that member in the result. It returns false if no server knows the method. The lists
+// are those of the session's own processes, or else those that any process of the server
+// has listed last. It starts servers that have never listed, and waits for them for a
+// limited time.
+func (m *Manager) List(
 	ctx context.Context, c tool.Caller, method string,
 ) (member string, list []tool.Listing, ok bool) {
 	for k := range listing.Kinds {
-		if how := k.MCP(); how.List == method && k != listing.Tools {
+		if how := k.MCP(); how.List == method {
 			m.askAll(ctx, c)
 			return how.Member, m.view(&c).List(k), true
 		}
@@ -215,14 +209,14 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 	return failed
 }
 
-// Find returns the tool of that exposed name; false if no server offers it. It first
+// Find returns the tool of that exposed name, or nil if no server offers it. It first
 // asks the servers that have never listed and whose tool the name can be. If one of them
 // does not start, calls of the tool fail with the reason.
-func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) (*tool.Remote, bool) {
+func (m *Manager) Find(ctx context.Context, c tool.Caller, name string) *tool.Remote {
 	if o := m.find(ctx, c, listing.Tools, name); o != nil {
-		return &o.Remote, true
+		return &o.Remote
 	}
-	return nil, false
+	return nil
 }
 
 // Known returns the tool of that name if it is listed now, else nil.

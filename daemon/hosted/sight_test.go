@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/hosted/sight"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/mcp"
 )
 
 // sightManager returns a manager with two servers that have listed a tool: one that all
@@ -43,7 +44,8 @@ func TestLookThatHangs(t *testing.T) {
 		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
 		names := func() (all []string, took time.Duration) {
 			begin := time.Now()
-			for _, l := range m.List(t.Context(), c) {
+			_, list, _ := m.List(t.Context(), c, mcp.ToolsList)
+			for _, l := range list {
 				all = append(all, l.Name)
 			}
 			return all, time.Since(begin)
@@ -52,7 +54,7 @@ func TestLookThatHangs(t *testing.T) {
 			t.Errorf("the list is %v after %v", all, took)
 		}
 		begin := time.Now()
-		if r, ok := m.Find(t.Context(), c, "all__t"); !ok || r.Server != "all" {
+		if r := m.Find(t.Context(), c, "all__t"); r == nil || r.Server != "all" {
 			t.Error("the tool of the other server is not found")
 		}
 		if all, _ := names(); len(all) != 1 {
@@ -81,7 +83,10 @@ func TestSightsAreRenewed(t *testing.T) {
 		visible := true
 		m, asked := sightManager(t, func(string) bool { return visible })
 		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
-		count := func() int { return len(m.List(t.Context(), c)) }
+		count := func() int {
+			_, list, _ := m.List(t.Context(), c, mcp.ToolsList)
+			return len(list)
+		}
 		if n := count(); n != 2 || *asked != 1 {
 			t.Fatalf("%d tools, asked %d times", n, *asked)
 		}

@@ -9,6 +9,7 @@
 // looks like a crash with an immediate successor, and they recover in the same way.
 //
 // A file that is not accepted is remembered and ignored until it changes, and the
-// daemon goes on as before. The package starts no goroutine: [Watcher.Run] and [Reap]
-// run in those of their callers. It never writes to the file that it watches.
+// daemon goes on as before. [Watcher.Run] runs in the goroutine of its caller; [Reap] starts
+// one for each child that it waits for. The package never writes to the file that it
+// watches.
 package rollout

@@ -18,11 +18,10 @@ import (
 type Provider interface {
 	// Waits reports whether List may block.
 	Waits() bool
-	// List returns the tools that a session sees, sorted by name. It may wait for a while.
-	List(ctx context.Context, c Caller) []Listing
-	// Items returns what a session sees of a list other than that of tools, and
-	// the member of the result that holds it; false if method lists nothing.
-	Items(ctx context.Context, c Caller, method string) (member string, list []Listing, ok bool)
+	// List returns what a session sees of the list that method asks for, sorted by name,
+	// and the member of the result that holds it. It returns false if method lists
+	// nothing. It may wait for a while.
+	List(ctx context.Context, c Caller, method string) (member string, list []Listing, ok bool)
 	// Route returns what answers a request that is no call of a tool, or nil if
 	// nothing does. known is false for an unknown method.
 	Route(ctx context.Context, c Caller, method string, params json.RawMessage) (to *Remote, known bool)
@@ -31,8 +30,8 @@ type Provider interface {
 	// About describes the one server that a session is for. It does not wait for
 	// a server that is starting. An error is a fault.
 	About(ctx context.Context, c Caller) (About, error)
-	// Find returns the tool of that name, if there is one.
-	Find(ctx context.Context, c Caller, name string) (*Remote, bool)
+	// Find returns the tool of that name, or nil. It may wait for a while.
+	Find(ctx context.Context, c Caller, name string) *Remote
 	// Known returns the tool of that name if it is known now, else nil.
 	Known(c Caller, name string) *Remote
 	// Inner returns a tool by its server and one of its names. It may wait for a
@@ -88,7 +87,7 @@ func (c *Catalog) List(ctx context.Context, who Caller, method string) (member s
 		if !c.others(who) {
 			return "", nil, false
 		}
-		return c.more.Items(ctx, who, method)
+		return c.more.List(ctx, who, method)
 	}
 	for _, p := range c.tools {
 		if who.SeesOwn() && c.allowed(who.Identity, p) {
@@ -98,7 +97,8 @@ func (c *Catalog) List(ctx context.Context, who Caller, method string) (member s
 	if !c.others(who) || c.Searches(who) {
 		return "tools", list, true
 	}
-	for _, l := range c.more.List(ctx, who) {
+	_, others, _ := c.more.List(ctx, who, method)
+	for _, l := range others {
 		if c.byName[l.Name] == nil || who.Only != "" {
 			list = append(list, Listing{"1" + l.Name, l.Raw})
 		}
@@ -191,7 +191,7 @@ func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, e
 		return c.known(who, name), err
 	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
-		if r, ok := c.more.Find(ctx, who, name); ok {
+		if r := c.more.Find(ctx, who, name); r != nil {
 			return r, c.rules.Check(who.Identity, r.Server, r.Names...)
 		}
 	}
