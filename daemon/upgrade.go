@@ -10,10 +10,8 @@ import (
 	"holdline/daemon/commands"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/rollout"
-	"holdline/daemon/telemetry"
 	"holdline/protocol"
 	"holdline/protocol/control"
-	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 )
 
@@ -47,13 +45,7 @@ func (l *life) buildRollout() {
 	l.rollout = rollout.New(rollout.Options{
 		Log: l.Log.With("component", "rollout"), Path: l.Exe, Running: running,
 		Verify: check.Check, HandOver: l.handOver,
-		Report: func(state telemetry.Rollout, f *fault.Record) {
-			if f != nil {
-				l.telemetry.RolloutRejected(f)
-			} else {
-				l.telemetry.SetRollout(state)
-			}
-		},
+		Report: l.telemetry.SetRollout,
 	})
 }
 

@@ -21,7 +21,7 @@ func checkSchema(schema json.RawMessage) error {
 	case len(schema) > maxSchema:
 		return invalid("schema: %d bytes are too many, at most %d can be taken", len(schema), maxSchema)
 	}
-	if _, err := tool.NewForm(schema); err != nil {
+	if _, err := tool.Compile(schema, nil); err != nil {
 		return invalid("schema: is no JSON Schema: %v", err)
 	}
 	return nil
@@ -47,9 +47,13 @@ func judge(out *engine.Outcome, schema json.RawMessage) {
 		wrong(fault.DownstreamFailure, fault.BadOutput, "the model answered, but not in the form that schema asks for")
 		return
 	}
-	form, err := tool.NewForm(schema)
+	var answer any
+	form, err := tool.Compile(schema, nil)
 	if err == nil {
-		err = form.Check(out.Structured)
+		err = json.Unmarshal(out.Structured, &answer)
+	}
+	if err == nil {
+		err = form.Validate(answer)
 	}
 	if err != nil {
 		wrong(fault.DownstreamFailure, fault.BadOutput, "the answer is not what schema asks for: %v", err)

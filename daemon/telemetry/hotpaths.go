@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -47,7 +48,9 @@ func (h *hotPaths) add(line *callLine) *hotLine {
 		p := h.byPath[*path]
 		if p == nil {
 			if len(h.byPath) >= maxHotPaths {
-				h.dropColdest()
+				delete(h.byPath, slices.MinFunc(slices.Collect(maps.Values(h.byPath)), func(a, b *pathLine) int {
+					return cmp.Compare(a.Requests, b.Requests)
+				}).Path)
 			}
 			p = &pathLine{Path: *path}
 			h.byPath[*path] = p
@@ -64,17 +67,6 @@ func (h *hotPaths) add(line *callLine) *hotLine {
 		return nil
 	}
 	return h.snapshot(line.TS, line.RepoRoot)
-}
-
-// dropColdest forgets the path with the fewest calls. There must be a path.
-func (h *hotPaths) dropColdest() {
-	var coldest *pathLine
-	for _, p := range h.byPath {
-		if coldest == nil || p.Requests < coldest.Requests {
-			coldest = p
-		}
-	}
-	delete(h.byPath, coldest.Path)
 }
 
 // snapshot returns the summary, at now in Unix milliseconds.

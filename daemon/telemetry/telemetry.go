@@ -9,8 +9,11 @@
 package telemetry
 
 import (
+	"cmp"
 	"io"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -231,14 +234,8 @@ func counter[K comparable](all map[K]*counts, key K, most int, rest K) *counts {
 
 // leastRecent returns the key with the earliest time. It never returns the key except.
 func leastRecent[K comparable, V any](all map[K]V, except K, at func(V) time.Time) K {
-	var oldest K
-	var first time.Time
-	for key, v := range all {
-		if t := at(v); key != except && (first.IsZero() || t.Before(first)) {
-			oldest, first = key, t
-		}
-	}
-	return oldest
+	keys := slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(key K) bool { return key == except })
+	return slices.MinFunc(keys, func(a, b K) int { return at(all[a]).Compare(at(all[b])) })
 }
 
 // ToolCall counts a call for its session and identity, and writes its line to the log.
@@ -300,24 +297,17 @@ func (r *Recorder) SetServing(serving bool) {
 	r.serving = serving
 }
 
-// SetRollout records the state of the replacement of the program. The reason of an
-// earlier rejection is then no longer the last fault.
-func (r *Recorder) SetRollout(state Rollout) {
+// SetRollout records the state of the replacement of the program, and with [Rejected] why
+// the daemon does not use the new one. That is the last fault until the state changes or
+// another request fails.
+func (r *Recorder) SetRollout(state Rollout, refusal *fault.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lastFault == r.refusal {
 		r.lastFault = nil
 	}
-	r.rollout, r.refusal = state, nil
-}
-
-// RolloutRejected records why the daemon does not use the new program. This is the last
-// fault until the state changes or another request fails.
-func (r *Recorder) RolloutRejected(f *fault.Record) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.rollout, r.refusal = Rejected, f
-	r.lastFault = f
+	r.lastFault = cmp.Or(refusal, r.lastFault)
+	r.rollout, r.refusal = state, refusal
 }
 
 // WorkerStarting records that the worker id is being started. generation is the number

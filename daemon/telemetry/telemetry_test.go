@@ -108,14 +108,14 @@ func TestStates(t *testing.T) {
 	r.WorkerReady("adopted")
 	expect(Ready, true, true, 1)
 
-	r.SetRollout(Pending)
+	r.SetRollout(Pending, nil)
 	expect(Ready, true, true, 1)
 	if h := r.Health(Parts{}); !h.Concise().RolloutPending || !strings.HasSuffix(h.Text(false), " rollout=pending") {
 		t.Errorf("pending rollout: %+v", h)
 	}
-	r.SetRollout(Reloading)
+	r.SetRollout(Reloading, nil)
 	expect(Recovering, false, true, 1)
-	r.SetRollout(Stable)
+	r.SetRollout(Stable, nil)
 	r.WorkerStarting("c", 12) // reported late
 	if got := r.Health(Parts{}).Generation; got != 13 {
 		t.Errorf("generation = %d, want 13", got)
@@ -446,7 +446,7 @@ func BenchmarkRequest(b *testing.B) {
 func TestRolloutRejected(t *testing.T) {
 	r := New(Options{Executable: "/usr/bin/holdline"})
 	r.SetServing(true)
-	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
+	r.SetRollout(Rejected, fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
 	r.Request(consult, msec, 0, nil)
 	h := r.Health(Parts{})
 	if h.Rollout != Rejected || !h.Ready || h.Refusal == nil || h.LastFault == nil ||
@@ -461,12 +461,12 @@ func TestRolloutRejected(t *testing.T) {
 		t.Errorf("after another fault health = %+v", h)
 	}
 	r.Request(consult, msec, 0, nil)
-	r.SetRollout(Stable)
+	r.SetRollout(Stable, nil)
 	if h := r.Health(Parts{}); h.LastFault != nil || h.Refusal != nil {
 		t.Errorf("after a good rollout health = %+v", h)
 	}
-	r.RolloutRejected(fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
-	r.SetRollout(Pending)
+	r.SetRollout(Rejected, fault.New(fault.RolloutFailure, fault.Rollout, "upgrade", "garbage"))
+	r.SetRollout(Pending, nil)
 	if h := r.Health(Parts{}); h.LastFault != nil {
 		t.Errorf("with another file there health = %+v", h)
 	}

@@ -1,9 +1,9 @@
 package tool
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"holdline/protocol/fault"
@@ -45,36 +45,13 @@ func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
-	total := 0
-	for _, r := range s {
-		total += units(r)
-	}
-	if total <= limit {
+	all := utf16.Encode([]rune(s))
+	if len(all) <= limit {
 		return s
 	}
-	room := limit - len(fmt.Sprintf(cutNote, limit, total))
-	kept, end := 0, 0
-	for i, r := range s {
-		if kept += units(r); kept > room {
-			kept -= units(r)
-			break
-		}
-		end = i + utf8.RuneLen(r)
-		if r == utf8.RuneError { // one byte if it stands for an invalid one
-			_, n := utf8.DecodeRuneInString(s[i:])
-			end = i + n
-		}
+	kept := limit - len(fmt.Sprintf(cutNote, limit, len(all)))
+	if utf16.DecodeRune(rune(all[kept-1]), rune(all[kept])) != utf8.RuneError {
+		kept-- // these are the two halves of one character
 	}
-	var b bytes.Buffer
-	b.WriteString(s[:end])
-	fmt.Fprintf(&b, cutNote, kept, total)
-	return b.String()
-}
-
-// units returns how many UTF-16 units a character takes.
-func units(r rune) int {
-	if r > 0xffff {
-		return 2
-	}
-	return 1
+	return string(utf16.Decode(all[:kept])) + fmt.Sprintf(cutNote, kept, len(all))
 }

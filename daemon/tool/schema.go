@@ -38,18 +38,12 @@ type Prepared struct {
 	remote    Remote
 	operation string
 	listing   json.RawMessage
-	props     map[string]property
+	props     map[string]*jsonschema.Resolved
 	names     []string // of all arguments, in the order of the schema
 }
 
 // operation names a call of a tool in faults.
 func operation(name string) string { return "tools/call:" + name }
-
-// property is one of a tool's own arguments.
-type property struct {
-	schema  *jsonschema.Schema
-	checker *jsonschema.Resolved
-}
 
 // inputSchema is the schema of all arguments of a tool.
 type inputSchema struct {
@@ -85,7 +79,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]property{}}
+	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]*jsonschema.Resolved{}}
 	p.remote = Remote{Name: t.Name, Contract: t.Contract, Handle: p.call}
 
 	var own bytes.Buffer // the object of all arguments' schemas
@@ -96,7 +90,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 		if name == "render" || name == "detail" {
 			return fmt.Errorf("%s is an argument of every tool", name)
 		}
-		prop, err := compile(raw)
+		prop, err := Compile(raw, &jsonschema.ResolveOptions{ValidateDefaults: true})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -116,7 +110,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 		p.names = append(p.names, "render", "detail")
 	}
 	for _, name := range t.Required {
-		if _, ok := p.props[name]; !ok {
+		if p.props[name] == nil {
 			return nil, fmt.Errorf("required argument %s has no property", name)
 		}
 	}
@@ -124,7 +118,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	if _, err := compile(schema); err != nil {
+	if _, err := Compile(schema, nil); err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	p.listing, err = t.list(schema)
@@ -162,14 +156,14 @@ func (t *Tool) list(schema json.RawMessage) (json.RawMessage, error) {
 	return b, nil
 }
 
-// compile reads a JSON Schema and makes its checker.
-func compile(raw []byte) (property, error) {
+// Compile returns the checker of a JSON Schema, which is safe for concurrent use. o may be
+// nil.
+func Compile(schema json.RawMessage, o *jsonschema.ResolveOptions) (*jsonschema.Resolved, error) {
 	s := new(jsonschema.Schema)
-	if err := json.Unmarshal(raw, s); err != nil {
-		return property{}, err
+	if err := json.Unmarshal(schema, s); err != nil {
+		return nil, err
 	}
-	r, err := s.Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
-	return property{s, r}, err
+	return s.Resolve(o)
 }
 
 // Listing is the tool as tools/list shows it. The caller must not change it.
@@ -238,7 +232,7 @@ func (p *Prepared) parse(arguments json.RawMessage, r *Render, d *Detail) (json.
 	// The schema has no rules between arguments, so this is all that is left to check.
 	for _, name := range p.Tool.Required {
 		if !given[name] {
-			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].schema))
+			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].Schema()))
 		}
 	}
 	return own, nil
@@ -258,19 +252,19 @@ func join(errs []error) error {
 // argument checks one of the tool's own arguments and returns its JSON. An integer that
 // was spelled 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
 func (p *Prepared) argument(name string, raw []byte) ([]byte, error) {
-	prop, ok := p.props[name]
-	if !ok {
+	prop := p.props[name]
+	if prop == nil {
 		return nil, fmt.Errorf("%s: no such argument, allowed are %s", label(name), strings.Join(p.names, ", "))
 	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil { // a number beyond float64
 		return nil, fmt.Errorf("%s: has a number that is out of range", name)
 	}
-	if err := prop.checker.Validate(value); err != nil {
-		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.schema), got(raw))
+	if err := prop.Validate(value); err != nil {
+		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.Schema()), got(raw))
 	}
 	n, isNumber := value.(float64)
-	if !isNumber || prop.schema.Type != "integer" {
+	if !isNumber || prop.Schema().Type != "integer" {
 		return raw, nil
 	}
 	if math.Abs(n) > maxInteger {
