@@ -30,7 +30,9 @@
 //	userenv      the environment of the user's login shell
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
-//	hosted       the hosted servers: processes by scope, restarts, calls, subscriptions;
+//	hosted       the hosted servers: processes by scope, and restarts;
+//	             hosted/dispatch: takes a call to a process, and its answer back;
+//	             hosted/upstream: one process of a server, its calls and questions;
 //	             hosted/sight: which projects see a server;
 //	             hosted/handshake: introduces the daemon to a server and reads its lists
 //	listing      what servers list, its offers and pins
@@ -59,8 +61,8 @@
 //	             there to the daemon's socket (forwardNow)
 //	 2 daemon    session.readLines, handleMessage, handleRequest, beginCall: parses,
 //	             checks, session.startWork
-//	 3 daemon    session.pursue, callTarget, then the Handle of a tool.Remote of package hosted,
-//	             which records the call and writes it to the worker's socket
+//	 3 daemon    session.pursue, callTarget, then the Handle of a tool.Remote, which is
+//	             dispatch.Dispatcher.Handle: it records the call and writes it to the worker's socket
 //	             (supervisor.Worker.WriteFunc)
 //	 4 worker    conn.serve, takeLocked: the write is taken
 //	 5 worker    writeStdin: the write goes to the child's stdin
@@ -68,7 +70,7 @@
 //	 6 worker    readStdout: the child's line is retained, and goes to the daemon's socket
 //	             (conn.sendNow)
 //	 7 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
-//	 8 daemon    hosted upstream.run, event: finds the call, which is answered then
+//	 8 daemon    upstream.Process.run, event: finds the call, which is answered then
 //	 9 daemon    the goroutine of 3 goes on: session.answerLine, deliver; Outbox.Put
 //	             writes to the proxy's socket at once, if nothing else is queued
 //	10 proxy     readDaemon, receive: the answer goes to the client's stdout
@@ -107,7 +109,7 @@
 // one is the worker that lives.
 //
 // Inside the daemon a mutex belongs to one struct, whose comment says what it guards.
-// The one that most code meets is that of hosted.Manager: it guards all state of hosted
+// The one that most code meets is that of upstream.Hub: it guards all state of hosted
 // servers. No file, process or network call is made while a shared mutex is held:
 // protocol/lockcheck fails a test that does.
 //

@@ -56,6 +56,8 @@ var layers = readLayers(`
 4 daemon/standing
 0 daemon/hosted/sight
 5 daemon/hosted/handshake
+5 daemon/hosted/upstream
+6 daemon/hosted/dispatch
 4 daemon/dialect
 3 daemon/consult
 7 daemon/hosted

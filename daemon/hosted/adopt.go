@@ -12,15 +12,13 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
-	"holdline/daemon/tool"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/mcp"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
@@ -39,7 +37,7 @@ func (m *Manager) Load(ctx context.Context) error {
 	}
 	for _, s := range m.servers { // no other goroutine knows them yet, so no lock is needed
 		if err := errors.Join(s.remember(), s.recall()); err != nil {
-			m.log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
+			m.hub.Log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
 		}
 	}
 	dirs, err := m.o.Workers.ServerDirs()
@@ -62,7 +60,7 @@ func (m *Manager) Load(ctx context.Context) error {
 		m.load(e.dir, func() error { return m.restore(e) })
 	}
 	m.forsakeDeserted(found)
-	m.wg.Go(m.expect)
+	m.hub.WG.Go(m.expect)
 	return nil
 }
 
@@ -74,43 +72,35 @@ func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
 			m.unreadable = true
-			_ = m.panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
-			m.mu.Lock()
-			defer m.mu.Unlock()
+			_ = m.hub.Panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
+			m.hub.Mu.Lock()
+			defer m.hub.Mu.Unlock()
 			m.disownLocked(dir)
 		}
 	}()
-	m.touch(dir)
+	m.o.Touch(dir)
 	if err := read(); err != nil {
 		m.unreadable = m.unreadable || !errors.Is(err, os.ErrNotExist) // the worker may just have left
-		m.log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
+		m.hub.Log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
 		if errors.Is(err, ownfile.ErrRefused) { // of a dead worker; one that lives removes it itself
 			_ = m.o.Workers.Reap(dir)
 		}
 	}
 }
 
-// touch announces to [Options.Touch] that this daemon is about to read what a worker
-// has left in its directory, or what its child writes.
-func (m *Manager) touch(dir string) {
-	if m.o.Touch != nil {
-		m.o.Touch(dir)
-	}
-}
-
 // disownLocked forgets a process that was restored only in part, with its calls and
 // its instance.
 func (m *Manager) disownLocked(dir string) {
-	for u := range m.processes {
-		if u.dir != dir {
+	for u := range m.hub.Processes {
+		if u.Dir != dir {
 			continue
 		}
-		delete(m.processes, u)
-		for _, c := range u.calls {
-			delete(m.calls, c.Key)
+		delete(m.hub.Processes, u)
+		for _, c := range u.Calls {
+			delete(m.hub.Calls, c.Key)
 		}
-		if m.instances[u.inst.key] == u.inst {
-			delete(m.instances, u.inst.key)
+		if m.instances[instanceOf(u).key] == instanceOf(u) {
+			delete(m.instances, instanceOf(u).key)
 		}
 	}
 }
@@ -151,7 +141,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 	switch supervisor.Decide(f) {
 	case supervisor.Remove:
 		if err := m.o.Workers.Reap(dir); err != nil {
-			m.log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
+			m.hub.Log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
 		}
 		return nil, nil //nolint:nilnil // nobody needs it
 	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
@@ -161,7 +151,7 @@ func (m *Manager) look(dir string) (*earlier, error) {
 		}
 		lists, err := listing.ReadMemory(filepath.Join(dir, process.FileLists))
 		if err != nil {
-			m.log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
+			m.hub.Log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
 		}
 		return &earlier{dir, spec, records, lists, f.Alive}, nil
 	default: // Leave: it sees to itself
@@ -177,61 +167,37 @@ func (m *Manager) restore(e *earlier) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	kept := upstream.ReadAsks(e.dir, m.hub.Log)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)
 	if s := inst.srv; e.lists != nil && e.lists.Key == s.spec.Key {
 		inst.own = s.source().Offering(e.lists.Lists, e.lists.About, e.lists.Cut)
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
-	u := newUpstream(inst, e.dir, e.spec.Owner)
-	u.restored, u.generation, u.unsure = true, e.spec.Generation, make(chan struct{})
-	u.told = map[string]struct{}{}
-	u.kept = u.readAsks()
-	m.processes[u] = struct{}{}
-	for _, r := range e.records {
-		u.recordLocked(r, &e.spec)
-	}
-	for write, size := range answers {
-		if c := u.calls[write]; c != nil {
-			c.RestoreAnswer(size)
-			m.spooledLocked(c.Key.Session, size)
-		}
-	}
+	u := m.hub.NewProcess(inst, e.dir, e.spec.Name, e.spec.Owner)
+	u.RestoreLocked(e.spec.Generation, kept, e.records, answers)
 	if inst.use != retired {
 		inst.adopting = make(chan struct{})
 	}
-	m.wg.Go(func() {
+	m.hub.WG.Go(func() {
 		defer m.taken(inst)
 		if m.o.Careful {
 			m.careful.Lock()
 			defer m.careful.Unlock()
 		}
 		if m.adopt(u) {
-			u.catchUp()
+			u.CatchUp()
 		}
 	})
 	return nil
 }
 
-// catchUp waits until this daemon has read everything that the server wrote before
-// the attach. The server may have ended meanwhile, and then must get no writes: a
-// call that is lost in its stdin is one of which the next daemon does not know
-// whether it was made. The wait has no limit of its own; each call's own time bounds
-// it.
-func (u *upstream) catchUp() {
-	select {
-	case <-u.caughtUp:
-	case <-u.readEnded:
-	case <-u.m.life.Done():
-	}
-}
-
 // taken wakes the callers that wait for the adoption of an instance's process, and
 // restarts the instance if that process has ended.
 func (m *Manager) taken(inst *instance) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	if inst.adopting != nil {
 		close(inst.adopting)
 		inst.adopting = nil
@@ -281,43 +247,6 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// recordLocked restores one record of an earlier daemon. Records of answers,
-// cancellations and subscriptions wait in u.responds until [Manager.takeUp] knows
-// which of these writes were made.
-//
-// Two processes may have a record of the same call: the daemon made the call again
-// after the first process died. Then the younger process has the call, and the write
-// to the older one is kept in call.earlier.
-func (u *upstream) recordLocked(r calls.Record, spec *process.Spec) {
-	m := u.m
-	switch r.Kind {
-	case calls.KindRespond:
-		u.responds = append(u.responds, r)
-		if c := u.calls[r.Call]; c != nil && c.Key.Session == r.Session { // that line continues it
-			delete(m.calls, c.Key)
-			c.Key.N = r.N
-			m.calls[c.Key] = c
-		}
-	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe,
-		calls.KindUnsubscribe, calls.KindListen:
-		u.responds = append(u.responds, r)
-	case calls.KindCall:
-		c := newCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))
-		c.up, c.write = u, r.Write
-		u.calls[r.Write] = c
-		if before := m.calls[c.Key]; before != nil { // it was made again after its process died
-			if before.up != u && before.up.generation > spec.Generation {
-				before.earlier = append(before.earlier, place{u, r.Write})
-				before.Replays = 1
-				return // the later process has it
-			}
-			c.earlier = append(before.earlier, place{before.up, before.write})
-			c.Replays = len(c.earlier)
-		}
-		m.calls[c.Key] = c
-	}
-}
-
 // adoptTimeout bounds one attempt to attach to a worker.
 const adoptTimeout = time.Minute
 
@@ -328,34 +257,30 @@ const adoptRetry = time.Second
 // adopt attaches to the worker of a process, or finds it dead. It retries until that
 // succeeds or the manager closes. It reports whether goroutines of this daemon read
 // the worker's events now.
-func (m *Manager) adopt(u *upstream) bool {
-	m.touch(u.dir)
+func (m *Manager) adopt(u *upstream.Process) bool {
+	m.o.Touch(u.Dir)
 	var w *supervisor.Worker
 	for {
-		ctx, cancel := context.WithTimeout(m.life, adoptTimeout)
+		ctx, cancel := context.WithTimeout(m.hub.Life, adoptTimeout)
 		var err error
-		w, err = m.o.Workers.Attach(ctx, u.dir, 0)
+		w, err = m.o.Workers.Attach(ctx, u.Dir, 0)
 		cancel()
 		if err == nil {
 			break
 		}
 		// While it lives its calls may still run: no outcome may be reported.
-		u.log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
-		if pause(m.life, adoptRetry, nil) != nil {
+		u.Log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
+		if upstream.Pause(m.hub.Life, adoptRetry, nil) != nil {
 			return false
 		}
 	}
 	taken := false
-	if u.contain("took up a process", func() { taken = m.takeUp(u, w) }) {
+	if u.Contain("took up a process", func() { taken = m.takeUp(u, w) }) {
 		return taken
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if u.w == nil && !m.closed { // it was condemned before this daemon was attached to its worker
-		u.attachLocked(w)
-		u.terminateLocked()
-	}
-	return u.w != nil
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	return u.AttachCondemnedLocked(w)
 }
 
 // takeUp continues a process whose worker is attached. It learns from the worker
@@ -363,97 +288,69 @@ func (m *Manager) adopt(u *upstream) bool {
 // not made. Then it decides whether the process serves, is drained, or is ended. It
 // reports whether the goroutines of the process run; they do not if the manager is
 // closed.
-func (m *Manager) takeUp(u *upstream, w *supervisor.Worker) bool {
-	server, err := readServer(u.dir)
+func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
+	server, err := readServer(u.Dir)
 	faultpoint.At("hosted.adopted")
 	if words, known := w.Secrets(); known {
-		u.secrets.Store(masked.New(words))
+		u.Secrets.Store(masked.New(words))
 	} else {
-		u.secrets.Store(u.inst.secrets())
+		u.Secrets.Store(instanceOf(u).secrets())
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	if m.hub.Closed {
 		w.Close()
 		return false
 	}
-	u.attachLocked(w) // its goroutines wait for the lock
-	m.o.Watch.WorkerStarting(u.inst.name, w.Generation())
-	m.o.Watch.WorkerReady(u.inst.name)
-	last := w.LastWrite()
-	alive := w.Status().State == supervisor.Ready
-	for write, c := range u.calls {
-		f := c.factsLocked(true)
-		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
-		if c.Phase() == calls.Open && alive && calls.Decide(f) == calls.Dispatch {
-			c.forgetVoidLocked()
-			c.Apply(calls.Unsent)
-		}
-	}
-	close(u.unsure)
-	u.unsure = nil
-	u.forget = append(u.forget, u.standing.Restore(u.responds, last)...)
-	for _, r := range u.responds {
-		switch {
-		case r.Write > last:
-		case r.Kind == calls.KindRespond && r.Name != "":
-			u.told[r.Name] = struct{}{}
-			u.ranLocked(r.Kind, r.Write)
-		case r.Kind == calls.KindRespond, r.Kind == calls.KindCancel, r.Kind == calls.KindNote:
-			u.ranLocked(r.Kind, r.Write)
-		}
-	}
-	u.responds = nil
-	inst := u.inst
+	alive := u.ResumeLocked(w)
+	inst := instanceOf(u)
+	m.o.Watch.WorkerStarting(inst.name, w.Generation())
+	m.o.Watch.WorkerReady(inst.name)
 	switch {
-	case u.state == ending:
-		u.terminateLocked() // it could not be so far
+	case u.State == upstream.Ending:
+		u.TerminateLocked() // it could not be so far
 	case inst.srv.stopped:
-		u.endLocked()
+		u.EndLocked()
 	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
 		// A server without a finished handshake has no calls, so it is ended.
 		// One that no session uses any more first finishes its calls.
-		if err != nil || !u.hasWantedCallLocked() {
-			u.endLocked()
+		if err != nil || !u.HasWantedCallLocked() {
+			u.EndLocked()
 		} else {
-			u.drainLocked()
+			u.DrainLocked()
 		}
 	case !alive: // its reader will handle the event of its death
 	default:
-		u.introducedLocked(server.Era, server.Result)
 		inst.up, inst.relisting = u, &relisting{up: u}
-		u.standing.Wake()
-		if dialect.AcceptsRootsChanged(server.Offered) { // its client may have said so while there was no daemon
-			u.noteLocked(mcp.RootsChanged, nil)
-		}
+		u.AdoptedLocked(&server)
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}
 		switch {
 		case inst.srv.latest == nil: // callers that list tools wait, as for a server that starts
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
-			m.wg.Go(func() { inst.listFirst(u) })
+			m.hub.WG.Go(func() { inst.listFirst(u) })
 			return true
 		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0:
 			// it may have said meanwhile that they have changed
-			inst.relistLocked()
+			inst.ListsChanged()
 		}
-		u.state = u.state.after(ready)
+		u.ChangeLocked(upstream.Ready)
 	}
-	u.log.Info("adopted a process of an earlier daemon", "calls", len(u.calls), "state", u.state)
+	u.Log.Info("adopted a process of an earlier daemon", "calls", len(u.Calls), "state", u.State)
 	return true
 }
 
 // listFirst asks an adopted server for its lists, then lets calls to it. It is for a
 // server whose lists are not known at all. Callers wait for inst.starting meanwhile,
 // which listFirst closes.
-func (inst *instance) listFirst(u *upstream) {
-	u.contain("listed what a process offers", func() {
+func (inst *instance) listFirst(u *upstream.Process) {
+	u.Contain("listed what a process offers", func() {
 		inst.readLists(u)
 		_ = inst.m.serve(u) // it may have died since
 	})
-	inst.m.mu.Lock()
-	defer inst.m.mu.Unlock()
+	inst.m.hub.Mu.Lock()
+	defer inst.m.hub.Mu.Unlock()
 	close(inst.starting)
 	inst.starting = nil
 }
@@ -471,20 +368,22 @@ func readServer(dir string) (process.Server, error) {
 
 // serve lets calls to a process whose handshake is over. It returns [errDied] if the
 // process is not starting any more: it has ended, or is being drained or ended.
-func (m *Manager) serve(u *upstream) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if u.state != starting {
-		return errDied
+func (m *Manager) serve(u *upstream.Process) error {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	inst := instanceOf(u)
+	if u.State != upstream.Starting {
+		return upstream.ErrDied
 	}
-	u.state, u.inst.mustRecover = u.state.after(ready), false
-	if isOurs(u.inst.srv.fault) { // it has passed
-		u.inst.srv.fault = nil
+	u.ChangeLocked(upstream.Ready)
+	inst.mustRecover = false
+	if isOurs(inst.srv.fault) { // it has passed
+		inst.srv.fault = nil
 	}
-	u.standing.Wake()
-	if r := u.inst.relisting; r != nil && r.up == u && r.unheard {
-		u.inst.relistLocked()
+	u.Standing.Wake()
+	if r := inst.relisting; r != nil && r.up == u && r.unheard {
+		inst.ListsChanged()
 	}
-	m.o.Watch.WorkerReady(u.inst.name)
+	m.o.Watch.WorkerReady(inst.name)
 	return nil
 }

@@ -17,9 +17,9 @@ import (
 func (m *Manager) forsakeDeserted(found []*earlier) {
 	for _, e := range found {
 		if o := &e.spec.Owner; isDeserted(o) {
-			m.mu.Lock()
+			m.hub.Mu.Lock()
 			m.forsakeLocked(o.Session)
-			m.mu.Unlock()
+			m.hub.Mu.Unlock()
 		}
 	}
 }
@@ -32,15 +32,4 @@ func isDeserted(o *process.Owner) bool {
 	}
 	p, err := process.Lookup(o.ProxyPID)
 	return errors.Is(err, process.ErrGone) || err == nil && p.Start != o.ProxyStart
-}
-
-// hasWantedCallLocked reports whether a client may still ask for the answer to a
-// call of the process.
-func (u *upstream) hasWantedCallLocked() bool {
-	for _, c := range u.calls {
-		if c.Claim().Wanted() {
-			return true
-		}
-	}
-	return false
 }

@@ -27,10 +27,9 @@
 //
 // [Privates] makes calls that do not come from a session: each has a process of its own.
 //
-// Three goroutines run for each process: upstream.run reads its events and settles
-// what was confirmed, makeBackgroundWrites makes the writes that belong to no
-// call, and package standing reconciles its log level and subscriptions. Calls run
-// in the goroutines of their sessions. [Manager.Close] waits for all that are the
+// Package upstream speaks with one process, and package dispatch takes calls to
+// processes; this package decides which processes there are. Calls run in the
+// goroutines of their sessions. [Manager.Close] waits for all goroutines that are the
 // manager's; the processes live on.
 //
 // Where to find what:
@@ -39,27 +38,18 @@
 //	server, view, find   what sessions see of the servers, and find by name
 //	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
-//	instance, peer       start a process and introduce the daemon to it, by package handshake
+//	instance, startfault start a process, and say why it does not start
+//	lists, offering      the handshake and lists of a process, by package handshake
 //	adopt, deserted      continue the processes of an earlier daemon
-//	state, upstream      the states of a process, and the reader of its events
-//	slow, hang, death    a process is too slow to start, hangs, or ends
-//	contain              a panic ends the service of one process only
 //	private              the one call of a process that no session shares
-//	guard                budget, cache, breaker and queue in front of a call
-//	call, bound          a call from its dispatch to its answer, and its time
-//	rounds               a modern server asks a legacy client
-//	input                a legacy server asks a modern client
-//	relay, keptask       requests of servers to clients, and their files
-//	notes                notifications between a server and its client
-//	offering, lists      what processes list, and when the daemon asks again
-//	standing, subscribe  log levels and subscriptions
-//	settle               acknowledge output, write answers to files, drop records
+//	guard                the guards of an instance, and what calls need of a server
+//	subscribe            subscriptions to resources
 //	serverstate, status  what outlives all processes, and what users see
 //
 // Locks, in the order in which they are taken: Manager.careful, configuring and
-// filing, each of which orders one sort of work on files; the manager's mutex,
+// filing, each of which orders one sort of work on files; the mutex of the hub,
 // which guards all state of servers, instances, processes and calls; then that of
-// a [standing.Requests] or a [sight.Table], and those of sessions and of package supervisor. No file,
-// socket or process is touched under one of the latter three:
+// a [standing.Requests] or a [sight.Table], and those of sessions and of package
+// supervisor. No file, socket or process is touched under one of the latter three:
 // TestNothingBlocksUnderLock.
 package hosted

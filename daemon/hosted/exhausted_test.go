@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -48,27 +49,24 @@ func TestOwnExhaustion(t *testing.T) {
 				})
 				c := tool.Caller{Session: "s"}
 				for range 20 {
-					_, err := m.servers["s"].ready(t.Context(), c)
+					err := dispatch.Try(t.Context(), m.servers["s"], c, "s__t")
 					f, ok := errors.AsType[*fault.Record](err)
 					if ours := !errors.Is(errno, syscall.EACCES); !ok ||
 						ours && f.Fault.Code != fault.ResourceExhausted {
 						t.Fatalf("ready = %v", err)
 					}
-					if blames(err) != errors.Is(errno, syscall.EACCES) && f.Fault.Code != fault.Ejected {
-						t.Errorf("the circuit counts %v: %v", err, blames(err))
-					}
 					time.Sleep(10 * time.Second)
 				}
 				st := m.Status()[0]
 				if errors.Is(errno, syscall.EACCES) {
-					if !st.Ejected || tried > 10 {
-						t.Errorf("tried %d times, %+v; want it ejected", tried, st)
+					if !st.Ejected || tried > 10 || st.Failures == 0 {
+						t.Errorf("tried %d times, %+v; want it ejected, and its failures counted", tried, st)
 					}
-				} else if st.Ejected || st.Restarts > 0 || st.Circuit != string(policy.Closed) || tried < 20 ||
+				} else if st.Ejected || st.Restarts > 0 || st.Failures > 0 || st.Circuit != string(policy.Closed) || tried < 20 ||
 					st.LastFault == nil {
 					t.Errorf("tried %d times, %+v; want nothing held against it, and the reason", tried, st)
 				}
-				m.end()
+				m.hub.End()
 				if err := m.wait(context.WithoutCancel(t.Context())); err != nil {
 					t.Error(err)
 				}

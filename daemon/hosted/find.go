@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 
+	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -44,8 +46,8 @@ func (m *Manager) Discover(ctx context.Context, c tool.Caller, start bool) []con
 // rests returns why a server is not asked for its tools: it is lazy and does not run.
 // It returns nil if the server is to be asked, or if its tools are known.
 func (s *server) rests(c *tool.Caller, start bool) *fault.Record {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
 	if start || !s.now().Lazy || s.offersLocked(c) != nil {
 		return nil
 	}
@@ -61,8 +63,8 @@ func (s *server) rests(c *tool.Caller, start bool) *fault.Record {
 // trouble returns why a call to the server would fail at once, or nil if no reason is
 // known.
 func (s *server) trouble(c *tool.Caller) *fault.Record {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
 	if s.stopped {
 		return s.stoppedFault()
 	}
@@ -70,7 +72,7 @@ func (s *server) trouble(c *tool.Caller) *fault.Record {
 	switch {
 	case inst == nil && slices.Contains(s.ejected, s.instanceKey(c).of):
 		return newGuards(s.now()).restarts.Fault(s.spec.Name, "")
-	case inst == nil || inst.up != nil && inst.up.state == serving:
+	case inst == nil || inst.up != nil && inst.up.State == upstream.Serving:
 		return nil
 	case inst.guards.restarts.Ejected():
 		return inst.ejectedLocked()
@@ -98,7 +100,7 @@ func (m *Manager) Inner(ctx context.Context, c tool.Caller, name, own string) (*
 		shown := tool.Shown(name, strings.TrimPrefix(own, name+"__"))
 		s, err := m.server(name)
 		if err == nil {
-			err = s.listFor(ctx, c, shown)
+			err = dispatch.Try(ctx, s, c, shown)
 		}
 		if err != nil {
 			return &listing.Unknown(name, listing.Tools, shown, err).Remote, nil

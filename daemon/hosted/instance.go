@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
@@ -39,7 +40,7 @@ type instance struct {
 	name string // by which its processes, one after the other, are watched
 
 	own    *listing.Offering // what its process lists, or listed last; nil until one has
-	up     *upstream         // nil while none is up or coming up
+	up     *upstream.Process // nil while none is up or coming up
 	use    instanceUse
 	guards guards
 	err    error     // of the last start
@@ -130,12 +131,12 @@ func (s *server) newInstanceLocked(key instanceKey) *instance {
 	return inst
 }
 
-// ready returns a serving process for the caller. It starts one if there is none, and
+// Ready returns a serving process for the caller. It starts one if there is none, and
 // waits for it until ctx ends.
-func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
+func (s *server) Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error) {
 	m := s.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	inst, err := s.useLocked(&c)
 	if err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (s *server) ready(ctx context.Context, c tool.Caller) (*upstream, error) {
 }
 
 // readyLocked returns a process that serves. It releases the mutex while it waits.
-func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
+func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error) {
 	m, name := inst.m, inst.key.server
 	for tried := false; ; {
 		if err := inst.refusalLocked(); err != nil {
@@ -153,15 +154,15 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		wait := inst.adopting
 		switch {
 		case wait != nil: // a second process would be another server, and this one may have ended
-		case inst.up != nil && inst.up.state == serving:
+		case inst.up != nil && inst.up.State == upstream.Serving:
 			return inst.up, nil
 		case inst.guards.restarts.Ejected():
 			return nil, inst.ejectedLocked()
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
-		case inst.up != nil && inst.up.state == ending: // its successor starts once it is gone
-			wait = inst.up.exited
+		case inst.up != nil && inst.up.State == upstream.Ending: // its successor starts once it is gone
+			wait = inst.up.Exited
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:
@@ -171,12 +172,12 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream, error) {
 		if wait == nil {
 			tried, wait = true, inst.starting
 		}
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		select {
 		case <-wait:
-			m.mu.Lock()
+			m.hub.Mu.Lock()
 		case <-ctx.Done():
-			m.mu.Lock()
+			m.hub.Mu.Lock()
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -198,7 +199,7 @@ func (inst *instance) ejectedLocked() *fault.Record {
 // refusalLocked returns why the instance may have no process, or nil if it may.
 func (inst *instance) refusalLocked() error {
 	switch {
-	case inst.m.closed:
+	case inst.m.hub.Closed:
 		return tool.ErrStopping
 	case inst.use == retired:
 		return unused(inst.key.server)
@@ -213,16 +214,16 @@ func (inst *instance) startLocked() {
 	m := inst.m
 	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
 	wait, skip := time.Until(inst.notUntil), inst.skipBackoff
-	m.wg.Go(func() {
-		err := pause(m.life, wait, skip)
-		m.mu.Lock()
+	m.hub.WG.Go(func() {
+		err := upstream.Pause(m.hub.Life, wait, skip)
+		m.hub.Mu.Lock()
 		inst.skipBackoff = nil
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		if err == nil {
 			err = inst.startContained()
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.hub.Mu.Lock()
+		defer m.hub.Mu.Unlock()
 		inst.err = err
 		if err != nil {
 			inst.up = nil
@@ -281,8 +282,8 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	wait, ok := inst.guards.restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
 	if !ok && !before {
-		inst.m.wg.Go(inst.srv.persist)
-		inst.m.log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
+		inst.m.hub.WG.Go(inst.srv.persist)
+		inst.m.hub.Log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
 	}
 }
 
@@ -294,12 +295,12 @@ func (inst *instance) startContained() (err error) {
 		if r == nil {
 			return
 		}
-		f := m.panicked(inst.key.server, "started a process", r)
+		f := m.hub.Panicked(inst.key.server, "started a process", r)
 		err = f
-		m.lockOrPanic(r)
-		defer m.mu.Unlock()
+		m.hub.LockOrPanic(r)
+		defer m.hub.Mu.Unlock()
 		if inst.up != nil {
-			inst.up.condemnLocked(f)
+			inst.up.CondemnLocked(f)
 			err = errEnded // its end will count against it
 		}
 	}()
@@ -314,7 +315,7 @@ func (inst *instance) start() error {
 		return err
 	}
 	begun := time.Now()
-	ctx, clock, cancel := newStartClock(inst.m.life, inst.srv.now().StartTimeout)
+	ctx, clock, cancel := upstream.NewStartClock(inst.m.hub.Life, inst.srv.now().StartTimeout)
 	defer cancel()
 	for spare := true; ; {
 		u, err := inst.spawn(ctx, clock)
@@ -329,28 +330,28 @@ func (inst *instance) start() error {
 		if err = inst.handshake(ctx, u); err == nil {
 			err = inst.m.serve(u)
 		}
-		u.clock.Store(nil)
+		u.Clock.Store(nil)
 		if err == nil {
 			return nil
 		}
-		state, by := u.status()
-		ended := state == draining || state >= ending && by == endedByHoldline
-		slow := errors.Is(context.Cause(ctx), errSlow) && by == endedByHoldline
+		state, by := u.Status()
+		ended := state == upstream.Draining || state >= upstream.Ending && by == upstream.EndedByHoldline
+		slow := errors.Is(context.Cause(ctx), upstream.ErrSlow) && by == upstream.EndedByHoldline
 		took := time.Since(begun)
-		u.finish()
+		u.Finish()
 		switch {
 		case ended:
 			return errEnded
-		case slow && inst.m.life.Err() == nil:
-			inst.m.mu.Lock()
+		case slow && inst.m.hub.Life.Err() == nil:
+			inst.m.hub.Mu.Lock()
 			inst.mustRecover = true // it may come up the next time: what it downloads is there then
-			inst.m.mu.Unlock()
-			return u.slowFault(took)
-		case by == endedByOthers && spare:
+			inst.m.hub.Mu.Unlock()
+			return inst.slowFault(u, took)
+		case by == upstream.EndedByOthers && spare:
 			spare = false
-		case by == endedByItself && probing && inst.era() != "":
+		case by == upstream.EndedByItself && probing && inst.era() != "":
 		default:
-			return u.startFault(err)
+			return inst.startFault(u, err)
 		}
 	}
 }
@@ -362,10 +363,10 @@ func (inst *instance) ready() error {
 	if spec.Ready == nil {
 		return nil
 	}
-	err := spec.Ready(m.life, inst.root)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed { // the wait has ended for that
+	err := spec.Ready(m.hub.Life, inst.root)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	if m.hub.Closed { // the wait has ended for that
 		return tool.ErrStopping
 	}
 	if err == nil {
@@ -382,11 +383,11 @@ func cannotStart(name string, err error) *fault.Record {
 }
 
 // spawn starts a worker with the server in it.
-func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, error) {
+func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	err := inst.refusalLocked()
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -404,12 +405,12 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
 	case Session:
 		ws.Owner.Session = inst.key.of
-		m.mu.Lock()
-		if c := m.clients[inst.key.of]; c != nil {
+		m.hub.Mu.Lock()
+		if c := m.hub.Clients[inst.key.of]; c != nil {
 			who := c.Caller()
 			ws.Owner.ProxyPID, ws.Owner.ProxyStart = who.PID, who.Start
 		}
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 	case Shared:
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)
@@ -420,26 +421,26 @@ func (inst *instance) spawn(ctx context.Context, clock *startClock) (*upstream, 
 	}
 	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
-	u := newUpstream(inst, dir, ws.Owner)
-	u.clock.Store(clock)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed && !m.ending {
+	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
+	u.Clock.Store(clock)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	if m.hub.Closed && !m.hub.Ending {
 		w.Close()
 		return nil, tool.ErrStopping
 	}
-	u.secrets.Store(masked.New(p.Secrets))
-	m.processes[u] = struct{}{}
-	u.attachLocked(w)
-	if m.ending { // EndAll waits for this start
-		u.state = u.state.after(terminate)
-		m.mu.Unlock()
-		err := u.end(ctx)
-		m.mu.Lock()
+	u.Secrets.Store(masked.New(p.Secrets))
+	m.hub.Processes[u] = struct{}{}
+	u.AttachLocked(w)
+	if m.hub.Ending { // EndAll waits for this start
+		u.ChangeLocked(upstream.Terminate)
+		m.hub.Mu.Unlock()
+		err := u.End(ctx)
+		m.hub.Mu.Lock()
 		return nil, cmp.Or(err, tool.ErrStopping)
 	}
 	if err := inst.refusalLocked(); err != nil {
-		u.endLocked()
+		u.EndLocked()
 		return nil, err
 	}
 	inst.up, inst.relisting = u, &relisting{up: u}
@@ -472,27 +473,49 @@ func workerID(name string) string {
 func (inst *instance) retireLocked() {
 	inst.use = retired
 	delete(inst.m.instances, inst.key)
-	if u := inst.up; u != nil && u.state != exited {
-		u.endLocked()
+	if u := inst.up; u != nil && u.State != upstream.Exited {
+		u.EndLocked()
 	}
-}
-
-// pause waits for d, or until skip is closed, which may be nil. If ctx is done
-// it returns [tool.ErrStopping].
-func pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-skip:
-		case <-ctx.Done():
-		}
-	}
-	if ctx.Err() != nil {
-		return tool.ErrStopping
-	}
-	return nil
 }
 
 func operation(server string) string { return "start:" + server }
+
+// Limits returns the time that a call may take without progress, and in all.
+func (inst *instance) Limits() (answer, most time.Duration) {
+	spec := inst.srv.now()
+	return spec.Timeout, spec.MaxTimeout
+}
+
+// Blame records why Holdline ends the process of the instance.
+func (inst *instance) Blame(f *fault.Record) { inst.srv.fault, inst.srv.faultAt = f, time.Now() }
+
+// Exited forgets a process that has exited.
+func (inst *instance) Exited(u *upstream.Process) {
+	if inst.up == u {
+		inst.up = nil
+	}
+}
+
+// Died counts a failure if neither Holdline nor the user wanted the end of a process
+// that was in the state before. It starts the instance again if sessions use it.
+func (inst *instance) Died(u *upstream.Process, before upstream.State) {
+	if u.Condemned != nil {
+		inst.guards.Breaker.Reset() // what was wrong ended with the process
+	}
+	if before != upstream.Ending || u.Condemned != nil {
+		// a start that fails is counted as such
+		if (before == upstream.Serving || u.Condemned != nil) && inst.use != retired {
+			inst.failedLocked(u.Death)
+			inst.mustRecover = true
+		}
+		inst.m.o.Watch.WorkerLost(inst.name, inst.use != retired)
+		u.Log.Warn("server is gone", "err", u.Death)
+	}
+	inst.recoverLocked()
+	inst.missedLocked()
+}
+
+// instanceOf returns the instance that a process belongs to.
+func instanceOf(u *upstream.Process) *instance {
+	return u.Instance.(*instance) //nolint:forcetypeassert // no other is made
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 )
 
@@ -18,7 +19,7 @@ func TestInstancesThin(t *testing.T) {
 	})
 	s := m.servers["s"]
 	busy := s.instanceLocked(&tool.Caller{Project: "busy"})
-	busy.up = &upstream{}
+	busy.up = &upstream.Process{}
 	ejected := s.instanceLocked(&tool.Caller{Project: "ejected"})
 	ejected.guards.restarts.Eject()
 	for i := range 10 * maxInstances {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -28,8 +29,8 @@ func (m *Manager) errNoServer(name string) error {
 
 // server returns the configured server of that name, or a fault.
 func (m *Manager) server(name string) (*server, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	if s := m.servers[name]; s != nil {
 		return s, nil
 	}
@@ -45,13 +46,13 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	s.stopped = true
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	written := s.write() // before anything is ended: what was begun to be stopped stays so
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	ending := s.endAllLocked()
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	if written != nil {
 		written = fmt.Errorf("server %s is stopped, but the next daemon will start it again: %w", name, written)
 	}
@@ -60,11 +61,11 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 
 // endAllLocked begins to end all processes of a server, except draining ones, and
 // returns them.
-func (s *server) endAllLocked() []*upstream {
-	var ending []*upstream
-	for u := range s.m.processes {
-		if u.inst.srv == s && u.state != exited && u.state != draining {
-			u.endLocked()
+func (s *server) endAllLocked() []*upstream.Process {
+	var ending []*upstream.Process
+	for u := range s.m.hub.Processes {
+		if instanceOf(u).srv == s && u.State != upstream.Exited && u.State != upstream.Draining {
+			u.EndLocked()
 			ending = append(ending, u)
 		}
 	}
@@ -72,10 +73,10 @@ func (s *server) endAllLocked() []*upstream {
 }
 
 // waitDead waits until all processes have exited, or returns the cause of ctx.
-func waitDead(ctx context.Context, all []*upstream) error {
+func waitDead(ctx context.Context, all []*upstream.Process) error {
 	for _, u := range all {
 		select {
-		case <-u.exited:
+		case <-u.Exited:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -91,9 +92,9 @@ func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, e
 	if err != nil {
 		return 0, err
 	}
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	s.pardonLocked()
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	s.persist()
 	return s.startAll(ctx, &c)
 }
@@ -106,16 +107,16 @@ func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int,
 	if err != nil {
 		return 0, err
 	}
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	ending := s.endAllLocked()
 	s.pardonLocked()
 	s.era = ""
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	s.persist()
 	if err := waitDead(ctx, ending); err != nil {
 		return 0, err
 	}
-	m.cache.Forget(name)
+	m.calls.Cache().Forget(name)
 	return s.startAll(ctx, &c)
 }
 
@@ -127,7 +128,7 @@ func (s *server) pardonLocked() {
 			continue
 		}
 		inst.guards.restarts.Reset()
-		inst.guards.breaker.Reset()
+		inst.guards.Breaker.Reset()
 		inst.notUntil, inst.err, inst.mustRecover = time.Time{}, nil, false
 		inst.skipBackoffLocked()
 	}
@@ -145,9 +146,9 @@ func (inst *instance) skipBackoffLocked() {
 // It waits for all of them.
 func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	m := s.m
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	wanted := map[*instance]struct{}{}
-	for _, client := range m.clients {
+	for _, client := range m.hub.Clients {
 		if who := client.Caller(); s.visible(&who) {
 			wanted[s.instanceLocked(&who)] = struct{}{}
 		}
@@ -155,16 +156,16 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	if len(wanted) == 0 && s.spec.Scope != Session {
 		wanted[s.instanceLocked(c)] = struct{}{}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	var mu sync.Mutex // guards the two below
 	var errs []error
 	serving := 0
 	var starting sync.WaitGroup
 	for inst := range wanted {
 		starting.Go(func() {
-			m.mu.Lock()
+			m.hub.Mu.Lock()
 			_, err := inst.readyLocked(ctx)
-			m.mu.Unlock()
+			m.hub.Mu.Unlock()
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -194,7 +195,7 @@ func (m *Manager) Configure(specs []Spec) {
 	changed := false
 	var written []*server
 	var replaced []string
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	for name, s := range m.servers {
 		if fresh[name] == nil && wanted[name] != nil {
 			s.keepLocked() // the entry is again what it was
@@ -211,12 +212,12 @@ func (m *Manager) Configure(specs []Spec) {
 	}
 	changed = changed || len(fresh) > 0
 	maps.Copy(m.servers, fresh)
-	for _, c := range m.clients {
+	for _, c := range m.hub.Clients {
 		m.eagerLocked(c.Caller())
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	for _, name := range slices.AppendSeq(replaced, maps.Keys(fresh)) {
-		m.cache.Forget(name)
+		m.calls.Cache().Forget(name)
 	}
 	for _, s := range written {
 		s.persist()
@@ -239,17 +240,17 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 		s := m.newServer(spec)
 		if err != nil { // what a user has said of it before it was left out holds
 			if err := s.recall(); err != nil {
-				m.log.Warn("how a server stood is forgotten", "server", name, "err", err)
+				m.hub.Log.Warn("how a server stood is forgotten", "server", name, "err", err)
 			}
 			s.ejected = nil
 		}
 		if err := s.remember(); err != nil {
-			m.log.Warn("what a server offered is forgotten", "server", name, "err", err)
+			m.hub.Log.Warn("what a server offered is forgotten", "server", name, "err", err)
 		}
 		if old != nil {
-			m.mu.Lock()
+			m.hub.Mu.Lock()
 			s.pins = old.pins // also those that could not be written down
-			m.mu.Unlock()
+			m.hub.Mu.Unlock()
 		}
 		fresh[name] = s
 	}
@@ -268,7 +269,7 @@ func (s *server) adjustLocked(spec *Spec) bool {
 	}
 	s.sights.Configure(spec.Visible)
 	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
-	for _, c := range s.m.clients {
+	for _, c := range s.m.hub.Clients {
 		who := c.Caller()
 		s.sights.Sees(who.Place()) // this looks again, and notifies sessions whose list changes
 	}
@@ -277,9 +278,9 @@ func (s *server) adjustLocked(spec *Spec) bool {
 
 // Changed notifies all sessions that their lists may have changed.
 func (m *Manager) Changed() {
-	m.mu.Lock()
-	all := slices.Collect(maps.Values(m.clients))
-	m.mu.Unlock()
+	m.hub.Mu.Lock()
+	all := slices.Collect(maps.Values(m.hub.Clients))
+	m.hub.Mu.Unlock()
 	for k := range listing.Kinds {
 		for _, c := range all {
 			c.ListChanged(k.MCP().Changed)
@@ -303,8 +304,8 @@ func (m *Manager) retireLocked(s *server) {
 // leaveLocked drains the instance's process. A process that is being started is
 // drained as soon as it is there.
 func (inst *instance) leaveLocked() {
-	if u := inst.up; u != nil && u.state != exited {
-		u.drainLocked()
+	if u := inst.up; u != nil && u.State != upstream.Exited {
+		u.DrainLocked()
 		inst.up = nil
 	} else if inst.starting != nil {
 		inst.abandoned = true
@@ -314,7 +315,7 @@ func (inst *instance) leaveLocked() {
 // usersLocked counts the sessions that share an instance.
 func (inst *instance) usersLocked() int {
 	n := 0
-	for session, c := range inst.m.clients {
+	for session, c := range inst.m.hub.Clients {
 		if inst.sharedByLocked(session, c) {
 			n++
 		}
@@ -341,8 +342,8 @@ func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	return false
 }
 
-// usedByLocked reports whether a session shares the instance and sees its server.
-func (inst *instance) usedByLocked(session string, c tool.Client) bool {
+// Uses reports whether a session shares the instance and sees its server.
+func (inst *instance) Uses(session string, c tool.Client) bool {
 	who := c.Caller()
 	return inst.srv.visible(&who) && inst.sharedByLocked(session, c)
 }
@@ -353,16 +354,16 @@ func (inst *instance) usedByLocked(session string, c tool.Client) bool {
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
-		if m.closed || inst.inherited && !m.expected || inst.key.scope == Session || !inst.idleSince.IsZero() ||
+		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == Session || !inst.idleSince.IsZero() ||
 			inst.usersLocked() > 0 {
 			continue
 		}
 		inst.idleSince = now
 		wait := inst.srv.now().KeepAlive
-		m.wg.Go(func() {
-			err := pause(m.life, wait, nil)
-			m.mu.Lock()
-			defer m.mu.Unlock()
+		m.hub.WG.Go(func() {
+			err := upstream.Pause(m.hub.Life, wait, nil)
+			m.hub.Mu.Lock()
+			defer m.hub.Mu.Unlock()
 			if !inst.idleSince.Equal(now) { // a session came meanwhile, and may have left again
 				return
 			}
@@ -377,7 +378,7 @@ func (m *Manager) idleLocked() {
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
-		if s.now().Lazy || s.stopped || !s.visible(&c) || m.closed {
+		if s.now().Lazy || s.stopped || !s.visible(&c) || m.hub.Closed {
 			continue
 		}
 		inst := s.instanceLocked(&c)
@@ -394,6 +395,6 @@ func (inst *instance) introducesLocked() bool {
 	if inst.key.scope != Session {
 		return true
 	}
-	c := inst.m.clients[inst.key.of]
+	c := inst.m.hub.Clients[inst.key.of]
 	return c != nil && c.Capabilities() != nil
 }

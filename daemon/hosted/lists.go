@@ -5,13 +5,14 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/handshake"
+	"holdline/daemon/hosted/upstream"
 	"holdline/protocol/faultpoint"
 )
 
 // handshake introduces the daemon to a process, in its server's era, and reads the
 // server's lists. It returns when the lists are stored. Calls may follow after
 // [Manager.serve].
-func (inst *instance) handshake(ctx context.Context, u *upstream) error {
+func (inst *instance) handshake(ctx context.Context, u *upstream.Process) error {
 	era, failed := handshake.Introduce(ctx, u, inst.m.o.Info, inst.era())
 	var lists handshake.Lists
 	if failed == nil {
@@ -21,9 +22,9 @@ func (inst *instance) handshake(ctx context.Context, u *upstream) error {
 		}
 		faultpoint.At("hosted.listed")
 	}
-	inst.m.mu.Lock()
+	inst.m.hub.Mu.Lock()
 	inst.srv.era = era
-	inst.m.mu.Unlock()
+	inst.m.hub.Mu.Unlock()
 	if failed == nil {
 		inst.take(u, lists)
 	}
@@ -32,20 +33,20 @@ func (inst *instance) handshake(ctx context.Context, u *upstream) error {
 
 // era returns the era of the instance's server, or "" if it is not known.
 func (inst *instance) era() string {
-	inst.m.mu.Lock()
-	defer inst.m.mu.Unlock()
+	inst.m.hub.Mu.Lock()
+	defer inst.m.hub.Mu.Unlock()
 	return inst.srv.era
 }
 
 // listAll reads all lists of a process.
-func (inst *instance) listAll(ctx context.Context, u *upstream) (handshake.Lists, error) {
+func (inst *instance) listAll(ctx context.Context, u *upstream.Process) (handshake.Lists, error) {
 	m := inst.m
-	m.mu.Lock()
-	about, before := u.result, inst.srv.offersOfLocked(inst.key).Lists()
-	m.mu.Unlock()
-	lists, err := handshake.ReadLists(ctx, u, u.log, about, before)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	about, before := u.Result, inst.srv.offersOfLocked(inst.key).Lists()
+	m.hub.Mu.Unlock()
+	lists, err := handshake.ReadLists(ctx, u, u.Log, about, before)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	if err == nil && inst.relisting != nil && inst.relisting.up == u {
 		inst.relisting.unheard = lists.Unheard
 	}
@@ -74,23 +75,23 @@ const relistTimeout = time.Minute
 // A relisting has the lists of one process read again. It is guarded by the manager's
 // mutex.
 type relisting struct {
-	up      *upstream
+	up      *upstream.Process
 	state   relistState
 	last    time.Time     // when all lists were read
 	wait    time.Duration // before they are read once more
 	unheard bool          // a list was not answered when it was read last
 }
 
-// relistLocked makes a goroutine read the lists of the instance's process again. If one
+// ListsChanged makes a goroutine read the lists of the instance's process again. If one
 // is reading them already, it reads once more.
-func (inst *instance) relistLocked() {
+func (inst *instance) ListsChanged() {
 	r := inst.relisting
 	if r.state != relistIdle {
 		r.state = relistAgain
 		return
 	}
 	r.state = relistRunning
-	inst.m.wg.Go(func() { r.up.contain("listed what a process offers", func() { inst.relistChanged(r) }) })
+	inst.m.hub.WG.Go(func() { r.up.Contain("listed what a process offers", func() { inst.relistChanged(r) }) })
 }
 
 // pauseLocked returns how long to wait before the lists are read again: 0 if the last
@@ -115,23 +116,23 @@ const maxUnheard = 3
 func (inst *instance) relistChanged(r *relisting) {
 	m, u := inst.m, r.up
 	for unheard := 0; ; {
-		m.mu.Lock()
+		m.hub.Mu.Lock()
 		wait := r.pauseLocked(time.Now())
-		m.mu.Unlock()
-		if pause(m.life, wait, u.exited) != nil {
+		m.hub.Mu.Unlock()
+		if upstream.Pause(m.hub.Life, wait, u.Exited) != nil {
 			return // the next daemon asks
 		}
 		inst.readLists(u)
-		m.mu.Lock()
+		m.hub.Mu.Lock()
 		r.last = time.Now()
 		if r.unheard {
 			unheard++
 		}
-		again := (r.state == relistAgain || r.unheard && unheard < maxUnheard) && u.state != exited && !m.closed
+		again := (r.state == relistAgain || r.unheard && unheard < maxUnheard) && u.State != upstream.Exited && !m.hub.Closed
 		if r.state = relistIdle; again {
 			r.state = relistRunning
 		}
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		if !again {
 			return
 		}
@@ -140,13 +141,13 @@ func (inst *instance) relistChanged(r *relisting) {
 
 // readLists reads all lists of the process and publishes them. If that fails, the
 // earlier lists stay.
-func (inst *instance) readLists(u *upstream) {
-	ctx, cancel := context.WithTimeout(inst.m.life, relistTimeout)
+func (inst *instance) readLists(u *upstream.Process) {
+	ctx, cancel := context.WithTimeout(inst.m.hub.Life, relistTimeout)
 	defer cancel()
 	lists, err := inst.listAll(ctx, u)
 	if err == nil {
 		inst.take(u, lists)
-	} else if inst.m.life.Err() == nil {
-		u.log.Warn("what the server offers cannot be read again", "err", err)
+	} else if inst.m.hub.Life.Err() == nil {
+		u.Log.Warn("what the server offers cannot be read again", "err", err)
 	}
 }

@@ -13,13 +13,13 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/config"
+	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
-	"holdline/daemon/policy"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
 )
 
@@ -135,16 +135,11 @@ type Options struct {
 // use. Make it with [New], then call [Manager.Load] once. [Manager.Close] leaves the
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
+	hub   *upstream.Hub
 	o     Options
-	log   *slog.Logger
 	begun time.Time
-	// life ends with Close. It bounds everything that outlives a call.
-	life context.Context //nolint:containedctx // the manager's own, for what outlives a call
-	end  context.CancelFunc
-	wg   sync.WaitGroup
 
-	budget *policy.Budget
-	cache  *policy.Cache
+	calls *dispatch.Dispatcher
 
 	unreadable bool // records of earlier daemons could not be read; set by Load
 
@@ -152,20 +147,9 @@ type Manager struct {
 	configuring sync.Mutex // held while the list of servers is changed
 	filing      sync.Mutex // held while a file of a server is written: its state, or its offers
 
-	mu        lockcheck.Mutex
-	closed    bool
-	expected  bool                        // Options.Return is over: sessions of an earlier daemon do not come back
-	ending    bool                        // by EndAll: processes, and what clients may still ask for, are given up
-	servers   map[string]*server          // guarded by mu
-	instances map[instanceKey]*instance   // guarded by mu
-	calls     map[calls.Key]*call         // not confirmed; guarded by mu
-	clients   map[string]tool.Client      // by session hash; guarded by mu
-	wants     map[string]map[want]*wanted // resources that sessions have subscribed to, by session hash; guarded by mu
-	asks      map[string]*ask             // open requests of servers, by relayed id; guarded by mu
-	questions map[string]*question        // what legacy clients are asked for modern servers, by id; guarded by mu
-	spooled   map[string]int64            // bytes of the answers in files, by session hash; guarded by mu
-	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id; guarded by mu
-	processes map[*upstream]struct{}      // living, and dead ones whose directories stay; guarded by mu
+	// Guarded by the hub's mutex.
+	servers   map[string]*server
+	instances map[instanceKey]*instance
 }
 
 // New returns a manager for o.Servers. It reads no file and starts nothing: see
@@ -177,15 +161,18 @@ func New(o Options) *Manager {
 	if o.Return == 0 {
 		o.Return = protocol.StartWindow
 	}
-	m := &Manager{
-		o: o, log: o.Log.With("component", "hosted"), begun: time.Now(),
-		servers: map[string]*server{}, instances: map[instanceKey]*instance{}, calls: map[calls.Key]*call{},
-		clients: map[string]tool.Client{}, wants: map[string]map[want]*wanted{}, asks: map[string]*ask{},
-		questions: map[string]*question{},
-		spooled:   map[string]int64{}, replies: map[string]map[string]reply{}, processes: map[*upstream]struct{}{},
+	if o.Touch == nil {
+		o.Touch = func(string) {}
 	}
-	m.budget, m.cache = policy.NewBudget(maxBudgets), policy.NewCache()
-	m.life, m.end = context.WithCancel(context.Background())
+	m := &Manager{
+		hub: upstream.New(upstream.Options{
+			Log: o.Log.With("component", "hosted"), Workers: o.Workers, Info: o.Info, Rules: o.Rules,
+			MaxSpooled: o.MaxSpooled, Touch: o.Touch,
+		}),
+		o: o, begun: time.Now(),
+		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
+	}
+	m.calls = dispatch.New(m.hub, o.Budget)
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
 	}
@@ -196,19 +183,20 @@ func New(o Options) *Manager {
 // they are lazy, and requests of servers reach its client. Call it again whenever
 // more is known of the client, for example its era.
 func (m *Manager) Opened(session string, c tool.Client) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.clients[session] = c
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.Clients[session] = c
 	for _, inst := range m.instances {
 		if !inst.idleSince.IsZero() && inst.usersLocked() > 0 {
 			inst.idleSince = time.Time{}
 		}
 	}
-	m.boundLocked(session)
+	m.hub.BoundLocked(session)
 	m.eagerLocked(c.Caller())
-	m.reconcileLocked()
+	m.hub.ReconcileLocked()
 	if c.Era() != "" {
-		m.metLocked(session)
+		m.hub.MetLocked(session)
+		m.calls.AskAgainLocked(session)
 	}
 }
 
@@ -216,50 +204,45 @@ func (m *Manager) Opened(session string, c tool.Client) {
 // the lines that the client lists as pending. Only the proxy knows what is pending: a
 // call that it does not list has its answer, or was cancelled.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for key, c := range m.calls {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	for key, c := range m.hub.Calls {
 		if key.Session == session {
-			m.containLocked(c.up, "settled a call", func() { m.reviewLocked(c, calls.Resumed(pending)) })
+			m.hub.ContainLocked(c.Up, "settled a call", func() { m.hub.ReviewLocked(c, calls.Resumed(pending)) })
 		}
 	}
 }
 
 // Confirmed settles the calls of line n of a session: its client holds the answer.
 func (m *Manager) Confirmed(session string, n int64) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, c := range m.roundsLocked(session, n) {
-		m.containLocked(c.up, "settled a call", func() { m.reviewLocked(c, calls.Resumed(nil)) })
-	}
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.calls.ConfirmedLocked(session, n)
 }
 
 // Closed gives up everything of a session that is over: its calls, subscriptions and
 // own processes. agent names its client if this was the client's last session, else
 // it is ""; the client's budget ends with it.
 func (m *Manager) Closed(session, agent string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.clients, session)
-	delete(m.wants, session)
-	delete(m.replies, session)
-	m.budget.End(session)
-	m.budget.End(agent)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.ForgetLocked(session)
+	m.calls.EndLocked(session, agent)
 	m.forsakeLocked(session)
 	m.forgetSightsLocked()
 	m.idleLocked()
-	m.reconcileLocked()
+	m.hub.ReconcileLocked()
 }
 
 // forsakeLocked gives up the calls of a session, except detached ones, refuses the
 // requests of servers that wait for it, and ends its own processes.
 func (m *Manager) forsakeLocked(session string) {
-	for key, c := range m.calls {
+	for key, c := range m.hub.Calls {
 		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
-			m.containLocked(c.up, "gave up a call", func() { m.dropLocked(c) })
+			m.hub.ContainLocked(c.Up, "gave up a call", func() { m.hub.DropLocked(c) })
 		}
 	}
-	m.refuseAsksLocked(session)
+	m.hub.RefuseAsksLocked(session)
 	for key, inst := range m.instances {
 		if key.scope == Session && key.of == session {
 			inst.retireLocked()
@@ -271,13 +254,13 @@ func (m *Manager) forsakeLocked(session string) {
 // does not offer it any more or is not configured any more. It returns nil if no
 // process has the call. recorded reports whether the manager knows the call.
 func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.calls[calls.Key{Session: session, N: n, Round: 0}]
-	if c == nil || c.up == nil {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	c := m.hub.Calls[calls.Key{Session: session, N: n, Round: 0}]
+	if c == nil || c.Up == nil {
 		return nil, c != nil
 	}
-	inst := c.up.inst
+	inst := instanceOf(c.Up)
 	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.Name); o != nil {
 		return &o.Remote, true
 	}
@@ -297,14 +280,14 @@ func (m *Manager) expect() {
 	t := time.NewTimer(m.o.Return)
 	defer t.Stop()
 	select {
-	case <-m.life.Done():
+	case <-m.hub.Life.Done():
 		return
 	case <-t.C:
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	gone := map[string]struct{}{}
-	for key := range m.calls {
+	for key := range m.hub.Calls {
 		gone[key.Session] = struct{}{}
 	}
 	for key := range m.instances {
@@ -312,18 +295,18 @@ func (m *Manager) expect() {
 			gone[key.of] = struct{}{}
 		}
 	}
-	m.expected = true
+	m.hub.Expected = true
 	for session := range gone {
-		if m.clients[session] == nil {
+		if m.hub.Clients[session] == nil {
 			m.forsakeLocked(session)
 		}
 	}
 	m.idleLocked()
-	m.reconcileLocked()
+	m.hub.ReconcileLocked()
 	// A map keeps its room: that of all that stood in an earlier daemon's records.
-	m.calls = maps.Collect(maps.All(m.calls))
-	for u := range m.processes {
-		u.calls = maps.Collect(maps.All(u.calls))
+	m.hub.Calls = maps.Collect(maps.All(m.hub.Calls))
+	for u := range m.hub.Processes {
+		u.Calls = maps.Collect(maps.All(u.Calls))
 	}
 }
 
@@ -331,13 +314,13 @@ func (m *Manager) expect() {
 // the manager have ended, or until ctx ends. Close the supervisor first, or at the
 // same time.
 func (m *Manager) Close(ctx context.Context) error {
-	m.mu.Lock()
-	m.closed = true
-	all := slices.Collect(maps.Keys(m.processes))
-	m.mu.Unlock()
-	m.end()
+	m.hub.Mu.Lock()
+	m.hub.Closed = true
+	all := slices.Collect(maps.Keys(m.hub.Processes))
+	m.hub.Mu.Unlock()
+	m.hub.End()
 	for _, u := range all {
-		u.letGo()
+		u.Detach()
 	}
 	return m.wait(ctx)
 }
@@ -348,7 +331,7 @@ func (m *Manager) wait(ctx context.Context) error {
 	done := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		m.wg.Wait()
+		m.hub.WG.Wait()
 		close(done)
 	})
 	select {
@@ -360,19 +343,15 @@ func (m *Manager) wait(ctx context.Context) error {
 	}
 }
 
-// endGrace is how long a server that is being ended may take for each step of its
-// termination.
-const endGrace = time.Second
-
 // EndAll ends all processes with their trees, and those that are being started. It
 // waits for that, or until ctx ends. The manager starts nothing after it.
 func (m *Manager) EndAll(ctx context.Context) error {
-	m.mu.Lock()
-	m.closed, m.ending = true, true
-	all := slices.Collect(maps.Keys(m.processes))
+	m.hub.Mu.Lock()
+	m.hub.Closed, m.hub.Ending = true, true
+	all := slices.Collect(maps.Keys(m.hub.Processes))
 	var starts []<-chan struct{}
 	for _, u := range all {
-		u.state = u.state.after(terminate)
+		u.ChangeLocked(upstream.Terminate)
 	}
 	for _, inst := range m.instances {
 		if inst.starting != nil {
@@ -380,11 +359,11 @@ func (m *Manager) EndAll(ctx context.Context) error {
 			inst.skipBackoffLocked()
 		}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	errs := make([]error, len(all)+1)
 	var ending sync.WaitGroup
 	for i, u := range all {
-		ending.Go(func() { errs[i] = u.end(ctx) })
+		ending.Go(func() { errs[i] = u.End(ctx) })
 	}
 	ending.Wait()
 	for _, started := range starts {
@@ -399,13 +378,19 @@ func (m *Manager) EndAll(ctx context.Context) error {
 
 // Processes returns how many processes have not exited.
 func (m *Manager) Processes() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	n := 0
-	for u := range m.processes {
-		if u.state != exited {
+	for u := range m.hub.Processes {
+		if u.State != upstream.Exited {
 			n++
 		}
 	}
 	return n
+}
+
+// Respond takes the answer of a session's client, its line n, to the server that asked.
+// It reports whether a server did.
+func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
+	return m.calls.Respond(session, n, msg)
 }

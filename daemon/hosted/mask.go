@@ -1,6 +1,9 @@
 package hosted
 
-import "holdline/daemon/masked"
+import (
+	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/masked"
+)
 
 // secrets returns the secrets of a process of an earlier daemon, as the present
 // configuration has them. They are unknown if the process belongs to another entry,
@@ -8,9 +11,9 @@ import "holdline/daemon/masked"
 // Then nothing that the process wrote may be shown.
 func (inst *instance) secrets() *masked.Secrets {
 	s := inst.srv
-	s.m.mu.Lock()
+	s.m.hub.Mu.Lock()
 	configured := s.m.servers[s.spec.Name] == s
-	s.m.mu.Unlock()
+	s.m.hub.Mu.Unlock()
 	if !configured || s.spec.Process == nil {
 		return masked.Unknown()
 	}
@@ -24,17 +27,17 @@ func (inst *instance) secrets() *masked.Secrets {
 // Remask tries again to find the secrets of adopted processes that are unknown. Call
 // it when the user's environment is known: at the adoption it may not have been.
 func (m *Manager) Remask() {
-	m.mu.Lock()
-	unknown := map[*upstream]*masked.Secrets{}
-	for u := range m.processes {
-		if secrets := u.secrets.Load(); secrets.IsUnknown() {
+	m.hub.Mu.Lock()
+	unknown := map[*upstream.Process]*masked.Secrets{}
+	for u := range m.hub.Processes {
+		if secrets := u.Secrets.Load(); secrets.IsUnknown() {
 			unknown[u] = secrets
 		}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	for u, before := range unknown {
-		if secrets := u.inst.secrets(); !secrets.IsUnknown() {
-			u.secrets.CompareAndSwap(before, secrets)
+		if secrets := instanceOf(u).secrets(); !secrets.IsUnknown() {
+			u.Secrets.CompareAndSwap(before, secrets)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/handshake"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
@@ -21,10 +22,10 @@ func (s *server) source() *listing.Source {
 	return &listing.Source{
 		Server: s.spec.Name, Offers: spec.Offers, Contract: spec.Contract,
 		Handle: func(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
-			return s.m.handle(ctx, s, o, rc)
+			return s.m.calls.Handle(ctx, s, o, rc)
 		},
 		Warn: func(kind string, err error) {
-			s.m.log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", kind, "err", err)
+			s.m.hub.Log.Warn("left out, its listing is malformed", "server", s.spec.Name, "list", kind, "err", err)
 		},
 	}
 }
@@ -51,19 +52,19 @@ func (s *server) remember() error {
 func (s *server) storeOffers() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()
-	s.m.mu.Lock()
+	s.m.hub.Mu.Lock()
 	if s.m.servers[s.spec.Name] != s { // its successor writes to that file
-		s.m.mu.Unlock()
+		s.m.hub.Mu.Unlock()
 		return nil
 	}
 	mem := listing.Memory{
 		Key: s.spec.Key, Era: s.era, Lists: s.latest.Lists(), About: s.latest.About(), Cut: s.latest.Cut(),
 		Pins: s.pins.Stored(),
 	}
-	s.m.mu.Unlock()
+	s.m.hub.Mu.Unlock()
 	err := mem.Write(s.file())
 	if err != nil {
-		s.m.log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
+		s.m.hub.Log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
 	}
 	return err
 }
@@ -93,33 +94,33 @@ func (s *server) ownLocked(key instanceKey) *listing.Offering {
 // inheritedLocked returns what the youngest process of an earlier daemon has listed
 // for an instance, as long as that process or its directory exists; else nil.
 func (s *server) inheritedLocked(key instanceKey) *listing.Offering {
-	var last *upstream
-	for u := range s.m.processes {
-		if u.inst.key == key && u.inst.srv == s && u.inst.own != nil &&
-			(last == nil || u.generation > last.generation) {
+	var last *upstream.Process
+	for u := range s.m.hub.Processes {
+		if instanceOf(u).key == key && instanceOf(u).srv == s && instanceOf(u).own != nil &&
+			(last == nil || u.Generation > last.Generation) {
 			last = u
 		}
 	}
 	if last == nil {
 		return nil
 	}
-	return last.inst.own
+	return instanceOf(last).own
 }
 
 // take makes the lists of a process the offering of its instance. It writes them to
 // the worker's directory and the server's file, and notifies the sessions whose lists
 // have changed by that. Lists of a process that was replaced meanwhile are dropped.
-func (inst *instance) take(u *upstream, lists handshake.Lists) {
+func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 	s, m, raw, cut := inst.srv, inst.m, lists.Raw, lists.Cut
 	list := listing.Likenesses(raw[listing.Tools])
-	m.mu.Lock()
-	about := u.result
-	m.mu.Unlock()
-	u.keepLists(raw, about, cut) // before they are used: the next daemon finds there what was called
-	m.mu.Lock()
+	m.hub.Mu.Lock()
+	about := u.Result
+	m.hub.Mu.Unlock()
+	inst.keepLists(u, raw, about, cut) // before they are used: the next daemon finds there what was called
+	m.hub.Mu.Lock()
 	replaced := m.servers[s.spec.Name] != s && inst.use != onTrial // its entry was edited meanwhile
 	if replaced || inst.up != nil && inst.up != u {                // or it has a successor
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		return
 	}
 	before, latest, listed := s.offersOfLocked(inst.key), s.latest, inst.own
@@ -130,13 +131,13 @@ func (inst *instance) take(u *upstream, lists handshake.Lists) {
 	if inst.use == onTrial { // sessions are notified when it takes the place of the other
 		changes = nil
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	s.warnChanged(altered)
 	if latest != now || pinned {
 		_ = s.storeOffers() // it is logged
 	}
 	if listed != nil && listed != now {
-		m.cache.Forget(s.spec.Name)
+		m.calls.Cache().Forget(s.spec.Name)
 	}
 	for _, one := range changes {
 		one.client.ListChanged(one.kind.MCP().Changed)
@@ -167,7 +168,7 @@ type changedList struct {
 // own instance has never listed.
 func (s *server) changedListsLocked(inst *instance, shared, others []listing.Kind) []changedList {
 	var all []changedList
-	for _, c := range s.m.clients {
+	for _, c := range s.m.hub.Clients {
 		who := c.Caller()
 		if !s.visible(&who) {
 			continue
@@ -200,8 +201,8 @@ func (s *server) remakeLocked() bool {
 	}
 	s.latest = remake(s.latest)
 	each := map[*instance]struct{}{}
-	for u := range s.m.processes {
-		each[u.inst] = struct{}{}
+	for u := range s.m.hub.Processes {
+		each[instanceOf(u)] = struct{}{}
 	}
 	for _, inst := range s.m.instances {
 		each[inst] = struct{}{}
@@ -216,17 +217,17 @@ func (s *server) remakeLocked() bool {
 
 // keepLists writes what a process lists to its worker's directory, so that the next
 // daemon goes on with the same lists. It logs a failure.
-func (u *upstream) keepLists(raw listing.Lists, about json.RawMessage, cut []string) {
-	mem := listing.Memory{Key: u.inst.key.key, Lists: raw, About: about, Cut: cut}
-	if err := mem.Write(filepath.Join(u.dir, process.FileLists)); err != nil {
-		u.log.Warn("what a server lists cannot be written down", "err", err)
+func (inst *instance) keepLists(u *upstream.Process, raw listing.Lists, about json.RawMessage, cut []string) {
+	mem := listing.Memory{Key: inst.key.key, Lists: raw, About: about, Cut: cut}
+	if err := mem.Write(filepath.Join(u.Dir, process.FileLists)); err != nil {
+		u.Log.Warn("what a server lists cannot be written down", "err", err)
 	}
 }
 
-// checkBlocked returns the fault of a tool that differs from its pin and is blocked,
+// CheckBlocked returns the fault of a tool that differs from its pin and is blocked,
 // else nil. It looks at what the caller is offered now, since the server may have
 // listed the tool again after the offer was made: see [listing.ServerView.Blocked].
-func (s *server) checkBlocked(c *tool.Caller, o *listing.Offer) error {
+func (s *server) CheckBlocked(c *tool.Caller, o *listing.Offer) error {
 	if o.Method != mcp.ToolsCall {
 		return nil
 	}
@@ -244,7 +245,7 @@ func (s *server) warnChanged(changed []string) {
 		return
 	}
 	const most = 20
-	s.m.log.Warn("tools are not what they were when they were first seen",
+	s.m.hub.Log.Warn("tools are not what they were when they were first seen",
 		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
 }
 
@@ -259,7 +260,7 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 	if out := s.offered(ctx, c); out.Fault != nil {
 		return nil, out.Fault
 	}
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	keep := map[string]bool{}
 	for _, inst := range m.instances {
 		if inst.srv != s {
@@ -271,7 +272,7 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 	}
 	accepted := s.pins.Accept(listing.Likenesses(s.offersLocked(&c).Lists()[listing.Tools]), keep, time.Now())
 	blocks := s.now().BlockChanged
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	err = s.storeOffers()
 	if blocks && len(accepted) > 0 {
 		m.Changed()

@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
@@ -192,7 +193,7 @@ func (c *private) adopt(ctx context.Context) error {
 			return err
 		}
 		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
-		if pause(ctx, adoptRetry, nil) != nil {
+		if upstream.Pause(ctx, adoptRetry, nil) != nil {
 			return errPrivateLeft
 		}
 	}

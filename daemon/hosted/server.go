@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/sight"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -82,8 +83,8 @@ func (s *server) reached(c *tool.Caller) bool {
 
 // Waits reports whether [Manager.List] may have to start a server and wait for it.
 func (m *Manager) Waits() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	for _, s := range m.servers {
 		if s.latest == nil {
 			return true
@@ -112,15 +113,15 @@ func (m *Manager) List(
 // view returns what a caller sees of all servers, as far as that is known. The
 // caller must not hold the manager's mutex.
 func (m *Manager) view(c *tool.Caller) *listing.View {
-	m.awaitSights(m.life, c)
-	m.mu.Lock()
+	m.awaitSights(m.hub.Life, c)
+	m.hub.Mu.Lock()
 	var seen []listing.ServerView
 	for _, s := range m.servers {
 		if s.visible(c) {
 			seen = append(seen, s.viewLocked(c))
 		}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	return listing.NewView(c, m.o.Rules, seen)
 }
 
@@ -133,8 +134,8 @@ func (s *server) viewLocked(c *tool.Caller) listing.ServerView {
 
 // view is [server.viewLocked] for a caller that does not hold the manager's mutex.
 func (s *server) view(c *tool.Caller) listing.ServerView {
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
 	return s.viewLocked(c)
 }
 
@@ -181,7 +182,7 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 	failed := map[string]error{}
 	var asking sync.WaitGroup
 	m.awaitSights(ctx, &c)
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	for _, s := range m.servers {
 		if !s.visible(&c) || s.offersLocked(&c) != nil {
 			continue
@@ -192,19 +193,19 @@ func (m *Manager) askAll(ctx context.Context, c tool.Caller) map[string]error {
 				fault.New(fault.Timeout, fault.Server, operation(s.spec.Name),
 					"server %s has not said in time what it offers: it may still be starting, try again", s.spec.Name))
 			defer cancel()
-			_, err := s.ready(ctx, c)
+			_, err := s.Ready(ctx, c)
 			if err == nil {
 				return
 			}
 			if ctx.Err() == nil {
-				m.log.WarnContext(ctx, "server is not listed", "server", s.spec.Name, "err", err)
+				m.hub.Log.WarnContext(ctx, "server is not listed", "server", s.spec.Name, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			failed[s.spec.Name] = err
 		})
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	asking.Wait()
 	return failed
 }
@@ -241,7 +242,7 @@ func (m *Manager) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 	for _, server := range unlisted {
 		s, err := m.server(server)
 		if err == nil {
-			err = s.listFor(ctx, c, name)
+			err = dispatch.Try(ctx, s, c, name)
 		}
 		if err != nil {
 			failed = listing.Unknown(server, k, name, err)
@@ -266,7 +267,7 @@ func (m *Manager) resource(ctx context.Context, c tool.Caller, uri string) *list
 		return o
 	}
 	first := slices.Min(slices.Collect(maps.Keys(unasked)))
-	err := asFault(unasked[first], &listing.Offer{Method: mcp.ResourcesRead})
+	err := dispatch.AsFault(unasked[first], &listing.Offer{Method: mcp.ResourcesRead})
 	return listing.Unknown(first, listing.Resources, uri, err)
 }
 
@@ -298,13 +299,13 @@ func (m *Manager) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	view := s.view(&c)
 	about := view.Offering.About()
 	if about == nil {
-		_, err := s.ready(ctx, c)
-		m.mu.Lock()
+		_, err := s.Ready(ctx, c)
+		m.hub.Mu.Lock()
 		about = s.offersLocked(&c).About()
 		if inst := s.instanceLocked(&c); errors.Is(err, errStarting) && inst.failedToStartLocked() {
 			err = inst.err
 		}
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		if errors.Is(err, errStarting) {
 			return listing.DescribeStarting(c.Only), nil
 		}

@@ -78,14 +78,14 @@ func (s *server) serverStateLocked() serverState {
 func (s *server) write() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()
-	s.m.mu.Lock()
+	s.m.hub.Mu.Lock()
 	now := s.m.servers[s.spec.Name]
 	var st serverState
 	if now != nil {
 		st = now.serverStateLocked()
 	}
 	path := s.stateFile()
-	s.m.mu.Unlock()
+	s.m.hub.Mu.Unlock()
 	if st.Stopped || len(st.Ejected) > 0 {
 		b, err := json.Marshal(st)
 		if err != nil {
@@ -102,6 +102,6 @@ func (s *server) write() error {
 // persist writes the server's state file, and logs a failure.
 func (s *server) persist() {
 	if err := s.write(); err != nil {
-		s.m.log.Warn("how a server stands cannot be written down", "server", s.spec.Name, "err", err)
+		s.m.hub.Log.Warn("how a server stands cannot be written down", "server", s.spec.Name, "err", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 // not known yet. The caller must not hold the manager's mutex.
 func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 	m.awaitSights(ctx, c)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	return s.visible(c)
 }
 
@@ -21,15 +21,15 @@ func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 // sees. The caller must not hold the manager's mutex.
 func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 	var tables []*sight.Table
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	for name, s := range m.servers {
 		if c.Only == "" || c.Only == name {
 			tables = append(tables, s.sights)
 		}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	if !sight.Await(ctx, c.Place(), tables) {
-		m.log.WarnContext(ctx, "it takes long to find out whether a project sees all servers: its sessions go on without",
+		m.hub.Log.WarnContext(ctx, "it takes long to find out whether a project sees all servers: its sessions go on without",
 			"root", c.Place())
 	}
 }
@@ -38,12 +38,12 @@ func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 // see the server. With news it notifies them: their requests went by another answer.
 func (s *server) looked(root string, news bool) {
 	m := s.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed || m.servers[s.spec.Name] != s {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	if m.hub.Closed || m.servers[s.spec.Name] != s {
 		return
 	}
-	for _, c := range m.clients {
+	for _, c := range m.hub.Clients {
 		who := c.Caller()
 		if who.Place() != root {
 			continue
@@ -56,13 +56,13 @@ func (s *server) looked(root string, news bool) {
 		}
 	}
 	m.idleLocked()
-	m.reconcileLocked()
+	m.hub.ReconcileLocked()
 }
 
 // forgetSightsLocked forgets projects without sessions.
 func (m *Manager) forgetSightsLocked() {
 	used := map[string]struct{}{}
-	for _, c := range m.clients {
+	for _, c := range m.hub.Clients {
 		who := c.Caller()
 		used[who.Place()] = struct{}{}
 	}

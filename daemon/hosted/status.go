@@ -2,20 +2,24 @@ package hosted
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
 )
 
 // Status returns the state of each server, by name. It reads no file and asks no
 // process, so it answers even if a server hangs.
 func (m *Manager) Status() []control.Server {
 	now := time.Now()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	list := make([]control.Server, 0, len(m.servers))
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
@@ -27,7 +31,7 @@ func (m *Manager) Status() []control.Server {
 }
 
 // Cache returns what the cache of answers holds, and its hits and misses.
-func (m *Manager) Cache() control.Cache { return m.cache.Stats() }
+func (m *Manager) Cache() control.Cache { return m.calls.Cache().Stats() }
 
 // failedToStartLocked reports whether the last start failed. A start that the daemon
 // ended because no session wanted it any more has not.
@@ -40,7 +44,7 @@ func (inst *instance) failedToStartLocked() bool {
 func (s *server) statusLocked(now time.Time) control.Server {
 	st := control.Server{
 		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.now().Lazy,
-		Circuit: string(policy.Closed), CacheCount: s.m.cache.Entries(s.spec.Name), LastFault: s.fault,
+		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.fault,
 		Ejected: len(s.ejected) > 0,
 	}
 	if s.fault != nil {
@@ -62,10 +66,10 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		}
 		st.RefCount += inst.usersLocked()
 		st.Restarts += inst.guards.restarts.Count(now)
-		inside, waiting := inst.guards.gate.Load()
+		inside, waiting := inst.guards.Gate.Load()
 		st.InFlight += inside
 		st.Queued += waiting
-		circuit, failures := inst.guards.breaker.State(now)
+		circuit, failures := inst.guards.Breaker.State(now)
 		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
 			st.Circuit = string(circuit)
 		}
@@ -80,11 +84,11 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		case inst.failedToStartLocked():
 			worst("failed")
 		}
-		if u := inst.up; u != nil && u.state != exited {
+		if u := inst.up; u != nil && u.State != upstream.Exited {
 			st.Active = true
 			st.Processes++
-			st.NoiseLines += u.noise
-			st.Suspect = st.Suspect || u.suspect
+			st.NoiseLines += u.Noise
+			st.Suspect = st.Suspect || u.Suspect
 		}
 	}
 	if st.Ejected {
@@ -94,4 +98,27 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		st.State = "stopped"
 	}
 	return st
+}
+
+// Overreaches records that a process asks for what the scope of its server does not
+// offer. The status then names the scope that does.
+func (inst *instance) Overreaches(method string) {
+	if s := inst.srv; s.beyond == "" {
+		s.beyond = fault.Quote([]byte(method))
+		s.m.hub.Log.Warn("server asks for what its scope does not offer", "server", s.spec.Name, "method", s.beyond)
+	}
+}
+
+// overreachLocked returns a note for the user if the server has asked for what its
+// scope does not offer; it names the scope that does.
+func (s *server) overreachLocked() []string {
+	if s.beyond == "" {
+		return nil
+	}
+	other := Session
+	if s.beyond == mcp.RootsList && s.spec.Scope == Shared {
+		other = Project
+	}
+	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
+		"\"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
 }

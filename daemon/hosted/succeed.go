@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -34,11 +35,11 @@ func (s *server) keepLocked() {
 // session; nil if there is none.
 func (s *server) servesLocked() (*instance, tool.Client) {
 	for key, inst := range s.m.instances {
-		if key.server != s.spec.Name || inst.up == nil || inst.up.state != serving {
+		if key.server != s.spec.Name || inst.up == nil || inst.up.State != upstream.Serving {
 			continue
 		}
-		for session, c := range s.m.clients {
-			if inst.usedByLocked(session, c) {
+		for session, c := range s.m.hub.Clients {
+			if inst.Uses(session, c) {
 				return inst, c
 			}
 		}
@@ -52,7 +53,7 @@ func (s *server) servesLocked() (*instance, tool.Client) {
 func (m *Manager) replaceLocked(old, next *server) bool {
 	next.stopped = old.stopped
 	inst, c := old.servesLocked()
-	if inst == nil || old.stopped || m.closed {
+	if inst == nil || old.stopped || m.hub.Closed {
 		m.retireLocked(old)
 		m.servers[next.spec.Name] = next
 		return true
@@ -67,7 +68,7 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 	}
 	x := &succession{next: next, done: make(chan struct{})}
 	old.succession = x
-	m.wg.Go(func() {
+	m.hub.WG.Go(func() {
 		defer close(x.done)
 		x.err = m.succeed(old, trial, trial.startContained())
 	})
@@ -79,19 +80,19 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 // trial is ended. It returns why the old server was not replaced.
 func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	next := trial.srv
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
 		f.Fault.Detail = "its entry was edited, and what that says now does not start, " +
 			"so the server goes on as it was: " + f.Fault.Detail
 		old.fault, old.faultAt, old.succession.fault = f, time.Now(), f
 	}
-	if err != nil || !wanted || m.closed {
+	if err != nil || !wanted || m.hub.Closed {
 		trial.use = retired
 		if u := trial.up; u != nil {
-			u.endLocked()
+			u.EndLocked()
 		}
-		m.mu.Unlock()
+		m.hub.Mu.Unlock()
 		if err == nil && !wanted {
 			return nil // by now the configuration wants another one
 		}
@@ -105,13 +106,13 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	if next.stopped {
 		trial.retireLocked()
 	}
-	for _, c := range m.clients {
+	for _, c := range m.hub.Clients {
 		m.eagerLocked(c.Caller())
 	}
-	m.reconcileLocked()
-	m.mu.Unlock()
-	m.log.Info("server replaced by what its entry says now", "server", next.spec.Name)
-	m.cache.Forget(next.spec.Name)
+	m.hub.ReconcileLocked()
+	m.hub.Mu.Unlock()
+	m.hub.Log.Info("server replaced by what its entry says now", "server", next.spec.Name)
+	m.calls.Cache().Forget(next.spec.Name)
 	next.persist()
 	_ = next.storeOffers() // only the server that has the name writes that file
 	m.Changed()
@@ -123,14 +124,14 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 // returns the cause. Commands that change the configuration call it to report to the
 // user.
 func (m *Manager) Replaced(ctx context.Context) (map[string]error, error) {
-	m.mu.Lock()
+	m.hub.Mu.Lock()
 	pending := map[string]*succession{}
 	for name, s := range m.servers {
 		if s.succession != nil {
 			pending[name] = s.succession
 		}
 	}
-	m.mu.Unlock()
+	m.hub.Mu.Unlock()
 	failed := map[string]error{}
 	for name, x := range pending {
 		select {

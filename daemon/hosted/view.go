@@ -4,16 +4,16 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 
+	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
-	"holdline/protocol/process"
 )
 
 // Offers returns the tools of one server or, without a name, those of each server
@@ -40,9 +40,9 @@ func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]con
 
 // visible returns the servers that a caller sees, by name.
 func (m *Manager) visible(c *tool.Caller) []*server {
-	m.awaitSights(m.life, c)
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.awaitSights(m.hub.Life, c)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
 	return slices.DeleteFunc(m.inOrderLocked(), func(s *server) bool { return !s.visible(c) })
 }
 
@@ -51,7 +51,7 @@ func (m *Manager) visible(c *tool.Caller) []*server {
 func (s *server) offered(ctx context.Context, c tool.Caller) control.ServerOffers {
 	view := s.view(&c)
 	if view.Offering == nil {
-		if err := s.listFor(ctx, c, s.spec.Name); err != nil {
+		if err := dispatch.Try(ctx, s, c, s.spec.Name); err != nil {
 			return noTools(s.spec.Name, fault.From(err, fault.Server, operation(s.spec.Name)))
 		}
 		view = s.view(&c)
@@ -91,38 +91,25 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]cont
 	if err != nil {
 		return nil, nil, err
 	}
-	m.mu.Lock()
-	var running []*upstream
-	for u := range m.processes {
-		if u.inst.key.server == name && u.state != exited {
+	m.hub.Mu.Lock()
+	var running []*upstream.Process
+	for u := range m.hub.Processes {
+		if instanceOf(u).key.server == name && u.State != upstream.Exited {
 			running = append(running, u)
 		}
 	}
 	last := s.fault
-	m.mu.Unlock()
-	slices.SortFunc(running, func(a, b *upstream) int { return cmp.Compare(a.id, b.id) })
-	logs := []control.ServerLog{}
+	m.hub.Mu.Unlock()
+	slices.SortFunc(running, func(a, b *upstream.Process) int { return cmp.Compare(a.ID, b.ID) })
+	var logs []control.ServerLog
 	for _, u := range running {
-		from, known := after[u.id]
-		l, err := u.readLog(masked.Place{From: from, Known: known, Follow: follow})
+		from, known := after[u.ID]
+		l, err := u.ReadLog(masked.Place{From: from, Known: known, Follow: follow})
 		if err != nil {
-			return nil, nil, fmt.Errorf("log of %s: %w", u.id, err)
+			return nil, nil, fmt.Errorf("log of %s: %w", u.ID, err)
 		}
+		l.Root = instanceOf(u).root
 		logs = append(logs, l)
 	}
 	return logs, last, nil
-}
-
-// readLog reads what the process wrote to stderr. It returns no text while the
-// secrets of the process are unknown.
-func (u *upstream) readLog(at masked.Place) (l control.ServerLog, err error) {
-	l = control.ServerLog{Worker: u.id, Root: u.inst.root, Next: at.From}
-	w := u.worker()
-	secrets := u.secrets.Load() // not before: it is known when there is a worker
-	if w == nil || secrets.IsUnknown() {
-		return l, nil
-	}
-	l.PID = w.Status().ChildPID
-	l.Text, l.Next, err = secrets.ReadLog(filepath.Join(u.dir, process.FileStderr), at)
-	return l, err
 }

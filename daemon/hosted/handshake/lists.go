@@ -26,7 +26,9 @@ type Lists struct {
 
 // ReadLists reads all lists that a process declares in about, the result of its
 // handshake. before has what it listed before, or another process of its server.
-func ReadLists(ctx context.Context, p Peer, log *slog.Logger, about json.RawMessage, before listing.Lists) (Lists, error) {
+func ReadLists(
+	ctx context.Context, p Peer, log *slog.Logger, about json.RawMessage, before listing.Lists,
+) (Lists, error) {
 	has := jsonrpc.Field(about, "capabilities")
 	var all Lists
 	for k := range listing.Kinds {

@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"encoding/json"
@@ -48,24 +48,24 @@ func token(write int64, c *tool.RemoteCall) json.RawMessage {
 }
 
 // answeredLocked returns the call that an answer with that id is for, or nil.
-func (u *upstream) answeredLocked(id jsonrpc.ID) *call {
+func (u *Process) answeredLocked(id jsonrpc.ID) *Call {
 	if faultpoint.Broken("hosted.ids") {
-		return u.anyLocked(func(c *call) bool { return c.naive.id == string(id) })
+		return u.anyLocked(func(c *Call) bool { return c.naive.id == string(id) })
 	}
-	return u.calls[dialect.Number(id)]
+	return u.Calls[dialect.Number(id)]
 }
 
 // progressedLocked returns the call that has that progress token, or nil.
-func (u *upstream) progressedLocked(token json.RawMessage) *call {
+func (u *Process) progressedLocked(token json.RawMessage) *Call {
 	if faultpoint.Broken("hosted.tokens") {
-		return u.anyLocked(func(c *call) bool { return c.naive.token == string(token) })
+		return u.anyLocked(func(c *Call) bool { return c.naive.token == string(token) })
 	}
-	return u.calls[dialect.Number(token)]
+	return u.Calls[dialect.Number(token)]
 }
 
 // anyLocked returns a call for which so is true, or nil.
-func (u *upstream) anyLocked(so func(*call) bool) *call {
-	for _, c := range u.calls {
+func (u *Process) anyLocked(so func(*Call) bool) *Call {
+	for _, c := range u.Calls {
 		if so(c) {
 			return c
 		}

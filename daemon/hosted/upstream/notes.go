@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"encoding/json"
@@ -18,21 +18,21 @@ import (
 // withdrawn handles the server's cancellation of its own request: the request is taken
 // back from the client. After a restart of the daemon the cancellation is read once more
 // with the request, so that the client is not asked in vain.
-func (u *upstream) withdrawn(msg jsonrpc.Message) {
+func (u *Process) withdrawn(msg jsonrpc.Message) {
 	raw := jsonrpc.ID(jsonrpc.Field(msg.Params, "requestId"))
 	if raw == nil {
 		return
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	for _, a := range u.m.asks {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	for _, a := range u.hub.Asks {
 		if a.up != u || a.line == nil || a.sent || a.raw.Key() != raw.Key() {
 			continue
 		}
-		if c := u.m.clients[u.owner.Session]; c != nil && c.Era() == dialect.Legacy {
+		if c := u.hub.Clients[u.Owner.Session]; c != nil && c.Era() == dialect.Legacy {
 			c.Ask(a.withdrawal(msg.Params))
 		}
-		u.m.closeAskLocked(a)
+		u.hub.closeAskLocked(a)
 		return
 	}
 }
@@ -55,11 +55,11 @@ func (a *ask) withdrawal(params json.RawMessage) []byte {
 
 // remarked passes any other notification of the server to the legacy client of its
 // session. Without a legacy client it is dropped.
-func (u *upstream) remarked(msg jsonrpc.Message) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	c := u.m.clients[u.owner.Session]
-	if u.owner.Session == "" || c == nil || c.Era() != dialect.Legacy || msg.Method == mcp.Initialized ||
+func (u *Process) remarked(msg jsonrpc.Message) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	c := u.hub.Clients[u.Owner.Session]
+	if u.Owner.Session == "" || c == nil || c.Era() != dialect.Legacy || msg.Method == mcp.Initialized ||
 		msg.Method == mcp.RootsChanged {
 		return
 	}
@@ -69,20 +69,20 @@ func (u *upstream) remarked(msg jsonrpc.Message) {
 // Notified passes a notification of a session's client on to the servers that it
 // concerns: that its roots have changed, or its progress with what a server has asked
 // for.
-func (m *Manager) Notified(session string, msg jsonrpc.Message) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (h *Hub) Notified(session string, msg jsonrpc.Message) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
 	switch msg.Method {
 	case mcp.RootsChanged:
-		for u := range m.processes {
-			if u.owner.Session == session && u.state == serving {
+		for u := range h.Processes {
+			if u.Owner.Session == session && u.State == Serving {
 				u.noteLocked(msg.Method, msg.Params)
 			}
 		}
 	case mcp.ProgressNote:
 		token, _ := mcp.String(jsonrpc.Field(msg.Params, mcp.MetaProgress))
-		a := m.asks[token]
-		if a == nil || a.token == nil || a.sent || a.up.owner.Session != session {
+		a := h.Asks[token]
+		if a == nil || a.token == nil || a.sent || a.up.Owner.Session != session {
 			return
 		}
 		params, err := jsonrpc.Rewrite(msg.Params, func(key string, value []byte) []byte {
@@ -98,13 +98,13 @@ func (m *Manager) Notified(session string, msg jsonrpc.Message) {
 }
 
 // noteLocked queues a notification to the server, if the server is legacy.
-func (u *upstream) noteLocked(method string, params json.RawMessage) {
+func (u *Process) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return
 	}
 	line := jsonrpc.AppendRequest(nil, nil, method, params)
 	u.queueWriteLocked(backgroundWrite{
-		rec:     calls.Record{Session: u.owner.Session, Kind: calls.KindNote, Name: method},
+		rec:     calls.Record{Session: u.Owner.Session, Kind: calls.KindNote, Name: method},
 		compose: func(int64) []byte { return line },
 	})
 }

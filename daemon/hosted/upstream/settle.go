@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"math"
@@ -13,14 +13,14 @@ import (
 // files that are not needed any more. Answers that wait too long for their client are
 // written to files first. It returns how long the reader may wait before it calls
 // settle again. Only the reader calls it.
-func (u *upstream) settle(w *supervisor.Worker) time.Duration {
+func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	spool, asks, next := u.settleMarks(time.Now())
 	for _, c := range spool {
 		size, err := u.spool(c)
 		u.spooled(c, size, err)
 		if err != nil { // the server is held up, and nothing is lost
-			u.log.Warn("answer cannot be written down", "err", err)
+			u.Log.Warn("answer cannot be written down", "err", err)
 			next = min(next, time.Second)
 		} else {
 			next = 0
@@ -28,7 +28,7 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	}
 	for _, a := range asks {
 		if err := u.writeAsk(a); err != nil { // as above
-			u.log.Warn("a request of the server cannot be written down", "err", err)
+			u.Log.Warn("a request of the server cannot be written down", "err", err)
 			next = min(next, time.Second)
 		} else {
 			next = 0
@@ -42,13 +42,13 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 	// The records go first: a daemon that found neither an answer nor that its
 	// call is done would cancel it.
 	if err := w.Forget(forget...); err != nil {
-		u.log.Debug("what is done is not on record yet", "err", err)
+		u.Log.Debug("what is done is not on record yet", "err", err)
 	}
 	if len(forget) > 0 {
 		faultpoint.At("hosted.forgot")
 	}
 	w.Ack(ack)
-	calls.RemoveAnswers(u.dir, files)
+	calls.RemoveAnswers(u.Dir, files)
 	u.removeAsks()
 	return next
 }
@@ -56,9 +56,9 @@ func (u *upstream) settle(w *supervisor.Worker) time.Duration {
 // settleMarks drops the marks of lines that the worker need not keep. It returns the
 // calls whose answers, and the requests which, must now go to files, and how long
 // until the next one must.
-func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next time.Duration) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+func (u *Process) settleMarks(now time.Time) (spool []*Call, asks []*ask, next time.Duration) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	next = time.Hour
 	kept := u.marks[:0]
 	for _, k := range u.marks {
@@ -83,7 +83,7 @@ func (u *upstream) settleMarks(now time.Time) (spool []*call, asks []*ask, next 
 
 // firstMark returns the number of the output in which the first marked line begins,
 // or the largest number if there is none. Only the reader calls it.
-func (u *upstream) firstMark() int64 {
+func (u *Process) firstMark() int64 {
 	if len(u.marks) == 0 {
 		return math.MaxInt64
 	}
@@ -91,10 +91,10 @@ func (u *upstream) firstMark() int64 {
 }
 
 // spooled records the result of writing a call's answer to its file.
-func (u *upstream) spooled(c *call, size int64, err error) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	u.m.spooledLocked(c.Key.Session, c.Written(size, err))
+func (u *Process) spooled(c *Call, size int64, err error) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.hub.spooledLocked(c.Key.Session, c.Written(size, err))
 }
 
 // dispensable returns what is not needed any more: the output up to ack, records, and
@@ -102,11 +102,11 @@ func (u *upstream) spooled(c *call, size int64, err error) {
 // has a mark. The caller must drop the returned records and files, since they are
 // taken from their lists here. It also ends a draining process that has no calls
 // left.
-func (u *upstream) dispensable(safe int64) (ack int64, forget, files []int64) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if u.state == draining && len(u.calls) == 0 {
-		u.endLocked()
+func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	if u.State == Draining && len(u.Calls) == 0 {
+		u.EndLocked()
 	}
 	forget, files = u.forget, u.files
 	u.forget, u.files = nil, nil
@@ -127,11 +127,11 @@ func (k *mark) settledLocked() bool {
 }
 
 // spool writes the answer of a call to its file, and returns its size in bytes.
-func (u *upstream) spool(c *call) (size int64, err error) {
-	u.m.mu.Lock()
+func (u *Process) spool(c *Call) (size int64, err error) {
+	u.hub.Mu.Lock()
 	a, write := c.Answer, c.write
-	u.m.mu.Unlock()
-	size, err = calls.WriteAnswer(u.dir, write, a)
+	u.hub.Mu.Unlock()
+	size, err = calls.WriteAnswer(u.Dir, write, a)
 	faultpoint.At("hosted.spooled")
 	return size, err
 }

@@ -1,10 +1,8 @@
-package hosted
+package upstream
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -25,23 +23,11 @@ import (
 // maxSuspended bounds the calls of one session that are suspended.
 const maxSuspended = 64
 
-// strangeState answers a request whose requestState looks like ours but is not valid.
-// Such a request continues a call, so it must not begin a new one.
-const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
-
-// eraLocked returns the era of a session's client, or "" if it is not known yet.
-func (m *Manager) eraLocked(session string) string {
-	if c := m.clients[session]; c != nil {
-		return c.Era()
-	}
-	return ""
-}
-
 // putLocked sends a request of the server to its session's client. A legacy client
 // gets it at once. A modern client gets it as the answer to one of its calls. If the
-// client's era is not known yet, [Manager.metLocked] sends it later.
-func (u *upstream) putLocked(a *ask) {
-	c := u.m.clients[u.owner.Session]
+// client's era is not known yet, [Hub.MetLocked] sends it later.
+func (u *Process) putLocked(a *ask) {
+	c := u.hub.Clients[u.Owner.Session]
 	if c == nil {
 		return
 	}
@@ -50,15 +36,15 @@ func (u *upstream) putLocked(a *ask) {
 		c.Ask(a.line)
 		faultpoint.At("hosted.asked")
 	case dialect.Modern:
-		u.interruptLocked()
+		u.InterruptLocked()
 	}
 }
 
-// interruptLocked wakes the oldest call whose client waits: its client gets the open
+// InterruptLocked wakes the oldest call whose client waits: its client gets the open
 // requests of the server as the answer. If no such call is under way the requests are
 // refused, unless the client may still come back for one.
-func (u *upstream) interruptLocked() {
-	if !u.caughtUp.isSet() || u.m.eraLocked(u.owner.Session) != dialect.Modern {
+func (u *Process) InterruptLocked() {
+	if !u.caughtUp.isSet() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern {
 		return
 	}
 	oldest, others := u.oldestLocked()
@@ -66,7 +52,7 @@ func (u *upstream) interruptLocked() {
 		switch {
 		case oldest != nil && !oldest.able(a.method):
 			u.refuseLocked(a, jsonrpc.CodeUnknownMethod, "the client does not offer "+a.method)
-		case oldest != nil && u.m.suspendedLocked(u.owner.Session) >= maxSuspended:
+		case oldest != nil && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
 			u.refuseLocked(a, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
 		case oldest != nil:
 			oldest.interrupt()
@@ -78,18 +64,18 @@ func (u *upstream) interruptLocked() {
 }
 
 // refuseLocked answers a request of the server with an error.
-func (u *upstream) refuseLocked(a *ask, code int, why string) {
-	u.m.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, code, why, nil))
+func (u *Process) refuseLocked(a *ask, code int, why string) {
+	u.hub.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, code, why, nil))
 }
 
 // oldestLocked returns the oldest open call whose client waits for the answer, or
 // nil. others reports whether there are open calls whose client does not wait now:
 // they are suspended, or their client is about to repeat them after a restart of the
 // daemon.
-func (u *upstream) oldestLocked() (oldest *call, others bool) {
-	for _, c := range u.calls {
+func (u *Process) oldestLocked() (oldest *Call, others bool) {
+	for _, c := range u.Calls {
 		switch {
-		case c.Phase() != calls.Open || c.up != u:
+		case c.Phase() != calls.Open || c.Up != u:
 		case c.Claim() != calls.Awaited:
 			others = true
 		case oldest == nil || c.write < oldest.write:
@@ -101,9 +87,9 @@ func (u *upstream) oldestLocked() (oldest *call, others bool) {
 
 // unshownLocked returns the requests of the server that were sent to no client, in
 // order.
-func (u *upstream) unshownLocked() []*ask {
+func (u *Process) unshownLocked() []*ask {
 	var all []*ask
-	for _, a := range u.m.asks {
+	for _, a := range u.hub.Asks {
 		if a.up == u && !a.sent && a.shown == nil && a.line != nil {
 			all = append(all, a)
 		}
@@ -113,9 +99,9 @@ func (u *upstream) unshownLocked() []*ask {
 }
 
 // suspendedLocked counts the calls of a session that are suspended.
-func (m *Manager) suspendedLocked(session string) int {
+func (h *Hub) suspendedLocked(session string) int {
 	n := 0
-	for key, c := range m.calls {
+	for key, c := range h.Calls {
 		if key.Session == session && c.Claim().IsSuspended() {
 			n++
 		}
@@ -125,39 +111,39 @@ func (m *Manager) suspendedLocked(session string) int {
 
 // able reports whether a call may be answered with a request of that method, which
 // takes a capability of its client.
-func (c *call) able(method string) bool {
+func (c *Call) able(method string) bool {
 	capability := dialect.CapabilityFor(method)
-	return capability != "" && jsonrpc.Field(c.capabilities, capability) != nil
+	return capability != "" && jsonrpc.Field(c.Capabilities, capability) != nil
 }
 
 // interrupt wakes the goroutine that waits for the call. It never blocks.
-func (c *call) interrupt() {
+func (c *Call) interrupt() {
 	select {
-	case c.asked <- struct{}{}:
+	case c.Asked <- struct{}{}:
 	default:
 	}
 }
 
-// suspend suspends a call if its server asks something of its client. It returns the
+// Suspend suspends a call if its server asks something of its client. It returns the
 // answer for the client then, which contains the questions; otherwise it returns nil.
-func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error) {
+func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	if !rc.Modern {
 		return nil, nil
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	u := c.up
-	if u == nil || u.owner.Session != c.Key.Session || c.Phase() != calls.Open {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	u := c.Up
+	if u == nil || u.Owner.Session != c.Key.Session || c.Phase() != calls.Open {
 		return nil, nil
 	}
-	u.interruptLocked() // it refuses what cannot be asked
+	u.InterruptLocked() // it refuses what cannot be asked
 	asks := u.unshownLocked()
 	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp.isSet() {
 		return nil, nil
 	}
 	answer, err := inputRequired(c, asks)
 	if err == nil {
-		m.parkLocked(c, calls.Suspend, asks)
+		h.parkLocked(c, calls.Suspend, asks)
 	}
 	return answer, err
 }
@@ -165,7 +151,7 @@ func (m *Manager) suspend(rc *tool.RemoteCall, c *call) (json.RawMessage, error)
 // inputRequired returns the result that shows the requests of the server to a call's
 // client. Its requestState names the worker and the write of the call, so that the
 // call is found again, also by the next daemon.
-func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
+func inputRequired(c *Call, asks []*ask) (json.RawMessage, error) {
 	type request struct {
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params,omitempty"`
@@ -178,32 +164,32 @@ func inputRequired(c *call, asks []*ask) (json.RawMessage, error) {
 		Type     string             `json:"resultType"`
 		Requests map[string]request `json:"inputRequests"`
 		State    string             `json:"requestState"`
-	}{"input_required", requests, fmt.Sprint(dialect.StatePrefix, c.up.id, ":", c.write)})
+	}{"input_required", requests, dialect.StatePrefix + c.RefLocked()})
 }
 
 // parkLocked suspends a call until its client continues it. If the client does not do
-// so within the longest time of a call, a goroutine of the manager gives the call up.
-func (m *Manager) parkLocked(c *call, how calls.Demand, asks []*ask) {
+// so within the longest time of a call, a goroutine of the hub gives the call up.
+func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*ask) {
 	back := make(chan struct{})
 	c.Demand(how)
 	c.back = back
 	for _, a := range asks {
 		a.shown = c
 	}
-	if m.closed {
+	if h.Closed {
 		return // the next daemon sees to it
 	}
-	wait := c.up.inst.srv.now().MaxTimeout // the client's user is asked meanwhile
-	m.wg.Go(func() {
-		if pause(m.life, wait, back) != nil {
+	_, wait := c.Up.Instance.Limits() // the client's user is asked meanwhile
+	h.WG.Go(func() {
+		if Pause(h.Life, wait, back) != nil {
 			return
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.containLocked(c.up, "gave up a suspended call", func() {
-			if u := c.up; c.back == back {
-				m.dropLocked(c)
-				u.interruptLocked()
+		h.Mu.Lock()
+		defer h.Mu.Unlock()
+		h.ContainLocked(c.Up, "gave up a suspended call", func() {
+			if u := c.Up; c.back == back {
+				h.DropLocked(c)
+				u.InterruptLocked()
 			}
 		})
 	})
@@ -211,43 +197,43 @@ func (m *Manager) parkLocked(c *call, how calls.Demand, asks []*ask) {
 
 // unparkLocked ends the suspension of a call, if it is suspended. Requests of the
 // server that were shown with it may be shown again.
-func (m *Manager) unparkLocked(c *call) {
+func (h *Hub) unparkLocked(c *Call) {
 	if c.back == nil {
 		return
 	}
 	close(c.back)
 	c.back = nil
-	for _, a := range m.asks {
+	for _, a := range h.Asks {
 		if a.shown == c {
 			a.shown = nil
 		}
 	}
 }
 
-// reviewLocked asks the owner of a call, and settles the call if it is not wanted
+// ReviewLocked asks the owner of a call, and settles the call if it is not wanted
 // any more. One that may be what its client continues stays suspended instead.
 //
 // For a call of an earlier daemon that is a guess: it is likely while the server
 // waits for an answer, but it is not known which call's client was asked. Calls
 // whose answers are confirmed and whose records still stand look the same; they
 // stay, too.
-func (m *Manager) reviewLocked(c *call, o calls.Owner) {
-	u := c.up
+func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
+	u := c.Up
 	switch {
 	case !c.Review(o):
-	case c.Phase() == calls.Open && u != nil && u.restored && u.caughtUp.isSet() && u.state != exited &&
-		u.owner.Session == c.Key.Session &&
-		m.clients[c.Key.Session] != nil && m.eraLocked(c.Key.Session) != dialect.Legacy && u.perhapsLocked():
-		m.parkLocked(c, calls.Guess, u.unshownLocked())
+	case c.Phase() == calls.Open && u != nil && u.Restored && u.caughtUp.isSet() && u.State != Exited &&
+		u.Owner.Session == c.Key.Session &&
+		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.perhapsLocked():
+		h.parkLocked(c, calls.Guess, u.unshownLocked())
 	default:
-		m.dropLocked(c)
+		h.DropLocked(c)
 	}
 }
 
 // perhapsLocked reports whether the server has an open request of which it is not known
 // for certain to which call's client it was sent.
-func (u *upstream) perhapsLocked() bool {
-	for _, a := range u.m.asks {
+func (u *Process) perhapsLocked() bool {
+	for _, a := range u.hub.Asks {
 		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.Claim() == calls.Guessed) {
 			return true
 		}
@@ -255,46 +241,32 @@ func (u *upstream) perhapsLocked() bool {
 	return false
 }
 
-// metLocked acts on the era of a session's client, once it is known: questions that
+// MetLocked acts on the era of a session's client, once it is known: questions that
 // wait for it are sent.
-func (m *Manager) metLocked(session string) {
-	era := m.eraLocked(session)
-	for key, c := range m.calls {
+func (h *Hub) MetLocked(session string) {
+	era := h.eraLocked(session)
+	for key, c := range h.Calls {
 		if key.Session == session && c.Claim().IsSuspended() && era == dialect.Legacy { // it answers by itself
-			m.dropLocked(c)
+			h.DropLocked(c)
 		}
 	}
-	m.askAgainLocked(session)
-	for _, a := range m.asks {
-		if a.up.owner.Session == session && !a.sent && a.line != nil {
+	for _, a := range h.Asks {
+		if a.up.Owner.Session == session && !a.sent && a.line != nil {
 			a.up.putLocked(a)
 		}
 	}
 }
 
-// resume continues a suspended call: the server gets the answers to its requests, and
-// the client's new request waits for the call. The call is not made again.
-func (m *Manager) resume(
-	ctx context.Context, s *server, o *listing.Offer, rc *tool.RemoteCall, worker string, write int64,
-) (tool.RemoteResult, error) {
-	c, err := m.resumed(o, rc, worker, write)
-	if err != nil {
-		return tool.RemoteResult{}, err
-	}
-	faultpoint.At("hosted.resumed")
-	return m.follow(ctx, s, o, rc, c)
-}
-
-// resumed assigns a suspended call, named by worker and write, to the request that
+// Resumed assigns a suspended call, named by worker and write, to the request that
 // continues it, and passes its answers to the server. It returns a fault if the call
 // is not under way any more, or if another request waits for it.
-func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*call, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var c *call
-	for u := range m.processes {
-		if u.id == worker {
-			c = u.calls[write]
+func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*Call, error) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	var c *Call
+	for u := range h.Processes {
+		if u.ID == worker {
+			c = u.Calls[write]
 		}
 	}
 	switch {
@@ -305,22 +277,22 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 		return nil, fault.New(fault.InvalidInput, fault.Server, o.Operation(),
 			"params.requestState was used already, by a request under way")
 	}
-	m.unparkLocked(c)
-	for _, a := range m.asks {
-		if a.up == c.up && a.shown != nil && a.shown.Claim() == calls.Guessed {
+	h.unparkLocked(c)
+	for _, a := range h.Asks {
+		if a.up == c.Up && a.shown != nil && a.shown.Claim() == calls.Guessed {
 			a.shown = nil // the guess was wrong
 		}
 	}
-	if m.calls[c.Key] == c {
-		delete(m.calls, c.Key)
+	if h.Calls[c.Key] == c {
+		delete(h.Calls, c.Key)
 	}
 	c.Key.N = rc.N
 	c.Demand(calls.Ask)
-	c.up.restartClockLocked(c) // it is another request
-	m.calls[c.Key] = c
+	c.Up.restartClockLocked(c) // it is another request
+	h.Calls[c.Key] = c
 	// none, if it is no object
 	_ = jsonrpc.Fields(jsonrpc.Field(rc.Params, "inputResponses"), func(id string, result []byte) error {
-		m.tellLocked(c, id, result)
+		h.tellLocked(c, id, result)
 		return nil
 	})
 	return c, nil
@@ -329,8 +301,8 @@ func (m *Manager) resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, 
 // tellLocked passes one answer of a call's client to the server. id is that of the
 // server's request. If this daemon has yet to read the request again, the answer is
 // kept until then.
-func (m *Manager) tellLocked(c *call, id string, result []byte) {
-	u, a := c.up, m.asks[id]
+func (h *Hub) tellLocked(c *Call, id string, result []byte) {
+	u, a := c.Up, h.Asks[id]
 	if u == nil {
 		return // it was never made
 	}
@@ -338,9 +310,9 @@ func (m *Manager) tellLocked(c *call, id string, result []byte) {
 	switch {
 	case a != nil && a.up == u && !a.sent:
 		a.by = c
-		m.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
-	case a == nil && !told && !u.caughtUp.isSet() && u.state != exited && strings.HasPrefix(id, u.id+":") &&
-		len(u.early) < maxAsks:
+		h.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
+	case a == nil && !told && !u.caughtUp.isSet() && u.State != Exited && strings.HasPrefix(id, u.ID+":") &&
+		len(u.early) < MaxAsks:
 		u.earlyLocked(id, early{msg: jsonrpc.Message{Result: bytes.Clone(result)}, by: c})
 	}
 }

@@ -1,35 +1,33 @@
-package hosted
+package upstream
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"strings"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
-	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
-// maxAsks bounds the open requests of one process.
-const maxAsks = 256
+// MaxAsks bounds the open requests of one process.
+const MaxAsks = 256
 
 // An ask is an open request of a server to its session's client. It is guarded by the
 // manager's mutex.
 type ask struct {
 	id   string // under which the client sees it
-	up   *upstream
+	up   *Process
 	raw  jsonrpc.ID // the server's own
 	line []byte     // for the client; nil if the daemon answers itself
 
 	method string
 	params json.RawMessage // as the server spelled them
 	token  json.RawMessage // for progress, the server's own; nil if it wants none
-	shown  *call           // whose client was told of it, by the answer to a request; nil if none was
-	by     *call           // whose client has answered it so
+	shown  *Call           // whose client was told of it, by the answer to a request; nil if none was
+	by     *Call           // whose client has answered it so
 
 	done    bool // the server has its answer, or will never read one
 	sent    bool // an answer is on its way
@@ -39,73 +37,46 @@ type ask struct {
 // asked handles a request of the server: the daemon answers it, refuses it, or relays
 // it to the client. kept says that the request was read from a file, so the worker
 // need not keep a line for it.
-func (u *upstream) asked(msg jsonrpc.Message, id string, kept bool) {
+func (u *Process) asked(msg jsonrpc.Message, id string, kept bool) {
 	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
 	switch msg.Method {
 	case mcp.Ping:
 		u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
 		return
 	case mcp.RootsList:
-		if u.inst.key.scope == Project && u.inst.root != "" {
-			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, dialect.Roots(u.inst.root)))
+		if u.Owner.Root != "" {
+			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, dialect.Roots(u.Owner.Root)))
 			return
 		}
 	}
-	if u.owner.Session == "" {
+	if u.Owner.Session == "" {
 		u.reply(msg, raw, id, kept, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
 			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
-		u.overreaches(msg.Method)
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		u.Instance.Overreaches(msg.Method)
 		return
 	}
 	u.relay(msg, raw, id, kept)
 }
 
-// overreaches records that the server asks for what its scope does not offer. The status
-// then names the scope that does.
-func (u *upstream) overreaches(method string) {
-	u.m.mu.Lock()
-	s := u.inst.srv
-	known := s.beyond != ""
-	if !known {
-		s.beyond = fault.Quote([]byte(method))
-	}
-	u.m.mu.Unlock()
-	if !known {
-		u.log.Warn("server asks for what its scope does not offer", "method", fault.Quote([]byte(method)))
-	}
-}
-
-// overreachLocked returns a note for the user if the server has asked for what its
-// scope does not offer; it names the scope that does.
-func (s *server) overreachLocked() []string {
-	if s.beyond == "" {
-		return nil
-	}
-	other := Session
-	if s.beyond == mcp.RootsList && s.spec.Scope == Shared {
-		other = Project
-	}
-	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
-		"\"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
-}
-
 // reply answers a request of the server without asking a client. The request is kept in
 // the server's output until the worker has taken the answer.
-func (u *upstream) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool, line []byte) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+func (u *Process) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool, line []byte) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	if a := u.askLocked(msg, raw, id, kept); a != nil {
-		u.m.respondLocked(a, 0, line)
+		u.hub.respondLocked(a, 0, line)
 	}
 }
 
 // askLocked records a request of the server. It returns nil if the request already
 // has an answer or a record, or if too many are open; then it is refused.
-func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) *ask {
-	if _, ok := u.told[id]; ok || u.m.asks[id] != nil {
+func (u *Process) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) *ask {
+	if _, ok := u.told[id]; ok || u.hub.Asks[id] != nil {
 		return nil // it has its answer already
 	}
-	if u.open >= maxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
+	if u.open >= MaxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
 		u.queueWriteLocked(backgroundWrite{
 			rec:     calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
@@ -116,7 +87,7 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 	a := &ask{id: id, up: u, raw: raw, method: msg.Method, params: bytes.Clone(msg.Params), written: kept}
 	u.open++
 	u.askBytes += len(a.params)
-	u.m.asks[id] = a
+	u.hub.Asks[id] = a
 	if !kept {
 		u.marks = append(u.marks, mark{seq: u.stdout.Begin(), ask: a, at: time.Now()})
 	}
@@ -126,15 +97,15 @@ func (u *upstream) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kep
 // relay sends a request of the server to the session's client. The id that the client
 // sees is made of the request's place in the output. After a restart of the daemon
 // the same request so has the same id, and the client is not asked twice.
-func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) {
+func (u *Process) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) {
 	quoted, err := json.Marshal(id)
 	if err != nil { // strings encode
 		return
 	}
 	params, token := dialect.SetToken(msg.Params, quoted)
 	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	a := u.askLocked(msg, raw, id, kept)
 	if a == nil {
 		return
@@ -143,32 +114,10 @@ func (u *upstream) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bo
 	if e, ok := u.early[id]; ok {
 		delete(u.early, id)
 		a.by = e.by
-		u.m.respondLocked(a, e.n, a.answer(e.msg))
+		u.hub.respondLocked(a, e.n, a.answer(e.msg))
 		return
 	}
 	u.putLocked(a)
-}
-
-// Respond takes the answer of a session's client, its line n, to the server that asked.
-// It reports whether a server did.
-func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
-	id, ok := mcp.String(json.RawMessage(msg.ID))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	a := m.asks[id]
-	if ok && a == nil && m.repliedLocked(session, n, id, msg) {
-		return true
-	}
-	if ok && a == nil {
-		return m.earlyLocked(session, n, id, msg)
-	}
-	if !ok || a.up.owner.Session != session {
-		return false
-	}
-	if !a.sent {
-		m.respondLocked(a, n, a.answer(msg))
-	}
-	return true
 }
 
 // answer returns the line that gives the client's answer to the server.
@@ -184,11 +133,11 @@ func (a *ask) answer(msg jsonrpc.Message) []byte {
 type early struct {
 	n   int64
 	msg jsonrpc.Message
-	by  *call // of a modern client: whose request has it
+	by  *Call // of a modern client: whose request has it
 }
 
 // earlyLocked stores an early answer under the request's relayed id.
-func (u *upstream) earlyLocked(id string, e early) {
+func (u *Process) earlyLocked(id string, e early) {
 	if u.early == nil {
 		u.early = map[string]early{}
 	}
@@ -197,11 +146,11 @@ func (u *upstream) earlyLocked(id string, e early) {
 
 // earlyLocked keeps an answer for a process whose earlier output is still unread. It
 // returns false if no such process can have asked.
-func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
-	for u := range m.processes {
-		if strings.HasPrefix(id, u.id+":") && u.owner.Session == session && !u.caughtUp.isSet() && u.state != exited &&
-			len(u.early) < maxAsks {
-			u.earlyLocked(id, early{n: n, msg: clone(msg)})
+func (h *Hub) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
+	for u := range h.Processes {
+		if strings.HasPrefix(id, u.ID+":") && u.Owner.Session == session && !u.caughtUp.isSet() && u.State != Exited &&
+			len(u.early) < MaxAsks {
+			u.earlyLocked(id, early{n: n, msg: CloneMessage(msg)})
 			return true
 		}
 	}
@@ -210,8 +159,8 @@ func (m *Manager) earlyLocked(session string, n int64, id string, msg jsonrpc.Me
 
 // dropEarlyLocked drops early answers to which no request was read, and confirms
 // their lines to the client.
-func (u *upstream) dropEarlyLocked() {
-	if c := u.m.clients[u.owner.Session]; c != nil {
+func (u *Process) dropEarlyLocked() {
+	if c := u.hub.Clients[u.Owner.Session]; c != nil {
 		for _, e := range u.early {
 			if e.n > 0 {
 				c.Seen(e.n)
@@ -224,10 +173,10 @@ func (u *upstream) dropEarlyLocked() {
 // respondLocked queues the answer to a request of the server. n is the client's line,
 // or 0 if the daemon answers itself; it is confirmed to the client only after the
 // worker has the write.
-func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
+func (h *Hub) respondLocked(a *ask, n int64, line []byte) {
 	a.sent = true
 	a.restartClocksLocked()
-	session := a.up.owner.Session
+	session := a.up.Owner.Session
 	rec := calls.Record{N: n, Session: session, Kind: calls.KindRespond, ID: json.RawMessage(a.raw), Name: a.id}
 	if a.by != nil {
 		rec.N, rec.Call = a.by.Key.N, a.by.write
@@ -239,10 +188,10 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 			if err != nil {
 				return // the next process, or the next daemon, asks again
 			}
-			m.mu.Lock()
-			c := m.clients[session]
-			m.closeAskLocked(a)
-			m.mu.Unlock()
+			h.Mu.Lock()
+			c := h.Clients[session]
+			h.closeAskLocked(a)
+			h.Mu.Unlock()
 			if c != nil && n > 0 {
 				c.Seen(n)
 			}
@@ -252,7 +201,7 @@ func (m *Manager) respondLocked(a *ask, n int64, line []byte) {
 
 // closeAskLocked forgets a request of the server that needs no answer any more. It
 // may be called twice.
-func (m *Manager) closeAskLocked(a *ask) {
+func (h *Hub) closeAskLocked(a *ask) {
 	if a.done {
 		return
 	}
@@ -265,24 +214,40 @@ func (m *Manager) closeAskLocked(a *ask) {
 	}
 	a.up.open--
 	a.up.askBytes -= len(a.params)
-	delete(m.asks, a.id)
+	delete(h.Asks, a.id)
 	a.up.nudge()
 }
 
-// refuseAsksLocked answers the open requests to a session that is over with an error.
-func (m *Manager) refuseAsksLocked(session string) {
-	for _, a := range m.asks {
-		if a.up.owner.Session == session && !a.sent {
-			m.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, jsonrpc.CodeInternal, "the client is gone", nil))
+// RefuseAsksLocked answers the open requests to a session that is over with an error.
+func (h *Hub) RefuseAsksLocked(session string) {
+	for _, a := range h.Asks {
+		if a.up.Owner.Session == session && !a.sent {
+			h.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, jsonrpc.CodeInternal, "the client is gone", nil))
 		}
 	}
 }
 
 // refuseAsksOfLocked forgets the open requests of a process that has exited.
-func (m *Manager) refuseAsksOfLocked(u *upstream) {
-	for _, a := range m.asks {
+func (h *Hub) refuseAsksOfLocked(u *Process) {
+	for _, a := range h.Asks {
 		if a.up == u {
-			m.closeAskLocked(a)
+			h.closeAskLocked(a)
 		}
 	}
+}
+
+// RespondedLocked passes the answer of a session's client, its line n, to the server
+// whose request has that id. It reports whether there is or may be one.
+func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
+	a := h.Asks[id]
+	if a == nil {
+		return h.earlyLocked(session, n, id, msg)
+	}
+	if a.up.Owner.Session != session {
+		return false
+	}
+	if !a.sent {
+		h.respondLocked(a, n, a.answer(msg))
+	}
+	return true
 }

@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"context"
@@ -15,19 +15,19 @@ import (
 // Request sends a request of the daemon's own and returns the result. It blocks until
 // the server answers, exits ([errDied]), or ctx ends. A JSON-RPC error of the server
 // is an [*dialect.Refusal].
-func (u *upstream) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
+func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	var write int64
-	_, err := u.worker().WriteFunc(ctx, calls.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
+	_, err := u.Worker().WriteFunc(ctx, calls.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
 		write = id
 		u.internal[id] = inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
 		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
 	})
 	defer func() {
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
 		delete(u.internal, write)
 	}()
 	if err != nil {
@@ -36,13 +36,13 @@ func (u *upstream) Request(ctx context.Context, kind, method string, params json
 	select {
 	case msg := <-ch:
 		return dialect.ResultOf(method, msg)
-	case <-u.exited:
+	case <-u.Exited:
 		select {
 		case msg := <-ch: // it ended after it had answered, as one does that refuses its client
 			return dialect.ResultOf(method, msg)
 		default:
 		}
-		return nil, errDied
+		return nil, ErrDied
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -54,7 +54,7 @@ const fallTimeout = 5 * time.Second
 
 // fallen returns the error for a write that failed with err: [errDied] if the process
 // ends within [fallTimeout], else err.
-func (u *upstream) fallen(ctx context.Context, err error) error {
+func (u *Process) fallen(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
 		return err
@@ -62,13 +62,33 @@ func (u *upstream) fallen(ctx context.Context, err error) error {
 	t := time.NewTimer(fallTimeout)
 	defer t.Stop()
 	select {
-	case <-u.exited:
-		return errDied
+	case <-u.Exited:
+		return ErrDied
 	case <-t.C:
 	case <-ctx.Done():
 	}
 	return err
 }
 
-// errDied says that the server ended while it was asked.
-var errDied = errors.New("it ended")
+// ErrDied says that the server ended while it was asked.
+var ErrDied = errors.New("it ended")
+
+// goneTimeout bounds the wait for the end of a process that takes no writes.
+const goneTimeout = time.Minute
+
+// AwaitLost waits until a process that takes no writes has exited. A process that takes
+// writes again is not lost, unless it ends. It returns the cause of ctx if that ends first.
+func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
+	if w := u.Worker(); w.Status().Attached && !ends {
+		return nil
+	}
+	t := time.NewTimer(goneTimeout)
+	defer t.Stop()
+	select {
+	case <-u.Exited:
+	case <-t.C:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}

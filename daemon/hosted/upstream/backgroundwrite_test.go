@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"log/slog"
@@ -13,14 +13,14 @@ import (
 // queue is: the caller holds the lock that the writer needs. Answers to the server's
 // requests have places of their own.
 func TestBackgroundWritesNeverBlock(t *testing.T) {
-	u := &upstream{writes: newBackgroundWrites(), log: slog.New(slog.DiscardHandler)}
+	u := &Process{writes: newBackgroundWrites(), Log: slog.New(slog.DiscardHandler)}
 	for range 2 * maxBackgroundWrites {
 		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindCancel}, done: func(error) {}})
 	}
-	if n := len(u.writes.queue); n != maxBackgroundWrites-maxAsks {
-		t.Errorf("%d cancellations wait, want %d", n, maxBackgroundWrites-maxAsks)
+	if n := len(u.writes.queue); n != maxBackgroundWrites-MaxAsks {
+		t.Errorf("%d cancellations wait, want %d", n, maxBackgroundWrites-MaxAsks)
 	}
-	for range 2 * maxAsks {
+	for range 2 * MaxAsks {
 		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindRespond}})
 	}
 	if n := len(u.writes.queue); n != maxBackgroundWrites {
@@ -31,14 +31,13 @@ func TestBackgroundWritesNeverBlock(t *testing.T) {
 // TestBackgroundWritesTakeNoRoom checks that a process takes little memory at first, that
 // writes keep their order, and that an empty queue keeps no memory.
 func TestBackgroundWritesTakeNoRoom(t *testing.T) {
-	m := New(Options{Log: slog.New(slog.DiscardHandler)})
-	inst := &instance{m: m}
+	h := New(Options{Log: slog.New(slog.DiscardHandler)})
 	var before, after runtime.MemStats
 	const n = 32
-	all := make([]*upstream, n)
+	all := make([]*Process, n)
 	runtime.ReadMemStats(&before)
 	for i := range all {
-		all[i] = newUpstream(inst, "w", process.Owner{})
+		all[i] = h.NewProcess(nil, "w", "s", process.Owner{})
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 8<<10 {

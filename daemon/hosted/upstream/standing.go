@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"context"
@@ -13,32 +13,24 @@ import (
 )
 
 // An upstream is the [standing.Process] of its standing requests.
-var _ standing.Process = (*upstream)(nil)
+var _ standing.Process = (*Process)(nil)
 
 // An inquiry is a request of the daemon's own that waits for its answer.
 type inquiry struct {
-	take  func(jsonrpc.Message) // called once, without the manager's mutex
+	take  func(jsonrpc.Message) // called once, without the hub's mutex
 	stays bool                  // its record is needed although it was answered
 }
 
-// reconcileLocked makes all processes compare the log levels and subscriptions that
-// sessions want with those that the process has.
-func (m *Manager) reconcileLocked() {
-	for u := range m.processes {
-		u.standing.Wake()
-	}
-}
-
 // Inquire makes a request whose record stays, as [standing.Process] says. made is
-// called with the manager's mutex held, before the worker gets the write, so that an
+// called with the hub's mutex held, before the worker gets the write, so that an
 // early answer finds its place. take is called without the mutex.
-func (u *upstream) Inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
+func (u *Process) Inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	made func(write int64), take func(msg jsonrpc.Message),
 ) error {
 	var write int64
-	_, err := u.worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
+	_, err := u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
 		write = id
 		u.internal[id] = inquiry{take: take, stays: true}
 		made(id)
@@ -47,16 +39,16 @@ func (u *upstream) Inquire(ctx context.Context, rec calls.Record, method string,
 	if err == nil {
 		return nil
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	delete(u.internal, write)
 	return err
 }
 
 // CancelListen tells a modern process to end a subscriptions/listen request.
-func (u *upstream) CancelListen(write int64) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+func (u *Process) CancelListen(write int64) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	delete(u.internal, write)
 	id := jsonrpc.IntID(write)
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%s}`, id))
@@ -67,25 +59,25 @@ func (u *upstream) CancelListen(write int64) {
 }
 
 // Forget drops the records of these writes. The reader does that later.
-func (u *upstream) Forget(writes ...int64) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+func (u *Process) Forget(writes ...int64) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	u.forget = append(u.forget, writes...)
 	u.nudge()
 }
 
 // Done returns a channel that is closed when the process has exited.
-func (u *upstream) Done() <-chan struct{} { return u.exited }
+func (u *Process) Done() <-chan struct{} { return u.Exited }
 
 // Desired returns what the sessions that share the process want of it. It is
 // provisional as long as sessions of an earlier daemon may come back: what they want
 // is not known yet.
-func (u *upstream) Desired() standing.Desired {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	d := standing.Desired{Serving: u.state == serving, Provisional: u.restored && !u.m.expected}
-	for session, c := range u.m.clients {
-		if u.inst.usedByLocked(session, c) {
+func (u *Process) Desired() standing.Desired {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	d := standing.Desired{Serving: u.State == Serving, Provisional: u.Restored && !u.hub.Expected}
+	for session, c := range u.hub.Clients {
+		if u.Instance.Uses(session, c) {
 			d.Level = mcp.Verbose(d.Level, c.Level())
 		}
 	}
@@ -95,21 +87,21 @@ func (u *upstream) Desired() standing.Desired {
 // logged passes a log message of the server to the sessions that share the process
 // and want messages of its level. A session wants the level that it has set. While a
 // request of the session is under way, it also wants the level of that request.
-func (u *upstream) logged(msg jsonrpc.Message) {
+func (u *Process) logged(msg jsonrpc.Message) {
 	level, _ := mcp.String(jsonrpc.Field(msg.Params, "level"))
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	asked := map[string]bool{}
-	for _, c := range u.calls {
+	for _, c := range u.Calls {
 		if c.Phase() == calls.Open && c.Claim().Wanted() {
-			asked[c.Key.Session] = asked[c.Key.Session] || mcp.Covers(c.level, level)
+			asked[c.Key.Session] = asked[c.Key.Session] || mcp.Covers(c.Level, level)
 		}
 	}
-	for session, c := range u.m.clients {
+	for session, c := range u.hub.Clients {
 		in, begun := asked[session]
 		switch {
 		case u.era == dialect.Modern && !begun: // it speaks of requests only
-		case u.inst.usedByLocked(session, c):
+		case u.Instance.Uses(session, c):
 			c.Log(level, msg.Params, in)
 		}
 	}
@@ -117,13 +109,13 @@ func (u *upstream) logged(msg jsonrpc.Message) {
 
 // Tuned makes processes reconcile their log level, since a session wants messages of
 // another level than before.
-func (m *Manager) Tuned(session string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.clients[session]
-	for u := range m.processes {
-		if c != nil && u.inst.usedByLocked(session, c) {
-			u.standing.Wake()
+func (h *Hub) Tuned(session string) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	c := h.Clients[session]
+	for u := range h.Processes {
+		if c != nil && u.Instance.Uses(session, c) {
+			u.Standing.Wake()
 		}
 	}
 }

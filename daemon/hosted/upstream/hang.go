@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"context"
@@ -32,64 +32,64 @@ const probeMargin = time.Second
 // waits needs far less.
 const busyShare = 50
 
-// longWait is the age from which a call that its client cancels makes the process
+// LongWait is the age from which a call that its client cancels makes the process
 // suspect. No client has a shorter limit of its own.
-const longWait = 30 * time.Second
+const LongWait = 30 * time.Second
 
-// suspectLocked starts to probe a process that has left a call without an answer,
+// SuspectLocked starts to probe a process that has left a call without an answer,
 // unless a probe is under way.
-func (u *upstream) suspectLocked() {
-	if u.state != serving || u.suspect || u.m.closed {
+func (u *Process) SuspectLocked() {
+	if u.State != Serving || u.Suspect || u.hub.Closed {
 		return
 	}
-	u.suspect = true
-	u.m.wg.Go(func() { u.contain("asked a process for a sign of life", u.probe) })
+	u.Suspect = true
+	u.hub.WG.Go(func() { u.Contain("asked a process for a sign of life", u.probe) })
 }
 
-// suspectNow is suspectLocked for a caller that does not hold the manager's mutex.
-func (u *upstream) suspectNow() {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	u.suspectLocked()
+// SuspectNow is suspectLocked for a caller that does not hold the hub's mutex.
+func (u *Process) SuspectNow() {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.SuspectLocked()
 }
 
 // probe pings a suspect process, and ends it if it stays silent. Probes during which
 // the process computes do not count, up to the time that the longest call may take.
-func (u *upstream) probe() {
-	begun, w := time.Now(), u.worker()
+func (u *Process) probe() {
+	begun, w := time.Now(), u.Worker()
 	alive := false
 	for n := 0; n < maxProbes && !alive; {
-		spec := u.inst.srv.now()
-		wait := spec.Timeout/maxProbes + probeMargin
+		timeout, most := u.Instance.Limits()
+		wait := timeout/maxProbes + probeMargin
 		used := process.CPUTime(w.Status().PID)
 		alive = u.livesAfter(wait)
 		busy := process.CPUTime(w.Status().PID)-used >= wait/busyShare
-		if !busy || time.Since(begun) >= spec.MaxTimeout {
+		if !busy || time.Since(begun) >= most {
 			n++
 		}
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	u.suspect = false
-	if alive || u.state != serving || u.m.closed {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.Suspect = false
+	if alive || u.State != Serving || u.hub.Closed {
 		return
 	}
-	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server,
 		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
 			"in the %v after that, "+
 			"though it was asked for one again and again",
-		u.name(), time.Since(begun).Round(time.Second))
-	f.Fault.Generation = u.generation
-	u.condemned = f
-	u.endLocked()
+		u.Server, time.Since(begun).Round(time.Second))
+	f.Fault.Generation = u.Generation
+	u.Condemned = f
+	u.EndLocked()
 }
 
 // livesAfter pings the process and reports whether any message of it arrived within
 // wait; an error counts, too. A process whose own request waits for a client counts
 // as alive: it may rightly wait for that answer.
-func (u *upstream) livesAfter(wait time.Duration) bool {
+func (u *Process) livesAfter(wait time.Duration) bool {
 	before := u.heard.Load()
-	ctx, cancel := context.WithTimeout(u.m.life, wait)
+	ctx, cancel := context.WithTimeout(u.hub.Life, wait)
 	defer cancel()
 	// A modern server knows no ping, and must know this.
 	e := u.Envelope()
@@ -101,18 +101,18 @@ func (u *upstream) livesAfter(wait time.Duration) bool {
 	if _, refused := errors.AsType[*dialect.Refusal](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet
 		case <-ctx.Done():
-		case <-u.exited:
+		case <-u.Exited:
 		}
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	return u.heard.Load() != before || u.awaitsClientLocked() || u.state != serving || u.m.closed
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	return u.heard.Load() != before || u.awaitsClientLocked() || u.State != Serving || u.hub.Closed
 }
 
 // awaitsClientLocked reports whether a request of the process waits for the
 // answer of a client.
-func (u *upstream) awaitsClientLocked() bool {
-	for _, a := range u.m.asks {
+func (u *Process) awaitsClientLocked() bool {
+	for _, a := range u.hub.Asks {
 		if a.up == u && a.line != nil && !a.sent {
 			return true
 		}

@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"log/slog"
@@ -32,9 +32,8 @@ func TestReadAsksStrange(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(q, "12.0"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u := &upstream{dir: dir, id: "w1", log: slog.New(slog.DiscardHandler)}
 	var got strings.Builder
-	for _, k := range u.readAsks() {
+	for _, k := range ReadAsks(dir, slog.New(slog.DiscardHandler)) {
 		got.WriteString(string(k.msg.ID) + " ")
 	}
 	if got.String() != "1 2 3 " {

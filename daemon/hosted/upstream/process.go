@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"bytes"
@@ -22,56 +22,57 @@ import (
 	"holdline/protocol/process"
 )
 
-// An upstream is one process of a server, as this daemon sees it. Its worker outlives
+// An Process is one process of a server, as this daemon sees it. Its worker outlives
 // the daemon. Fields that are not atomic, and not marked as the reader's, are guarded
-// by the manager's mutex.
+// by the hub's mutex.
 //
-// The reader is the goroutine of [upstream.run]. It alone acknowledges output, so it
+// The reader is the goroutine of [Process.run]. It alone acknowledges output, so it
 // decides what the next daemon will read again.
-type upstream struct {
-	m     *Manager
-	inst  *instance
-	dir   string
-	id    string
-	owner process.Owner
-	log   *slog.Logger
+type Process struct {
+	hub      *Hub
+	Instance Instance
+	Dir      string // of the worker
+	ID       string // of the worker
+	Server   string // its name
+	Owner    process.Owner
+	Log      *slog.Logger
 
-	w          *supervisor.Worker // nil while it is being taken up
+	attached   *supervisor.Worker // nil while it is being taken up
 	era        string
-	result     json.RawMessage // of the handshake
+	Result     json.RawMessage // of the handshake
 	logs       bool            // by that it can send log messages
-	state      processState
-	endedBy    ender         // once it is exited
-	suspect    bool          // a call had no answer, and it is asked for a sign of life
-	condemned  *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
-	death      *fault.Record
-	exited     latch         // state is exited
+	State      State
+	EndedBy    Ender         // once it is exited
+	Suspect    bool          // a call had no answer, and it is asked for a sign of life
+	Condemned  *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
+	Death      *fault.Record
+	Exited     latch         // state is exited
 	readEnded  latch         // its events are not read any more
 	caughtUp   latch         // all was read that it said before this daemon attached, or it has exited
 	unsure     chan struct{} // closed when it is known which writes of an earlier daemon were made, and nil then
-	calls      map[int64]*call
+	Calls      map[int64]*Call
 	internal   map[int64]inquiry // the daemon's own requests
-	standing   *standing.Requests
+	Standing   *standing.Requests
 	told       map[string]struct{} // requests of the server that an earlier daemon has answered, by relayed id
 	responds   []calls.Record      // of such answers, and of what stands, before it is known which were made
 	ran        []int64             // writes of answers to its requests, in order
 	open       int                 // its requests that wait for a client
 	askBytes   int                 // of these
 	askFiles   []string            // those whose files are not needed any more, by relayed id
-	kept       []keptAsk           // those that an earlier daemon has written down, until they are taken up
+	kept       []KeptAsk           // those that an earlier daemon has written down, until they are taken up
 	early      map[string]early    // answers of its client to requests that are not read again yet
-	restored   bool                // an earlier daemon has started it
-	generation int64
+	Restored   bool                // an earlier daemon has started it
+	Generation int64
 	extended   map[int64]time.Time // until when calls may take, by write, that is not on record yet
 	forget     []int64             // records that are not needed any more
 	files      []int64             // spooled answers that are not needed any more
-	noise      int64               // lines that were no messages
+	Noise      int64               // lines that were no messages
 
 	writes  backgroundWrites
-	secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
+	Secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
 	poke    chan struct{}                  // holds a token while something may be settled
 	heard   atomic.Int64                   // messages that were read of it
-	clock   atomic.Pointer[startClock]     // of its start; nil once that is over
+	Clock   atomic.Pointer[StartClock]     // of its start; nil once that is over
 
 	// The reader's alone.
 	stdout *lines.Splitter
@@ -84,98 +85,98 @@ type upstream struct {
 // or a request of the server. Exactly one of c and ask is set.
 type mark struct {
 	seq int64 // of the output in which it begins
-	c   *call // one of the two is set
+	c   *Call // one of the two is set
 	ask *ask
 	at  time.Time
 }
 
-func newUpstream(inst *instance, dir string, owner process.Owner) *upstream {
+// NewProcess makes a process of a server for its worker's directory. It is starting.
+func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner) *Process {
 	id := filepath.Base(dir)
-	u := &upstream{
-		m: inst.m, inst: inst, dir: dir, id: id, owner: owner,
-		log:    inst.m.log.With("worker", id, "server", inst.key.server),
-		exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
-		calls: map[int64]*call{}, internal: map[int64]inquiry{},
+	u := &Process{
+		hub: h, Instance: inst, Dir: dir, ID: id, Server: server, Owner: owner,
+		Log:    h.Log.With("worker", id, "server", server),
+		Exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
+		Calls: map[int64]*Call{}, internal: map[int64]inquiry{},
 		writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
 	}
-	u.standing = standing.New(u, u.log)
-	u.stdout = lines.New(dir, dialect.LineEnds, u.log, u.readLine)
+	u.Standing = standing.New(u, u.Log)
+	u.stdout = lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
 	return u
 }
 
-// attachLocked gives the process its worker and starts its three goroutines. They
-// belong to the manager, which waits for them in [Manager.Close].
-func (u *upstream) attachLocked(w *supervisor.Worker) {
-	u.w, u.generation = w, w.Generation()
-	u.m.wg.Go(u.run)
-	u.m.wg.Go(func() { u.contain("told something to a process", u.makeBackgroundWrites) })
-	u.m.wg.Go(func() { u.contain("told a process what sessions want of it", func() { u.standing.Run(u.m.life) }) })
+// AttachLocked gives the process its worker and starts its three goroutines. They
+// count as goroutines of the hub.
+func (u *Process) AttachLocked(w *supervisor.Worker) {
+	u.attached, u.Generation = w, w.Generation()
+	u.hub.WG.Go(u.run)
+	u.hub.WG.Go(func() { u.Contain("told something to a process", u.makeBackgroundWrites) })
+	u.hub.WG.Go(func() { u.Contain("told a process what sessions want of it", func() { u.Standing.Run(u.hub.Life) }) })
 }
 
-// worker returns the worker, or nil if this daemon is not attached to it yet. The
-// caller must not hold the manager's mutex.
-func (u *upstream) worker() *supervisor.Worker {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	return u.w
+// Worker returns the worker, or nil if this daemon is not attached to it yet. The
+// caller must not hold the hub's mutex.
+func (u *Process) Worker() *supervisor.Worker {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	return u.attached
 }
 
-// letGo detaches from the worker. The process lives on for the next daemon.
-func (u *upstream) letGo() {
-	if w := u.worker(); w != nil {
+// Detach detaches from the worker. The process lives on for the next daemon.
+func (u *Process) Detach() {
+	if w := u.Worker(); w != nil {
 		w.Close()
 	}
 }
 
-// status returns the state of the process and, if it has exited, what made it
+// Status returns the state of the process and, if it has exited, what made it
 // exit.
-func (u *upstream) status() (processState, ender) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	return u.state, u.endedBy
+func (u *Process) Status() (State, Ender) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	return u.State, u.EndedBy
 }
 
 // nudge wakes the reader, so that it acknowledges output and drops records that are
 // not needed any more. It never blocks.
-func (u *upstream) nudge() {
+func (u *Process) nudge() {
 	select {
 	case u.poke <- struct{}{}:
 	default:
 	}
 }
 
-// endLocked begins to end the process. It does not wait: u.exited is closed when
+// EndLocked begins to end the process. It does not wait: u.exited is closed when
 // nothing is left of it.
-func (u *upstream) endLocked() {
-	before := u.state
-	if u.state = before.after(terminate); u.state != before {
-		u.terminateLocked()
+func (u *Process) EndLocked() {
+	if u.ChangeLocked(Terminate) {
+		u.TerminateLocked()
 	}
 }
 
-// drainLocked gives the process no more calls. The process is ended once the clients
+// DrainLocked gives the process no more calls. The process is ended once the clients
 // of its calls have their answers.
-func (u *upstream) drainLocked() {
-	u.state = u.state.after(drain)
+func (u *Process) DrainLocked() {
+	u.ChangeLocked(drain)
 	u.nudge()
 }
 
-// terminateLocked tells the worker to end the process tree, in a goroutine. It does
+// TerminateLocked tells the worker to end the process tree, in a goroutine. It does
 // nothing if this daemon is not attached yet, or is closing; then the next attach
 // does it.
-func (u *upstream) terminateLocked() {
-	w := u.w
-	if w == nil || u.m.closed {
+func (u *Process) TerminateLocked() {
+	w := u.attached
+	if w == nil || u.hub.Closed {
 		return
 	}
 	// if it fails the worker is lost, and that will be told
-	u.m.wg.Go(func() { _, _ = w.Terminate(u.m.life, endGrace) })
+	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
 }
 
-// end ends the process, whatever it has still to do, and waits until its events were
+// End ends the process, whatever it has still to do, and waits until its events were
 // read to the end.
-func (u *upstream) end(ctx context.Context) error {
-	w := u.worker()
+func (u *Process) End(ctx context.Context) error {
+	w := u.Worker()
 	if w == nil {
 		return nil
 	}
@@ -189,26 +190,26 @@ func (u *upstream) end(ctx context.Context) error {
 	}
 }
 
-// finish ends the process and waits until it is dead, or the daemon stops.
-func (u *upstream) finish() {
-	u.m.mu.Lock()
-	u.endLocked()
-	u.m.mu.Unlock()
+// Finish ends the process and waits until it is dead, or the daemon stops.
+func (u *Process) Finish() {
+	u.hub.Mu.Lock()
+	u.EndLocked()
+	u.hub.Mu.Unlock()
 	select {
-	case <-u.exited:
-	case <-u.m.life.Done():
+	case <-u.Exited:
+	case <-u.hub.Life.Done():
 	}
 }
 
 // run reads the worker's events until their end, or until the worker is detached.
-func (u *upstream) run() {
+func (u *Process) run() {
 	defer close(u.readEnded)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	w := u.worker()
+	w := u.Worker()
 	u.last, u.until = w.Old()
-	deaf := !u.contain("took up the output of a process", func() {
-		if u.restored {
+	deaf := !u.Contain("took up the output of a process", func() {
+		if u.Restored {
 			u.stdout.MarkTorn()
 		}
 		u.stdout.Resume(u.last)
@@ -232,7 +233,7 @@ func (u *upstream) run() {
 		case <-timer.C:
 		}
 		next := time.Hour
-		u.contain("acknowledged the output of a process", func() { next = u.settle(w) })
+		u.Contain("acknowledged the output of a process", func() { next = u.settle(w) })
 		timer.Reset(next)
 	}
 }
@@ -241,43 +242,43 @@ func (u *upstream) run() {
 // output is skipped. It returns false after the last event, which is the end of the
 // process. Before that it waits until clients need nothing of the process's directory
 // any more.
-func (u *upstream) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
+func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
 	u.last = max(u.last, ev.Seq)
-	if u.restored {
-		u.m.touch(u.dir)
+	if u.Restored {
+		u.hub.o.Touch(u.Dir)
 	}
-	*deaf = *deaf || !u.contain("read the output of a process", func() { u.event(ev) })
+	*deaf = *deaf || !u.Contain("read the output of a process", func() { u.event(ev) })
 	if ev.Kind != supervisor.Closed && ev.Kind != supervisor.Lost {
 		return true
 	}
-	u.contain("noted the end of a process", func() { u.die(w, ev) })
+	u.Contain("noted the end of a process", func() { u.die(w, ev) })
 	u.ensureDead()
-	u.contain("kept what a process has left", func() { u.outlive(w) })
+	u.Contain("kept what a process has left", func() { u.outlive(w) })
 	return false
 }
 
 // ensureDead marks the process as exited if die has panicked before it could: callers
 // wait for that.
-func (u *upstream) ensureDead() {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if u.state != exited {
-		u.exitLocked(u.condemned, endedByHoldline)
+func (u *Process) ensureDead() {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	if u.State != Exited {
+		u.exitLocked(u.Condemned, EndedByHoldline)
 	}
 }
 
 // event handles one event of the worker: output, or the end of the process. Output to
 // stderr counts as progress of a start.
-func (u *upstream) event(ev *supervisor.Event) {
+func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
 			u.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
-		} else if c := u.clock.Load(); c != nil {
+		} else if c := u.Clock.Load(); c != nil {
 			c.progress()
 		}
 	case supervisor.Exited:
-		u.log.Info("server ended", "exit", ev.Exit.String())
+		u.Log.Info("server ended", "exit", ev.Exit.String())
 	case supervisor.Closed, supervisor.Lost:
 		u.stdout.End(ev.Seq, ev.Old, func(text []byte) bool {
 			_, err := jsonrpc.Parse(text)
@@ -290,12 +291,12 @@ func (u *upstream) event(ev *supervisor.Event) {
 
 // caught notes when all output from before the attach was read. Calls for which no
 // client waits by then are cancelled.
-func (u *upstream) caught() {
+func (u *Process) caught() {
 	if u.last < u.until-1 {
 		return
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	u.caughtLocked()
 }
 
@@ -303,23 +304,23 @@ func (u *upstream) caught() {
 // that the process has exited. From now on a missing answer means that the server has
 // not answered, so calls that no client wants are settled, and clients may be asked
 // what the server asks.
-func (u *upstream) caughtLocked() {
+func (u *Process) caughtLocked() {
 	if u.caughtUp.isSet() {
 		return
 	}
 	close(u.caughtUp)
-	for _, c := range u.calls {
+	for _, c := range u.Calls {
 		if !c.Claim().Wanted() {
-			u.m.reviewLocked(c, calls.Resumed(nil))
+			u.hub.ReviewLocked(c, calls.Resumed(nil))
 		}
 	}
 	u.dropEarlyLocked()
-	u.interruptLocked()
+	u.InterruptLocked()
 }
 
 // readLine handles one line of the server's stdout, or the report that a line is too
 // long to be a message.
-func (u *upstream) readLine(l *lines.Line) {
+func (u *Process) readLine(l *lines.Line) {
 	switch l.Event {
 	case lines.Skipping:
 		u.failSkipped(l)
@@ -336,7 +337,7 @@ func (u *upstream) readLine(l *lines.Line) {
 // readMessage handles a line that should be a message. A line that is none is
 // counted. If it looks like the answer to a call, the call fails; otherwise its
 // client would wait in vain.
-func (u *upstream) readMessage(l *lines.Line) {
+func (u *Process) readMessage(l *lines.Line) {
 	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
 	}
@@ -371,26 +372,26 @@ func (u *upstream) readMessage(l *lines.Line) {
 
 // noisy counts a line that is no message, and logs the first one. Such lines are
 // never fatal: many servers print a banner.
-func (u *upstream) noisy(why string) {
-	u.m.mu.Lock()
-	u.noise++
-	first := u.noise == 1
-	u.m.mu.Unlock()
+func (u *Process) noisy(why string) {
+	u.hub.Mu.Lock()
+	u.Noise++
+	first := u.Noise == 1
+	u.hub.Mu.Unlock()
 	if first {
-		u.log.Warn("server writes lines to stdout that are no messages; they are skipped", "err", why)
+		u.Log.Warn("server writes lines to stdout that are no messages; they are skipped", "err", why)
 	}
 }
 
 // answered delivers an answer of the server to the call, or to the daemon's own
 // request, that it is for. l is the line that msg was parsed from. Answers to unknown
 // calls are dropped.
-func (u *upstream) answered(msg jsonrpc.Message, l *lines.Line) {
+func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	if own, ok := u.takeInquiry(dialect.Number(msg.ID)); ok {
 		own.take(owned(msg, l))
 		return
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	c := u.answeredLocked(msg.ID)
 	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
@@ -406,9 +407,9 @@ func (u *upstream) answered(msg jsonrpc.Message, l *lines.Line) {
 
 // takeInquiry removes and returns the daemon's own request with that write number. It
 // returns false if there is none.
-func (u *upstream) takeInquiry(write int64) (own inquiry, ok bool) {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	if own, ok = u.internal[write]; !ok {
 		return own, false
 	}
@@ -425,11 +426,11 @@ func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	if l.Owned {
 		return msg
 	}
-	return clone(msg)
+	return CloneMessage(msg)
 }
 
-// clone returns m with copies of its result and error.
-func clone(m jsonrpc.Message) jsonrpc.Message {
+// CloneMessage returns m with copies of its result and error.
+func CloneMessage(m jsonrpc.Message) jsonrpc.Message {
 	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
 	return m
 }
@@ -437,37 +438,49 @@ func clone(m jsonrpc.Message) jsonrpc.Message {
 // progressed passes the progress of a call to its client, and restarts the call's
 // time. Progress from before the attach (old) may have reached the client already, so
 // it only restarts the time.
-func (u *upstream) progressed(msg jsonrpc.Message, old bool) {
-	u.m.mu.Lock()
+func (u *Process) progressed(msg jsonrpc.Message, old bool) {
+	u.hub.Mu.Lock()
 	c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
 	var tell func(json.RawMessage)
 	if c != nil && c.Phase() == calls.Open {
-		tell = c.progress
+		tell = c.OnProgress
 		u.restartClockLocked(c)
 	}
-	u.m.mu.Unlock()
+	u.hub.Mu.Unlock()
 	if tell != nil && !old {
 		tell(bytes.Clone(msg.Params))
 	}
 }
 
 // notified handles a notification of the server.
-func (u *upstream) notified(msg jsonrpc.Message) {
+func (u *Process) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
 		id := jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaSubscription)
-		u.standing.Acknowledged(msg.Params, dialect.Number(id))
+		u.Standing.Acknowledged(msg.Params, dialect.Number(id))
 	case mcp.ResourceUpdated:
 		u.updated(msg)
 	case mcp.LogMessage:
 		u.logged(msg)
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
-		u.m.mu.Lock()
-		defer u.m.mu.Unlock()
-		if u.state == serving && !u.m.closed {
-			u.inst.relistLocked()
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		if u.State == Serving && !u.hub.Closed {
+			u.Instance.ListsChanged()
 		}
 	default:
 		u.remarked(msg)
 	}
 }
+
+// ChangeLocked changes the state of the process by an event, and reports whether it is
+// another one now.
+func (u *Process) ChangeLocked(e Event) bool {
+	before := u.State
+	u.State = before.after(e)
+	return u.State != before
+}
+
+// endGrace is how long a server that is being ended may take for each step of its
+// termination.
+const endGrace = time.Second

@@ -1,4 +1,4 @@
-package hosted
+package dispatch
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
@@ -17,16 +18,27 @@ import (
 	"holdline/protocol/mcp"
 )
 
+// A stubServer has limits, and no process.
+type stubServer struct {
+	Server
+	limits Limits
+}
+
+func (stubServer) Name() string     { return "s" }
+func (s stubServer) Limits() Limits { return s.limits }
+
+// newRequest returns a request of a tool of a server with these limits.
+func newRequest(limits Limits) *request {
+	hub := upstream.New(upstream.Options{Log: slog.New(slog.DiscardHandler)})
+	return &request{New(hub, nil), stubServer{limits: limits}, &listing.Offer{Own: "t", Method: mcp.ToolsCall}, nil}
+}
+
 // TestTimeLeft checks that a call that an earlier daemon made gets no more time than
 // before, except for progress that may not be on record yet, and a moment to find its
 // answer.
 func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{
-			Log:     slog.New(slog.DiscardHandler),
-			Servers: []Spec{{Name: "s", Timeout: 320 * time.Second, MaxTimeout: time.Hour}},
-		})
-		s := m.servers["s"]
+		r := newRequest(Limits{Timeout: 320 * time.Second, MaxTimeout: time.Hour})
 		told := func(json.RawMessage) {}
 		for _, tc := range []struct {
 			name      string
@@ -44,14 +56,14 @@ func TestTimeLeft(t *testing.T) {
 			{"an inherited one with progress that is late", 400 * time.Second, true, told, time.Second},
 		} {
 			until := time.Now().Add(320*time.Second - tc.made)
-			c := newCall(calls.NewCall(calls.Key{}, "t", false))
+			c := upstream.NewCall(calls.NewCall(calls.Key{}, "t", false))
 			if tc.inherited {
 				c.Call = calls.Restore(&calls.Record{DeadlineBootMS: bootclock.AtMS(until)}, false)
 			} else {
 				c.Deadline.Set(until)
 			}
-			c.progress = tc.progress
-			if got := m.timeLeft(s, c, m.soonest(c)).Round(time.Second); got != tc.want {
+			c.OnProgress = tc.progress
+			if got := r.timeLeft(c, r.soonest(c)).Round(time.Second); got != tc.want {
 				t.Errorf("%s has %v, want %v", tc.name, got, tc.want)
 			}
 		}
@@ -62,23 +74,19 @@ func TestTimeLeft(t *testing.T) {
 // all daemons and queues together.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := New(Options{Log: slog.New(slog.DiscardHandler), Servers: []Spec{{
-			Name: "s", Timeout: 10 * time.Second, MaxTimeout: time.Minute, StartTimeout: 20 * time.Second,
-		}}})
-		s := m.servers["s"]
-		o := &listing.Offer{Own: "t", Method: mcp.ToolsCall}
+		r := newRequest(Limits{Timeout: 10 * time.Second, MaxTimeout: time.Minute, StartTimeout: 20 * time.Second})
 		for age, want := range map[time.Duration][2]time.Duration{
 			0:                {time.Minute, 20 * time.Second},
 			15 * time.Second: {45 * time.Second, 5 * time.Second},
 			30 * time.Second: {30 * time.Second, time.Second},
 			time.Hour:        {time.Second, time.Second},
 		} {
-			rc := &tool.RemoteCall{Sent: time.Now().Add(-age), Replay: age > 0}
-			ctx, cancel := s.bounded(t.Context(), o, rc)
+			r.rc = &tool.RemoteCall{Sent: time.Now().Add(-age), Replay: age > 0}
+			ctx, cancel := r.bounded(t.Context())
 			if last, _ := ctx.Deadline(); time.Until(last) != want[0] {
 				t.Errorf("a call of age %v has %v in all, want %v", age, time.Until(last), want[0])
 			}
-			if patient := time.Until(s.patientUntil(rc, false)); patient != want[1] {
+			if patient := time.Until(r.patientUntil(false)); patient != want[1] {
 				t.Errorf("a call of age %v waits %v for a process, want %v", age, patient, want[1])
 			}
 			cancel()
@@ -86,10 +94,11 @@ func TestBounded(t *testing.T) {
 				t.Errorf("a call that its client cancels counts as overdue")
 			}
 		}
-		ctx, cancel := s.bounded(t.Context(), o, &tool.RemoteCall{Sent: time.Now()})
+		r.rc = &tool.RemoteCall{Sent: time.Now()}
+		ctx, cancel := r.bounded(t.Context())
 		defer cancel()
 		<-ctx.Done()
-		f, ok := errors.AsType[*fault.Record](asFault(context.Cause(ctx), o))
+		f, ok := errors.AsType[*fault.Record](AsFault(context.Cause(ctx), r.o))
 		if !isOverdue(ctx) || isAbandoned(ctx) || !ok || f.Fault.Code != fault.Timeout {
 			t.Errorf("the cause of the end of a call's time is %v, want a timeout", context.Cause(ctx))
 		}

@@ -1,4 +1,4 @@
-package hosted
+package upstream
 
 import (
 	"strings"
@@ -18,9 +18,9 @@ const quoteBytes = 200
 // unreadable returns a function that makes the fault for a call whose answer is no
 // message. err says why; the fault quotes the begin of the line, without secrets. The
 // quoted bytes are copied now, so line may be reused.
-func (u *upstream) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
+func (u *Process) unreadable(line []byte, err error) func(server, operation string) *fault.Record {
 	begin := strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD")
-	begin = u.secrets.Load().Text(begin)
+	begin = u.Secrets.Load().Text(begin)
 	return func(server, operation string) *fault.Record {
 		return fault.New(fault.DownstreamFailure, fault.Server, operation,
 			"server %s answered with a line that cannot be read: %v; it begins: %s",
@@ -30,15 +30,15 @@ func (u *upstream) unreadable(line []byte, err error) func(server, operation str
 
 // failAnswer fails the call, or the daemon's own request, whose answer has arrived
 // and cannot be read. describe makes the fault.
-func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation string) *fault.Record) {
+func (u *Process) failAnswer(id jsonrpc.ID, describe func(server, operation string) *fault.Record) {
 	if own, ok := u.takeInquiry(dialect.Number(id)); ok {
-		f := describe(u.name(), "run:"+u.name())
+		f := describe(u.Server, "run:"+u.Server)
 		line := jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, nil)
 		own.take(jsonrpc.Message{Error: jsonrpc.Field(line, "error")}) // of no kind, since it is not the server's
 		return
 	}
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
 	c := u.answeredLocked(id)
 	if c == nil || c.Phase() != calls.Open {
 		return
@@ -48,7 +48,7 @@ func (u *upstream) failAnswer(id jsonrpc.ID, describe func(server, operation str
 
 // failSkipped fails the call whose answer was too long to be read. The id is looked
 // for in the begin and the end of the line; without one no call fails.
-func (u *upstream) failSkipped(l *lines.Line) {
+func (u *Process) failSkipped(l *lines.Line) {
 	if id := dialect.AnswerID(l.Head, l.Tail); id != nil {
 		u.failAnswer(id, tooLong)
 	}
@@ -63,23 +63,23 @@ func tooLong(server, operation string) *fault.Record {
 
 // condemnEndless ends a process that writes a line without end: no answer could
 // follow.
-func (u *upstream) condemnEndless() {
-	u.m.mu.Lock()
-	defer u.m.mu.Unlock()
-	if u.state != serving || u.condemned != nil {
+func (u *Process) condemnEndless() {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	if u.State != Serving || u.Condemned != nil {
 		return
 	}
-	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.name(),
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server,
 		"Holdline ended server %s: it wrote %d MiB to stdout without a newline, "+
 			"so no answer could come from it any more",
-		u.name(), int64(lines.MaxSkipped)>>20)
-	f.Fault.Generation = u.generation
-	u.condemnLocked(f)
+		u.Server, int64(lines.MaxSkipped)>>20)
+	f.Fault.Generation = u.Generation
+	u.CondemnLocked(f)
 }
 
 // failLocked ends a call with the fault of its answer.
-func (u *upstream) failLocked(c *call, describe func(server, operation string) *fault.Record) {
-	c.Answer.Fault = describe(u.name(), mcp.ToolsCall+":"+c.Name)
+func (u *Process) failLocked(c *Call, describe func(server, operation string) *fault.Record) {
+	c.Answer.Fault = describe(u.Server, mcp.ToolsCall+":"+c.Name)
 	c.Answer.Fault.Fault.Detail += ". The call was made"
 	u.settledLocked(c)
 }
@@ -87,10 +87,10 @@ func (u *upstream) failLocked(c *call, describe func(server, operation string) *
 // settledLocked records that the line being read answers the call. The line gets a
 // mark, which keeps it with the worker until the client has the answer or a file
 // holds it.
-func (u *upstream) settledLocked(c *call) {
+func (u *Process) settledLocked(c *Call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {
-		u.m.dropLocked(c)
+		u.hub.DropLocked(c)
 		return
 	}
 	u.marks = append(u.marks, mark{seq: u.stdout.Begin(), c: c, at: time.Now()})

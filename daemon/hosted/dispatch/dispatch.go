@@ -1,0 +1,441 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/listing"
+	"holdline/daemon/policy"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Limits are those of the calls of a server.
+type Limits struct {
+	Timeout      time.Duration // of a call, anew at each progress
+	MaxTimeout   time.Duration // of a call, whatever its progress
+	StartTimeout time.Duration // of a process
+	// Remote says that a process of ours stands for a server elsewhere. If its error
+	// contains a fault record, that process reports its own failure, not the server's.
+	Remote bool
+}
+
+// Guards protect the processes of a scope, and their callers.
+type Guards struct {
+	Breaker *policy.Breaker // refuses calls after failures in a row
+	Gate    *policy.Gate    // bounds the calls at once
+}
+
+// A Server is a server that is called. Its methods are safe for concurrent use, and are
+// called without the hub's mutex.
+type Server interface {
+	Name() string
+	// Limits returns the present limits.
+	Limits() Limits
+	// Scope names those that share a process with the caller.
+	Scope(c *tool.Caller) string
+	// Guards returns the guards of the processes that the caller uses.
+	Guards(c *tool.Caller) (Guards, error)
+	// Ready returns a process that serves the caller. It starts one if there is none.
+	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
+	// CheckBlocked returns the fault of a tool that the user must accept first.
+	CheckBlocked(c *tool.Caller, o *listing.Offer) error
+}
+
+// A Dispatcher makes calls. It is safe for concurrent use.
+type Dispatcher struct {
+	hub    *upstream.Hub
+	most   func(identity string) int // calls that a session may make; 0 is no limit; may be nil
+	budget *policy.Budget
+	cache  *policy.Cache
+
+	// Guarded by the hub's mutex.
+	questions map[string]*question        // what legacy clients are asked for modern servers, by id
+	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id
+}
+
+// New returns a dispatcher. budget returns how many calls a session of an identity may
+// make; 0 is no limit. It may be nil.
+func New(hub *upstream.Hub, budget func(identity string) int) *Dispatcher {
+	return &Dispatcher{
+		hub: hub, most: budget, budget: policy.NewBudget(maxBudgets), cache: policy.NewCache(),
+		questions: map[string]*question{}, replies: map[string]map[string]reply{},
+	}
+}
+
+// Handle makes a call of an offer to its server. Each line of a client is called once in
+// each daemon; an earlier daemon may have dispatched it already.
+func (d *Dispatcher) Handle(
+	ctx context.Context, s Server, o *listing.Offer, rc *tool.RemoteCall,
+) (tool.RemoteResult, error) {
+	r := request{d, s, o, rc}
+	return r.handle(ctx)
+}
+
+// Cache returns the cache of answers.
+func (d *Dispatcher) Cache() *policy.Cache { return d.cache }
+
+// EndLocked forgets a session that is over. agent names its client if this was the
+// client's last session, else it is "".
+func (d *Dispatcher) EndLocked(session, agent string) {
+	delete(d.replies, session)
+	d.budget.End(session)
+	d.budget.End(agent)
+}
+
+// ConfirmedLocked settles the calls of line n of a session: its client holds the answer.
+func (d *Dispatcher) ConfirmedLocked(session string, n int64) {
+	for _, c := range d.roundsLocked(session, n) {
+		d.hub.ContainLocked(c.Up, "settled a call", func() { d.hub.ReviewLocked(c, calls.Resumed(nil)) })
+	}
+}
+
+// A request is a call that a client's request waits for.
+type request struct {
+	*Dispatcher
+	s  Server
+	o  *listing.Offer
+	rc *tool.RemoteCall
+}
+
+// follow waits for the answer to a call, on behalf of a request of its client.
+func (r *request) follow(ctx context.Context, c *upstream.Call) (tool.RemoteResult, error) {
+	r.hub.Mu.Lock()
+	c.OnProgress, c.Level, c.Repeats = r.rc.Progress, r.rc.Level, r.o.Remote.Contract == tool.Convergent
+	c.Demand(calls.Ask)
+	if c.Capabilities = nil; r.rc.Modern {
+		c.Capabilities = jsonrpc.Field(jsonrpc.Field(r.rc.Params, "_meta"), mcp.MetaCapabilities)
+	}
+	r.hub.Mu.Unlock()
+	res, err := r.pursue(ctx, c)
+	r.hub.Mu.Lock()
+	defer r.hub.Mu.Unlock()
+	c.OnProgress = nil
+	c.Demand(calls.Return)
+	if u := c.Up; u != nil {
+		defer u.InterruptLocked() // what it was to be asked, if it was answered first, is another's
+	}
+	switch {
+	case err == nil && c.Claim().IsSuspended() && isAbandoned(ctx) && !r.hub.Closed &&
+		!errors.Is(context.Cause(ctx), tool.ErrStopping):
+		r.hub.DropLocked(c) // its client will not go on with it
+	case err == nil:
+	case errors.Is(err, tool.ErrStopping), r.hub.Closed && ctx.Err() != nil:
+		return res, tool.ErrStopping // the next daemon goes on
+	case isAbandoned(ctx), c.Phase() == calls.New:
+		if c.Phase() == calls.Open && !c.Claim().IsSuspended() && !c.Begun.IsZero() &&
+			time.Since(c.Begun) >= upstream.LongWait {
+			c.Up.SuspectLocked() // most clients give up long before the call's own time is over
+		}
+		r.hub.DropLocked(c) // no client waits for it, or it was never made
+	case c.Phase() == calls.Open:
+		// It has run out of time. The record stays until the client has been
+		// told so, or it would be made once more.
+		c.Up.SuspectLocked()
+		c.Up.Cancel(c, false)
+		c.Answer.Fault = fault.From(err, fault.Server, r.o.Operation())
+		c.Apply(calls.Reply)
+	}
+	res.Replays = c.Replays
+	return res, err
+}
+
+// pursue takes the steps that [calls.Decide] returns for a call until it has an
+// answer or a fault.
+func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResult, error) {
+	soonest := r.soonest(c)
+	var patient time.Time // until when it waits for a process
+	for attempt := 0; ; {
+		r.hub.Mu.Lock()
+		f := c.FactsLocked(true)
+		at, death := c.Phase(), (*fault.Record)(nil)
+		if c.Up != nil {
+			death = c.Up.Death
+		}
+		r.hub.Mu.Unlock()
+		if at == calls.Over { // it was made, and no client waits for it
+			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, r.o.Operation(), "%v", context.Cause(ctx))
+		}
+		switch calls.Decide(f) {
+		case calls.Deliver:
+			if r.isLarge(c) {
+				return tool.RemoteResult{Load: func() (result, failure json.RawMessage, err error) {
+					res, err := r.loadAnswer(c)
+					return res.Result, res.Error, err
+				}}, nil
+			}
+			return r.loadAnswer(c)
+		case calls.Unknown:
+			return tool.RemoteResult{}, unknownFault(r.o.Remote.Name, death, c.Repeats, c.Replays)
+		case calls.Dispatch:
+			if attempt++; attempt > MaxAttempts {
+				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, r.o.Operation(),
+					"server %s ended %d times before it read the call: it was not made", r.s.Name(), MaxAttempts)
+			}
+			if patient.IsZero() || at == calls.Lost {
+				patient = r.patientUntil(at == calls.Lost)
+			}
+			if err := r.dispatch(ctx, c, at == calls.Lost, patient); err != nil {
+				return tool.RemoteResult{}, err
+			}
+		case calls.Wait:
+			if asked, err := r.hub.Suspend(r.rc, c); asked != nil || err != nil {
+				return tool.RemoteResult{Result: asked}, err
+			}
+			if err := r.await(ctx, c, soonest); err != nil {
+				return tool.RemoteResult{}, err
+			}
+		case calls.Forget, calls.Cancel, calls.Fail:
+		}
+	}
+}
+
+// dispatch writes a call to a process that serves; it waits for one until patient.
+func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, patient time.Time) error {
+	if r.rc.Params == nil {
+		return fault.New(fault.ResourceExhausted, fault.Host, r.o.Operation(),
+			"the daemon ended, and the request was too large to be kept for the next one: ask again")
+	}
+	if r.rc.Refuse != nil {
+		if err := r.rc.Refuse(ctx); err != nil {
+			return AsFault(err, r.o)
+		}
+	}
+	starting, cancel := context.WithDeadlineCause(ctx, patient,
+		r.timedOut(nil, "server %s has not come up within %v: the call was not made", r.s.Name(), r.patience()))
+	defer cancel()
+	u, err := r.s.Ready(starting, r.rc.Caller)
+	if err == nil {
+		err = r.s.CheckBlocked(&r.rc.Caller, r.o) // it may have been listed anew by a process that was just started
+	}
+	if err != nil {
+		return AsFault(err, r.o)
+	}
+	u.Standing.AwaitLevel(ctx)
+	timeout := r.s.Limits().Timeout
+	until := time.Now().Add(timeout)
+	rec := calls.Record{
+		N: r.rc.N, Round: c.Key.Round, Session: r.rc.Caller.Session, ID: json.RawMessage(r.rc.ID),
+		Kind: calls.KindCall, Name: r.o.Own,
+		Contract: string(r.o.Remote.Contract), Identity: r.rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
+	}
+	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
+	defer stop()
+	died, err := u.WriteCall(reading, rec, c, r.o, r.rc, again, until)
+	faultpoint.At("hosted.dispatched")
+	late := err != nil && reading.Err() != nil && ctx.Err() == nil
+	if err == nil || !late && !supervisor.NotDispatched(err) {
+		return nil // made, or on its way: what became of it will be told
+	}
+	if late {
+		u.SuspectNow()
+		return r.unread(c, timeout, supervisor.NotDispatched(err))
+	}
+	r.hub.Mu.Lock()
+	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
+		c.ForgetVoidLocked()
+		c.Apply(calls.Unsent)
+	}
+	r.hub.Mu.Unlock()
+	if ctx.Err() != nil {
+		return AsFault(context.Cause(ctx), r.o)
+	}
+	f, _ := errors.AsType[*fault.Record](err)
+	ends := f != nil && f.Fault.Code == fault.ProcessFailure // its stdin is closed
+	if f != nil && f.Fault.Code != fault.TransportFailure && !ends && !died {
+		return f
+	}
+	return AsFault(u.AwaitLost(starting, ends), r.o)
+}
+
+// unread returns the fault of a call that the server has not read within the call's
+// time; nil if the call has ended otherwise meanwhile. A call that was not sent was
+// not made.
+func (r *request) unread(c *upstream.Call, timeout time.Duration, unsent bool) error {
+	r.hub.Mu.Lock()
+	at := c.Phase()
+	r.hub.Mu.Unlock()
+	switch {
+	case unsent:
+		return r.timedOut(nil, "the server has not read what it was told before within %v: the call was not made",
+			timeout)
+	case at != calls.Open:
+		return nil
+	}
+	return r.timedOut(c, "the server has not read the call within %v: the call was cancelled", timeout)
+}
+
+// await waits until the call is not open any more, or has timed out, but not before
+// soonest. ctx bounds all of the call's time.
+func (r *request) await(ctx context.Context, c *upstream.Call, soonest time.Time) error {
+	r.hub.Mu.Lock()
+	done := c.Left()
+	r.hub.Mu.Unlock()
+	t := time.NewTimer(r.timeLeft(c, soonest))
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-c.Asked:
+			return nil
+		case <-c.Progress():
+		case <-ctx.Done():
+			if isOverdue(ctx) {
+				return r.timedOut(c, "no answer within %v: the call was cancelled", r.s.Limits().MaxTimeout)
+			}
+			return AsFault(context.Cause(ctx), r.o)
+		case <-t.C:
+		}
+		left := r.timeLeft(c, soonest)
+		if left <= 0 {
+			return r.timedOut(c, "no answer and no progress within %v: the call was cancelled", r.s.Limits().Timeout)
+		}
+		t.Reset(left)
+	}
+}
+
+// timedOut returns the fault of a call that has timed out: c, if dispatched, else
+// nil.
+func (r *request) timedOut(c *upstream.Call, format string, args ...any) *fault.Record {
+	f := fault.New(fault.Timeout, fault.Server, r.o.Operation(), format, args...)
+	r.hub.Mu.Lock()
+	defer r.hub.Mu.Unlock()
+	if c != nil && c.Up != nil {
+		f.Fault.Generation = c.Up.Generation
+	}
+	if c != nil && !c.Repeats {
+		return f.WithMayHaveActed()
+	}
+	return f
+}
+
+// isLarge reports whether an answer is so large that it is loaded only when its
+// client gets it. A legacy client never gets an answer that asks for input, so that
+// one is not.
+func (r *request) isLarge(c *upstream.Call) bool {
+	r.hub.Mu.Lock()
+	result, size, limit := c.Answer.Result, c.AnswerSize(), int64(tool.LargeAnswer)
+	if c.Repeats {
+		limit = maxShared
+	}
+	r.hub.Mu.Unlock()
+	return size >= limit && (r.rc.Modern || result == nil || !dialect.AsksForInput(result))
+}
+
+// loadAnswer returns the answer of a call that has one, or the fault that stands for it.
+func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
+	res, err := r.hub.Answer(c)
+	limits := r.s.Limits()
+	if f := limits.Proxied(res.Error); f != nil {
+		f.Operation = r.o.Operation()
+		return tool.RemoteResult{}, f
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok {
+		own := *f
+		own.Operation = r.o.Operation()
+		return res, &own
+	}
+	return res, err
+}
+
+// contain recovers a panic of a call: defer it. The panic condemns the process
+// that has the call, and becomes the call's fault.
+func (r *request) contain(res *tool.RemoteResult, err *error) {
+	reason := recover() //nolint:revive // it is deferred itself: see the comment above
+	if reason == nil {
+		return
+	}
+	f := r.hub.Panicked(r.o.Remote.Server, "made a call", reason)
+	f.Operation = r.o.Operation()
+	*res, *err = tool.RemoteResult{}, f
+	r.hub.LockOrPanic(reason)
+	defer r.hub.Mu.Unlock()
+	for _, c := range r.roundsLocked(r.rc.Caller.Session, r.rc.N) {
+		c.OnProgress = nil
+		c.Demand(calls.Return)
+		if c.Up != nil {
+			c.Up.CondemnLocked(f)
+		}
+	}
+}
+
+// resume continues a suspended call: the server gets the answers to its requests, and
+// the client's new request waits for the call. The call is not made again.
+func (r *request) resume(ctx context.Context, worker string, write int64) (tool.RemoteResult, error) {
+	c, err := r.hub.Resumed(r.o, r.rc, worker, write)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	faultpoint.At("hosted.resumed")
+	return r.follow(ctx, c)
+}
+
+// MaxAttempts bounds how often one call is dispatched to processes that die before
+// they read it.
+const MaxAttempts = 5
+
+// maxShared is how large an answer may be that equal calls share, in bytes.
+const maxShared = 8 << 20
+
+// Proxied returns the fault that our own process for a remote server has answered in
+// the server's place; nil if the answer is the server's.
+func (l *Limits) Proxied(failure json.RawMessage) *fault.Record {
+	if failure == nil || !l.Remote {
+		return nil
+	}
+	var f fault.Record
+	_ = json.Unmarshal(jsonrpc.Field(failure, "data"), &f) // what is no record has no code
+	if !slices.Contains(fault.Codes(), f.Fault.Code) {
+		return nil
+	}
+	return &f
+}
+
+// unknownFault says that a call may or may not have had its effect, or that it
+// failed twice.
+func unknownFault(name string, death *fault.Record, convergent bool, replays int) *fault.Record {
+	detail := "its worker is gone"
+	if death != nil {
+		detail = death.Fault.Detail
+	}
+	f := fault.New(fault.OutcomeUnknown, fault.Server, mcp.ToolsCall+":"+name,
+		"whether the call had its effect is not known: %s", detail)
+	if convergent && replays > 0 {
+		f = fault.New(fault.ProcessFailure, fault.Server, mcp.ToolsCall+":"+name, "the call failed twice: %s", detail)
+		f.Retried = true
+	}
+	if death != nil {
+		f.Fault.Generation, f.Cause = death.Fault.Generation, death.Cause
+	}
+	return f
+}
+
+// AsFault returns err as the fault that ends a call; a stopping daemon is no fault.
+func AsFault(err error, o *listing.Offer) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, tool.ErrStopping) {
+		return tool.ErrStopping
+	}
+	if f, ok := errors.AsType[*fault.Record](err); ok {
+		return f
+	}
+	return fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", err)
+}
+
+// strangeState answers a request whose requestState looks like ours but is not valid.
+// Such a request continues a call, so it must not begin a new one.
+const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`

@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"holdline/daemon/dialect"
+	"holdline/daemon/listing"
+	"holdline/daemon/policy"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// handle makes a call: it checks budget, cache, breaker and queue, in that order,
+// then takes the call to the server. A call that was already dispatched, perhaps by
+// an earlier daemon, goes straight to its answer: it must not be refused or counted
+// again.
+func (r *request) handle(ctx context.Context) (res tool.RemoteResult, err error) {
+	defer r.contain(&res, &err)
+	if r.rc.Sent.IsZero() {
+		r.rc.Sent = time.Now()
+	}
+	ctx, cancel := r.bounded(ctx)
+	defer cancel()
+	if worker, write, ok := dialect.RetryOf(r.rc); ok && write == 0 {
+		return tool.RemoteResult{Error: json.RawMessage(strangeState)}, nil
+	} else if ok {
+		return r.resume(ctx, worker, write)
+	}
+	r.hub.Mu.Lock()
+	recorded := r.callLocked(0) != nil
+	r.hub.Mu.Unlock()
+	if recorded {
+		return r.call(ctx)
+	}
+	who := &r.rc.Caller
+	if err := r.s.CheckBlocked(who, r.o); err != nil {
+		return tool.RemoteResult{}, err
+	}
+	if r.most != nil && !r.rc.Replay {
+		if err := r.budget.Charge(cmp.Or(who.Agent, who.Session), who.Identity, r.o.Remote.Name,
+			r.most(who.Identity)); err != nil {
+			return tool.RemoteResult{}, err
+		}
+	}
+	if r.o.Remote.Contract != tool.Convergent || r.o.Method != mcp.ToolsCall || dialect.IsRetry(r.rc.Params) {
+		return r.protected(ctx)
+	}
+	q := policy.Query{
+		Identity: who.Identity, Server: r.s.Name(), Tool: r.o.Own, Process: r.s.Scope(who),
+		Arguments: jsonrpc.Field(r.rc.Params, "arguments"),
+	}
+	result, source, err := r.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
+		var err error
+		if res, err = r.protected(ctx); err == nil && res.Error != nil {
+			err = &answerError{res.Error}
+		}
+		return res.Result, err
+	})
+	if answer, ok := errors.AsType[*answerError](err); ok {
+		return tool.RemoteResult{Error: answer.raw, Replays: res.Replays}, nil
+	}
+	if err == nil && res.Load != nil { // it was not shared
+		return res, nil
+	}
+	return tool.RemoteResult{Result: result, Replays: res.Replays, Cache: string(source)}, AsFault(err, r.o)
+}
+
+// protected makes a call if the breaker allows it, after it has waited for its turn
+// in the queue. It reports the result to the breaker.
+func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
+	g, err := r.s.Guards(&r.rc.Caller)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	turn, err := g.Breaker.Allow(time.Now(), r.o.Remote.Name)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	leave, err := g.Gate.Enter(ctx, r.rc.Caller.Session, r.o.Remote.Name)
+	if err != nil {
+		turn.Cancel()
+		return tool.RemoteResult{}, AsFault(err, r.o)
+	}
+	defer leave()
+	ended := false
+	defer func() {
+		if !ended { // it has panicked
+			turn.Cancel()
+		}
+	}()
+	res, err := r.call(ctx)
+	ended = true
+	tell(ctx, turn, err)
+	return res, err
+}
+
+// An answerError is a JSON-RPC error that the server has answered. As an error it
+// keeps the cache from storing the answer. It is no failure of the server's process.
+type answerError struct{ raw json.RawMessage }
+
+func (e *answerError) Error() string {
+	return "the server answered with an error: " + fault.Quote(e.raw)
+}
+
+// tell reports the end of a call to the breaker. A call that its client gave up says
+// nothing about the server.
+func tell(ctx context.Context, turn *policy.Turn, err error) {
+	switch {
+	case err == nil:
+		turn.Success()
+	case !isAbandoned(ctx) && blames(err):
+		turn.Failure(time.Now())
+	default:
+		turn.Cancel()
+	}
+}
+
+// blames reports whether an error is a failure of the server's process, rather than
+// of a caller or of Holdline.
+func blames(err error) bool {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok {
+		return false
+	}
+	switch f.Fault.Code {
+	case fault.SpawnFailure, fault.ProcessFailure, fault.TransportFailure, fault.OutcomeUnknown, fault.Timeout:
+		return true
+	default:
+		return false
+	}
+}
+
+// maxBudgets bounds the budgets that are counted at once.
+const maxBudgets = 4096
+
+// Try makes a server ready on behalf of a call of the tool name. The breaker counts that
+// as a call.
+func Try(ctx context.Context, s Server, c tool.Caller, name string) error {
+	g, err := s.Guards(&c)
+	if err != nil {
+		return err
+	}
+	turn, err := g.Breaker.Allow(time.Now(), name)
+	if err != nil {
+		return err
+	}
+	_, err = s.Ready(ctx, c)
+	tell(ctx, turn, err)
+	return AsFault(err, &listing.Offer{Remote: tool.Remote{Name: name}})
+}

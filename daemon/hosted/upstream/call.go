@@ -1,0 +1,199 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/listing"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A Call is a tool call, and the client's request that waits for it. Its fields are
+// guarded by the hub's mutex.
+type Call struct {
+	*calls.Call
+	Up      *Process // the process that has it, or had it last; nil for none
+	write   int64    // its write to that process
+	earlier []place  // its writes to processes that died before
+
+	// Of the request that waits, or waited last.
+	OnProgress   func(params json.RawMessage) // nil if the client wants none, or none waits
+	Asked        chan struct{}                // holds a token when the server may have asked something
+	Level        string                       // log messages from this level on were asked for; "" for none
+	Capabilities json.RawMessage              // of a modern client; nil otherwise
+	back         chan struct{}                // closed when the call is not suspended any more; nil unless it is
+	naive        spelled
+}
+
+// place is a write to a process.
+type place struct {
+	up    *Process
+	write int64
+}
+
+// NewCall returns a call that no process has.
+func NewCall(c *calls.Call) *Call { return &Call{Call: c, Asked: make(chan struct{}, 1)} }
+
+// FactsLocked returns what is known of the call.
+func (c *Call) FactsLocked(pending bool) calls.Facts {
+	return c.Facts(pending, c.Up != nil && c.Up.State != Exited)
+}
+
+// DropLocked settles a call that no owner wants any more. One in flight is
+// cancelled; what is kept of it goes. A call of an earlier daemon waits until the
+// output that its process wrote before the attach is read: it may hold the answer,
+// and then the call must not be cancelled.
+func (h *Hub) DropLocked(c *Call) {
+	u := c.Up
+	if c.Phase() == calls.Over {
+		return
+	}
+	h.unparkLocked(c)
+	c.Demand(calls.Withdraw)
+	if c.Phase() == calls.Open && u != nil && u.State != Exited && !u.caughtUp.isSet() {
+		return
+	}
+	cancels := calls.Decide(c.FactsLocked(false)) == calls.Cancel
+	if cancels {
+		u.Cancel(c, true)
+	}
+	c.Apply(calls.Settle)
+	freed, hasFile := c.DropAnswer()
+	h.spooledLocked(c.Key.Session, -freed)
+	delete(h.Calls, c.Key)
+	for _, at := range append(c.earlier, place{u, c.write}) {
+		if at.up == nil {
+			continue
+		}
+		delete(at.up.Calls, at.write)
+		if !cancels || at != (place{u, c.write}) {
+			at.up.forget = append(at.up.forget, at.write)
+		}
+		if hasFile {
+			at.up.files = append(at.up.files, at.write)
+		}
+		at.up.nudge()
+	}
+}
+
+// Cancel queues a cancellation of the call for the server. With forget the record of
+// the call is dropped once the cancellation is written; before that the next daemon
+// needs the record, since it would have to cancel the call.
+func (u *Process) Cancel(c *Call, forget bool) {
+	write := c.write
+	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
+	u.queueWriteLocked(backgroundWrite{
+		rec:     calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
+		compose: func(int64) []byte { return line },
+		done: func(err error) {
+			if err != nil || !forget {
+				return
+			}
+			u.hub.Mu.Lock()
+			defer u.hub.Mu.Unlock()
+			u.forget = append(u.forget, write)
+			u.nudge()
+		},
+	})
+}
+
+// ForgetVoidLocked detaches a call from a process that certainly did not get it.
+func (c *Call) ForgetVoidLocked() {
+	if c.Up == nil {
+		return
+	}
+	delete(c.Up.Calls, c.write) // the record is void, and its number will be another's
+	c.Up, c.write = nil, 0
+}
+
+// HasWantedCallLocked reports whether a client may still ask for the answer to a
+// call of the process.
+func (u *Process) HasWantedCallLocked() bool {
+	for _, c := range u.Calls {
+		if c.Claim().Wanted() {
+			return true
+		}
+	}
+	return false
+}
+
+// UnsureLocked returns a channel that is closed once it is known whether the call was
+// made. It returns nil if that is known.
+func (c *Call) UnsureLocked() chan struct{} {
+	if c == nil || c.Phase() != calls.Open || c.Up == nil {
+		return nil
+	}
+	return c.Up.unsure
+}
+
+// MadeLocked reports whether the call was made. It is only right if unsureLocked
+// returns nil.
+func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
+
+// WriteCall writes a call to the process, with that record, and gives it to the process
+// until the time until. again says that the process that had it has died. died reports
+// that this one has exited: then nothing was written.
+func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
+	again bool, until time.Time,
+) (died bool, err error) {
+	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+		envelope := u.Envelope()
+		params, err := envelope.Params(rc, o, token(id, rc))
+		if err != nil {
+			return nil, err
+		}
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		switch {
+		case u.State == Exited:
+			died = true
+			return nil, ErrDied
+		case c.Phase() == calls.Over:
+			return nil, errUnwanted
+		case again:
+			c.Replays++
+			c.earlier = append(c.earlier, place{c.Up, c.write})
+		default:
+			c.ForgetVoidLocked()
+		}
+		c.Up, c.write, c.naive, c.Begun = u, id, naively(rc), time.Now()
+		c.Deadline.Set(until)
+		u.Calls[id] = c
+		c.Apply(calls.Sent)
+		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.Method, params), '\n'), nil
+	})
+	return died, err
+}
+
+// errUnwanted says that the call was settled before its write was made.
+var errUnwanted = errors.New("no client waits for the answer")
+
+// Answer returns the answer of a call that has one, from memory or from its file. An
+// error is the fault that stands for the answer.
+func (h *Hub) Answer(c *Call) (tool.RemoteResult, error) {
+	h.Mu.Lock()
+	a, u, write := c.Answer, c.Up, c.write
+	h.Mu.Unlock()
+	if a.IsZero() {
+		var err error
+		if a, err = calls.ReadAnswer(u.Dir, write); err != nil {
+			return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+c.Name,
+				"the kept answer cannot be read: %v", err)
+		}
+	}
+	if a.Fault != nil {
+		return tool.RemoteResult{}, a.Fault
+	}
+	return tool.RemoteResult{Result: a.Result, Error: a.Error}, nil
+}
+
+// RefLocked returns a name of the call that the next daemon finds it by, too: it has the
+// worker and the write.
+func (c *Call) RefLocked() string { return fmt.Sprint(c.Up.ID, ":", c.write) }

@@ -1,0 +1,32 @@
+// Package upstream speaks with the processes of MCP servers, on raw bytes. It knows no
+// configuration: which process serves whom is up to its [Instance].
+//
+// A [Process] is one process in a worker. Each write to it is on record before it is
+// made, and the write's number is the JSON-RPC id and the progress token that the server
+// sees. A [Call] is a request of a client, with the process that has it. What all
+// processes share is in the [Hub]: the calls, the clients of sessions, and the open
+// requests of servers to these.
+//
+// Three goroutines run for each process: run reads its events and settles what was
+// confirmed, makeBackgroundWrites makes the writes that belong to no call, and package
+// standing reconciles its log level and subscriptions.
+//
+// Where to find what:
+//
+//	hub               what processes share, and panics contained to one of them
+//	state, process    the states of a process, and the reader of its events
+//	request, peer     requests of the daemon's own, and the handshake's
+//	restored, stderr  processes of an earlier daemon; the logs of all
+//	hang, death       a process hangs, or ends
+//	call, deadlines   a call with its process, and its time
+//	badanswer, names  answers that cannot be read; ids and tokens
+//	input             a legacy server asks a modern client
+//	relay, keptask    requests of servers to clients, and their files
+//	notes             notifications between a server and its client
+//	standing          log levels; subscribed: subscriptions to resources
+//	backgroundwrite   writes that belong to no call
+//	settle            acknowledge output, write answers to files, drop records
+//
+// The hub's mutex guards all state of processes and calls. Functions whose names end
+// in Locked are called with it. No file, socket or process is touched under it.
+package upstream

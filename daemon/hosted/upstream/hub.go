@@ -1,0 +1,202 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/supervisor"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/lockcheck"
+	"holdline/protocol/mcp"
+)
+
+// Options are what processes need of the daemon.
+type Options struct {
+	Log     *slog.Logger
+	Workers *supervisor.Supervisor
+	Info    mcp.Implementation
+	// Rules decide which resources an identity may use. nil allows everything.
+	Rules tool.Rules
+	// MaxSpooled bounds, in bytes, the answers in files that wait for one session. The
+	// session is ended if there are more.
+	MaxSpooled int64
+	// Touch is called with the directory of a worker before output of its child is
+	// read that an earlier daemon may have read. It is not nil.
+	Touch func(dir string)
+}
+
+// A Hub is what the processes of all servers share: the clients of sessions, the calls,
+// the requests to clients, and the mutex that guards all state of processes and calls.
+type Hub struct {
+	o   Options
+	Log *slog.Logger
+
+	// life ends with Close. It bounds everything that outlives a call.
+	Life context.Context //nolint:containedctx // the daemon's own, for what outlives a call
+	End  context.CancelFunc
+	WG   sync.WaitGroup
+
+	Mu        lockcheck.Mutex             // guards all that follows
+	Closed    bool                        // this daemon detaches from its processes
+	Ending    bool                        // processes, and what clients may still ask for, are given up
+	Expected  bool                        // sessions of an earlier daemon do not come back any more
+	Calls     map[calls.Key]*Call         // not confirmed
+	Clients   map[string]tool.Client      // by session hash
+	wants     map[string]map[want]*Wanted // resources that sessions have subscribed to, by session hash
+	Asks      map[string]*ask             // open requests of servers, by relayed id
+	spooled   map[string]int64            // bytes of the answers in files, by session hash
+	Processes map[*Process]struct{}       // living, and dead ones whose directories stay
+}
+
+// A Instance is what a process belongs to: the instance of a server. All methods but
+// Limits are called with the hub's mutex held, and must not block.
+type Instance interface {
+	// Limits returns the time that a call may take without progress, and in all.
+	Limits() (answer, most time.Duration)
+	// Uses reports whether a session uses the process, and sees its server.
+	Uses(session string, c tool.Client) bool
+	// Blame records why Holdline ends the process.
+	Blame(f *fault.Record)
+	// Overreaches records that the process asks for what its scope does not offer.
+	Overreaches(method string)
+	// ListsChanged says that the process serves, and lists something else now.
+	ListsChanged()
+	// Exited says that nothing is left of the process.
+	Exited(u *Process)
+	// Died follows Exited, once it is known what ended the process and all that it said
+	// was read. before is the state that the process was in.
+	Died(u *Process, before State)
+}
+
+// spooledLocked counts the bytes in files that wait for a session, and ends a session
+// with too many.
+func (h *Hub) spooledLocked(session string, grown int64) {
+	if h.spooled[session] += grown; h.spooled[session] <= 0 {
+		delete(h.spooled, session)
+	}
+	if grown > 0 {
+		h.BoundLocked(session)
+	}
+}
+
+// BoundLocked ends a session whose answers in files exceed their bound. A session of
+// an earlier daemon is ended only when its client is back: before that the answers may
+// still be wanted.
+func (h *Hub) BoundLocked(session string) {
+	if c := h.Clients[session]; c != nil && h.spooled[session] > h.o.MaxSpooled {
+		c.Full()
+	}
+}
+
+// ContainLocked is contain for a caller that holds the hub's mutex. u may be nil
+// if no process is concerned. The mutex stays locked after a panic, so f must not
+// unlock it.
+func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
+	defer func() {
+		if r := recover(); r != nil && u != nil {
+			u.CondemnLocked(h.Panicked(u.Server, doing, r))
+		} else if r != nil {
+			_ = h.Panicked("", doing, r) // it is logged
+		}
+	}()
+	f()
+}
+
+// Panicked logs a panic with its stack, and returns the fault that stands for it.
+// Call it in the deferred function that recovered: the stack is the panic's.
+func (h *Hub) Panicked(server, doing string, reason any) *fault.Record {
+	stack := string(debug.Stack())
+	h.background(func() { // the caller may hold the mutex
+		h.Log.Error("internal failure, contained to one process of a server", "server", server, "while_it", doing,
+			"panic", fmt.Sprint(reason), "stack", stack)
+	})
+	return fault.New(fault.InternalFailure, fault.Host, "run:"+server,
+		"holdline itself failed when it %s of server %s: %v. It ends that process of the server; "+
+			"everything else goes on. The stack is in the log: holdline logs",
+		doing, server, reason)
+}
+
+// background runs f in a goroutine that [Hub.WG] counts. After the end of [Hub.Life] it runs f at
+// once, in the caller's goroutine.
+func (h *Hub) background(f func()) {
+	if h.Life.Err() != nil {
+		f()
+		return
+	}
+	h.WG.Go(f)
+}
+
+// LockOrPanic locks the hub's mutex for a goroutine that has recovered from a
+// panic. If the mutex stays locked for [lockWait], the panicking goroutine itself
+// probably holds it. Then lockOrPanic panics again: the daemon ends, and the next one
+// serves.
+func (h *Hub) LockOrPanic(reason any) {
+	again := time.NewTicker(time.Millisecond)
+	defer again.Stop()
+	for limit := time.Now().Add(lockWait); !h.Mu.TryLock(); <-again.C {
+		if time.Now().After(limit) {
+			panic(reason)
+		}
+	}
+}
+
+// lockWait bounds how long a goroutine that has recovered from a panic waits for the
+// manager's mutex.
+const lockWait = 5 * time.Second
+
+// eraLocked returns the era of a session's client, or "" if it is not known yet.
+func (h *Hub) eraLocked(session string) string {
+	if c := h.Clients[session]; c != nil {
+		return c.Era()
+	}
+	return ""
+}
+
+// ReconcileLocked makes all processes compare the log levels and subscriptions that
+// sessions want with those that the process has.
+func (h *Hub) ReconcileLocked() {
+	for u := range h.Processes {
+		u.Standing.Wake()
+	}
+}
+
+// Pause waits for d, or until skip is closed, which may be nil. If ctx is done
+// it returns [tool.ErrStopping].
+func Pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
+	if d > 0 {
+		t := time.NewTimer(d)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-skip:
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		return tool.ErrStopping
+	}
+	return nil
+}
+
+// New returns a hub without processes.
+func New(o Options) *Hub {
+	h := &Hub{
+		o: o, Log: o.Log,
+		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, wants: map[string]map[want]*Wanted{},
+		Asks: map[string]*ask{}, spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
+	}
+	h.Life, h.End = context.WithCancel(context.Background())
+	return h
+}
+
+// ForgetLocked forgets the client of a session that is over, and its subscriptions.
+func (h *Hub) ForgetLocked(session string) {
+	delete(h.Clients, session)
+	delete(h.wants, session)
+}

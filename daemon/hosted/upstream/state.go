@@ -1,0 +1,78 @@
+package upstream
+
+// State says where a process of a server stands, seen from this daemon.
+// [processState.after] alone changes it:
+//
+//	          ready    drain     terminate  exit
+//	starting  serving  draining  ending     exited
+//	serving   –        draining  ending     exited
+//	draining  –        –         ending     exited
+//	ending    –        –         –          exited
+//
+// No event changes exited, and "–" leaves the state as it is. A process that is
+// ended before this daemon is attached to its worker is ending, too; it is
+// terminated once that is the case.
+type State int8
+
+const (
+	Starting State = iota // no calls yet: it is adopted, or its handshake is under way
+	Serving               // it gets calls
+	Draining              // no new calls; it is ended once the client of each call has the answer
+	Ending                // it is being terminated
+	Exited                // nothing is left of its process tree
+)
+
+// String returns the state in a word, for tests and logs.
+func (s State) String() string {
+	return [...]string{"starting", "serving", "draining", "ending", "exited"}[s]
+}
+
+// Event is something that changes a process's state.
+type Event int8
+
+const (
+	Ready     Event = iota // its handshake is over, and what it lists is known
+	drain                  // no session uses it any more, or its entry was edited
+	Terminate              // it is not wanted any more, or condemned
+	exit                   // its worker reported the end, or is gone
+)
+
+// after returns the state that follows s by the event.
+func (s State) after(e Event) State {
+	switch {
+	case e == Ready && s == Starting:
+		return Serving
+	case e == drain && s < Draining:
+		return Draining
+	case e == Terminate && s < Ending:
+		return Ending
+	case e == exit:
+		return Exited
+	}
+	return s
+}
+
+// An Ender is what made a process exit.
+type Ender int8
+
+const (
+	EndedByHoldline Ender = iota // also while it runs, and for one that was draining
+	EndedByItself
+	EndedByOthers // it, or its worker, was killed by another program
+)
+
+// A latch is an event that happens once; closing its channel sets it. Goroutines wait
+// by receiving from it. It must be closed only once.
+type latch chan struct{}
+
+func newLatch() latch { return make(latch) }
+
+// isSet reports whether the event has happened.
+func (l latch) isSet() bool {
+	select {
+	case <-l:
+		return true
+	default:
+		return false
+	}
+}
