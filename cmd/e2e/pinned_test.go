@@ -149,7 +149,7 @@ func TestToolsPinned(t *testing.T) {
 	}
 	for _, args := range [][]string{{"--accept"}, {"tools", "--accept", "--changes"}} {
 		if _, errs, code := p.run("", append([]string{"servers", "tools"}, args...)...); code != 2 ||
-			!strings.Contains(errs, "--accept") {
+			!strings.Contains(errs, "accept") {
 			t.Errorf("tools %v: exit %d, %s", args, code, errs)
 		}
 	}
