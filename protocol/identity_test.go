@@ -7,6 +7,7 @@ import (
 	"holdline/protocol"
 )
 
+// TestClientName checks under which name each well-known client is known.
 func TestClientName(t *testing.T) {
 	for name, want := range map[string]string{
 		"claude-code": "claude-code", "claude-ai": "claude-desktop", "codex-mcp-client": "codex", "Codex": "codex",

@@ -9,6 +9,8 @@ import (
 
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"
 
+// TestParseGreeting checks which lines are greetings, and the code with which a bad one is
+// refused.
 func TestParseGreeting(t *testing.T) {
 	for _, tc := range []struct {
 		name, line, code string // code is "" if the greeting is accepted, "none" if the line is no greeting
@@ -80,6 +82,7 @@ func TestParseGreeting(t *testing.T) {
 	}
 }
 
+// TestWelcome checks the bytes of a welcome, and that it is read as it was written.
 func TestWelcome(t *testing.T) {
 	w := Welcome{
 		Holdline: 1, Store: "s", ResumeWindowMS: 90000,
@@ -113,6 +116,8 @@ func TestWelcome(t *testing.T) {
 	}
 }
 
+// TestControl checks the bytes of control lines, and that they are read as they were
+// written.
 func TestControl(t *testing.T) {
 	n, yes := int64(7), true
 	for _, tc := range []struct {

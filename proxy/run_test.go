@@ -16,6 +16,7 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
+// TestBothWays checks that lines pass unchanged in both directions.
 func TestBothWays(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d, g := r.accept()
@@ -92,6 +93,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
+// TestDrainLimit checks how long the proxy waits for answers after its client has closed.
 func TestDrainLimit(t *testing.T) {
 	for _, tt := range []struct {
 		drain, wait time.Duration
@@ -224,6 +226,8 @@ func TestLostAfterDrain(t *testing.T) {
 	})
 }
 
+// TestRefused checks that a refusal ends the proxy with its text and a hint, and answers
+// the request with a fault.
 func TestRefused(t *testing.T) {
 	for _, tt := range []struct{ code, want, fault string }{
 		{"identity_refused", "HOLDLINE_TOKEN", "identity_refused"},
@@ -338,6 +342,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
+// TestNoDaemon checks that a proxy without a daemon waits for a first line, then says why
+// and exits.
 func TestNoDaemon(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -363,6 +369,8 @@ func TestNoDaemon(t *testing.T) {
 	})
 }
 
+// TestAutostart checks what the proxy does when a daemon that it starts yields, fails, is
+// killed or never comes up.
 func TestAutostart(t *testing.T) {
 	var starts int
 	start := func(r *rig, after time.Duration, end error) func(context.Context) (<-chan error, error) {
@@ -470,6 +478,8 @@ func TestNothingAsked(t *testing.T) {
 	})
 }
 
+// TestGot checks when the proxy acknowledges lines of the daemon: at once after many or
+// large ones, else after a pause.
 func TestGot(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		d := r.connect()

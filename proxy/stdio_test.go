@@ -9,6 +9,8 @@ import (
 	"testing"
 )
 
+// TestStdio writes and reads more than a pipe holds, and checks that Close wakes blocked
+// reads and writes.
 func TestStdio(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -74,6 +76,7 @@ func TestStdio(t *testing.T) {
 	}
 }
 
+// TestStdioEnds checks the end of input, a pipe without a reader, and files.
 func TestStdioEnds(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

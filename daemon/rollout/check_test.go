@@ -31,6 +31,7 @@ func checker() *Checker {
 	}
 }
 
+// TestCheck checks how the new program is called, and what is read from its answer.
 func TestCheck(t *testing.T) {
 	path := script(t, `test "$1 $2 $FROM" = "version --json check" || exit 9
 test "$(pwd)" = / || exit 8
@@ -41,6 +42,7 @@ echo '`+good+`'`)
 	}
 }
 
+// TestCheckRefuses checks which answers of a new program refuse it, and with which reason.
 func TestCheckRefuses(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{
 		{"crashes", "echo 'bad config' >&2; exit 3", "exit status 3: bad config"},
@@ -80,6 +82,8 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
+// TestCheckRefusesFiles checks that files that are no program, or that other users can
+// write, are refused.
 func TestCheckRefusesFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string, mode os.FileMode) string {

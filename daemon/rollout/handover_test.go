@@ -166,6 +166,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestTake checks that a hand-over for another process is ignored, and that an invalid one
+// is an error.
 func TestTake(t *testing.T) {
 	encode := func(h Handover) string {
 		b, err := json.Marshal(h)

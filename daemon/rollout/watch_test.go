@@ -110,6 +110,7 @@ func (r *rig) wantStates(want ...telemetry.Rollout) {
 	}
 }
 
+// TestNothingChanges checks that the watcher does nothing while the program stays the same.
 func TestNothingChanges(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.pass(time.Hour)
@@ -182,6 +183,8 @@ func TestRejectedIsRemembered(t *testing.T) {
 	})
 }
 
+// TestMissingFile checks that a missing file is no new program: the watcher ignores it, and
+// the command refuses it.
 func TestMissingFile(t *testing.T) {
 	watch(t, func(r *rig) {
 		r.missing = true
@@ -210,6 +213,8 @@ func TestChangesWhileVerified(t *testing.T) {
 	})
 }
 
+// TestUpgrade checks that the command tries a new file at once, also one that the watcher
+// has given up.
 func TestUpgrade(t *testing.T) {
 	watch(t, func(r *rig) {
 		if err := r.upgrade(nil); !errors.Is(err, ErrCurrent) {

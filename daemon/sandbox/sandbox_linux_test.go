@@ -126,6 +126,7 @@ func TestConfineMissing(t *testing.T) {
 	}
 }
 
+// TestGaps checks for which versions of Landlock the gaps are described.
 func TestGaps(t *testing.T) {
 	for version, want := range map[int]bool{0: false, 1: true, 2: true, 3: false, 7: false} {
 		if got := sandbox.Gaps(version); (got != "") != want {

@@ -14,6 +14,7 @@ import (
 	"time"
 )
 
+// TestChoose checks which of several handed sockets is used.
 func TestChoose(t *testing.T) {
 	for _, c := range []struct {
 		names []string
@@ -111,6 +112,7 @@ func TestProve(t *testing.T) {
 	}
 }
 
+// TestWatchdog checks how the watchdog's period is read from the environment.
 func TestWatchdog(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "/nowhere")
 	for _, c := range []struct {
@@ -137,6 +139,7 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
+// TestJournalHandler checks the form of log lines for the journal, with their priorities.
 func TestJournalHandler(t *testing.T) {
 	var out bytes.Buffer
 	level := new(slog.LevelVar)

@@ -15,6 +15,8 @@ func unitsIn(home string) Units {
 	return FindUnits(func(name string) string { return vars[name] })
 }
 
+// TestUnits checks where a unit is found, whether it counts as enabled, and whether a user
+// manager runs.
 func TestUnits(t *testing.T) {
 	home, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -55,6 +57,7 @@ func TestUnits(t *testing.T) {
 	want("a link that was left", "", false, true)
 }
 
+// TestParseState parses the output of systemctl show.
 func TestParseState(t *testing.T) {
 	got, id := parseState("Id=holdline.service\nLoadState=loaded\nActiveState=failed\nResult=exit-code\nNeedDaemonReload=yes\nNRestarts=8\n")
 	want := UnitState{Load: "loaded", Active: "failed", Result: "exit-code", NeedReload: true, Restarts: 8}
@@ -63,6 +66,7 @@ func TestParseState(t *testing.T) {
 	}
 }
 
+// TestAbsence checks the reason why systemd starts no daemon, for each state of its units.
 func TestAbsence(t *testing.T) {
 	for _, c := range []struct {
 		socket UnitState

@@ -12,6 +12,8 @@ import (
 
 const modernMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"m","version":"2"}}`
 
+// TestLegacyHandshake checks the version that a legacy handshake agrees on, and which
+// requests are refused before, during and after it.
 func TestLegacyHandshake(t *testing.T) {
 	h := start(t)
 	for _, tc := range []struct{ asked, want string }{
@@ -55,6 +57,8 @@ func TestAnonymousSeesHostToolsOnly(t *testing.T) {
 	}
 }
 
+// TestIdentity checks that an identity needs its token, and that a session belongs to the
+// process that began it.
 func TestIdentity(t *testing.T) {
 	h := start(t)
 	c := h.greet(t, protocol.Greeting{Identity: "codex", Token: "wrong"})
@@ -188,6 +192,8 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
+// TestLineTooLong checks that a line over the limit is answered with an error, and that the
+// session continues.
 func TestLineTooLong(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -222,6 +228,7 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
+// TestLastLineWithoutNewline checks that the last line counts even without a newline.
 func TestLastLineWithoutNewline(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -235,6 +242,8 @@ func TestLastLineWithoutNewline(t *testing.T) {
 	c.end()
 }
 
+// TestConcurrencyAndCancel checks ids in use, the limit of calls in flight, and that a
+// cancelled call gets no answer.
 func TestConcurrencyAndCancel(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -300,6 +309,7 @@ func TestThreeHundredAtOnce(t *testing.T) {
 	}
 }
 
+// TestHalfClose checks that a client that closes its writing side still gets its answers.
 func TestHalfClose(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -313,6 +323,8 @@ func TestHalfClose(t *testing.T) {
 	c.end()
 }
 
+// TestClientGone checks that the calls of a client that disconnects are cancelled, in
+// whichever way it leaves.
 func TestClientGone(t *testing.T) {
 	h := start(t)
 	h.gone.Store(true)
@@ -344,6 +356,8 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
+// TestProgress checks that a call with a progress token gets its progress, and one without
+// gets none.
 func TestProgress(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
@@ -359,6 +373,7 @@ func TestProgress(t *testing.T) {
 	want(t, c.next(), "2", "done")
 }
 
+// TestModern checks requests of the modern era, which have no handshake.
 func TestModern(t *testing.T) {
 	h := start(t)
 	c := h.greet(t, protocol.Greeting{})

@@ -28,6 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
+// TestOpen checks that the directories are made with mode 0700, and that unsafe ones are
+// refused.
 func TestOpen(t *testing.T) {
 	root := filepath.Join(t.TempDir(), "a", "holdline")
 	d, err := Open(root)
@@ -69,6 +71,8 @@ func TestMakeDirRefusesLinkAndFile(t *testing.T) {
 	}
 }
 
+// TestWriteFile checks that a file is replaced as a whole, with mode 0600, without anything
+// left behind.
 func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
@@ -121,6 +125,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestLockBetweenProcesses checks that a lock held by another process is refused, names its
+// holder, and is free after the holder's end.
 func TestLockBetweenProcesses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	cmd := exec.Command(os.Args[0])
@@ -232,6 +238,7 @@ func TestHeldManyLook(t *testing.T) {
 	all.Wait()
 }
 
+// TestHolderNobody checks that a lock file without a valid holder is an error.
 func TestHolderNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	for _, content := range []string{"", "1", "x y", "-4 3", "1 2 3"} {

@@ -27,6 +27,7 @@ func readLines(t *testing.T, path string) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
+// TestCallLine checks the line of a call, without a word of its arguments.
 func TestCallLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state", "telemetry.jsonl")
 	r := New(Options{Path: path})
@@ -89,6 +90,7 @@ func TestCallLineIsBounded(t *testing.T) {
 	}
 }
 
+// TestHotPaths checks the summary of the most used and slowest paths.
 func TestHotPaths(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	r := New(Options{Path: path, Paths: true})
@@ -160,6 +162,7 @@ func TestHotPathsOff(t *testing.T) {
 	}
 }
 
+// TestShowPaths checks that paths can be switched on and off.
 func TestShowPaths(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	r := New(Options{Path: path})
@@ -174,6 +177,8 @@ func TestShowPaths(t *testing.T) {
 	}
 }
 
+// TestRotation checks that no file exceeds the limit, that old files are numbered, and that
+// only the configured number of them is kept.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "telemetry.jsonl")
@@ -235,6 +240,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestBound checks that new limits apply at once.
 func TestBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	r := New(Options{Path: path})
@@ -281,6 +287,7 @@ func TestLogFollowsItsPath(t *testing.T) {
 	}
 }
 
+// TestLogAfterTornLine checks that a line cut by a crash does not spoil the next one.
 func TestLogAfterTornLine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "telemetry.jsonl")
 	if err := os.WriteFile(path, []byte(`{"event":"tool_c`), 0o644); err != nil {
@@ -343,6 +350,7 @@ func TestFailedWrite(t *testing.T) {
 	}
 }
 
+// TestPathHint checks which argument of a call counts as its path.
 func TestPathHint(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{``, ""},

@@ -35,6 +35,7 @@ func asJSON(t *testing.T, v any) string {
 	return string(b)
 }
 
+// TestHealthOfNewDaemon checks health and its texts before the first request.
 func TestHealthOfNewDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{
@@ -70,6 +71,7 @@ func TestHealthOfNewDaemon(t *testing.T) {
 	})
 }
 
+// TestStates checks the state of health through starts, losses and rollouts.
 func TestStates(t *testing.T) {
 	r := New(Options{Generation: 10})
 	r.SetServing(true)
@@ -122,6 +124,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestLastFault checks which requests set, count and clear the last fault.
 func TestLastFault(t *testing.T) {
 	r := New(Options{})
 	r.SetServing(true)
@@ -227,6 +230,7 @@ func TestFaultsAreSplit(t *testing.T) {
 	}
 }
 
+// TestSnapshot checks the counters and their JSON.
 func TestSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Rollouts: 2})
@@ -384,6 +388,8 @@ func TestConcurrentUse(t *testing.T) {
 	}
 }
 
+// TestStableLaunchPath checks which paths of a program are those of a build or of a
+// temporary directory.
 func TestStableLaunchPath(t *testing.T) {
 	for path, want := range map[string]bool{
 		"/usr/local/bin/holdline":                true,
@@ -402,6 +408,7 @@ func TestStableLaunchPath(t *testing.T) {
 	}
 }
 
+// TestHistogram checks the buckets of durations and the percentiles made of them.
 func TestHistogram(t *testing.T) {
 	// Buckets are adjacent, and the width of each is at most an eighth of its start.
 	for i := 1; i < buckets; i++ {
@@ -472,6 +479,7 @@ func TestRolloutRejected(t *testing.T) {
 	}
 }
 
+// TestOperationString checks the text of operations.
 func TestOperationString(t *testing.T) {
 	for want, op := range map[string]Operation{
 		"(unknown)":              {},

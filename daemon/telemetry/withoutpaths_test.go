@@ -6,6 +6,7 @@ import (
 	"holdline/protocol/fault"
 )
 
+// TestWithoutPaths checks that paths in a message are replaced.
 func TestWithoutPaths(t *testing.T) {
 	for _, x := range []struct{ message, want string }{
 		{"exit code 1", "exit code 1"},

@@ -35,6 +35,7 @@ func find(t *testing.T, d Discovery, arguments string) (findings, string, error)
 	return f, res.Text, err
 }
 
+// TestFind checks the result of find_tools: hits, order, notes and text.
 func TestFind(t *testing.T) {
 	d := Discovery{
 		Servers: 2,
@@ -118,6 +119,7 @@ func TestFindIsBounded(t *testing.T) {
 	}
 }
 
+// TestInner checks which tool and arguments a call of call_tool names, byte for byte.
 func TestInner(t *testing.T) {
 	tl := NewCallTool()
 	p, err := Prepare(&tl)

@@ -8,6 +8,7 @@ import (
 	"testing"
 )
 
+// TestWords checks how texts and names are split into words.
 func TestWords(t *testing.T) {
 	for text, want := range map[string]string{
 		"get_issue":            "get issue",

@@ -45,6 +45,7 @@ func prepare(t *testing.T, edit func(*Tool)) *Prepared {
 	return p
 }
 
+// TestListing checks the listing of a tool.
 func TestListing(t *testing.T) {
 	got := string(prepare(t, func(tl *Tool) {
 		tl.Properties = json.RawMessage(`{ "b": {"type":"string"}, "a": {"type":"integer", "minimum":1} }`)
@@ -71,6 +72,7 @@ func TestListingOfToolWithoutArguments(t *testing.T) {
 	}
 }
 
+// TestPrepareRefuses checks that an incomplete or contradictory tool is refused.
 func TestPrepareRefuses(t *testing.T) {
 	for name, edit := range map[string]func(*Tool){
 		"no name":           func(tl *Tool) { tl.Name = "" },
@@ -98,6 +100,8 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 }
 
+// TestParse checks what a handler gets of the arguments, and the spellings of render and
+// detail.
 func TestParse(t *testing.T) {
 	p := prepare(t, nil)
 	for _, c := range []struct {
@@ -143,6 +147,7 @@ func TestParseWithoutArguments(t *testing.T) {
 	}
 }
 
+// TestParseRefuses checks the text for each kind of invalid argument.
 func TestParseRefuses(t *testing.T) {
 	p := prepare(t, nil)
 	for _, c := range []struct{ in, want string }{
@@ -255,6 +260,7 @@ func decode(t *testing.T, raw json.RawMessage) (res struct {
 	return res
 }
 
+// TestEncode checks both forms of a result.
 func TestEncode(t *testing.T) {
 	p := prepare(t, nil)
 	value := map[string]any{"b": 1, "a": "<x>\n y"}
@@ -269,6 +275,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
+// TestEncodeFault checks that a fault has the same text in both forms.
 func TestEncodeFault(t *testing.T) {
 	p := prepare(t, nil)
 	f := fault.New(fault.Unauthenticated, fault.Engine, "x", "not logged in").WithReason(fault.NotLoggedIn)
@@ -303,6 +310,7 @@ func TestEncodeFault(t *testing.T) {
 	}
 }
 
+// TestEncodeCutsText checks that a long text is cut at the limit, between two characters.
 func TestEncodeCutsText(t *testing.T) {
 	p := prepare(t, nil)
 	for name, s := range map[string]string{

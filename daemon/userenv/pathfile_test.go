@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/config"
 )
 
+// TestReadPath checks which contents of the file with the captured PATH are accepted.
 func TestReadPath(t *testing.T) {
 	dir := t.TempDir()
 	file := PathFile(dir)
@@ -46,6 +47,8 @@ func TestReadPath(t *testing.T) {
 	}
 }
 
+// TestWithPath checks that the captured PATH stands in front of the environment's, without
+// repetitions.
 func TestWithPath(t *testing.T) {
 	for _, c := range []struct {
 		environ  []string
@@ -62,6 +65,7 @@ func TestWithPath(t *testing.T) {
 	}
 }
 
+// TestLookPath checks that programs are found on the PATH of the given environment.
 func TestLookPath(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"prog": 0o755, "data": 0o644} {

@@ -183,6 +183,7 @@ func TestShellLeavesSomething(t *testing.T) {
 	}
 }
 
+// TestUserShell checks which shell is asked, and with which environment.
 func TestUserShell(t *testing.T) {
 	for shell, relative := range map[string]bool{"/bin/mine": false, "mine": true, "": true} {
 		env := map[string]string{

@@ -265,6 +265,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
+// TestCalling checks which directories of the calling process's PATH are added to the login
+// shell's.
 func TestCalling(t *testing.T) {
 	more := t.TempDir()
 	for _, c := range []struct{ calling, login, want string }{

@@ -32,6 +32,8 @@ func told(o *output) string {
 	return b.String()
 }
 
+// TestUntoldOutputGrowsTogether checks that output that was not sent yet is joined into one
+// entry, and that a sent entry does not grow.
 func TestUntoldOutputGrowsTogether(t *testing.T) {
 	o := newOutput(limits(1<<20, 1<<20, 1<<10))
 	for range 1000 {
@@ -48,6 +50,7 @@ func TestUntoldOutputGrowsTogether(t *testing.T) {
 	}
 }
 
+// TestStderrRing checks that old stderr is dropped, with a count in its place.
 func TestStderrRing(t *testing.T) {
 	o := newOutput(limits(1<<20, 1<<20, 10))
 	for i := range 9 {
@@ -83,6 +86,8 @@ func TestDropKeepsToldApart(t *testing.T) {
 	}
 }
 
+// TestGateStopsBetweenLines checks that output over the limit stops the reader at the end
+// of a line, or of one that is too long.
 func TestGateStopsBetweenLines(t *testing.T) {
 	o := newOutput(limits(100, 1000, 10))
 	add := func(s string, open bool) {
@@ -106,6 +111,7 @@ func TestGateStopsBetweenLines(t *testing.T) {
 	add("c", true)
 }
 
+// TestGateCountsEntries checks that the number of entries has a limit, too.
 func TestGateCountsEntries(t *testing.T) {
 	o := newOutput(limits(1<<30, 1<<30, 10))
 	n := 0

@@ -19,6 +19,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestBefore checks how a mark compares with a time, also one of another boot.
 func TestBefore(t *testing.T) {
 	early := Now()
 	mark := Mark()

@@ -9,6 +9,7 @@ import (
 	"testing"
 )
 
+// TestExhausted checks which errors mean that this machine has no room, and what to free.
 func TestExhausted(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -45,6 +45,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestRecord checks the JSON of a fault, and that it is read as it was written.
 func TestRecord(t *testing.T) {
 	code, sig := 7, "SIGKILL"
 	r := New(ProcessFailure, Worker, "tools/call:consult",

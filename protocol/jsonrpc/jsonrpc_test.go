@@ -12,6 +12,7 @@ import (
 	"testing/iotest"
 )
 
+// TestParse checks the kind and the members of messages, and which lines are no message.
 func TestParse(t *testing.T) {
 	for _, tc := range []struct {
 		line   string
@@ -61,6 +62,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestIDKey checks which spellings are the same id.
 func TestIDKey(t *testing.T) {
 	same := [][2]string{{`"a"`, `"\u0061"`}, {`1`, `1`}}
 	other := [][2]string{{`1`, `"1"`}, {`1`, `1.0`}, {`90071992547409931`, `90071992547409932`}, {`"a"`, `"A"`}}
@@ -76,6 +78,7 @@ func TestIDKey(t *testing.T) {
 	}
 }
 
+// TestWrite checks the bytes of each kind of message.
 func TestWrite(t *testing.T) {
 	for _, tc := range []struct{ got, want string }{
 		{string(AppendResult(nil, ID(`1.50`), json.RawMessage(`{}`))), `{"jsonrpc":"2.0","id":1.50,"result":{}}`},
@@ -120,6 +123,8 @@ func collect(t *testing.T, l *Lines) string {
 	}
 }
 
+// TestLines checks how input is split into lines, and that a line over the limit is
+// skipped.
 func TestLines(t *testing.T) {
 	for _, tc := range []struct {
 		in, want string
@@ -244,6 +249,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
+// TestElements checks that the elements of an array are returned as they are spelled.
 func TestElements(t *testing.T) {
 	for _, x := range []struct {
 		in   string
@@ -276,6 +282,8 @@ func TestElements(t *testing.T) {
 	}
 }
 
+// TestRewrite checks that members are replaced or removed, and that the rest stays as it is
+// spelled.
 func TestRewrite(t *testing.T) {
 	in := `{"a" : 1.0, "b\u0062":{"x":[1]} ,"c":"}" }`
 	got, err := Rewrite([]byte(in), func(key string, value []byte) []byte {

@@ -17,6 +17,7 @@ var ordinary = []string{
 	"{}\x00", `{"a":"}"}`, `{1:2}`, `|`, `[|`, `}`, `[1}`, "\u00a0{}",
 }
 
+// TestValid checks that Valid agrees with package json, also about the depth.
 func TestValid(t *testing.T) {
 	for _, s := range ordinary {
 		if got, want := Valid([]byte(s)), json.Valid([]byte(s)); got != want {

@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestNegotiate checks which version a legacy client gets.
 func TestNegotiate(t *testing.T) {
 	for asked, want := range map[string]string{
 		"2024-11-05": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25",
@@ -17,6 +18,8 @@ func TestNegotiate(t *testing.T) {
 	}
 }
 
+// TestParseParams checks that members are read as they are spelled, and that a repeated one
+// is an error.
 func TestParseParams(t *testing.T) {
 	p, err := ParseParams(json.RawMessage(`{"name":"x","Name":"y","arguments":{"a":1.0},"_meta":{"progressToken":1e3,"io.modelcontextprotocol/protocolVersion":"v"},"requestId":"r"}`))
 	if err != nil || string(p.Name) != `"x"` || string(p.Arguments) != `{"a":1.0}` ||
@@ -35,6 +38,7 @@ func TestParseParams(t *testing.T) {
 	}
 }
 
+// TestLevels checks which log messages a level covers.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		level, message string

@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// TestSpecCheck checks which specs of workers are refused.
 func TestSpecCheck(t *testing.T) {
 	good := func() Spec {
 		s := Spec{Version: Version, ID: "w1", Kind: KindConsult, Argv: []string{"/bin/true"}, Socket: "/s"}
@@ -50,6 +51,8 @@ func TestSpecCheck(t *testing.T) {
 	}
 }
 
+// TestProc checks that a child is found by its parent, its group and its worker, and that a
+// signal reaches only the process with the right start time.
 func TestProc(t *testing.T) {
 	self := Self()
 	if self.Start == 0 || self.PPID != os.Getppid() {

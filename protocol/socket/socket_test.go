@@ -45,6 +45,8 @@ func listen(t *testing.T, path string) *Listener {
 	return ln
 }
 
+// TestResolve checks which paths are tried, and in which order, for an option and an
+// environment.
 func TestResolve(t *testing.T) {
 	dir := shortDir(t)
 	fallback := temporary(env(nil), strconv.Itoa(os.Geteuid())) + "/daemon.sock"
@@ -104,6 +106,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestListenAndDial checks the permissions of the socket, and what Dial returns before,
+// during and after a listener.
 func TestListenAndDial(t *testing.T) {
 	dir := shortDir(t)
 	path := filepath.Join(dir, "holdline", "daemon.sock")
@@ -201,6 +205,7 @@ func TestListenerReplaced(t *testing.T) {
 	}
 }
 
+// TestStaleSocket checks that a listener replaces a stale socket, and nothing else.
 func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(shortDir(t), "d", "s")
 	ln := listen(t, path)
@@ -228,6 +233,8 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
+// TestOpenDirRefuses checks which directories are refused for a socket, and that the error
+// says what to do.
 func TestOpenDirRefuses(t *testing.T) {
 	dir := shortDir(t)
 	check := func(name, want string, prepare func(path string) error) {

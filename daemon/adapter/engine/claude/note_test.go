@@ -7,8 +7,8 @@ import (
 	"holdline/daemon/adapter/engine"
 )
 
-// TestReadNoteSaysWhatStaysOpen: what Landlock cannot refuse is said where the
-// level is shown.
+// TestReadNoteSaysWhatStaysOpen checks that the note of the level says what Landlock cannot
+// refuse.
 func TestReadNoteSaysWhatStaysOpen(t *testing.T) {
 	c := New(Options{Env: []string{"HOME=/home/u"}, Landlock: func() int { return 5 }})
 	note := strings.Join(c.read(&engine.Info{}).Notes, "\n")
