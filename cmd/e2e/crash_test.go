@@ -348,19 +348,23 @@ func TestCrashesAlone(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-w.Events() // it said that it is up
+			<-w.Ready() // it said that it is up
 			child := w.Status().ChildPID
 			if err := first.Close(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 			second := daemon(2)
-			if w, err = second.Attach(t.Context(), w.Dir(), 0); err != nil {
+			if w, err = second.Attach(t.Context(), w.Dir()); err != nil {
 				t.Fatal(err)
 			}
 			var last supervisor.Event
-			for ev := range w.Events() {
-				last = ev
+			for last.Kind != supervisor.Lost && last.Kind != supervisor.Closed {
+				<-w.Ready()
+				events, _ := w.Take()
+				if n := len(events); n > 0 {
+					last = events[n-1]
+				}
 			}
 			if last.Kind != supervisor.Lost || last.Fault == nil || alive(child) {
 				t.Errorf("the last event is %+v, the child lives: %v", last, alive(child))

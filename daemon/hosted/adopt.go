@@ -263,7 +263,7 @@ func (m *Manager) adopt(u *upstream.Process) bool {
 	for {
 		ctx, cancel := context.WithTimeout(m.hub.Life, adoptTimeout)
 		var err error
-		w, err = m.o.Workers.Attach(ctx, u.Dir, 0)
+		w, err = m.o.Workers.Attach(ctx, u.Dir)
 		cancel()
 		if err == nil {
 			break

@@ -206,7 +206,7 @@ func (c *private) attach(ctx context.Context) error {
 	defer cancel()
 	alive, err := supervisor.Alive(c.Dir)
 	faultpoint.At("adopt.attaching")
-	w, aerr := c.p.Workers.Attach(ctx, c.Dir, 0)
+	w, aerr := c.p.Workers.Attach(ctx, c.Dir)
 	if aerr != nil {
 		return aerr
 	}

@@ -121,7 +121,7 @@ func TestHuntAtStart(t *testing.T) {
 		t.Error("the child of a living worker was hunted")
 	}
 	// Now without the worker's directory: the daemon cannot know the worker.
-	again, err := next.Attach(t.Context(), h.path("lives"), 0)
+	again, err := next.Attach(t.Context(), h.path("lives"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestWorkerThatHangsIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	workertest.Freeze(t, pid)
-	w, err := h.daemon().Attach(t.Context(), h.path("hang"), 0)
+	w, err := h.daemon().Attach(t.Context(), h.path("hang"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 	write(0)
 	write(1)
 	// The first daemon acknowledges one line; the others must reach the next daemon.
-	e := <-w.Events()
+	e, _ := next(t, w)
 	w.Ack(e.Seq)
 	write(2) // requests are handled in order: the answer shows that the ack was taken
 	until(t, "the output", func() bool {
@@ -197,11 +197,12 @@ func TestNextDaemonAttaches(t *testing.T) {
 	if err := first.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for range w.Events() {
+	if events, over := w.Take(); len(events) > 0 || !over {
+		t.Errorf("a worker that was left has %d events, over: %t", len(events), over)
 	}
 
 	second := h.daemon()
-	w2, err := second.Attach(t.Context(), h.path("adopt"), 0)
+	w2, err := second.Attach(t.Context(), h.path("adopt"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestNextDaemonAttaches(t *testing.T) {
 
 	// A daemon with a lower epoch is refused, and kills nothing.
 	third := h.daemonAt(1)
-	if _, err := third.Attach(t.Context(), h.path("adopt"), 0); err == nil {
+	if _, err := third.Attach(t.Context(), h.path("adopt")); err == nil {
 		t.Error("a lower epoch may attach")
 	}
 	if _, err := w2.Terminate(t.Context(), time.Minute); err != nil { // stdin is closed, and the child ends by itself
@@ -237,7 +238,7 @@ func TestTakenAway(t *testing.T) {
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("taken", `echo up; read a`))
 	follow(t, w, true, lines(1))
-	w2, err := h.daemon().Attach(t.Context(), h.path("taken"), 0)
+	w2, err := h.daemon().Attach(t.Context(), h.path("taken"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +335,7 @@ func TestConsultAlone(t *testing.T) {
 	if _, err := os.Stat(h.path("alone")); err == nil {
 		t.Error("the socket's directory is left")
 	}
-	w, err = h.daemon().Attach(t.Context(), dir, 0)
+	w, err = h.daemon().Attach(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -364,7 +365,7 @@ func TestAttachWhileSpooling(t *testing.T) {
 		info, err := os.Stat(filepath.Join(w.Dir(), process.FileSpool))
 		return err == nil && info.Size() == size+4
 	})
-	w, err := h.daemon().Attach(t.Context(), w.Dir(), 0)
+	w, err := h.daemon().Attach(t.Context(), w.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -421,7 +422,7 @@ func TestWorkerTerminated(t *testing.T) {
 	t.Parallel()
 	h := newHome(t)
 	w := h.start(h.daemon(), shell("term", `echo one; trap 'echo two; exit 6' TERM; while :; do sleep 0.05; done`))
-	e := <-w.Events()
+	e, _ := next(t, w)
 	if err := syscall.Kill(w.Status().PID, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

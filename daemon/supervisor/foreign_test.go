@@ -27,7 +27,7 @@ func TestForeignWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, when := range []string{"alive", "dead"} {
-		w, err := h.daemon().Attach(t.Context(), h.path("foreign"), 0)
+		w, err := h.daemon().Attach(t.Context(), h.path("foreign"))
 		if err != nil {
 			t.Fatalf("%s: %v", when, err)
 		}

@@ -80,7 +80,7 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	f.Close()
 
 	second := h.daemon()
-	w, err = second.Attach(t.Context(), h.path("records"), 0)
+	w, err = second.Attach(t.Context(), h.path("records"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w, err = h.daemon().Attach(t.Context(), h.path("records"), 0)
+	w, err = h.daemon().Attach(t.Context(), h.path("records"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 	}
 	fmt.Fprintln(f, `{"n":8,"write":3}`)
 	f.Close()
-	w, err = h.daemon().Attach(t.Context(), w.Dir(), 0)
+	w, err = h.daemon().Attach(t.Context(), w.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestForgottenRecordsGo(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w, err = h.daemon().Attach(t.Context(), w.Dir(), 0)
+	w, err = h.daemon().Attach(t.Context(), w.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}

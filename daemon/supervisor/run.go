@@ -323,40 +323,6 @@ func (w *Worker) putLocked(e Event) {
 	w.changed.Broadcast()
 }
 
-// deliverEvents sends the events to the channel of [Worker.Events], up to the last one or
-// until the worker is detached. If [Worker.Take] returns them it only waits for the end.
-func (w *Worker) deliverEvents() {
-	defer close(w.events)
-	for {
-		w.mu.Lock()
-		for (len(w.queue) == 0 || w.delivery != byEvents) && !w.isDetached() && w.delivery != delivered {
-			w.changed.Wait()
-		}
-		if w.isDetached() || w.delivery == delivered {
-			w.mu.Unlock()
-			return
-		}
-		e := w.queue[0]
-		w.queue[0] = Event{}
-		if w.queue = w.queue[1:]; len(w.queue) == 0 {
-			w.queue = nil
-		}
-		w.mu.Unlock()
-		select {
-		case w.events <- e:
-		case <-w.letGo:
-			return
-		}
-		if e.Kind == Closed || e.Kind == Lost {
-			return
-		}
-		w.mu.Lock()
-		w.queued -= len(e.Data)
-		w.changed.Broadcast()
-		w.mu.Unlock()
-	}
-}
-
 // waitDead blocks until the worker has released its lock, for [deathTimeout] at most.
 func (w *Worker) waitDead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)

@@ -7,7 +7,7 @@
 // by then nothing of the worker's tree is left. A worker outlives the supervisor:
 // [Supervisor.Close] only detaches it.
 //
-// Two goroutines run for each worker, owned by the supervisor, which waits for
+// A goroutine runs for each worker, owned by the supervisor, which waits for all of
 // them in Close. On disk the supervisor owns the generation counter in the
 // state directory and each worker's spec.json and calls.jsonl.
 package supervisor
@@ -149,7 +149,7 @@ func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire
 		err := s.launch(ctx, w.dir, env)
 		faultpoint.At("launch.listening")
 		if err == nil {
-			err = w.begin(ctx, 0)
+			err = w.begin(ctx)
 		}
 		faultpoint.At("launch.attached")
 		if err == nil {
@@ -238,14 +238,14 @@ func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.S
 }
 
 // Attach adopts the worker of an existing directory, which another daemon may have
-// started. Its events follow from the one behind afterSeq on. If the worker has left in
+// started. Its events follow from the first that was not acknowledged. If the worker has left in
 // order (it was alone and its child ended) they come from its files. If it died its tree
 // is killed, and the only event is a [Lost]. A worker of a newer program, whose protocol
 // is not known here, is killed.
 //
 // An error is a [*fault.Record]: the directory cannot be read, or the worker
 // lives and could neither be reached nor killed.
-func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*Worker, error) {
+func (s *Supervisor) Attach(ctx context.Context, dir string) (*Worker, error) {
 	spec, err := process.ReadSpec(dir)
 	if err == nil {
 		spec.SetDefaults()
@@ -265,7 +265,7 @@ func (s *Supervisor) Attach(ctx context.Context, dir string, afterSeq int64) (*W
 	w.mu.Lock()
 	w.killedBy = foreign
 	w.mu.Unlock()
-	if err := w.begin(ctx, afterSeq); err != nil {
+	if err := w.begin(ctx); err != nil {
 		s.unregister(w)
 		return nil, s.attachFault(&spec, err)
 	}

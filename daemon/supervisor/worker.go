@@ -52,13 +52,12 @@ const maxInFlight = 512
 // Worker is a worker process seen from this daemon. Its methods may be called
 // from any goroutine.
 //
-// Two goroutines run for it: keepConnected reads the connection and queues events,
-// deliverEvents hands them to the user of Events. The fields up to writes do not change.
+// The goroutine of keepConnected reads its connection and queues events for [Worker.Take].
+// The fields up to writes do not change.
 type Worker struct {
 	sup    *Supervisor
 	dir    string        // the worker's directory
 	spec   process.Spec  // what the worker runs
-	events chan Event    // see Events
 	ready  chan struct{} // see Ready
 	gone   chan struct{} // closed when the worker is over or detached
 	letGo  chan struct{} // closed by Close
@@ -74,9 +73,8 @@ type Worker struct {
 	state    workerState   // changed by moveLocked alone
 	lost     *fault.Record // of the Lost event, once that is queued; nil before
 	killedBy error         // why this daemon has killed the worker, or is about to; nil if it has not
-	queue    []Event       // received, not yet given to the user
-	queued   int           // bytes of events that the user does not have yet
-	delivery delivery
+	queue    []Event       // received, not yet taken by the user
+	queued   int           // bytes of these
 	last     int64         // highest number received
 	old      int64         // numbers below are from before the attach
 	begun    int64         // numbers up to it were acked before the attach
@@ -130,18 +128,6 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// delivery is how events reach the user.
-//
-//	byTake   -> byEvents:  Events was called: the goroutine of deliverEvents empties the queue
-//	byTake   -> delivered: Take has returned the last event
-type delivery int
-
-const (
-	byTake delivery = iota
-	byEvents
-	delivered
-)
-
 // held is a piece of stdout that was received: it is left out if a spool that begins
 // before it is read.
 type held struct {
@@ -153,7 +139,7 @@ type held struct {
 func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
 	w := &Worker{
 		sup: s, dir: dir, spec: spec, state: Starting,
-		events: make(chan Event, 16), ready: make(chan struct{}, 1), gone: make(chan struct{}),
+		ready: make(chan struct{}, 1), gone: make(chan struct{}),
 		letGo: make(chan struct{}), done: make(chan struct{}), inFlight: make(map[*write]struct{}),
 		slots: make(chan struct{}, maxInFlight), writes: make(chan struct{}, 1),
 	}
@@ -199,19 +185,6 @@ func (w *Worker) Status() control.Worker {
 	}
 }
 
-// Events returns the stream of events, in order. It is closed after [Closed] or
-// [Lost], or by [Worker.Close]. If the user does not receive and acknowledge the events,
-// the child's output is held up; other workers are not affected.
-//
-// [Worker.Take] returns the same events without a goroutine in between: use either.
-func (w *Worker) Events() <-chan Event {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.delivery = byEvents
-	w.changed.Broadcast()
-	return w.events
-}
-
 // Ready returns a channel that yields a token when Take may have events to return, or the
 // worker was detached.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
@@ -226,12 +199,7 @@ func (w *Worker) Take() (events []Event, over bool) {
 		return nil, true
 	}
 	events, w.queue, w.queued = w.queue, nil, 0
-	if n := len(events); n > 0 {
-		if last := events[n-1].Kind; last == Closed || last == Lost {
-			w.delivery = delivered
-		}
-		w.changed.Broadcast() // the connection is read again
-	}
+	w.changed.Broadcast() // the connection is read again
 	return events, false
 }
 
@@ -266,9 +234,9 @@ func (w *Worker) StderrTail() []string {
 }
 
 // begin opens the call journal, connects for the first time, and starts the worker's
-// goroutines. A dead worker is no error: its events come from its files. On an error no
-// goroutine runs and the journal is closed. The goroutines outlive ctx.
-func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
+// goroutine. A dead worker is no error: its events come from its files. On an error no
+// goroutine runs and the journal is closed. The goroutine outlives ctx.
+func (w *Worker) begin(ctx context.Context) error {
 	journal, err := calls.OpenJournal(filepath.Join(w.dir, calls.File))
 	if err != nil {
 		return err
@@ -277,7 +245,6 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 	w.mu.Lock()
 	w.journal = journal
 	w.next = journal.Last() + 1 // replaced by what the worker says, if it lives
-	w.last = afterSeq
 	w.cancel = cancel
 	w.mu.Unlock()
 	c, err := w.connect(ctx)
@@ -295,10 +262,7 @@ func (w *Worker) begin(ctx context.Context, afterSeq int64) error {
 		return err
 	}
 	s.wg.Go(func() {
-		var running sync.WaitGroup
-		running.Go(func() { w.keepConnected(life, c) })
-		w.deliverEvents()
-		running.Wait()
+		w.keepConnected(life, c)
 		w.writes <- struct{}{} // the journal has no user any more
 		_ = journal.Close()
 		s.unregister(w)
@@ -327,7 +291,7 @@ func (w *Worker) Close() {
 }
 
 // Done returns a channel that is closed when nothing runs for the worker any more: it
-// was detached, or it is over, its lock is free and its last event was received.
+// was detached, or it is over, its lock is free and its last event is queued.
 func (w *Worker) Done() <-chan struct{} { return w.done }
 
 // endLocked ends all waits for the worker. The caller must hold w.mu.
