@@ -98,7 +98,8 @@ func TestWelcome(t *testing.T) {
 		t.Errorf("ParseWelcome = %+v, %v", got, err)
 	}
 	refusal := Append(nil, Welcome{Holdline: 1, Error: &Refusal{RefusedIdentity, "no"}})
-	if want := `{"holdline":1,"resumed":false,"error":{"code":"identity_refused","message":"no"}}` + "\n"; string(refusal) != want {
+	if want := `{"holdline":1,"resumed":false,"error":{"code":"identity_refused","message":"no"}}` +
+		"\n"; string(refusal) != want {
 		t.Errorf("refusal\n got %s\nwant %s", refusal, want)
 	}
 	_, err := ParseWelcome(refusal)

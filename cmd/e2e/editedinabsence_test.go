@@ -68,7 +68,8 @@ func TestServerEditedInAbsence_AsksItsClient(t *testing.T) {
 			in := m.required(id)
 			if name == "removed" {
 				t.Log("no server is there to go on with the call")
-			} else if x := m.wait(m.askMe(elicit("e"), in.with(`{"action":"accept"}`))); x.text() != `e {"action":"accept"}` {
+			} else if x := m.wait(m.askMe(elicit("e"),
+				in.with(`{"action":"accept"}`))); x.text() != `e {"action":"accept"}` {
 				t.Errorf("the answer: %s", x.raw)
 			}
 			if asked := p.effectsOf("asked e"); asked != 1 {

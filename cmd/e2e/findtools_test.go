@@ -188,7 +188,8 @@ func TestFindToolsRemembers(t *testing.T) {
 func TestExposeSearch(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}, "-listing", filepath.Join(p.dir, "listing"))}
+	servers := map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"}, "-listing",
+		filepath.Join(p.dir, "listing"))}
 	p.configure(servers, "identities", searcher()).daemon()
 	listed := func(a *agent) (own, hosted []string) {
 		t.Helper()
@@ -222,7 +223,8 @@ func TestExposeSearch(t *testing.T) {
 		t.Errorf("with all: %v, %v", own, hosted)
 	}
 	for _, name := range []string{"find_tools", "call_tool"} {
-		if x := b.wait(b.call(name, map[string]any{"query": "x", "server": "tools", "tool": "effect"})); x.Error == nil ||
+		if x := b.wait(b.call(name,
+			map[string]any{"query": "x", "server": "tools", "tool": "effect"})); x.Error == nil ||
 			x.Error.Code != -32602 {
 			t.Errorf("%s of an identity that has all: %s", name, x.raw)
 		}

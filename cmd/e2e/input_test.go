@@ -281,7 +281,8 @@ func TestServerAsksModernMany(t *testing.T) {
 			one[key] = map[string]any{"action": "accept"}
 			break
 		}
-		ids[m.askMe(elicit(token), map[string]any{"requestState": r.Result.RequestState, "inputResponses": one})] = token
+		ids[m.askMe(elicit(token),
+			map[string]any{"requestState": r.Result.RequestState, "inputResponses": one})] = token
 	}
 	for i := range 4 {
 		if n := p.effectsOf(fmt.Sprint("asked t", i)); n != 1 {

@@ -115,7 +115,8 @@ func TestClockStopsWhileUserIsAsked(t *testing.T) {
 		p := newPlace(t)
 		p.configure(map[string]any{"tools": p.toolsEntry(limits)}).daemon()
 		a := p.agent().shake()
-		if x := a.wait(a.call("tools__ask", map[string]any{"token": "r", "method": "roots/list"})); x.code() != "timeout" {
+		if x := a.wait(a.call("tools__ask",
+			map[string]any{"token": "r", "method": "roots/list"})); x.code() != "timeout" {
 			t.Errorf("a client that does not answer: %s", x.raw)
 		}
 		a.rest()

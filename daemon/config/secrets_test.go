@@ -14,7 +14,9 @@ func TestProcessSecrets(t *testing.T) {
 		Args: []string{"--token", "in-full-1", "--root", "${HOME}", "--", "${MY_TOKEN}"},
 		Env:  map[string]Secret{"KEY": "first line\nsecond line\n-\n"},
 	}
-	p, err := s.Process(Around{Environ: []string{"HOME=/home/somebody", "MY_TOKEN=from-variable"}, Home: "/", Root: "/"})
+	p, err := s.Process(Around{
+		Environ: []string{"HOME=/home/somebody", "MY_TOKEN=from-variable"}, Home: "/", Root: "/",
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

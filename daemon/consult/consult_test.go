@@ -574,7 +574,8 @@ func TestOrphans(t *testing.T) {
 	}
 	w.Manager = next
 	for id, want := range map[string]fault.Code{
-		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown, "000000000006": fault.ProcessFailure,
+		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown,
+		"000000000006": fault.ProcessFailure,
 	} {
 		a, err := w.Show(id)
 		if err != nil || a.State != Failed || a.Failure().Fault.Code != want {

@@ -252,7 +252,9 @@ func hostile(t *testing.T, bin string) {
 	trap := func(name string) string { return "touch " + filepath.Join(traps, name) }
 	hooks := map[string]any{}
 	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"} {
-		hooks[event] = []any{map[string]any{"hooks": []any{map[string]any{"type": "command", "command": trap("hook-" + event)}}}}
+		hooks[event] = []any{map[string]any{"hooks": []any{map[string]any{
+			"type": "command", "command": trap("hook-" + event),
+		}}}}
 	}
 	settings := map[string]any{
 		"hooks": hooks, "apiKeyHelper": trap("helper"),

@@ -62,7 +62,8 @@ func TestOwnExhaustion(t *testing.T) {
 					if !st.Ejected || tried > 10 || st.Failures == 0 {
 						t.Errorf("tried %d times, %+v; want it ejected, and its failures counted", tried, st)
 					}
-				} else if st.Ejected || st.Restarts > 0 || st.Failures > 0 || st.Circuit != string(policy.Closed) || tried < 20 ||
+				} else if st.Ejected || st.Restarts > 0 || st.Failures > 0 || st.Circuit != string(policy.Closed) ||
+					tried < 20 ||
 					st.LastFault == nil {
 					t.Errorf("tried %d times, %+v; want nothing held against it, and the reason", tried, st)
 				}

@@ -158,7 +158,8 @@ func (w *world) serve() {
 		Authorise: func(string, string) error { return nil }, Reserved: func(string) bool { return false },
 		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st"} },
 		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Executors: []session.Executor{manager}, Hosted: manager,
-		Still: func() bool { return true }, Client: func(int) (int, string) { return 0, "" }, Alive: peer.Peer.Alive, Begun: time.Now(),
+		Still: func() bool { return true }, Client: func(int) (int, string) { return 0, "" }, Alive: peer.Peer.Alive,
+		Begun: time.Now(),
 	})
 	own, daemon := w.listen("u"), w.listen("s")
 	w.wg.Go(func() { w.acceptUpstreams(own) })

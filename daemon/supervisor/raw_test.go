@@ -135,7 +135,8 @@ func TestFence(t *testing.T) {
 		workerwire.Frame{Kind: workerwire.Write, ID: 99, N: 2, Payload: []byte("ghost\n")})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
 	now.sendOnly(workerwire.Frame{
-		Kind: workerwire.Terminate, Body: workerwire.Encode(workerwire.TerminateParams{GraceMS: time.Minute.Milliseconds()}),
+		Kind: workerwire.Terminate,
+		Body: workerwire.Encode(workerwire.TerminateParams{GraceMS: time.Minute.Milliseconds()}),
 	})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
 

@@ -26,7 +26,8 @@ func TestRefusedUngreeted(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := &protocol.Refusal{Code: protocol.RefusedLimit, Message: "no room"}
-	if _, err := daemon.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version, Error: full})); err != nil {
+	if _, err := daemon.Write(protocol.Append(nil,
+		protocol.Welcome{Holdline: protocol.Version, Error: full})); err != nil {
 		t.Fatal(err)
 	}
 	daemon.Close()

@@ -18,7 +18,8 @@ func TestModernResult(t *testing.T) {
 			`{"resultType":"complete","ttlMs":5,"cacheScope":"public"}`,
 		},
 		{ResourcesRead, `{"ttlMs":5}`, `{"resultType":"complete","cacheScope":"private","ttlMs":5}`},
-		{ResourcesRead, `{"resultType":"input_required"}`, `{"resultType":"input_required"}`}, // not cached: no lifetime
+		// It is not cached, so it gets no lifetime.
+		{ResourcesRead, `{"resultType":"input_required"}`, `{"resultType":"input_required"}`},
 	} {
 		if got := ModernResult(test.method, []byte(test.result)); string(got) != test.want {
 			t.Errorf("%s %s: %s, want %s", test.method, test.result, got, test.want)

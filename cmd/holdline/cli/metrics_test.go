@@ -25,8 +25,10 @@ func TestOpenMetrics(t *testing.T) {
 			{Method: "tools/call:" + evil, Tool: evil, Totals: telemetry.Totals{RequestCount: 1, SuccessCount: 1}},
 			{Method: "ping", Totals: telemetry.Totals{RequestCount: 1e7, SuccessCount: 1e7}},
 		}},
-		Cache:      telemetry.CacheCounts{Hits: 7, Misses: 8},
-		Identities: []telemetry.SessionCounts{{Identity: evil, Calls: 3, Failures: telemetry.Failures{ResponseErrors: 1}}},
+		Cache: telemetry.CacheCounts{Hits: 7, Misses: 8},
+		Identities: []telemetry.SessionCounts{{
+			Identity: evil, Calls: 3, Failures: telemetry.Failures{ResponseErrors: 1},
+		}},
 		Sessions: []telemetry.SessionCounts{
 			{Session: 3, Identity: "codex", Client: evil, Calls: 3}, {Session: 4, Identity: "codex", Calls: 1},
 		},
