@@ -32,7 +32,8 @@
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, and restarts;
 //	             hosted/dispatch: takes a call to a process, and its answer back;
-//	             hosted/upstream: one process of a server, its calls and questions;
+//	             hosted/upstream: one process of a server, and its calls;
+//	             hosted/question: what the process asks its client;
 //	             hosted/sight: which projects see a server;
 //	             hosted/handshake: introduces the daemon to a server and reads its lists
 //	listing      what servers list, its offers and pins

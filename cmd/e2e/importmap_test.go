@@ -56,6 +56,7 @@ var layers = readLayers(`
 4 daemon/standing
 0 daemon/hosted/sight
 5 daemon/hosted/handshake
+2 daemon/hosted/question
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
 4 daemon/dialect

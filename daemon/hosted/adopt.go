@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
@@ -167,7 +168,7 @@ func (m *Manager) restore(e *earlier) error {
 	if err != nil {
 		return err
 	}
-	kept := upstream.ReadAsks(e.dir, m.hub.Log)
+	kept := question.Read(e.dir, m.hub.Log)
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst := m.ownerLocked(&e.spec, e.alive)

@@ -61,7 +61,7 @@ type Dispatcher struct {
 	cache  *policy.Cache
 
 	// Guarded by the hub's mutex.
-	questions map[string]*question        // what legacy clients are asked for modern servers, by id
+	questions map[string]*inquiry         // what legacy clients are asked for modern servers, by id
 	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id
 }
 
@@ -70,7 +70,7 @@ type Dispatcher struct {
 func New(hub *upstream.Hub, budget func(identity string) int) *Dispatcher {
 	return &Dispatcher{
 		hub: hub, most: budget, budget: policy.NewBudget(maxBudgets), cache: policy.NewCache(),
-		questions: map[string]*question{}, replies: map[string]map[string]reply{},
+		questions: map[string]*inquiry{}, replies: map[string]map[string]reply{},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -158,12 +159,12 @@ func (r *request) satisfy(ctx context.Context, round int, result json.RawMessage
 func (r *request) inquiries(ctx context.Context, round int, requests json.RawMessage) (
 	answers []string, lines []int64, refusal json.RawMessage, err error,
 ) {
-	asked := map[string]*question{}
+	asked := map[string]*inquiry{}
 	defer func() { r.unask(asked) }()
 	person := false // is asked
 	err = jsonrpc.Fields(requests, func(key string, request []byte) error {
 		method, _ := mcp.String(jsonrpc.Field(request, "method"))
-		person = person || upstream.AsksPerson(method)
+		person = person || question.AsksPerson(method)
 		name, err := json.Marshal(key)
 		if err != nil { // strings encode
 			return err
@@ -214,7 +215,7 @@ func (r *request) inquiries(ctx context.Context, round int, requests json.RawMes
 // itself knows the answer, it returns that instead. A reply that is already there is
 // used at once.
 func (r *request) question(
-	round int, key string, request []byte, asked map[string]*question,
+	round int, key string, request []byte, asked map[string]*inquiry,
 ) (own json.RawMessage, err error) {
 	method, _ := mcp.String(jsonrpc.Field(request, "method"))
 	r.hub.Mu.Lock()
@@ -237,7 +238,7 @@ func (r *request) question(
 	if err != nil { // strings encode
 		return nil, err
 	}
-	q := &question{
+	q := &inquiry{
 		session: r.rc.Caller.Session, answer: make(chan reply, 1),
 		line: jsonrpc.AppendRequest(nil, quoted, method, jsonrpc.Field(request, "params")),
 	}
@@ -257,9 +258,9 @@ func (r *request) question(
 // maxRounds bounds how often a server may ask before it answers.
 const maxRounds = 16
 
-// A question is a request of a modern server that the daemon sends to a legacy
+// An inquiry is a request of a modern server that the daemon sends to a legacy
 // client. It is guarded by the hub's mutex.
-type question struct {
+type inquiry struct {
 	session string
 	line    []byte
 	answer  chan reply // has room for the one answer
@@ -293,10 +294,10 @@ func questionID(c *upstream.Call, key string) string {
 }
 
 // unask forgets questions; later answers to them are dropped.
-func (d *Dispatcher) unask(asked map[string]*question) {
+func (d *Dispatcher) unask(asked map[string]*inquiry) {
 	d.hub.Mu.Lock()
 	defer d.hub.Mu.Unlock()
-	maps.DeleteFunc(d.questions, func(_ string, q *question) bool {
+	maps.DeleteFunc(d.questions, func(_ string, q *inquiry) bool {
 		return slices.Contains(slices.Collect(maps.Values(asked)), q)
 	})
 }
@@ -323,7 +324,7 @@ func (d *Dispatcher) repliedLocked(session string, n int64, id string, msg jsonr
 		if d.replies[session] == nil {
 			d.replies[session] = map[string]reply{}
 		}
-		if len(d.replies[session]) < upstream.MaxAsks {
+		if len(d.replies[session]) < question.Max {
 			d.replies[session][id] = r
 			return true
 		}
@@ -376,7 +377,7 @@ func (d *Dispatcher) Respond(session string, n int64, msg jsonrpc.Message) bool 
 	switch {
 	case !ok:
 		return false
-	case d.hub.Asks[id] == nil && d.repliedLocked(session, n, id, msg):
+	case d.repliedLocked(session, n, id, msg):
 		return true
 	}
 	return d.hub.RespondedLocked(session, n, id, msg)

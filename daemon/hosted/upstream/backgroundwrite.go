@@ -4,13 +4,14 @@ import (
 	"slices"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 )
 
 // maxBackgroundWrites bounds the background writes that wait for the server to
 // read. There is always room for the answers to its requests.
-const maxBackgroundWrites = 1024 + MaxAsks
+const maxBackgroundWrites = 1024 + question.Max
 
 // A backgroundWrite is a write that belongs to no call: a cancellation, a
 // notification, or an answer to a request of the server.
@@ -35,11 +36,11 @@ func newBackgroundWrites() backgroundWrites { return backgroundWrites{due: make(
 //
 // A full queue means that the server has stopped reading its stdin. Then the write
 // is dropped, and its done is not called. The last places are for answers to the
-// server's own requests, of which at most [maxAsks] can wait.
+// server's own requests, of which at most [question.Max] can wait.
 func (u *Process) queueWriteLocked(w backgroundWrite) {
 	q := &u.writes
 	switch waiting := len(q.queue); {
-	case w.rec.Kind != calls.KindRespond && waiting >= maxBackgroundWrites-MaxAsks:
+	case w.rec.Kind != calls.KindRespond && waiting >= maxBackgroundWrites-question.Max:
 		return
 	case waiting >= maxBackgroundWrites:
 		if !q.full { // said once: a flood of requests is one thing
@@ -116,7 +117,7 @@ func (u *Process) makeBackgroundWrite(w *supervisor.Worker, e *backgroundWrite) 
 // maxResponds bounds the records of answers to the server that are kept. The older
 // ones belong to requests in output that was acknowledged long ago: no daemon will
 // read those again.
-const maxResponds = 2 * MaxAsks
+const maxResponds = 2 * question.Max
 
 // ranLocked notes that a background write was made, and drops the records that have
 // served. Those of cancellations and notifications go at once: no later decision
@@ -129,7 +130,7 @@ func (u *Process) ranLocked(kind string, write int64) {
 		u.nudge()
 	case calls.KindRespond:
 		if u.ran = append(u.ran, write); len(u.ran) > maxResponds {
-			old := len(u.ran) - MaxAsks
+			old := len(u.ran) - question.Max
 			u.forget = append(u.forget, u.ran[:old]...)
 			u.ran = slices.Clone(u.ran[old:])
 			u.nudge()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/question"
 	"holdline/protocol/process"
 )
 
@@ -17,10 +18,10 @@ func TestBackgroundWritesNeverBlock(t *testing.T) {
 	for range 2 * maxBackgroundWrites {
 		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindCancel}, done: func(error) {}})
 	}
-	if n := len(u.writes.queue); n != maxBackgroundWrites-MaxAsks {
-		t.Errorf("%d cancellations wait, want %d", n, maxBackgroundWrites-MaxAsks)
+	if n := len(u.writes.queue); n != maxBackgroundWrites-question.Max {
+		t.Errorf("%d cancellations wait, want %d", n, maxBackgroundWrites-question.Max)
 	}
-	for range 2 * MaxAsks {
+	for range 2 * question.Max {
 		u.queueWriteLocked(backgroundWrite{rec: calls.Record{Kind: calls.KindRespond}})
 	}
 	if n := len(u.writes.queue); n != maxBackgroundWrites {

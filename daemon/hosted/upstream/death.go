@@ -34,7 +34,9 @@ func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 		by = EndedByOthers
 	}
 	u.exitLocked(death, by)
-	u.hub.refuseAsksOfLocked(u)
+	for _, q := range u.questions.All() {
+		u.closeLocked(q)
+	}
 	u.caughtLocked()
 	u.Instance.Died(u, before)
 }

@@ -3,9 +3,9 @@
 //
 // A [Process] is one process in a worker. Each write to it is on record before it is
 // made, and the write's number is the JSON-RPC id and the progress token that the server
-// sees. A [Call] is a request of a client, with the process that has it. What all
-// processes share is in the [Hub]: the calls, the clients of sessions, and the open
-// requests of servers to these.
+// sees. A [Call] is a request of a client, with the process that has it. What the
+// process asks its client is in a [question.Set]. What all processes share is in the
+// [Hub]: the calls, and the clients of sessions.
 //
 // Three goroutines run for each process: run reads its events and settles what was
 // confirmed, makeBackgroundWrites makes the writes that belong to no call, and package
@@ -21,7 +21,7 @@
 //	call, deadlines   a call with its process, and its time
 //	badanswer, names  answers that cannot be read; ids and tokens
 //	input             a legacy server asks a modern client
-//	relay, keptask    requests of servers to clients, and their files
+//	relay             requests of servers to clients
 //	notes             notifications between a server and its client
 //	standing          log levels; subscribed: subscriptions to resources
 //	backgroundwrite   writes that belong to no call

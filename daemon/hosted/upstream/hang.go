@@ -106,16 +106,5 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	return u.heard.Load() != before || u.awaitsClientLocked() || u.State != Serving || u.hub.Closed
-}
-
-// awaitsClientLocked reports whether a request of the process waits for the
-// answer of a client.
-func (u *Process) awaitsClientLocked() bool {
-	for _, a := range u.hub.Asks {
-		if a.up == u && a.line != nil && !a.sent {
-			return true
-		}
-	}
-	return false
+	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != Serving || u.hub.Closed
 }

@@ -49,7 +49,6 @@ type Hub struct {
 	Calls     map[calls.Key]*Call         // not confirmed
 	Clients   map[string]tool.Client      // by session hash
 	wants     map[string]map[want]*Wanted // resources that sessions have subscribed to, by session hash
-	Asks      map[string]*ask             // open requests of servers, by relayed id
 	spooled   map[string]int64            // bytes of the answers in files, by session hash
 	Processes map[*Process]struct{}       // living, and dead ones whose directories stay
 }
@@ -189,7 +188,7 @@ func New(o Options) *Hub {
 	h := &Hub{
 		o: o, Log: o.Log,
 		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, wants: map[string]map[want]*Wanted{},
-		Asks: map[string]*ask{}, spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
+		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
 	h.Life, h.End = context.WithCancel(context.Background())
 	return h

@@ -3,11 +3,10 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
-	"strings"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -26,14 +25,14 @@ const maxSuspended = 64
 // putLocked sends a request of the server to its session's client. A legacy client
 // gets it at once. A modern client gets it as the answer to one of its calls. If the
 // client's era is not known yet, [Hub.MetLocked] sends it later.
-func (u *Process) putLocked(a *ask) {
+func (u *Process) putLocked(q *question.Question) {
 	c := u.hub.Clients[u.Owner.Session]
 	if c == nil {
 		return
 	}
 	switch c.Era() {
 	case dialect.Legacy:
-		c.Ask(a.line)
+		c.Ask(q.Line)
 		faultpoint.At("hosted.asked")
 	case dialect.Modern:
 		u.InterruptLocked()
@@ -48,24 +47,19 @@ func (u *Process) InterruptLocked() {
 		return
 	}
 	oldest, others := u.oldestLocked()
-	for _, a := range u.unshownLocked() {
+	for _, q := range u.questions.Waiting(false) {
 		switch {
-		case oldest != nil && !oldest.able(a.method):
-			u.refuseLocked(a, jsonrpc.CodeUnknownMethod, "the client does not offer "+a.method)
+		case oldest != nil && !oldest.able(q.Method):
+			u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client does not offer "+q.Method)
 		case oldest != nil && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
-			u.refuseLocked(a, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
+			u.refuseLocked(q, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
 		case oldest != nil:
 			oldest.interrupt()
 		case !others:
-			u.refuseLocked(a, jsonrpc.CodeInternal,
+			u.refuseLocked(q, jsonrpc.CodeInternal,
 				"no request of the client is under way with which it could be asked")
 		}
 	}
-}
-
-// refuseLocked answers a request of the server with an error.
-func (u *Process) refuseLocked(a *ask, code int, why string) {
-	u.hub.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, code, why, nil))
 }
 
 // oldestLocked returns the oldest open call whose client waits for the answer, or
@@ -83,19 +77,6 @@ func (u *Process) oldestLocked() (oldest *Call, others bool) {
 		}
 	}
 	return oldest, others
-}
-
-// unshownLocked returns the requests of the server that were sent to no client, in
-// order.
-func (u *Process) unshownLocked() []*ask {
-	var all []*ask
-	for _, a := range u.hub.Asks {
-		if a.up == u && !a.sent && a.shown == nil && a.line != nil {
-			all = append(all, a)
-		}
-	}
-	slices.SortFunc(all, func(a, b *ask) int { return strings.Compare(a.id, b.id) })
-	return all
 }
 
 // suspendedLocked counts the calls of a session that are suspended.
@@ -137,7 +118,7 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 		return nil, nil
 	}
 	u.InterruptLocked() // it refuses what cannot be asked
-	asks := u.unshownLocked()
+	asks := u.questions.Waiting(false)
 	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp.isSet() {
 		return nil, nil
 	}
@@ -151,14 +132,14 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 // inputRequired returns the result that shows the requests of the server to a call's
 // client. Its requestState names the worker and the write of the call, so that the
 // call is found again, also by the next daemon.
-func inputRequired(c *Call, asks []*ask) (json.RawMessage, error) {
+func inputRequired(c *Call, asks []*question.Question) (json.RawMessage, error) {
 	type request struct {
 		Method string          `json:"method"`
 		Params json.RawMessage `json:"params,omitempty"`
 	}
 	requests := make(map[string]request, len(asks))
-	for _, a := range asks {
-		requests[a.id] = request{a.method, a.params}
+	for _, q := range asks {
+		requests[q.ID] = request{q.Method, q.Params}
 	}
 	return jsonrpc.Marshal(struct {
 		Type     string             `json:"resultType"`
@@ -169,13 +150,11 @@ func inputRequired(c *Call, asks []*ask) (json.RawMessage, error) {
 
 // parkLocked suspends a call until its client continues it. If the client does not do
 // so within the longest time of a call, a goroutine of the hub gives the call up.
-func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*ask) {
+func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 	back := make(chan struct{})
 	c.Demand(how)
 	c.back = back
-	for _, a := range asks {
-		a.shown = c
-	}
+	c.Up.questions.Show(c.Call, asks)
 	if h.Closed {
 		return // the next daemon sees to it
 	}
@@ -203,10 +182,8 @@ func (h *Hub) unparkLocked(c *Call) {
 	}
 	close(c.back)
 	c.back = nil
-	for _, a := range h.Asks {
-		if a.shown == c {
-			a.shown = nil
-		}
+	if c.Up != nil {
+		c.Up.questions.Hide(c.Call)
 	}
 }
 
@@ -223,22 +200,11 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	case !c.Review(o):
 	case c.Phase() == calls.Open && u != nil && u.Restored && u.caughtUp.isSet() && u.State != Exited &&
 		u.Owner.Session == c.Key.Session &&
-		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.perhapsLocked():
-		h.parkLocked(c, calls.Guess, u.unshownLocked())
+		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
+		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))
 	default:
 		h.DropLocked(c)
 	}
-}
-
-// perhapsLocked reports whether the server has an open request of which it is not known
-// for certain to which call's client it was sent.
-func (u *Process) perhapsLocked() bool {
-	for _, a := range u.hub.Asks {
-		if a.up == u && !a.sent && a.line != nil && (a.shown == nil || a.shown.Claim() == calls.Guessed) {
-			return true
-		}
-	}
-	return false
 }
 
 // MetLocked acts on the era of a session's client, once it is known: questions that
@@ -250,9 +216,12 @@ func (h *Hub) MetLocked(session string) {
 			h.DropLocked(c)
 		}
 	}
-	for _, a := range h.Asks {
-		if a.up.Owner.Session == session && !a.sent && a.line != nil {
-			a.up.putLocked(a)
+	for u := range h.Processes {
+		if u.Owner.Session != session {
+			continue
+		}
+		for _, q := range u.questions.Waiting(true) {
+			u.putLocked(q)
 		}
 	}
 }
@@ -278,11 +247,7 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 			"params.requestState was used already, by a request under way")
 	}
 	h.unparkLocked(c)
-	for _, a := range h.Asks {
-		if a.up == c.Up && a.shown != nil && a.shown.Claim() == calls.Guessed {
-			a.shown = nil // the guess was wrong
-		}
-	}
+	c.Up.questions.HideGuessed() // the guess was wrong
 	if h.Calls[c.Key] == c {
 		delete(h.Calls, c.Key)
 	}
@@ -302,17 +267,16 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 // server's request. If this daemon has yet to read the request again, the answer is
 // kept until then.
 func (h *Hub) tellLocked(c *Call, id string, result []byte) {
-	u, a := c.Up, h.Asks[id]
-	if u == nil {
+	u := c.Up
+	if u == nil || !u.questions.Owns(id) {
 		return // it was never made
 	}
-	_, told := u.told[id]
+	q := u.questions.Find(id)
 	switch {
-	case a != nil && a.up == u && !a.sent:
-		a.by = c
-		h.respondLocked(a, 0, jsonrpc.AppendResult(nil, a.raw, result))
-	case a == nil && !told && !u.caughtUp.isSet() && u.State != Exited && strings.HasPrefix(id, u.ID+":") &&
-		len(u.early) < MaxAsks:
-		u.earlyLocked(id, early{msg: jsonrpc.Message{Result: bytes.Clone(result)}, by: c})
+	case q == nil && !u.questions.HasAnswer(id) && u.mayAskLocked():
+		msg := jsonrpc.Message{Result: bytes.Clone(result)}
+		u.questions.KeepEarly(id, question.Early{Msg: msg, By: c.Call, Write: c.write})
+	case q != nil && !q.IsAnswered():
+		u.respondLocked(q, calls.Record{N: c.Key.N, Call: c.write}, jsonrpc.AppendResult(nil, q.Raw, result))
 	}
 }

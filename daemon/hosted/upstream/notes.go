@@ -2,10 +2,10 @@ package upstream
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -25,32 +25,14 @@ func (u *Process) withdrawn(msg jsonrpc.Message) {
 	}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	for _, a := range u.hub.Asks {
-		if a.up != u || a.line == nil || a.sent || a.raw.Key() != raw.Key() {
-			continue
-		}
-		if c := u.hub.Clients[u.Owner.Session]; c != nil && c.Era() == dialect.Legacy {
-			c.Ask(a.withdrawal(msg.Params))
-		}
-		u.hub.closeAskLocked(a)
+	q := u.questions.FindRaw(raw)
+	if q == nil {
 		return
 	}
-}
-
-// withdrawal returns the notification that cancels the request at the client. It has
-// the server's params, with the id that the client knows.
-func (a *ask) withdrawal(params json.RawMessage) []byte {
-	quoted := fmt.Appendf(nil, "%q", a.id)
-	told, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key == "requestId" {
-			return quoted
-		}
-		return value
-	})
-	if err != nil { // a key stands twice
-		told = fmt.Appendf(nil, `{"requestId":%s}`, quoted)
+	if c := u.hub.Clients[u.Owner.Session]; c != nil && c.Era() == dialect.Legacy {
+		c.Ask(q.Withdrawal(msg.Params))
 	}
-	return jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, told)
+	u.closeLocked(q)
 }
 
 // remarked passes any other notification of the server to the legacy client of its
@@ -81,19 +63,28 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 		}
 	case mcp.ProgressNote:
 		token, _ := mcp.String(jsonrpc.Field(msg.Params, mcp.MetaProgress))
-		a := h.Asks[token]
-		if a == nil || a.token == nil || a.sent || a.up.Owner.Session != session {
-			return
-		}
-		params, err := jsonrpc.Rewrite(msg.Params, func(key string, value []byte) []byte {
-			if key == mcp.MetaProgress {
-				return a.token
+		for u := range h.Processes {
+			if q := u.questions.Find(token); q != nil && u.Owner.Session == session {
+				u.relayProgressLocked(q, msg)
 			}
-			return value
-		})
-		if err == nil {
-			a.up.noteLocked(msg.Method, params)
 		}
+	}
+}
+
+// relayProgressLocked passes a client's progress with a request of the server on to the
+// server, if it wants that.
+func (u *Process) relayProgressLocked(q *question.Question, msg jsonrpc.Message) {
+	if q.Token == nil || q.IsAnswered() {
+		return
+	}
+	params, err := jsonrpc.Rewrite(msg.Params, func(key string, value []byte) []byte {
+		if key == mcp.MetaProgress {
+			return q.Token
+		}
+		return value
+	})
+	if err == nil {
+		u.noteLocked(msg.Method, params)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/lines"
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
@@ -53,15 +54,10 @@ type Process struct {
 	Calls      map[int64]*Call
 	internal   map[int64]inquiry // the daemon's own requests
 	Standing   *standing.Requests
-	told       map[string]struct{} // requests of the server that an earlier daemon has answered, by relayed id
-	responds   []calls.Record      // of such answers, and of what stands, before it is known which were made
-	ran        []int64             // writes of answers to its requests, in order
-	open       int                 // its requests that wait for a client
-	askBytes   int                 // of these
-	askFiles   []string            // those whose files are not needed any more, by relayed id
-	kept       []KeptAsk           // those that an earlier daemon has written down, until they are taken up
-	early      map[string]early    // answers of its client to requests that are not read again yet
-	Restored   bool                // an earlier daemon has started it
+	responds   []calls.Record // of such answers, and of what stands, before it is known which were made
+	ran        []int64        // writes of answers to its requests, in order
+	questions  question.Set   // its requests to its client
+	Restored   bool           // an earlier daemon has started it
 	Generation int64
 	extended   map[int64]time.Time // until when calls may take, by write, that is not on record yet
 	forget     []int64             // records that are not needed any more
@@ -82,12 +78,12 @@ type Process struct {
 }
 
 // A mark is a line of output that the worker must still keep: the answer to a call,
-// or a request of the server. Exactly one of c and ask is set.
+// or a request of the server. Exactly one of c and question is set.
 type mark struct {
-	seq int64 // of the output in which it begins
-	c   *Call // one of the two is set
-	ask *ask
-	at  time.Time
+	seq      int64 // of the output in which it begins
+	c        *Call
+	question *question.Question
+	at       time.Time
 }
 
 // NewProcess makes a process of a server for its worker's directory. It is starting.
@@ -100,6 +96,7 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		Calls: map[int64]*Call{}, internal: map[int64]inquiry{},
 		writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
 	}
+	u.questions = question.NewSet(id)
 	u.Standing = standing.New(u, u.Log)
 	u.stdout = lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
 	return u
@@ -213,7 +210,7 @@ func (u *Process) run() {
 			u.stdout.MarkTorn()
 		}
 		u.stdout.Resume(u.last)
-		u.askKept(w)
+		u.reopen(w)
 		u.caught()
 	})
 	for {
@@ -366,7 +363,7 @@ func (u *Process) readMessage(l *lines.Line) {
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
-		u.asked(msg, u.askID(l.Seq, int64(l.Nth)), false)
+		u.asked(msg, u.questions.ID(l.Seq, int64(l.Nth)), false)
 	}
 }
 

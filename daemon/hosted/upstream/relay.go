@@ -3,80 +3,64 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
-// MaxAsks bounds the open requests of one process.
-const MaxAsks = 256
-
-// An ask is an open request of a server to its session's client. It is guarded by the
-// manager's mutex.
-type ask struct {
-	id   string // under which the client sees it
-	up   *Process
-	raw  jsonrpc.ID // the server's own
-	line []byte     // for the client; nil if the daemon answers itself
-
-	method string
-	params json.RawMessage // as the server spelled them
-	token  json.RawMessage // for progress, the server's own; nil if it wants none
-	shown  *Call           // whose client was told of it, by the answer to a request; nil if none was
-	by     *Call           // whose client has answered it so
-
-	done    bool // the server has its answer, or will never read one
-	sent    bool // an answer is on its way
-	written bool // it stands in a file
-}
-
 // asked handles a request of the server: the daemon answers it, refuses it, or relays
-// it to the client. kept says that the request was read from a file, so the worker
+// it to the client. inFile says that the request was read from a file, so the worker
 // need not keep a line for it.
-func (u *Process) asked(msg jsonrpc.Message, id string, kept bool) {
-	raw := jsonrpc.ID(append([]byte(nil), msg.ID...))
-	switch msg.Method {
-	case mcp.Ping:
-		u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`)))
-		return
-	case mcp.RootsList:
-		if u.Owner.Root != "" {
-			u.reply(msg, raw, id, kept, jsonrpc.AppendResult(nil, raw, dialect.Roots(u.Owner.Root)))
-			return
-		}
+func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
+	raw := jsonrpc.ID(bytes.Clone(msg.ID))
+	var own, line, token []byte // the daemon's own answer, or the request for the client and its own token
+	overreaches := false
+	switch {
+	case msg.Method == mcp.Ping:
+		own = jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`))
+	case msg.Method == mcp.RootsList && u.Owner.Root != "":
+		own = jsonrpc.AppendResult(nil, raw, dialect.Roots(u.Owner.Root))
+	case u.Owner.Session == "":
+		own = jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
+			msg.Method+" is for servers of scope \"session\", each of which has one client", nil)
+		overreaches = true
+	default:
+		quoted := jsonrpc.AppendString(nil, id)
+		var params json.RawMessage
+		params, token = dialect.SetToken(msg.Params, quoted)
+		line = jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
 	}
-	if u.Owner.Session == "" {
-		u.reply(msg, raw, id, kept, jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
-			msg.Method+" is for servers of scope \"session\", each of which has one client", nil))
-		u.hub.Mu.Lock()
-		defer u.hub.Mu.Unlock()
-		u.Instance.Overreaches(msg.Method)
-		return
-	}
-	u.relay(msg, raw, id, kept)
-}
-
-// reply answers a request of the server without asking a client. The request is kept in
-// the server's output until the worker has taken the answer.
-func (u *Process) reply(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool, line []byte) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	if a := u.askLocked(msg, raw, id, kept); a != nil {
-		u.hub.respondLocked(a, 0, line)
+	if overreaches {
+		u.Instance.Overreaches(msg.Method)
+	}
+	q := u.openLocked(msg, raw, id, inFile)
+	switch {
+	case q == nil:
+	case own != nil:
+		u.respondLocked(q, calls.Record{}, own)
+	default:
+		q.Line, q.Token = line, token
+		u.relayLocked(q)
 	}
 }
 
-// askLocked records a request of the server. It returns nil if the request already
-// has an answer or a record, or if too many are open; then it is refused.
-func (u *Process) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) *ask {
-	if _, ok := u.told[id]; ok || u.hub.Asks[id] != nil {
-		return nil // it has its answer already
+// openLocked records a request of the server, and keeps its line with the worker until
+// it has an answer. It returns nil if the request already has an answer or a record, or
+// if too many are open; then it is refused.
+func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inFile bool) *question.Question {
+	if u.questions.Knows(id) {
+		return nil
 	}
-	if u.open >= MaxAsks || u.askBytes+len(msg.Params) > maxAskBytes {
+	q := u.questions.Add(id, raw, &msg, inFile)
+	if q == nil {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
 		u.queueWriteLocked(backgroundWrite{
 			rec:     calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
@@ -84,170 +68,159 @@ func (u *Process) askLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept
 		})
 		return nil
 	}
-	a := &ask{id: id, up: u, raw: raw, method: msg.Method, params: bytes.Clone(msg.Params), written: kept}
-	u.open++
-	u.askBytes += len(a.params)
-	u.hub.Asks[id] = a
-	if !kept {
-		u.marks = append(u.marks, mark{seq: u.stdout.Begin(), ask: a, at: time.Now()})
+	if !inFile {
+		u.marks = append(u.marks, mark{seq: u.stdout.Begin(), question: q, at: time.Now()})
 	}
-	return a
+	return q
 }
 
-// relay sends a request of the server to the session's client. The id that the client
-// sees is made of the request's place in the output. After a restart of the daemon
-// the same request so has the same id, and the client is not asked twice.
-func (u *Process) relay(msg jsonrpc.Message, raw jsonrpc.ID, id string, kept bool) {
-	quoted, err := json.Marshal(id)
-	if err != nil { // strings encode
-		return
-	}
-	params, token := dialect.SetToken(msg.Params, quoted)
-	line := jsonrpc.AppendRequest(nil, quoted, msg.Method, params)
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	a := u.askLocked(msg, raw, id, kept)
-	if a == nil {
-		return
-	}
-	a.line, a.token = line, token
-	if e, ok := u.early[id]; ok {
-		delete(u.early, id)
-		a.by = e.by
-		u.hub.respondLocked(a, e.n, a.answer(e.msg))
-		return
-	}
-	u.putLocked(a)
-}
-
-// answer returns the line that gives the client's answer to the server.
-func (a *ask) answer(msg jsonrpc.Message) []byte {
-	if msg.Error != nil {
-		return jsonrpc.AppendFailure(nil, a.raw, msg.Error)
-	}
-	return jsonrpc.AppendResult(nil, a.raw, msg.Result)
-}
-
-// An early is a client's answer that arrived before this daemon has read the server's
-// request again.
-type early struct {
-	n   int64
-	msg jsonrpc.Message
-	by  *Call // of a modern client: whose request has it
-}
-
-// earlyLocked stores an early answer under the request's relayed id.
-func (u *Process) earlyLocked(id string, e early) {
-	if u.early == nil {
-		u.early = map[string]early{}
-	}
-	u.early[id] = e
-}
-
-// earlyLocked keeps an answer for a process whose earlier output is still unread. It
-// returns false if no such process can have asked.
-func (h *Hub) earlyLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
-	for u := range h.Processes {
-		if strings.HasPrefix(id, u.ID+":") && u.Owner.Session == session && !u.caughtUp.isSet() && u.State != Exited &&
-			len(u.early) < MaxAsks {
-			u.earlyLocked(id, early{n: n, msg: CloneMessage(msg)})
-			return true
+// relayLocked sends a request of the server to the session's client. If the client has
+// answered it already, since an earlier daemon has sent it, the server gets that answer.
+func (u *Process) relayLocked(q *question.Question) {
+	if e, ok := u.questions.TakeEarly(q.ID); ok {
+		by := calls.Record{N: e.N, Call: e.Write}
+		if e.By != nil {
+			by.N = e.By.Key.N
 		}
+		u.respondLocked(q, by, q.Answer(e.Msg))
+		return
+	}
+	u.putLocked(q)
+}
+
+// RespondedLocked passes the answer of a session's client, its line n, to the server
+// whose request has that id. It reports whether there is or may be one. An answer to a
+// request that this daemon has yet to read again is kept until then.
+func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
+	for u := range h.Processes {
+		if u.Owner.Session != session || !u.questions.Owns(id) {
+			continue
+		}
+		q := u.questions.Find(id)
+		switch {
+		case q == nil:
+			return u.mayAskLocked() && u.questions.KeepEarly(id, question.Early{N: n, Msg: CloneMessage(msg)})
+		case !q.IsAnswered():
+			u.respondLocked(q, calls.Record{N: n}, q.Answer(msg))
+		}
+		return true
 	}
 	return false
 }
 
+// mayAskLocked reports whether requests of the process that an earlier daemon has passed
+// on may still be unread.
+func (u *Process) mayAskLocked() bool { return !u.caughtUp.isSet() && u.State != Exited }
+
 // dropEarlyLocked drops early answers to which no request was read, and confirms
 // their lines to the client.
 func (u *Process) dropEarlyLocked() {
+	lines := u.questions.DropEarly()
 	if c := u.hub.Clients[u.Owner.Session]; c != nil {
-		for _, e := range u.early {
-			if e.n > 0 {
-				c.Seen(e.n)
-			}
+		for _, n := range lines {
+			c.Seen(n)
 		}
 	}
-	u.early = nil
 }
 
-// respondLocked queues the answer to a request of the server. n is the client's line,
-// or 0 if the daemon answers itself; it is confirmed to the client only after the
-// worker has the write.
-func (h *Hub) respondLocked(a *ask, n int64, line []byte) {
-	a.sent = true
-	a.restartClocksLocked()
-	session := a.up.Owner.Session
-	rec := calls.Record{N: n, Session: session, Kind: calls.KindRespond, ID: json.RawMessage(a.raw), Name: a.id}
-	if a.by != nil {
-		rec.N, rec.Call = a.by.Key.N, a.by.write
+// respondLocked queues the answer to a request of the server. by has in N the client's
+// line with the answer, or 0 if the daemon answers itself; the line is confirmed to the
+// client only after the worker has the write. If the answer came with a call, by has the
+// call's line and, in Call, its write; then the line is not confirmed.
+func (u *Process) respondLocked(q *question.Question, by calls.Record, line []byte) {
+	u.questions.Answer(q)
+	u.restartClocksLocked(q)
+	rec := calls.Record{
+		N: by.N, Call: by.Call, Session: u.Owner.Session, Kind: calls.KindRespond, ID: json.RawMessage(q.Raw), Name: q.ID,
 	}
-	a.up.queueWriteLocked(backgroundWrite{
+	u.queueWriteLocked(backgroundWrite{
 		rec:     rec,
 		compose: func(int64) []byte { return line },
 		done: func(err error) {
 			if err != nil {
 				return // the next process, or the next daemon, asks again
 			}
-			h.Mu.Lock()
-			c := h.Clients[session]
-			h.closeAskLocked(a)
-			h.Mu.Unlock()
-			if c != nil && n > 0 {
-				c.Seen(n)
+			u.hub.Mu.Lock()
+			c := u.hub.Clients[u.Owner.Session]
+			u.closeLocked(q)
+			u.hub.Mu.Unlock()
+			if c != nil && by.N > 0 && by.Call == 0 {
+				c.Seen(by.N)
 			}
 		},
 	})
 }
 
-// closeAskLocked forgets a request of the server that needs no answer any more. It
-// may be called twice.
-func (h *Hub) closeAskLocked(a *ask) {
-	if a.done {
+// refuseLocked answers a request of the server with an error.
+func (u *Process) refuseLocked(q *question.Question, code int, why string) {
+	u.respondLocked(q, calls.Record{}, jsonrpc.AppendError(nil, q.Raw, code, why, nil))
+}
+
+// closeLocked forgets a request of the server that needs no answer any more. It may be
+// called twice.
+func (u *Process) closeLocked(q *question.Question) {
+	waited := !q.IsAnswered()
+	if !u.questions.Close(q) {
 		return
 	}
-	a.done = true
-	if !a.sent {
-		a.restartClocksLocked()
+	if waited {
+		u.restartClocksLocked(q)
 	}
-	if a.written {
-		a.up.askFiles = append(a.up.askFiles, a.id)
-	}
-	a.up.open--
-	a.up.askBytes -= len(a.params)
-	delete(h.Asks, a.id)
-	a.up.nudge()
+	u.nudge()
 }
+
+// restartClocksLocked restarts the time of the process's calls, if a person was
+// asked. Call it when that has ended.
+func (u *Process) restartClocksLocked(q *question.Question) {
+	if !q.AsksPerson() {
+		return
+	}
+	for _, c := range u.Calls {
+		if c.Phase() == calls.Open {
+			u.restartClockLocked(c)
+		}
+	}
+}
+
+// AsksPersonLocked reports whether a person has yet to answer a request of the
+// process. Meanwhile the calls of the process do not time out.
+func (u *Process) AsksPersonLocked() bool { return u.questions.AwaitPerson() }
 
 // RefuseAsksLocked answers the open requests to a session that is over with an error.
 func (h *Hub) RefuseAsksLocked(session string) {
-	for _, a := range h.Asks {
-		if a.up.Owner.Session == session && !a.sent {
-			h.respondLocked(a, 0, jsonrpc.AppendError(nil, a.raw, jsonrpc.CodeInternal, "the client is gone", nil))
+	for u := range h.Processes {
+		for _, q := range u.questions.All() {
+			if u.Owner.Session == session && !q.IsAnswered() {
+				u.refuseLocked(q, jsonrpc.CodeInternal, "the client is gone")
+			}
 		}
 	}
 }
 
-// refuseAsksOfLocked forgets the open requests of a process that has exited.
-func (h *Hub) refuseAsksOfLocked(u *Process) {
-	for _, a := range h.Asks {
-		if a.up == u {
-			h.closeAskLocked(a)
-		}
+// writeQuestion writes a request of the server to its file.
+func (u *Process) writeQuestion(q *question.Question) error {
+	line := jsonrpc.AppendRequest(nil, q.Raw, q.Method, q.Params)
+	err := question.Write(u.Dir, u.questions.FileName(q.ID), line)
+	faultpoint.At("hosted.askwritten")
+	if err == nil {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		u.questions.Written(q)
 	}
+	return err
 }
 
-// RespondedLocked passes the answer of a session's client, its line n, to the server
-// whose request has that id. It reports whether there is or may be one.
-func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
-	a := h.Asks[id]
-	if a == nil {
-		return h.earlyLocked(session, n, id, msg)
+// reopen handles the requests that an earlier daemon has written to files. The reader
+// calls it before it reads output.
+func (u *Process) reopen(w *supervisor.Worker) {
+	state := w.Status().State
+	u.hub.Mu.Lock()
+	kept := u.questions.Kept(state == supervisor.Ready || state == supervisor.Recovering)
+	u.hub.Mu.Unlock()
+	for _, k := range kept {
+		u.asked(k.Msg, u.questions.ID(k.Seq, k.Nth), true)
 	}
-	if a.up.Owner.Session != session {
-		return false
-	}
-	if !a.sent {
-		h.respondLocked(a, n, a.answer(msg))
-	}
-	return true
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.questions.Reopened()
 }

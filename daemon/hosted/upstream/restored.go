@@ -3,6 +3,7 @@ package upstream
 import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
@@ -62,9 +63,10 @@ func (u *Process) recordLocked(r calls.Record) {
 // RestoreLocked makes a process of what an earlier daemon has left in its directory:
 // its requests in files, the records of its calls, and the sizes of answers in files by
 // write. This daemon is not attached to it yet.
-func (u *Process) RestoreLocked(generation int64, kept []KeptAsk, records []calls.Record, answers map[int64]int64) {
-	u.Restored, u.Generation, u.kept = true, generation, kept
-	u.unsure, u.told = make(chan struct{}), map[string]struct{}{}
+func (u *Process) RestoreLocked(generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64) {
+	u.Restored, u.Generation = true, generation
+	u.questions.Restore(kept)
+	u.unsure = make(chan struct{})
 	u.hub.Processes[u] = struct{}{}
 	for _, r := range records {
 		u.recordLocked(r)
@@ -100,7 +102,7 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 			continue
 		}
 		if r.Kind == calls.KindRespond && r.Name != "" {
-			u.told[r.Name] = struct{}{}
+			u.questions.MarkAnswered(r.Name)
 		}
 		u.ranLocked(r.Kind, r.Write)
 	}

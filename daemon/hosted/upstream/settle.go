@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/question"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 )
@@ -26,8 +27,8 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 			next = 0
 		}
 	}
-	for _, a := range asks {
-		if err := u.writeAsk(a); err != nil { // as above
+	for _, q := range asks {
+		if err := u.writeQuestion(q); err != nil { // as above
 			u.Log.Warn("a request of the server cannot be written down", "err", err)
 			next = min(next, time.Second)
 		} else {
@@ -49,14 +50,17 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	}
 	w.Ack(ack)
 	calls.RemoveAnswers(u.Dir, files)
-	u.removeAsks()
+	u.hub.Mu.Lock()
+	names := u.questions.TakeSettled()
+	u.hub.Mu.Unlock()
+	question.Remove(u.Dir, names, u.Log)
 	return next
 }
 
 // settleMarks drops the marks of lines that the worker need not keep. It returns the
 // calls whose answers, and the requests which, must now go to files, and how long
 // until the next one must.
-func (u *Process) settleMarks(now time.Time) (spool []*Call, asks []*ask, next time.Duration) {
+func (u *Process) settleMarks(now time.Time) (spool []*Call, asks []*question.Question, next time.Duration) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	next = time.Hour
@@ -69,8 +73,8 @@ func (u *Process) settleMarks(now time.Time) (spool []*Call, asks []*ask, next t
 		switch {
 		case left > 0:
 			next = min(next, left)
-		case k.ask != nil:
-			asks = append(asks, k.ask)
+		case k.question != nil:
+			asks = append(asks, k.question)
 		case k.c.BeginWriting():
 			spool = append(spool, k.c)
 		}
@@ -120,8 +124,8 @@ func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64) {
 // settledLocked reports whether the worker may forget the line: its answer or request
 // is in a file, or is not needed any more.
 func (k *mark) settledLocked() bool {
-	if k.ask != nil {
-		return k.ask.done || k.ask.written
+	if k.question != nil {
+		return k.question.IsSettled()
 	}
 	return !k.c.NeedsLine()
 }

@@ -1,4 +1,4 @@
-package upstream
+package question
 
 import (
 	"log/slog"
@@ -11,10 +11,10 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestReadAsksStrange checks that other files in the directory of requests are ignored,
+// TestReadStrange checks that other files in the directory of requests are ignored,
 // that a named pipe there does not block the daemon, and that requests are read in the
 // order of their numbers.
-func TestReadAsksStrange(t *testing.T) {
+func TestReadStrange(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w1")
 	q := filepath.Join(dir, process.DirAsks)
 	if err := os.MkdirAll(q, 0o700); err != nil {
@@ -33,8 +33,8 @@ func TestReadAsksStrange(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	for _, k := range ReadAsks(dir, slog.New(slog.DiscardHandler)) {
-		got.WriteString(string(k.msg.ID) + " ")
+	for _, k := range Read(dir, slog.New(slog.DiscardHandler)) {
+		got.WriteString(string(k.Msg.ID) + " ")
 	}
 	if got.String() != "1 2 3 " {
 		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())

@@ -1,0 +1,85 @@
+package question
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"holdline/daemon/calls"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A State says where a request of a server stands. Methods of [Set] change it:
+//
+//	          Show   Hide  Answer    Close
+//	Open      Shown  –     Answered  Closed
+//	Shown     –      Open  Answered  Closed
+//	Answered  –      –     –         Closed
+//
+// No method changes Closed, and "–" leaves the state as it is.
+type State int8
+
+// The states.
+const (
+	Open     State = iota
+	Shown          // the client of a call was told of it, by the answer to its request
+	Answered       // an answer is on its way
+	Closed         // the server has its answer, or will never read one
+)
+
+// A Question is a request of a server to its session's client.
+type Question struct {
+	ID     string          // under which the client sees it
+	Raw    jsonrpc.ID      // the server's own
+	Line   []byte          // for the client; nil if the daemon answers itself
+	Method string          //
+	Params json.RawMessage // as the server spelled them
+	Token  json.RawMessage // for progress, the server's own; nil if it wants none
+
+	state  State
+	with   *calls.Call // whose client was told of it, while it is shown
+	inFile bool
+}
+
+// IsAnswered reports whether an answer is on its way, or not needed any more.
+func (q *Question) IsAnswered() bool { return q.state >= Answered }
+
+// IsSettled reports whether the worker may forget the line of the request: it is in a
+// file, or needs no answer.
+func (q *Question) IsSettled() bool { return q.state == Closed || q.inFile }
+
+// AsksPerson reports whether the client shows the request to a person, who may take long
+// to answer.
+func (q *Question) AsksPerson() bool { return AsksPerson(q.Method) }
+
+// AsksPerson reports whether a client shows a request with that method to a person.
+func AsksPerson(method string) bool {
+	return method == "elicitation/create" || method == "sampling/createMessage"
+}
+
+// waits reports whether the request waits for a client.
+func (q *Question) waits() bool { return q.Line != nil && q.state < Answered }
+
+// Answer returns the line that gives a client's answer to the server.
+func (q *Question) Answer(msg jsonrpc.Message) []byte {
+	if msg.Error != nil {
+		return jsonrpc.AppendFailure(nil, q.Raw, msg.Error)
+	}
+	return jsonrpc.AppendResult(nil, q.Raw, msg.Result)
+}
+
+// Withdrawal returns the notification that cancels the request at the client. It has the
+// server's params, with the id that the client knows.
+func (q *Question) Withdrawal(params json.RawMessage) []byte {
+	quoted := fmt.Appendf(nil, "%q", q.ID)
+	told, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if key == "requestId" {
+			return quoted
+		}
+		return value
+	})
+	if err != nil { // a key stands twice
+		told = fmt.Appendf(nil, `{"requestId":%s}`, quoted)
+	}
+	return jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, told)
+}
