@@ -46,7 +46,7 @@ Prometheus' node_exporter takes the output, for instance from a timer:
 	}
 }
 
-// openMetrics is what was counted and how things are, as OpenMetrics text.
+// openMetrics returns the counters and the status as OpenMetrics text.
 func openMetrics(counts *telemetry.Snapshot, status *control.StatusAnswer) []byte {
 	m := new(metrics)
 	daemonMetrics(m, counts, status)
@@ -57,123 +57,126 @@ func openMetrics(counts *telemetry.Snapshot, status *control.StatusAnswer) []byt
 	return m.text()
 }
 
+// daemonMetrics adds the families about the daemon itself.
 func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnswer) {
-	m.family("daemon_info", gauge, "", "The daemon that answers.")
-	m.sample(1, "version", s.Daemon.Version, "pid", strconv.Itoa(s.Daemon.PID), "started_by", s.Daemon.StartedBy, "rollout", s.Daemon.Rollout)
-	m.family("uptime_seconds", gauge, "seconds", "Age of the daemon.")
-	m.sample(float64(s.Daemon.UptimeMS) / 1000)
-	m.family("epoch", gauge, "", "Lives of daemons on this runtime directory.")
-	m.sample(float64(s.Daemon.Epoch))
-	m.family("ready", gauge, "", "1 if nothing is recovering or starting.")
-	m.sample(truth(counts.Telemetry.State == telemetry.Ready || counts.Telemetry.State == telemetry.Cold))
-	m.family("consecutive_failures", gauge, "", "Failures of work since the last success.")
-	m.sample(float64(counts.Telemetry.ConsecutiveFailures))
-	m.family("worker_restarts", counter, "", "Workers that were started again.")
-	m.sample(float64(counts.Telemetry.RestartCount))
-	m.family("rollouts", counter, "", "Replacements of the daemon's binary.")
-	m.sample(float64(counts.HostRollouts))
-	m.family("cache_lookups", counter, "", "Looks into the cache of answers.")
-	m.sample(float64(counts.Cache.Hits), "result", "hit")
+	m.single("daemon_info", gauge, "", "The daemon that answers.", 1, "version", s.Daemon.Version,
+		"pid", strconv.Itoa(s.Daemon.PID), "started_by", s.Daemon.StartedBy, "rollout", s.Daemon.Rollout)
+	m.single("uptime_seconds", gauge, "seconds", "Age of the daemon.", float64(s.Daemon.UptimeMS)/1000)
+	m.single("epoch", gauge, "", "Lives of daemons on this runtime directory.", float64(s.Daemon.Epoch))
+	t := &counts.Telemetry
+	m.single("ready", gauge, "", "1 if nothing is recovering or starting.",
+		float64(truth(t.State == telemetry.Ready || t.State == telemetry.Cold)))
+	m.single("consecutive_failures", gauge, "", "Failures of work since the last success.",
+		float64(t.ConsecutiveFailures))
+	m.single("worker_restarts", counter, "", "Workers that were started again.", float64(t.RestartCount))
+	m.single("rollouts", counter, "", "Replacements of the daemon's binary.", float64(counts.HostRollouts))
+	m.single("cache_lookups", counter, "", "Looks into the cache of answers.", float64(counts.Cache.Hits), "result", "hit")
 	m.sample(float64(counts.Cache.Misses), "result", "miss")
 	m.family("sessions", gauge, "", "Sessions of agents.")
 	m.counted("state", tally(s.Sessions, func(x control.Session) string { return x.State }, "attached", "detached"))
 	m.family("workers", gauge, "", "Worker processes.")
 	m.counted("kind", tally(s.Workers, func(x control.Worker) string { return x.Kind }, "server", "consult"))
 	m.family("consults", gauge, "", "Consults, by what became of them.")
-	m.counted("state", map[string]int{"running": s.Consults.Running, "queued": s.Consults.Queued, "kept": s.Consults.Kept})
-	m.family("goroutines", gauge, "", "Goroutines of the daemon.")
-	m.sample(float64(s.Runtime.Goroutines))
-	m.family("heap_bytes", gauge, "bytes", "Heap of the daemon in use.")
-	m.sample(float64(s.Runtime.HeapBytes))
-	m.family("open_files", gauge, "", "Open file descriptors of the daemon.")
-	m.sample(float64(s.Runtime.FDs))
+	m.counted("state", map[string]int{
+		"running": s.Consults.Running, "queued": s.Consults.Queued, "kept": s.Consults.Kept,
+	})
+	m.single("goroutines", gauge, "", "Goroutines of the daemon.", float64(s.Runtime.Goroutines))
+	m.single("heap_bytes", gauge, "bytes", "Heap of the daemon in use.", float64(s.Runtime.HeapBytes))
+	m.single("open_files", gauge, "", "Open file descriptors of the daemon.", float64(s.Runtime.FDs))
 }
 
-// requestMetrics are those of each method and tool. A tool call's method is
-// tools/call, with the tool and its server as labels.
+// work is what was counted of the requests or calls with the same labels.
+type work struct {
+	of labels
+	telemetry.Totals
+}
+
+// requestMetrics adds the families about requests of each method and tool. A tool call's
+// method is tools/call, with the tool and its server as labels.
 func requestMetrics(m *metrics, methods []telemetry.Method) {
-	m.family("requests", counter, "", "Requests by method, tool and outcome.")
-	for _, x := range methods {
-		of := operation(x)
+	rows := make([]work, len(methods))
+	for i, x := range methods {
+		method, tool, _ := strings.Cut(x.Method, ":")
+		if x.Tool == "" {
+			tool = ""
+		}
+		rows[i] = work{labels{"method", method, "tool", tool, "server", x.Server}, x.Totals}
+	}
+	workMetrics(m, "requests", "request", "Requests by method, tool and outcome.", "requests", rows)
+}
+
+// callerMetrics adds the families about tool calls of identities or of sessions.
+func callerMetrics(m *metrics, who string, callers []telemetry.SessionCounts) {
+	rows := make([]work, len(callers))
+	for i, x := range callers {
+		of := labels{"identity", x.Identity}
+		if who == "session" {
+			of = append(of, "session", strconv.FormatInt(x.Session, 10), "client", x.Client)
+		}
+		rows[i] = work{of, telemetry.Totals{
+			RequestCount: x.Calls, SuccessCount: x.Calls - x.ResponseErrors - x.TransportFaults,
+			ResponseErrorCount: x.ResponseErrors, TransportFaultCount: x.TransportFaults, RetryCount: x.Retries,
+			Percentiles: x.Percentiles,
+		}}
+	}
+	workMetrics(m, who+"_calls", who, "Tool calls of the busiest by outcome.", "tool calls", rows)
+}
+
+// workMetrics adds the outcomes, retries and latencies of work. name is the family of the
+// outcomes, prefix begins the names of the others, and noun names the work in help texts.
+func workMetrics(m *metrics, name, prefix, help, noun string, rows []work) {
+	m.family(name, counter, "", help)
+	for _, x := range rows {
+		of := slices.Clip(x.of)
 		m.sample(float64(x.SuccessCount), append(of, "outcome", "success")...)
 		m.sample(float64(x.ResponseErrorCount), append(of, "outcome", "response_error")...)
 		m.sample(float64(x.TransportFaultCount), append(of, "outcome", "transport_fault")...)
 	}
-	m.family("request_retries", counter, "", "Requests that were run again after a crash.")
-	for _, x := range methods {
-		m.sample(float64(x.RetryCount), operation(x)...)
+	m.family(prefix+"_retries", counter, "", "Number of "+noun+" that were run again after a crash.")
+	for _, x := range rows {
+		m.sample(float64(x.RetryCount), x.of...)
 	}
-	m.family("request_duration_seconds", summary, "seconds", "Latencies of requests.")
-	for _, x := range methods {
-		m.quantiles(x.P50, x.P95, x.P99, x.RequestCount, operation(x)...)
+	m.family(prefix+"_duration_seconds", summary, "seconds", "Latencies of "+noun+".")
+	for _, x := range rows {
+		m.quantiles(x.Percentiles, x.RequestCount, x.of...)
 	}
 }
 
-// operation are the labels of one method and tool.
-func operation(x telemetry.Method) labels {
-	method, tool, _ := strings.Cut(x.Method, ":")
-	if x.Tool == "" {
-		tool = ""
-	}
-	return slices.Clip(labels{"method", method, "tool", tool, "server", x.Server})
-}
-
-// callerMetrics are the tool calls of identities or of sessions.
-func callerMetrics(m *metrics, who string, rows []telemetry.SessionCounts) {
-	of := func(x telemetry.SessionCounts) labels {
-		l := labels{"identity", x.Identity}
-		if who == "session" {
-			l = append(l, "session", strconv.FormatInt(x.Session, 10), "client", x.Client)
-		}
-		return slices.Clip(l)
-	}
-	m.family(who+"_calls", counter, "", "Tool calls of the busiest by outcome.")
-	for _, x := range rows {
-		m.sample(float64(x.Calls-x.ResponseErrors-x.TransportFaults), append(of(x), "outcome", "success")...)
-		m.sample(float64(x.ResponseErrors), append(of(x), "outcome", "response_error")...)
-		m.sample(float64(x.TransportFaults), append(of(x), "outcome", "transport_fault")...)
-	}
-	m.family(who+"_retries", counter, "", "Tool calls that were run again after a crash.")
-	for _, x := range rows {
-		m.sample(float64(x.Retries), of(x)...)
-	}
-	m.family(who+"_duration_seconds", summary, "seconds", "Latencies of tool calls.")
-	for _, x := range rows {
-		m.quantiles(x.P50, x.P95, x.P99, x.Calls, of(x)...)
-	}
-}
-
+// serverMetrics adds the families about hosted servers.
 func serverMetrics(m *metrics, servers []control.Server) {
-	each := func(name string, kind kindOf, help string, value func(control.Server) float64) {
-		m.family("server_"+name, kind, "", help)
-		for _, s := range servers {
-			m.sample(value(s), "server", s.Name)
-		}
-	}
 	m.family("server_state", gauge, "", "1 for the state that a hosted server is in.")
 	for _, s := range servers {
 		m.sample(1, "server", s.Name, "scope", s.Scope, "state", s.State, "circuit", s.Circuit)
 	}
-	each("processes", gauge, "Processes that run.", func(s control.Server) float64 { return float64(s.Processes) })
-	each("sessions", gauge, "Sessions that share its processes.", func(s control.Server) float64 { return float64(s.RefCount) })
-	each("restarts", gauge, "Restarts in the window of its budget.", func(s control.Server) float64 { return float64(s.Restarts) })
-	each("failures", gauge, "Calls in a row that failed for its sake.", func(s control.Server) float64 { return float64(s.Failures) })
-	each("ejected", gauge, "1 if it is not started any more.", func(s control.Server) float64 { return truth(s.Ejected) })
-	each("calls_in_flight", gauge, "Calls in flight.", func(s control.Server) float64 { return float64(s.InFlight) })
-	each("calls_queued", gauge, "Calls that wait for their turn.", func(s control.Server) float64 { return float64(s.Queued) })
-	each("cache_entries", gauge, "Answers that are kept.", func(s control.Server) float64 { return float64(s.CacheCount) })
-	each("changed_tools", gauge, "Tools that are not what they were when first seen.", func(s control.Server) float64 { return float64(s.Changed) })
-	each("noise_lines", counter, "Lines on stdout that were no messages.", func(s control.Server) float64 { return float64(s.NoiseLines) })
+	type server = control.Server
+	each := func(name string, kind kindOf, help string, value func(*server) int) {
+		m.family("server_"+name, kind, "", help)
+		for i := range servers {
+			m.sample(float64(value(&servers[i])), "server", servers[i].Name)
+		}
+	}
+	each("processes", gauge, "Processes that run.", func(s *server) int { return s.Processes })
+	each("sessions", gauge, "Sessions that share its processes.", func(s *server) int { return s.RefCount })
+	each("restarts", gauge, "Restarts in the window of its budget.", func(s *server) int { return s.Restarts })
+	each("failures", gauge, "Calls in a row that failed because of it.", func(s *server) int { return s.Failures })
+	each("ejected", gauge, "1 if it is not started any more.", func(s *server) int { return truth(s.Ejected) })
+	each("calls_in_flight", gauge, "Calls in flight.", func(s *server) int { return s.InFlight })
+	each("calls_queued", gauge, "Calls that wait for their turn.", func(s *server) int { return s.Queued })
+	each("cache_entries", gauge, "Answers that are kept.", func(s *server) int { return s.CacheCount })
+	each("changed_tools", gauge, "Tools that differ from when first seen.", func(s *server) int { return s.Changed })
+	each("noise_lines", counter, "Lines on stdout that were no messages.",
+		func(s *server) int { return int(s.NoiseLines) })
 }
 
-func truth(b bool) float64 {
+// truth returns 1 for true and 0 for false.
+func truth(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// tally counts list by key. What is named is in it, at least with zero.
+// tally counts list by key. Each of the named keys has a count, at least 0.
 func tally[T any](list []T, key func(T) string, named ...string) map[string]int {
 	counts := map[string]int{}
 	for _, name := range named {

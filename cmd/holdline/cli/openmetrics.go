@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"holdline/daemon/telemetry"
 )
 
 // kindOf a family of metrics, as OpenMetrics names it.
@@ -42,22 +44,27 @@ func (m *metrics) family(name string, kind kindOf, unit, help string) {
 	fmt.Fprintf(&m.b, "# HELP %s %s\n", m.name, escapeMetric(help))
 }
 
+// single begins a family and adds its first value.
+func (m *metrics) single(name string, kind kindOf, unit, help string, value float64, of ...string) {
+	m.family(name, kind, unit, help)
+	m.sample(value, of...)
+}
+
 // sample adds one value of the family.
 func (m *metrics) sample(value float64, of ...string) {
-	switch m.kind {
-	case counter:
-		m.line("_total", value, of)
-	case gauge, summary:
-		m.line("", value, of)
+	suffix := ""
+	if m.kind == counter {
+		suffix = "_total"
 	}
+	m.line(suffix, value, of)
 }
 
 // quantiles adds a summary of latencies in milliseconds, in seconds.
-func (m *metrics) quantiles(p50, p95, p99 float64, count int64, of ...string) {
+func (m *metrics) quantiles(p telemetry.Percentiles, count int64, of ...string) {
 	for _, q := range []struct {
 		name string
 		ms   float64
-	}{{"0.5", p50}, {"0.95", p95}, {"0.99", p99}} {
+	}{{"0.5", p.P50}, {"0.95", p.P95}, {"0.99", p.P99}} {
 		m.line("", q.ms/1000, append(slices.Clone(of), "quantile", q.name))
 	}
 	m.line("_count", float64(count), of)

@@ -19,20 +19,20 @@ import (
 	"holdline/daemon/adapter/engines"
 )
 
-// run is the program: it returns the exit code.
+// hidden are the commands that holdline starts itself. No help shows them.
+var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
+	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
+}
+
+// run runs the command that the arguments name, and returns the exit code.
 func run(ctx context.Context, proc cmdenv.Process) int {
 	if len(proc.Args) > 0 {
-		switch proc.Args[0] {
-		case "mcp-stdio":
-			return stdio.Run(proc.Args[1:], &proc, func() int { return runTree(ctx, &proc, []string{"help", "mcp-stdio"}) })
-		case "worker":
-			return runWorker(proc.Args[1:], proc.Stderr)
-		case "exec":
-			return runExec(proc.Args[1:], proc.Stderr)
-		case "remote":
-			return runRemote(&proc)
-		case "engine":
-			return runEngine(proc.Args[1:], &proc)
+		if proc.Args[0] == "mcp-stdio" {
+			help := func() int { return runTree(ctx, &proc, []string{"help", "mcp-stdio"}) }
+			return stdio.Run(proc.Args[1:], &proc, help)
+		}
+		if command := hidden[proc.Args[0]]; command != nil {
+			return cmdenv.Report(proc.Stderr, command(proc.Args[1:], &proc))
 		}
 	}
 	return runTree(ctx, &proc, proc.Args)

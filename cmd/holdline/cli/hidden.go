@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/daemoncmd"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/runner"
+	"holdline/daemon/adapter/engines"
+	"holdline/daemon/adapter/remote"
+	"holdline/daemon/config"
+	"holdline/daemon/spawn"
+	"holdline/daemon/worker"
+	"holdline/protocol/process"
+)
+
+// runWorker is the command worker, which owns one child process. Only the daemon starts it.
+func runWorker(args []string, proc *cmdenv.Process) error {
+	switch err := worker.Main(args, proc.Stderr); {
+	case errors.Is(err, worker.ErrUsage):
+		return fmt.Errorf("%w: worker [--run] DIR", cmdenv.ErrUsage)
+	case err != nil:
+		return fmt.Errorf("worker: %w", err)
+	}
+	return nil
+}
+
+// runExec is the command exec, which becomes a worker's child. Only a worker starts it, with
+// the child's environment. It returns only if it could not become the child; then the worker
+// knows why.
+func runExec(args []string, _ *cmdenv.Process) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%w: exec takes no arguments and is started by a worker only", cmdenv.ErrUsage)
+	}
+	_ = spawn.Exec(os.Environ())
+	return cmdenv.ExitWith(cmdenv.ExitFailure)
+}
+
+// runRemote is the command remote: a stdio MCP server that passes everything on to a server
+// which is reached by an address. A variable says which one. Workers start it.
+func runRemote(_ []string, proc *cmdenv.Process) error {
+	target, err := remote.ParseTarget(proc.Getenv(remote.EnvTarget))
+	if err != nil {
+		return fmt.Errorf("%w: remote: %w", cmdenv.ErrUsage, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err = remote.Serve(ctx, stdinOf(proc), proc.Stdout, childLog(proc), remote.Options{
+		Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version,
+	})
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("remote: %w", err)
+}
+
+// runEngine is the command engine: a stdio MCP server whose one tool runs a consult
+// program. Workers start it; any MCP client can.
+func runEngine(args []string, proc *cmdenv.Process) error {
+	var found *engines.Engine
+	if len(args) == 1 {
+		found = engines.Find(args[0])
+	}
+	if found == nil {
+		return fmt.Errorf("%w: engine takes one name: %s", cmdenv.ErrUsage, strings.Join(engines.Names(), " or "))
+	}
+	var settings config.Consult
+	engines.UseVariables(&settings, proc.Getenv)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	signal.Ignore(syscall.SIGPIPE) // a run's outcome is kept even if its client has ended
+	runner.Serve(ctx, stdinOf(proc), proc.Stdout, runner.Options{
+		Name: found.Name, Version: cmdenv.Version, Environ: proc.Environ(), Worker: proc.Getenv(process.EnvWorker),
+		Engine: func(environ, extra []string) engine.Engine { return found.New(&settings, environ, extra) },
+		Log:    childLog(proc),
+	})
+	return nil
+}
+
+// stdinOf returns the standard input, which Close closes if it is a file.
+func stdinOf(proc *cmdenv.Process) io.ReadCloser {
+	if in, ok := proc.Stdin.(io.ReadCloser); ok {
+		return in
+	}
+	return io.NopCloser(proc.Stdin)
+}
+
+// childLog returns the log of a child that is holdline itself. It goes to stderr.
+func childLog(proc *cmdenv.Process) *slog.Logger {
+	return slog.New(daemoncmd.LogHandler(proc, proc.Stderr, new(slog.LevelVar)))
+}
