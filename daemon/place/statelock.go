@@ -45,8 +45,8 @@ func TryState(dir string, pid int) (*statedir.Lock, error) {
 	if err != nil || holder == pid {
 		return lock, nil //nolint:nilerr // the file names no daemon
 	}
-	if now, err := process.Lookup(holder); err != nil || now.Start != start {
-		return lock, nil //nolint:nilerr // the daemon that the file names is dead
+	if !process.IsAlive(holder, start) {
+		return lock, nil
 	}
 	_ = lock.Unlock()
 	return nil, fmt.Errorf("lock %s: process %d is replacing its program: %w", StateLock(dir), holder, statedir.ErrLocked)

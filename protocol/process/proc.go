@@ -29,6 +29,12 @@ func Self() Proc {
 	return p
 }
 
+// IsAlive reports whether the process with this pid and start time runs.
+func IsAlive(pid int, start uint64) bool {
+	now, err := Lookup(pid)
+	return err == nil && now.Start == start
+}
+
 // WorkerDir returns the directory of the worker that has these arguments, or "" if they
 // are not those of a worker.
 func WorkerDir(args []string) string {

@@ -28,7 +28,7 @@ func Lookup(pid int) (Proc, error) {
 
 // Signal sends sig to p if its pid still has the start time.
 func Signal(p Proc, sig syscall.Signal) error {
-	if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+	if !IsAlive(p.PID, p.Start) {
 		return ErrGone
 	}
 	if err := syscall.Kill(p.PID, sig); !errors.Is(err, syscall.ESRCH) {

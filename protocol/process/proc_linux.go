@@ -53,7 +53,7 @@ func Lookup(pid int) (Proc, error) {
 func Signal(p Proc, sig syscall.Signal) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) { // before 5.3, or forbidden by a sandbox
-		if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+		if !IsAlive(p.PID, p.Start) {
 			return ErrGone
 		}
 		return killed(syscall.Kill(p.PID, sig))
@@ -62,7 +62,7 @@ func Signal(p Proc, sig syscall.Signal) error {
 		return ErrGone
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if now, err := Lookup(p.PID); err != nil || now.Start != p.Start {
+	if !IsAlive(p.PID, p.Start) {
 		return ErrGone
 	}
 	return killed(unix.PidfdSendSignal(fd, sig, nil, 0))

@@ -95,7 +95,7 @@ func onCall(cmd *cobra.Command, proc *cmdenv.Process) bool {
 		if err != nil {
 			continue // it has none, or names nobody
 		}
-		if now, err := process.Lookup(pid); err == nil && now.Start == start {
+		if process.IsAlive(pid, start) {
 			return false
 		}
 	}
@@ -211,29 +211,23 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	if err := place.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
-	if lock, err := statedir.TryLock(path); err == nil { // it has ended meanwhile
+	lock, err := statedir.TryLock(path)
+	switch {
+	case err == nil: // it has ended meanwhile
 		_ = lock.Unlock()
-	} else if err = killHolder(err, pid, start); err != nil {
+	case errors.Is(err, statedir.ErrLocked):
+		err = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL)
+	}
+	if err != nil {
 		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
-		return err
+		return fmt.Errorf("the daemon does not answer, and process %d, which its lock names, cannot be killed: %w",
+			pid, err)
 	}
 	n, err := endAll(cmd, proc, dir)
 	if err != nil {
 		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
 	}
 	return console.Say(cmd, "daemon %d did not answer and was killed%s", pid, workersEnded(n))
-}
-
-// killHolder kills the process that holds a lock. held is what an attempt to
-// take the lock gave.
-func killHolder(held error, pid int, start uint64) error {
-	if !errors.Is(held, statedir.ErrLocked) {
-		return held
-	}
-	if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil {
-		return fmt.Errorf("the daemon does not answer, and process %d, which says to hold its lock, cannot be killed: %w", pid, err)
-	}
-	return nil
 }
 
 // runDir is the runtime directory of the daemon that a command would start.
@@ -312,35 +306,24 @@ func soon(ctx context.Context, try func() (*statedir.Lock, error)) (lock *stated
 	return lock, err
 }
 
-// waitGone waits until daemon pid has released its lock, which is the last thing
-// that it does.
+// waitGone waits until daemon pid has ended. If its process cannot be seen from here, it waits
+// until the daemon has released its lock, which is the last thing that a daemon does.
 func waitGone(ctx context.Context, pid int, lock string) error {
-	self, unknown := process.Lookup(pid)
+	self, unseen := process.Lookup(pid)
 	return attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+		if unseen == nil {
+			return !process.IsAlive(pid, self.Start), nil
+		}
 		l, err := statedir.TryLock(lock)
 		switch {
 		case err == nil:
-			err = l.Unlock()
-			if unknown == nil {
-				waitExit(ctx, self)
-			}
-			return true, err
+			return true, l.Unlock()
 		case errors.Is(err, os.ErrNotExist):
-			return true, nil // and its directory is gone with it
+			return true, nil // its directory is gone, too
 		case !errors.Is(err, statedir.ErrLocked):
 			return false, err
 		}
 		holder, _, err := statedir.Holder(lock)
 		return err == nil && holder != pid, nil // another daemon has it already
-	})
-}
-
-// waitExit waits a moment for the end of a process that has nothing more to do.
-func waitExit(ctx context.Context, p process.Proc) {
-	ctx, cancel := context.WithTimeout(ctx, dying)
-	defer cancel()
-	_ = attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
-		now, err := process.Lookup(p.PID)
-		return err != nil || now.Start != p.Start, nil //nolint:nilerr // then it is gone
 	})
 }

@@ -172,19 +172,13 @@ func noDaemon(o Options, err error) Finding {
 	}
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
 	switch {
-	case err == nil && isAlive(pid, start):
+	case err == nil && process.IsAlive(pid, start):
 		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
 			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
 	case o.Units.Enabled() && o.Units.Running():
 		return f.with(Note, "no daemon runs", "systemd is to start it, and does not listen", "as said of systemd")
 	}
 	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
-}
-
-// isAlive reports whether the process that started at that time still runs.
-func isAlive(pid int, start uint64) bool {
-	now, err := process.Lookup(pid)
-	return err == nil && now.Start == start
 }
 
 // WayOut says what to do about a daemon that hangs.

@@ -228,7 +228,7 @@ func checkLock(dir, what string) Finding {
 		return f.with(Problem, err.Error(), "no daemon can start", "mv "+path+" "+path+".foreign")
 	case err != nil:
 		return f
-	case isAlive(pid, start):
+	case process.IsAlive(pid, start):
 		f.What = fmt.Sprintf("%s: process %d", path, pid)
 		return f
 	}

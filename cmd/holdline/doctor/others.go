@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
 
@@ -17,7 +18,7 @@ func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 	var found []Finding
 	known := map[int]bool{d.PID: true}
 	add := func(pid int, start uint64, at string, err error) {
-		if err != nil || known[pid] || !isAlive(pid, start) {
+		if err != nil || known[pid] || !process.IsAlive(pid, start) {
 			return
 		}
 		known[pid] = true
