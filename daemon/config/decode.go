@@ -148,7 +148,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 				}
 			}
 			hint := ""
-			if near := nearest(key, keys(dst.Type())); near != "" {
+			if near := Nearest(key, keys(dst.Type())); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
 			d.fail(m.Name.StartOffset, "unknown key %q%s", clip(inner), hint)
@@ -311,8 +311,9 @@ func clip(s string) string {
 	return string([]rune(s)[:limit]) + "..."
 }
 
-// nearest is the candidate that s is probably a slip of, or "".
-func nearest(s string, candidates []string) string {
+// Nearest returns the candidate for which s is probably a slip, or "". Of equally near ones it
+// returns the first. It does not look at case, or at texts of more than 64 bytes.
+func Nearest(s string, candidates []string) string {
 	best, least := "", 1+len(s)/4
 	if len(s) > 64 {
 		return ""

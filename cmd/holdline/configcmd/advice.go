@@ -2,7 +2,6 @@ package configcmd
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -150,19 +149,12 @@ func (a *adviser) inFull(glob string) (all []string, complete bool) {
 	return all, true
 }
 
-// nearest says which name is most like one, if any is much like it.
+// nearest asks whether one of names was meant, if one is much like name.
 func nearest(name string, names []string) string {
-	const most = 64 // characters that are compared
-	distance := func(other string) int {
-		return config.Distance(name[:min(len(name), most)], other[:min(len(other), most)])
-	}
-	if len(names) == 0 {
-		return ""
-	}
 	slices.Sort(names)
-	best := slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
-	if distance(best) > max(len(name)/3, 1) {
+	near := config.Nearest(name, names)
+	if near == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (is it %q?)", best)
+	return fmt.Sprintf(" (is it %q?)", near)
 }
