@@ -241,8 +241,8 @@ func TestServerAsksModernNot(t *testing.T) {
 	other.rest()
 }
 
-// TestServerAsksModernMany checks that of several questions the oldest call's is asked
-// first, and none is lost. A call that is answered in part is asked for the rest again.
+// TestServerAsksModernMany checks that several calls can ask at the same time, and that none
+// is lost. A call that is answered in part is asked for the rest again.
 func TestServerAsksModernMany(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).serve("session")

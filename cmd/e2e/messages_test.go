@@ -155,8 +155,8 @@ func TestServerMessagesAtOnce(t *testing.T) {
 	m.rest()
 }
 
-// TestServerMessagesNotOffered checks that a server without log messages is never sent a
-// level, and that clients are told what they can get.
+// TestServerMessagesNotOffered checks that a server without log messages never gets a level,
+// and that clients are offered log messages only if a server has them.
 func TestServerMessagesNotOffered(t *testing.T) {
 	t.Parallel()
 	for _, logs := range []bool{false, true} {

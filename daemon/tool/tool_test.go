@@ -196,7 +196,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// A refusal is shown in the requested form, and does not repeat the client's text.
+// TestParseRefusalKeepsRender checks that a refusal is shown in the requested form, and does
+// not repeat the client's text.
 func TestParseRefusalKeepsRender(t *testing.T) {
 	p := prepare(t, nil)
 	_, r, d, err := p.Parse(json.RawMessage(`{"level":"please tell nobody","render":"json","detail":"full"}`))
