@@ -193,27 +193,23 @@ type argument struct {
 	required bool
 }
 
-// argumentsOf returns the arguments of a listed tool, the required ones first.
+// argumentsOf returns the arguments of a listed tool, the required ones first. A schema
+// of the wrong form has none, or none that is required.
 func argumentsOf(listing json.RawMessage) []argument {
 	schema := jsonrpc.Field(listing, "inputSchema")
-	var required []string
-	_ = json.Unmarshal(jsonrpc.Field(schema, "required"), &required) // what is no list of names requires none
-	var all []argument
-	_ = jsonrpc.Fields(jsonrpc.Field(schema, "properties"), func(name string, value []byte) error { // nor has what is no object any
+	var names []string
+	_ = json.Unmarshal(jsonrpc.Field(schema, "required"), &names)
+	var required, optional []argument
+	_ = jsonrpc.Fields(jsonrpc.Field(schema, "properties"), func(name string, value []byte) error {
 		kind, _ := mcp.String(jsonrpc.Field(value, "type"))
-		all = append(all, argument{name, kind, slices.Contains(required, name)})
+		if slices.Contains(names, name) {
+			required = append(required, argument{name, kind, true})
+		} else {
+			optional = append(optional, argument{name, kind, false})
+		}
 		return nil
 	})
-	slices.SortStableFunc(all, func(a, b argument) int {
-		switch {
-		case a.required == b.required:
-			return 0
-		case a.required:
-			return -1
-		}
-		return 1
-	})
-	return all
+	return append(required, optional...)
 }
 
 // signature renders arguments on one line, with a question mark behind those that are

@@ -35,11 +35,12 @@ const common = `"render":{"type":"string","enum":["porcelain","json"],"default":
 type Prepared struct {
 	Tool *Tool
 
-	remote    Remote
-	operation string
-	listing   json.RawMessage
-	props     map[string]*jsonschema.Resolved
-	names     []string // of all arguments, in the order of the schema
+	remote     Remote
+	operation  string
+	listing    json.RawMessage
+	properties json.RawMessage // schemas of all arguments, by name
+	checkers   map[string]*jsonschema.Resolved
+	names      []string // of all arguments, in the order of the schema
 }
 
 // operation names a call of a tool in faults.
@@ -79,7 +80,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{Tool: t, operation: operation(t.Name), props: map[string]*jsonschema.Resolved{}}
+	p := &Prepared{Tool: t, operation: operation(t.Name), checkers: map[string]*jsonschema.Resolved{}}
 	p.remote = Remote{Name: t.Name, Contract: t.Contract, Handle: p.call}
 
 	var own bytes.Buffer // the object of all arguments' schemas
@@ -90,11 +91,11 @@ func Prepare(t *Tool) (*Prepared, error) {
 		if name == "render" || name == "detail" {
 			return fmt.Errorf("%s is an argument of every tool", name)
 		}
-		prop, err := Compile(raw, &jsonschema.ResolveOptions{ValidateDefaults: true})
+		checker, err := Compile(raw, &jsonschema.ResolveOptions{ValidateDefaults: true})
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		p.props[name] = prop
+		p.checkers[name] = checker
 		p.names = append(p.names, name)
 		return nil
 	})
@@ -110,11 +111,12 @@ func Prepare(t *Tool) (*Prepared, error) {
 		p.names = append(p.names, "render", "detail")
 	}
 	for _, name := range t.Required {
-		if p.props[name] == nil {
+		if p.checkers[name] == nil {
 			return nil, fmt.Errorf("required argument %s has no property", name)
 		}
 	}
-	schema, err := jsonrpc.Marshal(inputSchema{Type: "object", Properties: own.Bytes(), Required: t.Required})
+	p.properties = own.Bytes()
+	schema, err := jsonrpc.Marshal(inputSchema{Type: "object", Properties: p.properties, Required: t.Required})
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
@@ -232,7 +234,7 @@ func (p *Prepared) parse(arguments json.RawMessage, r *Render, d *Detail) (json.
 	// The schema has no rules between arguments, so this is all that is left to check.
 	for _, name := range p.Tool.Required {
 		if !given[name] {
-			return nil, fmt.Errorf("%s: is required, %s", name, want(p.props[name].Schema()))
+			return nil, fmt.Errorf("%s: is required, %s", name, want(jsonrpc.Field(p.properties, name)))
 		}
 	}
 	return own, nil
@@ -252,19 +254,19 @@ func join(errs []error) error {
 // argument checks one of the tool's own arguments and returns its JSON. An integer that
 // was spelled 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
 func (p *Prepared) argument(name string, raw []byte) ([]byte, error) {
-	prop := p.props[name]
-	if prop == nil {
+	checker := p.checkers[name]
+	if checker == nil {
 		return nil, fmt.Errorf("%s: no such argument, allowed are %s", label(name), strings.Join(p.names, ", "))
 	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil { // a number beyond float64
 		return nil, fmt.Errorf("%s: has a number that is out of range", name)
 	}
-	if err := prop.Validate(value); err != nil {
-		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(prop.Schema()), got(raw))
+	if err := checker.Validate(value); err != nil {
+		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(jsonrpc.Field(p.properties, name)), got(raw))
 	}
 	n, isNumber := value.(float64)
-	if !isNumber || prop.Schema().Type != "integer" {
+	if !isNumber || checker.Schema().Type != "integer" {
 		return raw, nil
 	}
 	if math.Abs(n) > maxInteger {

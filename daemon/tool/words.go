@@ -1,43 +1,48 @@
 package tool
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/google/jsonschema-go/jsonschema"
-
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
-// want renders what a schema asks for in words: "an integer of at least 1".
-func want(s *jsonschema.Schema) string {
-	if len(s.Enum) > 0 {
-		names := make([]string, len(s.Enum))
-		for i, e := range s.Enum {
-			names[i] = fmt.Sprint(e)
+// limits are the words for the keywords of JSON Schema that limit a value.
+var limits = map[string]string{
+	"minimum": "of at least %s", "exclusiveMinimum": "above %s", "maximum": "of at most %s",
+	"exclusiveMaximum": "below %s", "multipleOf": "in steps of %s", "pattern": "that matches %s",
+	"minLength": "of at least %s characters", "maxLength": "of at most %s characters",
+	"minItems": "with at least %s elements", "maxItems": "with at most %s elements",
+}
+
+// want returns in words what the schema of an own tool's argument asks for, for example
+// "an integer of at least 1". The schema must name its type first.
+func want(schema []byte) string {
+	noun := "a valid value"
+	var rules []string
+	_ = jsonrpc.Fields(schema, func(key string, value []byte) error {
+		text, _ := mcp.String(value)
+		switch {
+		case key == "type":
+			noun = typeWord(text)
+		case key == "items":
+			noun = "an array whose elements are each " + want(value)
+		case key == "enum":
+			noun = "one of " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(value))
+		case key == "pattern" && text == `\S`:
+			rules = append(rules, "that is not blank")
+		case limits[key] != "":
+			rules = append(rules, fmt.Sprintf(limits[key], cmp.Or(text, string(value))))
 		}
-		return "one of " + strings.Join(names, ", ")
-	}
-	types := s.Types
-	if s.Type != "" {
-		types = []string{s.Type}
-	}
-	words := make([]string, len(types))
-	for i, t := range types {
-		words[i] = typeWord(t)
-	}
-	if s.Type == "array" && s.Items != nil {
-		words = []string{"an array whose elements are each " + want(s.Items)}
-	}
-	noun := strings.Join(words, " or ")
-	if noun == "" {
-		noun = "a valid value"
-	}
-	if rules := rules(s); len(rules) > 0 {
-		return noun + " " + strings.Join(rules, " and ")
+		return nil
+	})
+	if len(rules) > 0 {
+		noun += " " + strings.Join(rules, " and ")
 	}
 	return noun
 }
@@ -49,42 +54,8 @@ func typeWord(t string) string {
 		return "true or false"
 	case "integer", "array", "object":
 		return "an " + t
-	case "null":
-		return t
 	}
 	return "a " + t
-}
-
-// rules returns the limits of a schema in words.
-func rules(s *jsonschema.Schema) []string {
-	var out []string
-	number := func(word string, n *float64) {
-		if n != nil {
-			out = append(out, fmt.Sprintf("%s %v", word, *n))
-		}
-	}
-	count := func(word, unit string, n *int) {
-		if n != nil {
-			out = append(out, fmt.Sprintf("%s %d %s", word, *n, unit))
-		}
-	}
-	number("of at least", s.Minimum)
-	number("above", s.ExclusiveMinimum)
-	number("of at most", s.Maximum)
-	number("below", s.ExclusiveMaximum)
-	number("in steps of", s.MultipleOf)
-	count("of at least", "characters", s.MinLength)
-	count("of at most", "characters", s.MaxLength)
-	count("with at least", "elements", s.MinItems)
-	count("with at most", "elements", s.MaxItems)
-	switch s.Pattern {
-	case "":
-	case `\S`:
-		out = append(out, "that is not blank")
-	default:
-		out = append(out, "that matches "+s.Pattern)
-	}
-	return out
 }
 
 // maxGot bounds what of a value is repeated in an error.
