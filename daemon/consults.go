@@ -50,7 +50,9 @@ func settings(cfg *config.Config) consult.Settings {
 	c := cfg.Consult
 	budgets := map[string]consult.Budget{}
 	for name, id := range cfg.Identities {
-		b := consult.Budget{DayUSD: id.Budget.MaxUSDPerDay, SessionUSD: id.Budget.MaxUSDPerSession, Day: id.Budget.ConsultsPerDay}
+		b := consult.Budget{
+			DayUSD: id.Budget.MaxUSDPerDay, SessionUSD: id.Budget.MaxUSDPerSession, Day: id.Budget.ConsultsPerDay,
+		}
 		if b != (consult.Budget{}) {
 			budgets[name] = b
 		}

@@ -254,13 +254,13 @@ func (l *life) rules() policy.Rules { return policy.CurrentRules(l.file.Current)
 
 // instructions tell a model when to look for our tools; clients that defer
 // tools show nothing else.
-const instructions = "consult asks Claude Code or Codex on this machine for a second opinion on the project at hand, read-only: " +
-	"use it for reviews, hard bugs and design questions. A long consult goes on in the background: fetch it with " +
-	"consult_result. health_snapshot says whether holdline is well."
+const instructions = "consult asks Claude Code or Codex on this machine for a second opinion on the project at " +
+	"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
+	"fetch it with consult_result. health_snapshot says whether holdline is well."
 
 // searching is the same for those that do not see the tools of hosted servers.
-const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools finds them by " +
-	"words, call_tool calls them."
+const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools " +
+	"finds them by words, call_tool calls them."
 
 // welcome returns what a client is greeted with.
 func (l *life) welcome() protocol.Welcome {

@@ -60,10 +60,12 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Telemetry: handleNone(func(context.Context) (any, error) {
 			return encodeView(d.Snapshot(tool.Full))
 		}),
-		control.Stop:          handle(d.stopDaemon),
-		control.Reload:        handleNone(d.reload),
-		control.Environment:   handle(d.showEnvironment),
-		control.Upgrade:       handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) { return d.Upgrade(ctx, p) }),
+		control.Stop:        handle(d.stopDaemon),
+		control.Reload:      handleNone(d.reload),
+		control.Environment: handle(d.showEnvironment),
+		control.Upgrade: handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) {
+			return d.Upgrade(ctx, p)
+		}),
 		control.ServerStart:   d.handleServer(d.Servers.Start),
 		control.ServerRestart: d.handleServer(d.Servers.Restart),
 		control.ServerReload:  handle(d.reloadServer),

@@ -164,7 +164,8 @@ func (d *Daemon) routeCall(
 		"name": t.Name, "arguments": arguments, "_meta": map[string]any{mcp.MetaProgress: 1},
 	})
 	if err != nil {
-		return tool.RemoteResult{}, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall+":"+t.Name, "arguments: %v", err)
+		return tool.RemoteResult{}, fault.New(fault.InvalidInput, fault.Protocol, mcp.ToolsCall+":"+t.Name,
+			"arguments: %v", err)
 	}
 	res, err := t.Handle(ctx, tool.RemoteCall{
 		Caller: caller, N: 1, ID: "1", Params: raw,

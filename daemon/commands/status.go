@@ -13,7 +13,9 @@ import (
 // Health answers the tool health_snapshot.
 func (d *Daemon) Health(detail tool.Detail) (string, any) {
 	servers := d.Servers.Status()
-	h := d.Telemetry.Health(telemetry.Parts{Sessions: len(d.Sessions.Sessions()), Servers: len(servers), Unwell: unwell(servers)})
+	h := d.Telemetry.Health(telemetry.Parts{
+		Sessions: len(d.Sessions.Sessions()), Servers: len(servers), Unwell: unwell(servers),
+	})
 	if detail == tool.Full {
 		return h.Text(true), h
 	}
@@ -28,7 +30,8 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 		one := telemetry.Unwell{Name: s.Name, State: s.State}
 		switch {
 		case s.Suspect:
-			one.State, one.Detail = "silent", "a call had no answer; it is asked for a sign of life, and started again if it gives none"
+			one.State = "silent"
+			one.Detail = "a call had no answer; it is asked for a sign of life, and started again if it gives none"
 		case s.State == "recovering", s.State == "failed", s.State == "ejected":
 		case s.Circuit != string(policy.Closed):
 			one.State = "circuit_" + s.Circuit

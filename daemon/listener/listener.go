@@ -178,7 +178,7 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	}
 	if peer.UID != s.UID {
 		s.Log.WarnContext(ctx, "connection refused: another user", "uid", peer.UID, "client_pid", peer.PID)
-		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: fmt.Sprintf("this daemon serves uid %d only", s.UID)})
+		Refuse(conn, refusal(protocol.RefusedIdentity, "this daemon serves uid %d only", s.UID))
 		return
 	}
 	c := &Conn{UnixConn: conn, Peer: peer}
@@ -195,7 +195,7 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	}
 	handler := s.Handlers[role]
 	if handler == nil {
-		Refuse(conn, &protocol.Refusal{Code: protocol.RefusedGreeting, Message: fmt.Sprintf("role %q is not served here", role)})
+		Refuse(conn, refusal(protocol.RefusedGreeting, "role %q is not served here", role))
 		return
 	}
 	places, limit := &s.commands, most
@@ -221,7 +221,7 @@ func (s *Server) enter(ctx context.Context, conn *net.UnixConn, places *atomic.I
 	}
 	places.Add(-1)
 	s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
-	Refuse(conn, &protocol.Refusal{Code: protocol.RefusedLimit, Message: fmt.Sprintf("the daemon already serves %d connections, its limit", most)})
+	Refuse(conn, refusal(protocol.RefusedLimit, "the daemon already serves %d connections, its limit", most))
 	return false
 }
 
@@ -236,7 +236,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):
-		return &protocol.Refusal{Code: protocol.RefusedGreeting, Message: fmt.Sprintf("greeting of more than %d bytes", protocol.MaxGreeting)}
+		return refusal(protocol.RefusedGreeting, "greeting of more than %d bytes", protocol.MaxGreeting)
 	case err != nil:
 		return fmt.Errorf("reading the greeting: %w", err)
 	}
@@ -250,6 +250,11 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	}
 	c.Lines.SetLimit(jsonrpc.MaxFrame)
 	return c.SetReadDeadline(time.Time{})
+}
+
+// refusal returns a refusal with this message.
+func refusal(code, format string, args ...any) *protocol.Refusal {
+	return &protocol.Refusal{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
 // Refuse says to the peer why it is not served. A failed write is ignored: the

@@ -66,7 +66,8 @@ func (p *Place) WatchCrashes(
 	}
 	if before.Crashes >= maxCrashes && before.Worker != "" {
 		if err := p.moveAside(ctx, log, before.Worker, setAside); err != nil {
-			log.ErrorContext(ctx, "the worker over which daemons crash cannot be moved aside", "worker", before.Worker, "err", err)
+			log.ErrorContext(ctx, "the worker over which daemons crash cannot be moved aside",
+				"worker", before.Worker, "err", err)
 		} else {
 			before = notice{}
 		}

@@ -181,7 +181,8 @@ const (
 func (s Snapshot) Text(full bool) string {
 	t := s.Telemetry
 	var b strings.Builder
-	fmt.Fprintf(&b, "requests=%d success=%d %s\n", t.Totals.RequestCount, t.Totals.SuccessCount, t.Totals.failures().outcomes())
+	fmt.Fprintf(&b, "requests=%d success=%d %s\n", t.Totals.RequestCount, t.Totals.SuccessCount,
+		t.Totals.failures().outcomes())
 	fmt.Fprintf(&b, "worker_restarts=%d host_rollouts=%d", t.RestartCount, s.HostRollouts)
 	if full {
 		fmt.Fprintf(&b, "\nstate=%s generation=%d uptime=%s consecutive_failures=%d", t.State, t.Generation,

@@ -56,17 +56,18 @@ const (
 func NewFindTools(discover Discover) Tool {
 	return Tool{
 		Name: FindTools,
-		Description: "Finds tools of the MCP servers that are shared on this machine, by words: what you want to do, or parts of " +
-			"names. Searches names, descriptions and argument names of all tools that you may use, and answers with the best " +
-			"of them and the arguments that they take; call one with " + CallTool + ". With render=json the answer has the whole " +
-			"input schemas, with detail=full the text has them.",
+		Description: "Finds tools of the MCP servers that are shared on this machine, by words: what you want to " +
+			"do, or parts of names. Searches names, descriptions and argument names of all tools that you may use, " +
+			"and answers with the best of them and the arguments that they take; call one with " + CallTool + ". With render=json the " +
+			"answer has the whole input schemas, with detail=full the text has them.",
 		Annotations: Annotations{Title: "Find tools", ReadOnly: true, Idempotent: true},
 		Dispatch:    OnHost,
 		Contract:    Convergent,
 		Properties: json.RawMessage(`{
 			"query": {"type":"string","pattern":"\\S","maxLength":1000,"description":"words, e.g. \"create github issue\""},
 			"limit": {"type":"integer","minimum":1,"maximum":50,"default":8,"description":"most tools in the answer"},
-			"start": {"type":"boolean","default":false,"description":"also start servers that have never run, to see what they offer"}
+			"start": {"type":"boolean","default":false,
+				"description":"also start servers that have never run, to see what they offer"}
 		}`),
 		Required: []string{"query"},
 		Handle: func(ctx context.Context, c Call) (Result, error) {
@@ -128,7 +129,9 @@ func search(query []string, limit int, d *Discovery) findings {
 		}
 	}
 	hits := rank(query, documents)
-	out := findings{Matches: len(hits), Searched: len(d.Tools), Servers: d.Servers, Tools: []finding{}, Errors: []Trouble{}}
+	out := findings{
+		Matches: len(hits), Searched: len(d.Tools), Servers: d.Servers, Tools: []finding{}, Errors: []Trouble{},
+	}
 	room := maxSchemas
 	for i, h := range hits[:min(len(hits), limit)] {
 		t := &d.Tools[h.document]

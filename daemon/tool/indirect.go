@@ -15,8 +15,8 @@ import (
 func NewCallTool() Tool {
 	return Tool{
 		Name: CallTool,
-		Description: "Calls a tool of an MCP server that is shared on this machine, and answers with what that tool answers. " +
-			FindTools + " finds server, tool and the arguments that it takes.",
+		Description: "Calls a tool of an MCP server that is shared on this machine, and answers with what that " +
+			"tool answers. " + FindTools + " finds server, tool and the arguments that it takes.",
 		// What it does is for the other tool to say.
 		Annotations: Annotations{Title: "Call a tool", Destructive: true, OpenWorld: true},
 		Dispatch:    OnWorker,
@@ -55,7 +55,8 @@ func inner(arguments json.RawMessage) (Inner, error) {
 				err = errors.New("must be an object, of the tool's own arguments")
 			}
 		default:
-			err = errors.New("no such argument, allowed are server, tool, arguments: those of the tool itself belong into arguments")
+			err = errors.New("no such argument, allowed are server, tool, arguments: those of the tool itself " +
+				"belong into arguments")
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", fault.Short(key, 40), err)

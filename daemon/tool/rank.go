@@ -72,7 +72,8 @@ func rank(query []string, documents []document) []hit {
 // of the latter kind count as a whole, too: "GitHub" is found by "github".
 func words(text string) []string {
 	var out []string
-	for _, whole := range strings.FieldsFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	isGap := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	for _, whole := range strings.FieldsFunc(text, isGap) {
 		parts := humps(whole)
 		for _, part := range parts {
 			out = append(out, strings.ToLower(part))

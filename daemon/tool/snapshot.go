@@ -27,13 +27,15 @@ func snapshotTool(name, title, description string, snapshot Snapshot) Tool {
 func NewHealth(snapshot Snapshot) Tool {
 	return snapshotTool("health_snapshot", "Health of holdline",
 		"Says whether holdline, the daemon behind this MCP server, is well: ready or not, the state of its workers, "+
-			"which MCP servers are unwell, the last fault, and with detail=full its sessions, workers and uptime. Answers at once, also while other "+
-			"calls run. Use it when a holdline tool failed and you want to know whether to try again.", snapshot)
+			"which MCP servers are unwell, the last fault, and with detail=full its sessions, workers and uptime. "+
+			"Answers at once, also while other calls run. Use it when a holdline tool failed and "+
+			"you want to know whether to try again.", snapshot)
 }
 
 // NewTelemetry returns the tool telemetry_snapshot.
 func NewTelemetry(snapshot Snapshot) Tool {
 	return snapshotTool("telemetry_snapshot", "Telemetry of holdline",
 		"Says what was called through holdline since its daemon started: requests, successes, faults and retries, the "+
-			"busiest operations, and with detail=full latencies (p50, p95, p99) and the last error of each. Answers at once.", snapshot)
+			"busiest operations, and with detail=full latencies (p50, p95, p99) and the last error of each. Answers "+
+			"at once.", snapshot)
 }
