@@ -14,8 +14,8 @@ import (
 // Remote returns the tool in the form in which sessions call all tools.
 func (p *Prepared) Remote() *Remote { return &p.remote }
 
-// call checks the arguments of a call, runs the tool and encodes its answer. A
-// failed call is a result, too. The only error is [ErrStopping].
+// call checks the arguments of a call, runs the tool and encodes its answer. A call that
+// failed is a result as well; the only error is [ErrStopping].
 func (p *Prepared) call(ctx context.Context, c RemoteCall) (RemoteResult, error) {
 	handle, args, render, detail := p.Tool.Handle, json.RawMessage(`{}`), Porcelain, Concise
 	var err error
@@ -45,9 +45,9 @@ func (p *Prepared) call(ctx context.Context, c RemoteCall) (RemoteResult, error)
 	return RemoteResult{Result: p.Encode(res, render), Fault: res.Fault, Replays: res.Replays}, nil
 }
 
-// increasing returns a function that reports progress as the params of a
-// notification. It leaves out values that are not higher than the one before: MCP
-// forbids them. The tool must not call it from two goroutines at once.
+// increasing returns a function that reports progress as the params of a notification. It
+// leaves out values that are not higher than the one before, which MCP forbids. Only one
+// goroutine at a time may call it.
 func increasing(report func(params json.RawMessage)) func(progress, total float64, message string) {
 	last, begun := 0.0, false
 	return func(value, total float64, message string) {

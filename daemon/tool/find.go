@@ -28,25 +28,24 @@ type Candidate struct {
 	Listing json.RawMessage // as the server lists it
 }
 
-// Trouble is why what a server offers is not known, or cannot be used now.
+// Trouble says why it is not known what a server offers, or why that cannot be used now.
 type Trouble struct {
 	Server string `json:"server"`
 	Error  string `json:"error"`
 }
 
-// Discover asks hosted servers for what they offer a caller, for a limited
-// time. Start has those started, too, that are started by their first call
-// alone.
+// Discover asks hosted servers what they offer a caller, for a limited time. It starts lazy
+// servers only if start is true.
 type Discover func(ctx context.Context, c Caller, start bool) Discovery
 
 // Limits of an answer of find_tools.
 const (
 	defaultLimit   = 8
-	maxRanked      = 4096   // bytes of a description that are looked into
-	maxWords       = 280    // characters of a description
-	maxLine        = 160    // the same, in short text
-	maxTroubles    = 16     // servers of which it is said what is wrong
-	maxTroubleText = 240    // characters of each
+	maxRanked      = 4096   // bytes of a description that are searched
+	maxWords       = 280    // characters of a description in the answer
+	maxLine        = 160    // characters of a description in the short text
+	maxTroubles    = 16     // servers whose errors are listed
+	maxTroubleText = 240    // characters of each error
 	maxSchemas     = 16_000 // bytes of all schemas but the first
 	maxSchema      = 24_000 // bytes of the first
 	shownArguments = 16
@@ -100,7 +99,7 @@ type findings struct {
 	Searched int       `json:"searched"`
 	Servers  int       `json:"servers"`
 	Tools    []finding `json:"tools"`
-	LeftOut  int       `json:"schemas_left_out,omitempty"` // since they are too large for one answer
+	LeftOut  int       `json:"schemas_left_out,omitempty"` // schemas that are too large for one answer
 	Errors   []Trouble `json:"errors"`
 }
 
@@ -192,7 +191,7 @@ func (f *findings) text(d Detail) string {
 // argument is an argument of a tool, as far as the top level of its schema says.
 type argument struct {
 	name     string
-	kind     string // its type; "" if that is not said plainly
+	kind     string // its type; "" if the schema does not name one
 	required bool
 }
 

@@ -17,7 +17,7 @@ func NewCallTool() Tool {
 		Name: CallTool,
 		Description: "Calls a tool of an MCP server that is shared on this machine, and answers with what that " +
 			"tool answers. " + FindTools + " finds server, tool and the arguments that it takes.",
-		// What it does is for the other tool to say.
+		// Nothing is known of what the called tool does.
 		Annotations: Annotations{Title: "Call a tool", Destructive: true, OpenWorld: true},
 		Dispatch:    OnWorker,
 		Contract:    NeverReplay,
@@ -31,8 +31,8 @@ func NewCallTool() Tool {
 	}
 }
 
-// inner reads the arguments of call_tool. Those of the other tool keep their
-// spelling; they are that tool's to check.
+// inner reads the arguments of call_tool. It returns the arguments of the called tool as
+// they are spelled, and does not check them: the server does.
 func inner(arguments json.RawMessage) (Inner, error) {
 	var in Inner
 	if arguments == nil || string(arguments) == "null" {
@@ -74,7 +74,7 @@ func inner(arguments json.RawMessage) (Inner, error) {
 	return in, nil
 }
 
-// word reads a name that is not blank.
+// word returns a JSON string that is not blank.
 func word(value []byte) (string, error) {
 	s, ok := mcp.String(value)
 	if !ok || strings.TrimSpace(s) == "" {

@@ -11,13 +11,12 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// maxPage bounds the entries on one page of a list, in bytes; a single entry may
-// be longer. It is far more than a model can use, since some clients never ask
-// for a second page.
+// maxPage bounds the entries on one page of a list, in bytes; a single entry may be longer.
+// It is far more than a model can use, since some clients never ask for a second page.
 const maxPage = 1 << 20
 
-// Page returns the entries of a list behind the key after, as many as one page
-// takes, and the key of the last of them if there are more; else "". The list must be
+// Page returns the entries of a list that follow the key after, as many as one page takes.
+// If there are more, last is the key of the last one returned, else "". The list must be
 // sorted by key.
 func Page(list []Listing, after string) (part []json.RawMessage, last string) {
 	part = []json.RawMessage{}
@@ -34,20 +33,20 @@ func Page(list []Listing, after string) (part []json.RawMessage, last string) {
 	return part, ""
 }
 
-// errCursor is the error of a cursor that no daemon has given.
+// errCursor is the error for a cursor that no daemon has made.
 var errCursor = errors.New("params.cursor is not one that this server gave")
 
-// A cursor is the key of the last entry before it, with the list's method, in
-// base64. So it means the same to every daemon and every process of a server,
-// and still does when the list has changed meanwhile.
+// A cursor is the list's method and the key of the last entry before the page, in base64.
+// So it means the same to every daemon and for every process of a server, even if the list
+// has changed meanwhile.
 
-// NewCursor returns the cursor of the page behind the entry with that key.
+// NewCursor returns the cursor of the page that follows the entry with that key.
 func NewCursor(method, key string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(method + "\n" + key))
 }
 
-// ParseCursor returns the key that a request's cursor holds; "" if the request
-// has none, which asks for the first page.
+// ParseCursor returns the key in a request's cursor. It returns "" if the request has no
+// cursor, which asks for the first page.
 func ParseCursor(method string, raw json.RawMessage) (key string, err error) {
 	if raw == nil || string(raw) == "null" || string(raw) == `""` {
 		return "", nil

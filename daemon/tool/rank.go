@@ -8,28 +8,28 @@ import (
 	"unicode"
 )
 
-// Parameters of BM25: how soon a word that is repeated counts for nothing more,
-// and how much a long text counts for less than a short one.
+// Parameters of BM25. K1 says how soon further occurrences of a word stop to raise the
+// score, B how much long texts are valued less than short ones.
 const (
 	bm25K1 = 1.2
 	bm25B  = 0.75
 )
 
-// document is a text that can be found, by a name that no other has.
+// document is a text that can be found. No two have the same name.
 type document struct {
 	name  string
 	words []string
 }
 
-// hit is a document that was found, by its index.
+// hit is the index of a document that was found, and its score.
 type hit struct {
 	document int
 	score    float64
 }
 
-// rank finds the documents that have any word of a query, the best first by
-// BM25, and of equals the first by name. A word counts once, however often the
-// query has it.
+// rank returns the documents that have a word of a query, the best first by BM25. Documents
+// with equal scores are in the order of their names. A word that occurs twice in the query
+// counts once.
 func rank(query []string, documents []document) []hit {
 	query = slices.Compact(slices.Sorted(slices.Values(query)))
 	lengths := 0
@@ -67,9 +67,9 @@ func rank(query []string, documents []document) []hit {
 	return hits
 }
 
-// words splits a text into lower-case words at whatever is neither letter nor
-// digit, and in the middle of words that are writtenLikeThis or likeHTTPServer. Words
-// of the latter kind count as a whole, too: "GitHub" is found by "github".
+// words splits a text into lower-case words, at all characters that are neither letters
+// nor digits. It also splits words that are writtenLikeThis or likeHTTPServer, and returns
+// these as a whole, too: "GitHub" is found by "github".
 func words(text string) []string {
 	var out []string
 	isGap := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }

@@ -9,9 +9,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Remote is what answers a call: a tool, prompt or resource of a hosted server,
-// or one of holdline's own tools. Parameters and answers are passed on as raw
-// bytes.
+// Remote answers calls. It is a tool, prompt or resource of a hosted server, or one of
+// holdline's own tools. Parameters and answers are passed on as raw bytes.
 type Remote struct {
 	Name     string   // as sessions see it
 	Server   string   // "" for holdline's own tools
@@ -71,8 +70,8 @@ type About struct {
 // Has is what hosted servers offer a session besides tools.
 type Has struct {
 	Prompts, Resources bool
-	Updates            bool // news of changed resources
-	Logging            bool // messages, if they are asked for
+	Updates            bool // notifications of changed resources
+	Logging            bool // log messages, if they are asked for
 }
 
 // Listing is one entry of a list.
@@ -97,16 +96,16 @@ type Client interface {
 	// asked says that a request under way wants it; else it is passed on if
 	// the client has set a level that covers it.
 	Log(level string, params json.RawMessage, asked bool)
-	// Updated says that a resource has changed, in the params of the
-	// notification: to the holder of a subscription, see the session's call.
+	// Updated passes on the notification that a resource has changed, with these
+	// params, to the holder of a subscription.
 	Updated(holder string, params json.RawMessage)
 	// Full ends the session, since more answers wait for its client than are
 	// kept. The answers are dropped. It does not block.
 	Full()
-	// Seen confirms to the client that a server has its line n, a response.
+	// Seen confirms to the client that a server has got its line n, a response.
 	Seen(n int64)
-	// Era is "legacy" or "modern"; "" before the client's first request. When it
-	// is known the session is opened again.
+	// Era is "legacy" or "modern"; "" before the client's first request. The session is
+	// opened again when its era has become known.
 	Era() string
 	// Capabilities are those that the client has declared, an object; nil if
 	// it has not.

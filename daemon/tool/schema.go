@@ -22,7 +22,7 @@ import (
 // clients cut longer ones.
 const MaxDescription = 2047
 
-// maxInteger bounds integers: a JSON number beyond it has no exact meaning.
+// maxInteger bounds integers. Readers of JSON do not agree about larger ones.
 const maxInteger = 1 << 53
 
 // common are the arguments that every own tool has.
@@ -30,8 +30,8 @@ const common = `"render":{"type":"string","enum":["porcelain","json"],"default":
 	`"description":"porcelain: short text; json: structured"},` +
 	`"detail":{"type":"string","enum":["concise","full"],"default":"concise"}`
 
-// Prepared is a tool with its listing made and its schema compiled. It never
-// changes and serves any number of goroutines.
+// Prepared is a tool with its listing and its compiled schema. It never changes, and is
+// safe for concurrent use.
 type Prepared struct {
 	Tool *Tool
 
@@ -43,7 +43,7 @@ type Prepared struct {
 	names      []string // of all arguments, in the order of the schema
 }
 
-// operation names a call of a tool in faults.
+// operation returns the name of a tool's calls in faults.
 func operation(name string) string { return "tools/call:" + name }
 
 // inputSchema is the schema of all arguments of a tool.
@@ -74,8 +74,8 @@ type annotations struct {
 	} `json:"holdline"`
 }
 
-// Prepare checks a tool, writes its listing and compiles its schema. An error
-// is a mistake in the tool's definition. The tool must not change afterwards.
+// Prepare checks a tool, makes its listing and compiles its schema. An error is a mistake in
+// the tool's definition. The tool must not change afterwards.
 func Prepare(t *Tool) (*Prepared, error) {
 	if err := t.check(); err != nil {
 		return nil, err

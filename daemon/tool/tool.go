@@ -38,12 +38,12 @@ const (
 	OnWorker Dispatch = "worker"
 )
 
-// LargeAnswer is the size from which on an answer that an executor stores is loaded
-// only when its client is about to get it, in bytes; see [RemoteResult].
+// LargeAnswer is a size in bytes. A stored answer that is at least as large is loaded only
+// when it is about to be sent to its client; see [RemoteResult].
 const LargeAnswer = 1 << 20
 
-// ErrStopping is the cause of a call's end when the daemon stops: its client
-// may come back for it, to the next daemon.
+// ErrStopping is the cause of a call's end when the daemon stops. The client may then ask
+// the next daemon for the answer.
 var ErrStopping = errors.New("the daemon is stopping")
 
 // Names of the own tools that the configuration offers or not, by identity.
@@ -73,8 +73,8 @@ type Caller struct {
 // the client's working directory; "" if neither is known.
 func (c *Caller) Place() string { return cmp.Or(c.Root, c.Cwd) }
 
-// Own is what a session that is for holdline's own tools alone says in place
-// of a server's name. No server can have that name.
+// Own stands in place of a server's name in a session that is for holdline's own tools
+// alone. No server can have that name.
 const Own = "holdline"
 
 // SeesOwn reports whether the session sees holdline's own tools.
@@ -134,16 +134,16 @@ type Tool struct {
 	// Resume answers a call that an earlier daemon had begun and whose arguments
 	// are lost. Nil means that no such call can be answered.
 	Resume func(ctx context.Context, c Call) (Result, error)
-	// Inner, in the place of Handle, makes a call of the tool that of a hosted
-	// server's tool, from the arguments as they came; nil are none. An error is
-	// one of the arguments, for the caller to read. The answer is the server's
-	// as it came, so that the tool takes neither render nor detail.
+	// Inner is set instead of Handle if a call of the tool is a call of a hosted
+	// server's tool. It returns that call, from the arguments as they came (nil if
+	// there are none), or what is wrong with them. The server's answer is passed on
+	// unchanged, so such a tool has no arguments render and detail.
 	Inner func(arguments json.RawMessage) (Inner, error)
 }
 
-// Inner is a call of a hosted server's tool that another one was asked for.
+// Inner is a call of a hosted server's tool that was made through an own tool.
 type Inner struct {
 	Server    string
-	Tool      string          // by the server's own name, or that which sessions see
+	Tool      string          // the server's own name, or the one that sessions see
 	Arguments json.RawMessage // as they were spelled; nil if there were none
 }

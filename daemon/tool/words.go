@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -15,7 +14,7 @@ import (
 // limits are the words for the keywords of JSON Schema that limit a value.
 var limits = map[string]string{
 	"minimum": "of at least %s", "exclusiveMinimum": "above %s", "maximum": "of at most %s",
-	"exclusiveMaximum": "below %s", "multipleOf": "in steps of %s", "pattern": "that matches %s",
+	"exclusiveMaximum": "below %s", "multipleOf": "in steps of %s",
 	"minLength": "of at least %s characters", "maxLength": "of at most %s characters",
 	"minItems": "with at least %s elements", "maxItems": "with at most %s elements",
 }
@@ -23,7 +22,7 @@ var limits = map[string]string{
 // want returns in words what the schema of an own tool's argument asks for, for example
 // "an integer of at least 1". The schema must name its type first.
 func want(schema []byte) string {
-	noun := "a valid value"
+	noun, pattern := "a valid value", ""
 	var rules []string
 	_ = jsonrpc.Fields(schema, func(key string, value []byte) error {
 		text, _ := mcp.String(value)
@@ -35,12 +34,17 @@ func want(schema []byte) string {
 		case key == "enum":
 			noun = "one of " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(value))
 		case key == "pattern" && text == `\S`:
-			rules = append(rules, "that is not blank")
+			pattern = "that is not blank"
+		case key == "pattern":
+			pattern = "that matches " + text
 		case limits[key] != "":
-			rules = append(rules, fmt.Sprintf(limits[key], cmp.Or(text, string(value))))
+			rules = append(rules, fmt.Sprintf(limits[key], value))
 		}
 		return nil
 	})
+	if pattern != "" {
+		rules = append(rules, pattern)
+	}
 	if len(rules) > 0 {
 		noun += " " + strings.Join(rules, " and ")
 	}
