@@ -31,6 +31,7 @@
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, and restarts;
+//	             hosted/catalog: what sessions see of them, and find by name;
 //	             hosted/dispatch: takes a call to a process, and its answer back;
 //	             hosted/upstream: one process of a server, and its calls;
 //	             hosted/question: what the process asks its client;

@@ -13,18 +13,18 @@ import (
 //
 // A line of the map is the layer, the package, and perhaps a remark.
 var layers = readLayers(`
-12 cmd/demo
-12 cmd/dist
-12 cmd/e2e (tests only)
-12 cmd/holdline
-11 cmd/holdline/cli
-10 cmd/holdline/configcmd
-10 cmd/holdline/consultcmd
-10 cmd/holdline/daemoncmd
-10 cmd/holdline/serverscmd
-10 cmd/holdline/stdio
-9 cmd/holdline/direct
-8 cmd/holdline/attach
+13 cmd/demo
+13 cmd/dist
+13 cmd/e2e (tests only)
+13 cmd/holdline
+12 cmd/holdline/cli
+11 cmd/holdline/configcmd
+11 cmd/holdline/consultcmd
+11 cmd/holdline/daemoncmd
+11 cmd/holdline/serverscmd
+11 cmd/holdline/stdio
+10 cmd/holdline/direct
+9 cmd/holdline/attach
 7 cmd/holdline/console
 7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
@@ -33,14 +33,14 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-8 cmd/holdline/trial
+9 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
-9 daemon
-8 daemon/commands
+10 daemon
+9 daemon/commands
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
-8 daemon/launch
+9 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 5 daemon/session
 2 daemon/session/outbox
@@ -59,9 +59,10 @@ var layers = readLayers(`
 2 daemon/hosted/question
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
+7 daemon/hosted/catalog
 4 daemon/dialect
 3 daemon/consult
-7 daemon/hosted
+8 daemon/hosted
 3 daemon/listener
 3 daemon/listing
 3 daemon/rollout

@@ -35,7 +35,7 @@
 // Where to find what:
 //
 //	manager, lifecycle   sessions come and go; start, stop and configure servers
-//	server, view, find   what sessions see of the servers, and find by name
+//	server, view         what package catalog needs to know of the servers
 //	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
 //	instance, startfault start a process, and say why it does not start

@@ -40,10 +40,10 @@ func gateOf(spec *Spec) policy.GateOptions {
 	}
 }
 
-// handleOffer makes a call of an offer. The server that is configured under the
+// Handle makes a call of an offer. The server that is configured under the
 // offer's name now gets it.
-func (m *Manager) handleOffer(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
-	s, err := m.server(o.Remote.Server)
+func (m *Manager) Handle(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	s, err := m.lookup(o.Remote.Server)
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
@@ -166,7 +167,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:
-			return nil, fault.New(fault.TransportFailure, fault.Server, operation(name),
+			return nil, fault.New(fault.TransportFailure, fault.Server, dispatch.Starting(name),
 				"server %s ended as soon as it was up", name)
 		}
 		if wait == nil {
@@ -188,7 +189,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
 	f := inst.guards.restarts.Fault(name, "")
-	f.Operation = operation(name)
+	f.Operation = dispatch.Starting(name)
 	if inst.srv.fault != nil {
 		f.Fault.Detail += "; the last time: " + inst.srv.fault.Fault.Detail
 		f.Cause = inst.srv.fault.Cause
@@ -376,10 +377,10 @@ func (inst *instance) ready() error {
 }
 
 func cannotStart(name string, err error) *fault.Record {
-	if f := fault.Exhausted(operation(name), err); f != nil {
+	if f := fault.Exhausted(dispatch.Starting(name), err); f != nil {
 		return f
 	}
-	return fault.New(fault.SpawnFailure, fault.Server, operation(name), "server %s cannot be started: %v", name, err)
+	return fault.New(fault.SpawnFailure, fault.Server, dispatch.Starting(name), "server %s cannot be started: %v", name, err)
 }
 
 // spawn starts a worker with the server in it.
@@ -452,7 +453,7 @@ func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*u
 }
 
 func unused(name string) *fault.Record {
-	return fault.New(fault.TransportFailure, fault.Server, operation(name), "server %s is not used any more", name)
+	return fault.New(fault.TransportFailure, fault.Server, dispatch.Starting(name), "server %s is not used any more", name)
 }
 
 // workerID returns a new id that begins with the server's name.
@@ -477,8 +478,6 @@ func (inst *instance) retireLocked() {
 		u.EndLocked()
 	}
 }
-
-func operation(server string) string { return "start:" + server }
 
 // Limits returns the time that a call may take without progress, and in all.
 func (inst *instance) Limits() (answer, most time.Duration) {

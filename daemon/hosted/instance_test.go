@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 )
@@ -51,8 +52,8 @@ func TestPatience(t *testing.T) {
 		inst  instance
 		want  time.Duration
 	}{
-		{"not started", 0, instance{}, firstList},
-		{"starting", 4 * time.Second, instance{starting: up}, firstList - 4*time.Second},
+		{"not started", 0, instance{}, catalog.FirstList},
+		{"starting", 4 * time.Second, instance{starting: up}, catalog.FirstList - 4*time.Second},
 		{"starting for long", time.Minute, instance{starting: up}, 0},
 		{"failed", time.Minute, instance{err: errors.New("no")}, nextList},
 		{
@@ -61,7 +62,7 @@ func TestPatience(t *testing.T) {
 			instance{err: errors.New("no"), starting: up},
 			nextList - 300*time.Millisecond,
 		},
-		{"ended by us", time.Minute, instance{err: errEnded}, firstList},
+		{"ended by us", time.Minute, instance{err: errEnded}, catalog.FirstList},
 	} {
 		tc.inst.begun = now.Add(-tc.begun)
 		tc.inst.m = &Manager{}

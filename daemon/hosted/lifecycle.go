@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/hosted/catalog"
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -17,18 +19,18 @@ import (
 
 // stoppedFault returns the fault for callers of a stopped server.
 func (s *server) stoppedFault() *fault.Record {
-	return fault.New(fault.Ejected, fault.Host, operation(s.spec.Name),
+	return fault.New(fault.Ejected, fault.Host, dispatch.Starting(s.spec.Name),
 		"server %s was stopped: holdline servers start %s", s.spec.Name, s.spec.Name)
 }
 
 // errNoServer returns the fault for a name of no configured server.
 func (m *Manager) errNoServer(name string) error {
-	return fault.New(fault.InvalidInput, fault.Host, operation(name),
+	return fault.New(fault.InvalidInput, fault.Host, dispatch.Starting(name),
 		"no server %q is hosted here: holdline servers list shows those that are", name)
 }
 
-// server returns the configured server of that name, or a fault.
-func (m *Manager) server(name string) (*server, error) {
+// lookup returns the configured server of that name, or a fault.
+func (m *Manager) lookup(name string) (*server, error) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	if s := m.servers[name]; s != nil {
@@ -42,7 +44,7 @@ func (m *Manager) server(name string) (*server, error) {
 // flight end as if the server had died. Stop waits until the processes have exited,
 // or until ctx ends, and returns how many it has ended.
 func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
-	s, err := m.server(name)
+	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
@@ -88,7 +90,7 @@ func waitDead(ctx context.Context, all []*upstream.Process) error {
 // scope that has sessions; without any, for the caller's scope. It returns how many
 // serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
-	s, err := m.server(name)
+	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
@@ -103,7 +105,7 @@ func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, e
 // [Manager.Start] does. Calls in flight end as if the server had died. Cached answers
 // are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
-	s, err := m.server(name)
+	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
@@ -233,7 +235,7 @@ func (m *Manager) Configure(specs []Spec) {
 func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {
-		old, err := m.server(name)
+		old, err := m.lookup(name)
 		if err == nil && old.spec.Key == spec.Key && old.spec.Scope == spec.Scope {
 			continue
 		}
@@ -397,4 +399,13 @@ func (inst *instance) introducesLocked() bool {
 	}
 	c := inst.m.hub.Clients[inst.key.of]
 	return c != nil && c.Capabilities() != nil
+}
+
+// Server is lookup for the catalog.
+func (m *Manager) Server(name string) (catalog.Server, error) {
+	s, err := m.lookup(name)
+	if err != nil {
+		return nil, err // not a nil server in an interface
+	}
+	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/config"
+	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
@@ -135,6 +136,7 @@ type Options struct {
 // use. Make it with [New], then call [Manager.Load] once. [Manager.Close] leaves the
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
+	*catalog.Catalog
 	hub   *upstream.Hub
 	o     Options
 	begun time.Time
@@ -173,6 +175,7 @@ func New(o Options) *Manager {
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
 	}
 	m.calls = dispatch.New(m.hub, o.Budget)
+	m.Catalog = catalog.New(m, o.Rules, m.hub.Log)
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
 	}

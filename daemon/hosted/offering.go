@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
@@ -231,7 +232,7 @@ func (s *server) CheckBlocked(c *tool.Caller, o *listing.Offer) error {
 	if o.Method != mcp.ToolsCall {
 		return nil
 	}
-	view := s.view(c)
+	view := s.View(c)
 	if f := view.Blocked(cmp.Or(view.Offering.Find(listing.Tools, o.Own, true), o)); f != nil {
 		return f
 	}
@@ -253,11 +254,11 @@ func (s *server) warnChanged(changed []string) {
 // the names of those that were pinned otherwise. It first asks a server that has
 // never listed. Pins of tools that only other processes list stay.
 func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]string, error) {
-	s, err := m.server(name)
+	s, err := m.lookup(name)
 	if err != nil {
 		return nil, err
 	}
-	if out := s.offered(ctx, c); out.Fault != nil {
+	if out := catalog.Tools(ctx, s, c); out.Fault != nil {
 		return nil, out.Fault
 	}
 	m.hub.Mu.Lock()

@@ -93,7 +93,7 @@ func TestShortenedNamesAreCallable(t *testing.T) {
 	s := twoProjects(t, listed(long, "short"), listed())
 	for _, only := range []string{"", "s"} {
 		c := &tool.Caller{Project: "p", Only: only}
-		list := s.m.view(c).List(listing.Tools)
+		list := s.m.View(c).List(listing.Tools)
 		if len(list) != 2 {
 			t.Fatalf("%d tools are listed", len(list))
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -25,11 +26,11 @@ func (inst *instance) startFault(u *upstream.Process, err error) error {
 	if refused {
 		limits := inst.srv.Limits()
 		if f := limits.Proxied(refusal.Raw); f != nil {
-			f.Operation, f.Fault.Generation = operation(inst.key.server), u.Generation
+			f.Operation, f.Fault.Generation = dispatch.Starting(inst.key.server), u.Generation
 			return f
 		}
 	}
-	if f := fault.Exhausted(operation(inst.key.server), err); f != nil {
+	if f := fault.Exhausted(dispatch.Starting(inst.key.server), err); f != nil {
 		return f
 	}
 	if f, ok := errors.AsType[*fault.Record](err); ok && isOurs(f) {
@@ -45,7 +46,7 @@ func (inst *instance) startFault(u *upstream.Process, err error) error {
 	if death != nil && (errors.Is(err, upstream.ErrDied) || alone && (!refused || refusal.Method == mcp.Discover)) {
 		why = death.Fault.Detail + lastWords(death.Cause)
 	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation(inst.key.server), "server %s did not come up: %s", inst.key.server,
+	r := fault.New(fault.SpawnFailure, fault.Server, dispatch.Starting(inst.key.server), "server %s did not come up: %s", inst.key.server,
 		why)
 	if death != nil {
 		r.Fault.Generation, r.Cause = death.Fault.Generation, death.Cause
@@ -71,7 +72,7 @@ func (inst *instance) slowFault(u *upstream.Process, took time.Duration) *fault.
 		again = ""
 	}
 	inst.m.hub.Mu.Unlock()
-	f := fault.New(fault.Timeout, fault.Server, operation(inst.key.server),
+	f := fault.New(fault.Timeout, fault.Server, dispatch.Starting(inst.key.server),
 		"server %s was ended by Holdline: it had not come up after %v. %s"+
 			"If it needs more time, set start_timeout in its \"holdline\" object",
 		inst.key.server, took.Round(time.Second), again)

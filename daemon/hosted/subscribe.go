@@ -46,14 +46,14 @@ func (m *Manager) Subscribe(
 func (m *Manager) subscribedServer(
 	ctx context.Context, c *tool.Caller, uri string,
 ) (s *server, names []string, err error) {
-	if o := m.resource(ctx, *c, uri); o != nil {
+	if o := m.Resource(ctx, *c, uri); o != nil {
 		names = o.Remote.Names
-		s, err = m.server(o.Remote.Server)
+		s, err = m.lookup(o.Remote.Server)
 		if err == nil && m.o.Rules != nil {
 			err = m.o.Rules.Check(c.Identity, s.spec.Name, names...)
 		}
 	} else if c.Only != "" { // its server may tell that it does not tell changes
-		s, err = m.server(c.Only)
+		s, err = m.lookup(c.Only)
 	}
 	if err != nil {
 		return nil, nil, err

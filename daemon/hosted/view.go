@@ -5,81 +5,29 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
+	"time"
 
+	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
-	"holdline/protocol/mcp"
 )
 
-// Offers returns the tools of one server or, without a name, those of each server
-// that the caller sees. Servers that have never listed are asked at the same time.
-func (m *Manager) Offers(ctx context.Context, c tool.Caller, name string) ([]control.ServerOffers, error) {
-	var asked []*server
-	if name != "" {
-		s, err := m.server(name)
-		if err != nil {
-			return nil, err
-		}
-		asked = append(asked, s)
-	} else {
-		asked = m.visible(&c)
-	}
-	all := make([]control.ServerOffers, len(asked))
-	var asking sync.WaitGroup
-	for i, s := range asked {
-		asking.Go(func() { all[i] = s.offered(ctx, c) })
-	}
-	asking.Wait()
-	return all, nil
-}
-
-// visible returns the servers that a caller sees, by name.
-func (m *Manager) visible(c *tool.Caller) []*server {
-	m.awaitSights(m.hub.Life, c)
+// Visible returns the servers that a caller sees, by name.
+func (m *Manager) Visible(ctx context.Context, c *tool.Caller) []catalog.Server {
+	m.awaitSights(ctx, c)
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
-	return slices.DeleteFunc(m.inOrderLocked(), func(s *server) bool { return !s.visible(c) })
-}
-
-// offered returns the tools that the server offers a caller. It first asks a server
-// that has never listed.
-func (s *server) offered(ctx context.Context, c tool.Caller) control.ServerOffers {
-	view := s.view(&c)
-	if view.Offering == nil {
-		if err := dispatch.Try(ctx, s, c, s.spec.Name); err != nil {
-			return noTools(s.spec.Name, fault.From(err, fault.Server, operation(s.spec.Name)))
+	var seen []catalog.Server
+	for _, s := range m.inOrderLocked() {
+		if s.visible(c) {
+			seen = append(seen, s)
 		}
-		view = s.view(&c)
 	}
-	return view.Tools()
-}
-
-// noTools returns the entry of a server whose tools are not known, with the reason.
-func noTools(server string, why *fault.Record) control.ServerOffers {
-	return control.ServerOffers{Server: server, Tools: []control.ServerTool{}, Fault: why}
-}
-
-// Tool returns a tool of a server by its own name, or by the one that sessions see.
-// A server that has never listed is asked first.
-func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error) {
-	s, err := m.server(server)
-	if err != nil {
-		return nil, err
-	}
-	if out := s.offered(ctx, c); out.Fault != nil {
-		return nil, out.Fault
-	}
-	view := s.view(&c)
-	if o := view.Offering.Tool(name); o != nil {
-		return &o.Remote, nil
-	}
-	return nil, fault.New(fault.UnknownTool, fault.Server, mcp.ToolsCall+":"+name,
-		"server %s offers no tool %q: holdline servers tools %s shows those that it does", server, name, server)
+	return seen
 }
 
 // Logs returns what each process of a server wrote to stderr, with the secrets of its
@@ -87,7 +35,7 @@ func (m *Manager) Tool(ctx context.Context, c tool.Caller, server, name string) 
 // other logs begin near their end. With follow an incomplete last line is left for
 // the next call. The fault is that of the process that ended last, or nil.
 func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]control.ServerLog, *fault.Record, error) {
-	s, err := m.server(name)
+	s, err := m.lookup(name)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,7 +49,7 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]cont
 	last := s.fault
 	m.hub.Mu.Unlock()
 	slices.SortFunc(running, func(a, b *upstream.Process) int { return cmp.Compare(a.ID, b.ID) })
-	var logs []control.ServerLog
+	logs := []control.ServerLog{}
 	for _, u := range running {
 		from, known := after[u.ID]
 		l, err := u.ReadLog(masked.Place{From: from, Known: known, Follow: follow})
@@ -112,4 +60,60 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]cont
 		logs = append(logs, l)
 	}
 	return logs, last, nil
+}
+
+// Rests returns why a server is not asked for its tools: it is lazy and does not run.
+// It returns nil if the server is to be asked, or if its tools are known.
+func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	if start || !s.now().Lazy || s.offersLocked(c) != nil {
+		return nil
+	}
+	for key, inst := range s.m.instances {
+		if key.server == s.spec.Name && inst.up != nil {
+			return nil // it runs already
+		}
+	}
+	return fault.New(fault.InvalidInput, fault.Server, dispatch.Starting(s.spec.Name),
+		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
+}
+
+// Trouble returns why a call to the server would fail at once, or nil if no reason is
+// known.
+func (s *server) Trouble(c *tool.Caller) *fault.Record {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	if s.stopped {
+		return s.stoppedFault()
+	}
+	inst := s.m.instances[s.instanceKey(c)]
+	switch {
+	case inst == nil && slices.Contains(s.ejected, s.instanceKey(c).of):
+		return newGuards(s.now()).restarts.Fault(s.spec.Name, "")
+	case inst == nil || inst.up != nil && inst.up.State == upstream.Serving:
+		return nil
+	case inst.guards.restarts.Ejected():
+		return inst.ejectedLocked()
+	case inst.failedToStartLocked():
+		return fault.From(inst.err, fault.Server, dispatch.Starting(s.spec.Name))
+	}
+	return nil
+}
+
+// StartError returns why the last start for a caller failed, or nil.
+func (s *server) StartError(c *tool.Caller) error {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	if inst := s.m.instances[s.instanceKey(c)]; inst != nil && inst.failedToStartLocked() {
+		return inst.err
+	}
+	return nil
+}
+
+// Patience returns how long a list waits for the server if it has never listed.
+func (s *server) Patience(c *tool.Caller) time.Duration {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	return s.instanceLocked(c).patienceLocked(time.Now())
 }

@@ -439,3 +439,6 @@ func AsFault(err error, o *listing.Offer) error {
 // strangeState answers a request whose requestState looks like ours but is not valid.
 // Such a request continues a call, so it must not begin a new one.
 const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
+
+// Starting returns the operation of faults of the start of a server.
+func Starting(server string) string { return "start:" + server }

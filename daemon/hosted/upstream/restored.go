@@ -63,7 +63,9 @@ func (u *Process) recordLocked(r calls.Record) {
 // RestoreLocked makes a process of what an earlier daemon has left in its directory:
 // its requests in files, the records of its calls, and the sizes of answers in files by
 // write. This daemon is not attached to it yet.
-func (u *Process) RestoreLocked(generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64) {
+func (u *Process) RestoreLocked(
+	generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64,
+) {
 	u.Restored, u.Generation = true, generation
 	u.questions.Restore(kept)
 	u.unsure = make(chan struct{})

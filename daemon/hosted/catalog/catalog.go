@@ -1,0 +1,267 @@
+// Package catalog has what sessions see of the hosted servers: it lists their offers, and
+// finds one by its name. A server that has never listed is started and asked first.
+//
+// It keeps no state: which servers there are, and what they offer, its [Source] knows.
+package catalog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/listing"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// A Source knows the servers. Its methods may wait a moment until it is known which
+// servers a caller sees.
+type Source interface {
+	// Server returns a configured server, or a fault.
+	Server(name string) (Server, error)
+	// Visible returns the servers that a caller sees, by name.
+	Visible(ctx context.Context, c *tool.Caller) []Server
+	// View returns what a caller sees of all servers.
+	View(c *tool.Caller) *listing.View
+	// Handle makes a call of an offer, which may come from a server of that name whose
+	// entry was edited since.
+	Handle(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error)
+}
+
+// A Server is a configured server.
+type Server interface {
+	dispatch.Server
+	// View returns what a caller is offered by the server.
+	View(c *tool.Caller) listing.ServerView
+	// Reached reports whether the identity of a caller may use anything of the server.
+	Reached(c *tool.Caller) bool
+	// Patience returns how long a list waits for the server if it has never listed.
+	Patience(c *tool.Caller) time.Duration
+	// Rests returns why the server is not asked for its tools, or nil if it is to be
+	// asked, or if they are known. With start a lazy server is asked, too.
+	Rests(c *tool.Caller, start bool) *fault.Record
+	// Trouble returns why a call would fail at once, or nil if no reason is known.
+	Trouble(c *tool.Caller) *fault.Record
+	// StartError returns why the last start for the caller failed, or nil.
+	StartError(c *tool.Caller) error
+}
+
+// A Catalog answers sessions. It is safe for concurrent use.
+type Catalog struct {
+	s     Source
+	rules tool.Rules // nil allows everything
+	log   *slog.Logger
+}
+
+// New returns a catalog.
+func New(s Source, rules tool.Rules, log *slog.Logger) *Catalog { return &Catalog{s, rules, log} }
+
+// FirstList is how long a list of tools waits for servers that have never listed
+// theirs; the tools of slower servers appear by a change of the list. It is less
+// than the 10 s after which clients give up a server that is slow to start.
+const FirstList = 8 * time.Second
+
+// withFirstList returns a context that ends after [FirstList], with a fault of that
+// operation as its cause.
+func withFirstList(ctx context.Context, operation string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, FirstList, fault.New(fault.Timeout, fault.Server, operation,
+		"its server has not said within %v what it offers: it may still be starting, try again", FirstList))
+}
+
+// List returns what a session sees of the kind that a method lists, by name, and the name
+// of that member in the result. It returns false if no server knows the method. The lists
+// are those of the session's own processes, or else those that any process of the server
+// has listed last. It starts servers that have never listed, and waits for them for a
+// limited time.
+func (d *Catalog) List(
+	ctx context.Context, c tool.Caller, method string,
+) (member string, list []tool.Listing, ok bool) {
+	for k := range listing.Kinds {
+		if how := k.MCP(); how.List == method {
+			d.askAll(ctx, c)
+			return how.Member, d.s.View(&c).List(k), true
+		}
+	}
+	return "", nil, false
+}
+
+// askAll starts the servers that a caller sees and that have never listed, and waits
+// for their lists for a limited time. It returns the errors of those that have not
+// listed, by name.
+func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
+	var mu sync.Mutex // guards failed
+	failed := map[string]error{}
+	var asking sync.WaitGroup
+	for _, s := range d.s.Visible(ctx, &c) {
+		if view := s.View(&c); view.Offering != nil {
+			continue
+		}
+		patience := s.Patience(&c)
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeoutCause(ctx, patience,
+				fault.New(fault.Timeout, fault.Server, dispatch.Starting(s.Name()),
+					"server %s has not said in time what it offers: it may still be starting, try again", s.Name()))
+			defer cancel()
+			_, err := s.Ready(ctx, c)
+			if err == nil {
+				return
+			}
+			if ctx.Err() == nil {
+				d.log.WarnContext(ctx, "server is not listed", "server", s.Name(), "err", err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			failed[s.Name()] = err
+		})
+	}
+	asking.Wait()
+	return failed
+}
+
+// Find returns the tool of that exposed name, or nil if no server offers it. It first
+// asks the servers that have never listed and whose tool the name can be. If one of them
+// does not start, calls of the tool fail with the reason.
+func (d *Catalog) Find(ctx context.Context, c tool.Caller, name string) *tool.Remote {
+	if o := d.find(ctx, c, listing.Tools, name); o != nil {
+		return &o.Remote
+	}
+	return nil
+}
+
+// Known returns the tool of that name if it is listed now, else nil.
+func (d *Catalog) Known(c tool.Caller, name string) *tool.Remote {
+	if o, _ := d.s.View(&c).Find(listing.Tools, name); o != nil {
+		return &o.Remote
+	}
+	return nil
+}
+
+// find returns the offer of that exposed name, or nil; see [Catalog.Find].
+func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name string) *listing.Offer {
+	found, unlisted := d.s.View(&c).Find(k, name)
+	if found != nil || len(unlisted) == 0 {
+		return found
+	}
+	ctx, cancel := withFirstList(ctx, mcp.ToolsCall+":"+name)
+	defer cancel()
+	var failed *listing.Offer
+	for _, server := range unlisted {
+		s, err := d.s.Server(server)
+		if err == nil {
+			err = dispatch.Try(ctx, s, c, name)
+		}
+		if err != nil {
+			failed = listing.Unknown(server, k, name, err)
+			continue
+		}
+		view := s.View(&c)
+		if o := view.Offering.Find(k, name, c.Only != ""); o != nil {
+			return o
+		}
+	}
+	return failed
+}
+
+// Resource returns the offer of a resource, or nil if no server is concerned; see
+// [listing.View.Resource]. A resource that is listed waits for no other server.
+func (d *Catalog) Resource(ctx context.Context, c tool.Caller, uri string) *listing.Offer {
+	if o := d.s.View(&c).Listed(uri); o != nil {
+		return o
+	}
+	unasked := d.askAll(ctx, c)
+	if o := d.s.View(&c).Resource(uri, d.s.Handle); o != nil || len(unasked) == 0 {
+		return o
+	}
+	first := slices.Min(slices.Collect(maps.Keys(unasked)))
+	err := dispatch.AsFault(unasked[first], &listing.Offer{Method: mcp.ResourcesRead})
+	return listing.Unknown(first, listing.Resources, uri, err)
+}
+
+// aboutWait is how long a handshake waits for a server that never served: some
+// clients wait for the handshake no longer than a second.
+const aboutWait = 50 * time.Millisecond
+
+// errStarting is the cause of a context that ends with [aboutWait].
+var errStarting = errors.New("the server is still starting")
+
+// About returns the description of the only server of a session. It starts a server
+// that has never served. A server that is still starting is described as offering
+// everything. The error says why it does not start, or did not the last time.
+func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, aboutWait, errStarting)
+	defer cancel()
+	s, err := d.s.Server(c.Only)
+	if err != nil {
+		return tool.About{}, err
+	}
+	switch {
+	case !s.Reached(&c):
+		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize,
+			"identity %q may use no tool of server %s", c.Identity, c.Only)
+	case len(d.s.Visible(ctx, &c)) == 0:
+		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
+			c.Only)
+	}
+	view := s.View(&c)
+	about := view.Offering.About()
+	if about == nil {
+		_, err := s.Ready(ctx, c)
+		view = s.View(&c)
+		about = view.Offering.About()
+		if errors.Is(err, errStarting) {
+			if err = s.StartError(&c); err == nil {
+				return listing.DescribeStarting(c.Only), nil
+			}
+		}
+		if err != nil {
+			return tool.About{}, err
+		}
+	}
+	return listing.Describe(c.Only, about), nil
+}
+
+// Route returns the server's handler of a request other than a tool call. A prompt is
+// found by its name, a resource by its URI or a matching template, a completion by
+// what it completes. It returns nil if no server has it, and false if no server can
+// know the method.
+func (d *Catalog) Route(
+	ctx context.Context, c tool.Caller, method string, params json.RawMessage,
+) (to *tool.Remote, ok bool) {
+	var o *listing.Offer
+	switch method {
+	case mcp.PromptsGet:
+		name, _ := mcp.String(jsonrpc.Field(params, "name"))
+		o = d.find(ctx, c, listing.Prompts, name)
+	case mcp.ResourcesRead:
+		uri, _ := mcp.String(jsonrpc.Field(params, "uri"))
+		o = d.Resource(ctx, c, uri)
+	case mcp.Complete:
+		ref := jsonrpc.Field(params, "ref")
+		if name, ok := mcp.String(jsonrpc.Field(ref, "name")); ok {
+			o = d.find(ctx, c, listing.Prompts, name)
+		} else if uri, ok := mcp.String(jsonrpc.Field(ref, "uri")); ok {
+			o = d.Resource(ctx, c, uri)
+		}
+		if o != nil {
+			o = o.Completion(d.s.Handle)
+		}
+	default:
+		return nil, false
+	}
+	if o == nil {
+		return nil, true
+	}
+	return &o.Remote, true
+}
+
+// Has returns what the servers that a session sees offer besides tools. A server
+// that has never listed may offer everything.
+func (d *Catalog) Has(c tool.Caller) tool.Has { return d.s.View(&c).Has() }
