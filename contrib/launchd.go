@@ -4,6 +4,8 @@ import (
 	"bytes"
 	_ "embed"
 	"encoding/xml"
+	"html"
+	"regexp"
 )
 
 // LaunchLabel is the name by which launchctl knows the daemon.
@@ -32,28 +34,16 @@ func LaunchAgent(bin, home string) []byte {
 	return bytes.ReplaceAll(out, []byte(">"+launchBin+"<"), append(append([]byte(">"), escaped(bin)...), '<'))
 }
 
-// LaunchProgram is the program that a LaunchAgent starts; "" if it names none.
+// programPattern finds the program in a LaunchAgent.
+var programPattern = regexp.MustCompile(`<key>ProgramArguments</key>\s*<array>\s*<string>([^<]*)</string>`)
+
+// LaunchProgram returns the program that a LaunchAgent starts, or "" if it names none.
 func LaunchProgram(agent []byte) string {
-	d := xml.NewDecoder(bytes.NewReader(agent))
-	named := false // the next string is it
-	for {
-		tok, err := d.Token()
-		if err != nil { // the end, or no property list
-			return ""
-		}
-		e, ok := tok.(xml.StartElement)
-		if !ok || e.Name.Local != "key" && e.Name.Local != "string" {
-			continue
-		}
-		var text string
-		if err := d.DecodeElement(&text, &e); err != nil {
-			return ""
-		}
-		if e.Name.Local == "string" && named {
-			return text
-		}
-		named = e.Name.Local == "key" && text == "ProgramArguments"
+	found := programPattern.FindSubmatch(agent)
+	if found == nil {
+		return ""
 	}
+	return html.UnescapeString(string(found[1]))
 }
 
 // escaped is s as the text of an XML element.

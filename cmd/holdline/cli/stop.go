@@ -52,14 +52,19 @@ that: systemctl --user stop holdline.socket.`,
 
 // stop ends the daemon; with all also what it runs, and itself if it hangs.
 func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
-	if onCall(cmd, proc) {
-		return stopAbsent(cmd, proc, all)
+	paths, err := attach.PathsOf(cmd, proc)
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(paths.Start())
+	if onCall(proc, paths) {
+		return stopAbsent(cmd, proc, all, dir)
 	}
 	c, err := attach.Connect(cmd.Context(), cmd, proc)
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
 	case errors.Is(err, cmdenv.ErrNoDaemon):
-		return stopAbsent(cmd, proc, all)
+		return stopAbsent(cmd, proc, all, dir)
 	case hangs && all:
 		return stopHung(cmd, proc, h.Dir)
 	case err != nil:
@@ -68,10 +73,6 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	defer c.Close()
 	err = requestStop(cmd, c, all)
 	if all && errors.Is(err, context.DeadlineExceeded) {
-		dir, err := runDir(cmd, proc)
-		if err != nil {
-			return err
-		}
 		return stopHung(cmd, proc, dir)
 	}
 	return err
@@ -79,10 +80,9 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 
 // onCall reports whether there is no daemon, and to connect would have systemd start
 // one, only to be stopped.
-func onCall(cmd *cobra.Command, proc *cmdenv.Process) bool {
-	paths, err := attach.PathsOf(cmd, proc)
+func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	units := service.FindUnits(proc.Getenv)
-	if err != nil || paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
+	if paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
 		return false
 	}
 	state, err := cmdenv.StateDir(proc.Getenv)
@@ -102,14 +102,10 @@ func onCall(cmd *cobra.Command, proc *cmdenv.Process) bool {
 	return true
 }
 
-// stopAbsent stops what there is without a daemon.
-func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
+// stopAbsent stops what runs without a daemon. dir is the runtime directory.
+func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir string) error {
 	what := "no daemon is running"
 	if all {
-		dir, err := runDir(cmd, proc)
-		if err != nil {
-			return err
-		}
 		n, err := endAll(cmd, proc, dir)
 		if err != nil {
 			return err
@@ -228,12 +224,6 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 		return fmt.Errorf("daemon %d did not answer and was killed, but: %w", pid, err)
 	}
 	return console.Say(cmd, "daemon %d did not answer and was killed%s", pid, workersEnded(n))
-}
-
-// runDir is the runtime directory of the daemon that a command would start.
-func runDir(cmd *cobra.Command, proc *cmdenv.Process) (string, error) {
-	paths, err := attach.PathsOf(cmd, proc)
-	return filepath.Dir(paths.Start()), err
 }
 
 // endAll ends the workers that the daemon of the runtime directory run has left

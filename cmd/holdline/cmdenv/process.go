@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/spf13/pflag"
 )
 
 // Version and commit of this program, set by the linker.
@@ -31,10 +33,7 @@ func StateDir(getenv func(string) string) (string, error) {
 }
 
 // ConfigFlag adds the flag --config, which sets path, for [ConfigPath].
-func ConfigFlag(flags interface {
-	StringVar(p *string, name, value, usage string)
-}, path *string,
-) {
+func ConfigFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "config", "",
 		"configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 }

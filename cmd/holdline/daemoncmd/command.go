@@ -194,17 +194,11 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
 	path, ok := attach.CalledAs(argv0, exe)
-	if !ok {
-		return exe, nil
+	_, replaced := os.Stat(exe)
+	if ok && (replaced != nil || cmdenv.SameFile(exe, path)) {
+		return path, nil
 	}
-	here, err := os.Stat(exe)
-	if err != nil { // replaced already
-		return path, nil //nolint:nilerr // the path that it was called by is the better one
-	}
-	if there, err := os.Stat(path); err != nil || !os.SameFile(here, there) {
-		return exe, nil //nolint:nilerr // as said above
-	}
-	return path, nil
+	return exe, nil
 }
 
 // LogHandler is plain under a journal, which has its own time, and tint

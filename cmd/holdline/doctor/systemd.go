@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"holdline/cmd/holdline/cmdenv"
@@ -66,21 +67,16 @@ func checkUnitFiles(u service.Units, socket string) Finding {
 	return f
 }
 
+// startPattern finds the program that a service unit starts, which may be in quotes.
+var startPattern = regexp.MustCompile(`(?m)^[ \t]*ExecStart=(?:"([^"\n]*)|([^" \n]*))`)
+
 // execStart returns the program that a service unit starts, or "".
 func execStart(text string) string {
-	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "ExecStart=")
-		if !ok {
-			continue
-		}
-		if quoted, ok := strings.CutPrefix(rest, `"`); ok {
-			bin, _, _ := strings.Cut(quoted, `"`)
-			return bin
-		}
-		bin, _, _ := strings.Cut(rest, " ")
-		return bin
+	found := startPattern.FindStringSubmatch(text)
+	if found == nil {
+		return ""
 	}
-	return ""
+	return found[1] + found[2]
 }
 
 // checkRunnable returns why the file at path cannot be run. A path with a specifier that
