@@ -4,6 +4,15 @@
 // [Server.ServeConn] is the listener's handler of role "control". It starts a
 // goroutine for each request, which ends with the connection: a command that is
 // interrupted ends what it waited for.
+//
+// The answers are the types of protocol/control, which most parts return themselves. An
+// error of a handler goes to the command line as an error of JSON-RPC, with the fault
+// record as its data.
+//
+// A command that uses servers is a session of its own: its processes are chosen by the
+// project from which it is run, and the rules of its identity hold. [Daemon] also makes
+// the answers of the tools health_snapshot and telemetry_snapshot, since commands show
+// the same.
 package commands
 
 import (
@@ -27,8 +36,9 @@ import (
 	"holdline/protocol/socket"
 )
 
-// Daemon is what the commands are about: the parts of a running daemon. Its fields
-// must not change once it serves.
+// Daemon has the parts of a running daemon, which the commands ask. Its fields must not
+// change once it serves. Sessions may be set last, since sessions need the tools that are
+// made from a Daemon.
 type Daemon struct {
 	Log       *slog.Logger
 	PID       int
@@ -92,13 +102,14 @@ func (d *Daemon) Handlers() map[string]Handler {
 	}
 }
 
-// encodeView makes an answer of a snapshot.
+// encodeView returns the answer for a snapshot, with its text and its value.
 func encodeView(text string, value any) (control.TelemetryAnswer, error) {
 	raw, err := json.Marshal(value)
 	return control.TelemetryAnswer{Text: text, Value: raw}, err
 }
 
-// stopDaemon answers first with what goes on without the daemon, and then begins to stop.
+// stopDaemon begins to stop the daemon. The answer says what runs on without it: the
+// sessions, whose proxies start the next daemon, and unless all was asked for the workers.
 func (d *Daemon) stopDaemon(_ context.Context, p control.StopParams, _ Progress) (any, error) {
 	now := d.status()
 	answer := control.StopAnswer{PID: d.PID, Lock: d.Place.File(socket.LockFile), Sessions: now.Sessions}
@@ -109,8 +120,9 @@ func (d *Daemon) stopDaemon(_ context.Context, p control.StopParams, _ Progress)
 	return answer, nil
 }
 
-// reload reads the configuration and asks the user's shell again, whose profile may
-// have changed, too.
+// reload reads the configuration again. It also asks the user's shell again, since the
+// profile may have changed, too. It does not wait for the shell. Servers whose entries
+// have changed are replaced; the answer names those that go on as they were.
 func (d *Daemon) reload(ctx context.Context) (any, error) {
 	d.Env.Refresh()
 	changed, err := d.File.Reload(ctx)

@@ -15,7 +15,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// checkConsult answers whether a consult can run.
+// checkConsult answers whether a consult can run with a program, which is the configured
+// one if the command names none. That a program cannot run is an answer, not an error.
 func (d *Daemon) checkConsult(ctx context.Context, p control.CheckParams, _ Progress) (any, error) {
 	cfg := d.File.Current()
 	name := cmp.Or(p.Engine, cfg.Consult.Engine)
@@ -23,7 +24,8 @@ func (d *Daemon) checkConsult(ctx context.Context, p control.CheckParams, _ Prog
 	return CheckAnswer(cfg, name, info, err), nil
 }
 
-// CheckAnswer returns the check of a consult program as the command line gets it.
+// CheckAnswer returns the check of a consult program as the command line gets it. err says
+// why the program cannot run, or is nil. The command line uses it without a daemon, too.
 func CheckAnswer(cfg *config.Config, name string, info engine.Info, err error) control.CheckAnswer {
 	a := control.CheckAnswer{
 		Engine: name, Default: name == cfg.Consult.Engine,
@@ -38,8 +40,9 @@ func CheckAnswer(cfg *config.Config, name string, info engine.Info, err error) c
 	return a
 }
 
-// runConsult runs a consult for the command line. It is attended while the command
-// runs; a command that comes back finds it by its key.
+// runConsult runs a consult for the command line. The consult is attended while the command
+// runs. A command that lost its connection asks again with the same key, and gets the same
+// consult: the key makes its session.
 func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progress Progress) (any, error) {
 	if err := d.Rules.Check(p.Identity, "", "consult"); err != nil {
 		return nil, err
@@ -60,7 +63,8 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 	return encodeAnswer(answer)
 }
 
-// handleConsult returns the handler of a command about one consult.
+// handleConsult returns the handler of a command about one consult, which do answers. The
+// notes that do reports go to the command line as progress.
 func (d *Daemon) handleConsult(
 	do func(ctx context.Context, id string, progress func(note string)) (*consult.Answer, error),
 ) Handler {

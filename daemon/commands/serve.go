@@ -21,8 +21,8 @@ import (
 // never blocks for long, and must not be called after the answer.
 type Progress func(control.Progress)
 
-// Handler answers one request. The cause of the end of ctx is [tool.ErrStopping] if
-// the daemon stops; else the client has disconnected.
+// Handler answers one request. The result is encoded as JSON. The cause of the end of ctx is
+// [tool.ErrStopping] if the daemon stops; else the client has disconnected.
 type Handler func(ctx context.Context, params json.RawMessage, progress Progress) (any, error)
 
 // handle returns a handler that decodes its parameters; absent ones are zero.
@@ -62,7 +62,13 @@ type conn struct {
 	mu sync.Mutex // held while a line is written
 }
 
-// ServeConn serves one command line until it closes the connection.
+// ServeConn serves one command line until it closes the connection, and returns after all
+// handlers have returned. Up to [maxRequests] requests are answered at the same time, in
+// any order; the next one waits until one of these is answered. A line that is no request
+// gets an error, and the connection goes on.
+//
+// The context of the handlers ends when the connection closes. If the daemon stops, its
+// cause is [tool.ErrStopping].
 func (s *Server) ServeConn(ctx context.Context, lc *listener.Conn) {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(outer))
@@ -103,7 +109,9 @@ func (s *Server) ServeConn(ctx context.Context, lc *listener.Conn) {
 	}
 }
 
-// answer calls the handler of a request and writes its answer.
+// answer calls the handler of a request and writes its answer. An error that is no fault
+// becomes an internal_failure. If the handler was interrupted, since the daemon stops, the
+// answer is a transport_failure.
 func (s *Server) answer(ctx context.Context, c *conn, msg jsonrpc.Message) {
 	handler := s.Handlers[msg.Method]
 	var result any
@@ -137,8 +145,8 @@ func (s *Server) answer(ctx context.Context, c *conn, msg jsonrpc.Message) {
 	c.writeLine(append(jsonrpc.AppendResult(nil, msg.ID, raw), '\n'))
 }
 
-// writeLine sends one line. It closes the connection if the command line does not
-// read; then the reads of the connection end, too.
+// writeLine sends one line. It blocks for at most [writeTimeout]: if the command line does
+// not read, writeLine closes the connection, which ends the reads, too.
 func (c *conn) writeLine(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,8 +22,9 @@ import (
 // commandLine is the identity of the command line.
 const commandLine = "cli"
 
-// callerAt returns a command line as a caller, with a session of its own. The caller
-// of callerAt ends that session with Servers.Closed, if servers were used.
+// callerAt returns a command line as a caller, with a random session of its own. A handler
+// that uses servers in this session must end it with Servers.Closed, so that its processes
+// of scope session end.
 func callerAt(w control.Whereabouts) tool.Caller {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -34,7 +35,7 @@ func callerAt(w control.Whereabouts) tool.Caller {
 	}
 }
 
-// handleServer returns the handler of a command about one server.
+// handleServer returns the handler of a command about one server; see [Daemon.doServer].
 func (d *Daemon) handleServer(do func(ctx context.Context, name string, c tool.Caller) (int, error)) Handler {
 	return handle(func(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
 		return d.doServer(ctx, p, do)
@@ -53,7 +54,8 @@ func (d *Daemon) doServer(
 	return control.ServerAnswer{Processes: n}, err
 }
 
-// checkHosted returns an error that says why a server is not hosted; nil if it is.
+// checkHosted returns nil if a server is hosted. Otherwise it returns an invalid_input fault
+// that says why it is not, and what the user can do.
 func (d *Daemon) checkHosted(name string) error {
 	s, ok := d.File.Current().Server(name)
 	switch {
@@ -111,7 +113,9 @@ func (d *Daemon) acceptTools(ctx context.Context, p control.ServerParams, _ Prog
 	return control.ServerAcceptAnswer{Server: p.Name, Tools: accepted}, nil
 }
 
-// callTool calls a tool for the command line, and records the call.
+// callTool calls a tool for the command line. It counts and logs the call as sessions do,
+// also if it is refused. If there may be no such tool, it is counted as unknown: names that
+// a user has invented must not fill the counters.
 func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progress Progress) (any, error) {
 	if err := d.checkHosted(p.Server); err != nil {
 		return nil, err
@@ -124,8 +128,6 @@ func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progr
 	var f *fault.Record
 	if err != nil {
 		f = fault.From(err, fault.Host, mcp.ToolsCall+":"+p.Tool)
-	}
-	if err != nil {
 		own = "(unknown)" // there may be no such tool
 	}
 	took := time.Since(begin)
@@ -142,7 +144,10 @@ func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progr
 	return control.ServerCallAnswer{Result: res.Result, Error: res.Error}, nil
 }
 
-// routeCall finds the tool, checks that the command line may use it, and calls it.
+// routeCall finds a tool, checks that the command line may use it, and calls it. It checks
+// twice: by the name that was given, so that no server is started for a tool that is
+// certainly denied, and by the server's own name once that is known. Progress is passed on
+// as lines for people.
 func (d *Daemon) routeCall(
 	ctx context.Context, caller tool.Caller, p *control.ServerCallParams, progress Progress,
 ) (tool.RemoteResult, error) {
@@ -177,7 +182,8 @@ func (d *Daemon) routeCall(
 	return res, err
 }
 
-// formatProgress returns a progress notification as a line for people.
+// formatProgress returns the params of a progress notification as a line for people, such as
+// "2 of 3: reading".
 func formatProgress(params json.RawMessage) string {
 	words := string(jsonrpc.Field(params, "progress"))
 	if total := jsonrpc.Field(params, "total"); total != nil {
@@ -189,7 +195,8 @@ func formatProgress(params json.RawMessage) string {
 	return words
 }
 
-// serverLogs answers with what the processes of a server wrote to stderr.
+// serverLogs answers with what the processes of a server wrote to stderr since the last
+// answer, and with the fault of the process that ended last.
 func (d *Daemon) serverLogs(_ context.Context, p control.ServerLogsParams, _ Progress) (any, error) {
 	if err := d.checkHosted(p.Name); err != nil {
 		return nil, err

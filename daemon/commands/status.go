@@ -10,7 +10,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// Health answers the tool health_snapshot.
+// Health returns the answer of the tool health_snapshot: a text for models, and a value
+// that encodes as JSON. It asks no server, so it answers even if all of them hang.
 func (d *Daemon) Health(detail tool.Detail) (string, any) {
 	servers := d.Servers.Status()
 	h := d.Telemetry.Health(telemetry.Parts{
@@ -22,7 +23,9 @@ func (d *Daemon) Health(detail tool.Detail) (string, any) {
 	return h.Text(false), h.Concise()
 }
 
-// unwell returns the servers that cannot be used now, or perhaps not, and why.
+// unwell returns the servers that cannot be used now, or perhaps not, and why: those that
+// left a call without an answer, that recover, failed or are ejected, and those with a
+// circuit that is not closed.
 func unwell(servers []control.Server) []telemetry.Unwell {
 	var all []telemetry.Unwell
 	for i := range servers {
@@ -46,7 +49,8 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 	return all
 }
 
-// Snapshot answers the tool telemetry_snapshot.
+// Snapshot returns the answer of the tool telemetry_snapshot, in the same form as
+// [Daemon.Health].
 func (d *Daemon) Snapshot(detail tool.Detail) (string, any) {
 	cache := d.Servers.Cache()
 	s := d.Telemetry.Snapshot(telemetry.CacheCounts{Hits: cache.Hits, Misses: cache.Misses})
@@ -56,7 +60,8 @@ func (d *Daemon) Snapshot(detail tool.Detail) (string, any) {
 	return s.Text(false), s.Concise()
 }
 
-// status returns what the command of that name shows.
+// status returns what `holdline status` shows. The parts are asked one after the other, so
+// the whole may mix two moments.
 func (d *Daemon) status() control.StatusAnswer {
 	health := d.Telemetry.Health(telemetry.Parts{})
 	s := control.StatusAnswer{
