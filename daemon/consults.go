@@ -15,37 +15,36 @@ import (
 )
 
 // buildConsults makes the consult part.
-func (l *life) buildConsults(ctx context.Context, cfg *config.Config) error {
-	l.programs = launch.NewPrograms(ctx, l.Log, l.file, l.env, cfg)
-	l.audit = telemetry.NewRecords(telemetry.Options{
-		Log:  l.Log.With("component", "audit"),
-		Path: filepath.Join(l.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
+func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
+	d.programs = launch.NewPrograms(ctx, d.Log, d.file, d.env, cfg)
+	d.audit = telemetry.NewRecords(telemetry.Options{
+		Log:  d.Log.With("component", "audit"),
+		Path: filepath.Join(d.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
 	})
-	privates := hosted.Privates{Log: l.Log.With("component", "hosted"), Workers: l.workers, Watch: l.telemetry}
+	privates := hosted.Privates{Log: d.Log.With("component", "hosted"), Workers: d.workers, Watch: d.telemetry}
 	var err error
-	l.consults, err = consult.New(consult.Options{
-		Log: l.Log.With("component", "consult"), Dir: l.dirs.Consults, Ledger: filepath.Join(l.dirs.Root, ledgerFile),
-		Exe: l.Image, SocketDir: l.place.File(place.WorkersDir), Home: l.Home,
-		Engines: l.programs.Engines(),
-		Path:    func() string { return command.Variable(l.env.List(), "PATH") },
-		Audit:   func(a consult.Audit) { l.audit.Write(a) },
+	d.consults, err = consult.New(consult.Options{
+		Log: d.Log.With("component", "consult"), Dir: d.dirs.Consults, Ledger: filepath.Join(d.dirs.Root, ledgerFile),
+		Exe: d.Image, SocketDir: d.place.File(place.WorkersDir), Home: d.Home,
+		Engines: d.programs.Engines(),
+		Path:    func() string { return command.Variable(d.env.List(), "PATH") },
+		Audit:   func(a consult.Audit) { d.audit.Write(a) },
 		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
 			privates.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(consult.End(e)) })
 		},
-		Clear: l.workers.Clear, Settings: settings(cfg),
+		Clear: d.workers.Clear, Settings: settings(cfg),
 	})
 	return err
 }
 
-// auditFile is where consults that have ended are written down, in the
-// directory of logs.
+// auditFile is the log of the consults that have ended, in the directory of logs.
 const auditFile = "consults.jsonl"
 
-// ledgerFile is what consults have cost whose answers are gone, in the state
+// ledgerFile has the cost of those consults whose answers are removed, in the state
 // directory.
 const ledgerFile = "spent.json"
 
-// settings is what the configuration says of consults.
+// settings returns what the configuration says about consults.
 func settings(cfg *config.Config) consult.Settings {
 	c := cfg.Consult
 	budgets := map[string]consult.Budget{}
@@ -66,11 +65,11 @@ func settings(cfg *config.Config) consult.Settings {
 
 // stopConsults leaves the consults to their workers and to the next daemon, or ends
 // them if the user wants all to end.
-func (l *life) stopConsults(ctx context.Context) error {
-	if l.endAll.Load() {
-		return l.consults.Close(ctx)
+func (d *daemon) stopConsults(ctx context.Context) error {
+	if d.endAll.Load() {
+		return d.consults.Close(ctx)
 	}
-	err := l.consults.Detach(ctx)
+	err := d.consults.Detach(ctx)
 	faultpoint.At("stop.detached")
 	return err
 }

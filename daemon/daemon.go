@@ -64,7 +64,7 @@ type Options struct {
 	Signals <-chan os.Signal
 }
 
-// Times of a life.
+// Times of a daemon.
 const (
 	watchEvery  = 5 * time.Second  // the paths are looked at so often
 	stopGrace   = 10 * time.Second // for consults to end politely
@@ -81,8 +81,8 @@ var (
 	errDisowned = errors.New("the socket or the lock is not there any more, or another's")
 )
 
-// life is one running daemon.
-type life struct {
+// daemon is one running daemon: its parts, and why it stops.
+type daemon struct {
 	Options
 	begin     time.Time
 	place     *place.Place
@@ -108,253 +108,258 @@ type life struct {
 	leaving bool       // guarded by leave
 }
 
-// Run is the daemon: it starts, serves until it is stopped, and stops in
-// order. Being stopped is no error; [place.ErrRunning] is returned if another daemon
-// serves the socket already, [*place.InUseError] if one at another socket uses the
-// state directory.
+// Run starts a daemon, serves until it is stopped, and stops it in order. It returns nil if
+// the daemon was stopped by a signal or a command, or was idle for long enough. It returns
+// [place.ErrRunning] if another daemon serves the socket already, and [*place.InUseError] if
+// a daemon at another socket uses the state directory.
 func Run(ctx context.Context, o Options) (err error) {
-	l := &life{Options: o, begin: time.Now(), asked: make(chan error, 1)}
-	l.file, err = configfile.Open(ctx, configfile.Options{
-		Log: o.Log, Path: o.Config, Home: o.Home, StateDir: o.StateDir, Apply: l.apply,
+	d := &daemon{Options: o, begin: time.Now(), asked: make(chan error, 1)}
+	d.file, err = configfile.Open(ctx, configfile.Options{
+		Log: o.Log, Path: o.Config, Home: o.Home, StateDir: o.StateDir, Apply: d.apply,
 	})
 	if err != nil {
 		return err
 	}
-	o.Level.Set(l.file.Current().Log.Level)
-	if l.dirs, err = statedir.Open(o.StateDir); err != nil {
+	o.Level.Set(d.file.Current().Log.Level)
+	if d.dirs, err = statedir.Open(o.StateDir); err != nil {
 		return err
 	}
-	l.env = userenv.New(userenv.Options{
-		Log: l.Log.With("component", "environment"), StateDir: l.dirs.Root, Keep: true, Own: l.Environ, Shell: l.Shell,
-		OwnFirst: l.Notifier.Managed() != service.Nobody, Changed: l.environChanged,
+	d.env = userenv.New(userenv.Options{
+		Log: d.Log.With("component", "environment"), StateDir: d.dirs.Root, Keep: true, Own: d.Environ, Shell: d.Shell,
+		OwnFirst: d.Notifier.Managed() != service.Nobody, Changed: d.environChanged,
 	})
-	o.Reclaim = l.reclaim
-	if l.place, err = place.Take(ctx, o.Options); err != nil {
+	o.Reclaim = d.reclaim
+	if d.place, err = place.Take(ctx, o.Options); err != nil {
 		return err
 	}
-	defer l.place.Release()
-	for _, dir := range []string{l.dirs.Root, l.dirs.Config, l.dirs.Catalog, l.dirs.Servers} {
+	defer d.place.Release()
+	for _, dir := range []string{d.dirs.Root, d.dirs.Config, d.dirs.Catalog, d.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
-	l.file.Keep(ctx)
-	if err := l.build(ctx); err != nil {
+	d.file.Keep(ctx)
+	if err := d.build(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.telemetry.Close(), l.audit.Close()) }()
-	err = l.serve(ctx)
+	defer func() { err = errors.Join(err, d.telemetry.Close(), d.audit.Close()) }()
+	err = d.serve(ctx)
 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
 	defer cancel()
-	if cerr := l.workers.Close(ctx); cerr != nil {
-		o.Log.WarnContext(ctx, "letting go of workers", "err", cerr)
+	if cerr := d.workers.Close(ctx); cerr != nil {
+		o.Log.WarnContext(ctx, "detaching from workers", "err", cerr)
 	}
-	if l.endAll.Load() { // a worker may have come up meanwhile, whom nobody ends
-		if _, cerr := l.workers.EndAll(ctx); cerr != nil {
+	if d.endAll.Load() { // also workers that came up while the others were ended
+		if _, cerr := d.workers.EndAll(ctx); cerr != nil {
 			o.Log.WarnContext(ctx, "ending what is left of workers", "err", cerr)
 		}
 	}
 	faultpoint.At("stop.alone")
-	l.crashes.End()
-	l.place.Clean(l.Paths)
+	d.crashes.End()
+	d.place.Clean(d.Paths)
 	faultpoint.At("stop.swept")
 	for _, wanted := range []error{errSignal, errAsked, errIdle} {
 		if errors.Is(err, wanted) {
-			o.Log.InfoContext(ctx, "daemon stopped", "why", wanted, "up", time.Since(l.begin))
+			o.Log.InfoContext(ctx, "daemon stopped", "why", wanted, "up", time.Since(d.begin))
 			return nil
 		}
 	}
 	return err
 }
 
-// build makes the parts, inside out.
-func (l *life) build(ctx context.Context) error {
-	cfg := l.file.Current()
+// build makes the parts, from the inside out. It also ends what dead workers left running,
+// and reads the records of consults and servers.
+func (d *daemon) build(ctx context.Context) error {
+	cfg := d.file.Current()
 	var err error
-	l.workers = supervisor.New(supervisor.Options{
-		Exe: l.Image, RuntimeDir: l.place.Dir(), StateDir: l.dirs.Root, Epoch: l.place.Generation(),
-		Program: l.Version, Log: l.Log,
+	d.workers = supervisor.New(supervisor.Options{
+		Exe: d.Image, RuntimeDir: d.place.Dir(), StateDir: d.dirs.Root, Epoch: d.place.Generation(),
+		Program: d.Version, Log: d.Log,
 	})
-	l.telemetry = telemetry.New(telemetry.Options{
-		Log:        l.Log.With("component", "telemetry"),
-		Daemon:     telemetry.Daemon{PID: l.PID, Version: l.Version, Epoch: l.place.Generation()},
-		Executable: l.Exe, Generation: l.workers.Generation(), Rollouts: l.rollouts(),
-		Path: l.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
+	d.telemetry = telemetry.New(telemetry.Options{
+		Log:        d.Log.With("component", "telemetry"),
+		Daemon:     telemetry.Daemon{PID: d.PID, Version: d.Version, Epoch: d.place.Generation()},
+		Executable: d.Exe, Generation: d.workers.Generation(), Rollouts: d.rollouts(),
+		Path: d.dirs.Telemetry, MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
 		Paths: cfg.Telemetry.Paths, LogDelay: logDelay,
 	})
-	l.crashes = l.place.WatchCrashes(ctx, l.Log, l.workers.SetAside)
-	// What a dead worker left running is ended before anything else is said.
-	if err := l.workers.HuntAll(ctx); err != nil {
-		l.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
+	d.crashes = d.place.WatchCrashes(ctx, d.Log, d.workers.SetAside)
+	// What dead workers left running must be ended before a call is answered with
+	// outcome_unknown: see the law of recovery, 8.
+	if err := d.workers.HuntAll(ctx); err != nil {
+		d.Log.WarnContext(ctx, "hunting what earlier workers left", "err", err)
 	}
 	faultpoint.At("start.hunted")
-	if err := l.buildConsults(ctx, cfg); err != nil {
+	if err := d.buildConsults(ctx, cfg); err != nil {
 		return err
 	}
-	if err := l.buildServers(ctx, cfg); err != nil {
+	if err := d.buildServers(ctx, cfg); err != nil {
 		return err
 	}
-	l.commands = &commands.Daemon{
-		Log: l.Log.With("component", "control"), PID: l.PID, Version: l.Version, Exe: l.Exe, StartedBy: l.StartedBy,
-		Begin: l.begin, File: l.file, Place: l.place, Env: l.env, Telemetry: l.telemetry, Workers: l.workers,
-		Servers: l.servers, Consults: l.consults, Rules: l.rules(), Stop: l.stopAsked, Upgrade: l.upgrade,
+	d.commands = &commands.Daemon{
+		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, Exe: d.Exe, StartedBy: d.StartedBy,
+		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
+		Servers: d.servers, Consults: d.consults, Rules: d.rules(), Stop: d.stopAsked, Upgrade: d.upgrade,
 	}
-	tools := append(l.consults.Tools(), tool.NewHealth(l.commands.Health), tool.NewTelemetry(l.commands.Snapshot),
-		tool.NewFindTools(l.discover), tool.NewCallTool())
-	cat, err := tool.NewCatalog(l.rules(), l.servers, tools...)
+	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
+		tool.NewFindTools(d.discover), tool.NewCallTool())
+	cat, err := tool.NewCatalog(d.rules(), d.servers, tools...)
 	if err != nil {
 		return err
 	}
-	l.sessions = session.New(session.Options{
-		Log: l.Log.With("component", "session"), Catalog: cat, Telemetry: l.telemetry,
-		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
+	d.sessions = session.New(session.Options{
+		Log: d.Log.With("component", "session"), Catalog: cat, Telemetry: d.telemetry,
+		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
 		Instructions: instructions,
 		Searching:    searching,
-		Authorise:    func(identity, token string) error { return l.file.Current().Authorise(identity, token) },
-		Reserved:     func(identity string) bool { return l.file.Current().Reserved(identity) },
-		Welcome:      l.welcome,
+		Authorise:    func(identity, token string) error { return d.file.Current().Authorise(identity, token) },
+		Reserved:     func(identity string) bool { return d.file.Current().Reserved(identity) },
+		Welcome:      d.welcome,
 		MaxInFlight:  cfg.Limits.InFlight,
 		MaxKept:      outbox.MaxBytes,
 		Client:       peer.ClientOf,
 		Alive:        peer.Peer.Alive,
-		Executors:    []session.Executor{l.consults, l.servers},
-		Hosted:       l.servers,
-		Still:        l.alone,
-		Begun:        l.begin, // before the records are read: what they tell is kept longer than it is trusted
+		Executors:    []session.Executor{d.consults, d.servers},
+		Hosted:       d.servers,
+		Still:        d.alone,
+		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted
 	})
-	l.commands.Sessions = l.sessions
-	l.buildRollout()
+	d.commands.Sessions = d.sessions
+	d.buildRollout()
 	return nil
 }
 
 // buildServers makes the part that hosts other MCP servers, and reads what earlier
 // daemons have recorded of it.
-func (l *life) buildServers(ctx context.Context, cfg *config.Config) error {
-	l.launcher = launch.Launcher{Log: l.Log, File: l.file, Env: l.env, Home: l.Home, Image: l.Image}
-	l.servers = hosted.New(hosted.Options{
-		Log: l.Log, Workers: l.workers, Watch: l.telemetry,
-		WorkersDir: l.place.File(place.WorkersDir), CatalogDir: l.dirs.Catalog, StateDir: l.dirs.Servers,
-		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: l.Version},
-		Servers: l.launcher.Specs(ctx, cfg), Gone: l.launcher.GoneSpec(), Touch: l.crashes.Touch,
-		Careful:  l.crashes.Crashed(),
-		Prepared: l.env.Known,
-		Budget:   func(identity string) int { return l.file.Current().Identities[identity].Budget.Calls },
-		Rules:    l.rules(),
+func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
+	d.launcher = launch.Launcher{Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image}
+	d.servers = hosted.New(hosted.Options{
+		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
+		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
+		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
+		Servers: d.launcher.Specs(ctx, cfg), Gone: d.launcher.GoneSpec(), Touch: d.crashes.Touch,
+		Careful:  d.crashes.Crashed(),
+		Prepared: d.env.Known,
+		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
+		Rules:    d.rules(),
 	})
-	if err := l.servers.Load(ctx); err != nil {
+	if err := d.servers.Load(ctx); err != nil {
 		return err
 	}
-	if l.servers.Unread() {
-		return l.place.RenewStore()
+	if d.servers.Unread() {
+		return d.place.RenewStore()
 	}
 	return nil
 }
 
-// rules are those of the configuration that is in force when they are asked.
-func (l *life) rules() policy.Rules { return policy.CurrentRules(l.file.Current) }
+// rules returns the rules of the configuration in force at each question.
+func (d *daemon) rules() policy.Rules { return policy.CurrentRules(d.file.Current) }
 
-// instructions tell a model when to look for our tools; clients that defer
-// tools show nothing else.
+// instructions tell a model when to look for our tools. Clients that load tools only when
+// they are needed show nothing else of them.
 const instructions = "consult asks Claude Code or Codex on this machine for a second opinion on the project at " +
 	"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
 	"fetch it with consult_result. health_snapshot says whether holdline is well."
 
-// searching is the same for those that do not see the tools of hosted servers.
+// searching follows the instructions for sessions that do not see the tools of hosted
+// servers, but find them by a search.
 const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools " +
 	"finds them by words, call_tool calls them."
 
-// welcome returns what a client is greeted with.
-func (l *life) welcome() protocol.Welcome {
+// welcome returns the answer to a greeting.
+func (d *daemon) welcome() protocol.Welcome {
 	return protocol.Welcome{
-		Store:          l.place.Store(),
+		Store:          d.place.Store(),
 		ResumeWindowMS: protocol.StartWindow.Milliseconds(),
 		Daemon: protocol.DaemonInfo{
-			Version: l.Version, PID: l.PID, Epoch: l.place.Generation(), Managed: l.Notifier.Managed(),
+			Version: d.Version, PID: d.PID, Epoch: d.place.Generation(), Managed: d.Notifier.Managed(),
 		},
 	}
 }
 
-// serve runs the actors until the first ends.
-func (l *life) serve(ctx context.Context) error {
-	l.listener = listener.New(listener.Options{
-		Log: l.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: l.file.Current().Limits.Connections,
+// serve runs the actors until the first one ends, stops the others, and returns the error of
+// the first.
+func (d *daemon) serve(ctx context.Context) error {
+	d.listener = listener.New(listener.Options{
+		Log: d.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: d.file.Current().Limits.Connections,
 		Handlers: map[string]listener.Handler{
-			protocol.RoleMCP: l.sessions.ServeConn,
+			protocol.RoleMCP: d.sessions.ServeConn,
 			protocol.RoleControl: (&commands.Server{
-				Log: l.Log.With("component", "control"), Welcome: l.welcome, Handlers: l.commands.Handlers(),
+				Log: d.Log.With("component", "control"), Welcome: d.welcome, Handlers: d.commands.Handlers(),
 			}).ServeConn,
 		},
 	})
-	if err := l.Paths.WritePointer(l.place.Socket()); err != nil {
-		l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
+	if err := d.Paths.WritePointer(d.place.Socket()); err != nil {
+		d.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 	}
 	var g run.Group
-	addActor(ctx, &g, l.Log, "listener", func(ctx context.Context) error {
-		return l.listener.Serve(ctx, l.place.Listener())
+	addActor(ctx, &g, d.Log, "listener", func(ctx context.Context) error {
+		return d.listener.Serve(ctx, d.place.Listener())
 	})
-	addActor(ctx, &g, l.Log, "control", l.control)
-	addActor(ctx, &g, l.Log, "signals", l.signals)
-	addActor(ctx, &g, l.Log, "environment", l.env.Run)
-	addActor(ctx, &g, l.Log, "configuration", l.file.Watch)
-	addActor(ctx, &g, l.Log, "watch", l.watch)
-	addActor(ctx, &g, l.Log, "consults", func(ctx context.Context) error { return stopAfter(ctx, l.stopConsults) })
-	addActor(ctx, &g, l.Log, "servers", func(ctx context.Context) error { return stopAfter(ctx, l.stopServers) })
-	addActor(ctx, &g, l.Log, "rollout", l.rollout.Run)
-	addActor(ctx, &g, l.Log, "reaper", l.reap)
-	addActor(ctx, &g, l.Log, "pings", l.ping)
-	addActor(ctx, &g, l.Log, "starts", l.forgetStarts)
+	addActor(ctx, &g, d.Log, "control", d.control)
+	addActor(ctx, &g, d.Log, "signals", d.signals)
+	addActor(ctx, &g, d.Log, "environment", d.env.Run)
+	addActor(ctx, &g, d.Log, "configuration", d.file.Watch)
+	addActor(ctx, &g, d.Log, "watch", d.watch)
+	addActor(ctx, &g, d.Log, "consults", func(ctx context.Context) error { return stopAfter(ctx, d.stopConsults) })
+	addActor(ctx, &g, d.Log, "servers", func(ctx context.Context) error { return stopAfter(ctx, d.stopServers) })
+	addActor(ctx, &g, d.Log, "rollout", d.rollout.Run)
+	addActor(ctx, &g, d.Log, "reaper", d.reap)
+	addActor(ctx, &g, d.Log, "pings", d.ping)
+	addActor(ctx, &g, d.Log, "starts", d.forgetStarts)
 
 	faultpoint.At("start.serving")
-	l.telemetry.SetServing(true)
-	l.Ready()
-	if err := l.Notifier.Ready("serving at " + l.place.Socket()); err != nil {
-		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+	d.telemetry.SetServing(true)
+	d.Ready()
+	if err := d.Notifier.Ready("serving at " + d.place.Socket()); err != nil {
+		d.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
-	l.Log.InfoContext(ctx, "daemon ready", "socket", l.place.Socket(), "pid", l.PID, "version", l.Version,
-		"epoch", l.place.Generation(), "started_by", l.StartedBy)
+	d.Log.InfoContext(ctx, "daemon ready", "socket", d.place.Socket(), "pid", d.PID, "version", d.Version,
+		"epoch", d.place.Generation(), "started_by", d.StartedBy)
 	return g.Run()
 }
 
 // stopServers detaches the hosted servers, for the next daemon, or ends them if the
 // user wants all to end.
-func (l *life) stopServers(ctx context.Context) error {
+func (d *daemon) stopServers(ctx context.Context) error {
 	var err error
-	if l.endAll.Load() {
-		err = l.servers.EndAll(ctx)
+	if d.endAll.Load() {
+		err = d.servers.EndAll(ctx)
 	}
-	return errors.Join(err, l.servers.Close(ctx))
+	return errors.Join(err, d.servers.Close(ctx))
 }
 
-// control waits for a reason to stop that a part of the daemon gives.
-func (l *life) control(ctx context.Context) error {
+// control blocks until some part of the daemon asks it to stop, or ctx is done, and begins
+// the stop. It returns why.
+func (d *daemon) control(ctx context.Context) error {
 	var why error
 	select {
 	case <-ctx.Done():
 		why = context.Cause(ctx)
-	case why = <-l.asked:
+	case why = <-d.asked:
 	}
-	l.stopping(ctx, why)
+	d.stopping(ctx, why)
 	return why
 }
 
 // stopping is the first step of every stop: it starts the watchdog and informs the
 // service manager. If the user has asked for the stop it also informs the proxies, and
 // waits a moment for them to disconnect.
-func (l *life) stopping(ctx context.Context, why error) {
-	watchdog(stopLimit, l.Stderr)
-	_ = l.Notifier.Stopping()
-	l.Log.InfoContext(ctx, "stopping", "why", why)
+func (d *daemon) stopping(ctx context.Context, why error) {
+	watchdog(stopLimit, d.Stderr)
+	_ = d.Notifier.Stopping()
+	d.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")
 	if errors.Is(why, errAsked) {
-		if err := place.MarkStopped(l.place.Dir()); err != nil {
-			l.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
+		if err := place.MarkStopped(d.place.Dir()); err != nil {
+			d.Log.WarnContext(ctx, "proxies may start a daemon again", "err", err)
 		}
 		faultpoint.At("stop.marked")
-		l.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
+		d.sessions.Farewell(protocol.ByeStopped, "holdline was stopped")
 		faultpoint.At("stop.told")
-		// The proxies answer what is outstanding and go; those that do not are
-		// cut off.
+		// The proxies answer what is outstanding and disconnect. The listener closes
+		// the connections of those that do not.
 		limit := time.After(byeTime)
-		for len(l.sessions.Sessions()) > 0 {
+		for len(d.sessions.Sessions()) > 0 {
 			select {
 			case <-limit:
 				return
@@ -366,66 +371,66 @@ func (l *life) stopping(ctx context.Context, why error) {
 
 // stopAsked begins to stop because the user wants that, and ends workers and consults, too,
 // if all is set.
-func (l *life) stopAsked(all bool) {
+func (d *daemon) stopAsked(all bool) {
 	if all {
-		l.endAll.Store(true)
+		d.endAll.Store(true)
 	}
-	l.beginStop(errAsked)
+	d.beginStop(errAsked)
 }
 
 // beginStop begins to stop; only the first reason counts.
-func (l *life) beginStop(why error) {
-	l.leave.Lock()
-	defer l.leave.Unlock()
-	l.leaving = true
+func (d *daemon) beginStop(why error) {
+	d.leave.Lock()
+	defer d.leave.Unlock()
+	d.leaving = true
 	select {
-	case l.asked <- why:
+	case d.asked <- why:
 	default:
 	}
 }
 
 // signals stops the daemon at SIGTERM and SIGINT, and reloads it at SIGHUP.
-func (l *life) signals(ctx context.Context) error {
+func (d *daemon) signals(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case sig := <-l.Signals:
+		case sig := <-d.Signals:
 			if sig != syscall.SIGHUP {
-				l.beginStop(fmt.Errorf("%w: %v", errSignal, sig))
+				d.beginStop(fmt.Errorf("%w: %v", errSignal, sig))
 				continue
 			}
-			l.env.Refresh()
-			l.reload(ctx)
+			d.env.Refresh()
+			d.reload(ctx)
 		}
 	}
 }
 
 // still reports whether clients still find this daemon. If not, the daemon stops.
-func (l *life) still() bool { return l.stopUnless(l.place.OwnsPaths()) }
+func (d *daemon) still() bool { return d.stopUnless(d.place.OwnsPaths()) }
 
 // alone reports whether no other daemon can be at work. If one can, this one stops.
-func (l *life) alone() bool { return l.stopUnless(l.place.OwnsLock()) }
+func (d *daemon) alone() bool { return d.stopUnless(d.place.OwnsLock()) }
 
 // stopUnless begins to stop the daemon if still is false. It returns still.
-func (l *life) stopUnless(still bool) bool {
+func (d *daemon) stopUnless(still bool) bool {
 	if !still {
-		l.beginStop(errDisowned)
+		d.beginStop(errDisowned)
 	}
 	return still
 }
 
 // watch checks every few seconds that clients still find this daemon, and stops it
 // when it was idle for long enough.
-func (l *life) watch(ctx context.Context) error {
+func (d *daemon) watch(ctx context.Context) error {
 	every := watchEvery
-	if l.IdleExit > 0 {
-		every = min(every, max(l.IdleExit/4, 10*time.Millisecond))
+	if d.IdleExit > 0 {
+		every = min(every, max(d.IdleExit/4, 10*time.Millisecond))
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	busy := time.Now()
-	lost := false // a pointer, that cannot be written
+	lost := false // the pointer to this daemon cannot be written
 	memory := heap.NewReleaser()
 	for {
 		select {
@@ -434,24 +439,24 @@ func (l *life) watch(ctx context.Context) error {
 		case <-tick.C:
 		}
 		memory.Check()
-		if !l.still() {
+		if !d.still() {
 			continue
 		}
-		err := l.Paths.KeepPointer(l.place.Socket())
+		err := d.Paths.KeepPointer(d.place.Socket())
 		if err != nil && !lost {
-			l.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
+			d.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 		}
 		lost = err != nil
-		if running, queued, _ := l.consults.Counts(); running+queued+len(l.sessions.Sessions()) > 0 {
+		if running, queued, _ := d.consults.Counts(); running+queued+len(d.sessions.Sessions()) > 0 {
 			busy = time.Now()
 		}
-		if l.IdleExit > 0 && time.Since(busy) >= l.IdleExit {
-			l.beginStop(errIdle)
+		if d.IdleExit > 0 && time.Since(busy) >= d.IdleExit {
+			d.beginStop(errIdle)
 		}
 	}
 }
 
 // reclaim removes what dead workers left in a runtime directory that is full.
-func (l *life) reclaim(dir string) int {
-	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: l.StateDir, Log: l.Log}).ReapSettled()
+func (d *daemon) reclaim(dir string) int {
+	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: d.StateDir, Log: d.Log}).ReapSettled()
 }

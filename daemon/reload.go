@@ -9,43 +9,43 @@ import (
 
 // apply puts another configuration into force in every part; see
 // [configfile.Options.Apply].
-func (l *life) apply(ctx context.Context, before, after *config.Config) {
-	l.rollout.Forget() // a newer program may have been rejected for what the file said
+func (d *daemon) apply(ctx context.Context, before, after *config.Config) {
+	d.rollout.Forget() // a newer program may have been rejected for what the file said
 	if before.Equal(*after) {
 		return
 	}
-	l.Level.Set(after.Log.Level)
-	l.programs.Use(ctx, after)
-	l.consults.Configure(settings(after))
-	l.servers.Configure(l.launcher.Specs(ctx, after))
+	d.Level.Set(after.Log.Level)
+	d.programs.Use(ctx, after)
+	d.consults.Configure(settings(after))
+	d.servers.Configure(d.launcher.Specs(ctx, after))
 	if !reflect.DeepEqual(before.Identities, after.Identities) {
-		l.servers.Changed()
+		d.servers.Changed()
 	}
-	l.telemetry.ShowPaths(after.Telemetry.Paths)
-	l.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
-	l.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
-	l.sessions.Limit(after.Limits.InFlight)
-	l.listener.Limit(after.Limits.Connections)
+	d.telemetry.ShowPaths(after.Telemetry.Paths)
+	d.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+	d.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
+	d.sessions.Limit(after.Limits.InFlight)
+	d.listener.Limit(after.Limits.Connections)
 }
 
 // environChanged is called when the user's shell has said what its environment is.
 // Programs of consults follow by themselves before each consult.
-func (l *life) environChanged(ctx context.Context) {
-	l.servers.Remask()
-	value := config.Lookup(l.env.List())
-	path, err := l.FindConfig(func(name string) string { v, _ := value(name); return v })
-	if err != nil || path == l.file.Path() {
+func (d *daemon) environChanged(ctx context.Context) {
+	d.servers.Remask()
+	value := config.Lookup(d.env.List())
+	path, err := d.FindConfig(func(name string) string { v, _ := value(name); return v })
+	if err != nil || path == d.file.Path() {
 		return
 	}
 	// The profile names another file than a plain environment does.
-	l.Log.InfoContext(ctx, "the login shell names another configuration", "path", path)
-	l.file.SetPath(path)
-	l.reload(ctx)
+	d.Log.InfoContext(ctx, "the login shell names another configuration", "path", path)
+	d.file.SetPath(path)
+	d.reload(ctx)
 }
 
 // reload reads the configuration, and logs why if it is refused.
-func (l *life) reload(ctx context.Context) {
-	if _, err := l.file.Reload(ctx); err != nil {
-		l.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
+func (d *daemon) reload(ctx context.Context) {
+	if _, err := d.file.Reload(ctx); err != nil {
+		d.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// flushTime bounds the wait for answers to reach their sockets before a
-// hand-over. What does not is asked for again, as after a crash.
+// flushTime bounds the wait for answers to be written to their sockets before a hand-over.
+// Proxies ask again for answers that are not, as after a crash.
 const flushTime = 50 * time.Millisecond
 
 // Why a hand-over that was prepared is not made.
@@ -26,7 +26,7 @@ var (
 )
 
 // buildRollout makes the part that replaces this program by a newer one.
-func (l *life) buildRollout() {
+func (d *daemon) buildRollout() {
 	var running []filewatch.Stamp
 	owner := os.Geteuid()
 	if image, err := rollout.Image(); err == nil {
@@ -34,85 +34,85 @@ func (l *life) buildRollout() {
 			running, owner = append(running, s), s.UID
 		}
 	}
-	if h := l.Handover; h != nil {
+	if h := d.Handover; h != nil {
 		running = append(running, h.Verified)
 	}
 	check := rollout.Checker{
-		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + l.Home, "LANG=C.UTF-8"},
-		Needs: l.versions,
-		Also:  l.wouldStart,
+		UID: os.Geteuid(), Owner: owner, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + d.Home, "LANG=C.UTF-8"},
+		Needs: d.versions,
+		Also:  d.wouldStart,
 	}
-	l.rollout = rollout.New(rollout.Options{
-		Log: l.Log.With("component", "rollout"), Path: l.Exe, Running: running,
-		Verify: check.Check, HandOver: l.handOver,
-		Report: l.telemetry.SetRollout,
+	d.rollout = rollout.New(rollout.Options{
+		Log: d.Log.With("component", "rollout"), Path: d.Exe, Running: running,
+		Verify: check.Check, HandOver: d.handOver,
+		Report: d.telemetry.SetRollout,
 	})
 }
 
-// versions are what a successor has to know: what this daemon would begin at
-// any time, and what workers of earlier ones speak.
-func (l *life) versions() rollout.Versions {
+// versions returns the versions of the formats that a successor has to know: those that this
+// daemon writes, and those that workers of earlier daemons speak.
+func (d *daemon) versions() rollout.Versions {
 	return rollout.Versions{
-		Greeting: []int{protocol.Version}, Worker: l.workers.Versions(), Record: []int{calls.RecordVersion},
+		Greeting: []int{protocol.Version}, Worker: d.workers.Versions(), Record: []int{calls.RecordVersion},
 		Handover: []int{rollout.Version},
 	}
 }
 
 // rollouts returns how many hand-overs, one after the other, have led to this program.
-func (l *life) rollouts() int64 {
-	if l.Handover == nil {
+func (d *daemon) rollouts() int64 {
+	if d.Handover == nil {
 		return 0
 	}
-	return l.Handover.Rollouts + 1
+	return d.Handover.Rollouts + 1
 }
 
-// wouldStart is what a new program must be able to do besides: read the
-// configuration. A daemon that cannot would not come up, while this one goes
-// on with what was read when it was well.
-func (l *life) wouldStart() [][]string {
-	if _, err := os.Stat(l.file.Path()); err != nil {
+// wouldStart returns the command that a new program must be able to run: it must accept the
+// configuration file, or it would not start. This daemon may have read an earlier state of
+// the file. Without a file there is nothing to run.
+func (d *daemon) wouldStart() [][]string {
+	if _, err := os.Stat(d.file.Path()); err != nil {
 		return nil
 	}
-	return [][]string{{"config", "check", "--config", l.file.Path()}}
+	return [][]string{{"config", "check", "--config", d.file.Path()}}
 }
 
-// handOver makes the program at the path that is watched the image of this
-// process. It returns only if that failed, and then all goes on as before.
-func (l *life) handOver(ctx context.Context, s filewatch.Stamp, found rollout.Found) error {
-	if err := l.Notifier.Reloading(); err != nil {
-		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+// handOver executes the program at the path that is watched, in this process. It returns
+// only if that failed; then the daemon goes on as before.
+func (d *daemon) handOver(ctx context.Context, s filewatch.Stamp, found rollout.Found) error {
+	if err := d.Notifier.Reloading(); err != nil {
+		d.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
-	err := l.place.CheckRoom()
+	err := d.place.CheckRoom()
 	if err == nil {
-		err = l.execPaused(ctx, s)
+		err = d.execPaused(ctx, s)
 	}
-	l.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)
-	if err := l.Notifier.Ready("serving at " + l.place.Socket()); err != nil {
-		l.Log.WarnContext(ctx, "service manager not told", "err", err)
+	d.Log.ErrorContext(ctx, "hand-over failed, going on as before", "to", found.Version, "err", err)
+	if err := d.Notifier.Ready("serving at " + d.place.Socket()); err != nil {
+		d.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
 	return err
 }
 
-// execPaused is [life.exec] while no connection is accepted, after all that waits in
+// execPaused is [daemon.exec] while no connection is accepted, after all that waits in
 // memory for clients and for the call log is written.
-func (l *life) execPaused(ctx context.Context, s filewatch.Stamp) error {
-	l.telemetry.Through(true)
-	defer l.telemetry.Through(false)
-	err := l.listener.Pause(l.place.Listener())
+func (d *daemon) execPaused(ctx context.Context, s filewatch.Stamp) error {
+	d.telemetry.Through(true)
+	defer d.telemetry.Through(false)
+	err := d.listener.Pause(d.place.Listener())
 	if err == nil {
-		l.flush(ctx)
+		d.flush(ctx)
 		faultpoint.At("rollout.flushed")
-		err = l.exec(s)
+		err = d.exec(s)
 	}
-	return errors.Join(err, l.listener.Resume(l.place.Listener()))
+	return errors.Join(err, d.listener.Resume(d.place.Listener()))
 }
 
 // flush waits until clients have been sent what is queued for them.
-func (l *life) flush(ctx context.Context) {
+func (d *daemon) flush(ctx context.Context) {
 	limit := time.After(flushTime)
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for !l.sessions.Flushed() {
+	for !d.sessions.Flushed() {
 		select {
 		case <-ctx.Done():
 			return
@@ -123,38 +123,39 @@ func (l *life) flush(ctx context.Context) {
 	}
 }
 
-// exec does not return if it succeeds. Nobody who asks the daemon to stop is
-// overheard: asking waits until this is over.
-func (l *life) exec(s filewatch.Stamp) error {
-	l.leave.Lock()
-	defer l.leave.Unlock()
-	if l.leaving {
+// exec does not return if it succeeds. It holds the lock under which a stop begins, so that a
+// request to stop is not lost: it comes before, and exec fails, or it waits for the end of
+// exec.
+func (d *daemon) exec(s filewatch.Stamp) error {
+	d.leave.Lock()
+	defer d.leave.Unlock()
+	if d.leaving {
 		return errLeaving
 	}
-	if now, err := filewatch.Stat(l.Exe); err != nil || now != s {
+	if now, err := filewatch.Stat(d.Exe); err != nil || now != s {
 		return errReplaced
 	}
-	return rollout.Exec(l.Exe, l.Argv, l.Environ, l.place.Listener(), l.place.LockFile(), rollout.Handover{
-		PID: l.PID, Managed: l.place.Managed(), Path: l.Exe, Verified: s,
-		From: l.Version, Epoch: l.place.Generation(), Rollouts: l.rollouts(),
+	return rollout.Exec(d.Exe, d.Argv, d.Environ, d.place.Listener(), d.place.LockFile(), rollout.Handover{
+		PID: d.PID, Managed: d.place.Managed(), Path: d.Exe, Verified: s,
+		From: d.Version, Epoch: d.place.Generation(), Rollouts: d.rollouts(),
 	})
 }
 
 // reap waits for what the image before this one has started.
-func (l *life) reap(ctx context.Context) error {
-	if l.Handover != nil {
-		rollout.Reap(ctx, l.Handover.Children)
+func (d *daemon) reap(ctx context.Context) error {
+	if d.Handover != nil {
+		rollout.Reap(ctx, d.Handover.Children)
 	}
 	return untilDone(ctx)
 }
 
 // upgrade answers the command of that name.
-func (l *life) upgrade(ctx context.Context, progress commands.Progress) (any, error) {
-	err := l.rollout.Upgrade(ctx, func(found rollout.Found) {
+func (d *daemon) upgrade(ctx context.Context, progress commands.Progress) (any, error) {
+	err := d.rollout.Upgrade(ctx, func(found rollout.Found) {
 		progress(control.Progress{Message: "handing over to " + found.Version})
 	})
 	if errors.Is(err, rollout.ErrCurrent) {
-		return control.UpgradeAnswer{Path: l.Exe, Version: l.Version}, nil
+		return control.UpgradeAnswer{Path: d.Exe, Version: d.Version}, nil
 	}
 	return nil, err
 }
