@@ -7,33 +7,8 @@ import (
 	"holdline/daemon/command"
 )
 
-// core are the names that pass from the daemon's environment to every program, besides
-// those of [Network]. They belong to any session of a user.
-var core = []string{"HOME", "LOGNAME", "USER", "PATH", "SHELL", "LANG", "TERM", "TMPDIR", "TZ"}
-
-// network are the names of the variables for proxies and certificates.
-var network = []string{
-	"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-	"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
-}
-
-// corePrefixes are the prefixes of further names that pass.
-var corePrefixes = []string{"LC_", "XDG_"}
-
-// never are the names that no program inherits, even if the configuration names them.
-// They make a program believe that it runs inside another session, or load foreign
-// code.
-var never = []string{
-	"CLAUDECODE", "AI_AGENT", "CLAUDE_CODE_SESSION_ID", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_CHILD_NOTES_DIR",
-	"CLAUDE_CODE_LAUNCHED_BY_SESSION_IDS", "LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT",
-}
-
-// neverPrefixes are the prefixes of such names. HOLDLINE_ is the daemon's own: tokens
-// are among these variables.
-var neverPrefixes = []string{"CLAUDE_CODE_MESSAGING_", "DYLD_", "HOLDLINE_"}
-
-// git are the variables that every program gets for the git commands that it runs. That
-// git runs no program of the repository's choice, and takes no lock that another
+// git are the variables that every program gets for the git commands that it runs, so
+// that git runs no program of the repository's choice, and takes no lock that another
 // process waits for.
 var git = []string{
 	"GIT_OPTIONAL_LOCKS=0",
@@ -43,43 +18,22 @@ var git = []string{
 	"GIT_CONFIG_KEY_1=core.pager", "GIT_CONFIG_VALUE_1=cat",
 }
 
-// Environment returns the environment of a program, sorted and with each name once. A
-// later source replaces an earlier one:
+// Environment returns the environment of a program; see [command.Compose]. A later
+// source replaces an earlier one:
 //
-//   - base, the daemon's own environment: the names of any session, and those that pass
-//     accepts,
+//   - base, the daemon's own environment: the names of any session, those that say how to
+//     reach the network, and those that pass accepts,
 //   - the variables that keep git from running programs,
 //   - set,
 //   - extra, which the configuration names.
 //
-// No source can set what a program must never inherit. Directories of PATH that are not
-// absolute are left out as well: the program runs in a project, whose files must not
-// become programs that it starts.
+// No source can set what makes a program load foreign code or believe that it runs inside
+// another session, nor the daemon's own variables, which hold tokens.
 func Environment(base []string, pass func(name string) bool, set, extra []string) []string {
-	out := map[string]string{}
-	put := func(kv string) {
-		name, value, ok := strings.Cut(kv, "=")
-		if ok && name != "" && !forbidden(name) && !strings.ContainsRune(value, 0) {
-			out[name] = value
-		}
+	inherits := func(name string) bool { return command.Core.Has(name) || command.Network.Has(name) || pass(name) }
+	never := func(name string) bool {
+		return command.Loaders.Has(name) || command.Agents.Has(name) || name == "LD_LIBRARY_PATH" ||
+			strings.HasPrefix(name, "HOLDLINE_")
 	}
-	for _, kv := range base {
-		name, _, _ := strings.Cut(kv, "=")
-		if slices.Contains(core, name) || Network(name) || command.HasAnyPrefix(name, corePrefixes) || pass(name) {
-			put(kv)
-		}
-	}
-	for _, kv := range slices.Concat(git, set, extra) {
-		put(kv)
-	}
-	return command.Environ(out)
-}
-
-// Network reports whether the variable name says how to reach the network: a proxy, or
-// certificates.
-func Network(name string) bool { return slices.Contains(network, name) }
-
-// forbidden reports whether no program may inherit the variable name.
-func forbidden(name string) bool {
-	return slices.Contains(never, name) || command.HasAnyPrefix(name, neverPrefixes)
+	return command.Compose(base, inherits, slices.Concat(git, set, extra), never)
 }

@@ -11,13 +11,11 @@ import (
 // passed are the names that pass from the daemon's environment to the program, besides
 // those that every program gets: the login, and the variables by which users switch
 // telemetry off.
-var passed = []string{
+var passed = command.NewNames(
 	"CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLOUD_ML_REGION",
 	"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DO_NOT_TRACK",
-}
-
-// passedPrefixes are the prefixes of further names that pass.
-var passedPrefixes = []string{"ANTHROPIC_", "CLAUDE_CODE_USE_", "AWS_", "GOOGLE_"}
+	"ANTHROPIC_*", "CLAUDE_CODE_USE_*", "AWS_*", "GOOGLE_*",
+)
 
 // fixed are the variables of every run: no background work that would outlive the
 // answer, and no update of the program during a run.
@@ -30,13 +28,7 @@ func Environment(base, extra, set []string) []string {
 
 // mayPass reports whether the program may get the variable name from the daemon.
 func mayPass(name string) bool {
-	if slices.Contains(passed, name) {
-		return true
-	}
-	if strings.HasPrefix(name, "CLAUDE_CODE_SKIP_") && strings.HasSuffix(name, "_AUTH") {
-		return true
-	}
-	return command.HasAnyPrefix(name, passedPrefixes)
+	return passed.Has(name) || strings.HasPrefix(name, "CLAUDE_CODE_SKIP_") && strings.HasSuffix(name, "_AUTH")
 }
 
 // Without returns those of the names that are login variables of this program and that

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"syscall"
 
-	"holdline/daemon/program"
+	"holdline/daemon/command"
 )
 
 // fileSettings is the name of the user's own settings file in the configuration
@@ -47,7 +47,7 @@ func (c *Claude) login() login {
 	var env map[string]any
 	if json.Unmarshal(settings["env"], &env) == nil {
 		for name, value := range env {
-			if s, ok := value.(string); ok && (mayPass(name) || program.Network(name)) && name != "CLAUDE_CONFIG_DIR" {
+			if s, ok := value.(string); ok && (mayPass(name) || command.Network.Has(name)) && name != "CLAUDE_CONFIG_DIR" {
 				l.env = append(l.env, name+"="+s)
 			}
 		}

@@ -86,10 +86,10 @@ func New(opt Options) *Codex {
 // passed are the names that pass from the daemon's environment to the program, besides
 // those that every program gets. The variables by which Codex tells its own children
 // that they are in a sandbox must not pass.
-var passed = []string{"CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE"}
+var passed = command.NewNames("CODEX_HOME", "CODEX_API_KEY", "CODEX_ACCESS_TOKEN", "CODEX_CA_CERTIFICATE")
 
-// passedPrefixes are the prefixes of further names that pass.
-var passedPrefixes = []string{"OPENAI_", "AZURE_OPENAI_"}
+// providers are names that pass as well, and are no login to Codex itself.
+var providers = command.NewNames("OPENAI_*", "AZURE_OPENAI_*")
 
 // Environ returns the environment of every run, and the names of the variables
 // that the configuration sets.
@@ -97,9 +97,7 @@ func (c *Codex) Environ() (environ, configured []string) { return c.env, engine.
 
 // environment returns the environment of a run. set replaces variables of the daemon.
 func (c *Codex) environment(set ...string) []string {
-	pass := func(name string) bool {
-		return slices.Contains(passed, name) || command.HasAnyPrefix(name, passedPrefixes)
-	}
+	pass := func(name string) bool { return passed.Has(name) || providers.Has(name) }
 	return program.Environment(c.opt.Env, pass, set, c.opt.Extra)
 }
 
@@ -107,7 +105,7 @@ func (c *Codex) environment(set ...string) []string {
 // its environment lacks.
 func (c *Codex) Without(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		return !slices.Contains(passed, name) || command.Variable(c.env, name) != ""
+		return !passed.Has(name) || command.Variable(c.env, name) != ""
 	})
 }
 
