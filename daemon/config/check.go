@@ -27,7 +27,7 @@ func (d *decoder) check(c *Config) {
 		d.identity(name, c.Identities[name])
 	}
 	for i, s := range c.Consult.CodexConfig {
-		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" || strings.Contains(s, "\x00") {
+		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" {
 			d.wrong(fmt.Sprintf("consult.codex_config[%d]", i), "wants key=value, as codex -c does")
 		}
 	}
@@ -52,10 +52,15 @@ func (d *decoder) wrong(path, format string, args ...any) {
 	d.fail(d.where(path), "%s: %s", clip(path), fmt.Sprintf(format, args...))
 }
 
+// wrongKey records a mistake in the key at the end of path, which the user made up.
+func (d *decoder) wrongKey(path, format string, args ...any) {
+	d.fail(d.where(path+"\x00"), "%s: %s", clip(path), fmt.Sprintf(format, args...))
+}
+
 // name checks a key that the user made up; the error is shown at the key.
 func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(r rune) bool { return !ok(r) }) {
-		d.fail(d.where(path+"\x00"), "%s: the name wants 1 to %d %s", clip(path), maxName, want)
+		d.wrongKey(path, "the name wants 1 to %d %s", maxName, want)
 	}
 }
 
@@ -64,7 +69,7 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
 	if known := protocol.ClientName(name); known != name {
-		d.fail(d.where(at+"\x00"), "%s: this client is called %q here, so nobody would be meant", clip(at), known)
+		d.wrongKey(at, "holdline calls this client %q: no client would be meant", known)
 	}
 	d.name(at, name, func(r rune) bool { return r >= ' ' && r != 0x7f }, "characters, none of them a control character")
 	if id.Token != "" && name == "anonymous" {
@@ -113,9 +118,6 @@ func (d *decoder) path(at, s string) {
 	if s != "" && !strings.HasPrefix(s, "/") && !strings.HasPrefix(s, "~/") {
 		d.wrong(at, "wants a path that begins with / or ~/")
 	}
-	if strings.Contains(s, "\x00") {
-		d.wrong(at, "has a NUL character")
-	}
 }
 
 // paths checks a list of such paths.
@@ -134,9 +136,6 @@ func (d *decoder) paths(at string, list []string) {
 func (d *decoder) env(at string, env map[string]Secret) {
 	for _, name := range sorted(env) {
 		d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f }, "characters without = or spaces")
-		if strings.Contains(env[name].Reveal(), "\x00") {
-			d.wrong(at+"."+name, "has a NUL character")
-		}
 	}
 }
 
@@ -146,10 +145,10 @@ func (d *decoder) server(name string, s Server) {
 	at := "mcpServers." + name
 	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
 	if name == reserved {
-		d.fail(d.where(at+"\x00"), "%s: is the name of holdline itself", clip(at))
+		d.wrongKey(at, "is the name of holdline itself")
 	}
 	if strings.Contains(name, "__") || strings.HasSuffix(name, "_") { // what follows it in a tool's name are two
-		d.fail(d.where(at+"\x00"), "%s: the name must not have two underscores in a row, nor one at its end", clip(at))
+		d.wrongKey(at, "the name must not have two underscores in a row, nor one at its end")
 	}
 	stdio := s.transport() == Stdio
 	switch {
@@ -165,16 +164,9 @@ func (d *decoder) server(name string, s Server) {
 		d.program(at+".command", s.Command)
 	}
 	for i, arg := range s.Args {
-		inner := fmt.Sprintf("%s.args[%d]", at, i)
-		d.expands(inner, arg)
-		if strings.Contains(arg, "\x00") {
-			d.wrong(inner, "has a NUL character")
-		}
+		d.expands(fmt.Sprintf("%s.args[%d]", at, i), arg)
 	}
 	d.expands(at+".cwd", s.Cwd)
-	if strings.Contains(s.Cwd, "\x00") {
-		d.wrong(at+".cwd", "has a NUL character")
-	}
 	d.serverEnv(at+".env", s.Env)
 	if s.EnvFile != "" && s.Holdline.EnvFile != "" {
 		d.wrong(at+".env_file", "stands in the holdline object, too")
@@ -210,7 +202,7 @@ func (d *decoder) serverEnv(at string, env map[string]Secret) {
 	for _, name := range sorted(env) {
 		d.expands(at+"."+name, env[name].Reveal())
 		if banned(name) {
-			d.fail(d.where(at+"."+name+"\x00"), "%s: is never given to a server", clip(at+"."+name))
+			d.wrongKey(at+"."+name, "is never given to a server")
 		}
 	}
 }
@@ -227,7 +219,7 @@ func (d *decoder) remote(at string, s Server) {
 		inner := at + ".headers." + header
 		d.name(inner, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f }, "characters without : or spaces")
 		d.expands(inner, s.Headers[header].Reveal())
-		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n\x00") {
+		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n") {
 			d.wrong(inner, "must be one line")
 		}
 	}

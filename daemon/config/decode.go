@@ -114,10 +114,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		return
 	case *slog.Level:
 		if s, ok := d.text(v, path, "a level"); ok {
-			names := map[string]slog.Level{
-				"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
-			}
-			if *p, ok = names[s]; !ok {
+			if p.UnmarshalText([]byte(s)) != nil || s != strings.ToLower(p.String()) {
 				d.fail(v.StartOffset, "%s: wants one of debug, info, warn, error", path)
 			}
 		}
@@ -137,17 +134,17 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 				d.rows = append(d.rows, func() { d.checkRow(rowOf(dst.Type(), key), dst.Field(i), inner) })
 				return
 			}
-			if f, ok := reflect.TypeAssert[foreigner](dst); ok {
-				hint, tolerated := f.foreign(key, m.Value.Value.Kind())
-				switch {
-				case tolerated:
-					return
-				case hint != "":
-					d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clip(inner), hint)
-					return
-				}
+			hint, tolerated := "", false
+			if dst.Type() == reflect.TypeFor[Server]() {
+				hint, tolerated = foreign(key, m.Value.Value.Kind())
 			}
-			hint := ""
+			switch {
+			case tolerated:
+				return
+			case hint != "":
+				d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clip(inner), hint)
+				return
+			}
 			if near := Nearest(key, keys(dst.Type())); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
@@ -205,14 +202,6 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 	}
 }
 
-// foreigner is a struct whose object in the file may have keys of others.
-type foreigner interface {
-	// foreign reports whether a key that the struct does not have is tolerated.
-	// If it is not, hint says what to write instead, or is "". kind is that of
-	// the key's value.
-	foreign(key string, kind hujson.Kind) (hint string, tolerated bool)
-}
-
 // object calls f for each member of an object, duplicates refused.
 func (d *decoder) object(v *hujson.Value, path string, f func(m *hujson.ObjectMember, key, inner string)) {
 	obj, ok := v.Value.(*hujson.Object)
@@ -252,7 +241,11 @@ func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
 		d.fail(v.StartOffset, "%s: wants %s, not %s", path, want, kind(v))
 		return "", false
 	}
-	return lit.String(), true
+	s := lit.String()
+	if strings.Contains(s, "\x00") { // which no argument, path or variable of a process can have
+		d.fail(v.StartOffset, "%s: has a NUL character", clip(path))
+	}
+	return s, true
 }
 
 // number returns the number v as it is spelled; if v is none it records that `want` is

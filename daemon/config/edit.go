@@ -1,22 +1,15 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
-	"time"
 
 	"github.com/tailscale/hujson"
 
 	"holdline/daemon/jsonedit"
-
-	"holdline/protocol/ownfile"
 )
 
 // Errors of the functions that edit the file.
@@ -26,9 +19,6 @@ var (
 	// ErrNoServer is returned for a server that the file does not name.
 	ErrNoServer = errors.New("is not configured")
 )
-
-// editWait is how long an edit waits for another one.
-const editWait = 5 * time.Second
 
 // AddServer puts a server, the JSON object that stands for it, into the file
 // at path, which is made if need be. Comments and everything else in the file
@@ -127,88 +117,20 @@ func checkServer(name string, server []byte) error {
 	return errors.Join(plain...)
 }
 
-// edit changes the file at path.
+// edit changes the file at path, which must be valid.
 func edit(ctx context.Context, path string, change func(x *jsonedit.File, before Config) error) error {
-	return locked(ctx, path, func(path string) error { return editAt(path, change) })
-}
-
-// editAt changes the file at path, which is no link, with the lock held. It writes only
-// a valid file, and nothing if change made no difference.
-func editAt(path string, change func(x *jsonedit.File, before Config) error) error {
-	data, mode, err := read(path)
-	if err != nil {
-		return err
-	}
-	before, err := Parse(path, data)
-	if err != nil {
-		return err
-	}
-	x, err := jsonedit.Parse(path, data)
-	if err != nil {
-		return err
-	}
-	if err := change(x, before); err != nil {
-		return err
-	}
-	after := x.Bytes()
-	if bytes.Equal(after, data) {
-		return nil
-	}
-	if _, err := Parse(path, after); err != nil {
-		return fmt.Errorf("the file would not be valid any more, and was left as it is: %w", err)
-	}
-	return replaceFile(path, after, mode)
-}
-
-// target is where path leads, links followed; it need not be there.
-func target(path string) (string, error) {
-	file, err := filepath.EvalSymlinks(path)
-	if err == nil {
-		return file, nil
-	}
-	info, lerr := os.Lstat(path)
-	if lerr == nil && info.Mode()&fs.ModeSymlink == 0 {
-		return path, nil // it was made a moment ago
-	}
-	if lerr == nil {
-		return "", fmt.Errorf("%s is a link that leads nowhere: %w", path, err)
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("editing the configuration: %w", err)
-	}
-	return path, nil
-}
-
-// read is the file's bytes and mode; a file that is not there is empty.
-func read(path string) ([]byte, fs.FileMode, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, 0o600, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("editing the configuration: %w", err)
-	}
-	if err := safe(path, info, os.Geteuid()); err != nil {
-		return nil, 0, err
-	}
-	if info.Mode().Perm()&0o200 == 0 {
-		return nil, 0, fmt.Errorf("%s is read-only (mode %04o); whatever made it has to change it", path, info.Mode().Perm())
-	}
-	if info.Size() > MaxFile {
-		return nil, 0, fmt.Errorf("editing the configuration: %s has more than %d bytes", path, MaxFile)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, 0, fmt.Errorf("editing the configuration: %w", err)
-	}
-	return data, info.Mode().Perm(), nil
-}
-
-// replaceFile replaces the file at path, which is on the disk afterwards.
-func replaceFile(path string, data []byte, mode fs.FileMode) error {
-	err := ownfile.Replace(path, "."+filepath.Base(path)+".*", data, mode, true, nil)
-	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
-	}
-	return nil
+	return replaceFile(ctx, path, func(data []byte) ([]byte, error) {
+		before, err := Parse(path, data)
+		if err != nil {
+			return nil, err
+		}
+		x, err := jsonedit.Parse(path, data)
+		if err != nil {
+			return nil, err
+		}
+		if err := change(x, before); err != nil {
+			return nil, err
+		}
+		return x.Bytes(), nil
+	})
 }

@@ -38,8 +38,10 @@ var renamed = map[string]string{ //nolint:gosec // names of keys, not credential
 	"workingDirectory":     "write cwd",
 }
 
-// foreign knows the keys of other clients in the object of a server.
-func (Server) foreign(key string, kind hujson.Kind) (hint string, ok bool) {
+// foreign reports whether a key of other clients is tolerated in the object of a server.
+// If it is not, hint says what to write instead, or is "" if no client is known to have
+// it. kind is that of the key's value.
+func foreign(key string, kind hujson.Kind) (hint string, ok bool) {
 	// Other clients' timeouts are numbers; a duration is meant for us.
 	if slices.Contains(tolerated, key) && (key != "timeout" || kind != '"') {
 		return "", true

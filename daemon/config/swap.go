@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"holdline/protocol/ownfile"
 )
@@ -14,42 +16,25 @@ import (
 // ErrChanged is returned by [Swap] for a file that is not what it was.
 var ErrChanged = errors.New("the file was changed meanwhile")
 
-// Swap replaces the bytes of the configuration file at path, which must be
-// before, by after: at once or not at all, and only by a valid file. A file
-// that is not there is an empty one; it is made with mode 0600.
+// editWait is how long an edit waits for another one.
+const editWait = 5 * time.Second
+
+// Swap replaces the bytes of the configuration file at path, which must be before, by
+// after: at once or not at all, and only by a valid file. If after is nil it removes the
+// file. A file that does not exist is an empty one; it is created with mode 0600.
 func Swap(ctx context.Context, path string, before, after []byte) error {
-	return locked(ctx, path, func(path string) error {
-		data, mode, err := read(path)
-		if err != nil {
-			return err
-		}
+	return replaceFile(ctx, path, func(data []byte) ([]byte, error) {
 		if !bytes.Equal(data, before) {
-			return fmt.Errorf("%s: %w", path, ErrChanged)
+			return nil, fmt.Errorf("%s: %w", path, ErrChanged)
 		}
-		if _, err := Parse(path, after); err != nil {
-			return err
-		}
-		return replaceFile(path, after, mode)
+		return after, nil
 	})
 }
 
-// Withdraw removes the configuration file at path if its bytes are still those
-// that it was made with; else [ErrChanged].
-func Withdraw(ctx context.Context, path string, made []byte) error {
-	return locked(ctx, path, func(path string) error {
-		data, _, err := read(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, made) {
-			return fmt.Errorf("%s: %w", path, ErrChanged)
-		}
-		return os.Remove(path)
-	})
-}
-
-// locked calls f with where path leads once no other edit is under way there.
-func locked(ctx context.Context, path string, f func(path string) error) error {
+// replaceFile replaces the file to which path leads by what change returns for its bytes,
+// or removes it if that is nil. It does so once no other edit is under way there, and
+// only by a valid file, which is on the disk when replaceFile returns.
+func replaceFile(ctx context.Context, path string, change func(data []byte) (after []byte, err error)) error {
 	path, err := target(path)
 	if err != nil {
 		return err
@@ -65,5 +50,44 @@ func locked(ctx context.Context, path string, f func(path string) error) error {
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
 	defer unlock()
-	return f(path)
+	data, mode, err := readSafe(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		mode = 0o600
+	case err != nil:
+		return fmt.Errorf("editing the configuration: %w", err)
+	case mode&0o200 == 0:
+		return fmt.Errorf("%s is read-only (mode %04o); whatever made it has to change it", path, mode)
+	}
+	after, err := change(data)
+	switch {
+	case err != nil:
+		return err
+	case after == nil:
+		return os.Remove(path)
+	case bytes.Equal(after, data):
+		return nil
+	}
+	if _, err := Parse(path, after); err != nil {
+		return fmt.Errorf("the file would not be valid any more, and was left as it is: %w", err)
+	}
+	if err := ownfile.Replace(path, "."+filepath.Base(path)+".*", after, mode, true, nil); err != nil {
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	return nil
+}
+
+// target returns where path leads, links followed; it need not exist.
+func target(path string) (string, error) {
+	file, err := filepath.EvalSymlinks(path)
+	switch {
+	case err == nil:
+		return file, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("editing the configuration: %w", err)
+	}
+	if _, lerr := os.Readlink(path); lerr == nil {
+		return "", fmt.Errorf("%s is a link that leads nowhere: %w", path, err)
+	}
+	return path, nil
 }

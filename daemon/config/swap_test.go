@@ -25,13 +25,13 @@ func TestSwap(t *testing.T) {
 	if err := Swap(t.Context(), path, one, two); err != nil {
 		t.Error(err)
 	}
-	if err := Withdraw(t.Context(), path, one); !errors.Is(err, ErrChanged) {
-		t.Errorf("Withdraw of another file = %v", err)
+	if err := Swap(t.Context(), path, one, nil); !errors.Is(err, ErrChanged) {
+		t.Errorf("removal of another file = %v", err)
 	}
 	if got, err := os.ReadFile(path); string(got) != string(two) || err != nil {
 		t.Errorf("the file is %q, %v", got, err)
 	}
-	if err := Withdraw(t.Context(), path, two); err != nil {
+	if err := Swap(t.Context(), path, two, nil); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {

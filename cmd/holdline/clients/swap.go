@@ -65,8 +65,6 @@ func withoutPath(err error) error {
 // While it edits Claude Code's file it holds the lock that Claude Code takes.
 func (c *Client) Swap(ctx context.Context, path string, before, after []byte) error {
 	switch {
-	case c == &Holdline && after == nil:
-		return config.Withdraw(ctx, path, before)
 	case c == &Holdline:
 		return config.Swap(ctx, path, before, after)
 	case c.Name == "claude" && filepath.Base(path) == ".claude.json":
