@@ -1,5 +1,5 @@
-// Package contrib holds the files that make other programs work with holdline:
-// units of service managers, and what clients have in their configurations. They
-// are embedded, so that `holdline install` writes what a packager copies. It
-// does nothing but fill them in.
+// Package contrib holds the files that make other programs work with holdline: units of
+// service managers, and what clients have in their configurations. The units are
+// embedded, so that `holdline install` writes what a packager copies. The package does
+// nothing but fill them in.
 package contrib

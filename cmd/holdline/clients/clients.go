@@ -2,13 +2,10 @@ package clients
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"holdline/contrib"
 )
 
 // Syntax is how a client writes variables into the strings of a server's entry.
@@ -32,7 +29,7 @@ type Client struct {
 	Seconds bool   // the unit of its timeouts is a second, not a millisecond
 	TOML    bool   // its files are TOML, not JSON
 
-	snippet string   // file of package contrib with an entry that starts holdline
+	kind    Field    // member with which an entry begins that starts a program; its Key is "" if there is none
 	files   []string // the user's own, as patterns; the first is created if none exists
 	project []string // a project's, by their paths from its root
 	used    string   // pattern of a directory that exists where the client is used; "" is that of files[0]
@@ -51,33 +48,33 @@ const (
 var table = []Client{
 	{
 		Name: "claude", Title: "Claude Code", Key: "mcpServers", Syntax: Shell,
-		snippet: "claude-code.json", files: []string{"$CLAUDE_FILE_DIR/.claude.json"}, project: []string{".mcp.json"},
+		kind: Field{"type", "stdio"}, files: []string{"$CLAUDE_FILE_DIR/.claude.json"}, project: []string{".mcp.json"},
 		used: "$CLAUDE_CONFIG_DIR", logins: "$CLAUDE_SECURESTORAGE_CONFIG_DIR/.credentials.json",
 	},
 	{
 		Name: "codex", Title: "Codex", Key: "mcp_servers", Seconds: true, TOML: true,
-		snippet: "codex.toml", files: []string{"$CODEX_HOME/config.toml"}, project: []string{".codex/config.toml"},
+		files: []string{"$CODEX_HOME/config.toml"}, project: []string{".codex/config.toml"},
 		logins: "$CODEX_HOME/.credentials.json",
 	},
 	{
 		Name: "cursor", Title: "Cursor", Key: "mcpServers", Syntax: Editor,
-		snippet: "cursor.json", files: []string{"$HOME/.cursor/mcp.json"}, project: []string{".cursor/mcp.json"},
+		files: []string{"$HOME/.cursor/mcp.json"}, project: []string{".cursor/mcp.json"},
 	},
 	{
 		Name: "vscode", Title: "VS Code", Key: "servers", Syntax: Editor,
-		snippet: "vscode.json", files: inEditors(codeFile), project: []string{".vscode/mcp.json"},
+		kind: Field{"type", "stdio"}, files: inEditors(codeFile), project: []string{".vscode/mcp.json"},
 	},
 	{
 		Name: "gemini", Title: "Gemini CLI", Key: "mcpServers", Syntax: Dollar,
-		snippet: "gemini-cli.json", files: []string{"$HOME/.gemini/settings.json"}, project: []string{".gemini/settings.json"},
+		files: []string{"$HOME/.gemini/settings.json"}, project: []string{".gemini/settings.json"},
 		logins: "$HOME/.gemini/mcp-oauth-tokens.json",
 	},
 	{
 		Name: "zed", Title: "Zed", Key: "context_servers",
-		snippet: "zed.json", files: []string{"$XDG_CONFIG_HOME/zed/settings.json"}, project: []string{".zed/settings.json"},
+		kind: Field{"source", "custom"}, files: []string{"$XDG_CONFIG_HOME/zed/settings.json"}, project: []string{".zed/settings.json"},
 	},
 	{
-		Name: "opencode", Title: "opencode", Key: "mcp", Syntax: Brackets, snippet: "opencode.json",
+		Name: "opencode", Title: "opencode", Key: "mcp", Syntax: Brackets, kind: Field{"type", "local"},
 		files: []string{
 			"$XDG_CONFIG_HOME/opencode/opencode.json", "$XDG_CONFIG_HOME/opencode/opencode.jsonc",
 			"$XDG_CONFIG_HOME/opencode/config.json",
@@ -86,15 +83,15 @@ var table = []Client{
 	},
 	{
 		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true, // also a program by itself
-		snippet: "cline.json", files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
+		files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
 	},
 	{
 		Name: "claude-desktop", Title: "Claude Desktop", Key: "mcpServers",
-		snippet: "claude-desktop.json", files: []string{"$APPLICATIONS/Claude/claude_desktop_config.json"},
+		files: []string{"$APPLICATIONS/Claude/claude_desktop_config.json"},
 	},
 	{
 		Name: "windsurf", Title: "Windsurf", Key: "mcpServers", Syntax: Editor,
-		snippet: "windsurf.json", files: []string{"$HOME/.codeium/windsurf/mcp_config.json"},
+		files: []string{"$HOME/.codeium/windsurf/mcp_config.json"},
 	},
 }
 
@@ -142,47 +139,21 @@ func (c *Client) Parse(name string, data []byte) (Document, error) {
 const OwnEntry = "holdline"
 
 // StartingFields returns the members of an entry by which the client starts command
-// as its MCP server: those of the client's snippet, with more added to its arguments.
-func (c *Client) StartingFields(command string, more ...string) ([]Field, error) {
-	text, err := fs.ReadFile(contrib.Clients(), c.snippet)
-	if err != nil {
-		return nil, err
-	}
-	doc, err := c.Parse(c.snippet, text)
-	if err != nil {
-		return nil, err
-	}
-	e := Find(doc, []string{c.Key, OwnEntry})
-	if e == nil {
-		return nil, fmt.Errorf("snippet %s has no entry %s", c.snippet, OwnEntry)
+// as its MCP server, with more added to its arguments. The snippets in contrib/clients
+// have the same members.
+func (c *Client) StartingFields(command string, more ...string) []Field {
+	args := []any{"mcp-stdio"}
+	for _, m := range more {
+		args = append(args, m)
 	}
 	var fields []Field
-	for _, key := range e.Order {
-		fields = append(fields, Field{key, fillIn(e.Keys[key], command, more)})
+	if c.kind.Key != "" {
+		fields = append(fields, c.kind)
 	}
-	return fields, nil
-}
-
-// fillIn replaces the program's name in a value of a snippet by command, and adds
-// more to the list of its arguments.
-func fillIn(value any, command string, more []string) any {
-	list, ok := value.([]any)
-	if !ok {
-		if value == any("holdline") {
-			return command
-		}
-		return value
+	if c.Name == "opencode" {
+		return append(fields, Field{"command", append([]any{command}, args...)}, Field{"enabled", true})
 	}
-	var out []any
-	for _, v := range list {
-		out = append(out, fillIn(v, command, nil))
-	}
-	if slices.Contains(list, any("mcp-stdio")) {
-		for _, m := range more {
-			out = append(out, m)
-		}
-	}
-	return out
+	return append(fields, Field{"command", command}, Field{"args", args})
 }
 
 // Places says where one user's clients keep their files.

@@ -2,27 +2,32 @@ package clients
 
 import (
 	"bytes"
+	"cmp"
 	"io/fs"
+	"os"
 	"reflect"
 	"slices"
 	"testing"
-
-	"holdline/contrib"
 )
 
 // TestSnippets checks that the entry that import writes for holdline's own tools equals the
 // client's snippet, which packagers copy, and that each snippet belongs to a client.
 func TestSnippets(t *testing.T) {
-	names, err := fs.Glob(contrib.Clients(), "*")
+	dir := os.DirFS("../../../contrib/clients")
+	names, err := fs.Glob(dir, "*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range table {
-		text, err := fs.ReadFile(contrib.Clients(), c.snippet)
+		snippet := map[string]string{
+			"claude": "claude-code.json", "codex": "codex.toml", "gemini": "gemini-cli.json",
+		}[c.Name]
+		snippet = cmp.Or(snippet, c.Name+".json")
+		text, err := fs.ReadFile(dir, snippet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := c.Parse(c.snippet, text)
+		want, err := c.Parse(snippet, text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,16 +35,15 @@ func TestSnippets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		fields, err := c.StartingFields("holdline")
 		at := []string{c.Key, OwnEntry}
-		if err != nil || got.Start(at, fields) != nil {
+		if err := got.Start(at, c.StartingFields("holdline")); err != nil {
 			t.Fatalf("%s: no entry, %v", c.Name, err)
 		}
 		if w, _ := want.Text(at...); !got.Same(at, w) || w == "" {
 			g, _ := got.Text(at...)
 			t.Errorf("%s: import writes\n%s\nthe snippet is\n%s", c.Name, g, w)
 		}
-		names = slices.DeleteFunc(names, func(n string) bool { return n == c.snippet })
+		names = slices.DeleteFunc(names, func(n string) bool { return n == snippet })
 	}
 	if len(names) > 0 {
 		t.Errorf("snippets %q are no client's", names)
@@ -61,7 +65,7 @@ func FuzzEdits(f *testing.F) {
 	for _, seed := range []string{
 		"[mcp_servers.a]\ncommand = \"x\"\n",
 		"x = 1 # y\r\n[mcp_servers.'a b']\r\nurl = '''\r\nz'''\r\n\r\n[mcp_servers.'a b'.http_headers]\r\nA = 1 # b",
-		"[mcp_servers.b]\nargs = [\n  'x', # y\n]\n# c\nenv.A = 1\n[t]\n[mcp_servers.b.env.C]\nz = 2\n[[n]]\n[mcp_servers.c]", "mcp_servers = {a = {}}", "\xef\xbb\xbf[mcp_servers]\na.b = 1",
+		"[mcp_servers.b]\nargs = [\n  'x', # y\n]\n# c\nenv.A = 1\n[t]\n[mcp_servers.b.env.C]\nz = 2\n[[n]]\n[mcp_servers.c]", "[mcp_servers.a]\nx = nan\ny = 1979-05-27", "mcp_servers = {a = {}}", "\xef\xbb\xbf[mcp_servers]\na.b = 1",
 	} {
 		f.Add(seed, true)
 	}
@@ -88,10 +92,7 @@ func FuzzEdits(f *testing.F) {
 		if got := doc.Bytes(); string(got) != text && !blank {
 			t.Fatalf("written again:\n%q\nwas\n%q", got, text)
 		}
-		fields, err := c.StartingFields("/opt/bin/holdline", "--server", "x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		fields := c.StartingFields("/opt/bin/holdline", "--server", "x")
 		for _, e := range doc.Entries() {
 			if e.Odd != "" {
 				continue

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"slices"
@@ -169,8 +170,10 @@ func jsonValue(v any) any {
 			out[i] = jsonValue(v[i])
 		}
 		return out
-	case string, bool, nil:
-		return v
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) { // which JSON does not have
+			return fmt.Sprint(v)
+		}
 	}
 	return decode(Encode(v))
 }
@@ -326,7 +329,7 @@ func (f *tomlFile) Same(path []string, text string) bool {
 	}
 	a, _ := f.root[f.key].(map[string]any)
 	b, _ := other.root[f.key].(map[string]any)
-	return a[path[1]] != nil && reflect.DeepEqual(a[path[1]], b[path[1]])
+	return a[path[1]] != nil && reflect.DeepEqual(jsonValue(a[path[1]]), jsonValue(b[path[1]]))
 }
 
 // RemoveEmptyParents does nothing: a table of servers needs no header.

@@ -212,9 +212,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	step := step{path: s.path}
 	s.As = p.chooseName(f, s, &made, settings)
 	if !p.o.Aggregate {
-		if step.fields, err = f.client.StartingFields(p.command(f), "--server", s.As); err != nil {
-			return err
-		}
+		step.fields = f.client.StartingFields(p.command(f), "--server", s.As)
 	}
 	s.Verdict, s.Notes = Moves, notes
 	p.tries[key] = one
@@ -314,11 +312,6 @@ func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
 		}
 		path[1] = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
 	}
-	fields, err := f.client.StartingFields(p.command(f), more...)
-	if err != nil {
-		f.Why = err.Error()
-		return
-	}
 	f.Consult = path[1]
-	f.steps = append(f.steps, step{path: path, fields: fields})
+	f.steps = append(f.steps, step{path: path, fields: f.client.StartingFields(p.command(f), more...)})
 }

@@ -639,6 +639,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add(" ",
 		"[mcp_servers]\na = {command = \"x\"}\n[mcp_servers.b]\nargs = [\n  'x', # y\n]\ncommand = \"\"\"\ny\"\"\"\nenv.A = '1'\nenabled_tools = ['t']\n[mcp_servers.b.tools.t]\nz = 1\n[[n]]", true)
 	f.Add("{}", "", false)
+	f.Add("{}", "[mcp_servers.a]\ncommand = \"x\"\nz = nan\n", false)
 	f.Fuzz(func(t *testing.T, text, table string, aggregate bool) {
 		home := memoryDir(t)
 		o := options(home)
