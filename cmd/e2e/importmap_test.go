@@ -57,6 +57,8 @@ var layers = readLayers(`
 0 daemon/hosted/sight
 5 daemon/hosted/handshake
 2 daemon/hosted/question
+3 daemon/hosted/background
+2 daemon/hosted/subscription
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog

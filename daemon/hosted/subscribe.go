@@ -27,7 +27,9 @@ func (m *Manager) Subscribe(
 	if err != nil {
 		return nil, err
 	}
-	w, fresh, err := m.hub.Subscribe(&c, holder, uri, s.spec.Name, names)
+	m.hub.Mu.Lock()
+	sub, fresh, err := m.hub.Subscriptions.Add(c.Session, holder, uri, s.spec.Name, names)
+	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +38,15 @@ func (m *Manager) Subscribe(
 		"server %s has not answered within %v", s.spec.Name, timeout))
 	defer cancel()
 	failure, err = m.subscribe(ctx, s, c, uri, again)
-	m.hub.Subscribed(c.Session, w, fresh, err == nil && failure == nil || again && err != nil)
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	switch {
+	case err == nil && failure == nil, again && err != nil:
+		sub.Hold()
+	case fresh:
+		m.hub.Subscriptions.Drop(c.Session, sub)
+		m.hub.ReconcileLocked()
+	}
 	return failure, dispatch.AsFault(err, &listing.Offer{Method: mcp.Subscribe})
 }
 
@@ -93,7 +103,12 @@ func (m *Manager) subscribe(
 
 // Unsubscribe ends a subscription of a session, or all of the holder's if uri is "".
 // It does not wait for the server.
-func (m *Manager) Unsubscribe(session, holder, uri string) { m.hub.Unsubscribe(session, holder, uri) }
+func (m *Manager) Unsubscribe(session, holder, uri string) {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.Subscriptions.End(session, holder, uri)
+	m.hub.ReconcileLocked()
+}
 
 // Tuned makes processes reconcile their log level, since a session wants messages of
 // another level than before.

@@ -83,3 +83,21 @@ func (q *Question) Withdrawal(params json.RawMessage) []byte {
 	}
 	return jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, told)
 }
+
+// Required returns the result that shows requests to the client of a call, which repeats
+// its call with the answers and with state.
+func Required(all []*Question, state string) (json.RawMessage, error) {
+	type request struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params,omitempty"`
+	}
+	requests := make(map[string]request, len(all))
+	for _, q := range all {
+		requests[q.ID] = request{q.Method, q.Params}
+	}
+	return jsonrpc.Marshal(struct {
+		Type     string             `json:"resultType"`
+		Requests map[string]request `json:"inputRequests"`
+		State    string             `json:"requestState"`
+	}{"input_required", requests, state})
+}

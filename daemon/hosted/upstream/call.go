@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/background"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -29,7 +30,7 @@ type Call struct {
 	Level        string                       // log messages from this level on were asked for; "" for none
 	Capabilities json.RawMessage              // of a modern client; nil otherwise
 	back         chan struct{}                // closed when the call is not suspended any more; nil unless it is
-	naive        spelled
+	names        names
 }
 
 // place is a write to a process.
@@ -89,10 +90,10 @@ func (h *Hub) DropLocked(c *Call) {
 func (u *Process) Cancel(c *Call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
-	u.queueWriteLocked(backgroundWrite{
-		rec:     calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
-		compose: func(int64) []byte { return line },
-		done: func(err error) {
+	u.writes.Push(background.Write{
+		Rec:  calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
+		Line: line,
+		Done: func(err error) {
 			if err != nil || !forget {
 				return
 			}
@@ -144,8 +145,8 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 	again bool, until time.Time,
 ) (died bool, err error) {
 	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
-		envelope := u.Envelope()
-		params, err := envelope.Params(rc, o, token(id, rc))
+		envelope, names := u.Envelope(), newNames(id, rc)
+		params, err := envelope.Params(rc, o, json.RawMessage(names.token))
 		if err != nil {
 			return nil, err
 		}
@@ -163,11 +164,11 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		default:
 			c.ForgetVoidLocked()
 		}
-		c.Up, c.write, c.naive, c.Begun = u, id, naively(rc), time.Now()
+		c.Up, c.write, c.names, c.Begun = u, id, names, time.Now()
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
-		return append(jsonrpc.AppendRequest(nil, wireID(id, rc), o.Method, params), '\n'), nil
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names.id), o.Method, params), '\n'), nil
 	})
 	return died, err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -42,15 +43,15 @@ type Hub struct {
 	End  context.CancelFunc
 	WG   sync.WaitGroup
 
-	Mu        lockcheck.Mutex             // guards all that follows
-	Closed    bool                        // this daemon detaches from its processes
-	Ending    bool                        // processes, and what clients may still ask for, are given up
-	Expected  bool                        // sessions of an earlier daemon do not come back any more
-	Calls     map[calls.Key]*Call         // not confirmed
-	Clients   map[string]tool.Client      // by session hash
-	wants     map[string]map[want]*Wanted // resources that sessions have subscribed to, by session hash
-	spooled   map[string]int64            // bytes of the answers in files, by session hash
-	Processes map[*Process]struct{}       // living, and dead ones whose directories stay
+	Mu            lockcheck.Mutex        // guards all that follows
+	Closed        bool                   // this daemon detaches from its processes
+	Ending        bool                   // processes, and what clients may still ask for, are given up
+	Expected      bool                   // sessions of an earlier daemon do not come back any more
+	Calls         map[calls.Key]*Call    // not confirmed
+	Clients       map[string]tool.Client // by session hash
+	Subscriptions subscription.Table     // of sessions
+	spooled       map[string]int64       // bytes of the answers in files, by session hash
+	Processes     map[*Process]struct{}  // living, and dead ones whose directories stay
 }
 
 // A Instance is what a process belongs to: the instance of a server. All methods but
@@ -187,7 +188,7 @@ func Pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
 func New(o Options) *Hub {
 	h := &Hub{
 		o: o, Log: o.Log,
-		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, wants: map[string]map[want]*Wanted{},
+		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, Subscriptions: subscription.New(o.Rules),
 		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
 	h.Life, h.End = context.WithCancel(context.Background())
@@ -197,5 +198,5 @@ func New(o Options) *Hub {
 // ForgetLocked forgets the client of a session that is over, and its subscriptions.
 func (h *Hub) ForgetLocked(session string) {
 	delete(h.Clients, session)
-	delete(h.wants, session)
+	h.Subscriptions.Forget(session)
 }

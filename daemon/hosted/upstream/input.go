@@ -122,30 +122,11 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp.isSet() {
 		return nil, nil
 	}
-	answer, err := inputRequired(c, asks)
+	answer, err := question.Required(asks, dialect.StatePrefix+c.RefLocked())
 	if err == nil {
 		h.parkLocked(c, calls.Suspend, asks)
 	}
 	return answer, err
-}
-
-// inputRequired returns the result that shows the requests of the server to a call's
-// client. Its requestState names the worker and the write of the call, so that the
-// call is found again, also by the next daemon.
-func inputRequired(c *Call, asks []*question.Question) (json.RawMessage, error) {
-	type request struct {
-		Method string          `json:"method"`
-		Params json.RawMessage `json:"params,omitempty"`
-	}
-	requests := make(map[string]request, len(asks))
-	for _, q := range asks {
-		requests[q.ID] = request{q.Method, q.Params}
-	}
-	return jsonrpc.Marshal(struct {
-		Type     string             `json:"resultType"`
-		Requests map[string]request `json:"inputRequests"`
-		State    string             `json:"requestState"`
-	}{"input_required", requests, dialect.StatePrefix + c.RefLocked()})
 }
 
 // parkLocked suspends a call until its client continues it. If the client does not do

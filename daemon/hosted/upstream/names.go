@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"encoding/json"
 
 	"holdline/daemon/dialect"
@@ -14,43 +15,27 @@ import (
 // token: what its clients call theirs may be equal. Tests break that, to see
 // that they would notice.
 
-// spelled has a client's own id and token of a call, where a test makes the daemon
-// use them.
-type spelled struct{ id, token string }
+// names are the id and the progress token of a call, as the server sees them.
+type names struct{ id, token string }
 
-// naively returns what the wrong implementation that a test asks for would send: the
-// client's own id and token. It is empty outside of such tests.
-func naively(c *tool.RemoteCall) (s spelled) {
+// newNames returns the names of a call with that write number, or what the wrong
+// implementation that a test asks for would send: the client's own ones.
+func newNames(write int64, c *tool.RemoteCall) names {
+	number := string(jsonrpc.IntID(write))
+	n := names{number, number}
 	if faultpoint.Broken("hosted.ids") {
-		s.id = c.ID
+		n.id = c.ID
 	}
 	if faultpoint.Broken("hosted.tokens") {
-		s.token = string(jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaProgress))
+		n.token = cmp.Or(string(jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaProgress)), number)
 	}
-	return s
-}
-
-// wireID returns the JSON-RPC id that the server sees for a call: the number of its
-// write.
-func wireID(write int64, c *tool.RemoteCall) jsonrpc.ID {
-	if own := naively(c).id; own != "" {
-		return jsonrpc.ID(own)
-	}
-	return jsonrpc.IntID(write)
-}
-
-// token returns the progress token that the server sees for a call.
-func token(write int64, c *tool.RemoteCall) json.RawMessage {
-	if own := naively(c).token; own != "" {
-		return json.RawMessage(own)
-	}
-	return json.RawMessage(jsonrpc.IntID(write))
+	return n
 }
 
 // answeredLocked returns the call that an answer with that id is for, or nil.
 func (u *Process) answeredLocked(id jsonrpc.ID) *Call {
 	if faultpoint.Broken("hosted.ids") {
-		return u.anyLocked(func(c *Call) bool { return c.naive.id == string(id) })
+		return u.anyLocked(func(c *Call) bool { return c.names.id == string(id) })
 	}
 	return u.Calls[dialect.Number(id)]
 }
@@ -58,7 +43,7 @@ func (u *Process) answeredLocked(id jsonrpc.ID) *Call {
 // progressedLocked returns the call that has that progress token, or nil.
 func (u *Process) progressedLocked(token json.RawMessage) *Call {
 	if faultpoint.Broken("hosted.tokens") {
-		return u.anyLocked(func(c *Call) bool { return c.naive.token == string(token) })
+		return u.anyLocked(func(c *Call) bool { return c.names.token == string(token) })
 	}
 	return u.Calls[dialect.Number(token)]
 }

@@ -5,6 +5,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/question"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -94,8 +95,8 @@ func (u *Process) noteLocked(method string, params json.RawMessage) {
 		return
 	}
 	line := jsonrpc.AppendRequest(nil, nil, method, params)
-	u.queueWriteLocked(backgroundWrite{
-		rec:     calls.Record{Session: u.Owner.Session, Kind: calls.KindNote, Name: method},
-		compose: func(int64) []byte { return line },
+	u.writes.Push(background.Write{
+		Rec:  calls.Record{Session: u.Owner.Session, Kind: calls.KindNote, Name: method},
+		Line: line,
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/lines"
 	"holdline/daemon/masked"
@@ -64,7 +65,7 @@ type Process struct {
 	files      []int64             // spooled answers that are not needed any more
 	Noise      int64               // lines that were no messages
 
-	writes  backgroundWrites
+	writes  *background.Queue              // to it, which belong to no call
 	Secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
 	poke    chan struct{}                  // holds a token while something may be settled
 	heard   atomic.Int64                   // messages that were read of it
@@ -94,9 +95,9 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		Log:    h.Log.With("worker", id, "server", server),
 		Exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
 		Calls: map[int64]*Call{}, internal: map[int64]inquiry{},
-		writes: newBackgroundWrites(), poke: make(chan struct{}, 1),
+		poke: make(chan struct{}, 1),
 	}
-	u.questions = question.NewSet(id)
+	u.questions, u.writes = question.NewSet(id), background.NewQueue(u.Log)
 	u.Standing = standing.New(u, u.Log)
 	u.stdout = lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
 	return u

@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
@@ -62,9 +63,9 @@ func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inF
 	q := u.questions.Add(id, raw, &msg, inFile)
 	if q == nil {
 		line := jsonrpc.AppendError(nil, raw, jsonrpc.CodeInternal, "too many requests wait for an answer", nil)
-		u.queueWriteLocked(backgroundWrite{
-			rec:     calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
-			compose: func(int64) []byte { return line },
+		u.writes.Push(background.Write{
+			Rec:  calls.Record{Kind: calls.KindRespond, ID: json.RawMessage(raw)},
+			Line: line,
 		})
 		return nil
 	}
@@ -133,10 +134,10 @@ func (u *Process) respondLocked(q *question.Question, by calls.Record, line []by
 	rec := calls.Record{
 		N: by.N, Call: by.Call, Session: u.Owner.Session, Kind: calls.KindRespond, ID: json.RawMessage(q.Raw), Name: q.ID,
 	}
-	u.queueWriteLocked(backgroundWrite{
-		rec:     rec,
-		compose: func(int64) []byte { return line },
-		done: func(err error) {
+	u.writes.Push(background.Write{
+		Rec:  rec,
+		Line: line,
+		Done: func(err error) {
 			if err != nil {
 				return // the next process, or the next daemon, asks again
 			}

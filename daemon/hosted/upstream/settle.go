@@ -17,29 +17,25 @@ import (
 func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	spool, asks, next := u.settleMarks(time.Now())
-	for _, c := range spool {
-		size, err := u.spool(c)
-		u.spooled(c, size, err)
-		if err != nil { // the server is held up, and nothing is lost
-			u.Log.Warn("answer cannot be written down", "err", err)
-			next = min(next, time.Second)
-		} else {
+	written := func(what string, err error) {
+		if err == nil {
 			next = 0
+			return
 		}
+		u.Log.Warn(what+" cannot be written down", "err", err) // the server is held up, and nothing is lost
+		next = min(next, time.Second)
+	}
+	for _, c := range spool {
+		written("answer", u.spool(c))
 	}
 	for _, q := range asks {
-		if err := u.writeQuestion(q); err != nil { // as above
-			u.Log.Warn("a request of the server cannot be written down", "err", err)
-			next = min(next, time.Second)
-		} else {
-			next = 0
-		}
+		written("a request of the server", u.writeQuestion(q))
 	}
 	safe, again := u.stdout.Ackable(u.last, u.firstMark())
 	if again > 0 {
 		next = min(next, again)
 	}
-	ack, forget, files := u.dispensable(safe)
+	ack, forget, files, names := u.dispensable(safe)
 	// The records go first: a daemon that found neither an answer nor that its
 	// call is done would cancel it.
 	if err := w.Forget(forget...); err != nil {
@@ -50,9 +46,6 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	}
 	w.Ack(ack)
 	calls.RemoveAnswers(u.Dir, files)
-	u.hub.Mu.Lock()
-	names := u.questions.TakeSettled()
-	u.hub.Mu.Unlock()
 	question.Remove(u.Dir, names, u.Log)
 	return next
 }
@@ -94,19 +87,12 @@ func (u *Process) firstMark() int64 {
 	return u.marks[0].seq
 }
 
-// spooled records the result of writing a call's answer to its file.
-func (u *Process) spooled(c *Call, size int64, err error) {
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	u.hub.spooledLocked(c.Key.Session, c.Written(size, err))
-}
-
 // dispensable returns what is not needed any more: the output up to ack, records, and
-// files of answers. Output is needed up to safe at most, and from the first line that
-// has a mark. The caller must drop the returned records and files, since they are
-// taken from their lists here. It also ends a draining process that has no calls
+// files of answers and, by name, of requests. Output is needed up to safe at most, and
+// from the first line that has a mark. The caller must drop the returned records and
+// files, since they are taken from their lists here. It also ends a draining process that has no calls
 // left.
-func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64) {
+func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64, names []string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	if u.State == Draining && len(u.Calls) == 0 {
@@ -118,7 +104,7 @@ func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64) {
 	for _, k := range u.marks {
 		ack = calls.AckBefore(ack, k.seq)
 	}
-	return ack, forget, files
+	return ack, forget, files, u.questions.TakeSettled()
 }
 
 // settledLocked reports whether the worker may forget the line: its answer or request
@@ -130,12 +116,15 @@ func (k *mark) settledLocked() bool {
 	return !k.c.NeedsLine()
 }
 
-// spool writes the answer of a call to its file, and returns its size in bytes.
-func (u *Process) spool(c *Call) (size int64, err error) {
+// spool writes the answer of a call to its file.
+func (u *Process) spool(c *Call) error {
 	u.hub.Mu.Lock()
 	a, write := c.Answer, c.write
 	u.hub.Mu.Unlock()
-	size, err = calls.WriteAnswer(u.Dir, write, a)
+	size, err := calls.WriteAnswer(u.Dir, write, a)
 	faultpoint.At("hosted.spooled")
-	return size, err
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.hub.spooledLocked(c.Key.Session, c.Written(size, err))
+	return err
 }

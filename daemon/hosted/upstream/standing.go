@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/background"
 	"holdline/daemon/standing"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -52,9 +53,9 @@ func (u *Process) CancelListen(write int64) {
 	delete(u.internal, write)
 	id := jsonrpc.IntID(write)
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%s}`, id))
-	u.queueWriteLocked(backgroundWrite{
-		rec:     calls.Record{Kind: calls.KindCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
-		compose: func(int64) []byte { return line },
+	u.writes.Push(background.Write{
+		Rec:  calls.Record{Kind: calls.KindCancel, Name: mcp.Listen, ID: json.RawMessage(id)},
+		Line: line,
 	})
 }
 

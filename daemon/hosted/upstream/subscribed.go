@@ -2,100 +2,30 @@ package upstream
 
 import (
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/tool"
-	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
-
-// A want identifies a subscription of a session. holder is "" for the session itself,
-// or the id of the request that subscribed.
-type want struct{ holder, uri string }
-
-// A Wanted is the server that a subscription goes to.
-type Wanted struct {
-	key    want
-	server string
-	names  []string // by which rules know the resource
-	held   bool     // it was in force: what has changed since must be told
-}
-
-// maxwants bounds the subscriptions of one session.
-const maxwants = 256
-
-// Subscribe records that a session wants to know of changes of a resource of a server,
-// which rules know by names. It reports, as fresh, whether that is new.
-func (h *Hub) Subscribe(c *tool.Caller, holder, uri, server string, names []string) (w *Wanted, fresh bool, err error) {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	all, key := h.wants[c.Session], want{holder, uri}
-	if w := all[key]; w != nil {
-		return w, false, nil
-	}
-	if len(all) >= maxwants {
-		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, mcp.Subscribe,
-			"this session has %d subscriptions to resources, its limit: end one of them", maxwants).
-			WithLimit("subscriptions", maxwants, len(all))
-	}
-	if all == nil {
-		all = map[want]*Wanted{}
-		h.wants[c.Session] = all
-	}
-	w = &Wanted{key: key, server: server, names: names}
-	all[key] = w
-	return w, true, nil
-}
-
-// Subscribed records how a subscription has ended: held says that it is in force. One
-// that is not goes if it is fresh.
-func (h *Hub) Subscribed(session string, w *Wanted, fresh, held bool) {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	switch {
-	case held:
-		w.held = true
-	case fresh && h.wants[session][w.key] == w:
-		delete(h.wants[session], w.key)
-		h.ReconcileLocked()
-	}
-}
-
-// Unsubscribe ends a subscription of a session, or all of the holder's if uri is "".
-// It does not wait for the server.
-func (h *Hub) Unsubscribe(session, holder, uri string) {
-	h.Mu.Lock()
-	defer h.Mu.Unlock()
-	for key := range h.wants[session] {
-		if key.holder == holder && (uri == "" || key.uri == uri) {
-			delete(h.wants[session], key)
-		}
-	}
-	h.ReconcileLocked()
-}
 
 // URIs returns the resources to which sessions of the process have subscribed.
 func (u *Process) URIs() map[string]struct{} {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	uris := map[string]struct{}{}
-	u.eachWantLocked(func(_ tool.Client, w *Wanted) { uris[w.key.uri] = struct{}{} })
+	u.eachSubscriptionLocked(func(_ tool.Client, s *subscription.Subscription) { uris[s.URI] = struct{}{} })
 	return uris
 }
 
-// eachWantLocked calls f for each subscription that this process serves and that the
-// rules still allow.
-func (u *Process) eachWantLocked(f func(c tool.Client, w *Wanted)) {
-	for session, all := range u.hub.wants {
-		c := u.hub.Clients[session]
-		if c == nil || len(all) == 0 || !u.Instance.Uses(session, c) {
+// eachSubscriptionLocked calls f for each subscription that this process serves and that
+// the rules still allow.
+func (u *Process) eachSubscriptionLocked(f func(c tool.Client, s *subscription.Subscription)) {
+	for session, c := range u.hub.Clients {
+		if !u.hub.Subscriptions.Has(session) || !u.Instance.Uses(session, c) {
 			continue
 		}
-		identity := c.Caller().Identity
-		for _, w := range all {
-			if w.server == u.Server &&
-				(u.hub.o.Rules == nil || u.hub.o.Rules.May(identity, w.server, w.names...)) {
-				f(c, w)
-			}
+		for s := range u.hub.Subscriptions.Of(session, c.Caller().Identity, u.Server) {
+			f(c, s)
 		}
 	}
 }
@@ -108,14 +38,13 @@ func (u *Process) Agreed(uri string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	params := mcp.OfResource(uri)
-	u.eachWantLocked(func(c tool.Client, w *Wanted) {
-		if w.key.uri != uri {
+	u.eachSubscriptionLocked(func(c tool.Client, s *subscription.Subscription) {
+		if s.URI != uri {
 			return
 		}
-		if w.held {
-			c.Updated(w.key.holder, params)
+		if s.Hold() {
+			c.Updated(s.Holder, params)
 		}
-		w.held = true
 	})
 }
 
@@ -131,18 +60,18 @@ func (u *Process) updated(msg jsonrpc.Message) {
 		return
 	}
 	type place struct {
-		c        tool.Client
-		Instance string
+		c      tool.Client
+		holder string
 	}
 	told := map[place]struct{}{}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	u.eachWantLocked(func(c tool.Client, w *Wanted) {
-		at := place{c, w.key.holder}
-		if _, ok := told[at]; ok || !dialect.Covers(w.key.uri, uri) {
+	u.eachSubscriptionLocked(func(c tool.Client, s *subscription.Subscription) {
+		at := place{c, s.Holder}
+		if _, ok := told[at]; ok || !dialect.Covers(s.URI, uri) {
 			return
 		}
 		told[at] = struct{}{}
-		c.Updated(w.key.holder, params)
+		c.Updated(s.Holder, params)
 	})
 }
