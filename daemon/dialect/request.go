@@ -64,14 +64,14 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 			}
 		case "ref":
 			if o.Method == mcp.Complete {
-				value, bad = replace(value, "name", quoted)
+				value, bad = jsonrpc.Replace(value, "name", quoted)
 			}
 		case "inputResponses", "requestState":
 			if c.Modern && e.Era != Modern { // they were for the daemon
 				return nil
 			}
 		case "_meta":
-			value, err := replace(value, mcp.MetaProgress, token)
+			value, err := jsonrpc.Replace(value, mcp.MetaProgress, token)
 			bad = errors.Join(bad, err)
 			if !complete {
 				complete = true
@@ -90,28 +90,17 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 	return params, nil
 }
 
-// replace returns an object with another value for the member key, if it has one;
-// nil removes the member.
-func replace(object []byte, key string, with []byte) ([]byte, error) {
-	return jsonrpc.Rewrite(object, func(member string, value []byte) []byte {
-		if member == key {
-			return with
-		}
-		return value
-	})
-}
-
-// replaceMeta is replace for a member of _meta.
+// replaceMeta is [jsonrpc.Replace] for a member of _meta.
 func replaceMeta(params []byte, key string, with []byte) ([]byte, error) {
 	meta := jsonrpc.Field(params, "_meta")
 	if meta == nil {
 		return params, nil
 	}
-	meta, err := replace(meta, key, with)
+	meta, err := jsonrpc.Replace(meta, key, with)
 	if err != nil {
 		return nil, err
 	}
-	return replace(params, "_meta", meta)
+	return jsonrpc.Replace(params, "_meta", meta)
 }
 
 // SetToken returns the params of a server's request with another progress token,

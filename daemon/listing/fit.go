@@ -192,12 +192,7 @@ func fitSchemas(listing json.RawMessage) (json.RawMessage, error) {
 	case jsonrpc.Field(schema, "type") != nil:
 		return nil, errors.New("its inputSchema is not of type object")
 	}
-	return jsonrpc.Rewrite(listing, func(key string, value []byte) []byte {
-		if key == "inputSchema" {
-			return jsonrpc.Prepend(value, object)
-		}
-		return value
-	})
+	return jsonrpc.Replace(listing, "inputSchema", jsonrpc.Prepend(schema, object))
 }
 
 // fitSchema returns why clients could refuse a schema, or nil. It looks only at

@@ -124,12 +124,7 @@ func annotate(annotations []byte, note string) []byte {
 	if len(annotations) == 0 || annotations[0] != '{' {
 		return annotations
 	}
-	out, err := jsonrpc.Rewrite(annotations, func(key string, value []byte) []byte {
-		if key == "holdline" { // the server is a Holdline, too, or pretends to be
-			return nil
-		}
-		return value
-	})
+	out, err := jsonrpc.Replace(annotations, "holdline", nil) // the server may be a Holdline, too
 	if err != nil {
 		return annotations
 	}

@@ -64,12 +64,7 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 	in, err := own.Tool.Inner(r.params.Arguments)
 	if err == nil {
 		r.params.Arguments = in.Arguments
-		r.msg.Params, err = jsonrpc.Rewrite(r.msg.Params, func(key string, value []byte) []byte {
-			if key == "arguments" {
-				return in.Arguments
-			}
-			return value
-		})
+		r.msg.Params, err = jsonrpc.Replace(r.msg.Params, "arguments", in.Arguments)
 	}
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
 		if err != nil {

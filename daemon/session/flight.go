@@ -171,12 +171,7 @@ func (s *session) progressOf(r *request) func(params json.RawMessage) {
 	}
 	f := r.flight
 	return func(params json.RawMessage) {
-		params, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-			if key == mcp.MetaProgress {
-				return token
-			}
-			return value
-		})
+		params, err := jsonrpc.Replace(params, mcp.MetaProgress, token)
 		if err == nil {
 			s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), f.mayReport)
 		}

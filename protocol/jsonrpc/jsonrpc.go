@@ -243,6 +243,17 @@ func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessa
 	return append(out, '}'), err
 }
 
+// Replace returns a copy of the object obj in which the member key has another value, if it
+// is there. It is left out if with is nil. As for [Rewrite], obj must be valid JSON.
+func Replace(obj []byte, key string, with []byte) (json.RawMessage, error) {
+	return Rewrite(obj, func(member string, value []byte) []byte {
+		if member == key {
+			return with
+		}
+		return value
+	})
+}
+
 // Prepend returns a copy of the object obj with members before its own. members is JSON
 // without braces, joined by commas, and not empty. Prepend does not look for duplicate keys:
 // the caller must know that obj has none of these members.

@@ -37,12 +37,7 @@ func ModernError(failure json.RawMessage) json.RawMessage {
 	if instead == "" {
 		return failure
 	}
-	rewritten, err := jsonrpc.Rewrite(failure, func(key string, value []byte) []byte {
-		if key == "code" {
-			return []byte(instead)
-		}
-		return value
-	})
+	rewritten, err := jsonrpc.Replace(failure, "code", []byte(instead))
 	if err != nil {
 		return failure
 	}

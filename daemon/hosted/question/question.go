@@ -72,12 +72,7 @@ func (q *Question) Answer(msg jsonrpc.Message) []byte {
 // server's params, with the id that the client knows.
 func (q *Question) Withdrawal(params json.RawMessage) []byte {
 	quoted := fmt.Appendf(nil, "%q", q.ID)
-	told, err := jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
-		if key == "requestId" {
-			return quoted
-		}
-		return value
-	})
+	told, err := jsonrpc.Replace(params, "requestId", quoted)
 	if err != nil { // a key stands twice
 		told = fmt.Appendf(nil, `{"requestId":%s}`, quoted)
 	}

@@ -78,12 +78,7 @@ func (u *Process) relayProgressLocked(q *question.Question, msg jsonrpc.Message)
 	if q.Token == nil || q.IsAnswered() {
 		return
 	}
-	params, err := jsonrpc.Rewrite(msg.Params, func(key string, value []byte) []byte {
-		if key == mcp.MetaProgress {
-			return q.Token
-		}
-		return value
-	})
+	params, err := jsonrpc.Replace(msg.Params, mcp.MetaProgress, q.Token)
 	if err == nil {
 		u.noteLocked(msg.Method, params)
 	}
