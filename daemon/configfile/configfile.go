@@ -75,7 +75,8 @@ func Open(ctx context.Context, o Options) (*File, error) {
 // before is in force, it returns the configuration of the copy, if there is one.
 func (f *File) load(ctx context.Context) (*reading, config.Config) {
 	path := f.Path()
-	r := &reading{path: path, stamp: stampOf(path)} // before the file is read: a later edit is noticed
+	stamp, _ := filewatch.Stat(path) // before the file is read: a later edit is noticed
+	r := &reading{path: path, stamp: stamp}
 	var cfg config.Config
 	if r.data, r.refused = config.Read(path); r.refused == nil {
 		cfg, r.refused = config.Parse(path, r.data)
@@ -96,16 +97,6 @@ func (f *File) load(ctx context.Context) (*reading, config.Config) {
 			"err", r.refused, "copy", CopyPath(f.o.StateDir, path), "fix", "correct "+path+"; the daemon then reads it by itself")
 	}
 	return r, cfg.WithHome(f.o.Home)
-}
-
-// stampOf returns the zero stamp for a file that is not there or cannot be looked
-// at.
-func stampOf(path string) filewatch.Stamp {
-	stamp, err := filewatch.Stat(path)
-	if err != nil {
-		return filewatch.Stamp{}
-	}
-	return stamp
 }
 
 // Current returns the configuration that is in force. The caller must not change
@@ -170,7 +161,8 @@ func (f *File) Watch(ctx context.Context) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		now, last := stampOf(f.Path()), f.last.Load()
+		now, _ := filewatch.Stat(f.Path()) // the zero stamp for a file that cannot be looked at
+		last := f.last.Load()
 		if now == last.stamp {
 			edit.Reset()
 			continue

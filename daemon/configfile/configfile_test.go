@@ -120,7 +120,7 @@ func TestOldCopies(t *testing.T) {
 	for i := range 2 * maxCopies {
 		f.writeCopy(t.Context(), fmt.Sprint("/path/", i), []byte("{}"))
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, copiesDir))
+	entries, err := os.ReadDir(filepath.Join(dir, "config"))
 	if err != nil || len(entries) != maxCopies {
 		t.Errorf("%d copies, %v, want %d", len(entries), err, maxCopies)
 	}

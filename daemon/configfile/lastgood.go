@@ -19,7 +19,6 @@ import (
 
 // Copies of good files, in the state directory.
 const (
-	copiesDir = "config"                // in the state directory
 	maxCopies = 8                       // of different files; the oldest go
 	maxCopy   = config.MaxFile + 64<<10 // bytes: a configuration file and its first line
 )
@@ -28,7 +27,7 @@ const (
 // file at path. The copy may hold secrets, as the file may.
 func CopyPath(stateDir, path string) string {
 	sum := sha256.Sum256([]byte(path))
-	return filepath.Join(stateDir, copiesDir, hex.EncodeToString(sum[:6])+".json")
+	return filepath.Join(statedir.In(stateDir).Config, hex.EncodeToString(sum[:6])+".json")
 }
 
 // firstLine returns the line with which the copy of the file at path begins.

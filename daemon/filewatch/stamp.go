@@ -18,7 +18,8 @@ type Stamp struct {
 	UID   int         `json:"uid"`
 }
 
-// Stat returns the stamp of the file that path leads to, links followed.
+// Stat returns the stamp of the file that path leads to, links followed. With an error
+// the stamp is the zero one.
 func Stat(path string) (Stamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -2,9 +2,7 @@ package launch
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +11,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
+	"holdline/daemon/filewatch"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -26,10 +25,10 @@ type Programs struct {
 	env  *userenv.Environ
 	all  []*program
 
-	mu      sync.Mutex // held while engines are made; guards the fields that follow
-	stamp   string     // state of the file of variables that the engines were made with
-	environ []string   // that the engines were made with
-	err     error      // why the file of variables cannot be used
+	mu      sync.Mutex      // held while engines are made; guards the fields that follow
+	stamp   filewatch.Stamp // state of the file of variables that the engines were made with
+	environ []string        // that the engines were made with
+	err     error           // why the file of variables cannot be used
 }
 
 // program is one consult engine, which is made anew when the configuration or the
@@ -70,7 +69,8 @@ func (p *Programs) Use(ctx context.Context, cfg *config.Config) {
 
 // makeEngines makes the engines anew. The caller must hold p.mu.
 func (p *Programs) makeEngines(ctx context.Context, cfg *config.Config) {
-	p.stamp, p.environ = stampOf(cfg.Consult.EnvFile), p.env.List()
+	p.stamp, _ = filewatch.Stat(cfg.Consult.EnvFile)
+	p.environ = p.env.List()
 	extra, err := extraEnviron(cfg)
 	if p.err = err; err != nil {
 		p.log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
@@ -104,7 +104,7 @@ func (p *Programs) refresh(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	cfg := p.file.Current()
-	if stampOf(cfg.Consult.EnvFile) != p.stamp || !slices.Equal(p.env.List(), p.environ) {
+	if stamp, _ := filewatch.Stat(cfg.Consult.EnvFile); stamp != p.stamp || !slices.Equal(p.env.List(), p.environ) {
 		p.makeEngines(ctx, cfg)
 	}
 	return p.err
@@ -124,19 +124,6 @@ func (p *program) Environ() (environ, configured []string) { return (*p.now.Load
 
 func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return (*p.now.Load()).NewRun(req, info)
-}
-
-// stampOf returns a text that changes when the file of variables does; "" for no
-// path.
-func stampOf(path string) string {
-	if path == "" {
-		return ""
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return path + ": " + err.Error()
-	}
-	return fmt.Sprintf("%s: %d bytes, %d, %s", path, info.Size(), info.ModTime().UnixNano(), info.Mode())
 }
 
 // extraEnviron returns the variables that the configuration adds to the environment of

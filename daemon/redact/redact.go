@@ -140,6 +140,9 @@ var tokens = regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk
 // run is a row of characters as long as that of a key.
 var run = regexp.MustCompile(`[A-Za-z0-9+]{20,}`)
 
+// digit is one digit of such a row.
+var digit = regexp.MustCompile(`[0-9]`)
+
 // isToken reports whether a text looks like a key or a token: it begins like one,
 // or has a long row of letters and digits.
 func isToken(s string) bool {
@@ -147,12 +150,7 @@ func isToken(s string) bool {
 		return true
 	}
 	return slices.ContainsFunc(run.FindAllString(s, -1), func(row string) bool {
-		digits := strings.Count(strings.Map(func(r rune) rune {
-			if unicode.IsDigit(r) {
-				return '0'
-			}
-			return r
-		}, row), "0")
+		digits := len(digit.FindAllString(row, -1))
 		return digits >= 3 && len(row)-digits >= 3
 	})
 }

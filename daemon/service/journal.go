@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"syscall"
 )
 
 // InJournal reports whether the standard error is the journal's, given the value of
@@ -18,8 +19,8 @@ func InJournal(variable string, stderr *os.File) bool {
 	if err != nil {
 		return false
 	}
-	gotDev, gotIno, ok := inode(info)
-	return ok && gotDev == dev && gotIno == ino
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return ok && uint64(st.Dev) == dev && st.Ino == ino //nolint:unconvert // the width of Dev depends on the system
 }
 
 // NewJournalHandler writes records to w, which the journal reads, as plain lines. Each

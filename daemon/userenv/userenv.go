@@ -293,12 +293,7 @@ func (e *Environ) List() []string {
 		dirs = append(dirs, p.Dirs...)
 	}
 	out["PATH"] = strings.Join(dirs, string(filepath.ListSeparator))
-	list := make([]string, 0, len(out))
-	for name, value := range out {
-		list = append(list, name+"="+value)
-	}
-	slices.Sort(list)
-	return list
+	return command.List(out)
 }
 
 // decidesPlace reports whether a variable decides where daemon and proxies meet,

@@ -26,7 +26,7 @@ func checkClients(o Options) []Finding {
 		}
 		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
 		fix := "holdline import --from " + c.Client
-		if c.NeedsProject() {
+		if c.NeedsProject {
 			fix += " --project"
 		}
 		fix += " shows the change, with --write it is made"
@@ -35,7 +35,7 @@ func checkClients(o Options) []Finding {
 			f = f.with(Problem, c.Path+" starts "+strings.Join(gone, ", ")+", which is not there",
 				"its agents find no server at all", "install holdline there; or holdline import --undo, "+
 					"then holdline import --write by the holdline that is to stay")
-		case c.Broken():
+		case c.Broken:
 			f = f.with(Note, c.Path+": "+c.Why,
 				"what its agents start is not known, and they may not find it either", "correct the file")
 		case (c.Why != "" || c.Project != "") && !c.Connected() && len(own) == 0:

@@ -29,12 +29,16 @@ type File struct {
 	// with + for what replaces it.
 	Diff []string `json:"diff"`
 
-	client       *clients.Client
-	broken       bool
-	needsProject bool
-	before       []byte
-	after        []byte
-	steps        []step
+	// Broken is set if the file cannot be read, or is not what its client reads.
+	Broken bool `json:"-"`
+	// NeedsProject is set if the file, or holdline's own, is edited only with
+	// [Options.Project].
+	NeedsProject bool `json:"-"`
+
+	client *clients.Client
+	before []byte
+	after  []byte
+	steps  []step
 }
 
 // Server is the plan for one entry of a file.
@@ -77,7 +81,7 @@ func (p *Plan) planFile(s clients.File) {
 	f := &File{
 		Client: s.Client.Name, Title: s.Client.Title, Path: s.Path, Project: s.Project, Make: s.Missing,
 		Servers: []*Server{}, Diff: []string{}, client: s.Client,
-		needsProject: s.Project != "" || s.Tree != "" || p.ownTree != "",
+		NeedsProject: s.Project != "" || s.Tree != "" || p.ownTree != "",
 	}
 	p.Files = append(p.Files, f)
 	switch {
@@ -130,7 +134,7 @@ func (f *File) read() clients.Document {
 		doc, err = f.client.Parse(f.Path, f.before)
 	}
 	if err != nil {
-		f.Why, f.broken = err.Error(), true
+		f.Why, f.Broken = err.Error(), true
 		return nil
 	}
 	return doc

@@ -191,13 +191,6 @@ func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
 }
 
-// Broken reports whether the file cannot be read, or is not what its client reads.
-func (f *File) Broken() bool { return f.broken }
-
-// NeedsProject reports whether the file, or holdline's own, is edited only with
-// [Options.Project].
-func (f *File) NeedsProject() bool { return f.needsProject }
-
 // Gone returns the paths by which entries of the file start holdline and at which
 // no file is.
 func (f *File) Gone() []string {

@@ -47,10 +47,7 @@ func commandLine(fields []clients.Field) string {
 // summary returns what an entry runs, without anything that may be secret.
 func summary(e *clients.Entry) string {
 	if name, ok := e.StartsHoldline(); ok {
-		if name == "" {
-			return "holdline mcp-stdio"
-		}
-		return "holdline mcp-stdio --server " + printable(name)
+		return printable(strings.TrimSuffix("holdline mcp-stdio --server "+name, " --server "))
 	}
 	s := Server{}
 	s.describe(e)
