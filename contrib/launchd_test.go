@@ -40,6 +40,7 @@ func start(t *testing.T, d *xml.Decoder) *xml.StartElement {
 	}
 }
 
+// value returns the value of an element of a property list.
 func value(t *testing.T, d *xml.Decoder, e *xml.StartElement) any {
 	t.Helper()
 	if e == nil {

@@ -95,6 +95,7 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 	return inW, bufio.NewReaderSize(outR, 64<<10), request
 }
 
+// skipLine reads a line of any length.
 func skipLine(b *testing.B, br *bufio.Reader) {
 	b.Helper()
 	_, err := br.ReadSlice('\n')

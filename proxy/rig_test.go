@@ -111,6 +111,7 @@ func inBubble(t *testing.T, change, f func(*rig)) {
 
 var errForbidden = errors.New("forbidden")
 
+// dial is the Dial of the proxy's options.
 func (r *rig) dial(context.Context) (net.Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -230,6 +231,7 @@ type fakeDaemon struct {
 	age   time.Duration // of the latest replayed line
 }
 
+// read passes each line of the proxy to lines.
 func (d *fakeDaemon) read() {
 	defer close(d.lines)
 	br := bufio.NewReader(d.conn)
@@ -276,6 +278,7 @@ func (d *fakeDaemon) want(want ...string) {
 	}
 }
 
+// wantEnd checks that the proxy closes the connection without another line.
 func (d *fakeDaemon) wantEnd() {
 	d.t.Helper()
 	for line := range d.lines {

@@ -135,6 +135,7 @@ func middle(took []time.Duration) float64 {
 	return float64(took[len(took)/2].Nanoseconds()) / 1000
 }
 
+// roundTrips makes b.N requests one after the other, and reports the median round trip.
 func roundTrips(b *testing.B, a *agent, ask func() int) {
 	b.Helper()
 	for range 200 { // warm up

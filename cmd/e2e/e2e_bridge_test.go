@@ -86,6 +86,7 @@ type spoken struct {
 // mostLines limits how many lines wait for an HTTP client to read them.
 const mostLines = 1024
 
+// span starts a proxy, and reads its lines.
 func (b *bridge) span() (*span, error) {
 	// The proxy lives until close is called; startAgent makes sure of that at the test's
 	// end.
@@ -201,6 +202,7 @@ func (s *span) close() {
 	_ = s.a.cmd.Wait()
 }
 
+// ServeHTTP serves the methods of streamable HTTP.
 func (b *bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !local(r) {
 		http.Error(w, "not for others", http.StatusForbidden)

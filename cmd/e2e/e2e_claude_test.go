@@ -45,6 +45,7 @@ type claudeRun struct {
 	result  string
 }
 
+// readClaude parses the stream-json output of a run.
 func readClaude(t *testing.T, out string) claudeRun {
 	t.Helper()
 	run := claudeRun{servers: map[string]string{}}

@@ -135,6 +135,7 @@ func (m *managed) dropIn(name, text string) {
 	m.systemctl("daemon-reload")
 }
 
+// write writes a unit file of the user.
 func (m *managed) write(name, text string) {
 	m.t.Helper()
 	path := filepath.Join(m.dir, "home/.config/systemd/user", name)

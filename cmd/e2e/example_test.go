@@ -34,7 +34,7 @@ func Example() {
 // exampleT lets an example use the harness, which needs a testing.TB. A failure panics.
 type exampleT struct {
 	testing.TB
-	ctx      context.Context // like a testing.T's
+	ctx      context.Context //nolint:containedctx // as a testing.T has one
 	cleanups []func()
 	failed   bool
 }

@@ -39,6 +39,7 @@ type found struct {
 	Errors []struct{ Server, Error string }
 }
 
+// find calls find_tools, and returns its result.
 func (a *agent) find(args map[string]any) found {
 	a.t.Helper()
 	args["render"] = "json"

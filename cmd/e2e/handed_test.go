@@ -19,6 +19,7 @@ type notices struct {
 	lines []string
 }
 
+// notices listens on a notify socket, and puts its path into the place's environment.
 func (p *place) notices() *notices {
 	p.t.Helper()
 	path := filepath.Join(p.dir, "notify")
@@ -98,6 +99,7 @@ func (p *place) handedTo(bin string) *exec.Cmd {
 	return cmd
 }
 
+// waitFor polls ok until it returns true, and fails the test after waitLimit.
 func waitFor(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(waitLimit)

@@ -55,6 +55,8 @@ func (p *place) windows(by int) *place {
 	return p
 }
 
+// newPlace makes a home in a temporary directory. At the end of the test nothing of it may
+// run.
 func newPlace(tb testing.TB) *place {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl") // a short path, for the sockets
@@ -230,6 +232,7 @@ func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
 	}
 }
 
+// status returns the daemon's status.
 func (p *place) status() control.StatusAnswer {
 	p.t.Helper()
 	out, errs, code := p.run("", "status", "--json")
@@ -351,6 +354,7 @@ func (a *agent) send(line string) {
 	}
 }
 
+// read returns the next line of the proxy, and fails the test if none comes.
 func (a *agent) read() string {
 	a.t.Helper()
 	select {

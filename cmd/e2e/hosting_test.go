@@ -63,6 +63,7 @@ func (p *place) server(name string) control.Server {
 	return find(p.t, p.status(), name)
 }
 
+// find returns the named server of a status, and fails the test if it is not there.
 func find(tb testing.TB, s control.StatusAnswer, name string) control.Server {
 	tb.Helper()
 	for _, one := range s.Servers {

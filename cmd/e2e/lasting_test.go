@@ -23,6 +23,7 @@ type asking struct {
 	ended     chan struct{}
 }
 
+// asking starts a command in the background.
 func (p *place) asking(t *testing.T, args ...string) *asking {
 	t.Helper()
 	a := &asking{t: t, cmd: p.command(args...), ended: make(chan struct{})}

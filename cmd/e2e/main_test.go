@@ -88,6 +88,7 @@ func leave(code int) {
 	os.Exit(code)
 }
 
+// copyFile copies a program.
 func copyFile(from, to string) error {
 	b, err := os.ReadFile(from)
 	if err != nil {

@@ -140,6 +140,7 @@ func (s *oddServer) tell(m *toolMessage) {
 	s.reply(m)
 }
 
+// call carries out a tool call.
 func (s *oddServer) call(m *toolMessage) {
 	a := &m.Params.Arguments
 	switch m.Params.Name {

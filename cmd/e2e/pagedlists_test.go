@@ -19,6 +19,7 @@ type asPage struct {
 	}
 }
 
+// pageOf returns the names in a page of a list, and the cursor of the next page.
 func pageOf(t *testing.T, x answer) (names []string, next *string) {
 	t.Helper()
 	var p asPage

@@ -32,6 +32,7 @@ type slowCall struct {
 	MS    int    `json:"ms"`
 }
 
+// newFar starts a server with its tools. If stateless is true, it is of the modern era.
 func newFar(t *testing.T, stateless bool) *far {
 	t.Helper()
 	f := &far{begun: map[string]int{}, token: "far-secret-token"}

@@ -351,6 +351,7 @@ func TestSDKServersSay(t *testing.T) {
 	}
 }
 
+// sdkSays checks what reaches a client of this version.
 func sdkSays(t *testing.T, p *place, version string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)

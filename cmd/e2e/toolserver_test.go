@@ -191,6 +191,7 @@ type toolArgs struct {
 	Count int    `json:"count"`
 }
 
+// line handles a line from the client.
 func (s *toolServer) line(line []byte) {
 	var m toolMessage
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -580,6 +581,7 @@ type serverRig struct {
 	ledger string
 }
 
+// newServerRig starts a tool server in a goroutine.
 func newServerRig(t *testing.T, args ...string) *serverRig {
 	t.Helper()
 	p := &place{t: t}

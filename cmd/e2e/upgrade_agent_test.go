@@ -180,6 +180,7 @@ func (p *place) logged(tool string, calls int) {
 	}
 }
 
+// attached returns how many sessions have a connection.
 func attached(s control.StatusAnswer) int {
 	n := 0
 	for _, one := range s.Sessions {

@@ -416,6 +416,7 @@ func FuzzParseRecords(f *testing.F) {
 	})
 }
 
+// sorted returns records ordered by write id, an empty slice if there are none.
 func sorted(records []Record) []Record {
 	records = append([]Record{}, records...) // so that no records are an empty slice, not nil
 	slices.SortStableFunc(records, func(a, b Record) int {

@@ -213,6 +213,7 @@ func (s *life) settle(v int8) {
 	}
 }
 
+// steps returns all steps that may happen next.
 func (r *detachedRules) steps(s life) (all []lifeStep) {
 	add := func(to life, kind int, name string) { all = append(all, lifeStep{to, kind, name}) }
 	r.client(s, add)

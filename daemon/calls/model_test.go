@@ -88,6 +88,7 @@ type world struct {
 	wkills int8
 }
 
+// push puts v at the first free place of q, and reports whether there was one.
 func push[T comparable](q []T, v T) bool {
 	var zero T
 	for i := range q {
@@ -124,6 +125,7 @@ func (s *world) record(n int) (k, i int) {
 	return -1, -1
 }
 
+// drop removes the records of call n.
 func (s *world) drop(n int) {
 	for k := range s.wk {
 		recs := s.wk[k].recs
@@ -166,6 +168,7 @@ func (r *mRules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
 
 type adder func(t world, format string, args ...any)
 
+// client adds the steps of the client and its proxy.
 func (r *mRules) client(s world, add adder) {
 	for n := range s.req {
 		if s.req[n] != 0 {
@@ -207,6 +210,7 @@ func (r *mRules) client(s world, add adder) {
 	}
 }
 
+// deaths adds the deaths of daemons and workers.
 func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 	if !s.alive {
 		t := s
@@ -245,6 +249,7 @@ func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 	}
 }
 
+// worker adds the steps of worker k.
 func (r *mRules) worker(s world, k int, add adder) {
 	w := s.wk[k]
 	if !w.alive {

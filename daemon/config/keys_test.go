@@ -87,6 +87,7 @@ type key struct {
 // allKeys returns all keys in the order of the table.
 func allKeys() []key { return keysOf(reflect.TypeFor[Config](), "") }
 
+// keysOf returns the keys of a type of the configuration, with prefix before their names.
 func keysOf(t reflect.Type, prefix string) []key {
 	var all []key
 	for _, r := range table[t] {

@@ -45,6 +45,7 @@ func TestE2ERows(t *testing.T) {
 	}
 }
 
+// rows makes a consult for each case, two at the same time, and checks its fault or answer.
 func rows(t *testing.T, bin string) {
 	t.Helper()
 	h, _ := realHouse(t, bin)

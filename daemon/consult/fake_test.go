@@ -292,6 +292,7 @@ type world struct {
 	project string
 }
 
+// newWorld starts a manager whose programs run program.
 func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) *world {
 	t.Helper()
 	dir := t.TempDir()

@@ -44,6 +44,7 @@ func callOf(workers *supervisor.Supervisor, log *slog.Logger) func(context.Conte
 	}
 }
 
+// newHouse starts a manager with real workers. bin is the program, "" for the fake one.
 func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl") // a short path, for the sockets

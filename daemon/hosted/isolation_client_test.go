@@ -91,6 +91,7 @@ func (c *client) sender(lines ...string) func() {
 	return func() { _, _ = conn.Write([]byte(text)) } // a proxy sends again what a broken connection did not take
 }
 
+// meta returns the members of a request's _meta, with a progress token if token is not "".
 func (c *client) meta(token string) string {
 	var members []string
 	if c.modern {
@@ -251,6 +252,7 @@ func subscription(params json.RawMessage) json.RawMessage {
 	return jsonrpc.Field(jsonrpc.Field(params, "_meta"), mcp.MetaSubscription)
 }
 
+// controlLocked handles a control line of the daemon.
 func (c *client) controlLocked(line []byte) {
 	m, err := protocol.ParseControl(line)
 	switch {
@@ -402,6 +404,7 @@ func (c *client) servers() []string {
 	return []string{sharedLegacy, sharedModern, perProject, perSession}
 }
 
+// callLocked begins a call of a server's tool, and returns a func that sends it.
 func (c *client) callLocked(server, id, token string) func() {
 	c.secrets++
 	r := &request{c: c, id: id, token: token, secret: fmt.Sprintf("secret-%d-%d", c.number, c.secrets), server: server}
@@ -448,6 +451,7 @@ func (w *world) barrier() func() {
 	return c.barrierLocked()
 }
 
+// barrierLocked begins the request of barrier, and returns a func that sends it.
 func (c *client) barrierLocked() func() {
 	r := c.ownLocked(mcp.Ping)
 	if c.modern {
@@ -490,6 +494,8 @@ func (w *world) cancel() func() {
 	return func() { send(); barrier() }
 }
 
+// cancelLocked marks a request as cancelled, and returns a func that sends the
+// cancellation.
 func (c *client) cancelLocked(r *request) func() {
 	r.cancelled = true
 	c.lineLocked()

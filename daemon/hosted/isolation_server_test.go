@@ -79,6 +79,7 @@ func (w *world) acceptUpstreams(ln *net.UnixListener) {
 	}
 }
 
+// takeOver receives stdin and stdout of a server process over conn.
 func takeOver(conn *net.UnixConn) (*upstream, error) {
 	name, rights := make([]byte, 64), make([]byte, 256)
 	n, m, _, _, err := conn.ReadMsgUnix(name, rights)
@@ -266,6 +267,7 @@ func (u *upstream) answerLocked(s *seen) string {
 		s.id, s.r.secret)
 }
 
+// answer has a server answer a call.
 func (w *world) answer() func() {
 	late := w.rng.IntN(2) == 0 // answer a cancelled call
 	u, s := w.pickLocked(func(s *seen) bool { return s.r.cancelled == late })

@@ -198,6 +198,7 @@ func (w *world) listen(name string) *net.UnixListener {
 	return ln
 }
 
+// spec returns the spec of a hosted server that the test plays.
 func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
 	return hosted.Spec{
 		Name: name, Scope: scope, Key: name,

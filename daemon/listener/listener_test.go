@@ -71,6 +71,7 @@ func serve(t *testing.T, o listener.Options) string {
 	return path
 }
 
+// dial connects to the listener.
 func dial(t *testing.T, path string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("unix", path)

@@ -9,6 +9,7 @@ import (
 	"time"
 )
 
+// like returns the likenesses of listings.
 func like(t *testing.T, listings ...string) []Likeness {
 	t.Helper()
 	var list []json.RawMessage

@@ -62,6 +62,7 @@ func manager(t *testing.T) *net.UnixConn {
 	return conn
 }
 
+// told returns the next datagram for the service manager.
 func told(t *testing.T, conn *net.UnixConn) string {
 	t.Helper()
 	buf := make([]byte, 4096)

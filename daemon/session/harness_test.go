@@ -101,6 +101,7 @@ func startWith(tb testing.TB, inFlight int) *host {
 	return startAt(tb, inFlight, time.Now())
 }
 
+// startAt starts a host whose daemon began at begun, with this limit of calls in flight.
 func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl")

@@ -22,6 +22,7 @@ type raw struct {
 	next int64
 }
 
+// rawDial connects to a worker's socket.
 func rawDial(t *testing.T, path string) *raw {
 	t.Helper()
 	nc, err := net.Dial("unix", path)

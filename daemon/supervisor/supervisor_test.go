@@ -38,6 +38,7 @@ type home struct {
 	epoch int64
 }
 
+// newHome makes the directories, with a short path for the sockets.
 func newHome(t *testing.T) *home {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -55,6 +56,7 @@ func (h *home) daemon() *supervisor.Supervisor {
 	return h.daemonAt(h.epoch)
 }
 
+// daemonAt returns a supervisor with this epoch. It is closed at the end of the test.
 func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 	exe, err := os.Executable()
 	if err != nil {
@@ -200,6 +202,7 @@ func lines(n int) func(*seen) bool {
 	return func(s *seen) bool { return bytes.Count(s.stdout.Bytes(), []byte("\n")) >= n }
 }
 
+// wait waits until ch is closed.
 func wait(t *testing.T, what string, ch <-chan struct{}) {
 	t.Helper()
 	select {

@@ -15,6 +15,7 @@ import (
 	"holdline/protocol/fault"
 )
 
+// readLines returns the lines of a file.
 func readLines(t *testing.T, path string) []string {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -19,6 +19,7 @@ func candidate(server, name, description, properties string) Candidate {
 		description, properties))}
 }
 
+// find calls find_tools, and returns the findings and the text.
 func find(t *testing.T, d Discovery, arguments string) (findings, string, error) {
 	t.Helper()
 	tl := NewFindTools(func(context.Context, Caller, bool) Discovery { return d })

@@ -22,6 +22,7 @@ const consultLike = `{
 	"schema":    {"type":"object"}
 }`
 
+// newTool returns a valid tool.
 func newTool() Tool {
 	return Tool{
 		Name: "ask", Description: "Asks.", Dispatch: OnWorker, Contract: NeverReplay,
@@ -32,6 +33,7 @@ func newTool() Tool {
 	}
 }
 
+// prepare prepares that tool after edit has changed it.
 func prepare(t *testing.T, edit func(*Tool)) *Prepared {
 	t.Helper()
 	tl := newTool()
@@ -245,6 +247,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// decode decodes an encoded result.
 func decode(t *testing.T, raw json.RawMessage) (res struct {
 	Content    []struct{ Type, Text string }
 	Structured json.RawMessage `json:"structuredContent"`

@@ -105,6 +105,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
+// collect returns all lines joined by "|". "!" stands for a line over the limit.
 func collect(t *testing.T, l *Lines) string {
 	t.Helper()
 	var got []string

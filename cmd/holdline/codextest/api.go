@@ -136,6 +136,7 @@ type offered struct {
 	Tools []offered `json:"tools"`
 }
 
+// responses answers a request to the model with the step that is due.
 func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	var q struct {
@@ -191,6 +192,7 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 	stream(w, "resp_"+strconv.Itoa(n), q.Model, out)
 }
 
+// names returns the names of an offered tool, or of all tools of a namespace.
 func names(t offered) []string {
 	if t.Name == "" {
 		return []string{t.Type}

@@ -42,6 +42,7 @@ func options(home string) Options {
 	}
 }
 
+// write writes a file, and makes its directory.
 func write(tb testing.TB, path, text string) {
 	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -96,6 +97,7 @@ func tree(tb testing.TB, dir string) map[string]string {
 	return out
 }
 
+// sameTree fails the test if two trees differ, and names the files.
 func sameTree(tb testing.TB, got, want map[string]string) {
 	tb.Helper()
 	for path, what := range want {
@@ -150,6 +152,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// golden runs the import that one archive describes.
 func golden(t *testing.T, path string) {
 	t.Helper()
 	archive, err := txtar.ParseFile(path)

@@ -34,6 +34,7 @@ type machine struct {
 	stopped int
 }
 
+// newMachine makes an empty home, with systemd 252 as its manager.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
 	home := t.TempDir()
@@ -107,6 +108,7 @@ func (m *machine) run(_ context.Context, name string, args ...string) (string, e
 	return "", nil
 }
 
+// launchctl plays launchctl.
 func (m *machine) launchctl(line string, args []string) error {
 	switch args[0] {
 	case "print":
@@ -184,6 +186,7 @@ func (m *machine) install(w Wish) string {
 	return m.out.String()
 }
 
+// uninstall uninstalls, and fails the test if that fails. It returns the output.
 func (m *machine) uninstall(purge bool) string {
 	m.t.Helper()
 	m.out.Reset()

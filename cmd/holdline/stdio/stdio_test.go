@@ -54,6 +54,7 @@ type oneDaemon struct {
 	reply string // sent instead of the welcome
 }
 
+// listenOne starts a daemon on a socket of its own.
 func listenOne(t *testing.T) *oneDaemon {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
@@ -126,6 +127,7 @@ func wantExit(t *testing.T, cmd *exec.Cmd, stderr *bytes.Buffer, want int) {
 	}
 }
 
+// wantLine checks the next line.
 func wantLine(t *testing.T, br *bufio.Reader, want string) {
 	t.Helper()
 	for {

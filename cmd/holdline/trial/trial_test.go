@@ -24,6 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// options returns the options of a trial in a temporary directory, with the test binary as
+// its program.
 func options(t *testing.T) Options {
 	t.Helper()
 	exe, err := os.Executable()

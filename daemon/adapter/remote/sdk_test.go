@@ -31,6 +31,7 @@ type sdkServer struct {
 	options   mcp.StreamableHTTPOptions
 }
 
+// newSDKServer starts a server with the tools of these tests.
 func newSDKServer(t *testing.T, o mcp.StreamableHTTPOptions) *sdkServer {
 	t.Helper()
 	s := &sdkServer{
@@ -137,6 +138,7 @@ func connect(t *testing.T, o Options, version string) *client {
 	return c
 }
 
+// call calls a tool, and returns the text of its result.
 func (c *client) call(t *testing.T, tool, text string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)

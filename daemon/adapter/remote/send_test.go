@@ -411,6 +411,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 // seen is what a server has seen of a request.
 type seen struct{ method, session, version, mcpMethod, name, auth, accept, last string }
 
+// seeing notes the headers of a request.
 func seeing(out chan<- seen, r *http.Request) {
 	h := r.Header
 	out <- seen{

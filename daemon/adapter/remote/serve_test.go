@@ -26,6 +26,7 @@ type bridged struct {
 	ended chan error
 }
 
+// startServe runs Serve between two pipes.
 func startServe(ctx context.Context, t *testing.T, o Options) *bridged {
 	t.Helper()
 	in, toServe := io.Pipe()

@@ -204,6 +204,7 @@ func (q *asked) echo(what string) string {
 	return string(b)
 }
 
+// messages answers a request to the model as the script says.
 func (a *API) messages(w http.ResponseWriter, r *http.Request) {
 	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
 	if r.Header.Get("Content-Encoding") == "gzip" {

@@ -81,6 +81,7 @@ func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []st
 	return f.run(stdin)
 }
 
+// fakeVersion returns what --version prints.
 func fakeVersion(kind string) string {
 	switch kind {
 	case "old":
@@ -251,6 +252,7 @@ func (f *fake) run(stdin io.Reader) int {
 	}
 }
 
+// read parses lines of stdin until its end.
 func (f *fake) read(stdin io.Reader) {
 	defer close(f.lines)
 	r := bufio.NewReaderSize(stdin, 1<<20)

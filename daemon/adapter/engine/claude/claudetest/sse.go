@@ -32,6 +32,7 @@ func apiError(w http.ResponseWriter, s *Step) {
 	})
 }
 
+// errorType returns the API's error type for an HTTP status.
 func errorType(status int) string {
 	switch status {
 	case http.StatusBadRequest:
@@ -73,6 +74,7 @@ func content(q *asked, s *Step) []map[string]any {
 	return blocks
 }
 
+// stopReason returns the stop reason of a step.
 func stopReason(s *Step) string {
 	switch {
 	case s.StopReason != "":
