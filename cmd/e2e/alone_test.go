@@ -15,9 +15,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// wordy is a prompt whose program says n numbered parts, each with far more
-// output than text, notes that, and ends without a result: what is known of
-// its answer is what was read of those.
+// wordy returns a prompt whose program says n numbered parts, each with far more output
+// than text, notes that, and ends without a result. What is known of its answer is what was
+// read of those parts.
 func (p *place) wordy(n int) map[string]any {
 	steps := make([]claudetest.Step, 0, n+3)
 	for i := range n {
@@ -33,8 +33,8 @@ func (p *place) wordy(n int) map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0}
 }
 
-// TestEndedAlone kills the daemon, and the consult ends while no daemon lives and
-// its worker has gone alone: what the model had said is there once.
+// TestEndedAlone kills the daemon. The consult ends while no daemon runs and its worker
+// counts as alone. What the model said is there, once.
 func TestEndedAlone(t *testing.T) {
 	t.Parallel()
 	const parts = 16 // 4 MiB of output
@@ -70,8 +70,8 @@ func TestEndedAlone(t *testing.T) {
 	}
 }
 
-// untilLeft waits until the worker of dir has ended by itself, and returns its
-// last words.
+// untilLeft waits until the worker of dir has exited by itself, and returns its final
+// state.
 func (p *place) untilLeft(dir string) process.State {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
@@ -85,9 +85,9 @@ func (p *place) untilLeft(dir string) process.State {
 	}
 }
 
-// TestProxyAndDaemonKilled kills both: who attends a consult cannot come back
-// for it, so that it ends as soon as a daemon runs again, and what the model
-// had said is kept. One in the background goes on.
+// TestProxyAndDaemonKilled kills both. The client of an attended consult cannot come back,
+// so the consult ends as soon as a daemon runs again, and what the model said is kept. A
+// consult in the background continues.
 func TestProxyAndDaemonKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -131,8 +131,8 @@ func TestProxyAndDaemonKilled(t *testing.T) {
 	}
 }
 
-// TestTooLargeToKeep resumes with a request whose line is kept no more: it
-// gets the answer of the consult that it had begun.
+// TestTooLargeToKeep resumes with a request whose line is not kept any more. It gets the
+// answer of the consult that it began.
 func TestTooLargeToKeep(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"running", "answered", "never begun"} {
@@ -195,7 +195,7 @@ func TestTooLargeToKeep(t *testing.T) {
 	}
 }
 
-// dial connects to the place's daemon as a proxy does, and greets.
+// dial connects to the place's daemon and sends a greeting, as a proxy does.
 func (p *place) dial(t *testing.T, greeting string) *net.UnixConn {
 	t.Helper()
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: p.status().Daemon.Socket, Net: "unix"})

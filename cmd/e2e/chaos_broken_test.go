@@ -15,26 +15,26 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// Rules of recovery that a place can be made to break.
+// Rules of recovery that a place can break.
 const (
-	brokenFence  = "worker.fence"   // a worker takes writes of the attached connection alone
-	brokenRecord = "record.first"   // a write is on record before it is made
-	brokenAck    = "ack.confirmed"  // output is acked when nobody needs it any more
-	brokenKept   = "directory.kept" // what was said is kept until its client has it
-	brokenIDs    = "hosted.ids"     // a server sees ids that no two calls share; broken beside package hosted
-	brokenTokens = "hosted.tokens"  // and such progress tokens
-	brokenLate   = "proxy.late"     // a proxy that stood still under a call does not resume; older ones do
+	brokenFence  = "worker.fence"   // a worker takes writes from the attached connection only
+	brokenRecord = "record.first"   // a write is recorded before it is made
+	brokenAck    = "ack.confirmed"  // output is acknowledged when it is not needed any more
+	brokenKept   = "directory.kept" // output is kept until its client has it
+	brokenIDs    = "hosted.ids"     // a server sees ids that no two calls share; broken in package hosted, too
+	brokenTokens = "hosted.tokens"  // the same for progress tokens
+	brokenLate   = "proxy.late"     // a proxy that stood still during a call does not resume; older versions do
 )
 
-// Files of a place's [faultDir] besides those of points.
+// Files of a place's [faultDir] in addition to those of points.
 const (
-	brokenPrefix = "broken." // and a rule, which the place's processes do not keep
-	collectFile  = "collect" // daemons collect their garbage at SIGUSR1, and write a heapFile at SIGUSR2
-	heapFile     = "heap"    // a profile of what a daemon's heap holds
+	brokenPrefix = "broken." // with the name of a rule that the place's processes break
+	collectFile  = "collect" // daemons collect their garbage on SIGUSR1, and write a heapFile on SIGUSR2
+	heapFile     = "heap"    // a profile of a daemon's heap
 )
 
-// installBroken lets this process, one that was started as holdline with args,
-// break what its place's files say.
+// installBroken makes this process, which was started as holdline with args, break the
+// rules that the files of its place name.
 func installBroken(args []string) {
 	dir, ok := faultsOf(args)
 	if !ok {
@@ -58,16 +58,16 @@ func installBroken(args []string) {
 	}
 }
 
-// collects makes this process collect its garbage at SIGUSR1, so that what its
-// heap holds can be measured, and write down at SIGUSR2 what that is.
+// collects makes this process collect its garbage on SIGUSR1, so that its heap can be
+// measured, and write a profile of its heap on SIGUSR2.
 func collects(dir string) {
-	runtime.MemProfileRate = 8 << 10 // the whole heap is a few MiB
+	runtime.MemProfileRate = 8 << 10 // the whole heap has a few MiB
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, syscall.SIGUSR1, syscall.SIGUSR2)
-	go func() { // for the process's life
+	go func() { // as long as the process lives
 		for sig := range c {
-			// What is in a sync.Pool, as the buffer in which encoding/json made
-			// its largest text, goes with the second collection without a use.
+			// A buffer in a sync.Pool, such as the one for the largest text of
+			// encoding/json, is freed by the second collection after its last use.
 			runtime.GC()
 			runtime.GC()
 			if sig == syscall.SIGUSR2 {
@@ -77,7 +77,7 @@ func collects(dir string) {
 	}()
 }
 
-// writeHeap writes the [heapFile], which appears when it is whole.
+// writeHeap writes the [heapFile], which appears when it is complete.
 func writeHeap(dir string) {
 	path := filepath.Join(dir, heapFile)
 	f, err := os.Create(path + ".part")
@@ -90,7 +90,7 @@ func writeHeap(dir string) {
 	}
 }
 
-// breaks makes the place one whose processes break a rule.
+// breaks makes the place's processes break a rule.
 func (p *place) breaks(rule string) {
 	p.t.Helper()
 	p.faults()
@@ -99,8 +99,8 @@ func (p *place) breaks(rule string) {
 	}
 }
 
-// TestBrokenInTestsOnly: nothing but a test binary breaks a rule, and each
-// rule that tests break stands in the code.
+// TestBrokenInTestsOnly checks that only test binaries can break a rule, and that each rule
+// that tests break is in the code.
 func TestBrokenInTestsOnly(t *testing.T) {
 	asked := map[string]bool{}
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d os.DirEntry, err error) error {
@@ -132,16 +132,16 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	}
 }
 
-// variant is a rule whose breaking chaos must notice.
+// variant is a broken rule that chaos must notice.
 type variant struct {
 	name  string
 	rule  string
 	menu  menu
 	steps []weight
-	want  []string // one of these is found to be violated
+	want  []string // one of these must be found violated
 }
 
-// variants are all of them, with what brings it about.
+// variants are all variants, with the schedule that brings each about.
 var variants = []variant{
 	{
 		"a worker takes writes of any connection", brokenFence,
@@ -184,8 +184,8 @@ var variants = []variant{
 // shortChaos is how long a round of a variant takes.
 const shortChaos = 6 * time.Second
 
-// round is a short chaos with a variant's schedule, and what the oracle finds
-// in it. Where no rule is broken that is to be nothing.
+// round runs a short chaos with a variant's schedule, and returns what the oracle finds. If
+// no rule is broken it must find nothing.
 func (v *variant) round(t *testing.T, seed uint64, broken ...string) []violation {
 	t.Helper()
 	r := newChaos(t, seed, false, broken...)
@@ -196,7 +196,7 @@ func (v *variant) round(t *testing.T, seed uint64, broken ...string) []violation
 		h := r.history()
 		r.report(t, h)
 		found := judge(h)
-		r.endAll() // what is broken need not end in order
+		r.endAll() // with a broken rule it need not end in order
 		return found
 	}
 	r.quiet(t)
@@ -209,7 +209,7 @@ func (v *variant) round(t *testing.T, seed uint64, broken ...string) []violation
 	return found
 }
 
-// endAll kills whatever is left of the place.
+// endAll kills all processes that are left of the place.
 func (r *chaosRun) endAll() {
 	for left := r.processes(); len(left) > 0; left = r.processes() {
 		for pid := range left {
@@ -219,8 +219,8 @@ func (r *chaosRun) endAll() {
 	}
 }
 
-// TestChaosNotices breaks one rule of recovery after the other: the oracle must
-// find that out, and nothing while the rule is kept.
+// TestChaosNotices breaks one rule of recovery after another. The oracle must find each,
+// and nothing while the rule is kept.
 func TestChaosNotices(t *testing.T) {
 	_, seed := chaosLimits(t)
 	for _, v := range variants {

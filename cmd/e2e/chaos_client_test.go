@@ -17,24 +17,24 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// lifePlan is what one session is to be like.
+// lifePlan is the plan for one session.
 type lifePlan struct {
 	Modern   bool
 	Identity string
 	Drain    time.Duration
 	Steps    int
-	Hurry    bool // it leaves with answers still due
+	Hurry    bool // it disconnects with answers still due
 	Caller   uint64
 }
 
-// stepPlan is one thing that a session does.
+// stepPlan is the plan for one step of a session.
 type stepPlan struct {
 	Op    string
-	Gap   time.Duration // before it
-	MS    float64       // that an effect takes
-	Pick  float64       // which of those there are, in [0, 1)
+	Gap   time.Duration // time before the step
+	MS    float64       // milliseconds that an effect takes
+	Pick  float64       // which of the candidates, in [0, 1)
 	Many  int           // requests of a burst
-	Reuse bool          // an id that was used before is to be used again, if there is one
+	Reuse bool          // use an id again that was used before, if there is one
 	Size  int           // bytes of a big answer
 	Word  bool          // the id is a string
 }
@@ -46,14 +46,14 @@ const (
 	stepPing   = "ping"
 )
 
-// weight says how often a step comes.
+// weight says how often a step is drawn.
 type weight struct {
 	op string
 	n  int
 }
 
-// everyStep are the steps of `make chaos`, and effectSteps those of a schedule
-// that is about calls of a hosted server alone.
+// everyStep has the steps of `make chaos`, and effectSteps those of a schedule with calls
+// of a hosted server alone.
 var (
 	everyStep = []weight{
 		{opHealth, 16},
@@ -72,11 +72,11 @@ var (
 		{opRelay, 6},
 	}
 	effectSteps = []weight{{opEffect, 1}}
-	// hostileSteps are those of sessions that call servers that misbehave.
+	// hostileSteps has the steps of sessions that call servers that misbehave.
 	hostileSteps = []weight{{opHostile, 12}, {opLook, 3}, {stepCancel, 1}}
 )
 
-// planLife draws a session. It takes as much from the stream for each.
+// planLife draws the plan of a session. It always takes the same number of values from r.
 func planLife(r *rand.Rand) lifePlan {
 	p := lifePlan{
 		Modern: r.IntN(2) == 0, Identity: fmt.Sprintf("id%d", r.IntN(4)), Drain: time.Duration(r.IntN(3000)) * time.Millisecond,
@@ -85,7 +85,7 @@ func planLife(r *rand.Rand) lifePlan {
 	return p
 }
 
-// planStep draws a step, and takes as much from the stream for each.
+// planStep draws a step. It always takes the same number of values from r.
 func planStep(r *rand.Rand, weights []weight) stepPlan {
 	all := 0
 	for _, w := range weights {
@@ -105,12 +105,11 @@ func planStep(r *rand.Rand, weights []weight) stepPlan {
 	}
 }
 
-// maxDue bounds a session's requests at once.
+// maxDue is the limit of a session's requests at once.
 const maxDue = 12
 
-// chaosClient is one session: an MCP client in front of a proxy. Its steps are
-// taken by one goroutine; another one, which ends with the proxy's output,
-// reads.
+// chaosClient is one session: an MCP client with its proxy. One goroutine takes its steps.
+// Another one reads, and ends with the proxy's output.
 type chaosClient struct {
 	run     *chaosRun
 	plan    lifePlan
@@ -118,16 +117,16 @@ type chaosClient struct {
 	steps   []weight
 	hostile bool // it calls servers that misbehave
 	read    sync.WaitGroup
-	change  chan struct{} // holds a token when something came
+	change  chan struct{} // has a token when a line has arrived
 
 	mu     sync.Mutex
 	log    *sessionLog
 	due    map[string]*dueCall // by id
 	calls  map[int]*dueCall    // by number, which is the progress token
 	free   []string            // ids that may be used again
-	barred []*dueCall          // that were cancelled, and whose ids may not
+	barred []*dueCall          // cancelled calls whose ids may not be used yet
 	backs  []backJob
-	half   *event // the latest line if it is no JSON: a proxy that is killed may leave half a line
+	half   *event // the last line, if it is no JSON: a killed proxy may leave half a line
 	n      int    // requests made
 	ended  bool
 	killed bool
@@ -139,7 +138,7 @@ type dueCall struct {
 	id        string
 	op, token string
 	at        time.Duration
-	cancelled int // number of requests made when it was; 0 if it was not
+	cancelled int // how many requests were made when it was cancelled; 0 if it was not
 }
 
 // backJob is a consult in the background whose id the client knows.
@@ -178,11 +177,11 @@ func (r *chaosRun) connect(slot, life int, plan lifePlan) (*chaosClient, error) 
 	return c, nil
 }
 
-// write sends a line. A proxy that is gone shows at the other side.
+// write sends a line. It ignores errors: the end of a proxy is seen in its output.
 func (c *chaosClient) write(line string) { _, _ = io.WriteString(c.a.stdin, line+"\n") }
 
-// until waits for a condition, which is asked with the lock held; false if the
-// session ended first, or after a time that no answer may take.
+// until waits until ok, which is called with the lock held, returns true. It returns false
+// if the session ended first, or after longer than an answer may take.
 func (c *chaosClient) until(ok func() bool) bool {
 	limit := time.NewTimer(c.run.limit)
 	defer limit.Stop()
@@ -201,10 +200,10 @@ func (c *chaosClient) until(ok func() bool) bool {
 	}
 }
 
-// answerLimit is longer than anything takes: a proxy looks 60 s for a daemon.
+// answerLimit is longer than an answer may take: a proxy looks 60 s for a daemon.
 const answerLimit = 100 * time.Second
 
-// newID is an id for the next request. The lock is held.
+// newID returns an id for the next request. The lock is held.
 func (c *chaosClient) newID(p stepPlan) string {
 	if p.Reuse && len(c.free) > 0 {
 		i := int(p.Pick * float64(len(c.free)))
@@ -218,7 +217,7 @@ func (c *chaosClient) newID(p stepPlan) string {
 	return strconv.Itoa(c.n)
 }
 
-// request sends one.
+// request sends a request.
 func (c *chaosClient) request(op, token, method string, params map[string]any, p stepPlan) {
 	c.mu.Lock()
 	c.n++
@@ -252,7 +251,7 @@ func (c *chaosClient) tool(op, token, name string, args map[string]any, p stepPl
 	c.request(op, token, "tools/call", map[string]any{"name": name, "arguments": args}, p)
 }
 
-// step does one step of the plan, or the nearest thing that can be done.
+// step takes one step of the plan, or a similar one that is possible.
 func (c *chaosClient) step(p stepPlan) {
 	op := p.Op
 	switch op {
@@ -299,13 +298,13 @@ func (c *chaosClient) step(p stepPlan) {
 	}
 }
 
-// effect is a call of known effect.
+// effect calls a tool with a known effect.
 func (c *chaosClient) effect(p stepPlan) {
 	token := c.run.token(c)
 	c.tool(opEffect, token, chaosServer+"__effect", map[string]any{"token": token, "ms": p.MS}, p)
 }
 
-// consult begins one, whose program notes its beginning and its end.
+// consult begins a consult, whose program notes its beginning and its end.
 func (c *chaosClient) consult(op string, p stepPlan) {
 	token := c.run.token(c)
 	begin, end := "begin "+token, "end "+token
@@ -323,7 +322,7 @@ func (c *chaosClient) consult(op string, p stepPlan) {
 	c.tool(op, token, "consult", args, p)
 }
 
-// result asks for a consult in the background, or ends it.
+// result asks for the result of a consult in the background, or cancels it.
 func (c *chaosClient) result(op string, p stepPlan) {
 	c.mu.Lock()
 	var job backJob
@@ -341,14 +340,14 @@ func (c *chaosClient) result(op string, p stepPlan) {
 	}
 }
 
-// cancel takes one of the requests back that are due.
+// cancel cancels one of the pending requests.
 func (c *chaosClient) cancel(p stepPlan) {
 	c.mu.Lock()
 	var due []*dueCall
 	for n := 1; n <= c.n; n++ {
 		call := c.calls[n]
-		// A background consult may be under way when its call is cancelled, and
-		// its id is not known; a control has its effect all the same.
+		// A consult in the background may already run when its call is cancelled, and its
+		// id is unknown then. A consult_control has its effect even if it is cancelled.
 		if call != nil && c.due[call.id] == call && call.cancelled == 0 && call.op != opHandshake && call.op != opBack && call.op != opControl {
 			due = append(due, call)
 		}
@@ -365,7 +364,7 @@ func (c *chaosClient) cancel(p stepPlan) {
 	c.write(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + call.id + `}}`)
 }
 
-// receive reads the proxy's lines to their end.
+// receive reads the proxy's lines until its end.
 func (c *chaosClient) receive() {
 	for line := range c.a.lines {
 		c.line(line)
@@ -388,7 +387,7 @@ func (c *chaosClient) changed() {
 	}
 }
 
-// chaosLine is a line of the proxy.
+// chaosLine has the members of a line of the proxy.
 type chaosLine struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -419,14 +418,14 @@ type chaosFault struct {
 	} `json:"fault"`
 }
 
-// line takes a line of the proxy.
+// line handles a line of the proxy.
 func (c *chaosClient) line(line string) {
 	at := c.run.now()
 	var m chaosLine
 	err := json.Unmarshal([]byte(line), &m)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.half != nil { // and more came, so it was not cut off by the proxy's end
+	if c.half != nil { // a further line: the proxy's end did not cut it
 		c.log.Events = append(c.log.Events, *c.half)
 		c.half = nil
 	}
@@ -448,7 +447,7 @@ func (c *chaosClient) line(line string) {
 	}
 }
 
-// answered takes an answer. The lock is held.
+// answered handles an answer. The lock is held.
 func (c *chaosClient) answered(at time.Duration, line string, m *chaosLine) {
 	c.run.served.Add(1)
 	e := event{At: at, Kind: evAnswer, ID: string(m.ID)}
@@ -481,13 +480,13 @@ func (c *chaosClient) answered(at time.Duration, line string, m *chaosLine) {
 	c.unbar(call)
 }
 
-// unbar frees the ids of requests that were cancelled before call was sent: no
-// answer to them may come any more. The lock is held.
+// unbar frees the ids of requests that were cancelled before call was sent: no answer to
+// them can arrive any more. The lock is held.
 func (c *chaosClient) unbar(call *dueCall) {
 	var left []*dueCall
 	for _, b := range c.barred {
 		switch {
-		case c.due[b.id] != b: // it has its answer
+		case c.due[b.id] != b: // it was answered
 			c.free = append(c.free, b.id)
 		case b.cancelled < call.n:
 			delete(c.due, b.id)
@@ -508,7 +507,7 @@ func orWord(s, word string) string {
 
 func shortened(s string) string { return s[:min(len(s), 300)] }
 
-// live is a session from its first step to its end.
+// live runs a session from its first step to its end.
 func (c *chaosClient) live() {
 	steps := rand.New(rand.NewPCG(c.run.seed, c.plan.Caller))
 	for range c.plan.Steps {
@@ -563,7 +562,7 @@ func (c *chaosClient) leave() {
 	switch {
 	case c.killed:
 		c.log.End = sessionKilled
-	case gone || !state.Success() && !hurry: // a proxy in a hurry may not find a daemon
+	case gone || !state.Success() && !hurry: // a proxy that leaves at once may not find a daemon
 		c.log.End, c.log.How = sessionLost, fmt.Sprintf("%v: %s", state, c.a.errs)
 	}
 }

@@ -17,23 +17,23 @@ import (
 	"holdline/protocol/process"
 )
 
-// What the killer does.
+// Acts of the killer.
 const (
 	actDaemon  = "daemon"  // SIGKILL
 	actWorker  = "worker"  // SIGKILL of one of them
-	actChild   = "child"   // SIGKILL of what a worker runs
+	actChild   = "child"   // SIGKILL of a worker's child
 	actProxy   = "proxy"   // SIGKILL of one of them
-	actStall   = "stall"   // a proxy stands still for a moment, and takes no answer
-	actPause   = "pause"   // the daemon stands still for a moment
-	actFreeze  = "freeze"  // a worker stands still, and the daemon is killed meanwhile
-	actReplace = "replace" // another file takes the place of the binary
+	actStall   = "stall"   // a proxy is stopped for a moment, and reads no answer
+	actPause   = "pause"   // the daemon is stopped for a moment
+	actFreeze  = "freeze"  // a worker is stopped, and the daemon is killed meanwhile
+	actReplace = "replace" // another file replaces the binary
 
-	// Directed schedules, for what chance brings about too seldom.
-	actSent = "sent" // the daemon dies behind a write
-	actHeld = "held" // the daemon is killed while an answer is not on its way to its client
-	actReap = "reap" // the same behind the death of a worker
-	// A worker has read a write of a daemon that is killed then, and goes on
-	// when the next one has attached and made no write yet.
+	// Directed schedules, for what random acts bring about too seldom.
+	actSent = "sent" // the daemon dies after a write
+	actHeld = "held" // the daemon is killed while it holds an answer back
+	actReap = "reap" // the same after the death of a worker
+	// A worker has read a write from a daemon that is killed then. It continues when the
+	// next daemon has attached and has not made a write yet.
 	actFence = "fence"
 )
 
@@ -56,13 +56,13 @@ var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
 // killPlan is one act of the killer.
 type killPlan struct {
 	Act  string
-	Gap  time.Duration // before it
-	Pick float64       // the victim among those there are, in [0, 1)
-	Hold time.Duration // for which somebody stands still
-	Mid  float64       // the part of it after which the daemon is killed
+	Gap  time.Duration // time before the act
+	Pick float64       // which of the possible victims, in [0, 1)
+	Hold time.Duration // how long the victim is stopped
+	Mid  float64       // the part of Hold after which the daemon is killed
 }
 
-// planKill draws an act, and takes as much from the stream for each.
+// planKill draws an act. It always takes the same number of values from r.
 func (m *menu) planKill(r *rand.Rand) killPlan {
 	all := 0
 	for _, i := range m.acts {
@@ -82,7 +82,7 @@ func (m *menu) planKill(r *rand.Rand) killPlan {
 	}
 }
 
-// killer goes through its plan until the run is over.
+// killer carries out its plan until the run is over.
 func (r *chaosRun) killer() {
 	plan := rand.New(rand.NewPCG(r.seed, 1<<32))
 	for {
@@ -121,7 +121,8 @@ func (r *chaosRun) act(k killPlan) {
 		r.replace(k.Pick < 0.7)
 	case actSent:
 		r.p.dieAt("write.sent", 1)
-	case actHeld: // for less time than until the answer is spooled
+	// for less time than until the answer is spooled
+	case actHeld:
 		r.held(40*time.Millisecond, func() {})
 	case actReap:
 		r.held(100*time.Millisecond, func() {
@@ -134,8 +135,8 @@ func (r *chaosRun) act(k killPlan) {
 	}
 }
 
-// held kills the daemon when it has held an answer back for so long, the next
-// one behind what before does.
+// held calls before, waits until the daemon holds an answer back, and kills the daemon
+// after d.
 func (r *chaosRun) held(d time.Duration, before func()) {
 	const point = "session.pursued"
 	defer r.disarm(point)
@@ -160,11 +161,11 @@ func (r *chaosRun) fence() {
 	r.killDaemon()
 	if r.reached(attached) {
 		r.p.letGo(read)
-		r.rest(50 * time.Millisecond) // what it has read comes first
+		r.rest(50 * time.Millisecond) // the daemon handles what it has read first
 	}
 }
 
-// reached waits until a process has come to the point that was armed.
+// reached waits until a process is held at the point, and reports whether one was.
 func (r *chaosRun) reached(point string) bool {
 	for limit := time.Now().Add(3 * time.Second); !r.p.died(point); {
 		if time.Now().After(limit) || !r.rest(2*time.Millisecond) {
@@ -175,7 +176,7 @@ func (r *chaosRun) reached(point string) bool {
 	return true
 }
 
-// arm has the next process of a command that comes to a point be held there.
+// arm makes the next process of a command that reaches a point stop there.
 func (r *chaosRun) arm(point, who string) {
 	at := filepath.Join(r.p.dir, faultDir, point)
 	_ = os.Remove(at + faultReached)
@@ -183,13 +184,13 @@ func (r *chaosRun) arm(point, who string) {
 	r.p.dieAs(point, death{who: who, held: true})
 }
 
-// disarm lets who is held at a point go on, and nobody else be held there.
+// disarm releases the process that is held at a point. Later ones are not held.
 func (r *chaosRun) disarm(point string) {
 	_ = os.Remove(filepath.Join(r.p.dir, faultDir, point))
 	r.p.letGo(point)
 }
 
-// hold stops a process for a time, which begins after meanwhile.
+// hold stops a process for a time, which begins when meanwhile has returned.
 func (r *chaosRun) hold(p process.Proc, d time.Duration, meanwhile func()) {
 	if process.Signal(p, syscall.SIGSTOP) != nil {
 		return
@@ -202,7 +203,7 @@ func (r *chaosRun) hold(p process.Proc, d time.Duration, meanwhile func()) {
 	_ = process.Signal(p, syscall.SIGCONT)
 }
 
-// daemon is the one that holds the lock.
+// daemon returns the process that holds the lock.
 func (r *chaosRun) daemon() (process.Proc, error) {
 	pid, start, err := statedir.Holder(filepath.Join(r.p.dir, "run/holdline/daemon.lock"))
 	if err != nil {
@@ -218,8 +219,8 @@ func (r *chaosRun) daemon() (process.Proc, error) {
 	return now, nil
 }
 
-// mostBarren is how many daemons in a row may die before they have served
-// anybody: a proxy looks for one no longer than its window.
+// mostBarren is how many daemons in a row may die before they have answered a request: a
+// proxy looks for a daemon no longer than its window.
 const mostBarren = 2
 
 func (r *chaosRun) killDaemon() {
@@ -233,7 +234,7 @@ func (r *chaosRun) killDaemon() {
 	}
 }
 
-// kill kills a process and writes that down, as having happened before.
+// kill kills a process with SIGKILL, and notes it with the time before the signal.
 func (r *chaosRun) kill(p process.Proc, k kill) {
 	k.At, k.PID = r.now(), p.PID
 	if process.Signal(p, syscall.SIGKILL) != nil {
@@ -245,16 +246,16 @@ func (r *chaosRun) kill(p process.Proc, k kill) {
 	r.kills = append(r.kills, k)
 }
 
-// victim is a worker that lives, with its child.
+// victim is a living worker with its child.
 type victim struct {
 	worker, child process.Proc
-	kill          kill // what its end means
+	kill          kill // what its death means
 }
 
-// tokenOf finds the token of a consult in its prompt.
+// tokenOf matches the token of a consult in its prompt.
 var tokenOf = regexp.MustCompile(`begin ([\w-]+)`)
 
-// victims are the workers that live.
+// victims returns the living workers.
 func (r *chaosRun) victims() []victim {
 	var all []victim
 	for _, pattern := range []string{"run/holdline/w/*/state.json", "home/.local/state/holdline/consults/*/state.json"} {
@@ -275,7 +276,7 @@ func (r *chaosRun) victims() []victim {
 				continue
 			}
 			if spec.Name == hostileShared || spec.Name == hostileOwn {
-				continue // they end by themselves, and a seed kills the same with and without them
+				continue // they end by themselves; without them a seed always kills the same
 			}
 			if spec.Kind == process.KindServer {
 				v.kill.Server = spec.Name
@@ -288,7 +289,7 @@ func (r *chaosRun) victims() []victim {
 	return all
 }
 
-// consultToken is the token of the consult whose directory that is.
+// consultToken returns the token of the consult in a directory.
 func consultToken(dir string) string {
 	b, err := os.ReadFile(filepath.Join(dir, "job.json"))
 	if err != nil {
@@ -331,7 +332,7 @@ func (r *chaosRun) stall(k killPlan) {
 	}
 }
 
-// client is one of the sessions that live; nil if there is none.
+// client returns one of the living sessions, nil if there is none.
 func (r *chaosRun) client(pick float64) *chaosClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -341,7 +342,7 @@ func (r *chaosRun) client(pick float64) *chaosClient {
 	return r.live[int(pick*float64(len(r.live)))]
 }
 
-// killProxy kills one; what its session waited for is void.
+// killProxy kills a proxy. What its session waited for does not count any more.
 func (r *chaosRun) killProxy(pick float64) {
 	c := r.client(pick)
 	if c == nil {
@@ -354,8 +355,8 @@ func (r *chaosRun) killProxy(pick float64) {
 	r.count("killed proxy")
 }
 
-// replace puts another file in the binary's place, and may tell the daemon so;
-// else it finds that out by itself.
+// replace replaces the binary by another file. If tell is true a command asks the daemon to
+// upgrade; otherwise the daemon notices by itself.
 func (r *chaosRun) replace(tell bool) {
 	r.binary++
 	if err := r.install(); err != nil {
@@ -373,7 +374,7 @@ func (r *chaosRun) replace(tell bool) {
 	_ = cmd.Run() // there may be no daemon
 }
 
-// install links the binary whose turn it is to the name of the installed one.
+// install links the name of the installed binary to the one whose turn it is.
 func (r *chaosRun) install() error {
 	next := r.p.bin() + ".new"
 	if err := os.Link(fmt.Sprintf("%s.%d", r.p.bin(), r.binary%2), next); err != nil {
@@ -382,7 +383,7 @@ func (r *chaosRun) install() error {
 	return os.Rename(next, r.p.bin())
 }
 
-// configuration is that of a place in which chaos runs.
+// configuration returns the configuration of a place in which chaos runs.
 func (r *chaosRun) configuration() ([]byte, error) {
 	servers := map[string]any{chaosServer: r.server("shared"), ownServer: r.server("session")}
 	if r.hostile {
@@ -407,7 +408,7 @@ func (r *chaosRun) hostileServer(scope string) map[string]any {
 		"holdline": map[string]any{
 			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": hostileTimeout.String(),
 			"start_timeout": hostileStart.String(), "max_timeout": hostileMaxTimeout.String(),
-			"lazy": true, // sessions that do not call it have none of their own
+			"lazy": true, // sessions that do not call it have no process of it
 		},
 	}
 }

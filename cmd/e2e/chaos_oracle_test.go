@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// history is all that was seen of a run: what the clients sent and got, who
-// was killed, and what the children have noted. Times are since its beginning.
+// history is all that was seen of a run: what the clients sent and received, which
+// processes were killed, and what the children noted. Times are since its beginning.
 type history struct {
 	Sessions []*sessionLog
 	Kills    []kill
@@ -25,16 +25,16 @@ type sessionLog struct {
 	Era      string
 	Events   []event
 	End      sessionEnd
-	How      string // in what way a proxy ended that was not to
+	How      string // how a proxy ended that should not have ended
 }
 
 // sessionEnd says how a session ended.
 type sessionEnd string
 
 const (
-	sessionLeft   sessionEnd = "left"   // in order, when nothing was due any more
+	sessionLeft   sessionEnd = "left"   // in order, with no answer due
 	sessionHurry  sessionEnd = "hurry"  // end of input with answers still due
-	sessionKilled sessionEnd = "killed" // its proxy was
+	sessionKilled sessionEnd = "killed" // its proxy was killed
 	sessionLost   sessionEnd = "lost"   // its proxy ended by itself
 )
 
@@ -43,7 +43,7 @@ type eventKind string
 
 const (
 	evSent      eventKind = "sent"
-	evCancelled eventKind = "cancelled" // a word of the client
+	evCancelled eventKind = "cancelled" // the client cancelled a request
 	evAnswer    eventKind = "answer"
 	evProgress  eventKind = "progress"
 	evAsked     eventKind = "asked" // a request of a server
@@ -55,9 +55,9 @@ const (
 	opHandshake = "handshake"
 	opHealth    = "health"
 	opList      = "list"
-	opConsult   = "consult"    // attended until its answer
-	opBack      = "background" // one that is only begun
-	opResult    = "result"     // of one in the background
+	opConsult   = "consult"    // the client waits for its answer
+	opBack      = "background" // only begun
+	opResult    = "result"     // of a consult in the background
 	opControl   = "control"    // its cancellation
 	opEffect    = "effect"
 	opLook      = "look"
@@ -71,30 +71,30 @@ const (
 type event struct {
 	At   time.Duration
 	Kind eventKind
-	ID   string // JSON-RPC id, as it was written; of progress its token
+	ID   string // JSON-RPC id as it was written; for progress its token
 
-	// Of what was sent.
+	// Of a request.
 	Op    string
-	Token string        // names the effect; that of the consult for a result or control
-	Takes time.Duration // the time that the tool itself takes
+	Token string        // names the effect; for a result or control that of the consult
+	Takes time.Duration // time that the tool itself takes
 
 	// Of an answer.
-	Code    string // of the fault; "" is a good one
+	Code    string // fault code; "" if it is no fault
 	Text    string // its beginning
 	Size    int    // bytes of the whole text
 	State   string // of a consult
 	Value   float64
-	Unasked bool // an answer that is neither result nor fault
+	Unasked bool // an answer that is neither a result nor a fault
 }
 
-// kill is a process that was killed by the test.
+// kill is a process that the test killed.
 type kill struct {
 	At     time.Duration
-	What   string // daemon, worker, child, proxy
+	What   string // daemon, worker, child or proxy
 	PID    int
-	Server string // name of the hosted server that it belonged to
-	Child  int    // the server's process; 0 if there was none
-	Token  string // of the consult that it belonged to
+	Server string // name of the hosted server, if it is one of that
+	Child  int    // pid of the server; 0 if there was none
+	Token  string // of the consult, if it is one of that
 }
 
 // note is a line of the ledger.
@@ -115,7 +115,7 @@ func (v violation) String() string {
 	return fmt.Sprintf("%s: session %s, %s: %s", v.Rule, v.Session, cmp.Or(v.Token, "-"), v.Detail)
 }
 
-// Rules, by which tests of broken variants tell violations apart.
+// Rules, by which the tests of broken variants distinguish violations.
 const (
 	ruleOnce     = "answered once"
 	ruleAnswered = "every request is answered"
@@ -129,11 +129,11 @@ const (
 	ruleStays    = "a server lives until it is killed"
 )
 
-// unknownSlack is how long before a request was sent its child may have been
-// killed without anybody having noticed yet.
+// unknownSlack is how long before a request was sent its child may have been killed without
+// being noticed yet.
 const unknownSlack = 3 * time.Second
 
-// judge finds what the history shows to be broken. It looks at nothing else.
+// judge returns the violations that the history shows. It uses nothing but the history.
 func judge(h *history) []violation {
 	j := &judgement{h: h, notes: map[string]map[string]int{}, ran: map[string]map[int]bool{}, done: map[string]bool{}}
 	for _, n := range h.Ledger {
@@ -150,8 +150,7 @@ func judge(h *history) []violation {
 	return j.found
 }
 
-// servers wants the one hosted server to have been as many processes as its
-// killing accounts for.
+// servers checks that the hosted server had no more processes than its kills explain.
 func (j *judgement) servers() {
 	processes, killed := map[int]bool{}, 0
 	for _, s := range j.h.Sessions {
@@ -175,7 +174,7 @@ type judgement struct {
 	h     *history
 	notes map[string]map[string]int // by token and verb
 	ran   map[string]map[int]bool   // processes by token
-	done  map[string]bool           // tokens whose effects were looked at
+	done  map[string]bool           // tokens whose effects were checked
 	left  bool                      // the client of the session has closed its side
 	found []violation
 }
@@ -185,14 +184,14 @@ type dueRequest struct {
 	event
 	cancelled bool
 	closed    bool    // cancelled, and a later request was answered
-	progress  float64 // the last
+	progress  float64 // the last one seen
 }
 
 func (j *judgement) violated(rule string, s *sessionLog, token, format string, args ...any) {
 	j.found = append(j.found, violation{rule, s.Name, token, fmt.Sprintf(format, args...)})
 }
 
-// session goes through what a client saw, in order.
+// session checks all that a client saw, in order.
 func (j *judgement) session(s *sessionLog) {
 	j.left = false
 	open := map[string]*dueRequest{}
@@ -220,7 +219,7 @@ func (j *judgement) session(s *sessionLog) {
 				continue
 			}
 			delete(open, e.ID)
-			for _, other := range order { // the proxy has seen the cancellations before this request
+			for _, other := range order { // the proxy has seen cancellations before this request
 				if other.cancelled && other.At < a.At && cancelledBefore(s, other, a) {
 					other.closed = true
 				}
@@ -254,7 +253,7 @@ func (j *judgement) session(s *sessionLog) {
 	}
 }
 
-// cancelledBefore tells whether the client cancelled a before it sent b.
+// cancelledBefore reports whether the client cancelled a before it sent b.
 func cancelledBefore(s *sessionLog, a, b *dueRequest) bool {
 	for _, e := range s.Events {
 		if e.Kind == evCancelled && e.ID == a.ID && e.At >= a.At {
@@ -264,7 +263,7 @@ func cancelledBefore(s *sessionLog, a, b *dueRequest) bool {
 	return false
 }
 
-// end looks at what is due at the end, and at each effect.
+// end checks what is due at the end, and each effect.
 func (j *judgement) end(s *sessionLog, open map[string]*dueRequest, order []*dueRequest) {
 	if s.End == sessionLost {
 		j.violated(ruleProxy, s, "", "the proxy ended by itself: %s", s.How)
@@ -280,7 +279,7 @@ func (j *judgement) end(s *sessionLog, open map[string]*dueRequest, order []*due
 	}
 }
 
-// atMostOnce looks at an effect that must not be repeated.
+// atMostOnce checks an effect that must not be repeated.
 func (j *judgement) atMostOnce(s *sessionLog, token string) {
 	if j.done[token] {
 		return
@@ -292,8 +291,8 @@ func (j *judgement) atMostOnce(s *sessionLog, token string) {
 	}
 }
 
-// killed tells whether what did the work of a request was killed while the
-// request was due.
+// killed reports whether the process that worked for a request was killed while the request
+// was due.
 func (j *judgement) killed(a *event, until time.Duration) bool {
 	for _, k := range j.h.Kills {
 		if k.What != "worker" && k.What != "child" || k.At > until {
@@ -305,7 +304,7 @@ func (j *judgement) killed(a *event, until time.Duration) bool {
 				return true
 			}
 		case opEffect, opLook, opBig, opAsk, opRelay:
-			// Of a call that was begun it is known by which process.
+			// The ledger shows the process of a call that has begun.
 			ran := j.ran[a.Token]
 			if k.Server != "" && k.At >= a.At-unknownSlack && (k.Child == 0 || len(ran) == 0 || ran[k.Child]) {
 				return true
@@ -315,8 +314,8 @@ func (j *judgement) killed(a *event, until time.Duration) bool {
 	return false
 }
 
-// answer looks at one answer. stopped tells that the client has ended the
-// consult in the background that it is about.
+// answer checks one answer. stopped says that the client has ended the consult in the
+// background that the answer is about.
 func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool) {
 	if e.Unasked {
 		j.violated(ruleRight, s, a.Token, "%s %s was answered by neither a result nor a fault: %s", a.Op, a.ID, e.Text)
@@ -370,7 +369,7 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 	}
 }
 
-// fault looks at an answer that is a fault: it must say the truth.
+// fault checks an answer that is a fault: it must be true.
 func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) {
 	lie := func(why string) {
 		j.violated(ruleUnknown, s, a.Token, "%s %s, sent after %v, was answered by %s after %v, %s: %s", a.Op, a.ID, a.At, e.Code, e.At, why, e.Text)
@@ -378,7 +377,7 @@ func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) 
 	switch e.Code {
 	case "outcome_unknown", "process_failure", "transport_failure":
 		if j.left && e.Code != "process_failure" {
-			return // its proxy waits no longer for a daemon
+			return // its proxy no longer waits for a daemon
 		}
 		if !j.killed(&a.event, e.At) {
 			lie("and nobody had killed what worked for it")
@@ -395,8 +394,8 @@ func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) 
 	}
 }
 
-// background looks at a consult whose id was handed out: it goes on whatever
-// becomes of its client.
+// background checks a consult whose id was handed out: it continues whatever happens to its
+// client.
 func (j *judgement) background(s *sessionLog, a *event, stopped bool) {
 	n := j.notes[a.Token]
 	if stopped || j.killed(a, time.Duration(1<<62)) {
@@ -407,7 +406,7 @@ func (j *judgement) background(s *sessionLog, a *event, stopped bool) {
 	}
 }
 
-// rules are those that were violated, sorted.
+// rules returns the rules that were violated, sorted.
 func rules(found []violation) []string {
 	var all []string
 	for _, v := range found {

@@ -29,27 +29,26 @@ import (
 
 const (
 	chaosSessions = 8       // at once
-	chaosServer   = "tools" // name of the hosted server that all share
-	ownServer     = "own"   // and of one of which each session has its own
+	chaosServer   = "tools" // name of the hosted server that all sessions share
+	ownServer     = "own"   // and of the one with a process for each session
 	keptInChaos   = 300     // answers of consults
 	keptBytes     = 1 << 10 // that the daemon may hold of each
 
-	hostileShared   = "wild"  // name of a hosted server that misbehaves, and that all share
-	hostileOwn      = "feral" // and of one of which each session has its own
-	hostileSessions = 2       // sessions beside the others that call them
-	// Limits of their calls, which count over all daemons: without an answer or
-	// progress, while they wait for a process, and in all. The last two are far below
-	// [answerLimit], so that no call of theirs can rightly take that long.
+	hostileShared   = "wild"  // name of a hosted server that misbehaves and that sessions share
+	hostileOwn      = "feral" // and of one with a process for each session
+	hostileSessions = 2       // sessions that call them, in addition to the others
+	// Limits of their calls, counted over all daemons: without an answer or progress, while
+	// they wait for a process, and in all. The last two are far below [answerLimit], so
+	// that none of their calls can rightly take that long.
 	hostileTimeout    = time.Second
 	hostileStart      = 10 * time.Second
 	hostileMaxTimeout = 20 * time.Second
-	hostileGap        = 10 // so many times longer those sessions rest between two steps
-	shorter           = 4  // so many times are the windows of recovery
+	hostileGap        = 10 // factor by which these sessions pause longer between two steps
+	shorter           = 4  // factor by which the windows of recovery are shorter
 )
 
-// chaosRun is one place with its sessions and its killer. What happens in it
-// is drawn from the seed, for each actor from a stream of its own; when it
-// happens is not.
+// chaosRun is one place with its sessions and its killer. The seed decides what each actor
+// does, from a stream of its own, but not when.
 type chaosRun struct {
 	p       *place
 	seed    uint64
@@ -59,11 +58,11 @@ type chaosRun struct {
 	steps   []weight
 	limit   time.Duration // for an answer
 
-	stop   chan struct{} // closed when nothing new is to be begun
-	binary int           // which of the two is installed; the killer's
-	served atomic.Int64  // answers that came
-	seen   int64         // of them, at the last death of a daemon; the killer's
-	barren int           // deaths of daemons in a row without an answer between them; the killer's
+	stop   chan struct{} // closed when nothing new may begin
+	binary int           // which of the two is installed; used by the killer
+	served atomic.Int64  // answers that arrived
+	seen   int64         // value of served at the last death of a daemon; used by the killer
+	barren int           // deaths of daemons in a row without an answer in between; used by the killer
 
 	mu       sync.Mutex
 	tokens   int
@@ -76,7 +75,7 @@ type chaosRun struct {
 
 func (r *chaosRun) now() time.Duration { return time.Since(r.begin) }
 
-// over tells whether nothing new is to be begun.
+// over reports whether nothing new may begin.
 func (r *chaosRun) over() bool {
 	select {
 	case <-r.stop:
@@ -86,7 +85,7 @@ func (r *chaosRun) over() bool {
 	}
 }
 
-// rest waits; false if the run is over before.
+// rest waits. It returns false if the run is over before.
 func (r *chaosRun) rest(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -98,7 +97,7 @@ func (r *chaosRun) rest(d time.Duration) bool {
 	}
 }
 
-// token is a name for an effect that no other has.
+// token returns a name for an effect, which no other effect has.
 func (r *chaosRun) token(c *chaosClient) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,8 +129,8 @@ func (r *chaosRun) remove(c *chaosClient) {
 	r.live = slices.DeleteFunc(r.live, func(other *chaosClient) bool { return other == c })
 }
 
-// newChaos makes the place: binaries, configuration, login shell, and rules
-// that are to be broken. If hostile is true it has servers that misbehave, too.
+// newChaos makes the place: binaries, configuration, login shell, and rules to break. If
+// hostile is true it also has servers that misbehave.
 func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosRun {
 	t.Helper()
 	r := &chaosRun{
@@ -158,8 +157,7 @@ func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosR
 	return r
 }
 
-// load lets sessions and killer go at each other for a time, and returns when
-// the last session has ended.
+// load runs sessions and killer for a time, and returns when the last session has ended.
 func (r *chaosRun) load(d time.Duration) {
 	var sessions, killing sync.WaitGroup
 	killing.Go(r.killer)
@@ -175,7 +173,7 @@ func (r *chaosRun) load(d time.Duration) {
 	sessions.Wait()
 }
 
-// slot is one session after the other.
+// slot runs one session after another.
 func (r *chaosRun) slot(slot int) {
 	lives := rand.New(rand.NewPCG(r.seed, uint64(slot)))
 	for life := 0; !r.over(); life++ {
@@ -188,7 +186,7 @@ func (r *chaosRun) slot(slot int) {
 	}
 }
 
-// history is what was seen.
+// history returns what was seen so far.
 func (r *chaosRun) history() *history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -212,8 +210,8 @@ func (r *chaosRun) history() *history {
 	return h
 }
 
-// warm lets one session do everything once, and returns what a fresh daemon
-// takes behind that.
+// warm has one session do everything once, and returns the memory that a fresh daemon uses
+// afterwards.
 func (r *chaosRun) warm(t *testing.T) control.Runtime {
 	t.Helper()
 	a := r.p.agent("--identity", "first").shake()
@@ -246,7 +244,7 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 	for deadline := time.Now().Add(waitLimit); settled < 5 && time.Now().Before(deadline); {
 		s := r.collected(t)
 		now := s.Runtime
-		if settled++; len(s.Workers) > 0 { // the servers leave when nobody shares them
+		if settled++; len(s.Workers) > 0 { // the servers end when no session uses them
 			settled = 0
 			continue
 		}
@@ -256,7 +254,7 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 		base.HeapBytes = now.HeapBytes
 		r.rest(100 * time.Millisecond)
 	}
-	// What was done by then was done by servers that have left since.
+	// What was done so far was done by servers that have ended since.
 	r.all = nil
 	if err := os.Truncate(r.p.ledger(), 0); err != nil {
 		t.Fatal(err)
@@ -264,7 +262,7 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 	return base
 }
 
-// collected is the status of a daemon that has just collected its garbage.
+// collected returns the status of a daemon that has just collected its garbage.
 func (r *chaosRun) collected(t *testing.T) control.StatusAnswer {
 	t.Helper()
 	if d, err := r.daemon(); err == nil {
@@ -273,8 +271,7 @@ func (r *chaosRun) collected(t *testing.T) control.StatusAnswer {
 	return r.p.status()
 }
 
-// quiet waits until no session and no consult is left, and tells how long that
-// took.
+// quiet waits until no session and no consult is left, and returns how long that took.
 func (r *chaosRun) quiet(t *testing.T) time.Duration {
 	t.Helper()
 	for begin := time.Now(); ; r.pause(50 * time.Millisecond) {
@@ -288,9 +285,9 @@ func (r *chaosRun) quiet(t *testing.T) time.Duration {
 	}
 }
 
-// check looks at what is left behind the load: 10 s after the last consult has
-// ended, and sessions that were killed with their daemon are given up, there is
-// one daemon, which has nothing of all that, and nothing else.
+// check looks at what the load has left, 10 s after the last consult has ended, when the
+// sessions that were killed with their daemon are discarded. There is one daemon, which
+// holds nothing of the load, and no other process.
 func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	t.Helper()
 	took := r.quiet(t)
@@ -316,7 +313,7 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	r.files(t)
 }
 
-// holdings tells what the heap of daemon pid holds.
+// holdings describes the heap of the daemon pid.
 func (r *chaosRun) holdings(pid int) string {
 	if err := syscall.Kill(pid, syscall.SIGUSR2); err != nil {
 		return err.Error()
@@ -337,7 +334,8 @@ func (r *chaosRun) holdings(pid int) string {
 	return string(out)
 }
 
-// processes are the place's, with its workers, whose environment is empty.
+// processes returns the place's processes, including its workers, whose environment is
+// empty.
 func (r *chaosRun) processes() map[int]string {
 	found := r.p.processes()
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -353,10 +351,10 @@ func (r *chaosRun) processes() map[int]string {
 // pause waits, whether or not the run is over.
 func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
 
-// workerFiles are those that a consult's directory may hold in the end.
+// workerFiles are the files that a consult's directory may have at the end.
 var workerFiles = []string{"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock", "stderr.log", "worker.log", "a"}
 
-// files looks for what should not lie about.
+// files checks that no file is left that should not be.
 func (r *chaosRun) files(t *testing.T) {
 	t.Helper()
 	run, state := filepath.Join(r.p.dir, "run/holdline"), filepath.Join(r.p.dir, "home/.local/state/holdline")
@@ -390,7 +388,7 @@ func (r *chaosRun) files(t *testing.T) {
 	}
 }
 
-// report tells what happened, for people.
+// report logs what happened.
 func (r *chaosRun) report(t *testing.T, h *history) {
 	t.Helper()
 	counts := maps.Clone(r.counts)
@@ -416,9 +414,9 @@ func (r *chaosRun) report(t *testing.T, h *history) {
 	t.Logf("%d calls of the well-behaved server: p50 %v, p99 %v", n, p50.Round(time.Millisecond), p99.Round(time.Millisecond))
 }
 
-// innocentLatency returns the median and the 99th percentile of what calls of
-// the well-behaved shared server took beyond the time that the tool itself
-// takes, and how many of them were answered well.
+// innocentLatency returns the median and the 99th percentile of the time that calls of the
+// well-behaved shared server took beyond the tool's own time, and how many of them had a
+// good answer.
 func (h *history) innocentLatency() (p50, p99 time.Duration, n int) {
 	var all []time.Duration
 	for _, s := range h.Sessions {
@@ -442,7 +440,7 @@ func (h *history) innocentLatency() (p50, p99 time.Duration, n int) {
 	return all[len(all)/2], all[len(all)*99/100], len(all)
 }
 
-// story is what the history holds of a violation.
+// story returns what the history has about a violation.
 func (h *history) story(v violation) string {
 	var b strings.Builder
 	for _, s := range h.Sessions {
@@ -472,7 +470,7 @@ func (h *history) story(v violation) string {
 	return b.String()
 }
 
-// show prints violations, the first ones with their story.
+// show logs violations, the first ones with their story.
 func (h *history) show(t *testing.T, found []violation) {
 	t.Helper()
 	for i, v := range found {
@@ -484,7 +482,7 @@ func (h *history) show(t *testing.T, found []violation) {
 	}
 }
 
-// chaosLimits are how long chaos runs and what it is drawn from.
+// chaosLimits returns how long chaos runs, and its seed.
 func chaosLimits(t *testing.T) (time.Duration, uint64) {
 	t.Helper()
 	word := os.Getenv("HOLDLINE_CHAOS")
@@ -504,9 +502,8 @@ func chaosLimits(t *testing.T) (time.Duration, uint64) {
 	return d, seed
 }
 
-// TestChaos lets eight sessions of both eras use one daemon while its
-// processes are killed at random, and asks the oracle whether each promise was
-// kept.
+// TestChaos has eight sessions of both eras use one daemon while its processes are killed
+// at random. The oracle then checks that each promise was kept.
 func TestChaos(t *testing.T) {
 	d, seed := chaosLimits(t)
 	t.Logf("replay with: make chaos CHAOS=%v SEED=%d", d, seed)
@@ -531,9 +528,9 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// TestChaosNeighbours runs chaos twice with the same seed, with servers that
-// misbehave and without. Calls of the well-behaved server may take at most
-// twice as long with such neighbours, by the 99th percentile.
+// TestChaosNeighbours runs chaos twice with the same seed, with servers that misbehave and
+// without. With them, the 99th percentile of calls of the well-behaved server may at most
+// double.
 func TestChaosNeighbours(t *testing.T) {
 	d, seed := chaosLimits(t)
 	if d < 5*time.Minute {
@@ -555,7 +552,7 @@ func TestChaosNeighbours(t *testing.T) {
 	}
 }
 
-// tell shows the daemons' log, and keeps the whole where the user wants it.
+// tell logs the end of the daemons' log, and keeps all of it if the user asks for that.
 func (r *chaosRun) tell(t *testing.T) {
 	t.Helper()
 	t.Logf("failed; replay with SEED=%d", r.seed)
@@ -577,8 +574,8 @@ func (r *chaosRun) tell(t *testing.T) {
 	t.Logf("kept in %s: %v", to, err)
 }
 
-// TestChaosPlan: a seed says what happens, and another one says something
-// else.
+// TestChaosPlan checks that one seed always gives the same plan, and another seed another
+// one.
 func TestChaosPlan(t *testing.T) {
 	plan := func(seed uint64) (all []any) {
 		lives, kills := rand.New(rand.NewPCG(seed, 3)), rand.New(rand.NewPCG(seed, 1<<32))

@@ -12,7 +12,7 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// worksAlone is a prompt whose program says something, notes a step, and never ends by
+// worksAlone returns a prompt whose program says something, notes a step, and never ends by
 // itself.
 func (p *place) worksAlone() map[string]any {
 	return map[string]any{"render": "json", "prompt": claudetest.Prompt("x",
@@ -20,7 +20,7 @@ func (p *place) worksAlone() map[string]any {
 		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
 }
 
-// outcome is what a test reads of outcome.json.
+// outcome has the members of outcome.json that tests read.
 type outcome struct {
 	State   string   `json:"state"`
 	Answer  string   `json:"answer"`
@@ -31,8 +31,8 @@ type outcome struct {
 	Ended   int64    `json:"ended_unix_ms"`
 }
 
-// untilOutcome waits until the engine process of the one consult has written its
-// outcome, and returns that.
+// untilOutcome waits until the engine process of the only consult has written its outcome,
+// and returns that.
 func (p *place) untilOutcome(t *testing.T) outcome {
 	t.Helper()
 	var out outcome
@@ -78,8 +78,8 @@ func TestConsultDeadlineWithoutDaemon(t *testing.T) {
 }
 
 // TestConsultOutlivesAbsence keeps the daemon away for longer than the time after which a
-// worker without a daemon is alone. The consult goes on, and the next daemon can cancel
-// it: what the program had said, its session and its cost are kept.
+// worker counts as alone. The consult continues, and the next daemon can cancel it: the
+// program's text, its session and its cost are kept.
 func TestConsultOutlivesAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).windows(200).faults()
@@ -111,8 +111,8 @@ func TestConsultOutlivesAbsence(t *testing.T) {
 }
 
 // TestConsultUnderStoppedDaemon stops the daemon with SIGSTOP, so that it stays attached
-// and reads nothing. The deadline and the outcome are on time all the same, and the
-// answer arrives once the daemon goes on.
+// and reads nothing. The deadline and the outcome are on time all the same, and the answer
+// arrives when the daemon continues.
 func TestConsultUnderStoppedDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -140,8 +140,8 @@ func TestConsultUnderStoppedDaemon(t *testing.T) {
 }
 
 // TestConsultProcessesKilledTogether kills the daemon and processes below it, in both
-// orders, while the program answers. The next daemon gives one honest fault with what
-// the program had said, runs nothing again and leaves no process.
+// orders, while the program answers. The next daemon gives one honest fault with the text
+// so far, runs nothing again and leaves no process.
 func TestConsultProcessesKilledTogether(t *testing.T) {
 	t.Parallel()
 	for _, order := range [][]string{

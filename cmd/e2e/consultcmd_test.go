@@ -16,8 +16,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// fakeCodex writes a program that is called like Codex, says what it does, and
-// answers with the words of its prompt.
+// fakeCodex writes a program named like Codex, which notes what it does, and answers with
+// the words of its prompt.
 func (p *place) fakeCodex(path string) {
 	p.t.Helper()
 	script := `#!/bin/sh
@@ -39,8 +39,8 @@ esac
 	}
 }
 
-// TestConsultCommandEngine: the engine is a flag; a program that is missing is
-// one fault, and found once it is there, by the same daemon.
+// TestConsultCommandEngine checks that an option names the engine, that a missing program
+// is one fault, and that the same daemon finds it once it is installed.
 func TestConsultCommandEngine(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -71,9 +71,9 @@ func TestConsultCommandEngine(t *testing.T) {
 	}
 }
 
-// TestConsultNotLoggedIn: the fault of a program that is not logged in for the
-// daemon names the variables that the one who asks has and the daemon has not,
-// and never their values; of each engine its own.
+// TestConsultNotLoggedIn checks that the fault of a program that is not logged in for the
+// daemon names the variables of its engine that the caller has and the daemon has not,
+// without their values.
 func TestConsultNotLoggedIn(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -103,8 +103,8 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	check("agent", a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": "codex"})).raw)
 }
 
-// TestConsultCommandPartial: an answer that is not whole says so, and not on
-// standard output, which has the answer alone.
+// TestConsultCommandPartial checks that a partial answer is reported as partial on stderr,
+// and that standard output has the answer alone.
 func TestConsultCommandPartial(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -129,9 +129,9 @@ func TestConsultCommandPartial(t *testing.T) {
 	}
 }
 
-// TestConsultEnvFile: while the file of variables cannot be used no consult
-// runs, which would not be logged in, or by another account; the fault says so,
-// and a file that was fixed or changed holds for the next one.
+// TestConsultEnvFile checks that no consult runs while the file of variables cannot be
+// used: it would not be logged in, or by another account. The fault says so, and a
+// corrected or changed file is used by the next consult.
 func TestConsultEnvFile(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -167,8 +167,8 @@ func TestConsultEnvFile(t *testing.T) {
 	ask("MINE=the next")
 }
 
-// TestConsultCodexOutlives: the daemon dies under a consult of Codex, which
-// reads its prompt to the end of its input: there is one answer, of one run.
+// TestConsultCodexOutlives kills the daemon during a consult of Codex, which reads its
+// prompt to the end of its input. There is one answer, of one run.
 func TestConsultCodexOutlives(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -193,8 +193,8 @@ func TestConsultCodexOutlives(t *testing.T) {
 	}
 }
 
-// TestConsultCommandContext: what is piped in stands behind the prompt, and so
-// do files; a pipe that nobody writes to is not waited for.
+// TestConsultCommandContext checks that piped input and files are added behind the prompt,
+// and that the command does not wait for a pipe into which nothing is written.
 func TestConsultCommandContext(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -216,8 +216,8 @@ func TestConsultCommandContext(t *testing.T) {
 	}
 }
 
-// TestConsultCommandInterrupted: an interrupt ends a consult politely, and what
-// it has said is printed and kept.
+// TestConsultCommandInterrupted checks that an interrupt ends a consult politely, and that
+// its text so far is printed and kept.
 func TestConsultCommandInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -240,8 +240,8 @@ func TestConsultCommandInterrupted(t *testing.T) {
 	}
 }
 
-// TestConsultCommandImpatient: a second interrupt does not wait for a program
-// that heeds nothing: the command ends before the consult does.
+// TestConsultCommandImpatient checks that a second interrupt does not wait for a program
+// that ignores it: the command ends before the consult does.
 func TestConsultCommandImpatient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -251,7 +251,7 @@ func TestConsultCommandImpatient(t *testing.T) {
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
 	for ended := false; !ended; {
-		// Those behind the second may meet a command that is about to exit.
+		// A signal after the second one may meet a command that is about to exit.
 		_ = ask.cmd.Process.Signal(syscall.SIGINT)
 		select {
 		case <-ask.ended:
@@ -271,8 +271,8 @@ func TestConsultCommandImpatient(t *testing.T) {
 	}
 }
 
-// TestConsultAudit: each consult is one line in the audit log, without its
-// prompt; status says what was spent; an answer can be removed.
+// TestConsultAudit checks that each consult has one line in the audit log, without its
+// prompt, that status reports what was spent, and that an answer can be removed.
 func TestConsultAudit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -313,7 +313,7 @@ func TestConsultAudit(t *testing.T) {
 	}
 }
 
-// TestConsultDiff: a diff of the project is quoted.
+// TestConsultDiff checks that a diff of the project is quoted in the prompt.
 func TestConsultDiff(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("needs git")

@@ -19,9 +19,9 @@ type consultDeath struct {
 	point  string // the fault point at which it dies; with "" the test kills it
 }
 
-// consultDeaths are the steps of a consult at which each of its processes lives. The
-// engine process has gone when its answer is kept, and the consult program when it has
-// answered; before the program has its prompt, killing its engine process is the same.
+// consultDeaths are the steps of a consult at which each of its processes lives. The engine
+// process has ended when its answer is kept, and the consult program when it has answered.
+// Before the program has its prompt, its death and that of its engine process are the same.
 var consultDeaths = []consultDeath{
 	{victim: "daemon", step: "queued"},
 	{victim: "daemon", step: "starting", point: "consult.starting"},
@@ -42,8 +42,8 @@ var consultDeaths = []consultDeath{
 	{victim: "program", step: "answering"},
 }
 
-// outcomeKept reports whether the death leaves the answer intact: the daemon may die at
-// any step, and the others once outcome.json is written.
+// outcomeKept reports whether the death leaves the answer intact: the daemon may die at any
+// step, and the others once outcome.json is written.
 func (d consultDeath) outcomeKept() bool {
 	return d.victim == "daemon" || d.step == "answered" || d.step == "kept"
 }
@@ -76,7 +76,7 @@ const (
 	saidLast  = "the one answer"
 )
 
-// walk lets one consult meet the death and checks what comes of it.
+// walk lets one consult meet the death, and checks the result.
 func (d consultDeath) walk(t *testing.T, attended bool) {
 	t.Helper()
 	p := newPlace(t).login().faults()
@@ -117,8 +117,8 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	p.tidy(t)
 }
 
-// script returns the steps of the consult program: it says something, works for a
-// second, and answers. It notes each part in the ledger.
+// script returns the steps of the consult program: it says something, works for a second,
+// and answers. It notes each part in the ledger.
 func (d consultDeath) script(p *place) []claudetest.Step {
 	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
 	last := note
@@ -152,8 +152,8 @@ func (d consultDeath) kill(t *testing.T, p *place) {
 	}
 }
 
-// consultProcess returns the pid of the daemon, or of the worker, engine process or
-// program of the one consult.
+// consultProcess returns the pid of the daemon, or of the worker, engine process or program
+// of the only consult.
 func (p *place) consultProcess(t *testing.T, kind string) int {
 	t.Helper()
 	if kind == "daemon" {
@@ -168,8 +168,8 @@ func (p *place) consultProcess(t *testing.T, kind string) int {
 	return 0
 }
 
-// commandIs reports whether a command line is that of a consult's worker, engine process
-// or program.
+// commandIs reports whether a command line is that of a consult's worker, engine process or
+// program.
 func commandIs(cmd, victim string) bool {
 	switch victim {
 	case "worker":
@@ -180,7 +180,7 @@ func commandIs(cmd, victim string) bool {
 	return strings.Contains(cmd, "--input-format")
 }
 
-// untilConsultSays waits until the one consult has said text.
+// untilConsultSays waits until the only consult has said text.
 func (p *place) untilConsultSays(t *testing.T, text string) {
 	t.Helper()
 	waitFor(t, "the consult to say "+text, func() bool {

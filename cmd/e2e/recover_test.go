@@ -17,8 +17,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// login gives the place's user a login shell that finds the programs: a daemon
-// that a proxy starts asks it for its environment.
+// login gives the place's user a login shell that finds the programs: a daemon that a proxy
+// starts asks the shell for its environment.
 func (p *place) login() *place {
 	p.t.Helper()
 	profile := fmt.Sprintf("export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in\n", programs)
@@ -29,7 +29,7 @@ func (p *place) login() *place {
 	return p
 }
 
-// pid is the daemon's, once one answers that is not the process before.
+// pid waits for a daemon with another pid than before, and returns its pid.
 func (p *place) pid(before int) int {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
@@ -44,7 +44,7 @@ func (p *place) pid(before int) int {
 	}
 }
 
-// kill9 kills a process and waits until it is gone.
+// kill9 kills a process, and waits until it has ended.
 func kill9(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -55,8 +55,8 @@ func kill9(tb testing.TB, pid int) {
 	}
 }
 
-// ledger is a file in which the program behind a consult notes its steps. It
-// lies where such a program may write.
+// ledger returns the file in which the program of a consult notes its steps. It is where
+// that program may write.
 func (p *place) ledger() string { return filepath.Join(p.dir, "home", ".claude", "ledger") }
 
 func (p *place) steps() int {
@@ -67,7 +67,7 @@ func (p *place) steps() int {
 	return strings.Count(string(b), "\n")
 }
 
-// untilSteps waits until the program has got so far.
+// untilSteps waits until the program has noted n steps.
 func (p *place) untilSteps(n int) {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); p.steps() < n; time.Sleep(5 * time.Millisecond) {
@@ -77,7 +77,7 @@ func (p *place) untilSteps(n int) {
 	}
 }
 
-// slow is a prompt whose program notes its beginning and its end, seconds
+// slow returns a prompt whose program notes its beginning and its end, which are seconds
 // apart, and answers.
 func (p *place) slow(seconds float64) map[string]any {
 	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
@@ -86,13 +86,13 @@ func (p *place) slow(seconds float64) map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", note, last, claudetest.Say("the one answer"))}
 }
 
-// hangs is a prompt whose program notes its beginning and never answers.
+// hangs returns a prompt whose program notes its beginning and never answers.
 func (p *place) hangs() map[string]any {
 	return map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
 }
 
-// rest closes the agent's side, wants exit 0 and no second answer to any of
-// the ids.
+// rest closes the agent's side, and checks that the proxy exits with 0 and that none of the
+// ids has a second answer.
 func (a *agent) rest(ids ...int) {
 	a.t.Helper()
 	_ = a.stdin.Close()
@@ -108,8 +108,7 @@ func (a *agent) rest(ids ...int) {
 	}
 }
 
-// ended waits until the place has one consult and that has ended, and returns
-// the line that lists it.
+// ended waits until the place's only consult has ended, and returns its line of the list.
 func (p *place) ended() string {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(20 * time.Millisecond) {
@@ -125,8 +124,8 @@ func (p *place) ended() string {
 	}
 }
 
-// TestDaemonKilled kills the daemon, and then the one after it, while a
-// consult runs: the agent does not notice.
+// TestDaemonKilled kills the daemon, and then the next one, while a consult runs. The agent
+// does not notice.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -155,8 +154,8 @@ func TestDaemonKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonTerminated stops the daemon as a service manager does: that costs
-// no more than a kill.
+// TestDaemonTerminated stops the daemon as a service manager does. No more is lost than by
+// a kill.
 func TestDaemonTerminated(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -177,8 +176,8 @@ func TestDaemonTerminated(t *testing.T) {
 	}
 }
 
-// TestDaemonKilledUnderAnswers kills the daemon while answers are on their
-// way: each request gets one.
+// TestDaemonKilledUnderAnswers kills the daemon while answers are on their way. Each
+// request gets one answer.
 func TestDaemonKilledUnderAnswers(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -208,14 +207,15 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 	a.rest()
 }
 
-// TestDaemonKilledAtStart kills the daemon at many moments of a consult's
-// beginning and end: its program runs once, and there is one answer.
+// TestDaemonKilledAtStart kills the daemon at many moments of a consult's beginning and
+// end. The consult's program runs once, and there is one answer.
 func TestDaemonKilledAtStart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	pid := p.pid(0)
-	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError { // the program is checked, once
+	// so that the check of the program is done
+	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError {
 		t.Fatal(x.raw)
 	}
 	every := 9 * time.Millisecond
@@ -236,7 +236,7 @@ func TestDaemonKilledAtStart(t *testing.T) {
 	a.rest()
 }
 
-// TestAnswerWithoutDaemon lets a consult finish while no daemon lives.
+// TestAnswerWithoutDaemon has a consult end while no daemon runs.
 func TestAnswerWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -256,8 +256,8 @@ func TestAnswerWithoutDaemon(t *testing.T) {
 	}
 }
 
-// TestDaemonAndWorkerKilled: only the loss of the worker makes an outcome
-// unknown, and that is said once.
+// TestDaemonAndWorkerKilled checks that only the loss of the worker makes an outcome
+// unknown, and that this is said once.
 func TestDaemonAndWorkerKilled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -280,8 +280,8 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 	}
 }
 
-// TestReboot: after a reboot consults that had ended can be read, one that ran is
-// told to have been lost, and everything else starts cold.
+// TestReboot checks that after a reboot ended consults can be read, one that was running is
+// reported as lost, and everything else starts afresh.
 func TestReboot(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -297,7 +297,7 @@ func TestReboot(t *testing.T) {
 	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID, s.Workers[0].ChildPID} {
 		kill9(t, pid)
 	}
-	// What a machine that starts again has not, and calls itself.
+	// After a reboot the runtime directory is gone, and the boot has another id.
 	run := filepath.Join(p.dir, "run", "holdline")
 	if err := os.RemoveAll(run); err != nil {
 		t.Fatal(err)
@@ -337,8 +337,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// TestSilentWorker: a worker that lives and does not answer holds nobody up,
-// and is killed before anything is said of its call.
+// TestSilentWorker checks that a worker that lives and does not answer delays no other
+// call, and is killed before its call is answered.
 func TestSilentWorker(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -360,8 +360,8 @@ func TestSilentWorker(t *testing.T) {
 	a.rest(id)
 }
 
-// TestLeftInAbsence lets the client cancel, and leave, while no daemon lives:
-// what it waited for ends.
+// TestLeftInAbsence has the client cancel, and disconnect, while no daemon runs. What it
+// waited for ends.
 func TestLeftInAbsence(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"cancel", "end of input"} {
@@ -397,8 +397,8 @@ func TestLeftInAbsence(t *testing.T) {
 	}
 }
 
-// TestStoppedInAbsence: the user's word to stop counts for a proxy that did
-// not hear it, too.
+// TestStoppedInAbsence checks that a stop by the user also counts for a proxy that had no
+// connection then.
 func TestStoppedInAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -421,8 +421,8 @@ func TestStoppedInAbsence(t *testing.T) {
 	}
 }
 
-// TestStopAllInAbsence: to stop everything counts for a proxy, too, that has
-// not noticed yet that its daemon is dead.
+// TestStopAllInAbsence checks that stop --all also counts for a proxy that has not noticed
+// yet that its daemon is dead.
 func TestStopAllInAbsence(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -441,11 +441,11 @@ func TestStopAllInAbsence(t *testing.T) {
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("a daemon was started: status exits %d", code)
 	}
-	p.agent().shake().rest() // one that comes later starts it
+	p.agent().shake().rest() // a later agent starts it
 }
 
-// TestStopLeavesConsults stops the daemon in order under consults of both
-// kinds: the one in the background goes on, the other has nobody any more.
+// TestStopLeavesConsults stops the daemon in order during two consults. The one in the
+// background continues; the other, which has no client any more, ends.
 func TestStopLeavesConsults(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -465,7 +465,7 @@ func TestStopLeavesConsults(t *testing.T) {
 	if list := p.ended(); !strings.Contains(list, "done") {
 		t.Errorf("consults: %s", list)
 	}
-	// And to the end of all: workers without a daemon, too.
+	// And stop --all ends workers without a daemon, too.
 	b := p.agent("--no-autostart").shake()
 	b.call("consult", p.hangs())
 	p.untilSteps(3)
@@ -479,8 +479,8 @@ func TestStopLeavesConsults(t *testing.T) {
 	}
 }
 
-// TestOwedAnswer: a client that was away while its consult ended and others
-// after it, more than are kept, gets the answer when it is back.
+// TestOwedAnswer checks that a client that was away while its consult ended, and then more
+// consults than are kept, gets its answer when it is back.
 func TestOwedAnswer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).configure(map[string]any{}, "consult", map[string]any{"keep": map[string]any{"count": 1}})

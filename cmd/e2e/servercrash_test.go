@@ -10,10 +10,10 @@ import (
 	"holdline/protocol/fault"
 )
 
-// stalled is a crash while the client takes nothing.
+// stalled is a crash while the client reads nothing.
 const stalled = "the client is stalled"
 
-// The deaths that concern a hosted server and the calls of its tools.
+// serverCrashes are the deaths that concern a hosted server and calls of its tools.
 var serverCrashes = []crash{
 	{point: "hosted.spawned"},
 	{point: "hosted.introduced"},
@@ -83,11 +83,10 @@ var serverCrashes = []crash{
 	{point: "proxy.forwarded", times: 5},
 }
 
-// TestServerCrashes goes through them, each in the day of an agent whose
-// session has a server of its own: whatever dies, each request of a proxy that
-// lives is answered once, nothing that may not be done twice is, only a dead
-// worker makes an outcome unknown, the client is asked once, and nothing is
-// left.
+// TestServerCrashes tests them, each in the day of an agent whose session has a server of
+// its own. Each request of a proxy that lives is answered once, nothing that may not be
+// done twice is done twice, only a dead worker makes an outcome unknown, the client is
+// asked once, and nothing is left.
 func TestServerCrashes(t *testing.T) {
 	inTurn(t, serverCrashes, func(t *testing.T, c crash, i int) {
 		t.Helper()
@@ -109,11 +108,11 @@ const (
 	sdFind
 )
 
-// serve lets one death happen in the day of an agent that calls tools.
+// serve brings about one death during the day of an agent that calls tools.
 func (c crash) serve(t *testing.T, slow bool) {
 	t.Helper()
 	p := newPlace(t).windows(15).serve("session").login().faults()
-	if slow { // and by way of call_tool
+	if slow { // and through call_tool
 		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities", map[string]any{"test": map[string]any{"expose": "search"}})
 	}
 	if c.after != "" {
@@ -136,7 +135,7 @@ func (c crash) serve(t *testing.T, slow bool) {
 	p.tidy(t)
 }
 
-// serveLive is the day. It returns how often the client was asked.
+// serveLive makes the requests of the day. It returns how often the client was asked.
 func (d *day) serveLive(slow bool) (asked int) {
 	d.a = d.p.agentOf(d.p.command("mcp-stdio"))
 	defer func() {

@@ -12,7 +12,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// The deaths under two agents, one of either era, that share a server.
+// sharedCrashes are the deaths under two agents, one of each era, that share a server.
 var sharedCrashes = []crash{
 	{point: "hosted.introduced"},
 	{point: "hosted.dispatched"},
@@ -44,8 +44,8 @@ var sharedCrashes = []crash{
 	{point: "worker.acked", times: 3},
 }
 
-// TestSharedCrashes goes through them: each call of both agents is answered
-// once, and has its effect once while the server lives.
+// TestSharedCrashes tests them. Each call of both agents is answered once, and has its
+// effect once while the server lives.
 func TestSharedCrashes(t *testing.T) {
 	inTurn(t, sharedCrashes, func(t *testing.T, c crash, i int) {
 		t.Helper()
@@ -53,8 +53,8 @@ func TestSharedCrashes(t *testing.T) {
 	})
 }
 
-// TestSharedCrashesEverywhere goes through what the table leaves out, as
-// [TestCrashesEverywhere] does.
+// TestSharedCrashesEverywhere tests what the table leaves out, as [TestCrashesEverywhere]
+// does.
 func TestSharedCrashesEverywhere(t *testing.T) {
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("it takes many minutes: HOLDLINE_LONG=1 runs it")
@@ -62,7 +62,7 @@ func TestSharedCrashesEverywhere(t *testing.T) {
 	var all []crash
 	for _, point := range slices.Sorted(maps.Keys(faultPoints(t))) {
 		if strings.HasPrefix(point, "proxy.") || strings.HasPrefix(point, "consult.") {
-			continue // whose day is another
+			continue // they belong to another day
 		}
 		for times := range 3 {
 			for _, after := range []string{"", "hosted.introduced", "hosted.dispatched", "worker.written"} {
@@ -90,7 +90,7 @@ const (
 	sharedLate
 )
 
-// share lets one death happen while two agents use a server.
+// share brings about one death while two agents use a server.
 func (c crash) share(t *testing.T, modern bool) {
 	t.Helper()
 	p := newPlace(t).serve("project").login().faults()
@@ -148,7 +148,7 @@ func (c crash) share(t *testing.T, modern bool) {
 	p.tidy(t)
 }
 
-// hello is the handshake of the day's era.
+// hello makes the handshake of the day's era.
 func (d *day) hello() {
 	if d.modern {
 		d.ask(sharedHello, "server/discover", map[string]any{})
@@ -165,7 +165,7 @@ func (d *day) effect(id int, token string, ms int) {
 	d.begin(id, "tools/call", map[string]any{"name": "tools__effect", "arguments": map[string]any{"token": token, "ms": ms}})
 }
 
-// end closes the agent's side and takes what still comes.
+// end closes the agent's side, and reads the remaining lines.
 func (d *day) end() {
 	_ = d.a.stdin.Close()
 	for d.read() {
