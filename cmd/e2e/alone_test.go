@@ -121,7 +121,8 @@ func TestProxyAndDaemonKilled(t *testing.T) {
 		t.Fatalf("answers: %v", files)
 	}
 	answer, err := os.ReadFile(files[0])
-	if err != nil || !strings.Contains(string(answer), text) || !strings.Contains(string(answer), "its client is gone") {
+	if err != nil || !strings.Contains(string(answer), text) ||
+		!strings.Contains(string(answer), "its client is gone") {
 		t.Errorf("%v %s", err, answer)
 	}
 	for _, w := range s.Workers {
@@ -140,8 +141,10 @@ func TestTooLargeToKeep(t *testing.T) {
 			p := newPlace(t)
 			d := p.daemon()
 			const session = "9f8b7c6d-1111-4222-8333-444455556666"
-			c := p.dial(t, `{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+`"}`)
-			fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			c := p.dial(t,
+				`{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+`"}`)
+			fmt.Fprintln(c,
+				`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
 			fmt.Fprintln(c, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			pause := 1.0
 			if how == "answered" {
@@ -149,7 +152,10 @@ func TestTooLargeToKeep(t *testing.T) {
 			}
 			args := p.slow(pause)
 			args["wait_s"] = 60
-			b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": map[string]any{"name": "consult", "arguments": args}})
+			b, err := json.Marshal(map[string]any{
+				"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+				"params": map[string]any{"name": "consult", "arguments": args},
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,9 +172,11 @@ func TestTooLargeToKeep(t *testing.T) {
 			if how == "answered" {
 				p.ended()
 			}
-			c = p.dial(t, `{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+`","resume":true,"next":4,"pending":[3]}`)
+			c = p.dial(t, `{"holdline":1,"role":"mcp","session":"`+session+`","identity":"test","cwd":"`+p.project+
+				`","resume":true,"next":4,"pending":[3]}`)
 			fmt.Fprintln(c, `{"holdline":1,"replay":1,"answered":true}`)
-			fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
+			fmt.Fprintln(c,
+				`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}`)
 			fmt.Fprintln(c, `{"holdline":1,"replay":2,"answered":true}`)
 			fmt.Fprintln(c, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 			fmt.Fprintln(c, `{"holdline":1,"replay":3,"answered":false,"bytes":false,"id":2}`)

@@ -121,7 +121,9 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, rule := range []string{brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens, brokenLate} {
+	for _, rule := range []string{
+		brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens, brokenLate,
+	} {
 		if !asked[rule] {
 			t.Errorf("nothing asks whether rule %s is kept", rule)
 		}

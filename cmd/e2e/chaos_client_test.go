@@ -79,8 +79,9 @@ var (
 // planLife draws the plan of a session. It always takes the same number of values from r.
 func planLife(r *rand.Rand) lifePlan {
 	p := lifePlan{
-		Modern: r.IntN(2) == 0, Identity: fmt.Sprintf("id%d", r.IntN(4)), Drain: time.Duration(r.IntN(3000)) * time.Millisecond,
-		Steps: 8 + r.IntN(60), Hurry: r.IntN(4) == 0, Caller: r.Uint64(),
+		Modern: r.IntN(2) == 0, Identity: fmt.Sprintf("id%d", r.IntN(4)),
+		Drain: time.Duration(r.IntN(3000)) * time.Millisecond, Steps: 8 + r.IntN(60), Hurry: r.IntN(4) == 0,
+		Caller: r.Uint64(),
 	}
 	return p
 }
@@ -100,8 +101,9 @@ func planStep(r *rand.Rand, weights []weight) stepPlan {
 		at -= w.n
 	}
 	return stepPlan{
-		Op: op, Gap: time.Duration(r.ExpFloat64() * 40 * float64(time.Millisecond)), MS: r.Float64() * r.Float64() * 800, Pick: r.Float64(),
-		Many: 2 + r.IntN(8), Reuse: r.IntN(2) == 0, Size: 1 << (4 + r.IntN(17)), Word: r.IntN(3) == 0,
+		Op: op, Gap: time.Duration(r.ExpFloat64() * 40 * float64(time.Millisecond)),
+		MS: r.Float64() * r.Float64() * 800, Pick: r.Float64(), Many: 2 + r.IntN(8), Reuse: r.IntN(2) == 0,
+		Size: 1 << (4 + r.IntN(17)), Word: r.IntN(3) == 0,
 	}
 }
 
@@ -156,7 +158,10 @@ func (r *chaosRun) connect(slot, life int, plan lifePlan) (*chaosClient, error) 
 	c := &chaosClient{
 		run: r, plan: plan, a: a, change: make(chan struct{}, 1), due: map[string]*dueCall{}, calls: map[int]*dueCall{},
 		steps: r.steps, hostile: slot >= chaosSessions,
-		log: &sessionLog{Name: fmt.Sprintf("%d.%d", slot, life), Identity: plan.Identity, Era: map[bool]string{true: "modern", false: "legacy"}[plan.Modern]},
+		log: &sessionLog{
+			Name: fmt.Sprintf("%d.%d", slot, life), Identity: plan.Identity,
+			Era: map[bool]string{true: "modern", false: "legacy"}[plan.Modern],
+		},
 	}
 	if c.hostile {
 		c.steps = hostileSteps
@@ -233,7 +238,9 @@ func (c *chaosClient) request(op, token, method string, params map[string]any, p
 	if len(meta) > 0 {
 		params["_meta"] = meta
 	}
-	b, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": json.RawMessage(call.id), "method": method, "params": params})
+	b, err := json.Marshal(map[string]any{
+		"jsonrpc": "2.0", "id": json.RawMessage(call.id), "method": method, "params": params,
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -334,9 +341,11 @@ func (c *chaosClient) result(op string, p stepPlan) {
 	case job.id == "":
 		c.tool(opHealth, "", "health_snapshot", map[string]any{}, p)
 	case op == opControl:
-		c.tool(op, job.token, "consult_control", map[string]any{"consult_id": job.id, "action": "cancel", "render": "json"}, p)
+		c.tool(op, job.token, "consult_control",
+			map[string]any{"consult_id": job.id, "action": "cancel", "render": "json"}, p)
 	default:
-		c.tool(op, job.token, "consult_result", map[string]any{"consult_id": job.id, "wait_s": p.MS / 400, "render": "json"}, p)
+		c.tool(op, job.token, "consult_result",
+			map[string]any{"consult_id": job.id, "wait_s": p.MS / 400, "render": "json"}, p)
 	}
 }
 
@@ -348,7 +357,8 @@ func (c *chaosClient) cancel(p stepPlan) {
 		call := c.calls[n]
 		// A consult in the background may already run when its call is cancelled, and its
 		// id is unknown then. A consult_control has its effect even if it is cancelled.
-		if call != nil && c.due[call.id] == call && call.cancelled == 0 && call.op != opHandshake && call.op != opBack && call.op != opControl {
+		if call != nil && c.due[call.id] == call && call.cancelled == 0 && call.op != opHandshake &&
+			call.op != opBack && call.op != opControl {
 			due = append(due, call)
 		}
 	}

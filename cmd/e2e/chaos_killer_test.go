@@ -50,7 +50,14 @@ type menuItem struct {
 
 // usual is the menu of `make chaos`.
 var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
-	{actDaemon, 34}, {actWorker, 12}, {actChild, 10}, {actProxy, 14}, {actPause, 10}, {actFreeze, 10}, {actReplace, 10}, {actStall, 10},
+	{actDaemon, 34},
+	{actWorker, 12},
+	{actChild, 10},
+	{actProxy, 14},
+	{actPause, 10},
+	{actFreeze, 10},
+	{actReplace, 10},
+	{actStall, 10},
 }}
 
 // killPlan is one act of the killer.
@@ -258,7 +265,9 @@ var tokenOf = regexp.MustCompile(`begin ([\w-]+)`)
 // victims returns the living workers.
 func (r *chaosRun) victims() []victim {
 	var all []victim
-	for _, pattern := range []string{"run/holdline/w/*/state.json", "home/.local/state/holdline/consults/*/state.json"} {
+	for _, pattern := range []string{
+		"run/holdline/w/*/state.json", "home/.local/state/holdline/consults/*/state.json",
+	} {
 		found, _ := filepath.Glob(filepath.Join(r.p.dir, pattern))
 		for _, f := range found {
 			dir := filepath.Dir(f)
@@ -390,7 +399,10 @@ func (r *chaosRun) configuration() ([]byte, error) {
 		servers[hostileShared], servers[hostileOwn] = r.hostileServer("shared"), r.hostileServer("session")
 	}
 	return json.Marshal(map[string]any{
-		"consult":    map[string]any{"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6, "keep": map[string]any{"count": keptInChaos}},
+		"consult": map[string]any{
+			"claude_bin": filepath.Join(programs, "claude"), "max_concurrent": 6,
+			"keep": map[string]any{"count": keptInChaos},
+		},
 		"mcpServers": servers,
 	})
 }
@@ -406,9 +418,10 @@ func (r *chaosRun) hostileServer(scope string) map[string]any {
 	return map[string]any{
 		"command": filepath.Join(programs, "hostileserver"),
 		"holdline": map[string]any{
-			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": hostileTimeout.String(),
-			"start_timeout": hostileStart.String(), "max_timeout": hostileMaxTimeout.String(),
-			"lazy": true, // sessions that do not call it have no process of it
+			"scope": scope, "keep_alive": "3s", "max_restarts": 1000, "circuit_threshold": 1000,
+			"timeout": hostileTimeout.String(), "start_timeout": hostileStart.String(),
+			"max_timeout": hostileMaxTimeout.String(),
+			"lazy":        true, // sessions that do not call it have no process of it
 		},
 	}
 }

@@ -166,7 +166,8 @@ func (j *judgement) servers() {
 		}
 	}
 	if len(processes) > killed+1 {
-		j.found = append(j.found, violation{Rule: ruleStays, Detail: fmt.Sprintf("%d processes, and %d were killed", len(processes), killed)})
+		j.found = append(j.found,
+			violation{Rule: ruleStays, Detail: fmt.Sprintf("%d processes, and %d were killed", len(processes), killed)})
 	}
 }
 
@@ -287,7 +288,8 @@ func (j *judgement) atMostOnce(s *sessionLog, token string) {
 	j.done[token] = true
 	n := j.notes[token]
 	if n["begin"] > 1 || n["end"] > 1 || n["asked"] > 1 || len(j.ran[token]) > 1 {
-		j.violated(ruleAtMost, s, token, "begun %d times, ended %d times, by %d processes", n["begin"]+n["asked"], n["end"], len(j.ran[token]))
+		j.violated(ruleAtMost, s, token, "begun %d times, ended %d times, by %d processes", n["begin"]+n["asked"],
+			n["end"], len(j.ran[token]))
 	}
 }
 
@@ -341,7 +343,8 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 			j.violated(ruleRight, s, a.Token, "%s %s was answered by %q", a.Op, a.ID, e.Text)
 		}
 		if n["begin"] != 1 || n["end"] != 1 {
-			j.violated(ruleExactly, s, a.Token, "%s %s has its answer, and was begun %d times and ended %d times", a.Op, a.ID, n["begin"], n["end"])
+			j.violated(ruleExactly, s, a.Token, "%s %s has its answer, and was begun %d times and ended %d times", a.Op,
+				a.ID, n["begin"], n["end"])
 		}
 	case opResult:
 		switch {
@@ -363,7 +366,8 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 		}
 	case opBig:
 		var want int
-		if _, err := fmt.Sscanf(a.Token[strings.LastIndexByte(a.Token, '-')+1:], "%d", &want); err != nil || e.Size != len(a.Token)+1+want || !strings.HasPrefix(e.Text, a.Token) {
+		if _, err := fmt.Sscanf(a.Token[strings.LastIndexByte(a.Token, '-')+1:], "%d", &want); err != nil ||
+			e.Size != len(a.Token)+1+want || !strings.HasPrefix(e.Text, a.Token) {
 			j.violated(ruleRight, s, a.Token, "the answer has %d bytes and begins with %q", e.Size, e.Text)
 		}
 	}
@@ -372,7 +376,8 @@ func (j *judgement) answer(s *sessionLog, a *dueRequest, e *event, stopped bool)
 // fault checks an answer that is a fault: it must be true.
 func (j *judgement) fault(s *sessionLog, a *dueRequest, e *event, stopped bool) {
 	lie := func(why string) {
-		j.violated(ruleUnknown, s, a.Token, "%s %s, sent after %v, was answered by %s after %v, %s: %s", a.Op, a.ID, a.At, e.Code, e.At, why, e.Text)
+		j.violated(ruleUnknown, s, a.Token, "%s %s, sent after %v, was answered by %s after %v, %s: %s", a.Op, a.ID,
+			a.At, e.Code, e.At, why, e.Text)
 	}
 	switch e.Code {
 	case "outcome_unknown", "process_failure", "transport_failure":
@@ -402,7 +407,8 @@ func (j *judgement) background(s *sessionLog, a *event, stopped bool) {
 		return
 	}
 	if n["begin"] != 1 || n["end"] != 1 {
-		j.violated(ruleExactly, s, a.Token, "the consult in the background was begun %d times and ended %d times", n["begin"], n["end"])
+		j.violated(ruleExactly, s, a.Token, "the consult in the background was begun %d times and ended %d times",
+			n["begin"], n["end"])
 	}
 }
 
@@ -419,7 +425,9 @@ func rules(found []violation) []string {
 // TestOracle gives the oracle small histories, each with what it must find.
 func TestOracle(t *testing.T) {
 	for _, c := range oracleCases() {
-		h := &history{Sessions: []*sessionLog{{Name: "a", Events: c.events, End: c.end}}, Kills: c.kills, Ledger: c.ledger}
+		h := &history{
+			Sessions: []*sessionLog{{Name: "a", Events: c.events, End: c.end}}, Kills: c.kills, Ledger: c.ledger,
+		}
 		if found := judge(h); !slices.Equal(rules(found), c.want) {
 			t.Errorf("%s: judge = %v, want violations of %q", c.name, found, c.want)
 		}
@@ -458,90 +466,317 @@ func oracleCases() []oracleCase {
 	return []oracleCase{
 		{name: "nothing", end: sessionLeft},
 		{name: "one answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", "ready")}},
-		{name: "no answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, "")}, want: []string{ruleAnswered}},
-		{name: "no answer, the proxy was killed", end: sessionKilled, events: []event{sent(1*s, "1", opHealth, "")}},
-		{name: "no answer, the client was in a hurry", end: sessionHurry, events: []event{sent(1*s, "1", opHealth, "")}},
-		{name: "the proxy went", end: sessionLost, want: []string{ruleProxy}},
-		{name: "two answers", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), good(3*s, "1", "")}, want: []string{ruleOnce}},
-		{name: "two answers, then the proxy was killed", end: sessionKilled, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), good(3*s, "1", "")}, want: []string{ruleOnce}},
-		{name: "an id used again", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), sent(3*s, "1", opHealth, ""), good(4*s, "1", "")}},
-		{name: "an id used again has no answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), sent(3*s, "1", opHealth, "")}, want: []string{ruleAnswered}},
-		{name: "an answer to nothing", end: sessionLeft, events: []event{good(2*s, "1", "")}, want: []string{ruleOnce}},
-		{name: "neither result nor fault", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), {At: 2 * s, Kind: evAnswer, ID: "1", Unasked: true}}, want: []string{ruleRight}},
-
-		{name: "cancelled", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1")}, ledger: once[:1]},
-		{name: "cancelled too late", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), good(3*s, "1", "t")}, ledger: once},
-		{name: "cancelled, answered twice", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), good(3*s, "1", "t"), good(4*s, "1", "t")}, ledger: once, want: []string{ruleOnce}},
 		{
-			name: "cancelled, and answered behind a later request", end: sessionLeft, ledger: once, want: []string{ruleOnce},
-			events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), sent(3*s, "2", opHealth, ""), good(4*s, "2", ""), good(5*s, "1", "t")},
+			name: "no answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, "")},
+			want: []string{ruleAnswered},
+		},
+		{name: "no answer, the proxy was killed", end: sessionKilled, events: []event{sent(1*s, "1", opHealth, "")}},
+		{
+			name: "no answer, the client was in a hurry", end: sessionHurry,
+			events: []event{sent(1*s, "1", opHealth, "")},
+		},
+		{name: "the proxy went", end: sessionLost, want: []string{ruleProxy}},
+		{
+			name: "two answers", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), good(3*s, "1", "")},
+			want:   []string{ruleOnce},
+		},
+		{
+			name: "two answers, then the proxy was killed", end: sessionKilled,
+			events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), good(3*s, "1", "")},
+			want:   []string{ruleOnce},
+		},
+		{
+			name: "an id used again", end: sessionLeft,
+			events: []event{
+				sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), sent(3*s, "1", opHealth, ""), good(4*s, "1", ""),
+			},
+		},
+		{
+			name: "an id used again has no answer", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), sent(3*s, "1", opHealth, "")},
+			want:   []string{ruleAnswered},
+		},
+		{name: "an answer to nothing", end: sessionLeft, events: []event{good(2*s, "1", "")}, want: []string{ruleOnce}},
+		{
+			name: "neither result nor fault", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHealth, ""), {At: 2 * s, Kind: evAnswer, ID: "1", Unasked: true}},
+			want:   []string{ruleRight},
+		},
+
+		{
+			name: "cancelled", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1")},
+			ledger: once[:1],
+		},
+		{
+			name: "cancelled too late", end: sessionLeft,
+			events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), good(3*s, "1", "t")}, ledger: once,
+		},
+		{
+			name: "cancelled, answered twice", end: sessionLeft,
+			events: []event{sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), good(3*s, "1", "t"), good(4*s, "1", "t")},
+			ledger: once, want: []string{ruleOnce},
+		},
+		{
+			name: "cancelled, and answered behind a later request", end: sessionLeft, ledger: once,
+			want: []string{ruleOnce},
+			events: []event{
+				sent(1*s, "1", opEffect, "t"), cancel(2*s, "1"), sent(3*s, "2", opHealth, ""), good(4*s, "2", ""),
+				good(5*s, "1", "t"),
+			},
 		},
 		{
 			name: "cancelled, and answered behind an earlier request", end: sessionLeft, ledger: once,
-			events: []event{sent(1*s, "1", opEffect, "t"), sent(2*s, "2", opHealth, ""), cancel(3*s, "1"), good(4*s, "2", ""), good(5*s, "1", "t")},
+			events: []event{
+				sent(1*s, "1", opEffect, "t"), sent(2*s, "2", opHealth, ""), cancel(3*s, "1"), good(4*s, "2", ""),
+				good(5*s, "1", "t"),
+			},
 		},
 
-		{name: "an effect", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, ledger: once},
-		{name: "an effect with another's answer", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "u")}, ledger: once, want: []string{ruleRight}},
-		{name: "an effect that was not", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly}},
-		{name: "an effect that did not end", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, ledger: once[:1], want: []string{ruleExactly}},
-		{name: "an effect twice", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once, once...), want: []string{ruleAtMost}},
-		{name: "an effect begun again by another process", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once[:1:1], note{"end", "t", 8}), want: []string{ruleStays, ruleAtMost}},
-		{name: "a look twice", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, ledger: []note{{"look", "t", 7}, {"look", "t", 7}}},
-		{name: "a look that was not", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly}},
 		{
-			name: "two effects of two servers", end: sessionLeft, want: []string{ruleStays}, ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
-			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u")},
+			name: "an effect", end: sessionLeft, events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")},
+			ledger: once,
 		},
 		{
-			name: "two effects of two servers, since one was killed", end: sessionLeft, ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
-			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u")},
-			kills:  []kill{{At: 3 * s, What: "worker", Server: "x"}},
+			name: "an effect with another's answer", end: sessionLeft,
+			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "u")}, ledger: once,
+			want: []string{ruleRight},
 		},
-		{name: "a big answer", end: sessionLeft, events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xxx")}},
-		{name: "a big answer, cut", end: sessionLeft, events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xx")}, want: []string{ruleRight}},
+		{
+			name: "an effect that was not", end: sessionLeft,
+			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly},
+		},
+		{
+			name: "an effect that did not end", end: sessionLeft,
+			events: []event{sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t")}, ledger: once[:1],
+			want: []string{ruleExactly},
+		},
+		{
+			name: "an effect twice", end: sessionKilled, events: []event{sent(1*s, "1", opEffect, "t")},
+			ledger: append(once, once...), want: []string{ruleAtMost},
+		},
+		{
+			name: "an effect begun again by another process", end: sessionKilled,
+			events: []event{sent(1*s, "1", opEffect, "t")}, ledger: append(once[:1:1], note{"end", "t", 8}),
+			want: []string{ruleStays, ruleAtMost},
+		},
+		{
+			name: "a look twice", end: sessionLeft, events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")},
+			ledger: []note{{"look", "t", 7}, {"look", "t", 7}},
+		},
+		{
+			name: "a look that was not", end: sessionLeft,
+			events: []event{sent(1*s, "1", opLook, "t"), good(2*s, "1", "t")}, want: []string{ruleExactly},
+		},
+		{
+			name: "two effects of two servers", end: sessionLeft, want: []string{ruleStays},
+			ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
+			events: []event{
+				sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u"),
+			},
+		},
+		{
+			name: "two effects of two servers, since one was killed", end: sessionLeft,
+			ledger: append(once[:2:2], note{"begin", "u", 8}, note{"end", "u", 8}),
+			events: []event{
+				sent(1*s, "1", opEffect, "t"), good(2*s, "1", "t"), sent(3*s, "1", opEffect, "u"), good(4*s, "1", "u"),
+			},
+			kills: []kill{{At: 3 * s, What: "worker", Server: "x"}},
+		},
+		{
+			name: "a big answer", end: sessionLeft,
+			events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xxx")},
+		},
+		{
+			name: "a big answer, cut", end: sessionLeft,
+			events: []event{sent(1*s, "1", opBig, "b-3"), good(2*s, "1", "b-3 xx")}, want: []string{ruleRight},
+		},
 
-		{name: "unknown, and true", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "worker", Server: "x"}}, ledger: once[:1]},
-		{name: "unknown, and nobody was killed", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, ledger: once, want: []string{ruleUnknown}},
-		{name: "unknown for another process's sake", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "worker", Server: "x", Child: 77}}, ledger: once[:1], want: []string{ruleUnknown}},
-		{name: "unknown for the daemon's sake", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 10 * s, What: "daemon"}}, ledger: once, want: []string{ruleUnknown}},
-		{name: "unknown, killed long before", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 2 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown}},
-		{name: "unknown, killed afterwards", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, kills: []kill{{At: 13 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown}},
-		{name: "not dispatched, and true", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")}, kills: []kill{{At: 10 * s, What: "child", Server: "x"}}},
-		{name: "not dispatched, and it was", end: sessionLeft, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")}, kills: []kill{{At: 10 * s, What: "child", Server: "x"}}, ledger: once[:1], want: []string{ruleUnknown}},
-		{name: "unknown, since the client did not wait", end: sessionHurry, events: []event{sent(9*s, "1", opEffect, "t"), {At: 10 * s, Kind: evLeft}, bad(12*s, "1", "outcome_unknown")}, ledger: once},
-		{name: "unknown, and then the client left", end: sessionHurry, events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown"), {At: 13 * s, Kind: evLeft}}, ledger: once, want: []string{ruleUnknown}},
-		{name: "any other fault", end: sessionLeft, events: []event{sent(9*s, "1", opHealth, ""), bad(12*s, "1", "internal_failure")}, want: []string{ruleUnknown}},
+		{
+			name: "unknown, and true", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 10 * s, What: "worker", Server: "x"}}, ledger: once[:1],
+		},
+		{
+			name: "unknown, and nobody was killed", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")}, ledger: once,
+			want: []string{ruleUnknown},
+		},
+		{
+			name: "unknown for another process's sake", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 10 * s, What: "worker", Server: "x", Child: 77}}, ledger: once[:1],
+			want: []string{ruleUnknown},
+		},
+		{
+			name: "unknown for the daemon's sake", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 10 * s, What: "daemon"}}, ledger: once, want: []string{ruleUnknown},
+		},
+		{
+			name: "unknown, killed long before", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 2 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown},
+		},
+		{
+			name: "unknown, killed afterwards", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 13 * s, What: "child", Server: "x"}}, ledger: once, want: []string{ruleUnknown},
+		},
+		{
+			name: "not dispatched, and true", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")},
+			kills:  []kill{{At: 10 * s, What: "child", Server: "x"}},
+		},
+		{
+			name: "not dispatched, and it was", end: sessionLeft,
+			events: []event{sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "transport_failure")},
+			kills:  []kill{{At: 10 * s, What: "child", Server: "x"}}, ledger: once[:1], want: []string{ruleUnknown},
+		},
+		{
+			name: "unknown, since the client did not wait", end: sessionHurry,
+			events: []event{
+				sent(9*s, "1", opEffect, "t"), {At: 10 * s, Kind: evLeft}, bad(12*s, "1", "outcome_unknown"),
+			}, ledger: once,
+		},
+		{
+			name: "unknown, and then the client left", end: sessionHurry,
+			events: []event{
+				sent(9*s, "1", opEffect, "t"), bad(12*s, "1", "outcome_unknown"), {At: 13 * s, Kind: evLeft},
+			}, ledger: once, want: []string{ruleUnknown},
+		},
+		{
+			name: "any other fault", end: sessionLeft,
+			events: []event{sent(9*s, "1", opHealth, ""), bad(12*s, "1", "internal_failure")},
+			want:   []string{ruleUnknown},
+		},
 
-		{name: "a consult", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), good(2*s, "1", "says t")}, ledger: once},
-		{name: "a consult that is still running", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), state(2*s, "1", "running")}, ledger: once, want: []string{ruleRight}},
-		{name: "a consult twice", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), good(2*s, "1", "t")}, ledger: append(once, note{"begin", "t", 8}), want: []string{ruleAtMost, ruleExactly}},
-		{name: "a consult unknown, and true", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "outcome_unknown")}, kills: []kill{{At: 2 * s, What: "worker", Token: "t"}}},
-		{name: "a consult unknown for another's sake", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "outcome_unknown")}, kills: []kill{{At: 2 * s, What: "worker", Token: "u"}}, want: []string{ruleUnknown}},
-		{name: "a consult's partial failure", end: sessionLeft, events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "downstream_failure")}, ledger: once, want: []string{ruleUnknown}},
+		{
+			name: "a consult", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), good(2*s, "1", "says t")}, ledger: once,
+		},
+		{
+			name: "a consult that is still running", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), state(2*s, "1", "running")}, ledger: once,
+			want: []string{ruleRight},
+		},
+		{
+			name: "a consult twice", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), good(2*s, "1", "t")},
+			ledger: append(once, note{"begin", "t", 8}), want: []string{ruleAtMost, ruleExactly},
+		},
+		{
+			name: "a consult unknown, and true", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 2 * s, What: "worker", Token: "t"}},
+		},
+		{
+			name: "a consult unknown for another's sake", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "outcome_unknown")},
+			kills:  []kill{{At: 2 * s, What: "worker", Token: "u"}}, want: []string{ruleUnknown},
+		},
+		{
+			name: "a consult's partial failure", end: sessionLeft,
+			events: []event{sent(1*s, "1", opConsult, "t"), bad(9*s, "1", "downstream_failure")}, ledger: once,
+			want: []string{ruleUnknown},
+		},
 
-		{name: "in the background", end: sessionKilled, events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")}, ledger: once},
-		{name: "in the background, and never", end: sessionKilled, events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")}, want: []string{ruleExactly}},
-		{name: "in the background, killed", end: sessionLeft, events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")}, kills: []kill{{At: 3 * s, What: "child", Token: "t"}}, ledger: once[:1]},
-		{name: "in the background, ended by its client", end: sessionLeft, events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued"), sent(3*s, "2", opControl, "t"), state(4*s, "2", "cancelled")}},
-		{name: "not answered, so perhaps never begun", end: sessionKilled, events: []event{sent(1*s, "1", opBack, "t")}},
+		{
+			name: "in the background", end: sessionKilled,
+			events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")}, ledger: once,
+		},
+		{
+			name: "in the background, and never", end: sessionKilled,
+			events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")}, want: []string{ruleExactly},
+		},
+		{
+			name: "in the background, killed", end: sessionLeft,
+			events: []event{sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued")},
+			kills:  []kill{{At: 3 * s, What: "child", Token: "t"}}, ledger: once[:1],
+		},
+		{
+			name: "in the background, ended by its client", end: sessionLeft,
+			events: []event{
+				sent(1*s, "1", opBack, "t"), state(2*s, "1", "queued"), sent(3*s, "2", opControl, "t"),
+				state(4*s, "2", "cancelled"),
+			},
+		},
+		{
+			name: "not answered, so perhaps never begun", end: sessionKilled,
+			events: []event{sent(1*s, "1", opBack, "t")},
+		},
 		{name: "a result", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), good(2*s, "1", "says t")}},
-		{name: "a result of another", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), good(2*s, "1", "says u")}, want: []string{ruleRight}},
-		{name: "a result that is forgotten", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), bad(2*s, "1", "invalid_input")}, want: []string{ruleUnknown}},
-		{name: "a result, cancelled by nobody", end: sessionLeft, events: []event{sent(1*s, "1", opResult, "t"), state(2*s, "1", "cancelled")}, want: []string{ruleUnknown}},
-		{name: "a result, cancelled", end: sessionLeft, events: []event{sent(1*s, "1", opControl, "t"), state(2*s, "1", "cancelled"), sent(3*s, "1", opResult, "t"), state(4*s, "1", "cancelled")}},
+		{
+			name: "a result of another", end: sessionLeft,
+			events: []event{sent(1*s, "1", opResult, "t"), good(2*s, "1", "says u")}, want: []string{ruleRight},
+		},
+		{
+			name: "a result that is forgotten", end: sessionLeft,
+			events: []event{sent(1*s, "1", opResult, "t"), bad(2*s, "1", "invalid_input")}, want: []string{ruleUnknown},
+		},
+		{
+			name: "a result, cancelled by nobody", end: sessionLeft,
+			events: []event{sent(1*s, "1", opResult, "t"), state(2*s, "1", "cancelled")}, want: []string{ruleUnknown},
+		},
+		{
+			name: "a result, cancelled", end: sessionLeft,
+			events: []event{
+				sent(1*s, "1", opControl, "t"), state(2*s, "1", "cancelled"), sent(3*s, "1", opResult, "t"),
+				state(4*s, "1", "cancelled"),
+			},
+		},
 
-		{name: "a hostile server's fault", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t"), bad(2*s, "1", "bad_output")}},
-		{name: "a hostile server's call without an answer", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t")}, want: []string{ruleAnswered}},
-		{name: "a hostile server's answer to another", end: sessionLeft, events: []event{sent(1*s, "1", opHostile, "t"), good(2*s, "1", "u")}, want: []string{ruleRight}},
+		{
+			name: "a hostile server's fault", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHostile, "t"), bad(2*s, "1", "bad_output")},
+		},
+		{
+			name: "a hostile server's call without an answer", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHostile, "t")}, want: []string{ruleAnswered},
+		},
+		{
+			name: "a hostile server's answer to another", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHostile, "t"), good(2*s, "1", "u")}, want: []string{ruleRight},
+		},
 
-		{name: "progress", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 1), progress(3*s, "1", 2), good(4*s, "1", "")}},
-		{name: "progress that goes back", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), progress(2*s, "1", 2), progress(3*s, "1", 1), good(4*s, "1", "")}, want: []string{ruleProgress}},
-		{name: "progress behind the answer", end: sessionLeft, events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), progress(3*s, "1", 1)}, want: []string{ruleProgress}},
-		{name: "relayed", end: sessionLeft, events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"roots":[]}`)}, ledger: []note{{"asked", "t", 7}, {"told", "t", 7}}},
-		{name: "not relayed", end: sessionLeft, events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"code":-32601}`)}, ledger: []note{{"asked", "t", 7}, {"told", "t", 7}}, want: []string{ruleRight}},
-		{name: "relayed twice", end: sessionKilled, events: []event{sent(1*s, "1", opRelay, "t")}, ledger: []note{{"asked", "t", 7}, {"asked", "t", 7}}, want: []string{ruleAtMost}},
-		{name: "a server asks", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:2"`}}},
-		{name: "a server asks twice", end: sessionLeft, events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:1"`}}, want: []string{ruleAsked}},
+		{
+			name: "progress", end: sessionLeft,
+			events: []event{
+				sent(1*s, "1", opHealth, ""), progress(2*s, "1", 1), progress(3*s, "1", 2), good(4*s, "1", ""),
+			},
+		},
+		{
+			name: "progress that goes back", end: sessionLeft,
+			events: []event{
+				sent(1*s, "1", opHealth, ""), progress(2*s, "1", 2), progress(3*s, "1", 1), good(4*s, "1", ""),
+			}, want: []string{ruleProgress},
+		},
+		{
+			name: "progress behind the answer", end: sessionLeft,
+			events: []event{sent(1*s, "1", opHealth, ""), good(2*s, "1", ""), progress(3*s, "1", 1)},
+			want:   []string{ruleProgress},
+		},
+		{
+			name: "relayed", end: sessionLeft,
+			events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"roots":[]}`)},
+			ledger: []note{{"asked", "t", 7}, {"told", "t", 7}},
+		},
+		{
+			name: "not relayed", end: sessionLeft,
+			events: []event{sent(1*s, "1", opRelay, "t"), good(2*s, "1", `t {"code":-32601}`)},
+			ledger: []note{{"asked", "t", 7}, {"told", "t", 7}}, want: []string{ruleRight},
+		},
+		{
+			name: "relayed twice", end: sessionKilled, events: []event{sent(1*s, "1", opRelay, "t")},
+			ledger: []note{{"asked", "t", 7}, {"asked", "t", 7}}, want: []string{ruleAtMost},
+		},
+		{
+			name: "a server asks", end: sessionLeft,
+			events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:2"`}},
+		},
+		{
+			name: "a server asks twice", end: sessionLeft,
+			events: []event{{Kind: evAsked, ID: `"w:1"`}, {Kind: evAsked, ID: `"w:1"`}}, want: []string{ruleAsked},
+		},
 	}
 }

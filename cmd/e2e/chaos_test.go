@@ -147,7 +147,8 @@ func newChaos(t *testing.T, seed uint64, hostile bool, broken ...string) *chaosR
 			os.WriteFile(filepath.Join(r.p.dir, faultDir, collectFile), nil, 0o600),
 			os.MkdirAll(filepath.Dir(config), 0o700), os.WriteFile(config, b, 0o600),
 			os.MkdirAll(filepath.Dir(r.p.bin()), 0o700),
-			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".0"), copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".1"),
+			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".0"),
+			copyFile(filepath.Join(programs, "holdline"), r.p.bin()+".1"),
 			r.install(),
 		)
 	}
@@ -230,11 +231,13 @@ func (r *chaosRun) warm(t *testing.T) control.Runtime {
 		for _, server := range []string{hostileShared, hostileOwn} {
 			if r.hostile {
 				token := r.token(c)
-				c.tool(opHostile, token, server+"__misbehave", map[string]any{"token": token, "method": "answers in latin-1"}, stepPlan{})
+				c.tool(opHostile, token, server+"__misbehave",
+					map[string]any{"token": token, "method": "answers in latin-1"}, stepPlan{})
 			}
 		}
 		c.leave()
-		r.p.until("the consult in the background", func(s control.StatusAnswer) bool { return s.Consults.Running+s.Consults.Queued == 0 })
+		r.p.until("the consult in the background",
+			func(s control.StatusAnswer) bool { return s.Consults.Running+s.Consults.Queued == 0 })
 		if found := judge(&history{Sessions: []*sessionLog{c.log}, Ledger: r.history().Ledger}); len(found) > 0 {
 			t.Fatalf("without a killer: %v", found)
 		}
@@ -299,11 +302,13 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 		delete(left, s.Daemon.PID)
 		same := s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap
 		if same && len(left) == 0 {
-			t.Logf("the last consult ended %v after the last session; base %+v, now %+v", took.Round(time.Millisecond), base, s.Runtime)
+			t.Logf("the last consult ended %v after the last session; base %+v, now %+v", took.Round(time.Millisecond),
+				base, s.Runtime)
 			break
 		}
 		if time.Now().After(limit) {
-			t.Errorf("10 s behind the last session the daemon has %+v, want no more than %+v; left are %v; status %+v", s.Runtime, base, left, s)
+			t.Errorf("10 s behind the last session the daemon has %+v, want no more than %+v; left are %v; status %+v",
+				s.Runtime, base, left, s)
 			if s.Runtime.HeapBytes > heap {
 				t.Logf("the heap may hold %d bytes; it holds:\n%s", heap, r.holdings(s.Daemon.PID))
 			}
@@ -327,7 +332,8 @@ func (r *chaosRun) holdings(pid int) string {
 			return "the daemon has not written it down"
 		}
 	}
-	out, err := exec.Command("go", "tool", "pprof", "-sample_index=inuse_space", "-top", "-nodecount=20", path).CombinedOutput()
+	out, err := exec.Command("go", "tool", "pprof", "-sample_index=inuse_space", "-top", "-nodecount=20",
+		path).CombinedOutput()
 	if err != nil {
 		return fmt.Sprintf("%s%v", out, err)
 	}
@@ -341,7 +347,8 @@ func (r *chaosRun) processes() map[int]string {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {
 		cmd, err := os.ReadFile(path)
-		if pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && perr == nil && bytes.Contains(cmd, []byte(r.p.dir+"/")) {
+		if pid, perr := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil && perr == nil &&
+			bytes.Contains(cmd, []byte(r.p.dir+"/")) {
 			found[pid] = string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '}))
 		}
 	}
@@ -352,7 +359,10 @@ func (r *chaosRun) processes() map[int]string {
 func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
 
 // workerFiles are the files that a consult's directory may have at the end.
-var workerFiles = []string{"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock", "stderr.log", "worker.log", "a"}
+var workerFiles = []string{
+	"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock",
+	"stderr.log", "worker.log", "a",
+}
 
 // files checks that no file is left that should not be.
 func (r *chaosRun) files(t *testing.T) {
@@ -411,7 +421,8 @@ func (r *chaosRun) report(t *testing.T, h *history) {
 	}
 	t.Log(strings.Join(all, ", "))
 	p50, p99, n := h.innocentLatency()
-	t.Logf("%d calls of the well-behaved server: p50 %v, p99 %v", n, p50.Round(time.Millisecond), p99.Round(time.Millisecond))
+	t.Logf("%d calls of the well-behaved server: p50 %v, p99 %v", n, p50.Round(time.Millisecond),
+		p99.Round(time.Millisecond))
 }
 
 // innocentLatency returns the median and the 99th percentile of the time that calls of the
@@ -450,7 +461,8 @@ func (h *history) story(v violation) string {
 				ids[e.ID] = true
 			}
 			if ids[e.ID] || v.Token == "" && s.Name == v.Session {
-				fmt.Fprintf(&b, "  %s %v %s %s %s %s %s %.120q\n", s.Name, e.At.Round(time.Millisecond), e.Kind, e.ID, e.Op, e.Code, e.State, e.Text)
+				fmt.Fprintf(&b, "  %s %v %s %s %s %s %s %.120q\n", s.Name, e.At.Round(time.Millisecond), e.Kind, e.ID,
+					e.Op, e.Code, e.State, e.Text)
 			}
 		}
 		if len(ids) > 0 {
@@ -521,7 +533,9 @@ func TestChaos(t *testing.T) {
 	if t.Failed() {
 		r.tell(t)
 	}
-	for _, act := range []string{"killed daemon", "killed worker", "killed child", "killed proxy", "replaced binary", "stopped", "stalled"} {
+	for _, act := range []string{
+		"killed daemon", "killed worker", "killed child", "killed proxy", "replaced binary", "stopped", "stalled",
+	} {
 		if d >= 30*time.Second && r.counts[act] == 0 {
 			t.Errorf("%s: never", act)
 		}
@@ -569,7 +583,8 @@ func (r *chaosRun) tell(t *testing.T) {
 	b, err := json.Marshal(r.history())
 	if err == nil {
 		err = errors.Join(os.WriteFile(filepath.Join(to, fmt.Sprintf("chaos-%d.json", r.seed)), b, 0o600),
-			os.CopyFS(filepath.Join(to, fmt.Sprintf("chaos-%d", r.seed)), os.DirFS(filepath.Join(r.p.dir, "home/.local/state/holdline"))))
+			os.CopyFS(filepath.Join(to, fmt.Sprintf("chaos-%d", r.seed)),
+				os.DirFS(filepath.Join(r.p.dir, "home/.local/state/holdline"))))
 	}
 	t.Logf("kept in %s: %v", to, err)
 }

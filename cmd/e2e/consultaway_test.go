@@ -16,7 +16,9 @@ import (
 // itself.
 func (p *place) worksAlone() map[string]any {
 	return map[string]any{"render": "json", "prompt": claudetest.Prompt("x",
-		claudetest.Step{Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
+		claudetest.Step{
+			Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}},
+		},
 		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
 }
 
@@ -68,7 +70,8 @@ func TestConsultDeadlineWithoutDaemon(t *testing.T) {
 	}
 	p.daemon()
 	x := a.wait(id)
-	if x.Error != nil || x.Result.IsError || !strings.Contains(x.raw, "fake answer: ") || !strings.Contains(x.raw, `"partial":true`) {
+	if x.Error != nil || x.Result.IsError || !strings.Contains(x.raw, "fake answer: ") ||
+		!strings.Contains(x.raw, `"partial":true`) {
 		t.Errorf("the answer after the deadline: %s", x.raw)
 	}
 	a.rest(id)

@@ -48,14 +48,16 @@ func TestConsultCommandEngine(t *testing.T) {
 	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
 	p.daemon()
 	pid := p.status().Daemon.PID
-	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 || !strings.Contains(errs, "npm install -g @openai/codex") {
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 ||
+		!strings.Contains(errs, "npm install -g @openai/codex") {
 		t.Errorf("missing: exit %d, %q", code, errs)
 	}
 	p.fakeCodex(bin)
 	if out, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 0 || out != "2 words\n" {
 		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
-	if _, errs, code := p.run("", "consult", "--engine", "codex", "--max-usd", "1", "one two"); code != 2 || !strings.Contains(errs, "max_usd") {
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "--max-usd", "1", "one two"); code != 2 ||
+		!strings.Contains(errs, "max_usd") {
 		t.Errorf("money: exit %d, %q", code, errs)
 	}
 	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, bin) {
@@ -63,7 +65,8 @@ func TestConsultCommandEngine(t *testing.T) {
 	}
 	out, _, _ := p.run("", "consults", "list", "--json")
 	var list []control.Consult
-	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Engine != "codex" || list[0].CostUSD != nil {
+	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Engine != "codex" ||
+		list[0].CostUSD != nil {
 		t.Errorf("%v in %s", err, out)
 	}
 	if got := p.status().Daemon.PID; got != pid {
@@ -84,14 +87,16 @@ func TestConsultNotLoggedIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.daemon()
-	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 || strings.Contains(errs, "your own environment") {
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 ||
+		strings.Contains(errs, "your own environment") {
 		t.Errorf("exit %d, %q", code, errs)
 	}
 	p.env = append(p.env, "CODEX_API_KEY=secret", "CODEX_HOME=", "ANTHROPIC_API_KEY=secret")
 	const want = "your own environment has CODEX_API_KEY, and the daemon's has not"
 	check := func(who, text string) {
 		t.Helper()
-		if !strings.Contains(text, want) || strings.Contains(text, "secret") || strings.Contains(text, "ANTHROPIC_API_KEY") {
+		if !strings.Contains(text, want) || strings.Contains(text, "secret") ||
+			strings.Contains(text, "ANTHROPIC_API_KEY") {
 			t.Errorf("%s: %q", who, text)
 		}
 	}
@@ -111,7 +116,8 @@ func TestConsultCommandPartial(t *testing.T) {
 	p.daemon()
 	const note = "holdline: time was up: this is the best answer so far\n"
 	prompt := claudetest.Prompt("x", claudetest.Step{Do: "hang"})
-	if out, errs, code := p.run("", "consult", "--timeout", "1s", prompt); code != 0 || !strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) || errs != note {
+	if out, errs, code := p.run("", "consult", "--timeout", "1s", prompt); code != 0 ||
+		!strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) || errs != note {
 		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
 	out, _, _ := p.run("", "consults", "list", "--json")
@@ -158,7 +164,8 @@ func TestConsultEnvFile(t *testing.T) {
 	ask("consult.env_file of the configuration cannot be used: open " + file)
 	put("MINE=first\n", 0o644)
 	ask("others can read it")
-	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") || !strings.Contains(out, "each consult reads the file again") {
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "others can read it") ||
+		!strings.Contains(out, "each consult reads the file again") {
 		t.Errorf("doctor: %s", out)
 	}
 	put("MINE=first\n", 0o600)
@@ -178,7 +185,8 @@ func TestConsultCodexOutlives(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf(`{"consult": {"engine": "codex", "codex_bin": %q, "env": {"LEDGER": %q, "PAUSE": "1"}}}`, bin, p.ledger())
+	config := fmt.Sprintf(`{"consult": {"engine": "codex", "codex_bin": %q, "env": {"LEDGER": %q, "PAUSE": "1"}}}`,
+		bin, p.ledger())
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -199,19 +207,24 @@ func TestConsultCommandContext(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
-	if err := os.WriteFile(filepath.Join(p.project, "sub", "notes"), []byte("the marker is 4711\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.project, "sub", "notes"), []byte("the marker is 4711\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, errs, code := p.run("+ a line of a diff\n", "consult", "review this"); code != 0 || out != "fake answer: review this\n\n<stdin>\n+ a line of a diff\n</stdin>\n" {
+	if out, errs, code := p.run("+ a line of a diff\n", "consult", "review this"); code != 0 ||
+		out != "fake answer: review this\n\n<stdin>\n+ a line of a diff\n</stdin>\n" {
 		t.Errorf("piped in: exit %d, %q, %q", code, out, errs)
 	}
-	if out, errs, code := p.run("", "consult", "--file", "sub/notes", "review this"); code != 0 || !strings.Contains(out, "the marker is 4711\n</file>") {
+	if out, errs, code := p.run("", "consult", "--file", "sub/notes", "review this"); code != 0 ||
+		!strings.Contains(out, "the marker is 4711\n</file>") {
 		t.Errorf("a file: exit %d, %q, %q", code, out, errs)
 	}
-	if _, errs, code := p.run("", "consult", "--file", "/etc/passwd", "x"); code != 1 || !strings.Contains(errs, "consult.roots") {
+	if _, errs, code := p.run("", "consult", "--file", "/etc/passwd", "x"); code != 1 ||
+		!strings.Contains(errs, "consult.roots") {
 		t.Errorf("a file of elsewhere: exit %d, %q", code, errs)
 	}
-	if _, errs, code := p.run("", "consult", "--schema", "nowhere.json", "x"); code != 2 || !strings.Contains(errs, "nowhere.json") {
+	if _, errs, code := p.run("", "consult", "--schema", "nowhere.json", "x"); code != 2 ||
+		!strings.Contains(errs, "nowhere.json") {
 		t.Errorf("no schema: exit %d, %q", code, errs)
 	}
 }
@@ -222,7 +235,11 @@ func TestConsultCommandInterrupted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
-	prompt := claudetest.Prompt("x", claudetest.Step{Text: new("So far so good."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
+	prompt := claudetest.Prompt("x",
+		claudetest.Step{
+			Text: new("So far so good."),
+			Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}},
+		},
 		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})
 	ask := p.asking(t, "consult", prompt)
 	p.untilSteps(1)
@@ -232,7 +249,8 @@ func TestConsultCommandInterrupted(t *testing.T) {
 	ask.want(1, "So far so good.\n", "interrupted: the consult is ended")
 	list, _, _ := p.run("", "consults", "list", "--json")
 	var kept []control.Consult
-	if err := json.Unmarshal([]byte(list), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" || kept[0].CostUSD == nil {
+	if err := json.Unmarshal([]byte(list), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" ||
+		kept[0].CostUSD == nil {
 		t.Errorf("%v, %s", err, list)
 	}
 	if out, _, _ := p.run("", "consults", "show", kept[0].ID); !strings.Contains(out, "So far so good.") {
@@ -246,7 +264,8 @@ func TestConsultCommandImpatient(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.daemon()
-	ask := p.asking(t, "consult", claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"}))
+	ask := p.asking(t, "consult",
+		claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"}))
 	p.untilSteps(1)
 	again := time.NewTicker(10 * time.Millisecond)
 	defer again.Stop()
@@ -294,7 +313,8 @@ func TestConsultAudit(t *testing.T) {
 		CostUSD *float64 `json:"cost_usd"`
 		Session string   `json:"session_id"`
 	}
-	if err := json.Unmarshal(b, &line); err != nil || len(line.SHA) != 64 || line.State != "done" || line.CostUSD == nil || line.Session == "" ||
+	if err := json.Unmarshal(b, &line); err != nil || len(line.SHA) != 64 || line.State != "done" ||
+		line.CostUSD == nil || line.Session == "" ||
 		!strings.Contains(strings.Join(line.Argv, " "), "--max-budget-usd 2.5") {
 		t.Errorf("%v in %s", err, b)
 	}

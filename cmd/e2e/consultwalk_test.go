@@ -90,7 +90,8 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	blocker := 0
 	if d.step == "queued" {
 		blocker = a.call("consult", map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})})
-		p.until("the consult that takes the only place", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
+		p.until("the consult that takes the only place",
+			func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
 	}
 
 	args := map[string]any{"prompt": claudetest.Prompt("x", d.script(p)...), "render": "json"}

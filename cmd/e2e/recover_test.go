@@ -88,7 +88,8 @@ func (p *place) slow(seconds float64) map[string]any {
 
 // hangs returns a prompt whose program notes its beginning and never answers.
 func (p *place) hangs() map[string]any {
-	return map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
+	return map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()},
+		claudetest.Step{Do: "hang"})}
 }
 
 // rest closes the agent's side, and checks that the proxy exits with 0 and that none of the
@@ -185,7 +186,8 @@ func TestDaemonKilledUnderAnswers(t *testing.T) {
 	pid := p.pid(0)
 	first := a.next + 1
 	for i := range 200 {
-		a.begin("tools/call", map[string]any{"name": "telemetry_snapshot", "arguments": map[string]any{"detail": "full"}})
+		a.begin("tools/call",
+			map[string]any{"name": "telemetry_snapshot", "arguments": map[string]any{"detail": "full"}})
 		if i == 100 {
 			kill9(t, pid)
 		}
@@ -228,7 +230,8 @@ func TestDaemonKilledAtStart(t *testing.T) {
 		time.Sleep(after)
 		kill9(t, pid)
 		x := a.wait(id)
-		if steps := p.steps() - before; x.Result.IsError || x.Error != nil || !strings.Contains(x.text(), "the one answer") || steps != 2 {
+		if steps := p.steps() - before; x.Result.IsError || x.Error != nil ||
+			!strings.Contains(x.text(), "the one answer") || steps != 2 {
 			t.Errorf("killed after %v: %d steps, %s", after, steps, x.raw)
 		}
 		pid = p.pid(pid)
@@ -309,7 +312,8 @@ func TestReboot(t *testing.T) {
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err == nil {
-			err = os.WriteFile(path, bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
+			err = os.WriteFile(path,
+				bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -349,7 +353,8 @@ func TestSilentWorker(t *testing.T) {
 	workertest.Freeze(t, s.Workers[0].PID)
 	begin := time.Now()
 	kill9(t, s.Daemon.PID)
-	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || time.Since(begin) > time.Second && !raceEnabled {
+	if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError ||
+		time.Since(begin) > time.Second && !raceEnabled {
 		t.Errorf("after %v: %s", time.Since(begin), x.raw)
 	}
 	x := a.wait(id)
@@ -374,7 +379,8 @@ func TestLeftInAbsence(t *testing.T) {
 			child := p.status().Workers[0].ChildPID
 			kill9(t, d.Process.Pid)
 			if how == "cancel" {
-				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`,
+					id))
 			} else {
 				_ = a.stdin.Close()
 			}

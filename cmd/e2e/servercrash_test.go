@@ -113,7 +113,8 @@ func (c crash) serve(t *testing.T, slow bool) {
 	t.Helper()
 	p := newPlace(t).windows(15).serve("session").login().faults()
 	if slow { // and through call_tool
-		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities", map[string]any{"test": map[string]any{"expose": "search"}})
+		p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})}, "identities",
+			map[string]any{"test": map[string]any{"expose": "search"}})
 	}
 	if c.after != "" {
 		p.dieAs(c.after, death{})
@@ -147,7 +148,10 @@ func (d *day) serveLive(slow bool) (asked int) {
 	d.on = func(x *answer) {
 		if x.Method == "elicitation/create" {
 			asked++
-			d.send(map[string]any{"jsonrpc": "2.0", "id": x.ID, "result": map[string]any{"action": "accept", "content": map[string]any{"said": "yes"}}})
+			d.send(map[string]any{
+				"jsonrpc": "2.0", "id": x.ID,
+				"result": map[string]any{"action": "accept", "content": map[string]any{"said": "yes"}},
+			})
 		}
 	}
 	d.ask(sdHello, "initialize", map[string]any{
@@ -157,7 +161,8 @@ func (d *day) serveLive(slow bool) (asked int) {
 	d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 	d.ask(sdList, "tools/list", map[string]any{})
 	if d.indirect {
-		d.ask(sdFind, "tools/call", map[string]any{"name": "find_tools", "arguments": map[string]any{"query": "effect"}})
+		d.ask(sdFind, "tools/call",
+			map[string]any{"name": "find_tools", "arguments": map[string]any{"query": "effect"}})
 	}
 	ms := 40
 	if slow {
@@ -180,7 +185,9 @@ func (d *day) serveLive(slow bool) (asked int) {
 	}
 	d.tool(sdHang, "hang", map[string]any{"token": "hang"})
 	d.until(func() bool { return d.p.effectsOf("begin hang") > 0 || len(d.answers[sdHang]) > 0 })
-	d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": sdHang}})
+	d.send(map[string]any{
+		"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": sdHang},
+	})
 	d.until(func() bool { return d.p.effectsOf("cancelled hang") > 0 || d.c.kills() })
 	d.ask(sdHealth, "tools/call", map[string]any{"name": "health_snapshot", "arguments": map[string]any{}})
 	return asked
@@ -190,7 +197,8 @@ func (d *day) tool(id int, name string, args map[string]any) {
 	if name = "tools__" + name; d.indirect {
 		name, args = "call_tool", map[string]any{"server": "tools", "tool": name, "arguments": args}
 	}
-	d.begin(id, "tools/call", map[string]any{"name": name, "arguments": args, "_meta": map[string]any{"progressToken": id}})
+	d.begin(id, "tools/call",
+		map[string]any{"name": name, "arguments": args, "_meta": map[string]any{"progressToken": id}})
 }
 
 func (d *day) serveCheck(asked int) {

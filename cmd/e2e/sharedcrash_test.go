@@ -119,7 +119,8 @@ func (c crash) share(t *testing.T, modern bool) {
 	all(func(d *day, n string) { d.effect(sharedEffect, "first"+n, 40) })
 	all(func(d *day, _ string) { d.wait(sharedEffect) })
 	all(func(d *day, n string) {
-		d.begin(sharedLook, "tools/call", map[string]any{"name": "tools__look", "arguments": map[string]any{"token": "look" + n}})
+		d.begin(sharedLook, "tools/call",
+			map[string]any{"name": "tools__look", "arguments": map[string]any{"token": "look" + n}})
 	})
 	all(func(d *day, _ string) { d.wait(sharedLook) })
 	late := 40
@@ -155,14 +156,16 @@ func (d *day) hello() {
 		return
 	}
 	d.ask(sharedHello, "initialize", map[string]any{
-		"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]string{"name": "test", "version": "1"},
 	})
 	d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 }
 
 // effect begins a call that must not have its effect twice.
 func (d *day) effect(id int, token string, ms int) {
-	d.begin(id, "tools/call", map[string]any{"name": "tools__effect", "arguments": map[string]any{"token": token, "ms": ms}})
+	d.begin(id, "tools/call",
+		map[string]any{"name": "tools__effect", "arguments": map[string]any{"token": token, "ms": ms}})
 }
 
 // end closes the agent's side, and reads the remaining lines.
@@ -184,7 +187,8 @@ func (d *day) shared(n string) {
 	for id, token := range map[int]string{sharedEffect: "first" + n, sharedLate: "late" + n} {
 		begun, ended := d.p.effectsOf("begin "+token), d.p.effectsOf("end "+token)
 		if len(d.answers[id]) != 1 || begun > 1 || ended > begun {
-			d.t.Errorf("effect %s was begun %d times, ended %d times, and has the answers %v", token, begun, ended, d.answers[id])
+			d.t.Errorf("effect %s was begun %d times, ended %d times, and has the answers %v", token, begun, ended,
+				d.answers[id])
 			continue
 		}
 		x := d.answers[id][0]
