@@ -130,6 +130,8 @@ func TestLaunchAgent(t *testing.T) {
 	}
 }
 
+// TestLaunchProgram checks that the program of a LaunchAgent is read as it was written, and
+// that a damaged file has none.
 func TestLaunchProgram(t *testing.T) {
 	for _, bin := range []string{"/usr/local/bin/holdline", "/Users/a & b/<bin>/holdline"} {
 		if got := LaunchProgram(LaunchAgent(bin, "/Users/u")); got != bin {

@@ -8,6 +8,8 @@ import (
 	"testing"
 )
 
+// TestSystemdUnits checks that the units name the given program, and that a path that
+// systemd would read differently is refused.
 func TestSystemdUnits(t *testing.T) {
 	for _, c := range []struct{ bin, want string }{
 		{"/usr/bin/holdline", "/usr/bin/holdline"},

@@ -78,6 +78,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
+// TestEpoch checks that SOURCE_DATE_EPOCH must be a number of seconds.
 func TestEpoch(t *testing.T) {
 	var r release
 	if err := r.epoch("1700000000"); err != nil || r.time.Unix() != 1_700_000_000 {

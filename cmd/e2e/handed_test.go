@@ -183,6 +183,8 @@ func TestDisowned(t *testing.T) {
 	_ = os.Remove(path)
 }
 
+// TestSocketPathTooLong checks that every command names a socket path that is too long, and
+// the variable that changes it.
 func TestSocketPathTooLong(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -195,6 +197,8 @@ func TestSocketPathTooLong(t *testing.T) {
 	}
 }
 
+// TestOpenDirectoryRefused checks that neither daemon nor doctor accepts a runtime
+// directory that other users can read.
 func TestOpenDirectoryRefused(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

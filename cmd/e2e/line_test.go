@@ -100,6 +100,8 @@ func TestStartRace(t *testing.T) {
 	}
 }
 
+// TestSecondDaemonYields checks that a second daemon says that one runs already, and exits
+// with success.
 func TestSecondDaemonYields(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -114,6 +116,8 @@ func TestSecondDaemonYields(t *testing.T) {
 	}
 }
 
+// TestStaleSocketAndStop starts a daemon over the socket of a killed one, stops it, and
+// checks what commands say without a daemon.
 func TestStaleSocketAndStop(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -298,6 +302,8 @@ func TestHundredProxies(t *testing.T) {
 	})
 }
 
+// TestRefusals checks that an identity with a token needs it, that its rules apply, and
+// that a configuration with a mistake does not come into force.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -352,6 +358,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestNoDaemonNoAutostart checks that a proxy that may not start a daemon answers with a
+// fault and exits with its own code.
 func TestNoDaemonNoAutostart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -361,6 +369,8 @@ func TestNoDaemonNoAutostart(t *testing.T) {
 	}
 }
 
+// TestConsultCommand runs consults from the command line: with a prompt as argument and on
+// stdin, listed afterwards, and interrupted.
 func TestConsultCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -390,6 +400,7 @@ func TestConsultCommand(t *testing.T) {
 	p.until("no worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 })
 }
 
+// TestIdleExit checks that an idle daemon exits after its time.
 func TestIdleExit(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -431,6 +442,7 @@ func TestEndSignals(t *testing.T) {
 	a.leave()
 }
 
+// TestHelp checks that every command has a help text.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -467,6 +479,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestDoctor runs doctor without a daemon, with one, and with a state directory that other
+// users can read.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -523,6 +537,8 @@ func TestDoctorEngines(t *testing.T) {
 	}
 }
 
+// TestNotInstalled checks that a missing consult program is named to the agent and by
+// doctor, with how to install it.
 func TestNotInstalled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

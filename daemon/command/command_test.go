@@ -23,6 +23,8 @@ func sh(script string) *command.Command {
 	}
 }
 
+// TestRun checks the output and the error of commands that end, fail, print too much, or
+// cannot be started.
 func TestRun(t *testing.T) {
 	strict, named := sh("yes 012345678"), sh("echo $0")
 	strict.Strict = true

@@ -8,6 +8,8 @@ import (
 	"testing"
 )
 
+// TestLookPath checks that only an executable file in an absolute directory of PATH is
+// found.
 func TestLookPath(t *testing.T) {
 	dir, second := t.TempDir(), t.TempDir()
 	for path, mode := range map[string]os.FileMode{
@@ -45,6 +47,7 @@ func TestLookPath(t *testing.T) {
 	}
 }
 
+// TestSafePath checks that relative and empty elements are removed from a PATH.
 func TestSafePath(t *testing.T) {
 	for path, want := range map[string]string{
 		"": "", ":": "", ".": "", "a:b/c:./d": "", "/a:/b": "/a:/b", ":/a:.:/b:/a:": "/a:/b",

@@ -73,6 +73,8 @@ func codeOf(err error) fault.Code {
 	return remote.Fault.Fault.Code
 }
 
+// TestAnswers checks that results, progress, faults and other errors of handlers reach the
+// client, and that an unknown command is refused.
 func TestAnswers(t *testing.T) {
 	c, _ := start(t, map[string]commands.Handler{
 		"twice": func(_ context.Context, params json.RawMessage, progress commands.Progress) (any, error) {

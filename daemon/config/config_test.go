@@ -313,6 +313,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
+// TestLoad checks which files are accepted, by their permissions and kind. A missing file
+// counts as the default configuration.
 func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "config.json")
@@ -372,6 +374,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
+// TestAuthorise checks which token an identity needs.
 func TestAuthorise(t *testing.T) {
 	c := Config{Identities: map[string]Identity{"codex": {Token: "right"}, "cursor": {}}}
 	for _, x := range []struct {
@@ -407,6 +410,7 @@ func TestAuthorise(t *testing.T) {
 	}
 }
 
+// TestEqual checks that two configurations that differ only in a secret are not equal.
 func TestEqual(t *testing.T) {
 	parse := func(s string) Config {
 		c, err := Parse("c", []byte(s))

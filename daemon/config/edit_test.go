@@ -55,6 +55,8 @@ func enables(t *testing.T, name string, on bool) func(string) error {
 	}
 }
 
+// TestEdit checks that adding, removing and switching servers leaves the rest of the file,
+// with its comments, as it is.
 func TestEdit(t *testing.T) {
 	const full = `// what the daemon does
 {
@@ -169,6 +171,8 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// TestEditRefuses checks that an edit that is not possible, or that would leave an invalid
+// file, is refused with the reason, and leaves the file as it is.
 func TestEditRefuses(t *testing.T) {
 	const text = `{"mcpServers": {"a": {"command": "x"}}}`
 	path := filepath.Join(t.TempDir(), "config.json")

@@ -11,6 +11,8 @@ import (
 	"testing"
 )
 
+// TestReadEnvFile checks the syntax of a file of variables, and which permissions it may
+// have.
 func TestReadEnvFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "env")
 	write := func(text string, mode os.FileMode) {

@@ -5,6 +5,7 @@ import (
 	"testing"
 )
 
+// TestEnvironment checks which variables a hosted server inherits in each mode.
 func TestEnvironment(t *testing.T) {
 	base := []string{
 		"HOME=/home/u", "PATH=/bin", "LC_ALL=C", "XDG_RUNTIME_DIR=/run", "HTTPS_PROXY=p", "http_proxy=q",

@@ -20,6 +20,7 @@ func parsed(t *testing.T, servers string) Config {
 	return c
 }
 
+// TestServerDefaults checks the settings of a server whose entry has only a command.
 func TestServerDefaults(t *testing.T) {
 	c := parsed(t, `"a": {"command": "npx", "args": ["-y"], "env": {"K": "v"}, "cwd": "/x"}`)
 	got, ok := c.Server("a")
@@ -41,6 +42,8 @@ func TestServerDefaults(t *testing.T) {
 	}
 }
 
+// TestServerSettings checks that every key of an entry is read, and that keys of other
+// clients are ignored.
 func TestServerSettings(t *testing.T) {
 	c := parsed(t, `"a": {"type": "streamable-http", "url": "https://x/mcp", "headers": {"K": "v"}, "env_file": "/e",
 		"autoApprove": ["x"], "alwaysAllow": [], "timeout": 60, "description": {"any": "thing"},
@@ -64,6 +67,8 @@ func TestServerSettings(t *testing.T) {
 	}
 }
 
+// TestServerEnabledAndTransport checks the keys with which entries say that a server is
+// disabled, and what its transport is.
 func TestServerEnabledAndTransport(t *testing.T) {
 	for text, want := range map[string]struct {
 		enabled   bool
@@ -89,6 +94,7 @@ func TestServerEnabledAndTransport(t *testing.T) {
 	}
 }
 
+// TestContract checks which of several patterns for a tool's contract applies: the longest.
 func TestContract(t *testing.T) {
 	s := Settings{Hosting: Hosting{Contracts: Contracts{
 		"*": "never_replay", "get_*": "convergent", "get_one*": "never_replay", "get_once": "convergent",
@@ -108,6 +114,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
+// TestVisibleIn checks in which projects a server is visible. Links in both paths are
+// resolved.
 func TestVisibleIn(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"p/sub", "p2", "q"} {
@@ -135,6 +143,8 @@ func TestVisibleIn(t *testing.T) {
 	}
 }
 
+// TestProcess checks that variables are expanded from their sources in order, and which
+// values count as secrets.
 func TestProcess(t *testing.T) {
 	s, _ := parsed(t, `"a": {"command": "${BIN:-/opt/x}", "args": ["--root", "${ROOT}", "$${kept}"], "cwd": "${SUB}",
 		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file",
@@ -190,6 +200,8 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestAddress checks that variables in addresses and headers are expanded, and that an
+// invalid result is refused.
 func TestAddress(t *testing.T) {
 	s, _ := parsed(t,
 		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).

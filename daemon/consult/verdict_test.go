@@ -17,6 +17,7 @@ func factsOf(has string) facts {
 	return f
 }
 
+// TestDecide checks the verdict for the facts of each situation.
 func TestDecide(t *testing.T) {
 	for _, tt := range []struct {
 		name, facts string

@@ -84,6 +84,8 @@ func TestEdits(t *testing.T) {
 	}
 }
 
+// TestReads checks which keys and texts of a file are returned, and that invalid files are
+// refused.
 func TestReads(t *testing.T) {
 	x := parsed(t, "{\r\n \"a\": {\"b\": 1, \"c\": [ /* x */\r\n 2 ], \"b\": 3}}")
 	if got := x.Keys("a"); !slices.Equal(got, []string{"b", "c", "b"}) {

@@ -93,6 +93,8 @@ func all(t *testing.T, c net.Conn) string {
 	return string(b)
 }
 
+// TestGreeting checks which handler gets a connection, depending on the first line, and
+// which first lines are refused.
 func TestGreeting(t *testing.T) {
 	path := serve(t, listener.Options{Greeting: 200 * time.Millisecond})
 	for _, tc := range []struct {

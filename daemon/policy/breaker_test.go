@@ -97,6 +97,8 @@ func TestBreakerLetsExactlyOneProbeThrough(t *testing.T) {
 	c.state(Closed, 1)
 }
 
+// TestBreakerProbeGivesItsTurnBack checks that after a cancelled probe another call becomes
+// the probe.
 func TestBreakerProbeGivesItsTurnBack(t *testing.T) {
 	c := newClockedBreaker(t)
 	c.open()
@@ -134,6 +136,8 @@ func TestBreakerHeedsNoLateCalls(t *testing.T) {
 	c.state(Closed, 2)
 }
 
+// TestBreakerReset checks that a reset closes the breaker, and that calls from before do
+// not count.
 func TestBreakerReset(t *testing.T) {
 	c := newClockedBreaker(t)
 	late := c.allow()

@@ -8,6 +8,8 @@ import (
 	"holdline/protocol/fault"
 )
 
+// TestBudget checks that calls over the limit are refused and not charged, that the limit
+// may change, and that budgets are separate for each session and identity.
 func TestBudget(t *testing.T) {
 	b := NewBudget(2)
 	charge := func(session string, limit int) error { return b.Charge(session, "codex", "files__read", limit) }

@@ -118,6 +118,8 @@ func TestCacheTTLBeginsWithTheAnswer(t *testing.T) {
 	})
 }
 
+// TestCacheComparesArguments checks that arguments are equal if only space and the order of
+// members differ.
 func TestCacheComparesArguments(t *testing.T) {
 	for _, x := range []struct {
 		a, b string
@@ -209,6 +211,8 @@ func TestCacheIsPartitionedByIdentity(t *testing.T) {
 	}
 }
 
+// TestCacheLimits checks that the oldest entries are evicted when the cache has too many
+// entries or bytes.
 func TestCacheLimits(t *testing.T) {
 	k := &kitchen{T: t, c: NewCache()}
 	arguments := func(i int) string { return fmt.Sprintf(`{"n":%d}`, i) }
@@ -263,6 +267,8 @@ func TestCacheLimits(t *testing.T) {
 	}
 }
 
+// TestCacheForget checks that the answers of one server can be dropped, including those
+// that are still on their way.
 func TestCacheForget(t *testing.T) {
 	k := &kitchen{T: t, c: NewCache()}
 	k.want("", "t", "", true)
@@ -363,6 +369,8 @@ func TestCacheFliesOnce(t *testing.T) {
 	})
 }
 
+// TestCacheSharesFailures checks that a failure is shared by equal concurrent calls, except
+// for one that concerns the asking caller alone.
 func TestCacheSharesFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		boom := fault.New(fault.TransportFailure, fault.Server, "x", "boom")

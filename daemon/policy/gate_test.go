@@ -55,6 +55,7 @@ func TestGateIsFairBetweenSessions(t *testing.T) {
 	})
 }
 
+// TestGateLimits checks the limits of calls in flight, queued, and queued for one session.
 func TestGateLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateOptions{Server: "s", InFlight: 2, Queue: 3, PerSession: 2})
@@ -137,6 +138,7 @@ func TestGateLosesNoPlace(t *testing.T) {
 	})
 }
 
+// TestGateResize checks that a new limit applies at once to queued calls.
 func TestGateResize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := GateOptions{Server: "s", InFlight: 1, Queue: 10, PerSession: 10}

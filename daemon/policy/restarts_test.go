@@ -11,6 +11,7 @@ import (
 
 func noJitter() float64 { return 0 }
 
+// TestRestartsBackOff checks that the pauses double up to five seconds.
 func TestRestartsBackOff(t *testing.T) {
 	r := NewRestarts(1000, time.Hour, noJitter)
 	var got []time.Duration
@@ -45,6 +46,8 @@ func TestRestartsJitter(t *testing.T) {
 	}
 }
 
+// TestRestartsEject checks that a server is ejected after too many restarts within the
+// window.
 func TestRestartsEject(t *testing.T) {
 	r := NewRestarts(5, 5*time.Minute, noJitter)
 	now := epoch
@@ -88,6 +91,7 @@ func TestRestartsEject(t *testing.T) {
 	}
 }
 
+// TestRestartsOfNone checks that with a budget of 0 the first failure ejects.
 func TestRestartsOfNone(t *testing.T) {
 	r := NewRestarts(0, time.Minute, noJitter)
 	if _, ok := r.Failed(epoch); ok || !r.Ejected() {

@@ -19,6 +19,8 @@ func isFault(t *testing.T, err error, code fault.Code) *fault.Record {
 	return r
 }
 
+// TestRules checks for identities and tools what is allowed, and which rule the answer
+// names.
 func TestRules(t *testing.T) {
 	cfg := config.Config{
 		Identities: map[string]config.Identity{

@@ -128,6 +128,8 @@ func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer 
 	}
 }
 
+// TestAutostart checks the process of a started daemon: its directory, session, stdin,
+// descriptors, environment and log.
 func TestAutostart(t *testing.T) {
 	a, vars := newTestAutostart(t, "")
 	// A descriptor that the agent passed on to this process by mistake.
@@ -178,6 +180,8 @@ func TestAutostart(t *testing.T) {
 	}
 }
 
+// TestAutostartEnds checks that the error for a daemon that ends at its start has that
+// daemon's own output, and nothing else of the log.
 func TestAutostartEnds(t *testing.T) {
 	a, vars := newTestAutostart(t, "fail")
 	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
@@ -225,6 +229,8 @@ func TestAutostartEnds(t *testing.T) {
 	}
 }
 
+// TestProgram checks that a daemon is started from the path by which this program was
+// called, if there is one.
 func TestProgram(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -242,6 +248,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
+// TestLastLines checks that the end of a log begins with a whole line and is bounded.
 func TestLastLines(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	line := strings.Repeat("x", 99) + "\n"

@@ -47,6 +47,8 @@ func (o *Options) configured(t *testing.T, servers string) {
 	o.Loaded = &cfg
 }
 
+// TestRoom checks from which amount of free space and free inodes on a full file system is
+// a problem.
 func TestRoom(t *testing.T) {
 	for _, c := range []struct {
 		free, freeFiles, files uint64
@@ -69,6 +71,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestStale checks that a lock file of a process that has ended is noted, even if another
+// process has its pid.
 func TestStale(t *testing.T) {
 	dead := exec.CommandContext(t.Context(), "true")
 	if err := dead.Run(); err != nil {

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/service"
 )
 
+// TestUnitFiles checks the finding for missing, changed and unusable unit files.
 func TestUnitFiles(t *testing.T) {
 	home := t.TempDir()
 	dir := filepath.Join(home, ".config/systemd/user")
@@ -55,6 +56,7 @@ func TestUnitFiles(t *testing.T) {
 	want(Problem, "no ExecStart=")
 }
 
+// TestUnitStates checks the finding and the fix for each state of socket and service.
 func TestUnitStates(t *testing.T) {
 	active, inactive := service.UnitState{Load: "loaded", Active: "active"},
 		service.UnitState{Load: "loaded", Active: "inactive"}
@@ -82,6 +84,7 @@ func TestUnitStates(t *testing.T) {
 	}
 }
 
+// TestLinger checks that disabled lingering is noted.
 func TestLinger(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "u")
 	if f := checkLinger(path); f.State != Note || f.Fix != "loginctl enable-linger" {

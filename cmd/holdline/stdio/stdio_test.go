@@ -174,6 +174,8 @@ func TestMCPStdioPipe(t *testing.T) {
 	}
 }
 
+// TestMCPStdioSignals checks that on SIGTERM and SIGINT the proxy says bye to the daemon
+// and exits with success.
 func TestMCPStdioSignals(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		d := listenOne(t)
@@ -214,6 +216,8 @@ func TestMCPStdioStuckClient(t *testing.T) {
 	wantExit(t, cmd, stderr, cmdenv.ExitOK)
 }
 
+// TestMCPStdioClosedStdout checks that a proxy whose stdout is closed says bye and exits
+// with failure.
 func TestMCPStdioClosedStdout(t *testing.T) {
 	d := listenOne(t)
 	r, w, err := os.Pipe()
@@ -241,6 +245,8 @@ func TestMCPStdioClosedStdout(t *testing.T) {
 	wantExit(t, cmd, stderr, cmdenv.ExitFailure)
 }
 
+// TestMCPStdioExitCodes checks the exit code and the last output of each way in which a
+// proxy can fail.
 func TestMCPStdioExitCodes(t *testing.T) {
 	d := listenOne(t)
 	cmd, stdin, stdout, stderr := startProxy(t, nil, "--no-autostart", "--reconnect-timeout", "100ms",
@@ -317,6 +323,8 @@ func TestParseMCPStdio(t *testing.T) {
 	}
 }
 
+// TestProjectKey checks that all directories of a work tree have one key, and directories
+// outside of one each their own.
 func TestProjectKey(t *testing.T) {
 	root, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {

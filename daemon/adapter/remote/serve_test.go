@@ -248,6 +248,8 @@ func TestServeEnds(t *testing.T) {
 	}
 }
 
+// TestTarget checks that a target is read as it was encoded, and that the error for an
+// invalid one does not repeat it.
 func TestTarget(t *testing.T) {
 	want := Target{Name: "s", URL: "https://x", Headers: map[string]string{"A": "b\"<"}}
 	got, err := ParseTarget(want.Encode())
