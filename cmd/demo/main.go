@@ -127,8 +127,8 @@ const reviewed = "package main\n\nfunc main() { println(fib(40)) }\n\n" +
 func (d *demo) prepare() error {
 	d.socket = filepath.Join(d.dir, "run", "daemon.sock")
 	project := filepath.Join(d.dir, "project")
-	for _, dir := range []string{filepath.Join(project, ".git"), filepath.Join(d.dir, "state"), filepath.Join(d.dir, "bin")} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
+	for _, dir := range []string{"project/.git", "state", "bin"} {
+		if err := os.MkdirAll(filepath.Join(d.dir, dir), 0o700); err != nil {
 			return err
 		}
 	}

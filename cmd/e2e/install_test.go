@@ -129,7 +129,7 @@ func TestInstallAndBack(t *testing.T) {
 	if err != nil || !strings.Contains(string(unit), "ExecStart="+bin+" daemon\n") {
 		t.Errorf("the unit does not start %s: %v\n%s", bin, err, unit)
 	}
-	if more := p.must("install", "--bin"); strings.Contains(more, "next: nothing has to be started") {
+	if more := p.must("install", "--bin"); strings.Contains(more, "next: the first agent starts") {
 		t.Errorf("install --bin, where systemd starts the daemon:\n%s", more)
 	}
 	if again := p.must("install", "--bin", "--systemd"); strings.Contains(again, "write ") ||

@@ -146,7 +146,9 @@ func printPlan(out io.Writer, plan *importer.Plan) {
 
 // finishImport prints what an import has done, or its undo if plan is nil, and has the
 // running daemon read its configuration. It fails if something was left as it was.
-func finishImport(cmd *cobra.Command, proc *cmdenv.Process, plan *importer.Plan, config string, done importer.Done) error {
+func finishImport(
+	cmd *cobra.Command, proc *cmdenv.Process, plan *importer.Plan, config string, done importer.Done,
+) error {
 	value := struct {
 		*importer.Plan
 		Done importer.Done `json:"done"`

@@ -136,12 +136,15 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 func afterInstall(in *install.Options, wish install.Wish) string {
 	var b strings.Builder
 	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
-		fmt.Fprintf(&b, "note: %s is not on the PATH of your login shell: add it there, or agents do not find holdline\n", in.BinDir)
+		fmt.Fprintf(&b, "note: %s is not on the PATH of your login shell: add it there, "+
+			"or agents do not find holdline\n", in.BinDir)
 	}
 	if wish.Manager == install.Nobody {
-		fmt.Fprintf(&b, "next: nothing has to be started, the first agent does it; have it started for you with: holdline install --%s\n", ownManager())
+		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+
+			"to have the service manager start it: holdline install --%s\n", ownManager())
 	}
-	b.WriteString("next: holdline import shows the MCP servers of your agents that can be shared; holdline doctor checks everything\n")
+	b.WriteString("next: holdline import shows the MCP servers of your agents that can be shared; " +
+		"holdline doctor checks everything\n")
 	return b.String()
 }
 
@@ -197,7 +200,8 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 			"holdline import --undo, then uninstall")
 
 	case more:
-		fmt.Fprintf(cmd.ErrOrStderr(), "holdline: clients still start holdline, and will not find it; before that, this takes their entries back: holdline import --undo\n")
+		console.Warn(cmd, "clients still start holdline, and will not find it; "+
+			"to take their entries back first: holdline import --undo")
 	}
 	warnLeft(cmd, left)
 	return nil

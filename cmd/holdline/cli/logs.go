@@ -48,10 +48,12 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 					return journal(cmd, follow, lines)
 				}
 				if err == nil && status.Daemon.StartedBy == service.Launchd {
-					return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(proc.Getenv("HOME"), contrib.LaunchLog), lines, follow)
+					path := filepath.Join(proc.Getenv("HOME"), contrib.LaunchLog)
+					return console.Tail(cmd.Context(), cmd.OutOrStdout(), path, lines, follow)
 				}
 				if err == nil && status.Daemon.StartedBy == "shell" {
-					console.Warn(cmd, "daemon %d was started by hand and logs to its own terminal; this is the log of those started on demand", status.Daemon.PID)
+					console.Warn(cmd, "daemon %d was started by hand and logs to its own terminal; "+
+						"this is the log of those started on demand", status.Daemon.PID)
 				}
 			}
 			dir, err := cmdenv.StateDir(proc.Getenv)

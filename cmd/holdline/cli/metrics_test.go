@@ -67,7 +67,9 @@ func TestOpenMetrics(t *testing.T) {
 		"holdline_consults":           {`holdline_consults{state="running"}`: 2},
 		"holdline_server_ejected":     {`holdline_server_ejected{server="git"}`: 1},
 		"holdline_server_noise_lines": {`holdline_server_noise_lines_total{server="git"}`: 4},
-		"holdline_session_calls":      {`holdline_session_calls_total{identity="codex",session="4",client="",outcome="success"}`: 1},
+		"holdline_session_calls": {
+			`holdline_session_calls_total{identity="codex",session="4",client="",outcome="success"}`: 1,
+		},
 	} {
 		for key, want := range samples {
 			if have, ok := got[family].Samples[key]; !ok || have != want {

@@ -108,7 +108,8 @@ func inForce(d control.Daemon) string {
 
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
-	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n", d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
+	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n",
+		d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
 	if d.ConfigRefused != "" {
 		fmt.Fprintf(w, "config   refused, %s: %s\n", inForce(d), d.ConfigRefused)
@@ -123,9 +124,11 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	fmt.Fprintf(w, "consults %d running, %d queued, %d kept\n", s.Consults.Running, s.Consults.Queued, s.Consults.Kept)
 	printMoney(w, s.Consults)
 	if c := s.Cache; c.Hits+c.Misses > 0 {
-		fmt.Fprintf(w, "cache    %d hits, %d misses, %d answers in %.1f MiB\n", c.Hits, c.Misses, c.Entries, float64(c.Bytes)/(1<<20))
+		fmt.Fprintf(w, "cache    %d hits, %d misses, %d answers in %.1f MiB\n",
+			c.Hits, c.Misses, c.Entries, float64(c.Bytes)/(1<<20))
 	}
-	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n", s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
+	fmt.Fprintf(w, "runtime  %d goroutines, %.1f MiB heap, %d descriptors\n",
+		s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs)
 	if len(s.Sessions) == 0 {
 		fmt.Fprintln(w, "\nno agent is connected")
 	} else {
@@ -200,7 +203,8 @@ func printAgents(w io.Writer, sessions []control.Session) {
 			count = fmt.Sprintf("%d (%d lost)", len(members[key]), len(members[key])-attached)
 		}
 		first := members[key][0]
-		t.Row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers), inFlight, calls, console.Age(since), first.Cwd)
+		t.Row(each(identities), each(programs), cmp.Or(key.pid, first.PID), count, each(servers),
+			inFlight, calls, console.Age(since), first.Cwd)
 	}
 	t.Flush()
 }

@@ -136,13 +136,15 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 		return err
 	}
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
-		return cmdenv.WithHint(fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err), doctor.WayOut(answer.PID))
+		return cmdenv.WithHint(fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
+			doctor.WayOut(answer.PID))
 	}
 	if _, err = fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer)); err != nil {
 		return err
 	}
 	if c.Daemon.Managed == service.Systemd {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; to prevent that: systemctl --user stop holdline.socket")
+		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; "+
+			"to prevent that: systemctl --user stop holdline.socket")
 	}
 	return err
 }
@@ -256,7 +258,9 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = alone.Unlock() }()
-	s := supervisor.New(supervisor.Options{RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler)})
+	s := supervisor.New(supervisor.Options{
+		RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler),
+	})
 	return s.EndAll(cmd.Context())
 }
 

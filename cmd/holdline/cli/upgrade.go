@@ -79,7 +79,8 @@ func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Proces
 	})
 	if err != nil {
 		return cmdenv.WithHint(
-			fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(last, err)), "look at holdline logs")
+			fmt.Errorf("the daemon handed over and its successor does not answer: %w", errors.Join(last, err)),
+			"look at holdline logs")
 	}
 	pids := "pid unchanged"
 	if now.PID != old.PID {

@@ -25,9 +25,12 @@ import (
 // adviser finds what in a configuration is no mistake, but most likely has no
 // effect.
 type adviser struct {
-	cfg        *config.Config
-	identities map[string]struct{} // that are known: of well-known clients, connected ones and those of the call log
-	names      map[string][]string // of what each server has listed, by which rules are asked; none of a server that was never listed
+	cfg *config.Config
+	// identities are those of well-known clients, of connected ones and of the call log.
+	identities map[string]struct{}
+	// names has the names by which rules know what a server has listed, for each server
+	// that was ever listed.
+	names map[string][]string
 }
 
 func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {

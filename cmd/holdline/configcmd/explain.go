@@ -70,8 +70,12 @@ and call_tool instead), state (of the server, as in status).`,
 
 // explain asks the rules. listed returns the tools that a server has listed
 // last, by its own names; none if that is not known.
-func explain(cfg *config.Config, listed func(server string) []string, identity, name string) (explanation, *config.Settings) {
-	e := explanation{Identity: identity, Tool: name, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll}
+func explain(
+	cfg *config.Config, listed func(server string) []string, identity, name string,
+) (explanation, *config.Settings) {
+	e := explanation{
+		Identity: identity, Tool: name, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll,
+	}
 	if cfg.Searches(identity) {
 		e.Expose = config.ExposeSearch
 	}
@@ -152,7 +156,8 @@ func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.
 // listed says how the identity comes to know of a hosted server's tool.
 func (e *explanation) listed() string {
 	if e.Expose == config.ExposeSearch {
-		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it", e.Identity, e.Expose)
+		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it",
+			e.Identity, e.Expose)
 	}
 	return "yes, with all tools that the identity may use"
 }
@@ -186,14 +191,16 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	}
 	switch e.Contract {
 	case "":
-		t.Row("after a loss", "runs again if the tool says that it may (io.libmcp/effect, readOnlyHint or idempotentHint); else the outcome is said to be unknown")
+		t.Row("after a loss", "runs again if the tool says that it may "+
+			"(io.libmcp/effect, readOnlyHint or idempotentHint); else the outcome is said to be unknown")
 	case "convergent":
 		t.Row("after a loss", "runs again, as the configuration says")
 	default:
 		t.Row("after a loss", "never runs again, as the configuration says: the outcome is said to be unknown")
 	}
 	t.Row("cached", "if it may run again, and its answers carry ttlMs")
-	t.Row("limits", fmt.Sprintf("%d calls at once, %v without progress, %v in all", s.MaxConcurrent, s.Timeout, s.MaxTimeout))
+	t.Row("limits", fmt.Sprintf("%d calls at once, %v without progress, %v in all",
+		s.MaxConcurrent, s.Timeout, s.MaxTimeout))
 	if e.State != nil {
 		t.Row("now", fmt.Sprintf("%s, circuit %s, %d restarts", e.State.State, e.State.Circuit, e.State.Restarts))
 	}

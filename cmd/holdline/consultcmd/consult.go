@@ -79,7 +79,8 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	f.StringVar(&o.level, "level", "", "read, or shell: commands in a sandbox, too (default read, unless configured)")
 	f.IntVar(&o.maxTurns, "max-turns", 0, "most turns of the model (default no limit)")
 	f.Float64Var(&o.maxUSD, "max-usd", 0, "most US dollars that it may cost (default from the configuration)")
-	f.DurationVar(&o.timeout, "timeout", 0, "end it after this time with the best answer so far (default from the configuration)")
+	f.DurationVar(&o.timeout, "timeout", 0,
+		"end it after this time with the best answer so far (default from the configuration)")
 	return console.WithJSON(cmd)
 }
 
@@ -100,7 +101,9 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err != nil {
 		return err
 	}
-	params := control.ConsultParams{Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text(), Logins: protocol.LoginVariables(os.Environ())}
+	params := control.ConsultParams{
+		Identity: "cli", Cwd: cwd, Arguments: raw, Key: rand.Text(), Logins: protocol.LoginVariables(os.Environ()),
+	}
 	answer, err := askConsult(cmd, proc, c, params)
 	if err != nil {
 		return err
@@ -119,10 +122,12 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	case words && !console.IsPiped(in):
 		return prompt, nil
 	case !words && console.IsTerminal(in):
-		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage), "holdline consult 'what is wrong with …', or pipe it in")
+		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage),
+			"holdline consult 'what is wrong with …', or pipe it in")
 	}
 	if words && !begins(cmd.InOrStdin(), stdinWait) {
-		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing", stdinWait)
+		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing",
+			stdinWait)
 		return prompt, nil
 	}
 	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
@@ -166,7 +171,8 @@ func begins(in io.Reader, within time.Duration) bool {
 func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
-		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort, "cwd": o.cwd, "diff": o.diff, "level": o.level,
+		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort,
+		"cwd": o.cwd, "diff": o.diff, "level": o.level,
 	} {
 		if value != "" {
 			arguments[key] = value
@@ -187,7 +193,10 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	for flag, arg := range map[string]struct {
 		key   string
 		value any
-	}{"max-turns": {"max_turns", o.maxTurns}, "max-usd": {"max_usd", o.maxUSD}, "timeout": {"timeout_s", o.timeout.Seconds()}} {
+	}{
+		"max-turns": {"max_turns", o.maxTurns}, "max-usd": {"max_usd", o.maxUSD},
+		"timeout": {"timeout_s", o.timeout.Seconds()},
+	} {
 		if cmd.Flags().Changed(flag) {
 			arguments[arg.key] = arg.value
 		}
@@ -214,7 +223,9 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 
 // askConsult runs a consult, over the lives of the daemon: by its key it is the
 // same one for each of them. It closes c.
-func askConsult(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams) (answer control.ConsultAnswer, err error) {
+func askConsult(
+	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams,
+) (answer control.ConsultAnswer, err error) {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	var known atomic.Value // the consult's id
 	known.Store("")
@@ -253,9 +264,11 @@ func askConsult(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, par
 // that gets its answer later. id is "" if the command never learnt it.
 func lostConsult(id string, err error) error {
 	if id == "" {
-		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err), "if it was, this lists it: holdline consults")
+		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err),
+			"if it was, this lists it: holdline consults")
 	}
-	return cmdenv.WithHint(fmt.Errorf("consult %s is not answered yet: %w", id, err), "get it with: holdline consults wait "+id)
+	return cmdenv.WithHint(fmt.Errorf("consult %s is not answered yet: %w", id, err),
+		"get it with: holdline consults wait "+id)
 }
 
 // printConsult prints an answer, or what there is of one and the fault.

@@ -138,7 +138,8 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	log := slog.New(LogHandler(proc, to, level))
 	if named := o.config != "" || proc.Getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
 		// No error: `holdline servers add` may be about to make it.
-		log.WarnContext(cmd.Context(), "the configuration that was named is not there, all is as it is by default", "path", cfg)
+		log.WarnContext(cmd.Context(),
+			"the configuration that was named is not there, all is as it is by default", "path", cfg)
 	}
 	ready := func() {
 		bounded, ok := to.(*boundedLog)
@@ -173,13 +174,15 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 // another daemon in its state directory.
 func inUse(err error) error {
 	if errors.Is(err, socket.ErrInUse) {
-		return cmdenv.WithHint(err, "a service manager does, most likely (systemctl --user status holdline.socket): it starts the daemon when an agent connects")
+		return cmdenv.WithHint(err, "most likely a service manager listens there "+
+			"(systemctl --user status holdline.socket): it starts the daemon when an agent connects")
 	}
 	other, ok := errors.AsType[*place.InUseError](err)
 	if !ok {
 		return err
 	}
-	return cmdenv.WithHint(err, fmt.Sprintf("use that one (%s=%s), or set XDG_STATE_HOME to give a second one a state directory of its own", socket.Env, other.Socket))
+	return cmdenv.WithHint(err, fmt.Sprintf("use that one (%s=%s), or set XDG_STATE_HOME "+
+		"to give a second one a state directory of its own", socket.Env, other.Socket))
 }
 
 // watchedPath is where a newer version of this program will be: the path that
@@ -210,6 +213,7 @@ func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Han
 		return service.NewJournalHandler(file, level)
 	}
 	return tint.NewTextHandler(to, &tint.Options{
-		Level: level, TimeFormat: "2006-01-02 15:04:05.000", NoColor: !console.IsTerminal(proc.Stderr) || proc.Getenv("NO_COLOR") != "",
+		Level: level, TimeFormat: "2006-01-02 15:04:05.000",
+		NoColor: !console.IsTerminal(proc.Stderr) || proc.Getenv("NO_COLOR") != "",
 	})
 }

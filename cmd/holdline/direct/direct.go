@@ -57,7 +57,9 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*Launcher, err
 	shell := userenv.UserShell(proc.Getenv)
 	l := &Launcher{
 		from: launch.Start{Config: path, Home: proc.Getenv("HOME"), Image: image},
-		env:  userenv.New(userenv.Options{Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell}),
+		env: userenv.New(userenv.Options{
+			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
+		}),
 		root: peer.ProjectRoot(cwd), asked: make(chan struct{}),
 	}
 	go func() {
@@ -84,7 +86,8 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	}
 	p, err := from.Process(s, root)
 	if unset, ok := errors.AsType[*config.UnsetError](err); ok {
-		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell", unset.Name, config.VariablesFile(from.Config))
+		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
+			unset.Name, config.VariablesFile(from.Config))
 	} else if err != nil {
 		return p, err
 	}
@@ -190,8 +193,8 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 // firstAnswer sends initialize and returns the error object of the answer; nil
 // if it was a result.
 func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
-		`"clientInfo":{"name":"holdline","version":"1"}}}` + "\n"
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+		`"capabilities":{},"clientInfo":{"name":"holdline","version":"1"}}}` + "\n"
 	if _, err := io.WriteString(stdin, hello); err != nil {
 		return nil, io.EOF // it has ended
 	}

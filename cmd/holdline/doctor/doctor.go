@@ -121,7 +121,8 @@ func checkStateDir(o Options) Finding {
 	info, err := os.Stat(o.StateDir)
 	switch at := nearest(o.StateDir); {
 	case errors.Is(err, os.ErrNotExist) && unix.Access(at, unix.W_OK|unix.X_OK) != nil:
-		return f.with(Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at), "no daemon starts without it",
+		return f.with(Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at),
+			"no daemon starts without it",
 			"make "+at+" a directory that you can write to, or set XDG_STATE_HOME to one")
 	case errors.Is(err, os.ErrNotExist):
 		f.What += " (not there yet)"
@@ -168,7 +169,8 @@ func checkSocketDir(path string) Finding {
 func noDaemon(o Options, err error) Finding {
 	f := Finding{Check: "daemon"}
 	if !errors.Is(err, socket.ErrNoDaemon) {
-		return f.with(Problem, err.Error(), "agents cannot connect", "see the README's troubleshooting section, or set HOLDLINE_SOCKET")
+		return f.with(Problem, err.Error(), "agents cannot connect",
+			"see the README's troubleshooting section, or set HOLDLINE_SOCKET")
 	}
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
 	switch {
@@ -183,7 +185,8 @@ func noDaemon(o Options, err error) Finding {
 
 // WayOut says what to do about a daemon that hangs.
 func WayOut(pid int) string {
-	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; or: kill -9 %d, after which the next daemon goes on with that", pid)
+	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; "+
+		"or: kill -9 %d, after which the next daemon goes on with that", pid)
 }
 
 // checkDaemon asks the daemon that listens at path how it is.

@@ -44,7 +44,8 @@ func checkMachine(ctx context.Context, o *Options) []Finding {
 	f, path := o.checkPath(ctx)
 	found := append([]Finding{f}, o.checkPrograms(path)...)
 	found = append(found, checkDisk("disk of the state directory", o.StateDir, leastState),
-		checkDisk("disk of the runtime directory", run, leastRuntime), checkLock(run, "daemon"), checkLock(o.StateDir, "state"))
+		checkDisk("disk of the runtime directory", run, leastRuntime),
+		checkLock(run, "daemon"), checkLock(o.StateDir, "state"))
 	return append(found, o.checkOrphans(ctx, run)...)
 }
 
@@ -198,7 +199,8 @@ func checkDisk(check, dir string, least uint64) Finding {
 	at := nearest(dir)
 	var st unix.Statfs_t
 	if err := unix.Statfs(at, &st); err != nil {
-		return f.with(Problem, fmt.Sprintf("%s: %v", at, err), "it cannot be said whether there is room", "look at the file system")
+		return f.with(Problem, fmt.Sprintf("%s: %v", at, err),
+			"it is not known whether there is room", "look at the file system")
 	}
 	return judgeRoom(f, dir, st.Bavail*uint64(st.Bsize), st.Ffree, st.Files, least)
 }

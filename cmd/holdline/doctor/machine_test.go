@@ -139,8 +139,10 @@ func TestMissingCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Environ = []string{"PATH=" + mine} // the daemon need not have this PATH
-	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
-		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
+	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},
+		"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},
+		"own":{"command":"here","env":{"PATH":%q}},"far":{"url":"https://example.com/mcp"},
+		"unset":{"command":"here","env":{"A":"${SURELY_NOT_SET}"}}`, "/elsewhere"))
 	found := o.checkPrograms(dir + ":/opt/x")
 	var about []string
 	for _, f := range found {

@@ -18,7 +18,9 @@ import (
 // onlyChanged leaves of what servers offer the tools that were seen to change.
 func onlyChanged(servers []control.ServerOffers) {
 	for i := range servers {
-		servers[i].Tools = slices.DeleteFunc(servers[i].Tools, func(t control.ServerTool) bool { return t.Pinned == nil || t.Pinned.Change == nil })
+		servers[i].Tools = slices.DeleteFunc(servers[i].Tools, func(t control.ServerTool) bool {
+			return t.Pinned == nil || t.Pinned.Change == nil
+		})
 	}
 }
 
@@ -77,7 +79,8 @@ func moment(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:0
 // accept has the tools of a server be pinned as they are now.
 func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams) error {
 	if params.Name == "" {
-		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage), "holdline servers tools NAME --accept")
+		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage),
+			"holdline servers tools NAME --accept")
 	}
 	answer, err := attach.AskOrStart[control.ServerAcceptAnswer](cmd, s.proc, control.ServerAccept, params, nil)
 	if err != nil {
@@ -89,5 +92,6 @@ func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams)
 	if len(answer.Tools) == 0 {
 		return console.Say(cmd, "server %s: no tool has changed since it was first seen", params.Name)
 	}
-	return console.Say(cmd, "server %s: pinned as they are now: %s", params.Name, strings.Map(console.Printable, strings.Join(answer.Tools, ", ")))
+	return console.Say(cmd, "server %s: pinned as they are now: %s", params.Name,
+		strings.Map(console.Printable, strings.Join(answer.Tools, ", ")))
 }

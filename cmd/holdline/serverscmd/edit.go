@@ -31,7 +31,8 @@ type addOptions struct {
 func newServersAdd(s *serversCommand) *cobra.Command {
 	var o addOptions
 	cmd := &cobra.Command{
-		Use:   "add NAME [flags] -- COMMAND [ARG]...\n  holdline servers add NAME [flags] URL\n  holdline servers add NAME --json '{...}'",
+		Use: "add NAME [flags] -- COMMAND [ARG]...\n  holdline servers add NAME [flags] URL\n" +
+			"  holdline servers add NAME --json '{...}'",
 		Short: "Add a server to the configuration",
 		Long: `Add a server to the configuration: a command to run, the address of a remote
 server, or the JSON object that other clients' configurations have for it.
@@ -67,7 +68,8 @@ shared (one for all), session (one for each agent).`,
 	f.StringVar(&o.Hosting.Contract, "contract", "", "convergent or never_replay, for all its tools")
 	f.StringArrayVar(&o.Hosting.Allow, "allow", nil, "glob of tools that may be used (again for more)")
 	f.StringArrayVar(&o.Hosting.Deny, "deny", nil, "glob of tools that may not be used (again for more)")
-	f.StringArrayVar(&o.Hosting.Projects, "project", nil, "directory in whose projects it is seen (again for more; default everywhere)")
+	f.StringArrayVar(&o.Hosting.Projects, "project", nil,
+		"directory in whose projects it is seen (again for more; default everywhere)")
 	f.BoolVar(&o.Hosting.Lazy, "lazy", false, "start it at the first use")
 	f.BoolVar(&o.Disabled, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
@@ -80,7 +82,8 @@ shared (one for all), session (one for each agent).`,
 
 func (s *serversCommand) edits() []*cobra.Command {
 	remove := &cobra.Command{
-		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration", Args: cobra.ExactArgs(1),
+		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.edit(cmd, args[0], "removed", func(path string) (bool, error) {
 				return true, config.RemoveServer(cmd.Context(), path, args[0])

@@ -99,11 +99,12 @@ func troubles(s *control.Server) []string {
 		if s.Blocked {
 			blocked = ", and are blocked"
 		}
-		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen%s: holdline servers tools %s --changes",
-			s.Changed, blocked, s.Name))
+		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen%s: "+
+			"holdline servers tools %s --changes", s.Changed, blocked, s.Name))
 	}
 	if s.NoiseLines > 0 {
-		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped", s.NoiseLines))
+		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped",
+			s.NoiseLines))
 	}
 	return append(out, s.Notes...)
 }

@@ -197,14 +197,21 @@ func sortDial(err error, elsewhere bool) proxy.Down {
 func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string) {
 	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // help and errors are told by the caller
-	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"), "who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
-	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"), "key of the project to share servers with\n(default $HOLDLINE_PROJECT, else derived from the nearest\ndirectory with .git)")
-	f.StringVar(&o.server, "server", "", "offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
-	f.StringVar(&o.direct, "direct", "", "run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
+	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"),
+		"who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
+	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"),
+		"key of the project to share servers with\n(default $HOLDLINE_PROJECT, else derived from the nearest\n"+
+			"directory with .git)")
+	f.StringVar(&o.server, "server", "",
+		"offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
+	f.StringVar(&o.direct, "direct", "",
+		"run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
+	f.StringVar(&o.tokenFile, "token-file", "",
+		"file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
 	drain = f.String("drain", "5s", "how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")
-	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow, "how long to look for a daemon; when one was lost,\ncut to the 1m30s that the next one waits for its sessions")
+	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow,
+		"how long to look for a daemon; when one was lost,\ncut to the 1m30s that the next one waits for its sessions")
 	f.BoolVar(&o.noAutostart, "no-autostart", false, "never start a daemon")
 	return f, drain
 }
