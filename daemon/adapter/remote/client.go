@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -174,9 +175,13 @@ func parse(line []byte) (message, error) {
 	return out, nil
 }
 
-// operation returns the name of the request in faults.
+// operation returns the name of the request in faults, and "" for a nil m: what the server
+// sends unasked has none.
 func (m *message) operation() string {
-	if m.Method == mcp.ToolsCall {
+	switch {
+	case m == nil:
+		return ""
+	case m.Method == mcp.ToolsCall:
 		return m.Method + ":" + m.name
 	}
 	return m.Method
@@ -193,7 +198,7 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 	if m != nil {
 		body = m.line
 	}
-	req, err := newRequest(ctx, method, c.o.URL, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.o.URL, bytes.NewReader(body)) // of no bytes: no body
 	if err != nil {
 		return nil, err
 	}
@@ -242,11 +247,13 @@ func headerText(s string) string {
 	return prefix + base64.StdEncoding.EncodeToString([]byte(s)) + suffix
 }
 
-// oneLine returns a JSON text without line breaks. Text without any is returned as it
-// is.
+// oneLine returns a JSON text without line breaks, or an error if it is none. Numbers and
+// strings keep their spelling. Text on one line is returned as it is.
 func oneLine(text []byte) ([]byte, error) {
-	if !json.Valid(text) {
-		return nil, jsonrpc.ErrParse
+	if !bytes.ContainsAny(text, "\r\n") && json.Valid(text) {
+		return bytes.TrimSpace(text), nil
 	}
-	return compact(text)
+	var out bytes.Buffer
+	err := json.Compact(&out, text)
+	return out.Bytes(), err
 }

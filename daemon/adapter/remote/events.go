@@ -21,19 +21,24 @@ const maxEventID = 4 << 10
 // the streams that resume it. It keeps the last event id and the server's wait between
 // them. One goroutine at a time may use it.
 type events struct {
-	r    *bufio.Reader
-	max  int           // bytes of one event, and of one line
-	last string        // id of the last event, "" if there was none
-	wait time.Duration // that the server asked for, or 0
+	in   *bufio.Scanner // reads lines
+	max  int            // bytes of one event, and of one line
+	last string         // id of the last event, "" if there was none
+	wait time.Duration  // that the server asked for, or 0
 }
 
 // newEvents returns a reader of r. limit bounds one event, and one line, in bytes.
 func newEvents(r io.Reader, limit int) *events {
-	return &events{r: bufio.NewReaderSize(r, 32<<10), max: limit}
+	e := &events{max: limit}
+	e.from(r)
+	return e
 }
 
 // from continues with another stream that resumes this one.
-func (e *events) from(r io.Reader) { e.r.Reset(r) }
+func (e *events) from(r io.Reader) {
+	e.in = bufio.NewScanner(r)
+	e.in.Buffer(nil, e.max+len("data: \r\n"))
+}
 
 // read calls f with the data of each event that has data. It returns the number of
 // these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut
@@ -43,14 +48,8 @@ func (e *events) read(f func(data []byte) error) (n int, err error) {
 	var data []byte
 	var kind, id []byte
 	some, first := false, true
-	for {
-		line, err := e.line()
-		if errors.Is(err, jsonrpc.ErrTooLong) {
-			return n, err
-		}
-		if err != nil {
-			return n, errCut
-		}
+	for e.in.Scan() {
+		line := e.in.Bytes()
 		if first {
 			line, first = bytes.TrimPrefix(line, []byte("\ufeff")), false
 		}
@@ -90,22 +89,10 @@ func (e *events) read(f func(data []byte) error) (n int, err error) {
 			}
 		}
 	}
-}
-
-// line returns the next line without its end. It is valid until the next call.
-func (e *events) line() ([]byte, error) {
-	part, err := e.r.ReadSlice('\n')
-	if err == nil {
-		return bytes.TrimRight(part, "\r\n"), nil
+	if errors.Is(e.in.Err(), bufio.ErrTooLong) {
+		return n, jsonrpc.ErrTooLong
 	}
-	long := bytes.Clone(part)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		part, err = e.r.ReadSlice('\n')
-		if long = append(long, part...); len(long) > e.max+len("data: \r\n") {
-			return nil, jsonrpc.ErrTooLong
-		}
-	}
-	return bytes.TrimRight(long, "\r\n"), err
+	return n, errCut
 }
 
 // retry returns how long to wait before the nth resume in a row: the time that the

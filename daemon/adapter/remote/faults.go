@@ -13,15 +13,6 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// operationOf returns the operation of m, and "" for nil: what the server sends unasked
-// has none.
-func operationOf(m *message) string {
-	if m == nil {
-		return ""
-	}
-	return m.operation()
-}
-
 // broken returns the fault of a message whose connection broke, or the cause of ctx if
 // that is done. sent means that the server may have got the message. If it has not, the
 // fault is transport_failure and a retry is safe. If it may have, a request ends with
@@ -37,27 +28,27 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 		err = u.Err
 	}
 	if !sent {
-		return fault.New(fault.TransportFailure, fault.Server, operationOf(m),
+		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
 			"server %s cannot be reached: %v", c.o.Name, err).WithReason(fault.Unreachable)
 	}
 	if m.Kind != jsonrpc.Request {
-		return fault.New(fault.TransportFailure, fault.Server, operationOf(m),
+		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
 			"the connection to server %s broke: %v", c.o.Name, err)
 	}
-	return fault.New(fault.OutcomeUnknown, fault.Server, operationOf(m),
+	return fault.New(fault.OutcomeUnknown, fault.Server, m.operation(),
 		"the connection to server %s broke before its answer, and whether it did what was asked "+
 			"is not known: %v", c.o.Name, err)
 }
 
 // strange returns the fault of an answer that makes no sense.
 func (c *Client) strange(m *message, what string) error {
-	return fault.New(fault.DownstreamFailure, fault.Server, operationOf(m), "server %s: %s", c.o.Name, what).
+	return fault.New(fault.DownstreamFailure, fault.Server, m.operation(), "server %s: %s", c.o.Name, what).
 		WithReason(fault.BadOutput)
 }
 
 // tooLarge returns the fault of a message that is larger than [Options.MaxMessage].
 func (c *Client) tooLarge(m *message) error {
-	return fault.New(fault.ResourceExhausted, fault.Server, operationOf(m),
+	return fault.New(fault.ResourceExhausted, fault.Server, m.operation(),
 		"server %s sent a message of more than %d bytes", c.o.Name, c.o.MaxMessage)
 }
 
@@ -66,7 +57,7 @@ func (c *Client) tooLarge(m *message) error {
 // run: that is outcome_unknown. The texts of 401, 403 and of redirects name the
 // configuration key to change.
 func (c *Client) refused(m *message, resp *http.Response) error {
-	name, op, code := c.o.Name, operationOf(m), resp.StatusCode
+	name, op, code := c.o.Name, m.operation(), resp.StatusCode
 	text := strconv.Itoa(code) + " " + http.StatusText(code)
 	switch {
 	case code == http.StatusUnauthorized:

@@ -3,7 +3,6 @@ package remote
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -225,7 +224,7 @@ func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, er
 	if err != nil || answer.Error == nil || answer.ID != nil && answer.ID.Key() != m.ID.Key() {
 		return false, nil //nolint:nilerr // not an answer: the status says enough
 	}
-	failure, err := compact(answer.Error)
+	failure, err := oneLine(answer.Error)
 	if err != nil {
 		return false, nil //nolint:nilerr // as above
 	}
@@ -391,23 +390,4 @@ func pause(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// newRequest returns an HTTP request with body, or without one if body is nil.
-func newRequest(ctx context.Context, method, url string, body []byte) (*http.Request, error) {
-	if body == nil {
-		return http.NewRequestWithContext(ctx, method, url, http.NoBody)
-	}
-	return http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
-}
-
-// compact removes line breaks from valid JSON. Numbers and strings keep their spelling.
-func compact(text []byte) ([]byte, error) {
-	text = bytes.TrimSpace(text)
-	if !bytes.ContainsAny(text, "\r\n") {
-		return text, nil
-	}
-	var out bytes.Buffer
-	err := json.Compact(&out, text)
-	return out.Bytes(), err
 }
