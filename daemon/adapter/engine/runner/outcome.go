@@ -51,7 +51,6 @@ func (r *run) outcome(err error) engine.Outcome {
 // of the start get a text that names the argument or the level.
 func (r *run) said() engine.Outcome {
 	r.talk.Torn(r.rest)
-	r.keepStderr(r.errRest)
 	exit := engine.Exit{
 		Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno,
 		Stderr: r.errLines,

@@ -1,6 +1,8 @@
 package runner
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -15,9 +17,6 @@ import (
 	"holdline/protocol/process"
 )
 
-// readSize is the most that is read of a program's output at once, in bytes.
-const readSize = 64 << 10
-
 // maxWrites bounds the writes that wait for a program that does not read.
 const maxWrites = 8
 
@@ -25,8 +24,8 @@ const maxWrites = 8
 // reads its channels. None of its methods blocks, except close.
 type program struct {
 	child  *spawn.Child
-	stdout chan []byte       // pieces; closed at the end
-	stderr chan []byte       // pieces; closed at the end
+	stdout chan []byte       // lines, see [program.readLines]; closed at the end
+	stderr chan []byte       // lines; closed at the end
 	exited chan process.Exit // one value, once the process is reaped
 	failed chan error        // one value, if the first write fails
 	writes chan []byte       // nil closes stdin
@@ -58,8 +57,8 @@ func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 		request.Confine = &process.Confine{Dirs: w.Dirs, Files: w.Files}
 	}
 	p.work.Go(func() { p.exited <- p.runChild(cmd.Env, worker, request) })
-	p.work.Go(func() { p.read(child.Stdout, p.stdout) })
-	p.work.Go(func() { p.read(child.Stderr, p.stderr) })
+	p.work.Go(func() { p.readLines(child.Stdout, p.stdout, maxLine) })
+	p.work.Go(func() { p.readLines(child.Stderr, p.stderr, 4*maxStderrLine) })
 	p.work.Go(p.writeLoop)
 	return p, nil
 }
@@ -86,20 +85,26 @@ func (p *program) runChild(env []string, worker string, request process.ExecRequ
 	return spawn.ExitOf(failed, released, ws)
 }
 
-// read sends what comes from f to ch, and closes ch at the end of f.
-func (p *program) read(f *os.File, ch chan<- []byte) {
+// readLines sends the lines of f to ch, each with its newline, and closes ch at the end of f.
+// A line without one is the beginning of a line of more than limit bytes, or the last.
+func (p *program) readLines(f *os.File, ch chan<- []byte, limit int) {
 	defer close(ch)
-	for {
-		buf := make([]byte, readSize)
-		n, err := f.Read(buf)
-		if n > 0 {
-			select {
-			case ch <- buf[:n]:
-			case <-p.quit:
-				return
-			}
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, limit+1)
+	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
+		n := bytes.IndexByte(data, '\n') + 1
+		if n == 0 && (atEOF || len(data) >= limit) {
+			n = len(data)
 		}
-		if err != nil {
+		if n == 0 {
+			return 0, nil, nil // more is to come
+		}
+		return n, data[:n], nil
+	})
+	for lines.Scan() {
+		select {
+		case ch <- bytes.Clone(lines.Bytes()):
+		case <-p.quit:
 			return
 		}
 	}

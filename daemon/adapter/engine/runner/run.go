@@ -71,10 +71,9 @@ type run struct {
 	stop   *fault.Record // why this process ended the run, for example since it cannot write the prompt
 
 	// What is kept of the program's output.
-	rest     []byte // of stdout behind the last newline
+	rest     []byte // the last line of stdout, if it had no newline
 	total    int    // bytes of stdout
 	noise    int    // bytes of it that are none of the program's protocol
-	errRest  []byte // of stderr behind the last newline
 	errLines []string
 	exit     process.Exit
 
@@ -229,7 +228,7 @@ func (r *run) conduct(ctx context.Context) {
 				stderr = nil
 				break
 			}
-			r.readStderr(data)
+			r.keepStderr(data)
 		case r.exit = <-p.exited:
 			faultpoint.At("adapter.exited")
 			r.enter(drained, r.lingerTime())
@@ -264,34 +263,20 @@ func (r *run) lingerTime() time.Duration {
 	return linger
 }
 
-// readStdout splits a piece of stdout into lines and handles each. If a line, the
-// output or its noise is too long, it ends the program with [engine.Overflow] and
-// ignores all that follows.
-func (r *run) readStdout(data []byte) {
+// readStdout handles a line of stdout. If the line, the output or its noise is too long, it
+// ends the program with [engine.Overflow] and ignores all that follows.
+func (r *run) readStdout(line []byte) {
 	if r.why == engine.Overflow {
 		return
 	}
-	r.total += len(data)
-	for {
-		i := bytes.IndexByte(data, '\n')
-		if i < 0 {
-			break
-		}
-		line := data[:i]
-		if len(r.rest) > 0 {
-			r.rest = append(r.rest, line...)
-			line = r.rest
-		}
-		r.readLine(line)
-		// One long line must not keep its memory for the rest of the run.
-		if cap(r.rest) > 1<<20 {
-			r.rest = nil
-		}
-		r.rest = r.rest[:0]
-		data = data[i+1:]
+	r.total += len(line)
+	whole, ended := bytes.CutSuffix(line, []byte("\n"))
+	if ended {
+		r.readLine(whole)
+	} else {
+		r.rest = line
 	}
-	r.rest = append(r.rest, data...)
-	if len(r.rest) > maxLine || r.total > maxOutput || r.noise > maxNoise {
+	if len(line) >= maxLine || r.total > maxOutput || r.noise > maxNoise {
 		r.why, r.rest = engine.Overflow, nil
 		r.terminate()
 	}
@@ -405,27 +390,9 @@ func (r *run) sendProgress() {
 	r.report(time.Since(r.began), r.hide.Replace(message), r.progress)
 }
 
-// readStderr splits a piece of stderr into lines and keeps the last ones. It cuts a
-// line that does not end.
-func (r *run) readStderr(data []byte) {
-	r.errRest = append(r.errRest, data...)
-	for {
-		i := bytes.IndexByte(r.errRest, '\n')
-		if i < 0 {
-			break
-		}
-		r.keepStderr(r.errRest[:i])
-		r.errRest = append(r.errRest[:0], r.errRest[i+1:]...)
-	}
-	if len(r.errRest) > 4*maxStderrLine {
-		r.keepStderr(r.errRest)
-		r.errRest = r.errRest[:0]
-	}
-}
-
 // keepStderr keeps one line of stderr, without secrets and cut to maxStderrLine.
 func (r *run) keepStderr(line []byte) {
-	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r ")
+	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r\n ")
 	if text == "" {
 		return
 	}

@@ -164,7 +164,7 @@ func (s *server) leaveIfOrphan() {
 func (s *server) handle(ctx context.Context, line []byte) {
 	m, err := jsonrpc.Parse(line)
 	if err != nil {
-		s.out.put("", jsonrpc.AppendError(nil, m.ID, jsonrpc.CodeParse, err.Error(), nil))
+		s.out.put(jsonrpc.AppendError(nil, m.ID, jsonrpc.CodeParse, err.Error(), nil))
 		return
 	}
 	params, err := mcp.ParseParams(m.Params)
@@ -183,7 +183,7 @@ func (s *server) handle(ctx context.Context, line []byte) {
 // fail answers a request with a JSON-RPC error. It is for requests that make no sense;
 // a run that fails has a result with a fault.
 func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
-	s.out.put(id.Key(), jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
+	s.out.put(jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
 }
 
 // request answers a request, or starts the call that will answer it. It speaks both the
@@ -192,7 +192,7 @@ func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
 func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
 	version, modern := mcp.String(p.Meta.Version)
 	if modern && version != mcp.Modern {
-		s.out.put(m.ID.Key(), jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
+		s.out.put(jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
 			engine.JSON(map[string]any{"supported": mcp.Supported(), "requested": version})))
 		return
 	}
@@ -226,7 +226,7 @@ func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
 	if modern {
 		result["resultType"] = "complete"
 	}
-	s.out.put(id.Key(), jsonrpc.AppendResult(nil, id, engine.JSON(result)))
+	s.out.put(jsonrpc.AppendResult(nil, id, engine.JSON(result)))
 }
 
 // call starts a call of the tool, in a goroutine of its own. It refuses a second call
@@ -254,30 +254,28 @@ func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, mode
 	callCtx, cancel := context.WithCancelCause(ctx)
 	s.calls[key] = cancel
 	faultpoint.At("adapter.begun")
-	report := s.reporter(bytes.Clone(p.Meta.Progress), key)
+	report := s.reporter(bytes.Clone(p.Meta.Progress))
 	s.work.Go(func() {
 		defer func() { s.ended <- key }()
 		defer cancel(nil)
 		out := runOnce(callCtx, &s.o, params, report)
 		// MCP wants no answer to a cancelled request; under a worker the file has the outcome.
-		if out.State == engine.Aborted || callCtx.Err() != nil {
-			s.out.drop(key)
-			return
+		if out.State != engine.Aborted && callCtx.Err() == nil {
+			s.answer(m.ID, result(&out), modern)
 		}
-		s.answer(m.ID, result(&out), modern)
 	})
 }
 
 // reporter returns the function that reports a call's progress, and nil if the client
 // gave no token. The progress value is in milliseconds, and always increases.
-func (s *server) reporter(token json.RawMessage, key string) reporter {
+func (s *server) reporter(token json.RawMessage) reporter {
 	if token == nil {
 		return nil
 	}
 	last := int64(-1)
 	return func(elapsed time.Duration, message string, p engine.Progress) {
 		last = max(last+1, elapsed.Milliseconds())
-		s.out.note(key, jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
+		s.out.note(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
 			"progressToken": token, "progress": last, "message": message,
 			"_meta": map[string]any{engine.MetaProgress: p},
 		})))
