@@ -48,11 +48,9 @@ func (p Program) Late(exit Exit, why Why) *fault.Record {
 	return exit.Explain(fault.Deadline, fault.New(fault.Timeout, fault.Engine, p.Operation, "%s", text))
 }
 
-// Silent returns the fault of a process that ended without a result. torn means that
-// its output ended in the middle of a line. noise is the number of lines that were not
-// part of its protocol. If the worker was lost, the fault is outcome_unknown, since the
-// program may have done its work.
-func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
+// Silent returns the fault of a process that ended without a result in its output s. If the
+// worker was lost, the fault is outcome_unknown, since the program may have done its work.
+func (p Program) Silent(exit Exit, s *Stream) *fault.Record {
 	switch {
 	case !exit.Known:
 		return exit.Explain(fault.Killed, fault.New(fault.OutcomeUnknown, fault.Worker, p.Operation,
@@ -64,11 +62,11 @@ func (p Program) Silent(exit Exit, torn bool, noise int) *fault.Record {
 		}
 		return exit.Explain(fault.Killed, fault.New(fault.ProcessFailure, fault.Engine, p.Operation,
 			"%s was killed (%s) before there was an answer", p.Name, signal))
-	case torn:
+	case s.torn:
 		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) in the middle of a line", p.Name, exit.Code)
-	case noise > 0:
+	case s.noise > 0:
 		return p.Down(exit, fault.BadOutput, "%s ended (exit code %d) without a result; %d of its lines "+
-			"were not JSON", p.Name, exit.Code, noise)
+			"were not JSON", p.Name, exit.Code, s.noise)
 	}
 	text := fmt.Sprintf("%s ended (exit code %d) without a result", p.Name, exit.Code)
 	if n := len(exit.Stderr); n > 0 {

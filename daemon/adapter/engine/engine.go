@@ -191,8 +191,8 @@ type Run interface {
 	// Line takes one line of the program's stdout without its newline. It does
 	// not keep line.
 	Line(line []byte) []Event
-	// Torn takes what stood behind the last newline when the output ended.
-	Torn(rest []byte)
+	// Torn records that the output ended inside a line.
+	Torn()
 	// Text returns what the model has said so far.
 	Text() string
 	// Outcome returns the result, once the process has ended.

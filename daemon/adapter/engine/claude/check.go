@@ -37,11 +37,11 @@ const (
 // found, too old, or not logged in. The error is a [*fault.Record], or the cause of
 // ctx.
 //
-// The first check takes a fraction of a second. Its result holds for [Options.TTL]
+// The first check takes a fraction of a second. Its result holds for 10 minutes
 // unless the program's file changes; a failure is not remembered. Callers that come at
 // the same time share one check.
 func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
-	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
+	return c.looks.Look(ctx, &c.program, checkedFor, c.look)
 }
 
 // look asks the program at path for its version, its options and its login. The trial

@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -15,7 +16,7 @@ import (
 const (
 	defaultRetries = 3
 	defaultTimeout = 10 * time.Second
-	defaultTTL     = 10 * time.Minute
+	checkedFor     = 10 * time.Minute // how long a check that succeeded holds
 )
 
 // Options say which program is used and what it is given.
@@ -29,12 +30,10 @@ type Options struct {
 	// no program may inherit.
 	Extra []string
 	// MaxRetries bounds how often the program asks its API again after an
-	// error; 0 means 3, less than 0 none.
+	// error; 0 means 3.
 	MaxRetries int
 	// Timeout bounds a check; 0 means 10 s.
 	Timeout time.Duration
-	// TTL is how long a check that succeeded holds; 0 means 10 min.
-	TTL time.Duration
 	// Landlock returns the version of the kernel's Landlock ABI, 0 for none. Bubblewrap
 	// returns what keeps a program with this environment from running commands in a
 	// sandbox, or nil. If they are nil, New takes [sandbox.Landlock] and
@@ -55,18 +54,9 @@ type Claude struct {
 // New returns a Claude with the defaults for what opt leaves out. It does not look for
 // the program yet.
 func New(opt Options) *Claude {
-	if opt.Bin == "" {
-		opt.Bin = "claude"
-	}
-	if opt.MaxRetries == 0 {
-		opt.MaxRetries = defaultRetries
-	}
-	if opt.Timeout <= 0 {
-		opt.Timeout = defaultTimeout
-	}
-	if opt.TTL <= 0 {
-		opt.TTL = defaultTTL
-	}
+	opt.Bin = cmp.Or(opt.Bin, "claude")
+	opt.MaxRetries = cmp.Or(opt.MaxRetries, defaultRetries)
+	opt.Timeout = cmp.Or(opt.Timeout, defaultTimeout)
 	if opt.Landlock == nil {
 		opt.Landlock = sandbox.Landlock
 	}
@@ -91,6 +81,6 @@ func (c *Claude) Environ() (environ, configured []string) { return c.env, engine
 // settings; they replace the daemon's, as they do in the program itself. set replaces
 // both.
 func (c *Claude) environment(own []string, set ...string) []string {
-	retries := "CLAUDE_CODE_MAX_RETRIES=" + strconv.Itoa(max(c.opt.MaxRetries, 0))
+	retries := "CLAUDE_CODE_MAX_RETRIES=" + strconv.Itoa(c.opt.MaxRetries)
 	return Environment(c.opt.Env, c.opt.Extra, slices.Concat(own, set, []string{retries}))
 }

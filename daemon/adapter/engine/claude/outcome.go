@@ -2,6 +2,7 @@ package claude
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -91,7 +92,7 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 	case why.Late():
 		return named.Late(exit, why)
 	}
-	return named.Silent(exit, r.torn, r.noise)
+	return named.Silent(exit, &r.Stream)
 }
 
 // aborted reports whether the last result is the one that the program gives for an
@@ -127,7 +128,7 @@ func (r *Run) resultFault(exit engine.Exit) *fault.Record {
 			"the run spent its budget before there was an answer"))
 	case res.TerminalReason == "prompt_too_long", res.TerminalReason == "blocking_limit",
 		res.TerminalReason == "image_error",
-		res.APIErrorStatus != nil && *res.APIErrorStatus == statusTooLarge:
+		res.APIErrorStatus != nil && *res.APIErrorStatus == http.StatusRequestEntityTooLarge:
 		return down(fault.PromptTooLong, "the prompt is too long for the model: %s", said)
 	case res.subtype == "error_max_structured_output_retries",
 		res.TerminalReason == "structured_output_retry_exhausted":
@@ -161,20 +162,20 @@ func (r *Run) apiFault(exit engine.Exit, status *int, kind, said string) *fault.
 		n = *status
 	}
 	switch {
-	case n == statusUnauthorized || n == statusForbidden:
+	case n == http.StatusUnauthorized || n == http.StatusForbidden:
 		code, what = fault.Unauthenticated, "the API rejected the credentials"
 	case n == 0 && kind == "authentication_failed":
 		code, reason, what = fault.Unauthenticated, fault.NotLoggedIn, "Claude Code is not logged in"
-	case n == statusTooMany || n == 0 && kind == "rate_limit":
+	case n == http.StatusTooManyRequests || n == 0 && kind == "rate_limit":
 		reason, what = fault.RateLimited, "the rate limit is reached"
 		if text := r.window().limitText(); text != "" {
 			what = text
 		}
 	case n == statusOverloaded || n == 0 && kind == "overloaded":
 		reason, what = fault.Overloaded, "the API is overloaded"
-	case n == statusTimeout:
+	case n == http.StatusRequestTimeout:
 		reason, what = fault.Unreachable, "the API did not answer in time"
-	case n >= statusServerError:
+	case n >= http.StatusInternalServerError:
 		reason, what = fault.Overloaded, fmt.Sprintf("the API failed (status %d)", n)
 	case n == 0 && (r.last.APIError == "connection_failed" || kind == "server_error" || kind == "unknown"):
 		reason, what = fault.Unreachable, "the API cannot be reached"

@@ -3,7 +3,6 @@ package claude
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"maps"
 	"regexp"
 	"slices"
@@ -27,6 +26,8 @@ const (
 
 // Run reads the stream of one run. See [engine.Run].
 type Run struct {
+	engine.Stream
+
 	req     engine.Request
 	confine bool // the program itself does not keep an @path inside the directory
 	session string
@@ -51,8 +52,6 @@ type Run struct {
 	retry     *message         // the last api_retry since the model spoke
 	limit     json.RawMessage  // the last rate_limit_info
 	denied    []engine.Denial  // as they happened, for runs without a result
-	noise     int              // lines that were no JSON objects
-	torn      bool             // the output ended inside a line
 }
 
 // NewRun returns the reader of one run of req with the program info.
@@ -143,21 +142,9 @@ func line(v any) []byte {
 // Line reads one line of the stream; see [engine.Run]. A line of an unknown type is
 // skipped: new versions add types.
 func (r *Run) Line(text []byte) []engine.Event {
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
-		return nil
-	}
-	if text[0] != '{' {
-		r.noise++
-		return []engine.Event{{Kind: engine.Noise}}
-	}
 	var m message
-	if err := json.Unmarshal(text, &m); err != nil {
-		// A field of another type than ours is skipped, and the rest is there.
-		if _, ok := errors.AsType[*json.UnmarshalTypeError](err); !ok {
-			r.noise++
-			return []engine.Event{{Kind: engine.Noise}}
-		}
+	if noise, ok := r.Decode(text, &m); !ok {
+		return noise
 	}
 	if m.Session != "" && r.session == "" {
 		r.session = m.Session
@@ -177,20 +164,6 @@ func (r *Run) Line(text []byte) []engine.Event {
 		return []engine.Event{{Kind: engine.Waiting}}
 	}
 	return nil
-}
-
-// Torn reads what came after the last newline. If that is a whole message, only its
-// newline is missing, and it counts.
-func (r *Run) Torn(rest []byte) {
-	if len(bytes.TrimSpace(rest)) == 0 {
-		return
-	}
-	// A whole last line without its newline counts.
-	if json.Valid(rest) {
-		r.Line(rest)
-		return
-	}
-	r.torn = true
 }
 
 // system reads a line of type system: the start, a retry, a fallback or a denial.

@@ -160,7 +160,7 @@ func TestCutOff(t *testing.T) {
 		for _, l := range lines[:n] {
 			run.Line(l)
 		}
-		run.Torn(lines[n][:len(lines[n])/2])
+		engine.EndOutput(run, lines[n][:len(lines[n])/2])
 		killed := run.Outcome(engine.Exit{Known: true, Signal: "SIGKILL"}, engine.Itself)
 		if killed.Fault == nil || killed.Fault.Fault.Code != fault.ProcessFailure ||
 			killed.Fault.Reason() != fault.Killed {
@@ -180,7 +180,7 @@ func TestCutOff(t *testing.T) {
 	for _, l := range lines[:len(lines)-1] {
 		run.Line(l)
 	}
-	run.Torn(lines[len(lines)-1])
+	engine.EndOutput(run, lines[len(lines)-1])
 	if out := run.Outcome(engine.Exit{Known: true, Code: 1}, engine.Itself); out.Fault.Reason() != fault.MaxTurns ||
 		out.Answer != "looking" {
 		t.Errorf("whole last line: %s, %q", dump(out.Fault), out.Answer)
@@ -516,7 +516,7 @@ func FuzzLine(f *testing.F) {
 		run := newRun(engine.Request{})
 		run.Line(line)
 		run.Line(line)
-		run.Torn(line)
+		engine.EndOutput(run, line)
 		for _, why := range []engine.Why{engine.Itself, engine.Cancelled, engine.Deadline, engine.Overflow} {
 			out := run.Outcome(engine.Exit{Known: true}, why)
 			if out.Fault == nil && strings.TrimSpace(out.Answer) == "" {

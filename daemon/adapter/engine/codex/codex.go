@@ -12,6 +12,7 @@
 package codex
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -28,7 +29,7 @@ import (
 // Defaults of [Options].
 const (
 	defaultTimeout = 10 * time.Second
-	defaultTTL     = 10 * time.Minute
+	checkedFor     = 10 * time.Minute // how long a check that succeeded holds
 )
 
 // MaxPrompt is the largest number of characters in a prompt that Codex accepts.
@@ -49,8 +50,6 @@ type Options struct {
 	Config []string
 	// Timeout bounds a check; 0 means 10 s.
 	Timeout time.Duration
-	// TTL is how long a check that succeeded holds; 0 means 10 min.
-	TTL time.Duration
 }
 
 // Codex is the Codex that is installed on this machine. It is safe for concurrent use.
@@ -64,15 +63,8 @@ type Codex struct {
 // New returns a Codex with the defaults for what opt leaves out. It does not look for
 // the program yet.
 func New(opt Options) *Codex {
-	if opt.Bin == "" {
-		opt.Bin = "codex"
-	}
-	if opt.Timeout <= 0 {
-		opt.Timeout = defaultTimeout
-	}
-	if opt.TTL <= 0 {
-		opt.TTL = defaultTTL
-	}
+	opt.Bin = cmp.Or(opt.Bin, "codex")
+	opt.Timeout = cmp.Or(opt.Timeout, defaultTimeout)
 	c := &Codex{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()
 	c.program = program.Program{
@@ -126,11 +118,11 @@ var needs = program.Needs{
 }
 
 // Check returns what is known of the installed program, or why it cannot be used: not
-// found, too old, or not logged in. Its result holds for [Options.TTL] unless the
+// found, too old, or not logged in. Its result holds for 10 minutes unless the
 // program's file changes; a failure is not remembered. The error is a [*fault.Record],
 // or the cause of ctx.
 func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
-	return c.looks.Look(ctx, &c.program, c.opt.TTL, c.look)
+	return c.looks.Look(ctx, &c.program, checkedFor, c.look)
 }
 
 // look asks the program at path for its version and options. It asks for the login only

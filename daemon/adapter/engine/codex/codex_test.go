@@ -384,7 +384,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%q: %+v", noise, e)
 		}
 	}
-	run.Torn([]byte(`{"type":"turn.comp`))
+	engine.EndOutput(run, []byte(`{"type":"turn.comp`))
 	if out := run.Outcome(engine.Exit{Known: true}, engine.Itself); out.Fault == nil {
 		t.Errorf("%+v", out)
 	}

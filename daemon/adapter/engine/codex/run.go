@@ -1,9 +1,7 @@
 package codex
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"strings"
 	"time"
 
@@ -22,6 +20,8 @@ const (
 
 // Run reads the stream of one run. See [engine.Run].
 type Run struct {
+	engine.Stream
+
 	req     engine.Request
 	session string
 	started bool
@@ -35,8 +35,6 @@ type Run struct {
 	asking  time.Time // when the first of these retries was reported
 	stuck   bool      // the program has retried too often, for too long
 	denied  []engine.Denial
-	noise   int  // lines that were no JSON objects
-	torn    bool // the output ended inside a line
 }
 
 // message is the union of the lines that matter. Lines of an unknown type are skipped.
@@ -92,16 +90,9 @@ func (r *Run) BestAnswer() []byte { return nil }
 // Line reads one line of the stream; see [engine.Run]. Each line but an error shows
 // that the API answers, so the count of retries starts anew.
 func (r *Run) Line(text []byte) []engine.Event {
-	text = bytes.TrimSpace(text)
-	if len(text) == 0 {
-		return nil
-	}
 	var m message
-	err := json.Unmarshal(text, &m)
-	_, mistyped := errors.AsType[*json.UnmarshalTypeError](err) // of a field: the rest is there
-	if text[0] != '{' || err != nil && !mistyped {
-		r.noise++
-		return []engine.Event{{Kind: engine.Noise}}
+	if noise, ok := r.Decode(text, &m); !ok {
+		return noise
 	}
 	if m.Type == "error" {
 		return r.retry(m.Text)
@@ -176,19 +167,6 @@ func (r *Run) item(kind string, it *item) []engine.Event {
 // maxDenials bounds the denials of a run that are kept.
 const maxDenials = 100
 
-// Torn reads what came after the last newline. If that is a whole message, only its
-// newline is missing, and it counts.
-func (r *Run) Torn(rest []byte) {
-	if len(bytes.TrimSpace(rest)) == 0 {
-		return
-	}
-	if json.Valid(rest) { // a whole last line without its newline counts
-		r.Line(rest)
-		return
-	}
-	r.torn = true
-}
-
 // Text returns what the model has said so far.
 func (r *Run) Text() string { return strings.Join(r.said.List(), "\n\n") }
 
@@ -249,5 +227,5 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, engine.Operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))
 	}
-	return named.Silent(exit, r.torn, r.noise)
+	return named.Silent(exit, &r.Stream)
 }

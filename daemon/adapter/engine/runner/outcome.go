@@ -50,7 +50,7 @@ func (r *run) outcome(err error) engine.Outcome {
 // cancelled whatever its program said last; an answer is kept as a partial one. Faults
 // of the start get a text that names the argument or the level.
 func (r *run) said() engine.Outcome {
-	r.talk.Torn(r.rest)
+	engine.EndOutput(r.talk, r.rest)
 	exit := engine.Exit{
 		Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno,
 		Stderr: r.errLines,
