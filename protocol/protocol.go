@@ -302,20 +302,5 @@ func validName(s string) bool {
 	return len(s) <= maxName && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
-// validSession wants the canonical form, 8-4-4-4-12 hex digits.
-func validSession(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i, c := range []byte(s) {
-		switch {
-		case i == 8 || i == 13 || i == 18 || i == 23:
-			if c != '-' {
-				return false
-			}
-		case (c < '0' || c > '9') && (c < 'a' || c > 'f'):
-			return false
-		}
-	}
-	return true
-}
+// validSession reports whether s has the length of a uuid, and nothing but its characters.
+func validSession(s string) bool { return len(s) == 36 && strings.Trim(s, "0123456789abcdef-") == "" }

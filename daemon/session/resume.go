@@ -168,7 +168,7 @@ func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 // nothing. The caller must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
-		s.cur.Out.Farewell(bye)
+		s.cur.Out.Control(*bye)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -135,13 +136,8 @@ func (c *conn) dropLocked() {
 	c.answers = nil
 	_ = c.nc.Close()
 	w := c.w
-	w.forgetLocked(c)
-	for i := 0; i < len(w.ending); i++ {
-		if w.ending[i].c == c {
-			w.ending = append(w.ending[:i], w.ending[i+1:]...)
-			i--
-		}
-	}
+	own := func(q waiter) bool { return q.c == c }
+	w.in.waiting, w.ending = slices.DeleteFunc(w.in.waiting, own), slices.DeleteFunc(w.ending, own)
 	if w.attached == c {
 		w.attached = nil
 		w.detachedAt = time.Now()

@@ -3,6 +3,7 @@ package worker
 import (
 	"errors"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -94,34 +95,24 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 // w.mu.
 func (w *worker) settleLocked() {
 	in := &w.in
-	rest := in.waiting[:0]
-	for _, q := range in.waiting {
+	var settled []waiter
+	in.waiting = slices.DeleteFunc(in.waiting, func(q waiter) bool {
+		known := q.w <= in.written || q.w == in.torn || in.lost > 0 && q.w >= in.lost
+		if known {
+			settled = append(settled, q)
+		}
+		return known
+	})
+	for _, q := range settled { // only now: an answer may drop its connection, and change in.waiting
 		switch {
 		case q.w <= in.written:
 			q.c.replyWritten(q.id)
 		case q.w == in.torn:
 			q.c.replyWrite(q.id, workerwire.WriteTorn)
-		case in.lost > 0 && q.w >= in.lost:
-			q.c.replyWrite(q.id, workerwire.WriteStdinClosed)
 		default:
-			rest = append(rest, q)
+			q.c.replyWrite(q.id, workerwire.WriteStdinClosed)
 		}
 	}
-	clear(in.waiting[len(rest):])
-	in.waiting = rest
-}
-
-// forgetLocked drops the requests of a connection that is gone. The caller must hold
-// w.mu.
-func (w *worker) forgetLocked(c *conn) {
-	rest := w.in.waiting[:0]
-	for _, q := range w.in.waiting {
-		if q.c != c {
-			rest = append(rest, q)
-		}
-	}
-	clear(w.in.waiting[len(rest):])
-	w.in.waiting = rest
 }
 
 // writeStdin makes the taken writes, in order, until stdin is closed. It closes stdin after

@@ -2,10 +2,12 @@ package worker
 
 import (
 	"io"
+	"net"
 	"os"
 	"testing"
 
 	"holdline/protocol/process"
+	"holdline/protocol/workerwire"
 )
 
 // TestChildEndsDuringWrite shuts stdin after a write was made and before that is noted. The
@@ -38,5 +40,20 @@ func TestChildEndsDuringWrite(t *testing.T) {
 	<-fed
 	if w.in.written != 1 || w.in.lost != 2 || w.in.state != inputShut || w.in.bytes != 0 {
 		t.Errorf("%d written, lost from %d on, %d bytes wait", w.in.written, w.in.lost, w.in.bytes)
+	}
+}
+
+// TestAnswersUnread checks that a connection is dropped, and nothing else, when the outcome of
+// several writes is known at once and too many answers wait for its peer.
+func TestAnswersUnread(t *testing.T) {
+	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+	c := &conn{w: w, nc: &net.UnixConn{}, version: 1, answers: make([]workerwire.Frame, maxFrames)}
+	w.in.taken, w.in.written = 3, 2
+	w.in.waiting = []waiter{{c, 1, 1}, {c, 2, 2}, {c, 3, 3}}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.settleLocked()
+	if c.state != connDropped || len(w.in.waiting) > 0 {
+		t.Errorf("state %d, %d requests wait", c.state, len(w.in.waiting))
 	}
 }

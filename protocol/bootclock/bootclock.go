@@ -12,20 +12,14 @@ import (
 	"time"
 )
 
-// Time returns the local time at which the boot clock showed, or will show,
-// the reading at. It has Go's monotonic reading, so that a clock that is set
-// later does not move it.
-func Time(at time.Duration) time.Time { return time.Now().Add(at - Now()) }
+// AtMS returns the reading of the boot clock at t in whole milliseconds, as it stands in
+// files. t must have a monotonic reading.
+func AtMS(t time.Time) int64 { return (Now() + time.Until(t)).Milliseconds() }
 
-// At returns the reading of the boot clock at t, which must have a monotonic
-// reading.
-func At(t time.Time) time.Duration { return Now() + time.Until(t) }
-
-// AtMS is [At] in whole milliseconds, as it stands in files.
-func AtMS(t time.Time) int64 { return At(t).Milliseconds() }
-
-// TimeMS is [Time] of a reading in milliseconds.
-func TimeMS(at int64) time.Time { return Time(time.Duration(at) * time.Millisecond) }
+// TimeMS returns the local time at which the boot clock showed, or will show, the reading at,
+// in milliseconds. It has Go's monotonic reading, so that a clock that is set later does not
+// move it.
+func TimeMS(at int64) time.Time { return time.Now().Add(time.Duration(at)*time.Millisecond - Now()) }
 
 // Mark returns the present moment as a file's content; see [Before].
 func Mark() []byte { return fmt.Appendf(nil, "%s %d\n", ID(), Now()) }

@@ -201,23 +201,15 @@ func (o *Outbox) Ask(line []byte) {
 	}
 }
 
-// Control queues a control line if there is room.
+// Control queues a control line if there is room, or if the line is a bye: a client that
+// misses that waits in vain for this daemon.
 func (o *Outbox) Control(v any) {
 	line := protocol.Append(nil, v)
+	c, ok := v.(protocol.Control)
+	bye := ok && c.Bye != ""
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.state == open && o.fitsLocked(len(line)) {
-		o.addLocked(line)
-	}
-}
-
-// Farewell queues a bye behind all that is queued, whatever room there is: a client that
-// misses it waits in vain for this daemon.
-func (o *Outbox) Farewell(bye *protocol.Control) {
-	line := protocol.Append(nil, bye)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.state == open {
+	if o.state == open && (bye || o.fitsLocked(len(line))) {
 		o.addLocked(line)
 	}
 }

@@ -267,7 +267,7 @@ func TestFarewellInFullQueue(t *testing.T) {
 	for range MaxLines + 1 {
 		o.Offer([]byte("more\n"), nil)
 	}
-	o.Farewell(&protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
+	o.Control(protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeStopped})
 	lines, _ := o.takeLines()
 	if n := len(lines); n != MaxLines+1 || !protocol.IsControl(lines[n-1]) {
 		t.Errorf("%d lines are queued, the last is %s; want %d and a bye", n, lines[n-1], MaxLines+1)
