@@ -20,10 +20,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 	"unicode"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -264,6 +266,9 @@ func checkKeys(object []byte) error {
 	})
 }
 
+// ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.
+var ErrNoWelcome = errors.New("not from a holdline daemon")
+
 // ParseWelcome reads a daemon's first line. A refusal is returned as the
 // error, a [*Refusal]. So is a bye, the word of a daemon that stops.
 func ParseWelcome(line []byte) (Welcome, error) {
@@ -272,10 +277,10 @@ func ParseWelcome(line []byte) (Welcome, error) {
 		return w, &Refusal{RefusedStopping, cmp.Or(c.Message, "the daemon has ended the session: "+c.Bye)}
 	}
 	if err := json.Unmarshal(line, &w); err != nil {
-		return w, fmt.Errorf("welcome: %w", err)
+		return w, fmt.Errorf("welcome: %w: %w", ErrNoWelcome, err)
 	}
 	if w.Holdline == 0 {
-		return w, errors.New("welcome: not from a holdline daemon")
+		return w, fmt.Errorf("welcome: %w", ErrNoWelcome)
 	}
 	if w.Error != nil {
 		return w, w.Error
@@ -285,6 +290,25 @@ func ParseWelcome(line []byte) (Welcome, error) {
 			"the daemon answers with greeting version %d, want %d", w.Holdline, Version)}
 	}
 	return w, nil
+}
+
+// Greet sends a greeting on conn and returns the daemon's welcome, the first of lines. It reads
+// that line even if it could not write: the daemon may have refused, and hung up, before. A
+// refusal is a [*Refusal]; an answer that is not a daemon's wraps [ErrNoWelcome].
+func Greet(conn io.Writer, lines *jsonrpc.Lines, g *Greeting) (Welcome, error) {
+	g.Holdline = Version
+	_, werr := conn.Write(Append(nil, g))
+	faultpoint.At("greeting.sent")
+	line, err := lines.Next()
+	switch {
+	case err != nil && werr != nil:
+		return Welcome{}, fmt.Errorf("greet the daemon: %w", werr)
+	case errors.Is(err, io.EOF):
+		return Welcome{}, errors.New("the daemon hung up before its welcome")
+	case err != nil:
+		return Welcome{}, fmt.Errorf("wait for the daemon's welcome: %w", err)
+	}
+	return ParseWelcome(line)
 }
 
 // ParseControl reads a line for which [IsControl] is true.

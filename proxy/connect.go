@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -359,7 +358,7 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 // other end is no daemon. On an error the caller must close conn.
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
-	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
+	g.Role = protocol.RoleMCP
 	stream := rawio.New(conn)
 	l := &link{
 		conn: conn, out: stream, turn: make(chan struct{}, 1),
@@ -371,19 +370,8 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		g.Next, g.Pending, l.replays = p.store.recall()
 	}
 	faultpoint.At("proxy.dialled")
-	_, werr := conn.Write(protocol.Append(nil, g))
-	faultpoint.At("proxy.greeted")
-	line, err := l.lines.Next() // even if the write failed: the daemon may have refused and hung up before
-	switch {
-	case err != nil && werr != nil:
-		return nil, fmt.Errorf("greet the daemon: %w", werr)
-	case errors.Is(err, io.EOF):
-		return nil, errors.New("the daemon hung up before its welcome")
-	case err != nil:
-		return nil, fmt.Errorf("wait for the daemon's welcome: %w", err)
-	}
-	l.welcome, err = protocol.ParseWelcome(line)
-	if _, refused := errors.AsType[*protocol.Refusal](err); err != nil && !refused {
+	var err error
+	if l.welcome, err = protocol.Greet(conn, l.lines, &g); errors.Is(err, protocol.ErrNoWelcome) {
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	faultpoint.At("proxy.welcomed")

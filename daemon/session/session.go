@@ -171,7 +171,7 @@ func (s *session) status() control.Session {
 func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened",
-		"identity", s.identity(), "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
+		"identity", s.who().Identity, "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(link.ErrGone)
@@ -208,13 +208,6 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.setLocked(last, nil)
 	s.mu.Unlock()
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
-}
-
-// identity returns the identity of the client as it is known now.
-func (s *session) identity() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.profile.Caller.Identity
 }
 
 // who returns the client as executors and the catalogue know a caller. Its name and its

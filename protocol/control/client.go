@@ -45,17 +45,7 @@ func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, err
 	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return nil, err
 	}
-	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version}
-	_, werr := conn.Write(protocol.Append(nil, greeting))
-	line, err := c.lines.Next() // also of a daemon that refused, and hung up, before it was greeted
-	if err != nil {
-		conn.Close()
-		if werr != nil {
-			return nil, fmt.Errorf("greeting the daemon: %w", werr)
-		}
-		return nil, fmt.Errorf("waiting for the daemon's welcome: %w", err)
-	}
-	welcome, err := protocol.ParseWelcome(line)
+	welcome, err := protocol.Greet(conn, c.lines, &protocol.Greeting{Role: protocol.RoleControl, Version: version})
 	if err != nil {
 		conn.Close()
 		return nil, err
