@@ -109,58 +109,65 @@ func (e *Environ) Refresh() {
 	}
 }
 
-// askShells asks the login shell and then the interactive one, stores what they answer, and
-// reports a change after each. With first set it also closes the channels that
+// askShells asks the login shell and then the interactive one, stores what they answer,
+// and reports a change after each. With first set it also closes the channels that
 // [Environ.Await] waits for.
 func (e *Environ) askShells(ctx context.Context, first bool) {
-	env, err := e.o.Shell.Login(ctx)
+	err := e.ask(ctx, e.o.Shell.Login, e.login, first, func(env []string, err error) bool {
+		e.failure = err
+		if err != nil || slices.Equal(e.loginEnv, env) {
+			return false
+		}
+		e.loginEnv = env
+		return true
+	})
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		e.o.Log.WarnContext(ctx, "the login shell does not say its environment, programs get what is known without it", "err", err)
 	}
-	e.mu.Lock()
-	e.failure = err
-	changed := err == nil && !slices.Equal(e.loginEnv, env)
-	if err == nil {
-		e.loginEnv = env
-	}
-	e.mu.Unlock()
-	if first {
-		close(e.login)
-	}
-	e.reportChange(ctx, changed)
 	// Its PATH alone is of interest. A shell that fails when it is interactive
 	// has said what it could as a login shell.
-	env, err = e.o.Shell.Interactive(ctx)
+	err = e.ask(ctx, e.o.Shell.Interactive, e.settled, first, func(env []string, err error) bool {
+		dirs := splitPath(command.Variable(env, "PATH"))
+		if err != nil || slices.Equal(e.interactive, dirs) {
+			return false
+		}
+		e.interactive = dirs
+		return true
+	})
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil {
 		e.o.Log.InfoContext(ctx, "the interactive login shell does not say its PATH", "err", err)
 	}
-	e.mu.Lock()
-	dirs := splitPath(command.Variable(env, "PATH"))
-	changed = err == nil && !slices.Equal(e.interactive, dirs)
-	if err == nil {
-		e.interactive = dirs
-	}
-	e.mu.Unlock()
-	if first {
-		close(e.settled)
-	}
-	e.reportChange(ctx, changed)
 	if e.o.Keep {
 		e.keepAnswer(ctx)
 	}
 }
 
-// reportChange reports a change to the part that wants to know.
-func (e *Environ) reportChange(ctx context.Context, changed bool) {
+// ask asks a shell. store stores the answer, with e.mu held, and reports whether the
+// environment has changed by it. Then, with first set, known is closed, and a change is
+// reported. The error is the shell's. An answer that comes when ctx is done is dropped.
+func (e *Environ) ask(ctx context.Context, shell func(context.Context) ([]string, error), known chan struct{}, first bool,
+	store func(env []string, err error) (changed bool),
+) error {
+	env, err := shell(ctx)
+	if ctx.Err() != nil {
+		return err
+	}
+	e.mu.Lock()
+	changed := store(env, err)
+	e.mu.Unlock()
+	if first {
+		close(known)
+	}
 	if changed && e.o.Changed != nil {
 		e.o.Changed(ctx)
 	}
+	return err
 }
 
 // keepAnswer writes PATH and locale down for the next daemon.

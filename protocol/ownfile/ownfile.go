@@ -111,23 +111,32 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
+	b, err := ReadBounded(f, limit)
+	if errors.Is(err, errTooLarge) {
+		return nil, refuse(path, fmt.Sprintf("a file of more than %d bytes", limit))
+	}
+	return b, err
+}
+
+// errTooLarge is wrapped by the error of [ReadBounded] about a file that is too large.
+var errTooLarge = errors.New("it is too large")
+
+// ReadBounded reads all of an open file, which may hold limit bytes. Of a larger file it
+// reads nothing, unless the file is growing.
+func ReadBounded(f *os.File, limit int64) (b []byte, err error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	var b []byte
 	size := info.Size()
-	if size <= limit { // else not a byte of it is read
-		b, err = io.ReadAll(io.LimitReader(f, limit+1)) // it may be growing
+	if size <= limit {
+		b, err = io.ReadAll(io.LimitReader(f, limit+1))
 		size = int64(len(b))
 	}
 	if err == nil && size > limit {
-		err = refuse(path, fmt.Sprintf("a file of more than %d bytes", limit))
+		return nil, fmt.Errorf("%w: it has more than %d bytes", errTooLarge, limit)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return b, nil
+	return b, err
 }
 
 // check refuses what is open as f if it is not a regular file of this user that

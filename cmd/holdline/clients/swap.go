@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,15 +35,7 @@ func ReadFile(path string) ([]byte, error) {
 	if err != nil || !info.Mode().IsRegular() {
 		return nil, errors.New("it is no regular file")
 	}
-	var data []byte
-	size := info.Size()
-	if size <= maxFile {
-		data, err = io.ReadAll(io.LimitReader(f, maxFile+1)) // it may be growing
-		size = int64(len(data))
-	}
-	if err == nil && size > maxFile {
-		err = fmt.Errorf("it has more than %d bytes", maxFile)
-	}
+	data, err := ownfile.ReadBounded(f, maxFile)
 	return data, withoutPath(err)
 }
 

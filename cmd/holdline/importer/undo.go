@@ -97,7 +97,12 @@ func (r *reversal) revert(ctx context.Context) error {
 	was, berr := r.j.backup(e)
 	inUse := r.serversInUse()
 	if hash(now) == e.After && len(inUse) == 0 && (berr == nil && hash(was) == e.Before) {
-		err = r.revertFile(ctx, was)
+		if was = append([]byte{}, was...); e.Made { // a file that was empty is not removed
+			was = nil
+		}
+		if err = r.swap(ctx, was); err == nil {
+			e.Keys = nil
+		}
 	} else {
 		err = r.revertKeys(ctx, was, inUse)
 	}
@@ -107,20 +112,6 @@ func (r *reversal) revert(ctx context.Context) error {
 		}
 	}
 	return err
-}
-
-// revertFile gives the whole file its old bytes back, or removes it.
-func (r *reversal) revertFile(ctx context.Context, was []byte) error {
-	if r.e.Made {
-		was = nil
-	} else if was == nil {
-		was = []byte{}
-	}
-	if err := r.swap(ctx, was); err != nil {
-		return err
-	}
-	r.e.Keys = nil
-	return nil
 }
 
 // swap replaces the file by data; with nil it removes the file and the directories

@@ -96,17 +96,14 @@ func readTree(p *places) map[string]string {
 	return found
 }
 
-// changes returns the paths that differ.
+// changes returns the paths that differ. A path that is in one of both alone does.
 func changes(before, after map[string]string) map[string]bool {
 	changed := map[string]bool{}
-	for path, what := range after {
-		if was, ok := before[path]; !ok || was != what {
-			changed[path] = true
-		}
-	}
-	for path := range before {
-		if _, ok := after[path]; !ok {
-			changed[path] = true
+	for _, found := range []map[string]string{before, after} {
+		for path := range found {
+			if before[path] != after[path] { // what lies at a path is never ""
+				changed[path] = true
+			}
 		}
 	}
 	return changed
