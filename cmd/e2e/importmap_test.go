@@ -58,6 +58,7 @@ var layers = readLayers(`
 5 daemon/hosted/handshake
 2 daemon/hosted/question
 3 daemon/hosted/background
+3 daemon/hosted/records
 2 daemon/hosted/subscription
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch

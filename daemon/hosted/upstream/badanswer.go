@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"strings"
-	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
@@ -93,5 +92,5 @@ func (u *Process) settledLocked(c *Call) {
 		u.hub.DropLocked(c)
 		return
 	}
-	u.marks = append(u.marks, mark{seq: u.stdout.Begin(), c: c, at: time.Now()})
+	u.markLine(c, nil)
 }

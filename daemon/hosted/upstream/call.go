@@ -75,10 +75,10 @@ func (h *Hub) DropLocked(c *Call) {
 		}
 		delete(at.up.Calls, at.write)
 		if !cancels || at != (place{u, c.write}) {
-			at.up.forget = append(at.up.forget, at.write)
+			at.up.records.Forget(at.write)
 		}
 		if hasFile {
-			at.up.files = append(at.up.files, at.write)
+			at.up.records.Remove(at.write)
 		}
 		at.up.nudge()
 	}
@@ -99,7 +99,7 @@ func (u *Process) Cancel(c *Call, forget bool) {
 			}
 			u.hub.Mu.Lock()
 			defer u.hub.Mu.Unlock()
-			u.forget = append(u.forget, write)
+			u.records.Forget(write)
 			u.nudge()
 		},
 	})

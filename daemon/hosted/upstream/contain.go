@@ -47,7 +47,7 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 // process.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(exit)
-	u.EndedBy, u.Death = by, death
+	u.end(death, by)
 	for _, c := range u.Calls {
 		c.Apply(calls.Lose)
 	}

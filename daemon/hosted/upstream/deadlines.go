@@ -8,10 +8,7 @@ func (u *Process) restartClockLocked(c *Call) {
 	timeout, _ := u.Instance.Limits()
 	until := time.Now().Add(timeout)
 	if c.Deadline.Move(until, timeout) {
-		if u.extended == nil {
-			u.extended = map[int64]time.Time{}
-		}
-		u.extended[c.write] = until
+		u.records.MoveDeadline(c.write, until)
 		u.nudge()
 	}
 	c.Progressed()
@@ -21,10 +18,9 @@ func (u *Process) restartClockLocked(c *Call) {
 // their calls. The next daemon goes by these.
 func (u *Process) recordDeadlines() {
 	u.hub.Mu.Lock()
-	w, extended := u.attached, u.extended
-	u.extended = nil
+	w, moved := u.attached, u.records.TakeDeadlines()
 	u.hub.Mu.Unlock()
-	for write, until := range extended {
+	for write, until := range moved {
 		if err := w.MoveDeadline(write, until); err != nil { // the next daemon gives it less time
 			u.Log.Debug("a call's deadline is not on record", "err", err)
 		}

@@ -23,9 +23,6 @@ func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	death = u.Secrets.Load().Fault(death)
-	if u.Condemned != nil {
-		u.Condemned.Cause, death = death.Cause, u.Condemned
-	}
 	before, by := u.State, EndedByItself
 	switch {
 	case before == Ending, before == Draining:

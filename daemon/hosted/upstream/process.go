@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/records"
 	"holdline/daemon/lines"
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
@@ -39,15 +40,11 @@ type Process struct {
 	Owner    process.Owner
 	Log      *slog.Logger
 
-	attached   *supervisor.Worker // nil while it is being taken up
-	era        string
-	Result     json.RawMessage // of the handshake
-	logs       bool            // by that it can send log messages
-	State      State
-	EndedBy    Ender         // once it is exited
-	Suspect    bool          // a call had no answer, and it is asked for a sign of life
-	Condemned  *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
-	Death      *fault.Record
+	attached *supervisor.Worker // nil while it is being taken up
+	introduction
+	State   State
+	Suspect bool // a call had no answer, and it is asked for a sign of life
+	Fate
 	Exited     latch         // state is exited
 	readEnded  latch         // its events are not read any more
 	caughtUp   latch         // all was read that it said before this daemon attached, or it has exited
@@ -55,15 +52,11 @@ type Process struct {
 	Calls      map[int64]*Call
 	internal   map[int64]inquiry // the daemon's own requests
 	Standing   *standing.Requests
-	responds   []calls.Record // of such answers, and of what stands, before it is known which were made
-	ran        []int64        // writes of answers to its requests, in order
-	questions  question.Set   // its requests to its client
-	Restored   bool           // an earlier daemon has started it
+	records    records.Records // which of them are not needed any more
+	questions  question.Set    // its requests to its client
+	Restored   bool            // an earlier daemon has started it
 	Generation int64
-	extended   map[int64]time.Time // until when calls may take, by write, that is not on record yet
-	forget     []int64             // records that are not needed any more
-	files      []int64             // spooled answers that are not needed any more
-	Noise      int64               // lines that were no messages
+	Noise      int64 // lines that were no messages
 
 	writes  *background.Queue              // to it, which belong to no call
 	Secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
@@ -71,20 +64,30 @@ type Process struct {
 	heard   atomic.Int64                   // messages that were read of it
 	Clock   atomic.Pointer[StartClock]     // of its start; nil once that is over
 
-	// The reader's alone.
-	stdout *lines.Splitter
-	last   int64  // highest number received
-	marks  []mark // lines that are not settled, in order
-	until  int64  // output below it was said before this daemon attached
+	output // the reader's
 }
 
-// A mark is a line of output that the worker must still keep: the answer to a call,
-// or a request of the server. Exactly one of c and question is set.
-type mark struct {
-	seq      int64 // of the output in which it begins
-	c        *Call
-	question *question.Question
-	at       time.Time
+// An introduction is the result of the handshake with a process.
+type introduction struct {
+	era    string // of the server
+	Result json.RawMessage
+	logs   bool // by that it can send log messages
+}
+
+// Fate says why a process has ended, or is to end.
+type Fate struct {
+	Condemned *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
+	Death     *fault.Record // why it has exited; nil until then
+	EndedBy   Ender         // once it is exited
+}
+
+// end records what made the process exit. If Holdline had to end it, that is the reason,
+// and how it ended is the cause.
+func (f *Fate) end(death *fault.Record, by Ender) {
+	if f.Condemned != nil && death != nil {
+		f.Condemned.Cause, death = death.Cause, f.Condemned
+	}
+	f.Death, f.EndedBy = death, by
 }
 
 // NewProcess makes a process of a server for its worker's directory. It is starting.
@@ -413,7 +416,7 @@ func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	}
 	delete(u.internal, write)
 	if !own.stays {
-		u.forget = append(u.forget, write)
+		u.records.Forget(write)
 	}
 	return own, true
 }

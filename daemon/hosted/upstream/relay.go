@@ -3,7 +3,6 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
-	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
@@ -70,7 +69,7 @@ func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inF
 		return nil
 	}
 	if !inFile {
-		u.marks = append(u.marks, mark{seq: u.stdout.Begin(), question: q, at: time.Now()})
+		u.markLine(nil, q)
 	}
 	return q
 }

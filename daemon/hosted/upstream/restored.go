@@ -24,7 +24,7 @@ func (u *Process) CatchUp() {
 }
 
 // recordLocked restores one record of an earlier daemon. Records of answers,
-// cancellations and subscriptions wait in u.responds until [Process.ResumeLocked] knows
+// cancellations and subscriptions wait in u.records until [Process.ResumeLocked] knows
 // which of these writes were made.
 //
 // Two processes may have a record of the same call: the daemon made the call again
@@ -34,7 +34,7 @@ func (u *Process) recordLocked(r calls.Record) {
 	h := u.hub
 	switch r.Kind {
 	case calls.KindRespond:
-		u.responds = append(u.responds, r)
+		u.records.Find(r)
 		if c := u.Calls[r.Call]; c != nil && c.Key.Session == r.Session { // that line continues it
 			delete(h.Calls, c.Key)
 			c.Key.N = r.N
@@ -42,7 +42,7 @@ func (u *Process) recordLocked(r calls.Record) {
 		}
 	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe,
 		calls.KindUnsubscribe, calls.KindListen:
-		u.responds = append(u.responds, r)
+		u.records.Find(r)
 	case calls.KindCall:
 		c := NewCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))
 		c.Up, c.write = u, r.Write
@@ -98,17 +98,17 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	}
 	close(u.unsure)
 	u.unsure = nil
-	u.forget = append(u.forget, u.Standing.Restore(u.responds, last)...)
-	for _, r := range u.responds {
+	found := u.records.TakeFound()
+	u.records.Forget(u.Standing.Restore(found, last)...)
+	for _, r := range found {
 		if r.Write > last {
 			continue
 		}
 		if r.Kind == calls.KindRespond && r.Name != "" {
 			u.questions.MarkAnswered(r.Name)
 		}
-		u.ranLocked(r.Kind, r.Write)
+		u.records.Made(r.Kind, r.Write)
 	}
-	u.responds = nil
 	return alive
 }
 

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"math"
 	"time"
 
 	"holdline/daemon/calls"
@@ -16,7 +15,9 @@ import (
 // settle again. Only the reader calls it.
 func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
+	u.hub.Mu.Lock()
 	spool, asks, next := u.settleMarks(time.Now())
+	u.hub.Mu.Unlock()
 	written := func(what string, err error) {
 		if err == nil {
 			next = 0
@@ -50,43 +51,6 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	return next
 }
 
-// settleMarks drops the marks of lines that the worker need not keep. It returns the
-// calls whose answers, and the requests which, must now go to files, and how long
-// until the next one must.
-func (u *Process) settleMarks(now time.Time) (spool []*Call, asks []*question.Question, next time.Duration) {
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	next = time.Hour
-	kept := u.marks[:0]
-	for _, k := range u.marks {
-		if k.settledLocked() {
-			continue
-		}
-		left := calls.SpoolAfter - now.Sub(k.at)
-		switch {
-		case left > 0:
-			next = min(next, left)
-		case k.question != nil:
-			asks = append(asks, k.question)
-		case k.c.BeginWriting():
-			spool = append(spool, k.c)
-		}
-		kept = append(kept, k)
-	}
-	clear(u.marks[len(kept):])
-	u.marks = kept
-	return spool, asks, next
-}
-
-// firstMark returns the number of the output in which the first marked line begins,
-// or the largest number if there is none. Only the reader calls it.
-func (u *Process) firstMark() int64 {
-	if len(u.marks) == 0 {
-		return math.MaxInt64
-	}
-	return u.marks[0].seq
-}
-
 // dispensable returns what is not needed any more: the output up to ack, records, and
 // files of answers and, by name, of requests. Output is needed up to safe at most, and
 // from the first line that has a mark. The caller must drop the returned records and
@@ -98,22 +62,8 @@ func (u *Process) dispensable(safe int64) (ack int64, forget, files []int64, nam
 	if u.State == Draining && len(u.Calls) == 0 {
 		u.EndLocked()
 	}
-	forget, files = u.forget, u.files
-	u.forget, u.files = nil, nil
-	ack = safe
-	for _, k := range u.marks {
-		ack = calls.AckBefore(ack, k.seq)
-	}
-	return ack, forget, files, u.questions.TakeSettled()
-}
-
-// settledLocked reports whether the worker may forget the line: its answer or request
-// is in a file, or is not needed any more.
-func (k *mark) settledLocked() bool {
-	if k.question != nil {
-		return k.question.IsSettled()
-	}
-	return !k.c.NeedsLine()
+	forget, files = u.records.Take()
+	return u.ackBefore(safe), forget, files, u.questions.TakeSettled()
 }
 
 // spool writes the answer of a call to its file.

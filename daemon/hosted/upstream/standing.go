@@ -63,7 +63,7 @@ func (u *Process) CancelListen(write int64) {
 func (u *Process) Forget(writes ...int64) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	u.forget = append(u.forget, writes...)
+	u.records.Forget(writes...)
 	u.nudge()
 }
 
