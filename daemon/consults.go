@@ -7,7 +7,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
-	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/launch"
 	"holdline/daemon/place"
 	"holdline/daemon/telemetry"
@@ -21,7 +21,7 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log:  d.Log.With("component", "audit"),
 		Path: filepath.Join(d.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
 	})
-	privates := hosted.Privates{Log: d.Log.With("component", "hosted"), Workers: d.workers, Watch: d.telemetry}
+	privates := private.Caller{Log: d.Log.With("component", "hosted"), Workers: d.workers, Watch: d.telemetry}
 	var err error
 	d.consults, err = consult.New(consult.Options{
 		Log: d.Log.With("component", "consult"), Dir: d.dirs.Consults, Ledger: filepath.Join(d.dirs.Root, ledgerFile),
@@ -30,7 +30,7 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Path:    func() string { return command.Variable(d.env.List(), "PATH") },
 		Audit:   func(a consult.Audit) { d.audit.Write(a) },
 		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
-			privates.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(consult.End(e)) })
+			privates.Call(ctx, private.Call(c), func(e private.End) { settle(consult.End(e)) })
 		},
 		Clear: d.workers.Clear, Settings: settings(cfg),
 	})

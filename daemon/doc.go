@@ -35,6 +35,7 @@
 //	             hosted/dispatch: takes a call to a process, and its answer back;
 //	             hosted/upstream: one process of a server, and its calls;
 //	             hosted/question: what the process asks its client;
+//	             hosted/private: calls with a process of their own, as consults are;
 //	             hosted/sight: which projects see a server;
 //	             hosted/handshake: introduces the daemon to a server and reads its lists
 //	listing      what servers list, its offers and pins

@@ -59,6 +59,7 @@ var layers = readLayers(`
 2 daemon/hosted/question
 3 daemon/hosted/background
 3 daemon/hosted/records
+5 daemon/hosted/private
 2 daemon/hosted/subscription
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch

@@ -84,7 +84,7 @@ type Options struct {
 	Engines   map[string]engine.Engine // by name
 	Path      func() string            // returns the user's PATH, to find git
 	// Call makes the call of an engine process, blocks until nothing is left of the
-	// process, and passes what came of it to settle; see [hosted.Privates.Call].
+	// process, and passes what came of it to settle; see [private.Caller.Call].
 	Call func(ctx context.Context, c Call, settle func(End))
 	// Clear ends the worker of a job's directory, if it lives, and removes its output and
 	// its socket; see [supervisor.Supervisor.Clear].

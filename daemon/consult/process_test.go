@@ -17,7 +17,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
-	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
@@ -38,9 +38,9 @@ type house struct {
 
 // callOf makes the calls of real engine processes.
 func callOf(workers *supervisor.Supervisor, log *slog.Logger) func(context.Context, Call, func(End)) {
-	p := hosted.Privates{Log: log, Workers: workers, Watch: telemetry.New(telemetry.Options{Log: log})}
+	p := private.Caller{Log: log, Workers: workers, Watch: telemetry.New(telemetry.Options{Log: log})}
 	return func(ctx context.Context, c Call, settle func(End)) {
-		p.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(End(e)) })
+		p.Call(ctx, private.Call(c), func(e private.End) { settle(End(e)) })
 	}
 }
 

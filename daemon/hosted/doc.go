@@ -25,8 +25,6 @@
 // how it was when it was first seen, whichever process listed it. A tool that
 // differs is reported to the user, and offered as it is unless pins block it.
 //
-// [Privates] makes calls that do not come from a session: each has a process of its own.
-//
 // Package upstream speaks with one process, and package dispatch takes calls to
 // processes; this package decides which processes there are. Calls run in the
 // goroutines of their sessions. [Manager.Close] waits for all goroutines that are the
@@ -41,7 +39,6 @@
 //	instance, startfault start a process, and say why it does not start
 //	lists, offering      the handshake and lists of a process, by package handshake
 //	adopt, deserted      continue the processes of an earlier daemon
-//	private              the one call of a process that no session shares
 //	guard                the guards of an instance, and what calls need of a server
 //	subscribe            subscriptions to resources
 //	serverstate, status  what outlives all processes, and what users see

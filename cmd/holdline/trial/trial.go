@@ -16,7 +16,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/consult"
-	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
@@ -249,12 +249,12 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 	sup := supervisor.New(supervisor.Options{
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
-	privates := hosted.Privates{Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log})}
+	privates := private.Caller{Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log})}
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
 		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}})},
 		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
-			privates.Call(ctx, hosted.Private(c), func(e hosted.PrivateEnd) { settle(consult.End(e)) })
+			privates.Call(ctx, private.Call(c), func(e private.End) { settle(consult.End(e)) })
 		},
 		Clear: sup.Clear, Settings: consult.DefaultSettings(),
 	})

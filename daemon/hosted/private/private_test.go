@@ -1,4 +1,4 @@
-package hosted_test
+package private_test
 
 import (
 	"context"
@@ -11,26 +11,27 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/worker/workertest"
 	"holdline/protocol/process"
 )
 
-// privateRoom has the directory of one private call, and its daemons one after the other.
-type privateRoom struct {
+// room has the directory of one private call, and its daemons one after the other.
+type room struct {
 	t     *testing.T
 	dir   string // the runtime directory
 	job   string // the worker's
 	epoch int64
 }
 
-func newPrivateRoom(t *testing.T) *privateRoom {
+func newRoom(t *testing.T) *room {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl") // short, for the sockets
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &privateRoom{t: t, dir: dir, job: filepath.Join(dir, "consults", "one")}
+	r := &room{t: t, dir: dir, job: filepath.Join(dir, "consults", "one")}
 	t.Cleanup(func() {
 		if err := r.daemon().Workers.Clear(context.Background(), r.job); err != nil {
 			t.Error(err)
@@ -44,7 +45,7 @@ func newPrivateRoom(t *testing.T) *privateRoom {
 }
 
 // daemon returns the part that makes private calls, of the next daemon.
-func (r *privateRoom) daemon() *hosted.Privates {
+func (r *room) daemon() *private.Caller {
 	r.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -56,12 +57,12 @@ func (r *privateRoom) daemon() *hosted.Privates {
 		Exe: exe, RuntimeDir: r.dir, StateDir: r.dir, Epoch: r.epoch, Program: "test", Log: log,
 	})
 	r.t.Cleanup(func() { _ = workers.Close(context.Background()) })
-	return &hosted.Privates{Log: log, Workers: workers, Watch: nobody{}}
+	return &private.Caller{Log: log, Workers: workers, Watch: nobody{}}
 }
 
 // call is a call of a script, which appends each line that it reads to a file.
-func (r *privateRoom) call(script string) hosted.Private {
-	return hosted.Private{
+func (r *room) call(script string) private.Call {
+	return private.Call{
 		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Hard: time.Now().Add(time.Hour),
 		Grace:  50 * time.Millisecond,
 		Record: calls.Record{N: 7, Session: "s", Name: "run", Contract: "never_replay", Identity: "a"},
@@ -72,17 +73,17 @@ func (r *privateRoom) call(script string) hosted.Private {
 	}
 }
 
-func (r *privateRoom) log() string { return filepath.Join(r.dir, "log") }
+func (r *room) log() string { return filepath.Join(r.dir, "log") }
 
 // lines returns the lines that the scripts have read so far.
-func (r *privateRoom) lines() []string {
+func (r *room) lines() []string {
 	b, _ := os.ReadFile(r.log())
 	return strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 }
 
 // run makes a call and returns its end.
-func run(ctx context.Context, p *hosted.Privates, c hosted.Private) (end hosted.PrivateEnd) {
-	p.Call(ctx, c, func(e hosted.PrivateEnd) { end = e })
+func run(ctx context.Context, p *private.Caller, c private.Call) (end private.End) {
+	p.Call(ctx, c, func(e private.End) { end = e })
 	return end
 }
 
@@ -96,12 +97,12 @@ const (
 // daemon that dies before leaves it to the next one, and the call is made once.
 func TestPrivateResultUntilSettled(t *testing.T) {
 	t.Parallel()
-	r := newPrivateRoom(t)
+	r := newRoom(t)
 	first := r.daemon()
 	c := r.call(hear + progress + answer + "exit 3")
 	told := 0
 	c.Progress = func(json.RawMessage) { told++ }
-	first.Call(t.Context(), c, func(e hosted.PrivateEnd) {
+	first.Call(t.Context(), c, func(e private.End) {
 		if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 || told != 1 {
 			t.Errorf("ended with %s, %s, after %d progress notifications", e.Result, e.Exit, told)
 		}
@@ -128,7 +129,7 @@ func TestPrivateResultUntilSettled(t *testing.T) {
 // and one that was not called yet is not called.
 func TestPrivateCancelled(t *testing.T) {
 	t.Parallel()
-	r := newPrivateRoom(t)
+	r := newRoom(t)
 	cancel := make(chan struct{})
 	c := r.call(`trap "" TERM; ` + hear + progress + hear + "while :; do sleep 1; done")
 	c.Cancel, c.Progress = cancel, func(json.RawMessage) { close(cancel) }
@@ -143,7 +144,7 @@ func TestPrivateCancelled(t *testing.T) {
 		t.Errorf("the process has read %q", got)
 	}
 
-	r = newPrivateRoom(t)
+	r = newRoom(t)
 	c = r.call(hear + answer)
 	c.Cancel = cancel
 	if e := run(t.Context(), r.daemon(), c); e.Generation == 0 || e.Result != nil || r.lines()[0] != "" {
@@ -155,7 +156,7 @@ func TestPrivateCancelled(t *testing.T) {
 // without a second call. A process that was never called is called by the next daemon.
 func TestPrivateLeft(t *testing.T) {
 	t.Parallel()
-	r := newPrivateRoom(t)
+	r := newRoom(t)
 	ctx, leave := context.WithCancel(t.Context())
 	c := r.call(hear + progress + `until [ -e "$LOG.go" ]; do sleep 0.01; done; ` + answer)
 	c.Progress = func(json.RawMessage) { leave() }
@@ -170,7 +171,7 @@ func TestPrivateLeft(t *testing.T) {
 		t.Errorf("the next daemon has %+v, and the process has read %q", e, r.lines())
 	}
 
-	r = newPrivateRoom(t)
+	r = newRoom(t)
 	first := r.daemon()
 	c = r.call(hear + answer)
 	_, env, _ := c.Compose(t.Context())
@@ -187,3 +188,16 @@ func TestPrivateLeft(t *testing.T) {
 		t.Errorf("a process that was not called ends with %+v, and has read %q", e, r.lines())
 	}
 }
+
+// TestMain lets the test binary stand in for the program that workers run.
+func TestMain(m *testing.M) {
+	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)
+	os.Exit(m.Run())
+}
+
+// nobody ignores the states of processes.
+type nobody struct{}
+
+func (nobody) WorkerStarting(string, int64) {}
+func (nobody) WorkerReady(string)           {}
+func (nobody) WorkerEnded(string)           {}

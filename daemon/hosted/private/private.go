@@ -1,4 +1,6 @@
-package hosted
+// Package private makes calls that do not come from a session. Each is a tools/call of a
+// process that is started for it alone, and never twice; it outlives the daemon.
+package private
 
 import (
 	"bytes"
@@ -14,7 +16,6 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
-	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
@@ -26,26 +27,29 @@ import (
 )
 
 const (
-	// privateStart bounds the start of a private process.
-	privateStart = 30 * time.Second
-	// privateCancel is how long a private process may take to end after a cancellation;
+	// startLimit bounds the start of a private process.
+	startLimit = 30 * time.Second
+	// cancelLimit is how long a private process may take to end after a cancellation;
 	// then its worker ends it.
-	privateCancel = 2200 * time.Millisecond
-	// privateGiveUp bounds the wait for a terminated worker to report that all processes
+	cancelLimit = 2200 * time.Millisecond
+	// giveUp bounds the wait for a terminated worker to report that all processes
 	// are gone.
-	privateGiveUp = 60 * time.Second
-	// privateLeave bounds the wait for a worker to exit after its last event.
-	privateLeave = 5 * time.Second
-	// privateSpare is the least time that an adopted process gets to end.
-	privateSpare = 30 * time.Second
+	giveUp = 60 * time.Second
+	// leaveLimit bounds the wait for a worker to exit after its last event.
+	leaveLimit = 5 * time.Second
+	// adoptRetry is the pause between attempts to attach to a worker that lives and can be
+	// neither reached nor killed.
+	adoptRetry = time.Second
+	// spare is the least time that an adopted process gets to end.
+	spare = 30 * time.Second
 )
 
-// privateID is the id of the one request to a private process, and its progress token.
-var privateID = jsonrpc.IntID(1)
+// requestID is the id of the one request to a private process, and its progress token.
+var requestID = jsonrpc.IntID(1)
 
-// A Private is one tools/call of a process that is started for it alone. No session
+// A Call is one tools/call of a process that is started for it alone. No session
 // and no other call reaches that process. It is never started twice.
-type Private struct {
+type Call struct {
 	Dir    string       // of the worker, named by its id; the caller may have files there
 	Argv   []string     // of the process, which serves MCP of the modern era
 	Name   string       // of the process, for people
@@ -64,8 +68,8 @@ type Private struct {
 	Cancelled func()                       // called before the cancellation is sent, and if an earlier daemon has sent it
 }
 
-// A PrivateEnd is what became of a [Private] call.
-type PrivateEnd struct {
+// An End is what became of a [Call].
+type End struct {
 	Left       bool            // the process goes on, for the next daemon; then nothing else is set
 	Generation int64           // of the process; 0 if none was started or found
 	Result     json.RawMessage // of the tool; nil if there is none
@@ -74,18 +78,28 @@ type PrivateEnd struct {
 	Lost       *fault.Record   // the worker itself died
 }
 
-// Privates makes private calls. It is safe for concurrent use.
-type Privates struct {
-	Log     *slog.Logger
-	Workers *supervisor.Supervisor
-	Watch   Watcher
+// A Watcher receives the states of processes, by worker. Its methods must not block.
+type Watcher interface {
+	// WorkerStarting reports that a worker is started or attached.
+	WorkerStarting(id string, generation int64)
+	// WorkerReady reports that the process of a worker runs.
+	WorkerReady(id string)
+	// WorkerEnded reports that nothing is left of the process.
+	WorkerEnded(id string)
 }
 
-// private makes a private call. The goroutine of [Privates.Call] owns it; the
+// A Caller makes private calls. It is safe for concurrent use.
+type Caller struct {
+	Log     *slog.Logger
+	Workers *supervisor.Supervisor
+	Watch   Watcher // of the processes
+}
+
+// private makes a private call. The goroutine of [Caller.Call] owns it; the
 // goroutines of ops use only the worker and their arguments.
 type private struct {
-	*Private
-	p      *Privates
+	*Call
+	p      *Caller
 	id     string // of the worker
 	log    *slog.Logger
 	w      *supervisor.Worker
@@ -99,7 +113,7 @@ type private struct {
 	stdout *lines.Splitter
 	last   int64 // highest number received
 	keep   int64 // what begins with this number stays with the worker until the call is settled
-	end    PrivateEnd
+	end    End
 }
 
 // Call starts the process of a private call, or attaches to it, and makes the
@@ -108,16 +122,16 @@ type private struct {
 // returned: the worker's copy may be the only one. Then the worker ends.
 //
 // When ctx is done, Call leaves the process to the next daemon.
-func (p *Privates) Call(ctx context.Context, call Private, settle func(PrivateEnd)) {
+func (p *Caller) Call(ctx context.Context, call Call, settle func(End)) {
 	id := filepath.Base(call.Dir)
 	c := &private{
-		Private: &call, p: p, id: id, log: p.Log.With("worker", id), failed: make(chan error, 1), keep: math.MaxInt64,
+		Call: &call, p: p, id: id, log: p.Log.With("worker", id), failed: make(chan error, 1), keep: math.MaxInt64,
 	}
 	p.Watch.WorkerStarting(id, 0) // which generation it is, is known once it runs
 	defer p.Watch.WorkerEnded(id)
 	c.stdout = lines.New(call.Dir, dialect.LineEnds, c.log, c.readLine)
 	if err := c.open(ctx); err != nil {
-		settle(PrivateEnd{Left: errors.Is(err, errPrivateLeft), Err: err})
+		settle(End{Left: errors.Is(err, errLeft), Err: err})
 		return
 	}
 	defer c.w.Close()
@@ -133,16 +147,16 @@ func (p *Privates) Call(ctx context.Context, call Private, settle func(PrivateEn
 	}
 }
 
-// errPrivateLeft ends the attempts to attach to a worker: the daemon stops, and
+// errLeft ends the attempts to attach to a worker: the daemon stops, and
 // the next daemon goes on with the call.
-var errPrivateLeft = errors.New("left to the next daemon")
+var errLeft = errors.New("left to the next daemon")
 
 // open starts the process, or attaches to it if the call is adopted.
 func (c *private) open(ctx context.Context) error {
 	if c.Adopt {
 		return c.adopt(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, privateStart)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	env, err := c.compose(ctx)
 	if err != nil {
@@ -169,19 +183,19 @@ func (c *private) compose(ctx context.Context) (env []string, err error) {
 	params, err := json.Marshal(map[string]any{
 		"name": c.Record.Name, "arguments": arguments,
 		"_meta": map[string]any{
-			mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{}, mcp.MetaProgress: json.RawMessage(privateID),
+			mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{}, mcp.MetaProgress: json.RawMessage(requestID),
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the call: %w", err)
 	}
-	c.line = append(jsonrpc.AppendRequest(nil, privateID, mcp.ToolsCall, params), '\n')
+	c.line = append(jsonrpc.AppendRequest(nil, requestID, mcp.ToolsCall, params), '\n')
 	return env, nil
 }
 
 // adopt attaches to the worker that an earlier daemon has started. While the worker
 // lives but cannot be reached, adopt tries again every second: no outcome may be
-// reported as long as the process may still finish. It returns [errPrivateLeft] if ctx
+// reported as long as the process may still finish. It returns [errLeft] if ctx
 // is done meanwhile, and the error of the last attempt if the worker is dead.
 func (c *private) adopt(ctx context.Context) error {
 	for {
@@ -193,8 +207,10 @@ func (c *private) adopt(ctx context.Context) error {
 			return err
 		}
 		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
-		if upstream.Pause(ctx, adoptRetry, nil) != nil {
-			return errPrivateLeft
+		select {
+		case <-ctx.Done():
+			return errLeft
+		case <-time.After(adoptRetry):
 		}
 	}
 }
@@ -202,7 +218,7 @@ func (c *private) adopt(ctx context.Context) error {
 // attach attaches to the worker, or reads what a dead worker has left. If the worker has
 // certainly not taken the call, attach composes it again.
 func (c *private) attach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, privateStart)
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	alive, err := supervisor.Alive(c.Dir)
 	faultpoint.At("adopt.attaching")
@@ -239,7 +255,7 @@ func (c *private) follow(ctx context.Context) {
 	defer c.ops.Wait()
 	defer cancel() // runs before Wait
 	hard := bootclock.TimeMS(c.w.Spec().Orphan.HardDeadlineBootMS)
-	c.timer = time.NewTimer(max(time.Until(hard), privateSpare))
+	c.timer = time.NewTimer(max(time.Until(hard), spare))
 	defer c.timer.Stop()
 	cancelled := c.Cancel
 	select {
@@ -306,7 +322,7 @@ func (c *private) cancel(ctx context.Context) {
 	if c.ending {
 		return
 	}
-	params := fmt.Appendf(nil, `{"requestId":%s}`, privateID)
+	params := fmt.Appendf(nil, `{"requestId":%s}`, requestID)
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, params), '\n')
 	c.ops.Go(func() {
 		select {
@@ -315,7 +331,7 @@ func (c *private) cancel(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	c.timer.Reset(privateCancel)
+	c.timer.Reset(cancelLimit)
 }
 
 // terminate asks the worker to end the process and all that it has started. It does not
@@ -327,7 +343,7 @@ func (c *private) terminate(ctx context.Context) {
 	c.ending = true
 	// If this fails, the worker is lost, and take gets that as an event.
 	c.ops.Go(func() { _, _ = c.w.Terminate(ctx, c.Grace) })
-	c.timer.Reset(privateGiveUp)
+	c.timer.Reset(giveUp)
 }
 
 // take handles the events that have come, and reports whether the last one was among
@@ -367,7 +383,7 @@ func (c *private) readLine(l *lines.Line) {
 	msg, err := jsonrpc.Parse(l.Text)
 	switch {
 	case err != nil:
-	case msg.Kind == jsonrpc.Response && msg.ID.Key() == privateID.Key() && msg.Result != nil:
+	case msg.Kind == jsonrpc.Response && msg.ID.Key() == requestID.Key() && msg.Result != nil:
 		c.end.Result, c.keep = bytes.Clone(msg.Result), min(c.keep, c.stdout.Begin())
 	case msg.Method == mcp.ProgressNote:
 		c.Progress(bytes.Clone(msg.Params))
@@ -375,11 +391,11 @@ func (c *private) readLine(l *lines.Line) {
 }
 
 // release acknowledges the last event, after which the worker exits, and waits for
-// that, at most [privateLeave]. A call that has ended thus leaves no process.
+// that, at most [leaveLimit]. A call that has ended thus leaves no process.
 func (c *private) release(ctx context.Context) {
 	c.w.Ack(c.last)
 	faultpoint.At("consult.letting")
-	t := time.NewTimer(privateLeave)
+	t := time.NewTimer(leaveLimit)
 	defer t.Stop()
 	select {
 	case <-c.w.Done():
