@@ -332,7 +332,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.hub.WG.Go(func() { inst.listFirst(u) })
 			return true
-		case inst.own == nil, len(standing.ListsTold(server.Result)) > 0:
+		case inst.own == nil, len(standing.NotifiedLists(server.Result)) > 0:
 			// it may have said meanwhile that they have changed
 			inst.ListsChanged()
 		}

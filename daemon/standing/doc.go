@@ -1,15 +1,13 @@
-// Package standing keeps one process of an MCP server doing what its sessions
-// want of it until they want something else: sending log messages from a level
-// on, and notifying of changed resources.
+// Package standing makes the requests to one process of an MCP server whose effect lasts:
+// for log messages of a level, and for notifications of changed resources. Together they
+// are what the sessions of the process want at the moment.
 //
-// A [Requests] reconciles. It reads the desired state from its [Process], knows
-// from its own fields what the process was asked, and makes one request after the
-// other until the two agree. The records of these requests stay in the worker's
-// journal, and [Requests.Restore] reads there what an earlier daemon has told
-// the process.
+// A [Requests] is a reconcile loop. It reads the desired state from its [Process], keeps in
+// its own fields what the process was asked for, and makes one request after the other
+// until the two agree. The records of these requests stay in the worker's journal.
+// [Requests.Restore] reads there what an earlier daemon has asked for.
 //
-// Servers of the legacy era are asked with logging/setLevel and
-// resources/subscribe. Those of the modern era get the log level with each call
-// and a subscriptions/listen request per resource, which stays open; one more
-// such request, with the URI "", is for changes of their lists.
+// A legacy server gets the requests logging/setLevel and resources/subscribe. A modern one
+// gets the log level with each call, and for each resource a subscriptions/listen request,
+// which stays open. One more such request, with the URI "", is for changes of its lists.
 package standing

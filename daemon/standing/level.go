@@ -21,25 +21,26 @@ const quietest = "emergency"
 
 // level is the log level of a legacy process.
 type level struct {
-	told    string // last; "" if the process was told none
-	write   int64  // with which it was told
-	pending bool   // it has not answered yet
+	asked   string // the level that the process was asked for last; "" if none
+	write   int64  // of that request
+	pending bool   // the process has not answered it yet
 }
 
-// raises reports whether a level is more verbose than the one that the process has.
+// raises reports whether a level is more verbose than the one that the process was asked
+// for.
 func (l *level) raises(wanted string) bool {
-	return wanted != "" && wanted != l.told && mcp.Verbose(l.told, wanted) == wanted
+	return wanted != "" && wanted != l.asked && mcp.Verbose(l.asked, wanted) == wanted
 }
 
-// levelDue returns the level that the process has to be told, if any. The caller
-// must hold r.mu.
+// levelDue returns the level that the process has to be asked for, and false if it has the
+// right one. The caller must hold r.mu.
 func (r *Requests) levelDue(d *Desired) (wanted string, due bool) {
 	if !d.Serving || r.modern || !listing.Has(r.about, "logging") {
 		return "", false
 	}
 	wanted = d.Level
 	switch {
-	case wanted == r.level.told:
+	case wanted == r.level.asked:
 		return "", false
 	case r.level.raises(wanted):
 		return wanted, true
@@ -48,10 +49,11 @@ func (r *Requests) levelDue(d *Desired) (wanted string, due bool) {
 	case wanted == "":
 		wanted = quietest
 	}
-	return wanted, wanted != r.level.told
+	return wanted, wanted != r.level.asked
 }
 
-// setLevel tells the process a level.
+// setLevel asks the process for a level. It returns once the request is written. If it
+// cannot be written, the level that was asked for before stays recorded.
 func (r *Requests) setLevel(ctx context.Context, wanted string) error {
 	params, err := json.Marshal(map[string]string{"level": wanted})
 	if err != nil { // strings encode
@@ -65,7 +67,7 @@ func (r *Requests) setLevel(ctx context.Context, wanted string) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		write = id
-		r.level = level{told: wanted, write: id, pending: true}
+		r.level = level{asked: wanted, write: id, pending: true}
 	}, func(msg jsonrpc.Message) {
 		if msg.Error != nil {
 			r.log.DebugContext(ctx, "server refuses a level", "wanted", wanted, "err", fault.Quote(msg.Error))
@@ -106,7 +108,7 @@ func (r *Requests) AwaitLevel(ctx context.Context) {
 		case <-changed:
 		case <-limit.C:
 			r.mu.Lock()
-			if !due { // the process does not answer: no other call waits for that
+			if !due { // the process does not answer: later calls do not wait for that
 				r.level.pending = false
 			}
 			r.mu.Unlock()
@@ -119,9 +121,9 @@ func (r *Requests) AwaitLevel(ctx context.Context) {
 	}
 }
 
-// levelAwaited reports whether the process has yet to confirm a more verbose
-// level, or (due) to be told it, which it then wakes the reconcile loop for.
-// changed is closed when the answer may be another one.
+// levelAwaited reports whether the process has yet to confirm a more verbose level. due
+// says that it has not even been asked for it; then levelAwaited wakes the reconcile loop.
+// changed is closed when either may have changed.
 func (r *Requests) levelAwaited() (waits, due bool, changed <-chan struct{}) {
 	r.mu.Lock()
 	if r.modern || !listing.Has(r.about, "logging") {

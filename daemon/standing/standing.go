@@ -28,9 +28,8 @@ const (
 // ErrExited is returned if the process exits while a caller waits for it.
 var ErrExited = errors.New("it ended")
 
-// Process is the process of a server that the requests go to. Its methods may lock, and may be called
-// from several goroutines. A [Requests] holds no lock of its own while it calls
-// them.
+// Process is the process of a server that the requests go to. Its methods may lock, and must
+// be safe for concurrent use. A [Requests] holds no lock of its own while it calls them.
 type Process interface {
 	// Desired returns what sessions want.
 	Desired() Desired
@@ -42,10 +41,10 @@ type Process interface {
 	// and take may be called with locks held that Desired takes.
 	Inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 		made func(write int64), take func(msg jsonrpc.Message)) error
-	// CancelListen tells the process to end a subscriptions/listen request. It
-	// does not wait. The answer to that request is ignored from now on.
+	// CancelListen cancels a subscriptions/listen request. It does not wait. The
+	// answer to that request is ignored from now on.
 	CancelListen(write int64)
-	// Forget says that the records of these writes are not needed any more.
+	// Forget drops the records of these writes, which are not needed any more.
 	Forget(writes ...int64)
 	// Meta returns the members of _meta in a request of the modern era.
 	Meta() json.RawMessage
@@ -58,7 +57,7 @@ type Process interface {
 
 // Desired says what is wanted of a process, but for resources.
 type Desired struct {
-	Serving bool // false: the process is to be told nothing
+	Serving bool // false: no request may be made
 	// Provisional says that sessions of an earlier daemon may still come back. No
 	// subscription is ended and no level lowered until then.
 	Provisional bool
@@ -77,7 +76,7 @@ type Requests struct {
 	about   json.RawMessage // result of the handshake
 	level   level
 	subs    map[string]*subscription // by URI
-	changed chan struct{}            // closed and replaced when the process was told, or has answered
+	changed chan struct{}            // closed and replaced after each request and each answer
 }
 
 // New returns the standing requests of a process that has got none yet.
@@ -128,7 +127,7 @@ func (r *Requests) reconcile(ctx context.Context) time.Duration {
 	for {
 		more, err := r.step(ctx)
 		if err != nil {
-			r.log.DebugContext(ctx, "server cannot be told what is wanted of it", "err", err)
+			r.log.DebugContext(ctx, "log level or subscription cannot be requested", "err", err)
 			return retryPause
 		}
 		if !more {
@@ -145,11 +144,11 @@ func (r *Requests) step(ctx context.Context) (more bool, err error) {
 	}
 	uris := r.wanted()
 	r.mu.Lock()
-	level, tune := r.levelDue(&d)
+	level, setLevel := r.levelDue(&d)
 	uri, end, subscribe := r.subscriptionDue(uris, d.Provisional)
 	r.mu.Unlock()
 	switch {
-	case tune:
+	case setLevel:
 		return true, r.setLevel(ctx, level)
 	case subscribe && end:
 		return true, r.unsubscribe(ctx, uri)
@@ -165,9 +164,9 @@ func (r *Requests) notify() {
 	r.changed = make(chan struct{})
 }
 
-// Restore notes the requests that an earlier daemon has made, in their order.
-// Those with a write above last were not made. It returns the writes whose
-// records are not needed any more; 0 stands for none.
+// Restore records the requests that an earlier daemon has made. records must be in their
+// order; those with a write above last were not made. It returns the writes whose records
+// are not needed any more; 0 stands for none.
 func (r *Requests) Restore(records []calls.Record, last int64) (forget []int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +177,7 @@ func (r *Requests) Restore(records []calls.Record, last int64) (forget []int64) 
 		switch rec.Kind {
 		case calls.KindSetLevel:
 			forget = append(forget, r.level.write)
-			r.level.told, r.level.write = rec.Name, rec.Write
+			r.level.asked, r.level.write = rec.Name, rec.Write
 		case calls.KindSubscribe, calls.KindListen:
 			forget = append(forget, r.dropSubscription(rec.Name))
 			r.subs[rec.Name] = &subscription{state: agreed, write: rec.Write, inherited: true}
@@ -195,7 +194,7 @@ func (r *Requests) Restore(records []calls.Record, last int64) (forget []int64) 
 	return forget
 }
 
-// forget forgets records; 0 stands for none.
+// forget drops the records of writes that are not needed any more; 0 stands for none.
 func (r *Requests) forget(writes ...int64) {
 	needless := writes[:0]
 	for _, write := range writes {
@@ -208,7 +207,8 @@ func (r *Requests) forget(writes ...int64) {
 	}
 }
 
-// wanted returns the URIs that the process is to notify of.
+// wanted returns the URIs of which the process should notify. [ofLists] is one of them if a
+// modern process notifies of changes of its lists.
 func (r *Requests) wanted() map[string]struct{} {
 	r.mu.Lock()
 	modern, about := r.modern, r.about
@@ -217,7 +217,7 @@ func (r *Requests) wanted() map[string]struct{} {
 	if listing.Subscribable(about) {
 		uris = r.p.URIs()
 	}
-	if modern && len(ListsTold(about)) > 0 {
+	if modern && len(NotifiedLists(about)) > 0 {
 		uris[ofLists] = struct{}{}
 	}
 	return uris

@@ -41,14 +41,14 @@ const (
 // subscription is a subscription with the process, for all sessions that want it.
 type subscription struct {
 	state     subscriptionState
-	write     int64           // with which the process was asked; 0 once that record is not needed
-	inherited bool            // an earlier daemon has asked: this one has seen no answer
-	failure   json.RawMessage // of one that is refused
-	restUntil time.Time       // of one that is ending: when it is forgotten; zero if an answer says so
+	write     int64           // of the request; 0 once its record is not needed
+	inherited bool            // an earlier daemon made the request: this one has seen no answer
+	failure   json.RawMessage // of one that is refused: the error of JSON-RPC
+	restUntil time.Time       // of one that is ending: when it is forgotten; zero if an answer decides that
 }
 
-// dropSubscription forgets a subscription. It returns the write whose record is not needed
-// any more, or 0. The caller must hold r.mu.
+// dropSubscription forgets a subscription, if there is one. It returns the write whose
+// record is not needed any more, or 0. The caller must hold r.mu.
 func (r *Requests) dropSubscription(uri string) (write int64) {
 	if s := r.subs[uri]; s != nil {
 		write = s.write
@@ -88,7 +88,8 @@ func (r *Requests) subscriptionDue(wanted map[string]struct{}, provisional bool)
 	return "", false, false
 }
 
-// untilRested returns when the next subscription that is ending is forgotten.
+// untilRested returns how long it takes until the next subscription that is ending is
+// forgotten, or [never].
 func (r *Requests) untilRested() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +102,8 @@ func (r *Requests) untilRested() time.Duration {
 	return next
 }
 
-// subscribe asks the process to notify of changes to a resource, or to its lists.
+// subscribe asks the process to notify of changes to a resource, or to its lists. It returns
+// once the request is written; the answer decides the state of the subscription.
 func (r *Requests) subscribe(ctx context.Context, uri string) error {
 	s := &subscription{}
 	rec, method, params := calls.Record{Kind: calls.KindSubscribe, Name: uri}, mcp.Subscribe, mcp.OfResource(uri)
@@ -147,7 +149,7 @@ func (r *Requests) subscribed(uri string, s *subscription, msg jsonrpc.Message) 
 	r.Wake() // it may be unwanted by now
 }
 
-// refuse notes that the process does not notify of a resource. It returns the
+// refuse records that the process does not notify of a resource. It returns the
 // write whose record is not needed any more. The caller must hold r.mu.
 func (r *Requests) refuse(s *subscription, failure json.RawMessage) (write int64) {
 	write, s.state, s.write, s.failure = s.write, refused, 0, failure
@@ -157,7 +159,8 @@ func (r *Requests) refuse(s *subscription, failure json.RawMessage) (write int64
 	return write
 }
 
-// unsubscribe ends a subscription with the process.
+// unsubscribe ends a subscription with the process: by a request to a legacy process, by a
+// cancellation to a modern one.
 func (r *Requests) unsubscribe(ctx context.Context, uri string) error {
 	r.mu.Lock()
 	s, modern := r.subs[uri], r.modern
@@ -216,7 +219,7 @@ func (r *Requests) Acknowledged(params json.RawMessage, write int64) {
 			continue
 		}
 		if uri != ofLists && !slices.Contains(granted, uri) {
-			r.refuse(s, json.RawMessage(`{"code":-32602,"message":"the server does not tell changes of this resource"}`))
+			r.refuse(s, json.RawMessage(`{"code":-32602,"message":"the server does not notify of changes to this resource"}`))
 			r.mu.Unlock()
 			r.p.CancelListen(write)
 			r.forget(write)
@@ -282,9 +285,9 @@ func (r *Requests) Await(ctx context.Context, uri string, again bool) (failure j
 	}
 }
 
-// ListsTold returns the members of a listen request for the lists of whose
-// changes a server notifies, by the result of its handshake.
-func ListsTold(about json.RawMessage) []string {
+// NotifiedLists returns the members of a listen request for those lists of whose changes a
+// server notifies, by the result of its handshake.
+func NotifiedLists(about json.RawMessage) []string {
 	var members []string
 	capabilities := jsonrpc.Field(about, "capabilities")
 	for _, of := range []string{"tools", "prompts", "resources"} {
@@ -295,11 +298,11 @@ func ListsTold(about json.RawMessage) []string {
 	return members
 }
 
-// listenParams asks a modern process to notify of changes to a resource, or to
-// its lists.
+// listenParams returns the params of a listen request for changes to a resource, or to the
+// lists.
 func (r *Requests) listenParams(uri string) (json.RawMessage, error) {
 	r.mu.Lock()
-	members := strings.Join(ListsTold(r.about), ",")
+	members := strings.Join(NotifiedLists(r.about), ",")
 	r.mu.Unlock()
 	if uri != ofLists {
 		list, err := json.Marshal([]string{uri})
