@@ -62,7 +62,8 @@ type Daemon struct {
 	Upgrade func(ctx context.Context, progress Progress) (any, error)
 }
 
-// Handlers returns the handlers by method.
+// Handlers returns the handlers by the methods of protocol/control. Those that take long,
+// for example since a server has to start, end early when the command is interrupted.
 func (d *Daemon) Handlers() map[string]Handler {
 	return map[string]Handler{
 		control.Status: handleNone(func(context.Context) (any, error) { return d.status(), nil }),

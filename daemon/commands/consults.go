@@ -77,18 +77,21 @@ func (d *Daemon) handleConsult(
 	})
 }
 
-// encodeAnswer returns the answer of a consult as the command line gets it.
+// encodeAnswer returns the answer of a consult as the command line gets it: the text alone,
+// and the value that the tool has with render=json and detail=full.
 func encodeAnswer(a *consult.Answer) (control.ConsultAnswer, error) {
 	raw, err := json.Marshal(a.Value(tool.Full))
 	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
 }
 
-// removeConsult removes a kept answer.
+// removeConsult removes a kept answer. It returns a fault if there is none with that id, if
+// the consult has not ended, or if a client may still come back for the answer.
 func (d *Daemon) removeConsult(_ context.Context, p control.ConsultID, _ Progress) (any, error) {
 	return struct{}{}, d.Consults.Remove(p.ID)
 }
 
-// consultCounts returns what status says of consults.
+// consultCounts returns what status shows of consults: how many there are, what they cost
+// today, and how much of the subscription is used.
 func (d *Daemon) consultCounts() control.Consults {
 	c := control.Consults{Today: d.Consults.Spendings()}
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
@@ -98,7 +101,8 @@ func (d *Daemon) consultCounts() control.Consults {
 	return c
 }
 
-// listConsults returns the consults that run and those that are kept.
+// listConsults returns the consults of all identities: those that wait or run, and those
+// whose answers are kept.
 func (d *Daemon) listConsults() []control.Consult {
 	list := []control.Consult{}
 	for _, i := range d.Consults.List("") {

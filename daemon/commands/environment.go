@@ -11,8 +11,10 @@ import (
 // maxNames bounds the names that one request for the environment has.
 const maxNames = 256
 
-// showEnvironment answers in which directories programs are looked for, and which of
-// the programs and variables of the request there are.
+// showEnvironment answers in which directories servers' programs are looked for, where the
+// programs of the request are, and which of its variables are not set. It first waits until
+// the user's shell has been asked, for each program as a start of it would. It never
+// answers with the value of a variable.
 func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParams, _ Progress) (any, error) {
 	if len(p.Programs)+len(p.Variables) > maxNames {
 		return nil, fault.New(fault.InvalidInput, fault.Host, control.Environment, "more than %d names", maxNames)

@@ -43,7 +43,7 @@ func handleNone(answer func(ctx context.Context) (any, error)) Handler {
 	return func(ctx context.Context, _ json.RawMessage, _ Progress) (any, error) { return answer(ctx) }
 }
 
-// maxRequests is how many requests of one connection may be in flight.
+// maxRequests bounds the requests of one connection that are answered at the same time.
 const maxRequests = 16
 
 // writeTimeout bounds one line to a command line that does not read.

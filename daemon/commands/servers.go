@@ -72,8 +72,9 @@ func (d *Daemon) checkHosted(name string) error {
 	return nil
 }
 
-// reloadServer reads the configuration, and restarts one server with what it says
-// now.
+// reloadServer reads the configuration, and restarts one server with its present entry. It
+// waits until servers whose entries were edited are replaced. If that fails for this server
+// it goes on as it was, and the answer is the reason.
 func (d *Daemon) reloadServer(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
 	if _, err := d.File.Reload(ctx); err != nil {
 		return nil, refusedFile(err)
@@ -85,7 +86,8 @@ func (d *Daemon) reloadServer(ctx context.Context, p control.ServerParams, _ Pro
 	return d.doServer(ctx, p, d.Servers.Restart)
 }
 
-// listTools answers with what servers offer.
+// listTools answers with the tools of one server, or of all that the command line sees, as
+// they were pinned and as they are now. Servers that have never listed are started for it.
 func (d *Daemon) listTools(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
 	if p.Name != "" {
 		if err := d.checkHosted(p.Name); err != nil {
@@ -98,7 +100,8 @@ func (d *Daemon) listTools(ctx context.Context, p control.ServerParams, _ Progre
 	return control.ServerToolsAnswer{Servers: all}, err
 }
 
-// acceptTools pins the tools of a server as they are now.
+// acceptTools pins the tools of a server as they are now, so that they are no longer shown
+// as changed, or blocked.
 func (d *Daemon) acceptTools(ctx context.Context, p control.ServerParams, _ Progress) (any, error) {
 	if err := d.checkHosted(p.Name); err != nil {
 		return nil, err

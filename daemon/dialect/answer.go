@@ -15,17 +15,17 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// The call of an answer that cannot be read would wait until its time is over. So
-// a line that is no message is searched for the id of a call under way. It must be
-// certain that the line answers that call: the requests of a server have ids of
-// its own, which may be equal to those of calls.
+// If an answer cannot be read, its call would wait until it times out. So a line that is no
+// message is searched for the id of a call. It must be certain that the line is the answer
+// of that call: the server's own requests have ids, too, which may be equal to those of
+// calls.
 
 // LineEnds is how many bytes of the beginning and of the end of an answer
 // [AnswerID] needs.
 const LineEnds = 512
 
-// answerForms recognise an answer by one of its ends: in every order of its
-// members the id stands at one of them, beside "jsonrpc" at most.
+// answerForms recognise an answer by its beginning or its end. Whatever the order of its
+// members, the id is the first or the last one, not counting "jsonrpc".
 type answerForms struct {
 	head *regexp.Regexp // id first; with the id
 	late *regexp.Regexp // result or error first
@@ -42,8 +42,8 @@ var forms = sync.OnceValue(func() answerForms {
 	}
 })
 
-// AnswerID returns the id of an answer of which only the first and the last bytes
-// are known, [LineEnds] of each; nil if they do not show one.
+// AnswerID returns the id of an answer of which only the first and the last [LineEnds]
+// bytes are known. It returns nil if these do not show an id.
 func AnswerID(head, tail []byte) jsonrpc.ID {
 	f := forms()
 	if m := f.head.FindSubmatch(head); m != nil {
@@ -58,8 +58,8 @@ func AnswerID(head, tail []byte) jsonrpc.ID {
 	return nil
 }
 
-// BrokenAnswerID returns the id of the answer that a line is meant to be, which is
-// no message for the reason err. It returns nil unless that is certain.
+// BrokenAnswerID returns the id of the call that a line answers, although the line is no
+// message for the reason err. It returns nil unless that is certain.
 func BrokenAnswerID(line []byte, err error) jsonrpc.ID {
 	if !errors.Is(err, jsonrpc.ErrInvalid) {
 		return AnswerID(line[:min(len(line), LineEnds)], line[max(len(line)-LineEnds, 0):])
@@ -88,9 +88,9 @@ func BrokenAnswerID(line []byte, err error) jsonrpc.ID {
 	return id
 }
 
-// CheckAnswer returns why clients would not accept a response of JSON-RPC as one
-// of MCP, and so would wait for another until they give up; nil if they accept it.
-// A result of MCP is always an object.
+// CheckAnswer returns nil if clients accept a response of JSON-RPC as one of MCP. Otherwise
+// it returns why not; clients would then wait for another answer until they give up. A
+// result of MCP is always an object.
 func CheckAnswer(msg *jsonrpc.Message) error {
 	if msg.Error == nil {
 		if msg.Result[0] != '{' {
@@ -111,9 +111,9 @@ func CheckAnswer(msg *jsonrpc.Message) error {
 	return nil
 }
 
-// Number returns the write id that an id or a progress token spells; 0 if it
-// spells none. Some servers have only floating numbers, and answer 7.0 to request
-// 7; others keep ids as strings, and answer "7".
+// Number returns the write id in an id or a progress token, or 0 if it is none. Some servers
+// have only floating-point numbers, and answer 7.0 to request 7. Others keep ids as
+// strings, and answer "7".
 func Number(raw []byte) int64 {
 	raw = bytes.Trim(raw, `"`)
 	n, err := strconv.ParseInt(string(raw), 10, 64)

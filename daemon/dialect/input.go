@@ -15,8 +15,9 @@ import (
 // of a legacy server that the daemon has suspended.
 const StatePrefix = "holdline:1:"
 
-// RetryOf returns the call that a request continues, as worker and write id; ok is
-// false if it begins one. A write of 0 says that the state is not as it was given.
+// RetryOf returns the call that a request continues, by its worker and its write id. ok is
+// false if the request begins a call. A write of 0 says that the request's state is not one
+// that a daemon has made.
 func RetryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
 	if !rc.Modern {
 		return "", 0, false
@@ -30,7 +31,7 @@ func RetryOf(rc *tool.RemoteCall) (worker string, write int64, ok bool) {
 	return worker, Number([]byte(n)), true
 }
 
-// IsRetry reports whether a request brings answers to what a server has asked for.
+// IsRetry reports whether a request has answers to what a server has asked for.
 func IsRetry(params json.RawMessage) bool {
 	return jsonrpc.Field(params, "requestState") != nil || jsonrpc.Field(params, "inputResponses") != nil
 }
@@ -41,8 +42,8 @@ func AsksForInput(result json.RawMessage) bool {
 	return string(jsonrpc.Field(result, "resultType")) == `"input_required"`
 }
 
-// CapabilityFor returns the capability that a client needs to be asked by that
-// method; "" if a modern client cannot be asked so.
+// CapabilityFor returns the capability that a client must have for requests of that method,
+// or "" if a modern client takes no such requests.
 func CapabilityFor(method string) string {
 	switch method {
 	case mcp.RootsList:

@@ -18,8 +18,8 @@ const (
 	Modern = "modern"
 )
 
-// An Envelope has what a server needs in each request besides the client's params. A
-// client of the other era does not send that itself.
+// An Envelope has what a server needs in each request besides the client's params, and what
+// a client of the other era does not send.
 type Envelope struct {
 	Era  string          // of the server
 	Meta json.RawMessage // members of a modern _meta, joined by commas

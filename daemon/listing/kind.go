@@ -2,7 +2,8 @@ package listing
 
 import "holdline/protocol/mcp"
 
-// Limits of one list. The rest is cut off, which `holdline servers` shows.
+// Limits of one list of a server. What is beyond them is left out, and `holdline servers`
+// shows that.
 const (
 	MaxPages   = 64
 	MaxEntries = 10_000

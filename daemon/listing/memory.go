@@ -13,9 +13,9 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// Memory is a file of lists. There are two sorts: one per configured server in
-// the catalog directory, so that a list starts no process, and one in the
-// directory of each worker, with what that process lists.
+// Memory is a file with the lists of a server. There are two sorts. One per configured server
+// is in the catalog directory: with it, a client that asks for lists starts no process. The
+// other is in the directory of each worker, with the lists of that process.
 type Memory struct {
 	Version int             `json:"version"` // set by [Memory.Write]
 	Key     string          `json:"key"`     // of the configuration entry

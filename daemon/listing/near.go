@@ -13,7 +13,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Limits of what an error names in place of a name that does not exist.
+// Limits of the suggestions in an error about a name that does not exist.
 const (
 	maxNear     = 5
 	maxCompared = 48  // bytes of a name
@@ -88,7 +88,7 @@ func near(name string, names []string) []string {
 	return out
 }
 
-// maxClashes is how many clashes of one server are named one by one.
+// maxClashes bounds the clashes of one server that are listed; the others are only counted.
 const maxClashes = 5
 
 // Clashes returns notes for the user on the resources of a server that an earlier

@@ -133,8 +133,8 @@ func (p *Place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// take does what the package comment lists, in that order. ln is a socket that
-// was handed over, or nil.
+// take takes what the package comment lists, in that order. ln is a socket that was handed
+// over, or nil.
 func (p *Place) take(ctx context.Context, o Options, ln *net.UnixListener) error {
 	if p.lock == nil {
 		if err := p.takeLock(ctx, o); err != nil {

@@ -12,7 +12,7 @@ import (
 // A call is charged once, when it is made. Answers from the cache are charged, too.
 // Replays and retries of a call are not.
 type Budget struct {
-	most  int // purses at once
+	most  int // purses that are counted at the same time
 	mu    sync.Mutex
 	spent map[purse]int // guarded by mu
 }

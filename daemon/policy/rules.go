@@ -95,7 +95,7 @@ func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
 	return pass(key, id.Allow, id.Deny, silent, byName)
 }
 
-// asked are the names with which a pair of lists is asked.
+// asked has the names for which the lists allow and deny are asked.
 type asked struct{ allow, deny []string }
 
 // askedOf returns the names of something of a server: prefix with each of its names,
@@ -165,23 +165,23 @@ func (r Rules) Reaches(identity, server string) bool {
 	return false
 }
 
-// silent is the reason if no list decides.
+// silent is the reason for an answer that no list decides.
 const silent = "no rule names it"
 
-// pass asks one pair of lists, which stand under key in the configuration, with the
-// names that of returns. If the lists do not decide, the answer is true and the reason
-// is the parameter nothing. It calls of only if there are lists: most identities have
-// none, and there may be thousands of tools.
-func pass(key string, allow, deny []string, nothing string, of func() asked) (bool, string) {
-	if allow == nil && len(deny) == 0 { // as for most, of which there may be thousands
-		return true, nothing
+// pass asks one pair of lists, which stand under key in the configuration, for the names
+// that names returns. If the lists do not decide, the answer is true, for the reason
+// undecided. It calls names only if there are lists: most identities have none, and there
+// may be thousands of tools.
+func pass(key string, allow, deny []string, undecided string, names func() asked) (bool, string) {
+	if allow == nil && len(deny) == 0 {
+		return true, undecided
 	}
-	by := of()
+	by := names()
 	if i := matching(deny, by.deny); i >= 0 {
 		return false, fmt.Sprintf("%s.deny[%d] %q names it", key, i, deny[i])
 	}
 	if allow == nil {
-		return true, nothing
+		return true, undecided
 	}
 	if i := matching(allow, by.allow); i >= 0 {
 		return true, fmt.Sprintf("%s.allow[%d] %q names it", key, i, allow[i])
@@ -189,7 +189,7 @@ func pass(key string, allow, deny []string, nothing string, of func() asked) (bo
 	return false, fmt.Sprintf("%s.allow does not name it", key)
 }
 
-// only returns the names of something that is always asked by the same names.
+// only returns a func for [pass] if both lists are asked for the same names.
 func only(names ...string) func() asked { return func() asked { return asked{names, names} } }
 
 // matching returns the index of the first glob that matches one of the names, or -1.

@@ -113,13 +113,13 @@ func callLineOf(c *Call, now int64, paths bool) *callLine {
 	}
 	if paths {
 		line.RepoRoot = optional(c.Root, maxPath)
-		line.PathHint = optional(PathHint(c.Arguments), maxPath)
+		line.PathHint = optional(pathHint(c.Arguments), maxPath)
 	}
 	if f := c.Fault; f != nil {
 		line.Outcome, line.Code, line.Kind = "error", new(f.JSONRPCCode), new(f.Fault.Code)
 		detail := f.Fault.Detail
 		if !paths {
-			detail = withoutPaths(detail, PathHint(c.Arguments), c.Root)
+			detail = withoutPaths(detail, pathHint(c.Arguments), c.Root)
 		}
 		line.Message = optional(detail, maxMessage)
 	}

@@ -374,8 +374,8 @@ func TestPathHint(t *testing.T) {
 		{`{"path":`, ""},
 		{strings.Repeat(`{"a":`, 100) + `{"path":"/x"}` + strings.Repeat(`}`, 100), ""},
 	} {
-		if got := PathHint(json.RawMessage(c.in)); got != c.want {
-			t.Errorf("PathHint(%.80s) = %q, want %q", c.in, got, c.want)
+		if got := pathHint(json.RawMessage(c.in)); got != c.want {
+			t.Errorf("pathHint(%.80s) = %q, want %q", c.in, got, c.want)
 		}
 	}
 }
@@ -391,8 +391,8 @@ func FuzzPathHint(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if got := PathHint(raw); got != "" && !json.Valid(raw) {
-			t.Errorf("PathHint(%q) = %q, though that is no JSON", raw, got)
+		if got := pathHint(raw); got != "" && !json.Valid(raw) {
+			t.Errorf("pathHint(%q) = %q, though that is no JSON", raw, got)
 		}
 	})
 }

@@ -21,13 +21,13 @@ const (
 // errFound ends the walk through an object once a path is found.
 var errFound = errors.New("found")
 
-// PathHint returns the first path in the arguments of a call, or "" if it finds none.
+// pathHint returns the first path in the arguments of a call, or "" if it finds none.
 //
 // In each object it looks at the members file_path, filePath, path and uri, then at
 // those of textDocument, then into all values in their order. It also looks into
 // strings that hold JSON. A file URL becomes a path. Of any other URL it drops the
 // user, the query and the fragment, which may be secrets.
-func PathHint(arguments json.RawMessage) string {
+func pathHint(arguments json.RawMessage) string {
 	if len(arguments) > maxSearched || !json.Valid(arguments) {
 		return ""
 	}

@@ -154,7 +154,7 @@ type session struct {
 // [Recorder.SetServing] is called.
 func New(o Options) *Recorder {
 	return &Recorder{
-		o: o, begin: time.Now(), stable: StableLaunchPath(o.Executable),
+		o: o, begin: time.Now(), stable: stableLaunchPath(o.Executable),
 		log:     newCallLog(o),
 		rollout: Stable, generation: o.Generation,
 		workers:    map[string]State{},
@@ -370,9 +370,9 @@ func (r *Recorder) setWorker(id string, state State) {
 	}
 }
 
-// StableLaunchPath reports whether an executable lies outside of the directories of
+// stableLaunchPath reports whether an executable lies outside of the directories of
 // builds. In these it may vanish or change at any moment.
-func StableLaunchPath(executable string) bool {
+func stableLaunchPath(executable string) bool {
 	for part := range strings.SplitSeq(executable, "/") {
 		if part == "tmp" || part == "target" || strings.HasPrefix(part, "go-build") {
 			return false

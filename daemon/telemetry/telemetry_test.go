@@ -402,8 +402,8 @@ func TestStableLaunchPath(t *testing.T) {
 		"/var/folders/x/go-build123/b001/exe/holdline": false,
 		"/usr/bin/holdline (deleted)":                  false,
 	} {
-		if got := StableLaunchPath(path); got != want {
-			t.Errorf("StableLaunchPath(%q) = %v, want %v", path, got, want)
+		if got := stableLaunchPath(path); got != want {
+			t.Errorf("stableLaunchPath(%q) = %v, want %v", path, got, want)
 		}
 	}
 }
