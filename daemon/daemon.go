@@ -196,7 +196,7 @@ func (d *daemon) build(ctx context.Context) error {
 		return err
 	}
 	d.commands = &commands.Daemon{
-		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, Exe: d.Exe, StartedBy: d.StartedBy,
+		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Servers: d.servers, Consults: d.consults, Rules: d.rules(), Stop: d.stopAsked, Upgrade: d.upgrade,
 	}

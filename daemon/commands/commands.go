@@ -43,7 +43,6 @@ type Daemon struct {
 	Log       *slog.Logger
 	PID       int
 	Version   string
-	Exe       string // the path that is watched for a newer version
 	StartedBy string
 	Begin     time.Time
 	File      *configfile.File
@@ -57,8 +56,8 @@ type Daemon struct {
 	Rules     tool.Rules
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
-	// Upgrade hands over to the program at Exe, and returns only if that failed; see
-	// [holdline/daemon/rollout.Watcher.Upgrade].
+	// Upgrade hands over to the program at the watched path, and returns only if that
+	// failed; see [holdline/daemon/rollout.Watcher.Upgrade].
 	Upgrade func(ctx context.Context, progress Progress) (any, error)
 }
 

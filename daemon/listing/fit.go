@@ -66,7 +66,7 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	}
 	fitted, err = jsonrpc.Rewrite(fitted, func(key string, value []byte) []byte {
 		switch {
-		case key == "description":
+		case key == "description" && len(value) > maxDescription:
 			var clipped bool
 			if value, clipped = clipText(value, maxDescription); clipped {
 				less = fmt.Sprintf("has a description of more than %d KiB: it is clipped", maxDescription>>10)

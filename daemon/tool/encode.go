@@ -40,7 +40,7 @@ func (p *Prepared) Encode(res Result, r Render) json.RawMessage {
 
 // Cut returns s if it has at most limit characters. Otherwise it returns the beginning of s
 // and a last line that says so, together at most limit characters. Lengths are in UTF-16
-// units, and no character is split.
+// units, and no character is split. limit must be above the length of that line.
 func Cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -205,7 +205,7 @@ func (p *Prepared) parse(arguments json.RawMessage, r *Render, d *Detail) (json.
 	var errs []error
 	given := map[string]bool{}
 	own, err := jsonrpc.Rewrite(arguments, func(name string, raw []byte) []byte {
-		ok := true
+		var ok bool
 		switch name {
 		case "render":
 			if *r, ok = parseName(raw, renders); !ok {
