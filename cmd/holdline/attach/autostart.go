@@ -2,18 +2,15 @@ package attach
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 
 	"holdline/cmd/holdline/cmdenv"
@@ -39,61 +36,56 @@ const (
 	maxWords     = 64 << 10
 )
 
-// Autostart starts the daemon for a proxy, and reaps it if it ends before the
-// proxy does. Make it with newAutostart.
+// Autostart starts the daemon for a proxy. Make it with [NewAutostart].
 type Autostart struct {
-	paths  socket.Paths
-	env    func(string) string // the proxy's
-	stderr io.Writer
-	exe    func() (string, error)
-	args   []string // of the program
+	paths socket.Paths
+	env   func(string) string // the proxy's
+	exe   func() (string, error)
+	args  []string // of the program
 
 	units service.Units       // that may be to start it instead
 	agent service.LaunchAgent // the same
-
-	done chan struct{} // closed when the command no longer waits for the daemon
-	wg   sync.WaitGroup
 }
 
 // NewAutostart returns a starter of the daemon whose socket is at paths. Nothing is
 // started before it is asked.
-func NewAutostart(paths socket.Paths, env func(string) string, stderr io.Writer) *Autostart {
+func NewAutostart(paths socket.Paths, env func(string) string) *Autostart {
 	args := []string{"daemon", "--started-by", "proxy", "--idle-exit", "30m"}
 	if paths.Explicit() {
 		args = append(args, "--socket", paths.Start())
 	}
 	return &Autostart{
-		paths: paths, env: env, stderr: stderr, args: args, units: service.FindUnits(env), agent: service.FindLaunchAgent(env), done: make(chan struct{}),
+		paths: paths, env: env, args: args,
+		units: service.FindUnits(env), agent: service.FindLaunchAgent(env),
 		exe: func() (string, error) { return Program(os.Args[0]) },
 	}
 }
 
-// Close ends the waiting for what was started. That itself goes on.
-func (a *Autostart) Close() {
-	close(a.done)
-	a.wg.Wait()
-}
-
-// Start runs the daemon in a session of its own: nothing that happens to the
-// agent's terminal or process group reaches it. Its stdout is the log file, to
-// which other daemons write, too; its stderr is a file of its own until it
-// serves. Its environment is a plain one, see [daemonEnv]: the agent's would be
-// that of whichever agent came first, and the daemon asks the user's login shell
-// itself, so that nobody waits for a profile here. From the channel comes how
-// the process ended, if it does: nil if it left the line to another daemon.
-// Where systemd is to start the daemon it starts none: see managed. Where launchd
-// is, that starts it.
+// Start runs the daemon in a session of its own, which nothing reaches that happens to
+// the agent's terminal or process group. Its stdout is the log file, to which other
+// daemons write, too. Its stderr is a file of its own until it serves. Its environment is
+// that of [DaemonEnv]: the agent's would be that of whichever agent came first, and the
+// daemon itself asks the user's login shell.
+//
+// The channel says how the process ended, if it ends before this one: nil if it left the
+// line to another daemon. Start starts no process if the user has enabled systemd's
+// units, or if launchd starts the daemon. Then the channel has nil, and an error says why
+// systemd does not listen.
 func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
+	exited := make(chan error, 1)
 	if a.managed() {
-		return a.leaveTo(ctx)
+		if err := a.Absent(ctx); err != nil {
+			return nil, err
+		}
+		exited <- nil // it listens at any moment
+		return exited, nil
 	}
 	if !a.paths.Explicit() && a.agent.Start(ctx) {
-		exited := make(chan error, 1)
 		exited <- nil // launchd's listens at any moment
 		return exited, nil
 	}
-	// What the user says from now on is said of this start, too: a login shell
-	// may take its time.
+	// If the user stops holdline from now on, that counts for this start, too: a login
+	// shell may take its time.
 	wanted := "--wanted=" + bootclock.Now().String()
 	exe, err := a.exe()
 	if err != nil {
@@ -104,39 +96,24 @@ func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
 		return nil, err
 	}
 	defer log.Close()
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
 	words, stderr := newWords(filepath.Dir(log.Name())), log
 	if words != nil {
 		stderr = words
 	}
 	closeOnExec()
-
-	// Asked for before the start, so that an end at once is not missed.
-	children := make(chan os.Signal, 1)
-	signal.Notify(children, syscall.SIGCHLD)
-	p, err := os.StartProcess(exe, slices.Concat([]string{exe}, a.args, []string{wanted}), &os.ProcAttr{
-		Dir:   "/",
-		Env:   DaemonEnv(a.env),
-		Files: []*os.File{null, log, stderr},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
-	if err != nil {
-		signal.Stop(children)
+	cmd := exec.Command(exe, append(slices.Clone(a.args), wanted)...) //nolint:noctx // it outlives this process
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", DaemonEnv(a.env), log, stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
 		words.Close()
 		return nil, err
 	}
-	pid := p.Pid
-	_ = p.Release() // reaped by pid, below
-	exited := make(chan error, 1)
-	a.wg.Go(func() {
-		defer signal.Stop(children)
+	go func() { // it ends with the daemon, which is reaped, or with this process
 		defer words.Close()
-		a.reap(pid, children, func(status syscall.WaitStatus) { exited <- a.verdict(status, log.Name(), words) })
-	})
+		_ = cmd.Wait()
+		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		exited <- a.verdict(status, log.Name(), words)
+	}()
 	return exited, nil
 }
 
@@ -149,16 +126,6 @@ func (a *Autostart) Manageable() bool {
 // only systemd starts it.
 func (a *Autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
 
-// leaveTo is a start that is left to systemd. What it does not do is an error.
-func (a *Autostart) leaveTo(ctx context.Context) (<-chan error, error) {
-	if err := a.Absent(ctx); err != nil {
-		return nil, err
-	}
-	exited := make(chan error, 1)
-	exited <- nil // it listens at any moment
-	return exited, nil
-}
-
 // Absent is why systemd, which is to start the daemon, does not listen; nil if
 // it is about to.
 func (a *Autostart) Absent(ctx context.Context) *proxy.ManagedError {
@@ -166,26 +133,6 @@ func (a *Autostart) Absent(ctx context.Context) *proxy.ManagedError {
 		return &proxy.ManagedError{Why: absence.Why, Hint: absence.Hint}
 	}
 	return nil
-}
-
-// reap waits until process pid has ended, and tells; or until a is closed.
-func (a *Autostart) reap(pid int, children <-chan os.Signal, tell func(syscall.WaitStatus)) {
-	for {
-		var status syscall.WaitStatus
-		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
-		switch {
-		case got == pid:
-			tell(status)
-			return
-		case err != nil && !errors.Is(err, syscall.EINTR):
-			return
-		}
-		select {
-		case <-children:
-		case <-a.done:
-			return
-		}
-	}
 }
 
 // newWords makes a file for what a daemon says on stderr before it serves. It

@@ -102,10 +102,9 @@ func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewAutostart(paths, env, io.Discard)
+	a := NewAutostart(paths, env)
 	a.exe = func() (string, error) { return exe, nil }
 	a.args = nil
-	t.Cleanup(a.Close)
 	return a, vars
 }
 

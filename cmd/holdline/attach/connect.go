@@ -96,8 +96,7 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
 	defer cancel()
-	auto := NewAutostart(paths, proc.Getenv, proc.Stderr)
-	defer auto.Close()
+	auto := NewAutostart(paths, proc.Getenv)
 	ended, err := auto.Start(ctx)
 	if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
 		return nil, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)

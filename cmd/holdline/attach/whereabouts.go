@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/protocol/control"
 )
@@ -17,16 +18,7 @@ func ProjectKey(cwd string) string {
 	if err != nil {
 		root = cwd
 	}
-	for dir := root; ; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			root = dir
-			break
-		}
-		if dir == filepath.Dir(dir) {
-			break
-		}
-	}
-	sum := sha256.Sum256([]byte(root))
+	sum := sha256.Sum256([]byte(clients.ProjectRoot(root)))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -140,8 +140,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 		},
 		Down: func(err error) proxy.Down { return sortDial(err, at != "" && at != paths.Start()) },
 	}
-	a := attach.NewAutostart(paths, env, stderr)
-	defer a.Close()
+	a := attach.NewAutostart(paths, env)
 	if !o.noAutostart {
 		po.Autostart = a.Start
 	}
