@@ -134,8 +134,10 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 				return nil, err
 			}
 		}
-		if last != nil && p.drained() {
-			return nil, s.named(fmt.Errorf("no daemon since the client left: %w", err))
+		if last != nil { // else the wait for answers has not begun
+			if by, limited := p.drainTime(); limited && !time.Now().Before(by) {
+				return nil, s.named(fmt.Errorf("no daemon since the client left: %w", err))
+			}
 		}
 		left := s.left()
 		if left <= 0 {
@@ -254,16 +256,16 @@ func (s *search) pauseStarts() {
 	s.nextWait = min(2*s.nextWait, lastStartWait)
 }
 
-// drained reports whether the client has closed its side for longer than its
-// answers are waited for.
-func (p *proxy) drained() bool {
+// drainTime returns until when answers are waited for. limited is false while the client has
+// not closed its side, and if the wait has no limit.
+func (p *proxy) drainTime() (by time.Time, limited bool) {
 	if eof, _ := p.store.state(); !eof || p.o.Drain < 0 {
-		return false
+		return by, false
 	}
 	if p.drainBy.IsZero() {
 		p.drainBy = time.Now().Add(p.o.Drain)
 	}
-	return !time.Now().Before(p.drainBy)
+	return p.drainBy, true
 }
 
 // pause blocks for d, or until the process that was started ends with an error: then the

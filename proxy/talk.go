@@ -80,25 +80,18 @@ func (p *proxy) talk(ctx context.Context, l *link) ending {
 	p.setLink(l)
 	a := &acks{wake: p.work, at: time.Now()}
 	read := make(chan ending, 1)
-	leave := make(chan struct{}) // closed: the writer says bye and ends
-	gone := make(chan struct{})  // closed: the writer ends
+	leave := make(chan struct{}) // closed: the writer says bye, if it can, and ends
 	wrote := make(chan struct{}) // closed: the writer has ended
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { read <- p.readDaemon(ctx, l, a) })
 	wg.Go(func() {
 		defer close(wrote)
-		p.writeDaemon(l, a, leave, gone)
+		p.writeDaemon(l, a, leave)
 	})
 
 	end, over := endDone, false // over: the reader has ended
-	var drain *time.Timer
 	var drained <-chan time.Time
-	defer func() {
-		if drain != nil {
-			drain.Stop()
-		}
-	}()
 	look := time.NewTimer(l.watch.each)
 	defer look.Stop()
 	poke(p.idle) // the client may be done already
@@ -119,16 +112,11 @@ wait:
 				look.Reset(l.watch.each)
 			}
 		case <-p.idle:
-			eof, done := p.store.state()
-			if done {
+			if _, done := p.store.state(); done {
 				break wait
 			}
-			if eof && drain == nil && p.o.Drain >= 0 {
-				if p.drainBy.IsZero() {
-					p.drainBy = time.Now().Add(p.o.Drain)
-				}
-				drain = time.NewTimer(time.Until(p.drainBy))
-				drained = drain.C
+			if by, limited := p.drainTime(); limited {
+				drained = time.After(time.Until(by))
 			}
 		case end = <-read:
 			if over = p.out.broken() != nil; over {
@@ -137,7 +125,7 @@ wait:
 			}
 			// The reader has ended first: the writer must not wait for room any more.
 			_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
-			close(gone)
+			close(leave)
 			if _, done := p.store.state(); done || ctx.Err() != nil {
 				return endDone
 			}
@@ -217,7 +205,7 @@ func (p *proxy) lineForwarded(l *link) {
 // writeDaemon writes the lines that a resume repeats, then the client's lines and acks. It
 // has the turn except while it waits, and keeps it when it ends. After an error it leaves
 // the connection open: the reader must still read what the daemon wrote before it died.
-func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
+func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 	broken := func(err error) bool {
 		if err != nil {
 			// The rest of what the daemon wrote comes soon or never.
@@ -232,10 +220,6 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 		faultpoint.At("proxy.replayed")
 	}
 	l.replays = nil
-	timer := time.NewTimer(time.Hour)
-	timer.Stop()
-	defer timer.Stop()
-	armed := false
 	for {
 		select {
 		case <-leave:
@@ -246,24 +230,15 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 				}
 			}
 			return
-		case <-gone:
-			return
-		case <-timer.C:
-			armed = false
-			a.force()
 		default:
 		}
-		k, due, waiting := a.due()
+		k, due, wait := a.due()
 		if due {
 			if broken(writeAck(l.out, k)) {
 				return
 			}
 			faultpoint.At("proxy.acked")
 			continue
-		}
-		if waiting && !armed {
-			armed = true
-			timer.Reset(ackDelay)
 		}
 		if p.takeLine(l) {
 			if broken(p.finishLine(l)) {
@@ -273,13 +248,14 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave, gone <-chan struct{}) {
 		}
 		p.settledMaybe()
 		l.giveTurn()
+		var late <-chan time.Time
+		if wait > 0 {
+			late = time.After(wait)
+		}
 		select {
 		case <-p.work:
-		case <-timer.C:
-			armed = false
-			a.force()
+		case <-late:
 		case <-leave:
-		case <-gone:
 		}
 		<-l.turn
 		if l.begun != nil && broken(p.finishLine(l)) {
@@ -451,6 +427,7 @@ type acks struct {
 	lines int64      // received
 	acked int64      // acknowledged
 	bytes int        // received since the last ack
+	since time.Time  // when the first line after the last ack was received
 	at    time.Time  // of the last ack
 	isDue bool       // an ack must be written now
 }
@@ -461,19 +438,13 @@ func (a *acks) add(n int) {
 	defer a.mu.Unlock()
 	a.lines++
 	a.bytes += n
-	if a.lines-a.acked >= ackLines || a.bytes >= ackBytes {
-		a.isDue = true
+	a.isDue = a.isDue || a.lines-a.acked >= ackLines || a.bytes >= ackBytes
+	if a.lines-a.acked == 1 {
+		a.since = time.Now()
+	} else if !a.isDue {
+		return
 	}
-	if a.isDue || a.lines-a.acked == 1 {
-		poke(a.wake)
-	}
-}
-
-// force makes an ack due if there are lines to acknowledge.
-func (a *acks) force() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.isDue = a.isDue || a.lines > a.acked
+	poke(a.wake)
 }
 
 // repeat makes an ack due, even without new lines, if the last one is ackRepeat old.
@@ -486,14 +457,17 @@ func (a *acks) repeat() {
 	}
 }
 
-// due returns the number of lines to acknowledge, and now if the caller must write the ack.
-// waiting is true if an ack will be due later.
-func (a *acks) due() (k int64, now, waiting bool) {
+// due returns the number of lines to acknowledge, and now if the caller must write the ack. If
+// an ack will be due later, it returns how long to wait for that.
+func (a *acks) due() (k int64, now bool, wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.isDue {
-		return 0, false, a.lines > a.acked
+	if a.lines > a.acked {
+		wait = time.Until(a.since.Add(ackDelay))
+	}
+	if !a.isDue && (a.lines == a.acked || wait > 0) {
+		return 0, false, wait
 	}
 	a.isDue, a.bytes, a.acked, a.at = false, 0, a.lines, time.Now()
-	return a.lines, true, false
+	return a.lines, true, 0
 }
