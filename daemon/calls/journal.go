@@ -110,9 +110,6 @@ func (j *Journal) Last() int64 {
 func (j *Journal) Append(r Record) error {
 	j.file.Lock()
 	defer j.file.Unlock()
-	if j.bad != nil {
-		return j.bad
-	}
 	r.Done = j.takeFresh()
 	err := j.append(&r)
 	if err != nil {
@@ -128,15 +125,11 @@ func (j *Journal) append(r *Record) error {
 	if err != nil {
 		return err
 	}
-	err = j.compactIfDue(r.Write, int64(len(b)))
-	if j.size+int64(len(b)) > MaxJournal {
-		if err == nil {
-			err = errNeeded
-		}
-		return fmt.Errorf("%w: the file is full: %w", ErrJournal, err)
+	if j.bad == nil {
+		err = j.compactIfDue(r.Write, int64(len(b)))
 	}
-	if err := j.writeLine(b); err != nil {
-		return err
+	if werr := j.writeLine(b); werr != nil {
+		return errors.Join(werr, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -144,8 +137,14 @@ func (j *Journal) append(r *Record) error {
 	return nil
 }
 
-// writeLine appends a line. If that fails the file is as it was.
+// writeLine appends a line. If that fails the file is as it was. The caller must hold j.file.
 func (j *Journal) writeLine(b []byte) error {
+	switch {
+	case j.bad != nil:
+		return j.bad
+	case j.size+int64(len(b)) > MaxJournal:
+		return fmt.Errorf("%w: the file is full", ErrJournal)
+	}
 	n, err := j.f.WriteAt(b, j.size)
 	if err == nil && n == len(b) {
 		j.size += int64(n)
@@ -174,12 +173,6 @@ func (j *Journal) Settle() error {
 		}
 		b, err := r.line()
 		if err == nil {
-			err = j.bad
-		}
-		if err == nil && j.size+int64(len(b)) > MaxJournal {
-			err = fmt.Errorf("%w: the file is full", ErrJournal)
-		}
-		if err == nil {
 			err = j.writeLine(b)
 		}
 		if err != nil {
@@ -200,12 +193,6 @@ func (j *Journal) MoveDeadline(call, bootMS int64) error {
 	}
 	j.file.Lock()
 	defer j.file.Unlock()
-	switch {
-	case j.bad != nil:
-		return j.bad
-	case j.size+int64(len(b)) > MaxJournal:
-		return fmt.Errorf("%w: the file is full", ErrJournal)
-	}
 	j.mu.Lock()
 	j.outdated = true
 	j.mu.Unlock()
@@ -231,9 +218,6 @@ func (j *Journal) putBack(fresh []int64) {
 	defer j.mu.Unlock()
 	j.fresh = append(j.fresh, fresh...)
 }
-
-// errNeeded says that a compaction would not make the file smaller.
-var errNeeded = errors.New("all of its records are needed")
 
 // noteLocked records that the file has a record of write id now. The caller must
 // hold j.mu.
