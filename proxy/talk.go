@@ -353,7 +353,7 @@ func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 	switch {
 	case h.response:
 		if !p.store.answer(h.id, h.failed) {
-			p.log.DebugContext(ctx, "answer dropped that nobody waits for")
+			p.log.DebugContext(ctx, "answer dropped that the client does not wait for")
 			return
 		}
 		faultpoint.At("proxy.answered")

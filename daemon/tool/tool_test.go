@@ -288,7 +288,7 @@ func TestEncodeFault(t *testing.T) {
 		p.Encode(Result{Fault: f, FaultText: "so far: 42"}, JSON),
 	} {
 		res := decode(t, raw)
-		want := "not logged in\n[unauthenticated, not_logged_in] Somebody has to log in first; repeating the call does not help.\n\nso far: 42"
+		want := "not logged in\n[unauthenticated, not_logged_in] A user has to log in first; repeating the call does not help.\n\nso far: 42"
 		if res.Content[0].Text != want || !*res.IsError || string(res.Structured) != string(f.JSON()) {
 			t.Errorf("fault = %s, want text %q", raw, want)
 		}

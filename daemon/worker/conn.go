@@ -149,25 +149,28 @@ func (c *conn) dropLocked() {
 // reply answers request id with a result. It does nothing if the id is 0: the peer wants no
 // answer. The caller of reply, and of each method below that answers, must hold w.mu.
 func (c *conn) reply(id int64, result any) {
-	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)})
+	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)}, false)
 }
 
 // fail answers request id with an error.
 func (c *conn) fail(id int64, e *workerwire.Error) {
-	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: workerwire.Encode(e)})
+	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: workerwire.Encode(e)}, false)
 }
 
 // confirm answers request id: it was done, and has no result.
-func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}) }
+func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}, false) }
 
-// replyWrite answers a write with its outcome.
+// replyWrite answers a write with its outcome. If it was made, the answer goes with the
+// child's next output, if that comes soon: a peer that waits for both is woken once.
 func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
-	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, N: int64(status)})
+	f := workerwire.Frame{Kind: workerwire.Result, ID: id, N: int64(status)}
+	c.answer(f, status == workerwire.WriteAccepted)
 }
 
-// answer queues the answer to a request, and wakes push. It drops a connection whose peer
-// sends requests and does not read their answers.
-func (c *conn) answer(f workerwire.Frame) {
+// answer queues the answer to a request, and wakes push, unless the answer can wait for
+// [answerDelay]. It drops a connection whose peer sends requests and does not read their
+// answers.
+func (c *conn) answer(f workerwire.Frame, canWait bool) {
 	if c.state == connDropped || f.ID == 0 {
 		return
 	}
@@ -177,23 +180,11 @@ func (c *conn) answer(f workerwire.Frame) {
 		return
 	}
 	c.answers = append(c.answers, f)
-	c.due = true
-	c.w.cond.Broadcast()
-}
-
-// replyWritten answers a write that was made. The answer goes with the child's next
-// output, if that comes soon: a peer that waits for both is woken once.
-func (c *conn) replyWritten(id int64) {
-	if c.due || c.state == connDropped || id == 0 || len(c.answers) >= maxFrames {
-		c.replyWrite(id, workerwire.WriteAccepted)
-		return
-	}
-	c.inFlight--
-	c.answers = append(c.answers, workerwire.Frame{
-		Kind: workerwire.Result, ID: id, N: int64(workerwire.WriteAccepted),
-	})
 	switch {
-	case len(c.answers) > 1: // the timer runs
+	case !canWait:
+		c.due = true
+		c.w.cond.Broadcast()
+	case len(c.answers) > 1: // push was woken, or the timer runs
 	case c.soon == nil:
 		c.soon = time.AfterFunc(answerDelay, c.hasten)
 	default:

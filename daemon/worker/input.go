@@ -106,7 +106,7 @@ func (w *worker) settleLocked() {
 	for _, q := range settled { // only now: an answer may drop its connection, and change in.waiting
 		switch {
 		case q.w <= in.written:
-			q.c.replyWritten(q.id)
+			q.c.replyWrite(q.id, workerwire.WriteAccepted)
 		case q.w == in.torn:
 			q.c.replyWrite(q.id, workerwire.WriteTorn)
 		default:

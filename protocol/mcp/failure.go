@@ -123,11 +123,11 @@ func advice(f *fault.Record) string {
 	case fault.Denied, fault.BudgetExceeded, fault.IdentityRefused:
 		return "Do not repeat the call; the configuration decides this."
 	case fault.Unauthenticated:
-		return "Somebody has to log in first; repeating the call does not help."
+		return "A user has to log in first; repeating the call does not help."
 	case fault.SpawnFailure:
 		return "The installation must be fixed first; repeating the call does not help."
 	case fault.Ejected:
-		return "It stays off until somebody starts it again."
+		return "It stays off until a user starts it again."
 	case fault.DownstreamFailure:
 		if f.RetryAfterMS != nil {
 			return "Call again " + when + "."

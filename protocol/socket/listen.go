@@ -11,7 +11,7 @@ import (
 
 // ErrInUse is returned by [Listen] if a process answers at the path although
 // the caller holds the lock: a service manager's socket unit, for example.
-var ErrInUse = errors.New("somebody else listens there")
+var ErrInUse = errors.New("another process listens there")
 
 // Listener is a listening socket that knows the file it made.
 type Listener struct {

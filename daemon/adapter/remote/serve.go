@@ -25,8 +25,8 @@ const (
 
 // Reasons for which a call of [Serve] ends early.
 var (
-	errCancelled = errors.New("cancelled by the one who asked")
-	errLeft      = errors.New("nobody listens any more")
+	errCancelled = errors.New("the client cancelled the request")
+	errLeft      = errors.New("the client is gone")
 )
 
 // Serve makes the server of o look like a process that reads in and writes out, one

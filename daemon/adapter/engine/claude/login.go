@@ -35,9 +35,9 @@ type login struct {
 	commands map[string]string // settings of a run: how each helper is called
 }
 
-// login reads the login from the user's own settings file. A file that is missing or
-// cannot be read gives an empty login, as it does in the program. It reads the file for
-// each run, so that a change holds at once.
+// login reads the login from the user's own settings file. A file that is missing, cannot be
+// read or is no JSON object gives an empty login: the run then shows whether the program is
+// logged in. It reads the file for each run, so that a change holds at once.
 func (c *Claude) login() login {
 	var l login
 	var settings map[string]json.RawMessage
