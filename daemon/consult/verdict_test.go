@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// letters of facts: Alive, Spec, sTate, Boot, Job, aNswer.
+// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer.
 const letters = "ASTBJN"
 
-// factsOf are written as their letters.
+// factsOf returns the facts whose letters has has.
 func factsOf(has string) facts {
 	var f facts
 	for _, l := range has {
@@ -50,7 +50,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestDecideAlways checks what must be true of every directory.
+// TestDecideAlways checks what must be true for all facts.
 func TestDecideAlways(t *testing.T) {
 	for set := range 1 << len(letters) {
 		has := strings.Map(func(l rune) rune {

@@ -44,9 +44,9 @@ func connected(t *testing.T, w *worker) (*conn, net.Conn) {
 	return c, peer
 }
 
-// TestSpoolWithoutLock checks that a daemon gets all output in order, from the spool and from
-// memory, while the child goes on writing and another spool is begun. TestMain fails if a
-// file is read or written under the mutex.
+// TestSpoolWithoutLock checks that a daemon gets all output in order, from the spool and
+// from memory, while the child writes and another spool is begun. TestMain fails if a file
+// is read or written under the mutex.
 func TestSpoolWithoutLock(t *testing.T) {
 	spec := process.Spec{Orphan: process.Orphan{Do: process.OrphanLeave}}
 	spec.SetDefaults()

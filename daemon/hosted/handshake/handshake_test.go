@@ -18,8 +18,8 @@ import (
 
 var errEnded = errors.New("it ended")
 
-// A peer answers from a table: the result of a method; "!" a refusal, "…" silence, and
-// "x" is the end of the process. A method that is not there is refused.
+// A peer answers from a table with the result of a method. "!" is a refusal, "…" silence,
+// and "x" the end of the process. A method that is not in the table is refused.
 type peer struct {
 	answers map[string]string
 	asked   []string
@@ -58,8 +58,8 @@ func (p *peer) Introduced(era string, _ json.RawMessage) error {
 }
 func (p *peer) Ended() (exited, byItself bool) { return p.ended, p.ended }
 
-// TestEras: a server of unknown era is asked which it is of, in a way that no server of
-// the other era fails at for good.
+// TestEras checks how a server of unknown era is asked for its era: no server of the other
+// era fails permanently because of the question.
 func TestEras(t *testing.T) {
 	const modern = `{"supportedVersions":["` + mcp.Modern + `"]}`
 	for _, x := range []struct {
@@ -117,8 +117,8 @@ func TestEras(t *testing.T) {
 	}
 }
 
-// TestListWithoutAnswer: a server that does not answer for its prompts keeps those that
-// it had, and its tools are read all the same.
+// TestListWithoutAnswer checks that a server that does not answer for its prompts keeps its
+// earlier ones, and that its tools are read all the same.
 func TestListWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{era: dialect.Legacy, answers: map[string]string{

@@ -17,17 +17,17 @@ import (
 	"holdline/protocol/process"
 )
 
-// room has the directory of one private call, and its daemons one after the other.
+// room has the directory of one private call, and its daemons, one after another.
 type room struct {
 	t     *testing.T
 	dir   string // the runtime directory
-	job   string // the worker's
+	job   string // the worker's directory
 	epoch int64
 }
 
 func newRoom(t *testing.T) *room {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hl") // short, for the sockets
+	dir, err := os.MkdirTemp("", "hl") // a short path, for the sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func newRoom(t *testing.T) *room {
 	return r
 }
 
-// daemon returns the part that makes private calls, of the next daemon.
+// daemon returns the part of the next daemon that makes private calls.
 func (r *room) daemon() *private.Caller {
 	r.t.Helper()
 	exe, err := os.Executable()
@@ -60,7 +60,7 @@ func (r *room) daemon() *private.Caller {
 	return &private.Caller{Log: log, Workers: workers, Watch: nobody{}}
 }
 
-// call is a call of a script, which appends each line that it reads to a file.
+// call returns a call of a script. The script appends each line that it reads to a file.
 func (r *room) call(script string) private.Call {
 	return private.Call{
 		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Hard: time.Now().Add(time.Hour),
@@ -93,8 +93,9 @@ const (
 	answer   = `echo '{"jsonrpc":"2.0","id":1,"result":{"structuredContent":{}}}'; `
 )
 
-// TestPrivateResultUntilSettled: the worker keeps the result until settle has returned. A
-// daemon that dies before leaves it to the next one, and the call is made once.
+// TestPrivateResultUntilSettled checks that the worker keeps the result until settle has
+// returned. If the daemon dies before, the next one gets the result, and the call is made
+// once.
 func TestPrivateResultUntilSettled(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -125,8 +126,8 @@ func TestPrivateResultUntilSettled(t *testing.T) {
 	}
 }
 
-// TestPrivateCancelled: a process that does not heed the cancellation is ended in time,
-// and one that was not called yet is not called.
+// TestPrivateCancelled checks that a process that ignores the cancellation is ended in
+// time, and that one without a call yet gets none.
 func TestPrivateCancelled(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -152,8 +153,9 @@ func TestPrivateCancelled(t *testing.T) {
 	}
 }
 
-// TestPrivateLeft: a process that is left goes on, and the next daemon waits for it
-// without a second call. A process that was never called is called by the next daemon.
+// TestPrivateLeft checks that a process that is detached continues, and that the next
+// daemon waits for it without a second call. A process without a call yet is called by the
+// next daemon.
 func TestPrivateLeft(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

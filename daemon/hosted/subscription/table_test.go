@@ -32,7 +32,7 @@ func TestTable(t *testing.T) {
 	}
 	table.End("a", "1", "file:///x")
 	table.Add("a", "1", "file:///x", "s", nil)
-	table.Drop("a", other) // which was ended
+	table.Drop("a", other) // already ended
 	if count("a", "s") != 3 {
 		t.Error("a subscription is ended that was made after the other")
 	}
