@@ -25,13 +25,13 @@ import (
 	"holdline/protocol/process"
 )
 
-// crash is one death to go through: a process dies where it comes to a point.
+// crash is one death to test: a process dies when it reaches a point.
 type crash struct {
 	point string
-	times int    // the point is passed so often in that process, this time included; 0 for 1
+	times int    // how often the process reaches the point before it dies, this time included; 0 means 1
 	after string // another point, at which a process dies first
-	how   string // something is done to the daemon, and the point counts from then on
-	who   string // the command that dies, where several come to the point
+	how   string // what is done to the daemon first; the point counts from then on
+	who   string // the command that dies, if several reach the point
 	maybe bool   // the point need not be reached
 }
 
@@ -52,13 +52,13 @@ func (c crash) String() string {
 	return name
 }
 
-// What is done to a daemon.
+// What can be done to a daemon.
 const (
 	upgraded   = "upgraded"
 	terminated = "terminated" // as a service manager does
 )
 
-// victim is the process that comes to the point.
+// victim returns the kind of process that reaches the point.
 func (c crash) victim() string {
 	kind, _, _ := strings.Cut(c.point, ".")
 	switch cmp.Or(c.who, kind) {
@@ -70,8 +70,8 @@ func (c crash) victim() string {
 	return "daemon"
 }
 
-// The deaths, by process. A point that stands in the code stands here, or
-// TestEveryFaultPoint fails; what else it is reached by is a line more.
+// The deaths, by process. Each point in the code must be here, or TestEveryFaultPoint
+// fails. Further ways to reach a point have lines of their own.
 var (
 	daemonCrashes = []crash{
 		{point: "start.locked"},
@@ -246,32 +246,29 @@ var (
 		{point: "stop.alone"},
 		{point: "stop.swept"},
 	}
-	// Of workers without a daemon; their window is two minutes elsewhere.
+	// Of workers without a daemon. With users, their window is two minutes.
 	aloneCrashes = []crash{
 		{point: "worker.alone"},
 		{point: "worker.spooled"},
 	}
 )
 
-// atOnce is how many of the deaths are gone through at the same time: they
-// wait more than they compute.
+// atOnce is how many deaths are tested at the same time: they wait more than they compute.
 const atOnce = 6
 
-// raceShare is the part of the deaths that is gone through under the race
-// detector, with which each takes several times as long: one in so many.
-const raceShare = 13 // odd, so that both eras come
+// raceShare says which part of the deaths is tested with the race detector, which makes
+// each several times slower: one in this many.
+const raceShare = 13 // odd, so that both eras are tested
 
-// TestCrashes goes through all of them. Each is a small place with one agent,
-// of either era in turns: whatever dies, each request of a proxy that lives is
-// answered once, no consult runs twice, only a dead worker makes an outcome
-// unknown, the next daemon serves, and nothing is left.
+// TestCrashes tests all of them. Each is a small place with one agent, of the two eras in
+// turn. Each request of a proxy that lives is answered once, no consult runs twice, only a
+// dead worker makes an outcome unknown, the next daemon serves, and nothing is left.
 func TestCrashes(t *testing.T) {
 	goThrough(t, slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes))
 }
 
-// TestCrashesEverywhere goes through what the tables leave out: each point at
-// each of its first times, also when a daemon has died before, or a worker. It
-// takes many minutes.
+// TestCrashesEverywhere tests what the tables leave out: each point at each of its first
+// times, also after an earlier death of a daemon or a worker. It takes many minutes.
 func TestCrashesEverywhere(t *testing.T) {
 	if os.Getenv("HOLDLINE_LONG") == "" {
 		t.Skip("it takes many minutes: HOLDLINE_LONG=1 runs it")
@@ -279,7 +276,9 @@ func TestCrashesEverywhere(t *testing.T) {
 	var all []crash
 	for _, point := range slices.Sorted(maps.Keys(faultPoints(t))) {
 		for times := range 4 {
-			for _, after := range []string{"", "consult.queued", "write.made", "consult.followed", "worker.written", "session.cancelled"} {
+			for _, after := range []string{
+				"", "consult.queued", "write.made", "consult.followed", "worker.written", "session.cancelled",
+			} {
 				if after != point {
 					all = append(all, crash{point: point, times: times + 1, after: after, maybe: true})
 				}
@@ -300,10 +299,10 @@ func goThrough(t *testing.T, all []crash) {
 	})
 }
 
-// inTurn runs a test for each of the deaths, some at the same time.
+// inTurn runs one for each of the deaths, some at the same time.
 func inTurn(t *testing.T, all []crash, one func(t *testing.T, c crash, i int)) {
 	t.Helper()
-	// Written before anybody forks, who would hold it open for writing.
+	// Written before a process is forked, which would inherit the file open for writing.
 	if err := copyFile(filepath.Join(programs, "holdline"), filepath.Join(programs, newFile)); err != nil {
 		t.Fatal(err)
 	}
@@ -322,8 +321,8 @@ func inTurn(t *testing.T, all []crash, one func(t *testing.T, c crash, i int)) {
 	wait.Wait()
 }
 
-// TestCrashesAlone: a worker that dies when it is left alone takes its child
-// along, and the next daemon finds it dead and can remove all of it.
+// TestCrashesAlone checks that a worker that dies when it becomes alone takes its child
+// along, and that the next daemon finds it dead and can remove everything.
 func TestCrashesAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range aloneCrashes {
@@ -336,19 +335,21 @@ func TestCrashesAlone(t *testing.T) {
 			}
 			daemon := func(epoch int64) *supervisor.Supervisor {
 				return supervisor.New(supervisor.Options{
-					Exe: filepath.Join(programs, "holdline"), RuntimeDir: root, StateDir: root, Epoch: epoch, Program: "test",
-					Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+					Exe: filepath.Join(programs, "holdline"), RuntimeDir: root, StateDir: root, Epoch: epoch,
+					Program: "test",
+					Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 				})
 			}
 			first := daemon(1)
 			w, err := first.Start(t.Context(), first.Dir("alone"), process.Spec{
-				ID: "alone", Kind: process.KindConsult, Name: "alone", Argv: []string{"/bin/sh", "-c", "echo up; exec sleep 1000"}, Cwd: "/",
+				ID: "alone", Kind: process.KindConsult, Name: "alone",
+				Argv: []string{"/bin/sh", "-c", "echo up; exec sleep 1000"}, Cwd: "/",
 				Orphan: process.Orphan{AfterMS: 50, Do: process.OrphanLeave},
 			}, p.env)
 			if err != nil {
 				t.Fatal(err)
 			}
-			<-w.Ready() // it said that it is up
+			<-w.Ready() // the child runs
 			child := w.Status().ChildPID
 			if err := first.Close(t.Context()); err != nil {
 				t.Fatal(err)
@@ -381,9 +382,9 @@ func TestCrashesAlone(t *testing.T) {
 	}
 }
 
-// TestCrashesOfStop: a daemon that dies while it is being stopped is stopped:
-// no proxy starts another, each pending call is answered once, and the next
-// daemon has the consults, of which those that nobody waits for end.
+// TestCrashesOfStop checks that a daemon that dies while it is stopped counts as stopped:
+// no proxy starts another, each pending call is answered once, and the next daemon has the
+// consults. Those without a client end.
 func TestCrashesOfStop(t *testing.T) {
 	t.Parallel()
 	inTurn(t, stopCrashes, func(t *testing.T, c crash, _ int) {
@@ -417,18 +418,20 @@ func TestCrashesOfStop(t *testing.T) {
 		p.settled(t)
 		list, _, _ := p.run("", "consults", "list")
 		if strings.Count(list, " done ") != 1 || strings.Count(list, " cancelled ") != 1 || p.steps() != 3 {
-			t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(), background.text(), list)
+			t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(),
+				background.text(), list)
 		}
 		p.run("", "stop")
 		p.tidy(t)
 	})
 }
 
-// TestEveryFaultPoint: each point in the code has its death, and the other way
-// round.
+// TestEveryFaultPoint checks that each point in the code has a death, and each death a
+// point.
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
-	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes, aloneCrashes, serverCrashes, askCrashes, questionCrashes) {
+	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes,
+		aloneCrashes, serverCrashes, askCrashes, questionCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)
@@ -447,7 +450,7 @@ func TestEveryFaultPoint(t *testing.T) {
 	}
 }
 
-// faultPoints are those that stand in the program's code, with how often.
+// faultPoints returns the points in the program's code, with how often each is there.
 func faultPoints(t *testing.T) map[string]int {
 	t.Helper()
 	at := regexp.MustCompile(`faultpoint\.At\((.*?)\)`)
@@ -469,7 +472,7 @@ func faultPoints(t *testing.T) map[string]int {
 	return points
 }
 
-// sources shows the program's source files.
+// sources calls show for each of the program's source files.
 func sources(t *testing.T, show func(path string, text []byte)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
@@ -485,7 +488,7 @@ func sources(t *testing.T, show func(path string, text []byte)) {
 	}
 }
 
-// happen lets one death happen under an agent's day.
+// happen brings about one death during an agent's day.
 func (c crash) happen(t *testing.T, modern bool) {
 	t.Helper()
 	p := newPlace(t).login().faults()
@@ -507,7 +510,7 @@ func (c crash) happen(t *testing.T, modern bool) {
 	if c.maybe {
 		_ = os.Remove(filepath.Join(p.dir, faultDir, c.point))
 	}
-	// Whoever comes next is served.
+	// The next agent is served.
 	b := p.agent().shake()
 	if x := b.wait(b.call("health_snapshot", nil)); x.Error != nil || x.Result.IsError {
 		t.Errorf("health_snapshot of the next agent: %s", x.raw)
@@ -534,7 +537,7 @@ const (
 	dayConsult
 	dayHealth
 	dayCancelled
-	dayPoll // and above
+	dayPoll // and all above
 )
 
 // day is what an agent does with its proxy.
@@ -545,13 +548,13 @@ type day struct {
 	modern   bool
 	a        *agent
 	answers  map[int][]answer
-	indirect bool            // hosted tools are called by way of call_tool
+	indirect bool            // hosted tools are called through call_tool
 	lost     bool            // the proxy's output has ended
-	on       func(x *answer) // is told of what is no answer; may be nil
+	on       func(x *answer) // called for each line that is no answer; may be nil
 	exit     error
 }
 
-// ledger is the file in which the program of request id notes its steps.
+// ledger returns the file in which the program of request id notes its steps.
 func (d *day) ledger(id int) string { return d.p.ledger() + strconv.Itoa(id) }
 
 func (d *day) steps(id int) int {
@@ -559,7 +562,7 @@ func (d *day) steps(id int) int {
 	return bytes.Count(b, []byte{'\n'})
 }
 
-// live is the day. It ends early when the proxy does.
+// live makes the requests of the day. It returns early when the proxy ends.
 func (d *day) live() {
 	d.p.link("holdline")
 	cmd := d.p.command("mcp-stdio")
@@ -576,7 +579,8 @@ func (d *day) live() {
 		d.ask(dayHello, "server/discover", map[string]any{})
 	} else {
 		d.ask(dayHello, "initialize", map[string]any{
-			"protocolVersion": "2025-11-25", "capabilities": map[string]any{}, "clientInfo": map[string]string{"name": "test", "version": "1"},
+			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+			"clientInfo": map[string]string{"name": "test", "version": "1"},
 		})
 		d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/initialized"})
 	}
@@ -588,7 +592,8 @@ func (d *day) live() {
 		last.Delay = 1
 	}
 	d.begin(dayConsult, "tools/call", map[string]any{"name": "consult", "arguments": map[string]any{
-		"prompt": claudetest.Prompt("x", note, claudetest.Step{Do: "chatter", N: 2}, last, claudetest.Say("the one answer")),
+		"prompt": claudetest.Prompt("x", note, claudetest.Step{Do: "chatter", N: 2}, last,
+			claudetest.Say("the one answer")),
 	}})
 	if d.c.how != "" {
 		d.until(func() bool { return d.steps(dayConsult) > 0 })
@@ -597,15 +602,18 @@ func (d *day) live() {
 	d.wait(dayConsult)
 	d.ask(dayHealth, "tools/call", map[string]any{"name": "health_snapshot", "arguments": map[string]any{}})
 	d.begin(dayCancelled, "tools/call", map[string]any{"name": "consult", "arguments": map[string]any{
-		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: d.ledger(dayCancelled)}, claudetest.Step{Do: "hang"}),
+		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: d.ledger(dayCancelled)},
+			claudetest.Step{Do: "hang"}),
 	}})
 	d.until(func() bool { return d.steps(dayCancelled) > 0 || len(d.answers[dayCancelled]) > 0 })
-	d.send(map[string]any{"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": dayCancelled}})
+	d.send(map[string]any{
+		"jsonrpc": "2.0", "method": "notifications/cancelled", "params": map[string]any{"requestId": dayCancelled},
+	})
 	d.idle()
 }
 
-// disturb does to the daemon what is to be done. What a command says is not
-// looked at: it may be cut short.
+// disturb does to the daemon what c.how says. It ignores the output of the command, which
+// may be cut short.
 func (d *day) disturb() {
 	d.p.dieAs(d.c.point, death{times: d.c.times, who: d.c.who})
 	switch d.c.how {
@@ -635,13 +643,13 @@ func (d *day) idle() {
 	}
 }
 
-// send sends a message unless the proxy has gone.
+// send sends a message, unless the proxy has ended.
 func (d *day) send(message map[string]any) {
 	b, err := json.Marshal(message)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	_, _ = d.a.stdin.Write(append(b, '\n')) // that it is gone shows in its output
+	_, _ = d.a.stdin.Write(append(b, '\n')) // the end of the proxy is seen in its output
 }
 
 func (d *day) begin(id int, method string, params map[string]any) {
@@ -665,7 +673,7 @@ func (d *day) ask(id int, method string, params map[string]any) {
 // wait waits for the answer to id, or the proxy's end.
 func (d *day) wait(id int) { d.until(func() bool { return len(d.answers[id]) > 0 }) }
 
-// until takes lines until a condition holds or the proxy has ended.
+// until reads lines until ok returns true or the proxy has ended.
 func (d *day) until(ok func() bool) {
 	limit := time.After(waitLimit)
 	look := time.NewTicker(5 * time.Millisecond)
@@ -681,7 +689,7 @@ func (d *day) until(ok func() bool) {
 	}
 }
 
-// read takes a line; it is false at the proxy's end.
+// read reads a line. It returns false at the proxy's end.
 func (d *day) read() bool {
 	select {
 	case line, more := <-d.a.lines:
@@ -710,7 +718,7 @@ func (d *day) take(line string, more bool) {
 	}
 }
 
-// check looks at the answers and at what the programs have done.
+// check checks the answers, and what the programs have done.
 func (d *day) check() {
 	if d.c.victim() == "proxy" && (!d.c.maybe || d.p.died(d.c.point)) {
 		if d.exit == nil {
@@ -744,7 +752,7 @@ func (d *day) good(id int) {
 	}
 }
 
-// consult checks the answer of the one that was not cancelled.
+// consult checks the answer of the consult that was not cancelled.
 func (d *day) consult() {
 	all := d.answers[dayConsult]
 	if len(all) != 1 {
@@ -764,17 +772,17 @@ func (d *day) consult() {
 	}
 }
 
-// kills tells whether a worker or its child dies.
+// kills reports whether a worker or its child dies.
 func (c crash) kills() bool {
 	kind, _, _ := strings.Cut(c.after, ".")
-	if c.victim() == "engine" { // what it came to is in its file once that is written
+	if c.victim() == "engine" { // afterwards the outcome is in its file
 		return !slices.Contains([]string{"adapter.outcome", "adapter.answered", "adapter.cancelled"}, c.point)
 	}
 	return c.victim() == "worker" || c.victim() == "exec" || c.point == "file.half" && c.who == "" || kind == "worker"
 }
 
-// early tells whether the victim dies before the program could be told
-// anything. Once the child is forked the worker takes what is to be told.
+// early reports whether the victim dies before the program can have got anything. Once the
+// child is forked, the worker takes writes for it.
 func (c crash) early() bool {
 	return slices.Contains([]string{
 		"worker.begun", "worker.detached", "worker.locked", "worker.checked", "worker.listening", "worker.starting",
@@ -782,7 +790,7 @@ func (c crash) early() bool {
 	}, c.point) && c.after == "" && c.times < 2
 }
 
-// settled waits until no consult and no worker is left of the place.
+// settled waits until no consult and no worker of the place is left.
 func (p *place) settled(t *testing.T) {
 	t.Helper()
 	var left []string
@@ -799,10 +807,10 @@ func (p *place) settled(t *testing.T) {
 	})
 }
 
-// newFile is another file of the program that tests run.
+// newFile is a copy of the program that tests run.
 const newFile = "holdline-too"
 
-// link installs one of the programs.
+// link makes one of the programs the installed one.
 func (p *place) link(name string) {
 	p.t.Helper()
 	next := p.bin() + ".new"
@@ -818,11 +826,10 @@ func (p *place) link(name string) {
 	}
 }
 
-// half is the name of a file that is not written to its end.
+// half matches the names of files that are not complete.
 var half = regexp.MustCompile(`^\..*\.[0-9]+$|\.new$|^tmp$|^run\.json$|^probe$`)
 
-// tidy fails the test if anything is left that only a process that runs has
-// use for.
+// tidy fails the test if a file is left that only a running process needs.
 func (p *place) tidy(t *testing.T) {
 	t.Helper()
 	waitFor(t, "the last process's end", func() bool { return len(p.processes()) == 0 })
