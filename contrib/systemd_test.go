@@ -42,7 +42,7 @@ func TestSystemdVerify(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("needs systemd-analyze")
 	}
-	// systemd checks that the program exists
+	// The program must exist: systemd checks that.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestSystemdVerify(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "systemd-analyze", args...)
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+dir)
-	// systemd reports a key that it does not know only as a line of output.
+	// It reports a key that it does not know only as a line of output.
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("systemd-analyze --user verify: %v\n%s", err, out)
 	}

@@ -121,7 +121,7 @@ func TestArchive(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "cp", "-r", root, other).CombinedOutput(); err != nil {
 		t.Fatalf("cp: %v\n%s", err, out)
 	}
-	// without the cache of the first build
+	// The second build must not use the cache of the first.
 	t.Setenv("GOCACHE", t.TempDir())
 	if two := archive(other); !bytes.Equal(one, two) {
 		t.Error("two builds of one source differ")

@@ -129,7 +129,7 @@ func TestBadFiles(t *testing.T) {
 				p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 				path := filepath.Join(p.dir, file)
 				spoil(t, path, what)
-				// all processes must find the same lock
+				// No daemon may serve then: all processes must find the same lock.
 				if filepath.Base(file) == "daemon.lock" && what != hugeFile {
 					if log := p.failsToStart(t); !strings.Contains(log, path+" is a") {
 						t.Errorf("a daemon that cannot take its lock says: %s", log)

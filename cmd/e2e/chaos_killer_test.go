@@ -128,8 +128,8 @@ func (r *chaosRun) act(k killPlan) {
 		r.replace(k.Pick < 0.7)
 	case actSent:
 		r.p.dieAt("write.sent", 1)
-	// for less time than until the answer is spooled
 	case actHeld:
+		// The time is shorter than it takes until the answer is spooled.
 		r.held(40*time.Millisecond, func() {})
 	case actReap:
 		r.held(100*time.Millisecond, func() {

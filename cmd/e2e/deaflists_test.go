@@ -8,8 +8,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// TestServerDeafAtLists checks that a list that a server refused or did not answer does not
-// count as empty.
+// TestServerDeafAtLists checks that a list that a server did not answer, or could not be asked
+// for because it had ended, does not count as empty.
 func TestServerDeafAtLists(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-mute", "-last"} {

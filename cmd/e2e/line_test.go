@@ -374,7 +374,7 @@ func TestNoDaemonNoAutostart(t *testing.T) {
 func TestConsultCommand(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	// a daemon that a proxy starts has the login shell's PATH, without our programs
+	// A daemon that a proxy starts would have the login shell's PATH, without our programs.
 	p.daemon()
 	out, errs, code := p.run("", "consult", claudetest.Prompt("say", claudetest.Say("two words")))
 	if code != 0 || out != "two words\n" || errs != "" {

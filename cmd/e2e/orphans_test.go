@@ -137,8 +137,8 @@ func noOrphans(t *testing.T, by int, orders ...string) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
 			if by == 1 {
-				// hunts of one might kill another's orphans, but one after the other takes
-				// too long
+				// The hunt of one might kill the orphans of another, but one after the
+				// other takes too long.
 				t.Parallel()
 			}
 			p := newPlace(t).windows(by)

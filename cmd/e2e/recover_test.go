@@ -216,7 +216,7 @@ func TestDaemonKilledAtStart(t *testing.T) {
 	p := newPlace(t).login()
 	a := p.agent().shake()
 	pid := p.pid(0)
-	// so that the check of the program is done
+	// The check of the program is then done.
 	if x := a.wait(a.call("consult", p.slow(0))); x.Result.IsError {
 		t.Fatal(x.raw)
 	}

@@ -166,7 +166,7 @@ func TestHandOutUnwritten(t *testing.T) {
 			return rec.Attended
 		}
 		was := make(chan []byte, 1)
-		// a rename cannot replace a directory that is not empty
+		// A rename cannot replace a directory that is not empty.
 		time.AfterFunc(50*time.Second, func() {
 			b, err := os.ReadFile(file)
 			if was <- b; err == nil {

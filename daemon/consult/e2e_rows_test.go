@@ -109,7 +109,7 @@ func rows(t *testing.T, bin string) {
 		{
 			name: "schema ignored", steps: []claudetest.Step{claudetest.Say("in words")},
 			args: map[string]any{"schema": schema},
-			// to a reminder
+			// The text is the model's answer to the program's reminder.
 			code: fault.DownstreamFailure, reason: fault.BadOutput,
 			text: "What there is of an answer:\nstand-in answer",
 		},

@@ -111,7 +111,7 @@ const errNoBubblewrap = constError("bubblewrap is not installed")
 // the fault says what failed.
 func TestConfinementFails(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) {
-		// claims Landlock on every machine, so that the exec step tries it and fails
+		// It claims Landlock on every machine, so that the exec step tries it and fails.
 		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1")
 	})
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})

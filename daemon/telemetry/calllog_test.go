@@ -310,7 +310,7 @@ func TestLogAfterTornLine(t *testing.T) {
 func TestFailedWrite(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "telemetry.jsonl")
-	// opening it must not block until there is a reader
+	// Opening it must not block until there is a reader.
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}

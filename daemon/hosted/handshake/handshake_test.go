@@ -111,7 +111,8 @@ func TestEras(t *testing.T) {
 			p := &peer{answers: x.answers}
 			era, err := handshake.Introduce(t.Context(), p, mcp.Implementation{}, x.era)
 			if asked := strings.Join(p.asked, " "); era != x.want || (err != nil) != x.fails || asked != x.asked {
-				t.Errorf("%s: asked %q, era %q, %v; want %q, %q, failure %v", x.name, asked, era, err, x.asked, x.want, x.fails)
+				t.Errorf("%s: asked %q, era %q, %v; want %q, %q, failure %v", x.name, asked, era, err, x.asked,
+					x.want, x.fails)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ type Step struct {
 	StreamError string            `json:"stream_error,omitempty"` // type of an error event inside the stream
 	Drop        bool              `json:"drop,omitempty"`         // cut the stream, if the answer is one
 	Cut         bool              `json:"cut,omitempty"`          // cut the connection for every kind of request
-	Echo        string            `json:"echo,omitempty"`         // part to answer with: prompts, tool_results, tools, system
+	Echo        string            `json:"echo,omitempty"`         // echo this: prompts, tool_results, tools or system
 	Headers     map[string]string `json:"headers,omitempty"`
 	Delay       float64           `json:"delay,omitempty"`       // seconds before anything is sent
 	ChunkDelay  float64           `json:"chunk_delay,omitempty"` // seconds after each piece of text
