@@ -11,10 +11,10 @@ import (
 // LaunchLabel is the name by which launchctl knows the daemon.
 const LaunchLabel = "holdline.daemon"
 
-// LaunchAgentFile is the name of its file in ~/Library/LaunchAgents.
+// LaunchAgentFile is the name of the file in ~/Library/LaunchAgents.
 const LaunchAgentFile = LaunchLabel + ".plist"
 
-// LaunchLog is where its log is, in the home directory.
+// LaunchLog is the path of the log in the home directory.
 const LaunchLog = "Library/Logs/holdline.log"
 
 //go:embed launchd/holdline.daemon.plist
@@ -26,9 +26,8 @@ const (
 	launchHome = "/Users/USER"
 )
 
-// LaunchAgent is the LaunchAgent that runs the binary at bin for the user whose
-// home directory is home; both are absolute. Its log is there at
-// [LaunchLog].
+// LaunchAgent returns the LaunchAgent that runs the binary at bin for the user with that home
+// directory, and logs to [LaunchLog] in it. Both paths are absolute.
 func LaunchAgent(bin, home string) []byte {
 	out := bytes.ReplaceAll(launchAgent, []byte(launchHome), escaped(home))
 	return bytes.ReplaceAll(out, []byte(">"+launchBin+"<"), append(append([]byte(">"), escaped(bin)...), '<'))
@@ -46,7 +45,7 @@ func LaunchProgram(agent []byte) string {
 	return html.UnescapeString(string(found[1]))
 }
 
-// escaped is s as the text of an XML element.
+// escaped returns s as the text of an XML element.
 func escaped(s string) []byte {
 	var b bytes.Buffer
 	_ = xml.EscapeText(&b, []byte(s)) // a buffer takes everything

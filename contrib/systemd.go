@@ -13,7 +13,7 @@ const (
 	SystemdService = "holdline.service"
 )
 
-// packagedBin is where the program lies in the files as a packager copies them.
+// packagedBin is the path of the program in the unit as it is packaged.
 const packagedBin = "/usr/bin/holdline"
 
 //go:embed systemd/holdline.socket
@@ -28,8 +28,8 @@ type Unit struct {
 	Text string
 }
 
-// SystemdUnits are the units of systemd's user manager for the program at bin,
-// which they name as it is. The error says which bin no unit can name.
+// SystemdUnits returns the units of systemd's user manager for the program at bin. It returns
+// an error for a path that a unit cannot name.
 func SystemdUnits(bin string) ([]Unit, error) {
 	if err := nameable(bin); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func SystemdUnits(bin string) ([]Unit, error) {
 	}, nil
 }
 
-// nameable refuses what systemd takes for something else than a file's name
+// nameable returns an error for a path that systemd would not take literally
 // (systemd.service(5), "Command lines"; systemd.unit(5), "Specifiers").
 func nameable(bin string) error {
 	switch {

@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// demo is one run of the demonstration.
+// demo is one run of the demonstration, with its daemon and its files.
 type demo struct {
 	out    io.Writer
 	bin    string // path of the holdline program to show
@@ -119,7 +119,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	return nil
 }
 
-// reviewed is the file about which the agents ask.
+// reviewed is the Go file that the agents ask about.
 const reviewed = "package main\n\nfunc main() { println(fib(40)) }\n\n" +
 	"func fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
 

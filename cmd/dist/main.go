@@ -52,7 +52,8 @@ func main() {
 	}
 }
 
-// release is what all archives of a release have in common.
+// release is what all archives of a release have in common: where they go, and what they are
+// made of.
 type release struct {
 	out, version, commit string
 	time                 time.Time // of every file in the archives

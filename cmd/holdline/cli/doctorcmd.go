@@ -26,6 +26,8 @@ import (
 	"holdline/protocol/socket"
 )
 
+// newDoctorCommand returns the command doctor. With its flag --consult-selftest it runs the
+// self-test instead of the checks.
 func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 	var selftest bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -67,7 +69,8 @@ fix.`,
 	return cmd
 }
 
-// printFindings prints a line for each check, and the way out of what is wrong.
+// printFindings prints one line for each check. A finding that is not OK has two more: why it
+// matters, and what fixes it.
 func printFindings(out io.Writer, found []doctor.Finding) {
 	for _, f := range found {
 		fmt.Fprintf(out, "%-8s %s: %s\n", f.State, f.Check, f.What)
@@ -77,7 +80,10 @@ func printFindings(out io.Writer, found []doctor.Finding) {
 	}
 }
 
-// doctorOptions are what the checks of this user's holdline need.
+// doctorOptions returns what the checks need to know of this user and this machine. It asks
+// nothing that takes time: what does, such as the login shell, is asked by functions that the
+// checks call. An error of reading the configuration is an option, too, since it has a check
+// of its own.
 func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	name, _, _ := userenv.Account(os.Getuid())
 	o := doctor.Options{
@@ -125,8 +131,9 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	return o
 }
 
-// consultConfig is the configuration as a daemon started from here would have
-// it for consults; the default one if there is none that could be read.
+// consultConfig returns the configuration that a daemon started from here would have for
+// consults. If the file cannot be read it returns the default one; the check of the
+// configuration reports the error.
 func consultConfig(proc *cmdenv.Process) config.Config {
 	cfg := config.Default()
 	if path, err := cmdenv.ConfigPath("", proc.Getenv); err == nil {

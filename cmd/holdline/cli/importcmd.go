@@ -28,6 +28,7 @@ type importOptions struct {
 	scope, file                              string
 }
 
+// newImportCommand returns the command import.
 func newImportCommand(proc *cmdenv.Process) *cobra.Command {
 	var o importOptions
 	cmd := console.WithJSON(&cobra.Command{
@@ -80,7 +81,9 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 	return cmd
 }
 
-// runImport plans an import, and carries it out if asked to.
+// runImport plans an import and prints the plan. With --write it also carries the plan out,
+// with --undo it reverts earlier imports instead. Before the plan is made, each server that
+// would move is started once, unless --no-check is given.
 func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
 	switch o.scope {
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
@@ -182,7 +185,8 @@ func finishImport(
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
 
-// warnLeft names what an import or its undo has left as it was.
+// warnLeft prints a warning for each entry or file that an import or its undo has left as it
+// was.
 func warnLeft(cmd *cobra.Command, left []importer.Left) {
 	for _, l := range left {
 		what := strings.TrimSpace(l.Path + " " + l.Key)
@@ -190,7 +194,8 @@ func warnLeft(cmd *cobra.Command, left []importer.Left) {
 	}
 }
 
-// clientOptions are what the clients package needs to know of this user.
+// clientOptions returns what package importer needs to know of this user, this directory and
+// the flags.
 func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, error) {
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
@@ -224,9 +229,9 @@ func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, er
 	}, nil
 }
 
-// ownPath is the absolute path by which clients are to start this program: the
-// one on the PATH if it leads here, which goes on leading to the newest version
-// where versions have directories of their own.
+// ownPath returns the absolute path by which clients are to start this program. That is the
+// path on PATH if it leads to this program: it keeps leading to the newest version where
+// versions have directories of their own. Else it is the path of the running file.
 func ownPath(proc *cmdenv.Process) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

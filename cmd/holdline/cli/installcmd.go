@@ -26,7 +26,7 @@ import (
 	"holdline/protocol/socket"
 )
 
-// installTimeout bounds one program that install runs.
+// installTimeout bounds one program that install runs, such as systemctl.
 const installTimeout = 60 * time.Second
 
 // maxToolOutput bounds what such a program prints, in bytes.
@@ -37,6 +37,7 @@ type installOptions struct {
 	systemd, launchd, bin, copy, link, force, path, dryRun bool
 }
 
+// newInstallCommand returns the command install.
 func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
@@ -73,6 +74,8 @@ After a change of your profile: holdline install --path.`,
 	return cmd
 }
 
+// wish returns what the flags ask for, without the PATH, which is captured later. --copy and
+// --link imply --bin.
 func (o installOptions) wish() install.Wish {
 	w := install.Wish{Bin: o.bin || o.copy || o.link, Link: o.link, Force: o.force}
 	switch {
@@ -84,6 +87,10 @@ func (o installOptions) wish() install.Wish {
 	return w
 }
 
+// runInstall installs what the flags ask for, captures the PATH and prints what to do next.
+//
+// The binary is installed first if its directory does not exist yet: the profiles of many
+// users add that directory to PATH once it exists, and the captured PATH is to have it.
 func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) error {
 	in, err := installer(cmd, proc)
 	if err != nil {
@@ -132,7 +139,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	return nil
 }
 
-// afterInstall is what to do next.
+// afterInstall returns the notes about what to do after an installation, one line for each.
 func afterInstall(in *install.Options, wish install.Wish) string {
 	var b strings.Builder
 	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
@@ -148,7 +155,7 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 	return b.String()
 }
 
-// ownManager is the service manager of this system.
+// ownManager returns the service manager of this operating system.
 func ownManager() install.Manager {
 	if runtime.GOOS == "darwin" {
 		return install.Launchd
@@ -156,6 +163,7 @@ func ownManager() install.Manager {
 	return install.Systemd
 }
 
+// newUninstallCommand returns the command uninstall.
 func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{
@@ -185,8 +193,9 @@ holdline import --undo.`,
 	return cmd
 }
 
-// connected looks for clients whose configuration still names holdline: they go
-// on trying to start it. A purge would take away what their files were before.
+// connected warns of clients whose configuration still names holdline, since they keep trying
+// to start it. It refuses a purge as long as there are such clients: the state directory,
+// which a purge removes, has the files as they were before the import.
 func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := importer.Pending(state)
 	switch {
@@ -207,7 +216,8 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 	return nil
 }
 
-// installer is install's view of this machine.
+// installer returns package install's view of this machine and this user. It has no runtime
+// directory if the user names a socket: a purge must not remove the directory of such a path.
 func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, error) {
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
@@ -246,8 +256,9 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 	}, nil
 }
 
-// deciding are the variables that decide where holdline's files lie, as far as
-// they are set.
+// deciding returns the variables that are set and decide where holdline's files lie. install
+// warns of those that systemd's user manager does not have, since its daemon would use other
+// files.
 func deciding(getenv func(string) string) map[string]string {
 	set := map[string]string{}
 	for _, name := range []string{"XDG_CONFIG_HOME", "XDG_STATE_HOME", "HOLDLINE_CONFIG", socket.Env} {
@@ -258,7 +269,9 @@ func deciding(getenv func(string) string) map[string]string {
 	return set
 }
 
-// runProgram is the [install.Runner] of this process.
+// runProgram runs a program to its end and returns what it printed to stdout. It is the
+// [install.Runner] of this process. The error has the stderr of the program, with its lines
+// joined.
 func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()

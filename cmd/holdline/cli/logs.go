@@ -17,6 +17,11 @@ import (
 	"holdline/protocol/control"
 )
 
+// newLogsCommand returns the command logs.
+//
+// Where the log of the daemon is depends on what has started the daemon. So the command asks a
+// running daemon. If none runs, it takes the journal if systemd would start one, else the file
+// of daemons that are started on demand.
 func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 	var follow bool
 	lines := 200
@@ -68,6 +73,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 	return cmd
 }
 
+// journal runs journalctl for the daemon's unit. It returns nil if the user interrupts it.
 func journal(cmd *cobra.Command, follow bool, lines int) error {
 	// Not --user, which looks into journals of the user's own alone: there is
 	// none where the journal is not kept over a reboot.

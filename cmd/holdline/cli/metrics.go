@@ -15,6 +15,7 @@ import (
 	"holdline/protocol/control"
 )
 
+// newMetricsCommand returns the command metrics.
 func newMetricsCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics",

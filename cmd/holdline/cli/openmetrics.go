@@ -11,7 +11,7 @@ import (
 	"holdline/daemon/telemetry"
 )
 
-// kindOf a family of metrics, as OpenMetrics names it.
+// kindOf is the type of a family of metrics, by its name in OpenMetrics.
 type kindOf string
 
 // The kinds in use.
@@ -21,20 +21,20 @@ const (
 	summary kindOf = "summary"
 )
 
-// labels of a sample: name and value by turns.
+// labels are the labels of a sample: names and values in turn.
 type labels []string
 
-// metrics is a text in the format of OpenMetrics 1.0, made family by family. It
-// keeps to what the older format of Prometheus takes, too, so that there is no
-// family of kind info.
+// metrics is a text in the format of OpenMetrics 1.0 that is being written, one family after
+// the other. It also keeps to the older format of Prometheus, which has no families of type
+// info.
 type metrics struct {
 	b    bytes.Buffer
 	name string
 	kind kindOf
 }
 
-// family begins a family: all samples until the next one are its. The unit, ""
-// for none, is also the end of the name.
+// family begins a family. All samples belong to it until the next call. If unit is not "",
+// name must end with it, as OpenMetrics demands.
 func (m *metrics) family(name string, kind kindOf, unit, help string) {
 	m.name, m.kind = "holdline_"+name, kind
 	fmt.Fprintf(&m.b, "# TYPE %s %s\n", m.name, kind)
@@ -50,7 +50,7 @@ func (m *metrics) single(name string, kind kindOf, unit, help string, value floa
 	m.sample(value, of...)
 }
 
-// sample adds one value of the family.
+// sample adds one value to the family. of are the labels, names and values in turn.
 func (m *metrics) sample(value float64, of ...string) {
 	suffix := ""
 	if m.kind == counter {
@@ -59,7 +59,7 @@ func (m *metrics) sample(value float64, of ...string) {
 	m.line(suffix, value, of)
 }
 
-// quantiles adds a summary of latencies in milliseconds, in seconds.
+// quantiles adds a summary of latencies. p is in milliseconds; the summary is in seconds.
 func (m *metrics) quantiles(p telemetry.Percentiles, count int64, of ...string) {
 	for _, q := range []struct {
 		name string
@@ -70,6 +70,7 @@ func (m *metrics) quantiles(p telemetry.Percentiles, count int64, of ...string) 
 	m.line("_count", float64(count), of)
 }
 
+// line adds one line: the name of the family with a suffix, the labels and the value.
 func (m *metrics) line(suffix string, value float64, of labels) {
 	m.b.WriteString(m.name + suffix)
 	for i := 0; i+1 < len(of); i += 2 {
@@ -87,21 +88,22 @@ func (m *metrics) line(suffix string, value float64, of labels) {
 	m.b.WriteByte('\n')
 }
 
-// counted adds a sample for each label value.
+// counted adds a sample for each value of a label, in the order of the values.
 func (m *metrics) counted(label string, of map[string]int) {
 	for _, value := range slices.Sorted(maps.Keys(of)) {
 		m.sample(float64(of[value]), label, value)
 	}
 }
 
-// text is the whole; nothing may be added to it.
+// text ends the text and returns it. Nothing may be added afterwards.
 func (m *metrics) text() []byte {
 	m.b.WriteString("# EOF\n")
 	return m.b.Bytes()
 }
 
-// escapeMetric is s as OpenMetrics wants it in a label's value or a help text:
-// valid UTF-8 with backslashes before what would end it.
+// escapeMetric returns s as OpenMetrics demands it in the value of a label and in a help text:
+// valid UTF-8, with backslashes before backslashes, quotes and newlines. Names come from
+// clients and servers, so they may have any character.
 func escapeMetric(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(strings.ToValidUTF8(s, "\uFFFD"))
 }

@@ -38,7 +38,9 @@ func run(ctx context.Context, proc cmdenv.Process) int {
 	return runTree(ctx, &proc, proc.Args)
 }
 
-// runTree runs a command of the tree and returns the exit code.
+// runTree runs a command of the tree and returns the exit code. The first SIGINT or SIGTERM
+// ends the context of the command. An error of writing to stdout counts as an error of the
+// command.
 func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -55,7 +57,8 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	return cmdenv.Report(errs, cmdenv.AddHelpHint(cmd, err))
 }
 
-// NewRoot returns the command tree. Release archives have its man pages and completions.
+// NewRoot returns the command tree. Release archives have its man pages and completions. proc
+// is used when a command runs, and for nothing before.
 func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "holdline",

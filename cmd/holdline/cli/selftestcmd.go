@@ -16,8 +16,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// runSelftest tries to write through consults, in a directory of its own, and
-// prints what came of it.
+// runSelftest runs consults that try to write, in a directory of its own, and prints the
+// outcome of each attempt. The exit code is 1 if anything was written.
 func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -50,7 +50,8 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	return err
 }
 
-// printSelftest prints a line for each attempt, and what each column is.
+// printSelftest prints what enforces each level, then a table with a row for each attempt and
+// a column for each level, then the files that were written elsewhere.
 func printSelftest(out io.Writer, r *trial.Report) {
 	fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
 	for _, c := range r.Columns {

@@ -18,6 +18,8 @@ import (
 	"holdline/protocol/control"
 )
 
+// newStatusCommand returns the command status. With --watch it asks again every second, and
+// clears the screen before it prints.
 func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
 	var watch bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -63,6 +65,7 @@ misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes
 	return cmd
 }
 
+// newSessionsCommand returns the command sessions.
 func newSessionsCommand(proc *cmdenv.Process) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "sessions",
@@ -80,6 +83,8 @@ With --json, a list of objects as under "sessions" in status --json.`,
 	})
 }
 
+// newTelemetryCommand returns the command telemetry. The daemon makes the text for people,
+// too.
 func newTelemetryCommand(proc *cmdenv.Process) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "telemetry",
@@ -98,7 +103,7 @@ methods, …) and host_rollouts.`,
 	})
 }
 
-// inForce says which configuration is in force while the file is refused.
+// inForce returns which configuration is in force while the file is refused.
 func inForce(d control.Daemon) string {
 	if d.ConfigCopy != "" {
 		return "the copy of its last good state is in force (" + d.ConfigCopy + ")"
@@ -106,6 +111,8 @@ func inForce(d control.Daemon) string {
 	return "the one before stays in force"
 }
 
+// printStatus prints a status for people: first lines about the daemon, then tables of agents,
+// servers and workers. Lines about what is as usual, such as no consults today, are left out.
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n",
@@ -149,8 +156,8 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	}
 }
 
-// printMoney says what consults have cost today, and what is left of a
-// subscription.
+// printMoney prints what each identity has spent on consults today, with its budget if it has
+// one, and what is left of a subscription.
 func printMoney(w io.Writer, c control.Consults) {
 	for _, s := range c.Today {
 		text := fmt.Sprintf("%s asked for %d today", s.Identity, s.Consults)
@@ -170,8 +177,9 @@ func printMoney(w io.Writer, c control.Consults) {
 	}
 }
 
-// printAgents prints one row for the sessions of each client process: most
-// clients have one for each server that they use.
+// printAgents prints one row for all sessions of a client process, since most clients have a
+// session for each server that they use. A session whose client process is not known has a row
+// of its own.
 func printAgents(w io.Writer, sessions []control.Session) {
 	type agent struct{ pid, alone int }
 	var order []agent
@@ -209,12 +217,12 @@ func printAgents(w io.Writer, sessions []control.Session) {
 	t.Flush()
 }
 
-// maxEach is how many of several names stand in a cell, so that a row of the
-// table of agents fits into a line.
+// maxEach bounds the names in one cell, so that a row of the table of agents fits into a line
+// of a terminal.
 const maxEach = 2
 
-// each joins the different ones of words, sorted, and counts those for which
-// there is no room.
+// each returns the distinct words, sorted and joined with commas. It names at most [maxEach]
+// of them and counts the others. It sorts the slice of the caller.
 func each(words []string) string {
 	slices.Sort(words)
 	words = slices.Compact(words)
@@ -224,6 +232,7 @@ func each(words []string) string {
 	return strings.Join(words, ", ")
 }
 
+// printSessions prints one row for each session.
 func printSessions(w io.Writer, sessions []control.Session) {
 	if len(sessions) == 0 {
 		fmt.Fprintln(w, "no agent is connected")

@@ -31,6 +31,7 @@ import (
 // stopWait bounds the wait for a daemon that was told to stop.
 const stopWait = 20 * time.Second
 
+// newStopCommand returns the command stop.
 func newStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
@@ -50,7 +51,8 @@ that: systemctl --user stop holdline.socket.`,
 	return cmd
 }
 
-// stop ends the daemon; with all also what it runs, and itself if it hangs.
+// stop ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
+// does not answer.
 func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
@@ -78,8 +80,8 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	return err
 }
 
-// onCall reports whether there is no daemon, and to connect would have systemd start
-// one, only to be stopped.
+// onCall reports whether systemd listens for the daemon and no daemon runs. Then a connection
+// would make systemd start a daemon, only to be stopped.
 func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	units := service.FindUnits(proc.Getenv)
 	if paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
@@ -115,6 +117,8 @@ func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir string) 
 	return console.Say(cmd, "%s", what)
 }
 
+// workersEnded returns the end of a sentence that says how many workers have ended; "" for
+// none.
 func workersEnded(n int) string {
 	if n == 0 {
 		return ""
@@ -122,8 +126,8 @@ func workersEnded(n int) string {
 	return fmt.Sprintf(", %d of its workers ended", n)
 }
 
-// requestStop asks the daemon to stop and waits until it has. The error wraps
-// [context.DeadlineExceeded] if it does not stop in time.
+// requestStop asks the daemon to stop, waits until it has ended, and prints what that did. The
+// error wraps [context.DeadlineExceeded] if the daemon does not stop in time.
 func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
 	defer cancel()
@@ -149,11 +153,11 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	return err
 }
 
-// maxNamed bounds how many agents and workers are named.
+// maxNamed bounds how many agents, and how many workers, are named.
 const maxNamed = 20
 
-// stopWords say what a stop has done: whom it has disconnected, and what runs on
-// now that the daemon has ended.
+// stopWords returns what a stop has done: which agents it has disconnected, and which workers
+// run on without a daemon. Workers that have ended since the daemon has answered are left out.
 func stopWords(a *control.StopAnswer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
@@ -197,8 +201,8 @@ func stopWords(a *control.StopAnswer) string {
 	return b.String()
 }
 
-// stopHung kills the daemon of a runtime directory, which does not answer, and
-// ends what it ran. Whom to kill says the lock that the daemon holds.
+// stopHung kills a daemon that does not answer, and ends its workers. dir is its runtime
+// directory. Its lock there names the process to kill.
 func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	path := filepath.Join(dir, socket.LockFile)
 	pid, start, err := statedir.Holder(path)
@@ -228,9 +232,9 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	return console.Say(cmd, "daemon %d did not answer and was killed%s", pid, workersEnded(n))
 }
 
-// endAll ends the workers that the daemon of the runtime directory run has left
-// to themselves. The daemon's lock is held meanwhile, so that none takes them
-// up.
+// endAll ends the workers of a daemon that does not run, and returns how many there were. run
+// is the daemon's runtime directory. It holds the locks of both directories meanwhile, so that
+// no daemon starts and adopts the workers.
 func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
@@ -264,17 +268,17 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 	return s.EndAll(cmd.Context())
 }
 
-// dying is how long a daemon that was killed may take to be gone: the kernel
-// ends its threads one by one, and its files with the last.
+// dying is how long a killed daemon may still hold its locks: the kernel ends its threads one
+// by one, and closes its files with the last.
 const dying = 2 * time.Second
 
-// soonLocked takes the lock at path, for which it waits a moment.
+// soonLocked takes the lock at path. If another process holds it, it tries again for [dying].
 func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
 	return soon(ctx, func() (*statedir.Lock, error) { return statedir.TryLock(path) })
 }
 
-// aloneIn takes the lock of the state directory, whose workers may be another
-// daemon's.
+// aloneIn takes the lock of the state directory. The workers in it may be those of another
+// daemon, which then holds this lock; the error names that daemon.
 func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 	lock, err := soon(ctx, func() (*statedir.Lock, error) { return place.TryState(state, os.Getpid()) })
 	if !errors.Is(err, statedir.ErrLocked) {
@@ -289,7 +293,8 @@ func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 		fmt.Sprintf("its workers end with it: holdline stop --all --socket %s", at))
 }
 
-// soon calls try for a moment, until it finds the lock free, or fails otherwise.
+// soon calls try until its error is no [statedir.ErrLocked], for [dying] at most, and returns
+// what try returned last.
 func soon(ctx context.Context, try func() (*statedir.Lock, error)) (lock *statedir.Lock, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()

@@ -16,10 +16,10 @@ import (
 	"holdline/protocol/fault"
 )
 
-// upgradeWait bounds the trying of the new program and the wait for it to
-// serve.
+// upgradeWait bounds the check of the new program and the wait for the new daemon.
 const upgradeWait = 60 * time.Second
 
+// newUpgradeCommand returns the command upgrade.
 func newUpgradeCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",
@@ -40,7 +40,8 @@ A binary that cannot take over is not used, and the daemon goes on as before.`,
 	}
 }
 
-// upgrade asks the daemon behind c to hand over, and tells what came of it.
+// upgrade asks the daemon behind c to hand over, and prints the outcome. A daemon that hands
+// over gives no answer: its connection ends after it has reported progress.
 func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client) error {
 	out := cmd.OutOrStdout()
 	var answer control.UpgradeAnswer
@@ -62,7 +63,7 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 	return awaitSuccessor(ctx, cmd, proc, c.Daemon)
 }
 
-// awaitSuccessor waits for the daemon that takes over from old, and prints its
+// awaitSuccessor waits until a daemon of a later generation than old answers, and prints its
 // version.
 func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, old protocol.DaemonInfo) error {
 	var now protocol.DaemonInfo

@@ -31,6 +31,7 @@ type versions struct {
 	Handover []int    `json:"handover"` // of what a daemon leaves to its successor
 }
 
+// newVersionCommand returns the command version. Unlike the flag --version it has --json.
 func newVersionCommand() *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "version",

@@ -31,29 +31,34 @@ var (
 	ErrLost = errors.New("line lost")
 )
 
-// hinted is an error with a way out for the user, printed on its own line.
+// hinted is an error with a hint for the user, which is printed on a line of its own.
 type hinted struct {
 	err  error
 	hint string
 }
 
+// Error returns the text of the error without the hint.
 func (h *hinted) Error() string { return h.err.Error() }
+
+// Unwrap returns the error without the hint.
 func (h *hinted) Unwrap() error { return h.err }
 
 // WithHint returns err with a hint: what the user can do about it.
 func WithHint(err error, hint string) error { return &hinted{err, hint} }
 
-// exited is an error that the command has printed already; only its exit code
+// exited is the error of a command that has printed everything already. Only its exit code
 // counts.
 type exited struct{ code int }
 
+// Error returns the exit code in words. It is never printed.
 func (e *exited) Error() string { return fmt.Sprintf("exit %d", e.code) }
 
 // ExitWith returns an error that makes the command exit with code and prints
 // nothing.
 func ExitWith(code int) error { return &exited{code} }
 
-// Report prints err and its hint, and returns the exit code.
+// Report prints err and its hint to stderr, and returns the exit code. It prints nothing for
+// nil and for errors of [ExitWith].
 func Report(stderr io.Writer, err error) int {
 	code, hint := classify(err)
 	if _, printed := errors.AsType[*exited](err); err == nil || printed {
@@ -66,7 +71,8 @@ func Report(stderr io.Writer, err error) int {
 	return code
 }
 
-// classify is the one place where errors become exit codes and hints.
+// classify returns the exit code of an error and the hint to print. All commands get their
+// exit codes here.
 func classify(err error) (code int, hint string) {
 	if err == nil {
 		return ExitOK, ""

@@ -27,7 +27,8 @@ type Process struct {
 	Stdout, Stderr io.Writer
 }
 
-// StateDir returns $XDG_STATE_HOME/holdline, by default under ~/.local/state.
+// StateDir returns the state directory: $XDG_STATE_HOME/holdline, by default
+// ~/.local/state/holdline.
 func StateDir(getenv func(string) string) (string, error) {
 	return XDGDir(getenv, "XDG_STATE_HOME", ".local/state")
 }
@@ -73,7 +74,7 @@ func SameFile(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// CheckProgram returns an error if the file at path does not exist or is no program.
+// CheckProgram returns an error if the file at path does not exist or cannot be executed.
 func CheckProgram(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -22,8 +22,7 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// adviser finds what in a configuration is no mistake, but most likely has no
-// effect.
+// adviser looks in a valid configuration for settings that most likely have no effect.
 type adviser struct {
 	cfg *config.Config
 	// identities are those of well-known clients, of connected ones and of the call log.
@@ -33,6 +32,8 @@ type adviser struct {
 	names map[string][]string
 }
 
+// newAdviser returns an adviser for cfg. It asks the running daemon, the call log and the kept
+// lists of servers which identities and tools there are. What cannot be asked is left out.
 func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {
 	a := &adviser{cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{}}
 	for _, name := range protocol.ClientNames() {
@@ -58,7 +59,7 @@ func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *a
 	return a
 }
 
-// askDaemon notes the identities of those who are connected now.
+// askDaemon adds the identities of the sessions of the running daemon, if one runs.
 func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
 	if err != nil {
@@ -69,8 +70,7 @@ func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 	}
 }
 
-// readCallLog notes the identities of those who have called tools, as far back as
-// the call log goes.
+// readCallLog adds the identities of all lines of the call log, including its rotated files.
 func (a *adviser) readCallLog(path string) {
 	older, _ := filepath.Glob(path + ".*") // the pattern is good
 	for _, path := range append(older, path) {
@@ -91,6 +91,8 @@ func (a *adviser) readCallLog(path string) {
 	}
 }
 
+// warnings returns what most likely has no effect: identities that no client is known to use,
+// and rules that match nothing. The order is that of the sorted names.
 func (a *adviser) warnings() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(a.cfg.Identities)) {
@@ -112,8 +114,8 @@ func (a *adviser) warnings() []string {
 	return out
 }
 
-// globs are warnings of globs that match none of the names, which names returns
-// for each; it reports whether these are all that there are.
+// globs returns a warning for each glob that matches no name. names returns the names that a
+// glob is compared with, and whether these are all; if not, there is no warning.
 func (a *adviser) globs(key string, globs []string, names func(glob string) (all []string, complete bool)) []string {
 	var out []string
 	for _, glob := range globs {
@@ -128,8 +130,9 @@ func (a *adviser) globs(key string, globs []string, names func(glob string) (all
 	return out
 }
 
-// inFull are the names by which an identity's lists are asked. They are not all
-// if a glob may match something of a server that was never listed.
+// inFull returns the names by which the rules of identities know tools: holdline's own, and
+// those of servers with the server's name before them. complete is false if the glob may match
+// a tool of a server that was never listed.
 func (a *adviser) inFull(glob string) (all []string, complete bool) {
 	all = tool.OwnNames()
 	fixed := glob

@@ -35,6 +35,7 @@ type explanation struct {
 	State    *control.Server `json:"state,omitempty"`
 }
 
+// newConfigExplain returns the command config explain. file is the flag --config.
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
@@ -68,8 +69,12 @@ and call_tool instead), state (of the server, as in status).`,
 	})
 }
 
-// explain asks the rules. listed returns the tools that a server has listed
-// last, by its own names; none if that is not known.
+// explain returns what the rules of cfg say about an identity and a tool, and the settings of
+// the tool's server, nil if it has none. listed returns the tools that a server has listed
+// last, by the server's own names, or none if they are not known.
+//
+// The name is one that agents see. It may be an altered form of the tool's own name, so it is
+// also compared with the names that agents see of each listed tool.
 func explain(
 	cfg *config.Config, listed func(server string) []string, identity, name string,
 ) (explanation, *config.Settings) {
@@ -122,8 +127,8 @@ func explain(
 	return e, &s
 }
 
-// listedTools returns the tools that servers have listed last, by their own
-// names, as a daemon has kept them.
+// listedTools returns a function for the tools that a server has listed last, by the server's
+// own names. It reads what a daemon has kept in the state directory.
 func listedTools(proc *cmdenv.Process) func(server string) []string {
 	return func(server string) []string {
 		dir, err := cmdenv.StateDir(proc.Getenv)
@@ -135,8 +140,8 @@ func listedTools(proc *cmdenv.Process) func(server string) []string {
 	}
 }
 
-// liveServer is how a server is now; nil if no daemon runs or it is not
-// hosted.
+// liveServer returns the status of a server. It returns nil if no daemon runs or the daemon
+// does not host the server.
 func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.Server {
 	if name == "" {
 		return nil
@@ -153,7 +158,7 @@ func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.
 	return nil
 }
 
-// listed says how the identity comes to know of a hosted server's tool.
+// listed returns how the identity gets to know a hosted server's tool, for people.
 func (e *explanation) listed() string {
 	if e.Expose == config.ExposeSearch {
 		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it",
@@ -162,6 +167,8 @@ func (e *explanation) listed() string {
 	return "yes, with all tools that the identity may use"
 }
 
+// print writes the explanation as a table. s has the settings of the tool's server, nil for a
+// tool of no server.
 func (e *explanation) print(out io.Writer, s *config.Settings) {
 	verdict := "may use it"
 	if !e.Allowed {

@@ -10,14 +10,13 @@ import (
 	"unicode/utf8"
 )
 
-// An Output is the standard output or error of a command. Everything that
-// commands print goes through one, since most of it has words of servers, clients
-// and models in it. On a terminal it replaces each character that would move the
-// cursor, set the title, or reorder or hide the text around it; see [printable].
-// Elsewhere it writes everything as it is.
+// An Output is the standard output or error of a command. All commands print through one,
+// since most of what they print has words of servers, clients and models in it.
 //
-// It keeps the first error of a write, so that a table need not be checked line
-// by line.
+// On a terminal it replaces each character that would move the cursor, set the title, or
+// reorder or hide the text around it; see [Printable]. Elsewhere it writes everything
+// unchanged. It keeps the first error of a write, so that callers need not check each line. It
+// is safe for concurrent use.
 type Output struct {
 	w io.Writer
 
@@ -38,7 +37,8 @@ func (o *Output) Failure() error {
 	return o.err
 }
 
-// Write writes p, made harmless if a terminal shows it.
+// Write writes p, made harmless if w is a terminal. It always reports all of p as written, or
+// none of it.
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -55,7 +55,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// write writes p unless an earlier write has failed. The caller holds the lock.
+// write writes p unless an earlier write has failed. The caller must hold o.mu.
 func (o *Output) write(p []byte) error {
 	if o.err == nil && len(p) > 0 {
 		_, o.err = o.w.Write(p)
@@ -63,7 +63,8 @@ func (o *Output) write(p []byte) error {
 	return o.err
 }
 
-// legible returns what a terminal may show of p. The caller holds the lock.
+// legible returns what a terminal may show of p. It keeps back the beginning of a character at
+// the end of p until the next call. The caller must hold o.mu.
 func (o *Output) legible(p []byte) []byte {
 	p = append(o.rest, p...)
 	end := len(p)
@@ -81,7 +82,8 @@ func (o *Output) legible(p []byte) []byte {
 	}, string(p[:end])))
 }
 
-// WriteControl writes a control sequence to the terminal that w is.
+// WriteControl writes a control sequence to w, which is a terminal. An [Output] does not alter
+// it.
 func WriteControl(w io.Writer, command string) {
 	o, ok := w.(*Output)
 	if !ok {
@@ -93,9 +95,10 @@ func WriteControl(w io.Writer, command string) {
 	_ = o.write([]byte(command)) // runTree reports the error
 }
 
-// Printable returns r, or what stands for it where others' words must not command
-// the terminal, reorder its text or be hidden in it: controls, C1 among them,
-// marks of direction and characters without width.
+// Printable returns r if it is printable, a space for any other kind of space, and a question
+// mark for the rest. That keeps words of others from commanding the terminal, reordering its
+// text or hiding in it: it replaces all controls, marks of direction and characters without
+// width.
 func Printable(r rune) rune {
 	switch {
 	case unicode.IsPrint(r):
@@ -113,8 +116,8 @@ const (
 	maxLastCell = 1024
 )
 
-// cell returns a text as a cell of a table shows it: on one line, and no longer
-// than most.
+// cell returns a text as a cell of a table shows it: on one line, with at most that many
+// characters, and "-" for an empty text.
 func cell(text string, most int) string {
 	if text == "" {
 		return "-"

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// Table prints aligned columns.
+// Table prints rows with aligned columns. Nothing is written before Flush.
 type Table struct{ w *tabwriter.Writer }
 
-// NewTable returns a table that is written to w, below its head.
+// NewTable returns a table with a row of headings that is written to w.
 func NewTable(w io.Writer, head ...string) *Table {
 	t := &Table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	fmt.Fprintln(t.w, strings.Join(head, "\t"))
 	return t
 }
 
-// Row adds a row. Cells are made harmless for a terminal, and bounded.
+// Row adds a row, with each cell as [fmt.Sprint] shows it. Cells are made harmless for a
+// terminal and bounded. The last one may be longer, since nothing is aligned after it.
 func (t *Table) Row(cells ...any) {
 	texts := make([]string, len(cells))
 	for i, c := range cells {
@@ -31,10 +32,11 @@ func (t *Table) Row(cells ...any) {
 	fmt.Fprintln(t.w, strings.Join(texts, "\t"))
 }
 
-// Flush writes the table.
+// Flush writes the table. The error of a write is kept by [Output].
 func (t *Table) Flush() { _ = t.w.Flush() }
 
-// Age is a duration in milliseconds, for people.
+// Age returns a duration in milliseconds for people: in seconds below a minute, in minutes
+// below two days, else in days.
 func Age(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {

@@ -12,7 +12,9 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// Tail prints the last lines of a file, and goes on if follow.
+// Tail prints the last lines of a file. With follow it goes on as the file grows, until ctx
+// ends, which is no error. If the file is rotated, it prints the rest of the old file and goes
+// on with the new one.
 func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
 	f, err := ownfile.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -64,10 +66,10 @@ func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 	return nil
 }
 
-// maxTail is how much of a log's end is looked through.
+// maxTail bounds how much of the end of a log is searched for lines, in bytes.
 const maxTail = 1 << 20
 
-// EndOf is the end of b with that many lines.
+// EndOf returns the last lines of b, that many at most.
 func EndOf(b []byte, lines int) []byte {
 	if lines <= 0 {
 		return nil
@@ -83,5 +85,5 @@ func EndOf(b []byte, lines int) []byte {
 	return b
 }
 
-// LogPoll is how often a followed log is looked at.
+// LogPoll is the time between two looks at a log that is followed.
 const LogPoll = 200 * time.Millisecond

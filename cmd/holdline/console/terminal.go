@@ -20,20 +20,20 @@ func isTTY(fd uintptr) bool {
 	return err == nil
 }
 
-// WithJSON adds the flag --json to a command, for [Print].
+// WithJSON adds the flag --json to a command and returns the command. See [Print].
 func WithJSON(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().Bool("json", false, "print JSON")
 	return cmd
 }
 
-// IsJSON reports whether a command is to print JSON.
+// IsJSON reports whether the user wants JSON. It returns false for a command without the flag.
 func IsJSON(cmd *cobra.Command) bool {
 	on, _ := cmd.Flags().GetBool("json") // a command without the flag prints none
 	return on
 }
 
-// Print prints what a command has found: value as JSON if the user wants that, else
-// what text writes. Errors of text's writes need no check, see [Output].
+// Print prints the result of a command: value as JSON if the user wants that, else what text
+// writes. text need not check the errors of its writes, see [Output].
 func Print(cmd *cobra.Command, value any, text func(out io.Writer)) error {
 	if IsJSON(cmd) {
 		return PrintJSON(cmd.OutOrStdout(), value)
@@ -42,13 +42,13 @@ func Print(cmd *cobra.Command, value any, text func(out io.Writer)) error {
 	return nil
 }
 
-// Say prints one line of text.
+// Say prints one line of text to stdout.
 func Say(cmd *cobra.Command, format string, args ...any) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	return err
 }
 
-// Warn prints one line to stderr, with the program's name before it.
+// Warn prints one line to stderr that begins with the program's name.
 func Warn(cmd *cobra.Command, format string, args ...any) {
 	fmt.Fprintf(cmd.ErrOrStderr(), "holdline: "+format+"\n", args...)
 }
@@ -63,7 +63,8 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// IsTerminal reports whether v is a terminal.
+// IsTerminal reports whether v is a file that is a terminal: a character device with a window
+// size.
 func IsTerminal(v any) bool {
 	f, ok := v.(*os.File)
 	if !ok {
@@ -73,8 +74,8 @@ func IsTerminal(v any) bool {
 	return err == nil && info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice|os.ModeCharDevice && isTTY(f.Fd())
 }
 
-// IsPiped reports whether v is a pipe or a redirected file, which the user has put
-// there. Other things, such as a socket that a program was given, may never end.
+// IsPiped reports whether v is a pipe or a regular file, which the user has put there. Other
+// things may never end, such as a socket that a program was given as its stdin.
 func IsPiped(v any) bool {
 	if t, ok := v.(*Output); ok {
 		v = t.w
@@ -87,8 +88,8 @@ func IsPiped(v any) bool {
 	return err == nil && (info.Mode()&os.ModeNamedPipe != 0 || info.Mode().IsRegular())
 }
 
-// ProgressLine shows progress on one line of a terminal, and nothing
-// elsewhere. done removes it.
+// ProgressLine returns functions that show progress on one line of a terminal and remove that
+// line. If w is no terminal, show is nil and done does nothing.
 func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
 	if !IsTerminal(w) {
 		return nil, func() {}

@@ -28,7 +28,7 @@ import (
 	"holdline/protocol/fault"
 )
 
-// consultOptions are the flags of `holdline consult`.
+// consultOptions are the flags of consult.
 type consultOptions struct {
 	engine, session, model, effort, cwd, level, schema, diff string
 	files, addDirs                                           []string
@@ -37,8 +37,8 @@ type consultOptions struct {
 	timeout                                                  time.Duration
 }
 
-// maxStdinPrompt is the most that is read from stdin; the daemon's own limit
-// on a prompt is lower and gives the better error.
+// maxStdinPrompt bounds what is read from stdin, in bytes. The daemon's own limit on a prompt
+// is lower, so its error names the real limit.
 const maxStdinPrompt = 16 << 20
 
 // NewCommand returns the command consult.
@@ -84,6 +84,8 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	return console.WithJSON(cmd)
 }
 
+// runConsult asks the daemon for a consult and prints the answer. It starts a daemon if none
+// runs. The random key lets a later daemon find the consult again, should this one end.
 func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
 	prompt, err := consultPrompt(cmd, args)
 	if err != nil {
@@ -111,7 +113,8 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	return printConsult(cmd, answer)
 }
 
-// consultPrompt is the prompt: the words, what is piped in, or both.
+// consultPrompt returns the prompt: the arguments, what is piped in, or both. It does not wait
+// for a pipe into which nothing is written.
 func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 1 && slices.Contains(args, "-") {
 		return "", fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, cmdenv.ErrUsage)
@@ -148,8 +151,8 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 // nothing is ever written.
 const stdinWait = 5 * time.Second
 
-// begins waits until in has a byte to read or has ended. It returns false if neither
-// happens in time.
+// begins waits until in has a byte to read or has ended. It returns false if neither happens
+// in time, and true at once for a reader that is no file.
 func begins(in io.Reader, within time.Duration) bool {
 	f, ok := in.(*os.File)
 	if !ok {
@@ -167,7 +170,8 @@ func begins(in io.Reader, within time.Duration) bool {
 	}
 }
 
-// arguments are those of the tool.
+// arguments returns the arguments of the tool consult that the flags and the prompt make. A
+// flag that was not given leaves its argument out, so that the configuration decides.
 func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
@@ -221,8 +225,9 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	return raw, nil
 }
 
-// askConsult runs a consult, over the lives of the daemon: by its key it is the
-// same one for each of them. It closes c.
+// askConsult runs a consult and returns its answer. If the daemon ends or is replaced, it goes
+// on with the next daemon, which finds the same consult by its key. An interrupt cancels the
+// consult and waits for the answer so far; see [politely]. askConsult closes c.
 func askConsult(
 	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams,
 ) (answer control.ConsultAnswer, err error) {
@@ -271,7 +276,8 @@ func lostConsult(id string, err error) error {
 		"get it with: holdline consults wait "+id)
 }
 
-// printConsult prints an answer, or what there is of one and the fault.
+// printConsult prints an answer. With a fault it prints what there is of an answer, and
+// returns the fault as an error.
 func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	if console.IsJSON(cmd) {
 		if err := console.PrintJSON(cmd.OutOrStdout(), answer.Value); err != nil {
@@ -310,6 +316,7 @@ func unwhole(answer control.ConsultAnswer) string {
 	return "the consult is " + is.State + ": this is what was said so far"
 }
 
+// consultHint returns what the user can do about a fault of a consult, or "".
 func consultHint(f *fault.Record) string {
 	switch f.Reason() {
 	case fault.NotInstalled:

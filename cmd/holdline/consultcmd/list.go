@@ -95,6 +95,8 @@ func printConsults(out io.Writer, consults []control.Consult) {
 	t.Flush()
 }
 
+// newConsultRemoveCommand returns the command consults rm. It tries all ids, even if one
+// fails.
 func newConsultRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm ID…", Short: "Remove kept answers", Args: cobra.MinimumNArgs(1),
@@ -114,7 +116,8 @@ holdline consults cancel; one that its client may still come for stays.`,
 	}
 }
 
-// waitConsult waits for a consult, over the lives of the daemon.
+// waitConsult waits for a consult and returns its answer. It starts a daemon if none runs, and
+// goes on with the next one if the daemon ends.
 func waitConsult(cmd *cobra.Command, proc *cmdenv.Process, id string) (answer control.ConsultAnswer, err error) {
 	c, err := attach.ConnectOrStart(cmd, proc)
 	if err != nil {

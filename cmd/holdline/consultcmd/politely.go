@@ -15,15 +15,18 @@ import (
 	"holdline/protocol/control"
 )
 
-// politeTime is how long an interrupted consult may take to end: longer than
-// the daemon takes to end any.
+// politeTime bounds the wait for the end of an interrupted consult. It is longer than the
+// daemon takes to end one.
 const politeTime = 10 * time.Second
 
-// politely is a context for a consult that goes on when the command is
-// interrupted: the daemon is told to cancel the consult, whose answer so far
-// then comes as any other does. It ends at a second interrupt, or if that takes
-// too long, or if there is no consult to cancel yet. done must be called, and
-// waits for all that was begun.
+// politely returns a context for a consult that survives the first interrupt of the command.
+// At that interrupt, the daemon is told to cancel the consult, and the answer so far arrives
+// as any other answer does.
+//
+// The context ends at a second interrupt, after [politeTime], or at once if the id of the
+// consult is not known yet: then there is nothing to cancel, and the end of the connection
+// ends the consult. id returns that id, or "". The caller must call done, which waits for the
+// goroutines.
 func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	var wait sync.WaitGroup
@@ -57,8 +60,8 @@ func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx c
 	}
 }
 
-// cancelConsult ends a consult. If that cannot be said, the end of the
-// connection that waits for its answer will end it.
+// cancelConsult asks the daemon to cancel a consult. It ignores errors: when the connection
+// that waits for the answer ends, the daemon ends the consult, too.
 func cancelConsult(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, id string) {
 	c, err := attach.Connect(ctx, cmd, proc)
 	if err != nil {

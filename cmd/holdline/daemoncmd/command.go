@@ -32,7 +32,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// daemonOptions are the flags of `holdline daemon`.
+// daemonOptions are the flags of daemon. Two of them are hidden: programs that start a daemon
+// use them.
 type daemonOptions struct {
 	config    string
 	idleExit  time.Duration
@@ -70,11 +71,14 @@ succeeds.`,
 	return cmd
 }
 
-// processors is how many processors of a machine the daemon uses: it passes
-// lines on between processes that have more to do, and a goroutine that is
-// woken on the same processor is there sooner than one on a sleeping other.
+// processors returns how many processors of a machine the daemon uses. Half of them stay free
+// for the processes between which it passes lines. Fewer processors also make it faster: a
+// goroutine that wakes up on a running processor starts sooner than on a sleeping one.
 func processors(of int) int { return max(1, min(4, of/2)) }
 
+// runDaemon runs the daemon until it stops. It turns flags, variables and inherited
+// descriptors into the options of package daemon, which sees none of them. It returns nil if
+// another daemon serves the socket already.
 func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error {
 	if proc.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50) // a heap of 2 MiB rather than 4 that is mostly garbage
@@ -170,8 +174,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	return inUse(err)
 }
 
-// inUse adds the way out to the error of a daemon that found its socket taken, or
-// another daemon in its state directory.
+// inUse adds a hint to the error of a daemon whose socket or state directory is in use.
 func inUse(err error) error {
 	if errors.Is(err, socket.ErrInUse) {
 		return cmdenv.WithHint(err, "most likely a service manager listens there "+
@@ -185,9 +188,10 @@ func inUse(err error) error {
 		"to give a second one a state directory of its own", socket.Env, other.Socket))
 }
 
-// watchedPath is where a newer version of this program will be: the path that
-// it was called by, links kept, if that leads to this very file. Another file
-// there is a script that started this one; then it is the file itself.
+// watchedPath returns the path at which a newer version of this program will appear. That is
+// the path by which it was called, links kept, if that leads to this file or if this file was
+// replaced already. Else the path is that of a script that has started this program, and the
+// path of the file itself is watched.
 func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 	if h != nil && filepath.IsAbs(h.Path) {
 		return h.Path, nil
@@ -204,9 +208,9 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 	return exe, nil
 }
 
-// LogHandler is plain under a journal, which has its own time, and tint
-// elsewhere, in colour on a terminal. to is the standard error, or what bounds
-// it.
+// LogHandler returns the handler of a log. If stderr is a journal, which records the time
+// itself, the lines are plain and go to stderr. Else they go to to, in colours if stderr is a
+// terminal.
 func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Handler {
 	file, ok := proc.Stderr.(*os.File)
 	if ok && service.InJournal(proc.Getenv("JOURNAL_STREAM"), file) {

@@ -15,10 +15,10 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// boundedLog writes to the log file of a daemon that was started on demand. Once
-// that is full it is put aside as .1, in place of the one before, and a new file
-// begins. The daemon's standard streams follow: what the runtime says of a
-// crash goes there.
+// boundedLog writes to the log file of a daemon that was started on demand. When the file is
+// full it is renamed to .1, in place of the former one, and a new file begins. The standard
+// streams of the process that are the file follow it, since the Go runtime writes to them when
+// the daemon crashes.
 type boundedLog struct {
 	path    string
 	streams []*os.File // that are the file; the first is written to
@@ -28,8 +28,8 @@ type boundedLog struct {
 	size int64 // bytes since it was last looked at; guarded by mu
 }
 
-// logOf is where the daemon's log goes: stderr; or the file at path, within
-// bounds, if stderr or stdout is that.
+// logOf returns the writer for the daemon's log: a bounded log if stderr or stdout is the file
+// at path, else stderr.
 func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	named, err := os.Lstat(path)
 	if err != nil || !named.Mode().IsRegular() {
@@ -51,7 +51,8 @@ func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	return l
 }
 
-// adopt makes another of the process's standard streams the log file, too.
+// adopt makes another of the process's standard streams the log file, too. Later rotations
+// include it.
 func (l *boundedLog) adopt(stream *os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,7 +66,8 @@ func (l *boundedLog) adopt(stream *os.File) error {
 	return nil
 }
 
-// Write writes a line, or some.
+// Write writes one line or several, and rotates the file first if they do not fit. If the
+// rotation fails the file grows on, and the next attempt follows after as many bytes again.
 func (l *boundedLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,8 +80,8 @@ func (l *boundedLog) Write(b []byte) (int, error) {
 	return l.streams[0].Write(b)
 }
 
-// rotate begins a new file. One that somebody has removed or replaced is left
-// as it is; the new one takes its name.
+// rotate begins a new file at the path of the log. It does not rename a file that was removed
+// or replaced by another process. The caller must hold l.mu.
 func (l *boundedLog) rotate() error {
 	old, err := l.streams[0].Stat()
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Launcher starts servers as the daemon would, without the daemon: with the
-// same configuration, environment and directory.
+// Launcher starts servers as the daemon would, with the same configuration, environment and
+// directory, but without the daemon.
 type Launcher struct {
 	from  launch.Start
 	env   *userenv.Environ
@@ -39,8 +39,8 @@ type Launcher struct {
 	root  string        // of the project that this process runs in
 }
 
-// New returns a launcher for the configuration at path. It asks the
-// user's shell in the background until ctx is done.
+// New returns a launcher for the configuration at path. It starts to ask the user's login
+// shell in the background, until ctx is done.
 func New(ctx context.Context, proc *cmdenv.Process, path string) (*Launcher, error) {
 	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
@@ -69,9 +69,9 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*Launcher, err
 	return l, nil
 }
 
-// process returns the process of a server, its command an absolute path. It
-// waits until the environment is known, within bounds. Project is the root of
-// its project; "" is that of the current directory.
+// process returns how a server is started, with its command as an absolute path. It waits
+// until the environment is known, within bounds. project is the root of its project; "" is
+// that of the current directory.
 func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
 	if err := l.env.Await(ctx, s.Command); err != nil {
 		return config.Process{}, err
@@ -100,8 +100,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	return p, nil
 }
 
-// Run becomes a configured server, without a daemon in between. It
-// returns only if that fails.
+// Run replaces this process with a configured server. It returns only if that fails.
 func Run(proc *cmdenv.Process, server string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -143,8 +142,8 @@ const (
 	maxLastLine = 200              // bytes of its last line that are shown
 )
 
-// Try starts a server, waits until it answers its first request, and ends it
-// with all processes of its group. The error says why it does not work.
+// Try starts a server, waits until it answers its first request, and kills its process group.
+// The error says why the server does not work, with secrets masked.
 func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) error {
 	p, err := l.process(ctx, s, project)
 	if err != nil {
@@ -190,8 +189,8 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	return nil
 }
 
-// firstAnswer sends initialize and returns the error object of the answer; nil
-// if it was a result.
+// firstAnswer sends initialize and returns the error object of the answer, or nil if the
+// answer is a result. The error is [io.EOF] if the server ends without an answer.
 func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 		`"capabilities":{},"clientInfo":{"name":"holdline","version":"1"}}}` + "\n"
@@ -213,13 +212,13 @@ func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
 	return nil, io.EOF
 }
 
-// lastBytes keeps the last bytes that are written to it.
+// lastBytes is a writer that keeps the last bytes that are written to it.
 type lastBytes struct {
 	most int
 	b    []byte
 }
 
-// Write never fails.
+// Write keeps the last bytes of all writes. It never fails.
 func (t *lastBytes) Write(p []byte) (int, error) {
 	t.b = append(t.b, p...)
 	if extra := len(t.b) - t.most; extra > 0 {
@@ -228,7 +227,8 @@ func (t *lastBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns the last line with text, in words for the end of an error.
+// last returns the last line with text, without the secrets, to be added to an error; "" if
+// there is none.
 func (t *lastBytes) last(secrets []string) string {
 	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
 	line := strings.TrimSpace(lines[len(lines)-1])

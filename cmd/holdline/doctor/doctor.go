@@ -25,7 +25,7 @@ import (
 	"holdline/protocol/socket"
 )
 
-// State is how good or bad a finding is.
+// State is the severity of a finding.
 type State string
 
 // The states. Only a problem makes the command fail.
@@ -49,7 +49,8 @@ func (f Finding) with(state State, what, why, fix string) Finding {
 	return Finding{Check: f.Check, State: state, What: what, Why: why, Fix: fix}
 }
 
-// Options are what the checks need to know.
+// Options are what the checks need to know. Functions among them are called by the checks;
+// tests replace them.
 type Options struct {
 	Paths     socket.Paths
 	StateDir  string
@@ -76,10 +77,11 @@ type Options struct {
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }
 
-// timeout bounds all questions to the daemon.
+// timeout bounds all checks together.
 const timeout = 20 * time.Second
 
-// Run makes all checks.
+// Run makes all checks and returns their findings. The checks of systemd come first: a
+// later connection to the daemon may make systemd start it.
 func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -99,8 +101,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	return append(found, checkDaemon(ctx, o, conn, path)...)
 }
 
-// checkConfiguration says whether the configuration file can be read. No file is as good
-// as an empty one.
+// checkConfiguration checks that the configuration file can be read. A missing file is fine:
+// then all defaults are in force.
 func checkConfiguration(o Options) Finding {
 	f := Finding{Check: "configuration", State: OK, What: o.Config}
 	if o.ConfigErr != nil {
@@ -148,7 +150,7 @@ func nearest(path string) string {
 	}
 }
 
-// checkSocketDir checks the socket's directory as the daemon does at its start.
+// checkSocketDir makes the daemon's own check of the directory of the socket at path.
 func checkSocketDir(path string) Finding {
 	dir := filepath.Dir(path)
 	f := Finding{Check: "socket directory", State: OK, What: dir}
@@ -165,7 +167,8 @@ func checkSocketDir(path string) Finding {
 	return f
 }
 
-// noDaemon says why no daemon could be reached.
+// noDaemon returns the finding about a daemon that does not listen. err is that of the
+// connection.
 func noDaemon(o Options, err error) Finding {
 	f := Finding{Check: "daemon"}
 	if !errors.Is(err, socket.ErrNoDaemon) {
@@ -183,13 +186,14 @@ func noDaemon(o Options, err error) Finding {
 	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
 }
 
-// WayOut says what to do about a daemon that hangs.
+// WayOut returns what to do about a daemon that hangs, for people.
 func WayOut(pid int) string {
 	return fmt.Sprintf("holdline stop --all kills it and ends what it runs; "+
 		"or: kill -9 %d, after which the next daemon goes on with that", pid)
 }
 
-// checkDaemon asks the daemon that listens at path how it is.
+// checkDaemon asks the daemon behind conn for its status and judges that. path is that of its
+// socket.
 func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
 	c, err := control.NewClient(ctx, conn, cmdenv.Version)
@@ -230,7 +234,8 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 	}, "the daemon")...)
 }
 
-// noWelcome says why the program that listens at path has not welcomed us.
+// noWelcome returns the finding about a program that listens at path and does not welcome this
+// one: a daemon that hangs, another version, or another program.
 func noWelcome(f Finding, path string, err error) Finding {
 	pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), socket.LockFile))
 	if herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {

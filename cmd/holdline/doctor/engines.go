@@ -10,8 +10,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// checkEngines says how the consult programs are and what enforces the levels, from the
-// answer of ask for each engine. seenBy is who has looked.
+// checkEngines checks the consult programs, and what enforces the levels of consults. ask
+// checks one program; seenBy says in whose environment it looks.
 func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
 	var found []Finding
 	for _, e := range engines.All {
@@ -29,8 +29,9 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 	return found
 }
 
-// judgeEngine judges the check of one program. A program that cannot be used is only noted if
-// it is not the default one. here is where this shell finds it.
+// judgeEngine returns the finding about the check of one program. A program that cannot be
+// used is a problem if it is the default one, else a note. here is where this shell finds the
+// program, or "".
 func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) Finding {
 	f := Finding{Check: e.Name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
 	if c.Fault == nil {
@@ -62,7 +63,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	return f.with(state, c.Fault.Fault.Detail, why, fix)
 }
 
-// install says how the user installs a program. version is "" or begins with "@".
+// install returns how the user installs a program. version is "" or begins with "@".
 func install(e *engines.Engine, version string) string {
 	if e.Package == "" {
 		return "install " + e.Title
@@ -70,7 +71,8 @@ func install(e *engines.Engine, version string) string {
 	return "npm install -g " + e.Package + version
 }
 
-// checkLevels says what enforces each level of a consult.
+// checkLevels returns a finding about Landlock, and one about each level: what enforces it, or
+// why it is refused.
 func checkLevels(c control.CheckAnswer) []Finding {
 	found := []Finding{checkLandlock()}
 	for _, l := range c.Levels {
@@ -87,7 +89,8 @@ func checkLevels(c control.CheckAnswer) []Finding {
 	return found
 }
 
-// checkLandlock says which version of Landlock the kernel has, and what that one lacks.
+// checkLandlock returns which version of Landlock the kernel has, and what that version cannot
+// do.
 func checkLandlock() Finding {
 	version := sandbox.Landlock()
 	f := Finding{Check: "landlock", State: OK, What: fmt.Sprintf("ABI %d", version)}

@@ -10,7 +10,8 @@ import (
 	"holdline/contrib"
 )
 
-// checkLaunchd checks holdline's LaunchAgent.
+// checkLaunchd checks holdline's LaunchAgent: its file, the program that it starts, and
+// whether launchd has loaded it. It returns nothing on systems without launchd.
 func checkLaunchd(ctx context.Context, o Options) []Finding {
 	if o.LaunchAgents == "" {
 		return nil

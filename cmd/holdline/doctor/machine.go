@@ -31,14 +31,15 @@ const (
 	leastRuntime = 16 << 20 // records and answers that wait for their clients
 )
 
-// welcomeTimeout bounds the wait for the daemon's welcome.
+// welcomeTimeout bounds the request for the daemon's environment, with the wait for its
+// welcome. A daemon that hangs has a finding of its own.
 const welcomeTimeout = 2 * time.Second
 
-// endTime is how long a process that is about to end may still be there.
+// endTime is how long a process that is about to end may still run.
 const endTime = 300 * time.Millisecond
 
-// checkMachine checks what lies around the daemon: PATH and programs of hosted servers,
-// disks, locks, and processes that no daemon knows.
+// checkMachine checks what the daemon depends on: the PATH and the programs of hosted servers,
+// the disks, the locks. It also looks for processes that no daemon knows.
 func checkMachine(ctx context.Context, o *Options) []Finding {
 	run := filepath.Dir(o.Paths.Start())
 	f, path := o.checkPath(ctx)
@@ -49,8 +50,9 @@ func checkMachine(ctx context.Context, o *Options) []Finding {
 	return append(found, o.checkOrphans(ctx, run)...)
 }
 
-// askEnvironment asks the daemon for the environment in which it starts programs, and
-// returns which service manager it has; "" if it has none, or does not run.
+// askEnvironment asks the daemon for the environment in which it starts programs, and keeps
+// the answer in o.environment. It returns the service manager that has started the daemon; ""
+// for none, or if no daemon runs.
 func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	ctx, cancel := context.WithTimeout(ctx, welcomeTimeout)
 	defer cancel()
@@ -73,7 +75,10 @@ func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	return c.Daemon.Managed
 }
 
-// checkPath says on which PATH hosted servers find their programs, and returns that.
+// checkPath checks on which PATH hosted servers find their programs, and returns that PATH.
+//
+// It is the captured one if there is one, else what a running daemon searches, else that of
+// the login shell, which a daemon would ask at its start.
 func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	const capture = "holdline install --path"
 	f := Finding{Check: "PATH of hosted servers", State: OK}
@@ -107,7 +112,8 @@ func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	return f, login
 }
 
-// searchedPath returns the PATH on which the daemon looks for programs; "" if none runs.
+// searchedPath returns the PATH on which the running daemon looks for programs; "" if none
+// runs.
 func (o *Options) searchedPath() string {
 	if o.environment == nil {
 		return ""
@@ -119,7 +125,8 @@ func (o *Options) searchedPath() string {
 	return strings.Join(dirs, string(filepath.ListSeparator))
 }
 
-// sourceOf says where the daemon has the directory of a program from, in parentheses.
+// sourceOf returns where the daemon has the directory of a program from, in parentheses; "" if
+// that is not known.
 func (o *Options) sourceOf(path string) string {
 	if o.environment != nil {
 		for _, p := range o.environment.Paths {
@@ -131,7 +138,7 @@ func (o *Options) sourceOf(path string) string {
 	return ""
 }
 
-// lookHere returns where this shell finds a program, or "".
+// lookHere returns where a program is on this shell's PATH, or "".
 func (o *Options) lookHere(name string) string {
 	path, err := userenv.LookPath(name, o.Environ)
 	if err != nil {
@@ -140,13 +147,14 @@ func (o *Options) lookHere(name string) string {
 	return path
 }
 
-// missingDirs returns the directories of PATH a that PATH b lacks.
+// missingDirs returns the directories of PATH a that are not in PATH b.
 func missingDirs(a, b string) []string {
 	have := filepath.SplitList(b)
 	return slices.DeleteFunc(filepath.SplitList(a), func(dir string) bool { return slices.Contains(have, dir) })
 }
 
-// checkPrograms looks for the programs of the hosted servers that are enabled.
+// checkPrograms checks that the program of each enabled hosted server is on path. It looks up
+// variables in the environment of this shell, with path as its PATH.
 func (o *Options) checkPrograms(path string) []Finding {
 	if o.Loaded == nil {
 		return nil
@@ -169,7 +177,8 @@ func (o *Options) checkPrograms(path string) []Finding {
 	return found
 }
 
-// checkProgram looks for the program of one server.
+// checkProgram checks the program of one server, and adds the server to o.missing if the
+// program does not exist. path is the PATH of a server that configures none.
 func (o *Options) checkProgram(s config.Settings, around config.Around, path string) Finding {
 	f := Finding{Check: "server " + s.Name}
 	p, err := s.Process(around)
@@ -193,7 +202,8 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	return f.with(Problem, "its command is missing: "+err.Error(), "it cannot be started", fix)
 }
 
-// checkDisk checks the room that is left where dir is, or will be.
+// checkDisk checks the free room of the file system that has dir, or will have it. least is in
+// bytes.
 func checkDisk(check, dir string, least uint64) Finding {
 	f := Finding{Check: check}
 	at := nearest(dir)
@@ -205,8 +215,8 @@ func checkDisk(check, dir string, least uint64) Finding {
 	return judgeRoom(f, dir, st.Bavail*uint64(st.Bsize), st.Ffree, st.Files, least)
 }
 
-// judgeRoom judges the free bytes, and how many more files a file system can have. Some
-// file systems do not count files.
+// judgeRoom returns the finding about free bytes, and about how many more files the file
+// system can hold. files is 0 for a file system that does not count its files.
 func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Finding {
 	const why = "calls that cannot be recorded are refused, answers that cannot be kept wait"
 	what := fmt.Sprintf("%s: %d MiB free", dir, free>>20)
@@ -220,7 +230,7 @@ func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Find
 	return f
 }
 
-// checkLock says which process the lock in dir names.
+// checkLock checks which process the lock file in dir names. what says whose lock it is.
 func checkLock(dir, what string) Finding {
 	path := filepath.Join(dir, socket.LockFile)
 	f := Finding{Check: what + " lock", State: OK, What: path + ": nobody's"}
@@ -238,8 +248,9 @@ func checkLock(dir, what string) Finding {
 		"the lock went with its process; the next daemon takes the file over", "nothing has to be done")
 }
 
-// checkOrphans looks for processes of holdline's that no daemon knows. Most of those that
-// it sees first are about to end, so it looks twice.
+// checkOrphans looks for holdline's processes that no daemon knows. A process that has just
+// lost its worker is about to end, so it looks twice and reports those that it sees both
+// times.
 func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 	var found []Finding
 	if first := o.orphans(run); len(first) > 0 {
@@ -266,8 +277,9 @@ type orphan struct {
 	what string // it is, for people
 }
 
-// orphans returns the workers whose directory, one of ours, is gone, and the
-// processes that name a worker of this user's home and do not run under it.
+// orphans returns two kinds of processes: workers of these directories whose own directory is
+// gone, and processes that belonged to a worker of this user's home and do not run under it.
+// run is the runtime directory.
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}

@@ -12,8 +12,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// otherDaemons looks for daemons of this user besides d, which serves at path, and for
-// units that d keeps from their work.
+// otherDaemons looks for daemons of this user besides d, which serves at path, and for units
+// of systemd that cannot do their work because d was started without them.
 func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 	var found []Finding
 	known := map[int]bool{d.PID: true}
@@ -42,8 +42,8 @@ func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 	return found
 }
 
-// asideWorkers lists the workers that a daemon has put aside, since daemons crashed over
-// them again and again. run is the runtime directory.
+// asideWorkers returns a finding for each worker that was put aside because daemons crashed
+// again and again when they adopted it. run is the runtime directory.
 func asideWorkers(run string) []Finding {
 	entries, err := os.ReadDir(filepath.Join(run, "aside"))
 	if err != nil {

@@ -14,10 +14,11 @@ import (
 	"holdline/daemon/service"
 )
 
-// installUnits is the command that writes the units as they should be.
+// installUnits is the command that writes the units anew.
 const installUnits = "holdline install --systemd"
 
-// checkSystemd checks holdline's units of this user's systemd.
+// checkSystemd checks holdline's units of this user's systemd. It returns nothing if that
+// systemd does not run.
 func checkSystemd(ctx context.Context, o Options) []Finding {
 	socket := o.Units.File(contrib.SystemdSocket)
 	switch {
@@ -40,7 +41,8 @@ func checkSystemd(ctx context.Context, o Options) []Finding {
 	return found
 }
 
-// checkUnitFiles compares the units with those that this program would install.
+// checkUnitFiles compares the units with those that this program would install for the same
+// binary. socket is the path of the socket unit.
 func checkUnitFiles(u service.Units, socket string) Finding {
 	f := Finding{Check: "systemd units", State: OK, What: socket}
 	path := u.File(contrib.SystemdService)
@@ -79,8 +81,8 @@ func execStart(text string) string {
 	return found[1] + found[2]
 }
 
-// checkRunnable returns why the file at path cannot be run. A path with a specifier that
-// only systemd can expand is accepted.
+// checkRunnable returns an error if the file at path is no program. It accepts a path with a
+// specifier, which only systemd can expand.
 func checkRunnable(path string) error {
 	switch {
 	case path == "":
@@ -91,7 +93,8 @@ func checkRunnable(path string) error {
 	return cmdenv.CheckProgram(path)
 }
 
-// checkUnitStates judges what systemd says of the units.
+// checkUnitStates judges the states of the units. enabled reports whether the user has enabled
+// them. The first rule that applies counts.
 func checkUnitStates(enabled bool, socket, daemon service.UnitState) Finding {
 	f := Finding{Check: "systemd state", State: OK}
 	absence := service.AbsenceOf(socket)

@@ -15,7 +15,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// onlyChanged leaves of what servers offer the tools that were seen to change.
+// onlyChanged removes from servers all tools that have not changed since they were pinned.
 func onlyChanged(servers []control.ServerOffers) {
 	for i := range servers {
 		servers[i].Tools = slices.DeleteFunc(servers[i].Tools, func(t control.ServerTool) bool {
@@ -24,7 +24,9 @@ func onlyChanged(servers []control.ServerOffers) {
 	}
 }
 
-// printChanges prints how tools have changed since they were pinned.
+// printChanges prints a table of the tools that have changed, then the old and new
+// descriptions, then how to accept the changes. All tools must have changed, see
+// [onlyChanged].
 func printChanges(w io.Writer, servers []control.ServerOffers) {
 	var changed []string // servers
 	rows := 0
@@ -57,7 +59,7 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 	}
 }
 
-// printDescriptions prints what a tool's description was and what it became.
+// printDescriptions prints a tool's old and new description line by line, if it has changed.
 func printDescriptions(w io.Writer, server string, t *control.ServerTool) {
 	if !slices.Contains(t.Pinned.Change.Parts, "description") {
 		return
@@ -70,13 +72,14 @@ func printDescriptions(w io.Writer, server string, t *control.ServerTool) {
 	}
 }
 
-// short is the beginning of a hash, as much as people compare.
+// short returns the beginning of a hash, which is enough to compare two by eye.
 func short(hash string) string { return hash[:min(len(hash), 12)] }
 
-// moment is a time in milliseconds since 1970, for people.
+// moment returns a time in milliseconds since 1970 as local time.
 func moment(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
 
-// accept has the tools of a server be pinned as they are now.
+// accept has the daemon pin the tools of a server as they are now, and prints which ones have
+// changed.
 func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams) error {
 	if params.Name == "" {
 		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage),

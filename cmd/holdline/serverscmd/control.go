@@ -21,7 +21,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// controls returns the commands about the processes of servers.
+// controls returns the commands about the processes of servers. All of them need a daemon;
+// tools and call start one.
 func (s *serversCommand) controls() []*cobra.Command {
 	command := func(
 		verb, method string, words func(name string, n int) string, short, long string,
@@ -46,6 +47,7 @@ budget of restarts is fresh, the circuit closed. Calls in flight end with a faul
 	}
 }
 
+// reloadCommand returns the command servers reload. Without a name it is the same as reload.
 func (s *serversCommand) reloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload [NAME]", Short: "Read the configuration again; with NAME, start that server anew",
@@ -63,8 +65,8 @@ held against it, an ejection included; its calls in flight end with a fault.`,
 	}
 }
 
-// control asks the daemon for method on a server and prints the words for the
-// outcome; n is the number of processes that the daemon started or ended.
+// control asks the daemon to do method to a server and prints the outcome in words; n is the
+// number of processes that the daemon has started or ended.
 func (s *serversCommand) control(
 	cmd *cobra.Command, method, name string, words func(name string, n int) string,
 ) error {
@@ -76,8 +78,8 @@ func (s *serversCommand) control(
 	return console.Say(cmd, "%s", words(name, answer.Processes))
 }
 
-// withLastWords returns err. If a server's end is why the command failed, it first
-// prints the last lines of that server's stderr.
+// withLastWords returns err unchanged. If the end of a server is why the command failed, it
+// first prints the last lines that the server wrote to stderr.
 func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil && remote.Fault.Cause != nil {
 		for _, line := range remote.Fault.Cause.StderrTail {
@@ -87,13 +89,14 @@ func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// stopped says that a server was stopped, of which n processes ended.
+// stopped returns the words for a server that was stopped; n of its processes have ended.
 func stopped(name string, n int) string {
 	return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s",
 		name, processes(n), name)
 }
 
-// started says that a server may be used, of which n processes were started.
+// started returns the words for a server that may be used; n of its processes were started. A
+// server of scope session has none until an agent connects.
 func started(name string, n int) string {
 	if n == 0 {
 		return fmt.Sprintf("server %s may be used; each agent that connects starts its own", name)
@@ -109,6 +112,7 @@ func processes(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
+// toolsCommand returns the command servers tools.
 func (s *serversCommand) toolsCommand() *cobra.Command {
 	var changes, accept bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -156,7 +160,9 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 	return cmd
 }
 
-// tools lists the tools of one server or of all; with changes those that have changed.
+// tools lists the tools of one server or of all; with changes it shows how they have changed.
+// If the tools of a server are not known, the reason is an error if the user has named that
+// server, else a warning.
 func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, changes bool) error {
 	answer, err := attach.AskOrStart[control.ServerToolsAnswer](cmd, s.proc, control.ServerTools, params, nil)
 	if err != nil {
@@ -209,7 +215,8 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 	t.Flush()
 }
 
-// firstWords returns the beginning of a tool's description.
+// firstWords returns the beginning of a tool's description on one line, cut between words if
+// it is long.
 func firstWords(listing json.RawMessage) string {
 	const most = 72
 	var text string
@@ -225,9 +232,10 @@ func firstWords(listing json.RawMessage) string {
 	return cut + "…"
 }
 
-// maxArguments bounds the arguments of a call that are piped in.
+// maxArguments bounds the arguments of a call that are read from stdin, in bytes.
 const maxArguments = 32 << 20
 
+// callCommand returns the command servers call.
 func (s *serversCommand) callCommand() *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use: "call NAME TOOL [JSON]", Short: "Call a tool of a server",
@@ -253,8 +261,8 @@ With --json, the result as the server gave it.`,
 	})
 }
 
-// callArguments returns the arguments of a call, from the command line or from
-// standard input.
+// callArguments returns the arguments of a call: text, or what stdin has if text is "-". They
+// must be a JSON object.
 func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	if text == "-" {
@@ -271,6 +279,8 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
+// call calls a tool and prints the result. If the daemon ends meanwhile the call is not made
+// again: it may have had its effect.
 func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams) error {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	answer, err := attach.AskOrStart[control.ServerCallAnswer](cmd, s.proc, control.ServerCall, params, show)
@@ -288,7 +298,8 @@ func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParam
 	return printCall(cmd, &answer)
 }
 
-// printCall prints what a server has answered.
+// printCall prints the answer of a server. It returns an error if the answer is a JSON-RPC
+// error, and makes the exit code 1 if the tool reports a failure.
 func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 	if answer.Error != nil {
 		var e struct {
@@ -315,8 +326,8 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 	return err
 }
 
-// resultText returns a tool's result for people: its text, and one line for each
-// piece that is not text.
+// resultText returns a tool's result for people: its texts, and one line for each part that is
+// no text. If there is neither, it returns the structured content.
 func resultText(result json.RawMessage) string {
 	var r struct {
 		Content []struct {
@@ -348,6 +359,7 @@ func resultText(result json.RawMessage) string {
 	return strings.Join(out, "\n")
 }
 
+// logsCommand returns the command servers logs, which is the same as logs with a name.
 func (s *serversCommand) logsCommand() *cobra.Command {
 	var follow bool
 	lines := 200
@@ -362,8 +374,8 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// PrintLogs prints what the processes of a server wrote to stderr, and goes on
-// if follow, over the lives of the daemon.
+// PrintLogs prints what the running processes of a server have written to stderr: the last
+// lines of each. With follow it goes on as they write, also when the daemon is replaced.
 func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int, follow bool) error {
 	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
 	look := func(ctx context.Context, c *control.Client) error {
@@ -403,8 +415,8 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 	return err
 }
 
-// lastWords prints what is known of a server without a process: its last fault and
-// the last lines of its stderr.
+// lastWords prints what is known of a server that has no process: its last fault and the last
+// lines of its stderr. It prints nothing if the log is followed.
 func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer, follow bool) {
 	if follow {
 		return
@@ -420,7 +432,7 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer,
 	}
 }
 
-// logPrinter prints logs, each piece once.
+// logPrinter prints logs of processes, each byte once.
 type logPrinter struct {
 	out   io.Writer
 	lines int
@@ -428,6 +440,8 @@ type logPrinter struct {
 	last  string // worker
 }
 
+// print prints the new part of each log. When the process changes it prints a heading first,
+// unless there is only one process.
 func (p *logPrinter) print(logs []control.ServerLog) error {
 	for _, l := range logs {
 		text := []byte(l.Text)

@@ -28,6 +28,7 @@ type addOptions struct {
 	replace      bool
 }
 
+// newServersAdd returns the command servers add.
 func newServersAdd(s *serversCommand) *cobra.Command {
 	var o addOptions
 	cmd := &cobra.Command{
@@ -80,6 +81,8 @@ shared (one for all), session (one for each agent).`,
 	return cmd
 }
 
+// edits returns the other commands that edit the configuration file: remove, enable and
+// disable.
 func (s *serversCommand) edits() []*cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
@@ -107,8 +110,9 @@ func (s *serversCommand) edits() []*cobra.Command {
 	}
 }
 
-// edit changes the configuration file by change, prints that the server is done,
-// such as "removed", and has a running daemon read the file.
+// edit changes the configuration file by change, prints that the server is done, such as
+// "removed", and has a running daemon read the file. It does neither if change has changed
+// nothing.
 func (s *serversCommand) edit(
 	cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error),
 ) error {
@@ -134,6 +138,8 @@ func (s *serversCommand) edit(
 	return ReloadFile(cmd, s.proc, path)
 }
 
+// add adds a server to the configuration file, and warns of what would keep it from starting.
+// The server is added anyway: what it lacks may come later.
 func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
 	name, rest := args[0], args[1:]
 	if cmd.ArgsLenAtDash() == 0 {
@@ -154,8 +160,8 @@ func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) er
 	return nil
 }
 
-// object returns the JSON object of the server that the flags and the arguments
-// after the name describe. [config.AddServer] checks what is in it.
+// object returns the JSON object of the server that the flags and the arguments after the name
+// describe. [config.AddServer] checks its values.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
 		described := string(clients.Encode(o.entry)) != "{}"
@@ -204,8 +210,8 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	return clients.Encode(e), nil
 }
 
-// entry is the JSON object of a server, with its members in the order in which
-// people write them.
+// entry is the JSON object of a server. Its members are in the order in which people write
+// them.
 type entry struct {
 	Type     string   `json:"type,omitempty"`
 	URL      string   `json:"url,omitempty"`
@@ -265,9 +271,9 @@ func parsePairs(list []string, sep, want string) (pairs, error) {
 	return out, nil
 }
 
-// absolute returns the path that the user's shell means by path: the daemon runs
-// in another directory. A path in the home directory and one that begins with a
-// variable stay as they are.
+// absolute returns path as the user's shell would understand it, since the daemon runs in
+// another directory. It leaves paths in the home directory and paths that begin with a
+// variable as they are.
 func absolute(path string) (string, error) {
 	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
 		return path, nil
@@ -320,8 +326,8 @@ func literal(s config.Settings) bool {
 	return false
 }
 
-// daemonSees returns what the daemon knows of the program of a server, and the variables
-// that the server lacks. If no daemon runs, sees is nil, and this shell's variables count.
+// daemonSees returns what the daemon knows of a server's program, and the variables that the
+// server lacks. If no daemon runs, sees is nil and the variables of this shell count.
 func (s *serversCommand) daemonSees(
 	cmd *cobra.Command, settings config.Settings,
 ) (sees *control.EnvironmentAnswer, unset []string) {
@@ -340,8 +346,8 @@ func (s *serversCommand) daemonSees(
 	})
 }
 
-// findable returns an error if the daemon would not find a command. If no daemon
-// runs, it looks on the PATH of this shell.
+// findable returns an error if the daemon would not find a command. sees is the answer of
+// [serversCommand.daemonSees]; if it is nil, the PATH of this shell counts.
 func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
 	here, err := userenv.LookPath(command, s.proc.Environ())
 	switch {

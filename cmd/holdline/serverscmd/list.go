@@ -57,7 +57,7 @@ as under "servers" in status --json).`,
 	return cmd
 }
 
-// serversCommand is what the commands about servers share.
+// serversCommand has what the commands below servers share.
 type serversCommand struct {
 	proc *cmdenv.Process
 	file string // flag
@@ -65,7 +65,7 @@ type serversCommand struct {
 	files map[string][]string // of variables, by path, once read
 }
 
-// server is one as list and get print it with --json.
+// server is a server as servers list and servers get print it with --json.
 type server struct {
 	Name      string   `json:"name"`
 	Enabled   bool     `json:"enabled"`
@@ -92,7 +92,8 @@ func serverOf(s config.Settings, unset []string) server {
 	}
 }
 
-// MarshalJSON adds the settings of the holdline object to the other members.
+// MarshalJSON returns the members of the struct, and then the settings that control the
+// hosting, under their own keys. Settings that do not apply to the server are left out.
 func (s server) MarshalJSON() ([]byte, error) {
 	type plain server
 	b, err := json.Marshal(plain(s))
@@ -116,7 +117,7 @@ func (s server) MarshalJSON() ([]byte, error) {
 // names returns the names of variables or headers, sorted, without their values.
 func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
-// load reads the file that the commands are about.
+// load reads the configuration file that the commands are about.
 func (s *serversCommand) load() (path string, cfg config.Config, err error) {
 	if path, err = cmdenv.ConfigPath(s.file, s.proc.Getenv); err != nil {
 		return "", cfg, err
@@ -125,6 +126,8 @@ func (s *serversCommand) load() (path string, cfg config.Config, err error) {
 	return path, cfg.WithHome(s.proc.Getenv("HOME")), err
 }
 
+// list prints the configured servers, with their status if a daemon runs that reads the same
+// file, and warns of variables that enabled servers lack.
 func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	path, cfg, err := s.load()
 	if err != nil {
@@ -162,7 +165,8 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// table prints what is configured, and how it is if a daemon is known to host it.
+// table prints a row for each configured server. known reports whether live has the status of
+// the servers that the daemon hosts; if not, the columns of the status are left out.
 func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
 	head := []string{"SERVER", "STATE", "TRANSPORT", "SCOPE"}
 	if known {
@@ -186,6 +190,7 @@ func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live m
 	printTroubles(cmd.OutOrStdout(), hosted)
 }
 
+// state returns whether a server is enabled, in a word.
 func state(s config.Settings) string {
 	if s.Enabled {
 		return "enabled"
@@ -201,6 +206,7 @@ func runs(s config.Settings) string {
 	return strings.Join(append([]string{s.Command}, redact.Args(s.Args)...), " ")
 }
 
+// get prints the settings of one server.
 func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	path, cfg, err := s.load()
 	if err != nil {
@@ -247,8 +253,8 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 	t.Flush()
 }
 
-// unset names the variables that a server lacks, as far as this command can
-// tell: the daemon's environment is that of a login shell.
+// unset returns the names of the variables that a server lacks. It is a guess: it looks in the
+// environment of this shell, and the daemon has that of a login shell.
 func (s *serversCommand) unset(settings config.Settings) []string {
 	return settings.Unset(config.Around{
 		Environ: s.proc.Environ(), Variables: s.variables(s.variablesPath()),

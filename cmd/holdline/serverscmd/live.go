@@ -15,8 +15,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// live asks a running daemon how its servers are, by name. It is not known if
-// none runs, or if the daemon reads another file, which is said.
+// live asks the running daemon for the status of its servers, by name. known is false if no
+// daemon runs. It is also false, with a warning, if the daemon reads another file than that at
+// path.
 func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]control.Server, known bool, err error) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, s.proc, control.Status, nil)
 	if errors.Is(err, cmdenv.ErrNoDaemon) {
@@ -35,7 +36,7 @@ func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]c
 	return all, true, nil
 }
 
-// PrintStates prints how servers are.
+// PrintStates prints a table of hosted servers, and below it what is wrong with them.
 func PrintStates(w io.Writer, servers []control.Server) {
 	t := console.NewTable(w, "SERVER", "STATE", "SCOPE", "SESSIONS", "IN FLIGHT", "RESTARTS", "CIRCUIT", "CACHED", "TOOLS")
 	for i := range servers {
@@ -46,6 +47,8 @@ func PrintStates(w io.Writer, servers []control.Server) {
 	printTroubles(w, servers)
 }
 
+// inFlight returns the number of calls in flight, with the number of queued ones behind a plus
+// sign.
 func inFlight(s *control.Server) string {
 	if s.Queued > 0 {
 		return fmt.Sprintf("%d+%d", s.InFlight, s.Queued)
@@ -53,6 +56,8 @@ func inFlight(s *control.Server) string {
 	return fmt.Sprint(s.InFlight)
 }
 
+// toolCount returns how many tools a server has, and how many of them have changed; "?" if it
+// never listed them.
 func toolCount(s *control.Server) string {
 	if s.Tools == nil {
 		return "?"
@@ -63,7 +68,7 @@ func toolCount(s *control.Server) string {
 	return fmt.Sprint(*s.Tools)
 }
 
-// printTroubles says in words what is wrong with servers, and what fixes it.
+// printTroubles prints what is wrong with servers and what fixes it, a line for each.
 func printTroubles(w io.Writer, servers []control.Server) {
 	for i := range servers {
 		for _, words := range troubles(&servers[i]) {
@@ -72,6 +77,7 @@ func printTroubles(w io.Writer, servers []control.Server) {
 	}
 }
 
+// troubles returns what is wrong with a server, and what fixes it, a sentence for each.
 func troubles(s *control.Server) []string {
 	var out []string
 	if f := s.LastFault; f != nil {

@@ -29,7 +29,8 @@ it is.`,
 	}
 }
 
-// reload has the daemon read its configuration again.
+// reload has the daemon read its configuration again, and prints whether that changed
+// anything.
 func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
 	if err != nil {
@@ -48,8 +49,8 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 	return unreplaced(&answer)
 }
 
-// unreplaced returns an error that names the servers which go on as they were
-// after a reload, and why; nil if there are none.
+// unreplaced returns an error that names the servers which run on as before although their
+// entries have changed, and why; nil if there are none.
 func unreplaced(answer *control.ReloadAnswer) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
@@ -58,8 +59,8 @@ func unreplaced(answer *control.ReloadAnswer) error {
 	return errors.Join(all...)
 }
 
-// ReloadFile has the running daemon, if any, read its configuration after the
-// file at path was edited.
+// ReloadFile has a running daemon read its configuration again after the file at path was
+// edited. It does nothing if no daemon runs, and warns if the daemon reads another file.
 func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
 	switch {

@@ -30,9 +30,9 @@ import (
 	"holdline/proxy"
 )
 
-// NewCommand is the proxy in the command tree: what help, completions
-// and man pages say of it. run dispatches the proxy before the tree is built, but
-// for one that is called with a flag in front of its name.
+// NewCommand returns the proxy as a command of the tree, for help, completions and man pages.
+// When the proxy runs, package cli calls [Run] before it builds the tree, unless a flag comes
+// before the name of the command.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	flags, _ := Flags(&Options{}, func(string) string { return "" })
 	cmd := &cobra.Command{
@@ -65,7 +65,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 // maxToken bounds a token file, in bytes.
 const maxToken = 4 << 10
 
-// Options are the flags of `holdline mcp-stdio`, variables applied.
+// Options are the flags of mcp-stdio, with variables in place of those that were not given.
 type Options struct {
 	identity, project, server string
 	direct                    string
@@ -74,9 +74,9 @@ type Options struct {
 	noAutostart               bool
 }
 
-// Run is the proxy, dispatched before the command tree is built: many
-// of them run, so it links and does little. help prints how to use it: args may ask for that. It
-// returns the exit code.
+// Run runs the proxy and returns the exit code. It is called before the command tree is built:
+// many proxies run at the same time, so each links and does little. help prints how to use it,
+// and is called if args ask for that.
 func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	env, stderr := proc.Getenv, console.NewOutput(proc.Stderr)
 	// A proxy's live heap is tiny: collect early rather than grow to the
@@ -150,14 +150,14 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	return proxy.Run(ctx, po)
 }
 
-// stuckAfter is how long a proxy that was told to end may take: ten times what
-// it needs.
+// stuckAfter bounds the end of a proxy that was told to end. It is ten times what that takes.
 const stuckAfter = time.Second
 
-// exitWhenStuck ends this process if it runs on for [stuckAfter] once ctx is
-// done, until the function that it returns is called. A write to a terminal
-// that does not read, or is stopped, blocks in the kernel, whether to stdout or
-// to stderr, and nothing but the end of the process ends it.
+// exitWhenStuck ends this process if it still runs [stuckAfter] after the end of ctx. The
+// caller calls ended when the proxy has ended by itself.
+//
+// A write to a terminal that is stopped, or does not read, blocks in the kernel. Only the end
+// of the process ends that.
 func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
 	done := make(chan struct{})
 	unregister := context.AfterFunc(ctx, func() {
@@ -178,9 +178,9 @@ func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
 	}
 }
 
-// sortDial sorts an error of [socket.Paths.Dial]. If the daemon was found
-// elsewhere before than where this proxy would start one, the next one listens
-// there, too, and a refusal at the other path does not matter.
+// sortDial says what an error of [socket.Paths.Dial] means for the proxy. elsewhere is true if
+// the daemon was found before at another path than that where this proxy would start one. Then
+// the next daemon listens there, too, and a refusal at the other path does not matter.
 func sortDial(err error, elsewhere bool) proxy.Down {
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
@@ -191,8 +191,8 @@ func sortDial(err error, elsewhere bool) proxy.Down {
 	return proxy.DownBusy
 }
 
-// Flags returns the flags, which set o and the time to drain. The variables of env
-// are their defaults.
+// Flags returns the flags, which set o, and the value of the flag --drain. The variables of
+// env are the defaults of flags.
 func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string) {
 	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // help and errors are told by the caller
@@ -215,7 +215,9 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 	return f, drain
 }
 
-// parseMCPStdio reads flags, then variables for what they leave open.
+// parseMCPStdio returns the options that the arguments and the variables of env give. The
+// error is [flag.ErrHelp] if the user wants help, and else a usage error or one about the
+// token file.
 func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	var o Options
 	f, drain := Flags(&o, env)
@@ -251,7 +253,7 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	return o, err
 }
 
-// readToken reads a token from a file. It refuses a file that other users can read.
+// readToken returns the token in a file. It refuses a file that other users can read.
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -278,7 +280,7 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// greet returns what this proxy says of itself to the daemon.
+// greet returns the greeting of a new session.
 func greet(o Options) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail.
 	cwd, _ := os.Getwd()
@@ -292,8 +294,8 @@ func greet(o Options) protocol.Greeting {
 	}
 }
 
-// newSession returns a random uuid (version 4). It is the secret that resumes a
-// session.
+// newSession returns a random UUID (version 4). It is a secret: it is all that is needed to
+// resume the session.
 func newSession() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -302,7 +304,7 @@ func newSession() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// stdio returns both streams so that Close ends a read or write that blocks in them.
+// stdio returns both streams in a form whose Close ends a read or write that blocks.
 func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, error) {
 	in := io.NopCloser(stdin)
 	var out io.WriteCloser = nopWriteCloser{stdout}
