@@ -30,14 +30,17 @@
 //	userenv      the environment of the user's login shell
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
-//	hosted       the hosted servers: processes by scope, and restarts;
-//	             hosted/catalog: what sessions see of them, and find by name;
-//	             hosted/dispatch: takes a call to a process, and its answer back;
-//	             hosted/upstream: one process of a server, and its calls;
-//	             hosted/question: what the process asks its client;
-//	             hosted/private: calls with a process of their own, as consults are;
-//	             hosted/sight: which projects see a server;
-//	             hosted/handshake: introduces the daemon to a server and reads its lists
+//	hosted       the hosted servers: processes by scope, and restarts. Its parts:
+//	             catalog    what sessions see of the servers, and find by name
+//	             dispatch   takes a call to a process, and its answer back
+//	             upstream   one process of a server, and its calls
+//	             question, subscription, records, background
+//	                        what a process asks its client, what sessions subscribe to,
+//	                        which records go, and writes that belong to no call
+//	             handshake, startup, hang
+//	                        how a process is introduced, why it did not start, or hangs
+//	             sight      which projects see a server
+//	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
 //	consult      the consult tools: queue, cost, kept answers

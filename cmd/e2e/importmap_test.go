@@ -59,6 +59,8 @@ var layers = readLayers(`
 2 daemon/hosted/question
 3 daemon/hosted/background
 3 daemon/hosted/records
+5 daemon/hosted/startup
+0 daemon/hosted/hang
 5 daemon/hosted/private
 2 daemon/hosted/subscription
 5 daemon/hosted/upstream

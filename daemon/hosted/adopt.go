@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
@@ -374,11 +375,11 @@ func (m *Manager) serve(u *upstream.Process) error {
 	defer m.hub.Mu.Unlock()
 	inst := instanceOf(u)
 	if u.State != upstream.Starting {
-		return upstream.ErrDied
+		return standing.ErrExited
 	}
 	u.ChangeLocked(upstream.Ready)
 	inst.mustRecover = false
-	if isOurs(inst.srv.fault) { // it has passed
+	if startup.IsOurs(inst.srv.fault) { // it has passed
 		inst.srv.fault = nil
 	}
 	u.Standing.Wake()

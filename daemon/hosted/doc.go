@@ -36,7 +36,8 @@
 //	server, view         what package catalog needs to know of the servers
 //	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
-//	instance, startfault start a process, and say why it does not start
+//	instance             start a process; package startup says why it did not start
+//	instancestate        the states of an instance, and what its processes tell it
 //	lists, offering      the handshake and lists of a process, by package handshake
 //	adopt, deserted      continue the processes of an earlier daemon
 //	guard                the guards of an instance, and what calls need of a server

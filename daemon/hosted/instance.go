@@ -11,7 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
@@ -167,7 +168,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 		case !tried || inst.err != nil:
 			inst.startLocked()
 		default:
-			return nil, fault.New(fault.TransportFailure, fault.Server, dispatch.Starting(name),
+			return nil, fault.New(fault.TransportFailure, fault.Server, startup.Operation(name),
 				"server %s ended as soon as it was up", name)
 		}
 		if wait == nil {
@@ -189,7 +190,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
 	f := inst.guards.restarts.Fault(name, "")
-	f.Operation = dispatch.Starting(name)
+	f.Operation = startup.Operation(name)
 	if inst.srv.fault != nil {
 		f.Fault.Detail += "; the last time: " + inst.srv.fault.Fault.Detail
 		f.Cause = inst.srv.fault.Cause
@@ -264,18 +265,12 @@ func (inst *instance) recoverLocked() {
 // no room for them.
 const exhaustedPause = time.Second
 
-// isOurs reports whether Holdline itself ran out of disk space, files, processes or
-// memory. No server is to blame for that.
-func isOurs(f *fault.Record) bool {
-	return f != nil && f.Fault.Code == fault.ResourceExhausted && f.Stage == fault.Host
-}
-
 // failedLocked counts a process that ended by itself or did not start. The next start
 // has to wait, or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
 	inst.srv.fault, inst.srv.faultAt = f, now
-	if isOurs(f) { // it passes by itself
+	if startup.IsOurs(f) { // it passes by itself
 		inst.notUntil, inst.mustRecover = now.Add(exhaustedPause), true
 		return
 	}
@@ -316,7 +311,7 @@ func (inst *instance) start() error {
 		return err
 	}
 	begun := time.Now()
-	ctx, clock, cancel := upstream.NewStartClock(inst.m.hub.Life, inst.srv.now().StartTimeout)
+	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.now().StartTimeout)
 	defer cancel()
 	for spare := true; ; {
 		u, err := inst.spawn(ctx, clock)
@@ -331,30 +326,50 @@ func (inst *instance) start() error {
 		if err = inst.handshake(ctx, u); err == nil {
 			err = inst.m.serve(u)
 		}
-		u.Clock.Store(nil)
+		u.OnStderr.Store(nil)
 		if err == nil {
 			return nil
 		}
 		state, by := u.Status()
 		ended := state == upstream.Draining || state >= upstream.Ending && by == upstream.EndedByHoldline
-		slow := errors.Is(context.Cause(ctx), upstream.ErrSlow) && by == upstream.EndedByHoldline
+		slow := errors.Is(context.Cause(ctx), startup.ErrSlow) && by == upstream.EndedByHoldline
 		took := time.Since(begun)
 		u.Finish()
+		failure := startup.Failure{Server: inst.key.server, Generation: u.Generation}
+		inst.m.hub.Mu.Lock()
+		failure.Death, failure.Ended = u.Death, u.EndedBy == upstream.EndedByHoldline
+		inst.m.hub.Mu.Unlock()
 		switch {
 		case ended:
 			return errEnded
 		case slow && inst.m.hub.Life.Err() == nil:
 			inst.m.hub.Mu.Lock()
 			inst.mustRecover = true // it may come up the next time: what it downloads is there then
+			again := inst.use != onTrial
 			inst.m.hub.Mu.Unlock()
-			return inst.slowFault(u, took)
+			return failure.Slow(took, again)
 		case by == upstream.EndedByOthers && spare:
 			spare = false
 		case by == upstream.EndedByItself && probing && inst.era() != "":
 		default:
-			return inst.startFault(u, err)
+			return inst.startFault(&failure, err)
 		}
 	}
+}
+
+// startFault returns the fault of a start that failed with err.
+func (inst *instance) startFault(f *startup.Failure, err error) error {
+	if errors.Is(err, tool.ErrStopping) || inst.m.hub.Life.Err() != nil {
+		return tool.ErrStopping
+	}
+	if refusal, refused := errors.AsType[*dialect.Refusal](err); refused {
+		limits := inst.srv.Limits()
+		if own := limits.Proxied(refusal.Raw); own != nil {
+			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation
+			return own
+		}
+	}
+	return f.Fault(err)
 }
 
 // ready waits until Process of the spec can know all it needs. This wait does not
@@ -373,18 +388,11 @@ func (inst *instance) ready() error {
 	if err == nil {
 		return nil
 	}
-	return cmp.Or(inst.refusalLocked(), error(cannotStart(spec.Name, err)))
-}
-
-func cannotStart(name string, err error) *fault.Record {
-	if f := fault.Exhausted(dispatch.Starting(name), err); f != nil {
-		return f
-	}
-	return fault.New(fault.SpawnFailure, fault.Server, dispatch.Starting(name), "server %s cannot be started: %v", name, err)
+	return cmp.Or(inst.refusalLocked(), error(startup.CannotStart(spec.Name, err)))
 }
 
 // spawn starts a worker with the server in it.
-func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*upstream.Process, error) {
+func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
 	err := inst.refusalLocked()
@@ -394,7 +402,7 @@ func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*u
 	}
 	p, err := spec.Process(inst.root)
 	if err != nil {
-		return nil, cannotStart(spec.Name, err)
+		return nil, startup.CannotStart(spec.Name, err)
 	}
 	id := workerID(spec.Name)
 	ws := process.Spec{
@@ -423,7 +431,8 @@ func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*u
 	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
-	u.Clock.Store(clock)
+	progress := clock.Progress
+	u.OnStderr.Store(&progress)
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	if m.hub.Closed && !m.hub.Ending {
@@ -453,7 +462,7 @@ func (inst *instance) spawn(ctx context.Context, clock *upstream.StartClock) (*u
 }
 
 func unused(name string) *fault.Record {
-	return fault.New(fault.TransportFailure, fault.Server, dispatch.Starting(name), "server %s is not used any more", name)
+	return fault.New(fault.TransportFailure, fault.Server, startup.Operation(name), "server %s is not used any more", name)
 }
 
 // workerID returns a new id that begins with the server's name.
@@ -477,44 +486,4 @@ func (inst *instance) retireLocked() {
 	if u := inst.up; u != nil && u.State != upstream.Exited {
 		u.EndLocked()
 	}
-}
-
-// Limits returns the time that a call may take without progress, and in all.
-func (inst *instance) Limits() (answer, most time.Duration) {
-	spec := inst.srv.now()
-	return spec.Timeout, spec.MaxTimeout
-}
-
-// Blame records why Holdline ends the process of the instance.
-func (inst *instance) Blame(f *fault.Record) { inst.srv.fault, inst.srv.faultAt = f, time.Now() }
-
-// Exited forgets a process that has exited.
-func (inst *instance) Exited(u *upstream.Process) {
-	if inst.up == u {
-		inst.up = nil
-	}
-}
-
-// Died counts a failure if neither Holdline nor the user wanted the end of a process
-// that was in the state before. It starts the instance again if sessions use it.
-func (inst *instance) Died(u *upstream.Process, before upstream.State) {
-	if u.Condemned != nil {
-		inst.guards.Breaker.Reset() // what was wrong ended with the process
-	}
-	if before != upstream.Ending || u.Condemned != nil {
-		// a start that fails is counted as such
-		if (before == upstream.Serving || u.Condemned != nil) && inst.use != retired {
-			inst.failedLocked(u.Death)
-			inst.mustRecover = true
-		}
-		inst.m.o.Watch.WorkerLost(inst.name, inst.use != retired)
-		u.Log.Warn("server is gone", "err", u.Death)
-	}
-	inst.recoverLocked()
-	inst.missedLocked()
-}
-
-// instanceOf returns the instance that a process belongs to.
-func instanceOf(u *upstream.Process) *instance {
-	return u.Instance.(*instance) //nolint:forcetypeassert // no other is made
 }

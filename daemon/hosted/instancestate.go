@@ -1,6 +1,11 @@
 package hosted
 
-import "holdline/daemon/hosted/upstream"
+import (
+	"time"
+
+	"holdline/daemon/hosted/upstream"
+	"holdline/protocol/fault"
+)
 
 // instanceUse says whether calls may reach an instance. It moves down this list
 // only: a trial that succeeds is in use, and what is retired stays so.
@@ -48,4 +53,44 @@ func (inst *instance) stateLocked() instanceState {
 		return stopping
 	}
 	return idle
+}
+
+// Limits returns the time that a call may take without progress, and in all.
+func (inst *instance) Limits() (answer, most time.Duration) {
+	spec := inst.srv.now()
+	return spec.Timeout, spec.MaxTimeout
+}
+
+// Blame records why Holdline ends the process of the instance.
+func (inst *instance) Blame(f *fault.Record) { inst.srv.fault, inst.srv.faultAt = f, time.Now() }
+
+// Exited forgets a process that has exited.
+func (inst *instance) Exited(u *upstream.Process) {
+	if inst.up == u {
+		inst.up = nil
+	}
+}
+
+// Died counts a failure if neither Holdline nor the user wanted the end of a process
+// that was in the state before. It starts the instance again if sessions use it.
+func (inst *instance) Died(u *upstream.Process, before upstream.State) {
+	if u.Condemned != nil {
+		inst.guards.Breaker.Reset() // what was wrong ended with the process
+	}
+	if before != upstream.Ending || u.Condemned != nil {
+		// a start that fails is counted as such
+		if (before == upstream.Serving || u.Condemned != nil) && inst.use != retired {
+			inst.failedLocked(u.Death)
+			inst.mustRecover = true
+		}
+		inst.m.o.Watch.WorkerLost(inst.name, inst.use != retired)
+		u.Log.Warn("server is gone", "err", u.Death)
+	}
+	inst.recoverLocked()
+	inst.missedLocked()
+}
+
+// instanceOf returns the instance that a process belongs to.
+func instanceOf(u *upstream.Process) *instance {
+	return u.Instance.(*instance) //nolint:forcetypeassert // no other is made
 }

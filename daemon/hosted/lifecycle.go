@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/catalog"
-	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -19,13 +19,13 @@ import (
 
 // stoppedFault returns the fault for callers of a stopped server.
 func (s *server) stoppedFault() *fault.Record {
-	return fault.New(fault.Ejected, fault.Host, dispatch.Starting(s.spec.Name),
+	return fault.New(fault.Ejected, fault.Host, startup.Operation(s.spec.Name),
 		"server %s was stopped: holdline servers start %s", s.spec.Name, s.spec.Name)
 }
 
 // errNoServer returns the fault for a name of no configured server.
 func (m *Manager) errNoServer(name string) error {
-	return fault.New(fault.InvalidInput, fault.Host, dispatch.Starting(name),
+	return fault.New(fault.InvalidInput, fault.Host, startup.Operation(name),
 		"no server %q is hosted here: holdline servers list shows those that are", name)
 }
 

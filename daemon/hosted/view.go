@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/catalog"
-	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
 	"holdline/daemon/tool"
@@ -75,7 +75,7 @@ func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 			return nil // it runs already
 		}
 	}
-	return fault.New(fault.InvalidInput, fault.Server, dispatch.Starting(s.spec.Name),
+	return fault.New(fault.InvalidInput, fault.Server, startup.Operation(s.spec.Name),
 		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
 }
 
@@ -96,7 +96,7 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	case inst.guards.restarts.Ejected():
 		return inst.ejectedLocked()
 	case inst.failedToStartLocked():
-		return fault.From(inst.err, fault.Server, dispatch.Starting(s.spec.Name))
+		return fault.From(inst.err, fault.Server, startup.Operation(s.spec.Name))
 	}
 	return nil
 }

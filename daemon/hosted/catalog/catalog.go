@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -107,7 +108,7 @@ func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
 		patience := s.Patience(&c)
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, patience,
-				fault.New(fault.Timeout, fault.Server, dispatch.Starting(s.Name()),
+				fault.New(fault.Timeout, fault.Server, startup.Operation(s.Name()),
 					"server %s has not said in time what it offers: it may still be starting, try again", s.Name()))
 			defer cancel()
 			_, err := s.Ready(ctx, c)

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
@@ -41,7 +42,7 @@ func Tools(ctx context.Context, s Server, c tool.Caller) control.ServerOffers {
 	view := s.View(&c)
 	if view.Offering == nil {
 		if err := dispatch.Try(ctx, s, c, s.Name()); err != nil {
-			return noTools(s.Name(), fault.From(err, fault.Server, dispatch.Starting(s.Name())))
+			return noTools(s.Name(), fault.From(err, fault.Server, startup.Operation(s.Name())))
 		}
 		view = s.View(&c)
 	}

@@ -239,8 +239,7 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		return nil // made, or on its way: what became of it will be told
 	}
 	if late {
-		u.SuspectNow()
-		return r.unread(c, timeout, supervisor.NotDispatched(err))
+		return r.unread(u, c, timeout, supervisor.NotDispatched(err))
 	}
 	r.hub.Mu.Lock()
 	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
@@ -259,11 +258,12 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	return AsFault(u.AwaitLost(starting, ends), r.o)
 }
 
-// unread returns the fault of a call that the server has not read within the call's
-// time; nil if the call has ended otherwise meanwhile. A call that was not sent was
+// unread makes a process suspect that has not read a call within the call's time. It
+// returns the fault of the call; nil if the call has ended otherwise meanwhile. A call that was not sent was
 // not made.
-func (r *request) unread(c *upstream.Call, timeout time.Duration, unsent bool) error {
+func (r *request) unread(u *upstream.Process, c *upstream.Call, timeout time.Duration, unsent bool) error {
 	r.hub.Mu.Lock()
+	u.SuspectLocked()
 	at := c.Phase()
 	r.hub.Mu.Unlock()
 	switch {
@@ -439,6 +439,3 @@ func AsFault(err error, o *listing.Offer) error {
 // strangeState answers a request whose requestState looks like ours but is not valid.
 // Such a request continues a call, so it must not begin a new one.
 const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
-
-// Starting returns the operation of faults of the start of a server.
-func Starting(server string) string { return "start:" + server }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,10 +9,13 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/listing"
+	"holdline/daemon/standing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -155,7 +159,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		switch {
 		case u.State == Exited:
 			died = true
-			return nil, ErrDied
+			return nil, standing.ErrExited
 		case c.Phase() == calls.Over:
 			return nil, errUnwanted
 		case again:
@@ -198,3 +202,75 @@ func (h *Hub) Answer(c *Call) (tool.RemoteResult, error) {
 // RefLocked returns a name of the call that the next daemon finds it by, too: it has the
 // worker and the write.
 func (c *Call) RefLocked() string { return fmt.Sprint(c.Up.ID, ":", c.write) }
+
+// restartClockLocked gives a call its full time for an answer again. The new deadline
+// is written to the call's record later, by the reader.
+func (u *Process) restartClockLocked(c *Call) {
+	timeout, _ := u.Instance.Limits()
+	until := time.Now().Add(timeout)
+	if c.Deadline.Move(until, timeout) {
+		u.records.MoveDeadline(c.write, until)
+		u.nudge()
+	}
+	c.Progressed()
+}
+
+// recordDeadlines writes the deadlines that progress has moved into the records of
+// their calls. The next daemon goes by these.
+func (u *Process) recordDeadlines() {
+	u.hub.Mu.Lock()
+	w, moved := u.attached, u.records.TakeDeadlines()
+	u.hub.Mu.Unlock()
+	for write, until := range moved {
+		if err := w.MoveDeadline(write, until); err != nil { // the next daemon gives it less time
+			u.Log.Debug("a call's deadline is not on record", "err", err)
+		}
+	}
+}
+
+// A server sees each call under the number of its write, as id and as progress
+// token: what its clients call theirs may be equal. Tests break that, to see
+// that they would notice.
+
+// names are the id and the progress token of a call, as the server sees them.
+type names struct{ id, token string }
+
+// newNames returns the names of a call with that write number, or what the wrong
+// implementation that a test asks for would send: the client's own ones.
+func newNames(write int64, c *tool.RemoteCall) names {
+	number := string(jsonrpc.IntID(write))
+	n := names{number, number}
+	if faultpoint.Broken("hosted.ids") {
+		n.id = c.ID
+	}
+	if faultpoint.Broken("hosted.tokens") {
+		n.token = cmp.Or(string(jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaProgress)), number)
+	}
+	return n
+}
+
+// answeredLocked returns the call that an answer with that id is for, or nil.
+func (u *Process) answeredLocked(id jsonrpc.ID) *Call {
+	if faultpoint.Broken("hosted.ids") {
+		return u.anyLocked(func(c *Call) bool { return c.names.id == string(id) })
+	}
+	return u.Calls[dialect.Number(id)]
+}
+
+// progressedLocked returns the call that has that progress token, or nil.
+func (u *Process) progressedLocked(token json.RawMessage) *Call {
+	if faultpoint.Broken("hosted.tokens") {
+		return u.anyLocked(func(c *Call) bool { return c.names.token == string(token) })
+	}
+	return u.Calls[dialect.Number(token)]
+}
+
+// anyLocked returns a call for which so is true, or nil.
+func (u *Process) anyLocked(so func(*Call) bool) *Call {
+	for _, c := range u.Calls {
+		if so(c) {
+			return c
+		}
+	}
+	return nil
+}

@@ -13,19 +13,21 @@
 //
 // Where to find what:
 //
-//	hub               what processes share, and panics contained to one of them
-//	state, process    the states of a process, and the reader of its events
-//	request, peer     requests of the daemon's own, and the handshake's
-//	restored, stderr  processes of an earlier daemon; the logs of all
-//	hang, death       a process hangs, or ends
-//	call, deadlines   a call with its process, and its time
-//	badanswer, names  answers that cannot be read; ids and tokens
-//	input             a legacy server asks a modern client
-//	relay             requests of servers to clients
-//	notes             notifications between a server and its client
-//	standing          log levels; subscribed: subscriptions to resources
-//	backgroundwrite   writes that belong to no call
-//	settle            acknowledge output, write answers to files, drop records
+//	hub             what processes share, and panics contained to one of them
+//	state, process  the states of a process, and the reader of its events
+//	request, peer   requests of the daemon's own, those of the handshake, other writes
+//	restored        processes of an earlier daemon; the logs of all
+//	end             a process hangs, or ends
+//	call            a call with its process: its time, ids and tokens
+//	badanswer       answers that cannot be read
+//	input           a legacy server asks a modern client
+//	relay           requests of servers to clients
+//	notes           notifications between a server and its client
+//	standing        log levels, and subscriptions to resources
+//	settle          acknowledge output, write answers to files, drop records
+//
+// State without a lock is in packages of its own: questions, records, subscriptions, and
+// background writes with their own lock.
 //
 // The hub's mutex guards all state of processes and calls. Functions whose names end
 // in Locked are called with it. No file, socket or process is touched under it.

@@ -58,11 +58,11 @@ type Process struct {
 	Generation int64
 	Noise      int64 // lines that were no messages
 
-	writes  *background.Queue              // to it, which belong to no call
-	Secrets atomic.Pointer[masked.Secrets] // what must not be shown of what it says
-	poke    chan struct{}                  // holds a token while something may be settled
-	heard   atomic.Int64                   // messages that were read of it
-	Clock   atomic.Pointer[StartClock]     // of its start; nil once that is over
+	writes   *background.Queue              // to it, which belong to no call
+	Secrets  atomic.Pointer[masked.Secrets] // what must not be shown of what it says
+	poke     chan struct{}                  // holds a token while something may be settled
+	heard    atomic.Int64                   // messages that were read of it
+	OnStderr atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
 
 	output // the reader's
 }
@@ -275,8 +275,8 @@ func (u *Process) event(ev *supervisor.Event) {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
 			u.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
-		} else if c := u.Clock.Load(); c != nil {
-			c.progress()
+		} else if call := u.OnStderr.Load(); call != nil {
+			(*call)()
 		}
 	case supervisor.Exited:
 		u.Log.Info("server ended", "exit", ev.Exit.String())

@@ -8,7 +8,10 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/background"
+	"holdline/daemon/standing"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -42,7 +45,7 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 			return dialect.ResultOf(method, msg)
 		default:
 		}
-		return nil, ErrDied
+		return nil, standing.ErrExited
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -63,15 +66,12 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 	defer t.Stop()
 	select {
 	case <-u.Exited:
-		return ErrDied
+		return standing.ErrExited
 	case <-t.C:
 	case <-ctx.Done():
 	}
 	return err
 }
-
-// ErrDied says that the server ended while it was asked.
-var ErrDied = errors.New("it ended")
 
 // goneTimeout bounds the wait for the end of a process that takes no writes.
 const goneTimeout = time.Minute
@@ -91,4 +91,23 @@ func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// makeBackgroundWrites makes the writes to the process that belong to no call, until it
+// has exited or the hub closes.
+func (u *Process) makeBackgroundWrites() {
+	w := u.Worker()
+	u.writes.Run(u.hub.Life, u.Exited, func(b *background.Write) {
+		id, err := w.Write(u.hub.Life, b.Rec, append(b.Line, '\n')) // its record is on disk before the server can see it
+		faultpoint.At("hosted.errand")
+		if err == nil {
+			u.hub.Mu.Lock()
+			u.records.Made(b.Rec.Kind, id)
+			u.nudge()
+			u.hub.Mu.Unlock()
+		}
+		if b.Done != nil {
+			b.Done(err)
+		}
+	})
 }

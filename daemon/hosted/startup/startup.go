@@ -1,0 +1,127 @@
+// Package startup has the time that a process of a server may take to start, and says why
+// one did not.
+package startup
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"holdline/daemon/dialect"
+	"holdline/daemon/standing"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// maxStart bounds the time of a start, as a multiple of StartTimeout, whatever the
+// process writes.
+const maxStart = 5
+
+// ErrSlow is the cause of the end of a start that takes too long.
+var ErrSlow = errors.New("it was too slow")
+
+// A Clock bounds the time of a start. Output to stderr restarts it, up to
+// maxStart times its patience in all.
+type Clock struct {
+	patience time.Duration
+	last     time.Time
+	timer    *time.Timer
+}
+
+// NewClock returns a context that ends with the cause [errSlow] when the start
+// takes too long, and its clock. The caller must call the returned function.
+func NewClock(ctx context.Context, patience time.Duration) (context.Context, *Clock, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c := &Clock{patience: patience, last: time.Now().Add(maxStart * patience)}
+	c.timer = time.AfterFunc(patience, func() { cancel(ErrSlow) })
+	return ctx, c, func() {
+		c.timer.Stop()
+		cancel(nil)
+	}
+}
+
+// Progress restarts the clock.
+func (c *Clock) Progress() { c.timer.Reset(min(c.patience, time.Until(c.last))) }
+
+// Operation returns the operation of faults of the start of a server.
+func Operation(server string) string { return "start:" + server }
+
+// IsOurs reports whether Holdline itself ran out of disk space, files, processes or
+// memory. No server is to blame for that.
+func IsOurs(f *fault.Record) bool {
+	return f != nil && f.Fault.Code == fault.ResourceExhausted && f.Stage == fault.Host
+}
+
+// CannotStart returns the fault of a server for which no process could be started.
+func CannotStart(server string, err error) *fault.Record {
+	if f := fault.Exhausted(Operation(server), err); f != nil {
+		return f
+	}
+	return fault.New(fault.SpawnFailure, fault.Server, Operation(server), "server %s cannot be started: %v", server, err)
+}
+
+// A Failure is a start after which the process does not serve.
+type Failure struct {
+	Server     string
+	Generation int64
+	Death      *fault.Record // of the process; nil if it has not exited
+	Ended      bool          // by Holdline, which Death then says
+}
+
+// Fault returns the fault of a start that failed with err. It prefers the most useful
+// reason: a lack of resources on this machine, or the last line that the server wrote.
+func (f *Failure) Fault(err error) *fault.Record {
+	operation := Operation(f.Server)
+	if r := fault.Exhausted(operation, err); r != nil {
+		return r
+	}
+	if r, ok := errors.AsType[*fault.Record](err); ok && IsOurs(r) {
+		return r
+	}
+	if IsOurs(f.Death) {
+		return f.Death
+	}
+	why := err.Error()
+	refusal, refused := errors.AsType[*dialect.Refusal](err)
+	// A process that has refused the handshake, or that was ended for what it
+	// answered, says by its exit code nothing of the reason. Any server may refuse
+	// the question which era it is of.
+	if f.Death != nil && (errors.Is(err, standing.ErrExited) || !f.Ended && (!refused || refusal.Method == mcp.Discover)) {
+		why = f.Death.Fault.Detail + lastWords(f.Death.Cause)
+	}
+	r := fault.New(fault.SpawnFailure, fault.Server, operation, "server %s did not come up: %s", f.Server, why)
+	if f.Death != nil {
+		r.Fault.Generation, r.Cause = f.Death.Fault.Generation, f.Death.Cause
+	}
+	return r
+}
+
+// Slow returns the fault of a start that Holdline has ended after took because it was too
+// slow. again says that it is tried again.
+func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
+	next := ""
+	if again {
+		next = "It is started again by itself. "
+	}
+	r := fault.New(fault.Timeout, fault.Server, Operation(f.Server),
+		"server %s was ended by Holdline: it had not come up after %v. %s"+
+			"If it needs more time, set start_timeout in its \"holdline\" object",
+		f.Server, took.Round(time.Second), next)
+	r.Fault.Generation = f.Generation
+	if f.Death != nil {
+		r.Cause = f.Death.Cause
+		if words := lastWords(f.Death.Cause); words != "" {
+			r.Fault.Detail += "; the last that it wrote" + words
+		}
+	}
+	return r
+}
+
+// lastWords returns the last line that a process wrote to stderr, with a colon before
+// it, or "". It often says why the process ended.
+func lastWords(c *fault.Cause) string {
+	if c == nil || len(c.StderrTail) == 0 {
+		return ""
+	}
+	return ": " + fault.Quote([]byte(c.StderrTail[len(c.StderrTail)-1]))
+}

@@ -1,0 +1,69 @@
+package startup_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/startup"
+	"holdline/daemon/standing"
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// TestFault checks which reason is told of a start that failed: the most useful one.
+func TestFault(t *testing.T) {
+	death := fault.New(fault.ProcessFailure, fault.Server, "run:s", "exit code 1")
+	death.Cause = &fault.Cause{StderrTail: []string{"bad credentials"}}
+	refusal := func(method string) error {
+		return &dialect.Refusal{Method: method, Raw: []byte(`{"code":1,"message":"no"}`)}
+	}
+	for _, x := range []struct {
+		name  string
+		f     startup.Failure
+		err   error
+		code  fault.Code
+		words string
+	}{
+		{"it ended", startup.Failure{Death: death}, standing.ErrExited, fault.SpawnFailure, "exit code 1: bad credentials"},
+		{"it ended meanwhile", startup.Failure{Death: death}, errors.New("a slow answer"), fault.SpawnFailure, "exit code 1"},
+		{"it was ended", startup.Failure{Death: death, Ended: true}, errors.New("odd answer"), fault.SpawnFailure, "odd answer"},
+		{"it refuses", startup.Failure{Death: death}, refusal(mcp.Initialize), fault.SpawnFailure, "no (1)"},
+		{"it refuses the question", startup.Failure{Death: death}, refusal(mcp.Discover), fault.SpawnFailure, "exit code 1"},
+		{"no room", startup.Failure{}, syscall.ENOSPC, fault.ResourceExhausted, ""},
+	} {
+		x.f.Server = "s"
+		if r := x.f.Fault(x.err); r.Fault.Code != x.code || !strings.Contains(r.Fault.Detail, x.words) {
+			t.Errorf("%s: %v", x.name, r)
+		}
+	}
+	slow := startup.Failure{Server: "s", Death: death}
+	if words := slow.Slow(time.Minute, true).Fault.Detail; !strings.Contains(words, "bad credentials") {
+		t.Errorf("a slow start says %q", words)
+	}
+}
+
+// TestClock checks that progress restarts the time of a start, five times its patience in
+// all.
+func TestClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, clock, cancel := startup.NewClock(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		for ctx.Err() == nil {
+			select {
+			case <-time.After(30 * time.Second):
+				clock.Progress()
+			case <-ctx.Done():
+			}
+		}
+		if took := time.Since(begun); took != 5*time.Minute || !errors.Is(context.Cause(ctx), startup.ErrSlow) {
+			t.Errorf("a start that goes on ended after %v: %v", took, context.Cause(ctx))
+		}
+	})
+}

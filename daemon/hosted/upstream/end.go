@@ -1,0 +1,151 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/hang"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/mcp"
+	"holdline/protocol/process"
+)
+
+// die handles the event that the process has ended. It decides what ended it, wakes the
+// callers that wait, and informs the instance.
+//
+// The reader has already handled what came before the end: events arrive in order, so an
+// answer that the server wrote just before it died still counts.
+func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
+	death := ev.Fault
+	if ev.Kind == supervisor.Closed {
+		death = w.ExitFault("run:"+u.Server, ev.Exit)
+	}
+	faultpoint.At("hosted.dead")
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	death = u.Secrets.Load().Fault(death)
+	before, by := u.State, EndedByItself
+	switch {
+	case before == Ending, before == Draining:
+		by = EndedByHoldline
+	case ev.Exit.KilledByOthers(), ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}:
+		by = EndedByOthers
+	}
+	u.exitLocked(death, by)
+	for _, q := range u.questions.All() {
+		u.closeLocked(q)
+	}
+	u.caughtLocked()
+	u.Instance.Died(u, before)
+}
+
+// outlive keeps the directory of a dead process until no client may ask for one of
+// its calls any more, then removes it. It returns early if the hub closes: the
+// next daemon goes on.
+func (u *Process) outlive(w *supervisor.Worker) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		next := u.settle(w)
+		u.hub.Mu.Lock()
+		removable := u.hub.Ending || calls.MayRemoveDir(len(u.Calls))
+		u.hub.Mu.Unlock()
+		if removable {
+			break
+		}
+		timer.Reset(next)
+		select {
+		case <-u.poke:
+		case <-timer.C:
+		case <-u.hub.Life.Done():
+			return
+		}
+	}
+	w.Ack(u.last) // it leaves
+	select {
+	case <-w.Done():
+	case <-u.hub.Life.Done():
+		return
+	}
+	faultpoint.At("hosted.reaping")
+	if err := u.hub.o.Workers.Reap(u.Dir); err != nil {
+		u.Log.Warn("directory of a dead worker cannot be removed", "err", err)
+	}
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	delete(u.hub.Processes, u)
+}
+
+// LongWait is the age from which a call that its client cancels makes the process
+// suspect. No client has a shorter limit of its own.
+const LongWait = 30 * time.Second
+
+// SuspectLocked starts to probe a process that has left a call without an answer,
+// unless a probe is under way.
+func (u *Process) SuspectLocked() {
+	if u.State != Serving || u.Suspect || u.hub.Closed {
+		return
+	}
+	u.Suspect = true
+	u.hub.WG.Go(func() { u.Contain("asked a process for a sign of life", u.probe) })
+}
+
+// SuspectNow is suspectLocked for a caller that does not hold the hub's mutex.
+func (u *Process) SuspectNow() {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.SuspectLocked()
+}
+
+// probe pings a suspect process, and ends it if it hangs.
+func (u *Process) probe() {
+	w := u.Worker()
+	hung, after := hang.Probe(hang.Process{
+		Limits: u.Instance.Limits, LivesAfter: u.livesAfter,
+		CPUTime: func() time.Duration { return process.CPUTime(w.Status().PID) },
+	})
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	u.Suspect = false
+	if !hung || u.State != Serving || u.hub.Closed {
+		return
+	}
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server,
+		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
+			"in the %v after that, "+
+			"though it was asked for one again and again",
+		u.Server, after.Round(time.Second))
+	f.Fault.Generation = u.Generation
+	u.Condemned = f
+	u.EndLocked()
+}
+
+// livesAfter pings the process and reports whether any message of it arrived within
+// wait; an error counts, too. A process whose own request waits for a client counts
+// as alive: it may rightly wait for that answer.
+func (u *Process) livesAfter(wait time.Duration) bool {
+	before := u.heard.Load()
+	ctx, cancel := context.WithTimeout(u.hub.Life, wait)
+	defer cancel()
+	// A modern server knows no ping, and must know this.
+	e := u.Envelope()
+	method, params := mcp.Discover, e.OwnParams()
+	if e.Era == dialect.Legacy {
+		method, params = mcp.Ping, nil
+	}
+	_, err := u.Request(ctx, calls.KindProbe, method, params)
+	if _, refused := errors.AsType[*dialect.Refusal](err); err != nil && !refused {
+		select { // it could not even be asked: that proves nothing yet
+		case <-ctx.Done():
+		case <-u.Exited:
+		}
+	}
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != Serving || u.hub.Closed
+}
