@@ -1,7 +1,6 @@
 package background
 
 import (
-	"context"
 	"log/slog"
 	"testing"
 
@@ -37,7 +36,7 @@ func TestRunKeepsOrder(t *testing.T) {
 		q.Push(Write{Rec: calls.Record{N: i}})
 	}
 	next := int64(0)
-	q.Run(context.Background(), exited, func(w *Write) {
+	q.Run(t.Context(), exited, func(w *Write) {
 		if w.Rec.N != next {
 			t.Errorf("write %d is that of %d", next, w.Rec.N)
 		}

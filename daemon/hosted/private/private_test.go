@@ -33,7 +33,7 @@ func newRoom(t *testing.T) *room {
 	}
 	r := &room{t: t, dir: dir, job: filepath.Join(dir, "consults", "one")}
 	t.Cleanup(func() {
-		if err := r.daemon().Workers.Clear(context.Background(), r.job); err != nil {
+		if err := r.daemon().Workers.Clear(context.WithoutCancel(t.Context()), r.job); err != nil {
 			t.Error(err)
 		}
 		_ = os.RemoveAll(dir)

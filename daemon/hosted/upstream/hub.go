@@ -191,7 +191,7 @@ func New(o Options) *Hub {
 		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, Subscriptions: subscription.New(o.Rules),
 		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
-	h.Life, h.End = context.WithCancel(context.Background())
+	h.Life, h.End = context.WithCancel(context.Background()) //nolint:gosec // the owner of the hub calls End
 	return h
 }
 

@@ -25,14 +25,15 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 			next = 0
 			return
 		}
-		u.Log.Warn(what+" cannot be written down", "err", err) // the server is held up, and nothing is lost
+		// the server is held up, and nothing is lost
+		u.Log.Warn("output of the server cannot be written down", "what", what, "err", err)
 		next = min(next, time.Second)
 	}
 	for _, c := range spool {
-		written("answer", u.spool(c))
+		written("an answer", u.spool(c))
 	}
 	for _, q := range asks {
-		written("a request of the server", u.writeQuestion(q))
+		written("a request", u.writeQuestion(q))
 	}
 	safe, again := u.stdout.Ackable(u.last, u.firstMark())
 	if again > 0 {

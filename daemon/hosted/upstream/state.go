@@ -14,6 +14,7 @@ package upstream
 // terminated once that is the case.
 type State int8
 
+// The states.
 const (
 	Starting State = iota // no calls yet: it is adopted, or its handshake is under way
 	Serving               // it gets calls
@@ -30,6 +31,7 @@ func (s State) String() string {
 // Event is something that changes a process's state.
 type Event int8
 
+// The events.
 const (
 	Ready     Event = iota // its handshake is over, and what it lists is known
 	drain                  // no session uses it any more, or its entry was edited
@@ -55,6 +57,7 @@ func (s State) after(e Event) State {
 // An Ender is what made a process exit.
 type Ender int8
 
+// The enders.
 const (
 	EndedByHoldline Ender = iota // also while it runs, and for one that was draining
 	EndedByItself
