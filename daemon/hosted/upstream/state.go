@@ -1,7 +1,7 @@
 package upstream
 
 // State says where a process of a server stands, seen from this daemon.
-// [processState.after] alone changes it:
+// [State.after] alone changes it:
 //
 //	          ready    drain     terminate  exit
 //	starting  serving  draining  ending     exited
