@@ -46,6 +46,21 @@ func stopAfter(ctx context.Context, stop func(context.Context) error) error {
 	return errors.Join(why, stop(ctx))
 }
 
+// poll blocks until done returns true, ctx is done or limit is over.
+func poll(ctx context.Context, every, limit time.Duration, done func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
 // watchdog ends a process that does not manage to stop in time: it writes all
 // goroutines to w, so that the one that hangs can be found, and exits. The
 // returned func calls it off.

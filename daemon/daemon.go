@@ -358,14 +358,9 @@ func (d *daemon) stopping(ctx context.Context, why error) {
 		faultpoint.At("stop.told")
 		// The proxies answer what is outstanding and disconnect. The listener closes
 		// the connections of those that do not.
-		limit := time.After(byeTime)
-		for len(d.sessions.Sessions()) > 0 {
-			select {
-			case <-limit:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+		poll(context.WithoutCancel(ctx), 10*time.Millisecond, byeTime, func() bool {
+			return len(d.sessions.Sessions()) == 0
+		})
 	}
 }
 

@@ -100,27 +100,11 @@ func (d *daemon) execPaused(ctx context.Context, s filewatch.Stamp) error {
 	defer d.telemetry.Through(false)
 	err := d.listener.Pause(d.place.Listener())
 	if err == nil {
-		d.flush(ctx)
+		poll(ctx, time.Millisecond, flushTime, d.sessions.Flushed)
 		faultpoint.At("rollout.flushed")
 		err = d.exec(s)
 	}
 	return errors.Join(err, d.listener.Resume(d.place.Listener()))
-}
-
-// flush waits until clients have been sent what is queued for them.
-func (d *daemon) flush(ctx context.Context) {
-	limit := time.After(flushTime)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !d.sessions.Flushed() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-limit:
-			return
-		case <-tick.C:
-		}
-	}
 }
 
 // exec does not return if it succeeds. It holds the lock under which a stop begins, so that a
