@@ -197,8 +197,9 @@ func TestE2EConsultOutlives(t *testing.T) {
 		t.Errorf("patience: %q", got)
 	}
 	id := idOf()
-	if got := a.wait(a.call("consult_result", map[string]any{"consult_id": id})).text(); !strings.HasPrefix(got,
-		"patience word") {
+	if got := a.wait(a.call("consult_result", map[string]any{
+		"consult_id": id,
+	})).text(); !strings.HasPrefix(got, "patience word") {
 		t.Errorf("patience: %q", got)
 	}
 	once(t, api, "patience")

@@ -131,8 +131,9 @@ func TestFindTools(t *testing.T) {
 		t.Error("a tool that is denied was called")
 	}
 
-	if f := a.find(map[string]any{"query": "sleeps effect", "start": true, "limit": 1}); !slices.Equal(f.names(),
-		[]string{"sleeps__effect"}) || f.troubles()["sleeps"] != "" {
+	if f := a.find(map[string]any{
+		"query": "sleeps effect", "start": true, "limit": 1,
+	}); !slices.Equal(f.names(), []string{"sleeps__effect"}) || f.troubles()["sleeps"] != "" {
 		t.Errorf("started: %v, %v", f.names(), f.troubles())
 	}
 	p.untilReady("sleeps")
@@ -170,8 +171,9 @@ func TestFindToolsRemembers(t *testing.T) {
 	kill9(t, d.Process.Pid)
 	p.daemon()
 	b := p.agent("--identity", "s").shake()
-	if f := b.find(map[string]any{"query": "effect", "limit": 1}); !slices.Equal(f.names(),
-		[]string{"tools__effect"}) || len(f.Errors) != 0 {
+	if f := b.find(map[string]any{
+		"query": "effect", "limit": 1,
+	}); !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 0 {
 		t.Errorf("found %v, %v", f.names(), f.troubles())
 	}
 	if s := p.server("tools"); s.State != "idle" || len(p.status().Workers) != 0 {

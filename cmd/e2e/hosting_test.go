@@ -150,8 +150,9 @@ func TestServersShown(t *testing.T) {
 		t.Errorf("lazy: %+v", l)
 	}
 	a.wait(a.call("tools__noise", map[string]any{"token": "n"}))
-	if x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"})); !strings.Contains(x.text(),
-		"servers=2") {
+	if x := a.wait(a.call("health_snapshot", map[string]any{
+		"detail": "full",
+	})); !strings.Contains(x.text(), "servers=2") {
 		t.Errorf("health: %s", x.raw)
 	}
 	out := p.must("status")

@@ -50,8 +50,9 @@ func TestReloadLimits(t *testing.T) {
 	p.untilEffect("begin b")
 	p.configure(servers, "limits", map[string]any{"in_flight": 2, "connections": 2})
 	p.must("reload")
-	if x := a.wait(a.call("tools__look", map[string]any{"token": "l"})); !strings.Contains(x.raw,
-		`"limit":{"name":"calls in flight","value":2,"spent":2}`) {
+	if x := a.wait(a.call("tools__look", map[string]any{
+		"token": "l",
+	})); !strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
 		t.Errorf("a third call: %s", x.raw)
 	}
 	for _, x := range a.waitAll(running...) {

@@ -33,8 +33,9 @@ func TestCancelledUnprompted(t *testing.T) {
 	if !p.died(exited) {
 		t.Error("the daemon lived on")
 	}
-	if x := a.wait(a.call("consult_result", map[string]any{"consult_id": id})); !strings.Contains(x.text(),
-		"The consult was cancelled") {
+	if x := a.wait(a.call("consult_result", map[string]any{
+		"consult_id": id,
+	})); !strings.Contains(x.text(), "The consult was cancelled") {
 		t.Errorf("%s", x.raw)
 	}
 	a.rest()

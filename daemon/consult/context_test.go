@@ -266,8 +266,9 @@ func TestDiffHostile(t *testing.T) {
 	secrets := filepath.Join(filepath.Dir(w.project), "home", ".ssh")
 	put(t, filepath.Join(secrets, "one"), "SECRET\n")
 	gitIn(t, w.project, "config", "core.worktree", secrets)
-	if prompt, _, err := w.asked(t.Context(), 9, map[string]any{"diff": "uncommitted"}); strings.Contains(prompt,
-		"SECRET") || !strings.Contains(prompt, "+second") {
+	if prompt, _, err := w.asked(t.Context(), 9, map[string]any{
+		"diff": "uncommitted",
+	}); strings.Contains(prompt, "SECRET") || !strings.Contains(prompt, "+second") {
 		t.Errorf("files of elsewhere: %v %q", err, prompt)
 	}
 	w.finish()
