@@ -21,18 +21,15 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Log:  d.Log.With("component", "audit"),
 		Path: filepath.Join(d.dirs.Logs, auditFile), MaxBytes: int64(cfg.Telemetry.MaxBytes), Keep: cfg.Telemetry.Keep,
 	})
-	privates := private.Caller{Log: d.Log.With("component", "hosted"), Workers: d.workers, Watch: d.telemetry}
 	var err error
 	d.consults, err = consult.New(consult.Options{
 		Log: d.Log.With("component", "consult"), Dir: d.dirs.Consults, Ledger: filepath.Join(d.dirs.Root, ledgerFile),
 		Exe: d.Image, SocketDir: d.place.File(place.WorkersDir), Home: d.Home,
-		Engines: d.programs.Engines(),
-		Path:    func() string { return command.Variable(d.env.List(), "PATH") },
-		Audit:   func(a consult.Audit) { d.audit.Write(a) },
-		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
-			privates.Call(ctx, private.Call(c), func(e private.End) { settle(consult.End(e)) })
-		},
-		Clear: d.workers.Clear, Settings: settings(cfg),
+		Engines:  d.programs.Engines(),
+		Path:     func() string { return command.Variable(d.env.List(), "PATH") },
+		Audit:    func(a consult.Audit) { d.audit.Write(a) },
+		Host:     private.Processes{Log: d.Log.With("component", "private"), Workers: d.workers, Watch: d.telemetry},
+		Settings: settings(cfg),
 	})
 	return err
 }

@@ -33,7 +33,7 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-9 cmd/holdline/trial
+5 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
 10 daemon
 9 daemon/commands
@@ -61,13 +61,13 @@ var layers = readLayers(`
 3 daemon/hosted/records
 5 daemon/hosted/startup
 0 daemon/hosted/hang
-5 daemon/hosted/private
 2 daemon/hosted/subscription
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog
 4 daemon/dialect
-3 daemon/consult
+4 daemon/consult
+3 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
 3 daemon/listing

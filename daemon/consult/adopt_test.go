@@ -31,7 +31,7 @@ func (h *house) next(epoch int64, edit ...func(*Options)) *house {
 	sup := supervisor.New(supervisor.Options{
 		Exe: exe, RuntimeDir: run, StateDir: h.dirs.Root, Epoch: epoch, Program: "test", Log: opt.Log,
 	})
-	opt.Call, opt.Clear = callOf(sup, opt.Log), sup.Clear
+	opt.Host = hostOf(sup, opt.Log)
 	for _, f := range edit {
 		f(&opt)
 	}

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -217,17 +218,11 @@ func TestCancelledAtStart(t *testing.T) {
 				}
 			}
 		}, func(o *Options) {
-			call := o.Call
-			o.Call = func(ctx context.Context, c Call, settle func(End)) {
-				compose := c.Compose
-				c.Compose = func(ctx context.Context) (any, []string, error) {
-					if j, _, err := w.find("", filepath.Base(c.Dir)); err == nil {
-						defer j.end("enough")
-					}
-					return compose(ctx)
+			o.Host = late{o.Host, func(id string) {
+				if j, _, err := w.find("", id); err == nil {
+					j.end("enough")
 				}
-				call(ctx, c, settle)
-			}
+			}}
 		})
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
 			map[string]any{"prompt": "x"})
@@ -239,6 +234,22 @@ func TestCancelledAtStart(t *testing.T) {
 			t.Errorf("it was told %q", told)
 		}
 	})
+}
+
+// late calls after behind the composition of each call.
+type late struct {
+	Host
+	after func(id string)
+}
+
+// Call makes a call: see [Host].
+func (l late) Call(ctx context.Context, c *private.Call, settle func(private.End)) {
+	compose := c.Compose
+	c.Compose = func(ctx context.Context) (any, []string, error) {
+		defer l.after(filepath.Base(c.Dir))
+		return compose(ctx)
+	}
+	l.Host.Call(ctx, c, settle)
 }
 
 // hangs returns a program that says something and then nothing. If heeds is true, it ends

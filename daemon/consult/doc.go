@@ -5,7 +5,7 @@
 // process, and in the end a kept answer. A call of the tool starts a job and waits for
 // it. The call can end before the job does.
 //
-// Package hosted makes the call of the engine process, see [Options.Call]: it starts the
+// Package private makes the call of the engine process, see [Host]: it starts the
 // process or attaches to it, cancels the call and ends the process. This package says
 // what the call is, and decides from outcome.json, the result or the transcript what
 // came of it.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -86,13 +87,15 @@ func (e *fakeEngine) NewRun(engine.Request, engine.Info) engine.Run { return nil
 type fakeStarter struct {
 	mu      sync.Mutex
 	err     error
+	sockets string // the directory of sockets
 	program func(*fakeProcess)
 	procs   []*fakeProcess
 	order   []string // identities, in the order of their starts
 	wg      sync.WaitGroup
 }
 
-func (s *fakeStarter) call(ctx context.Context, c Call, settle func(End)) {
+// Call makes a call: see [Host].
+func (s *fakeStarter) Call(ctx context.Context, c *private.Call, settle func(private.End)) {
 	arguments, env, err := c.Compose(ctx)
 	if c.Adopt {
 		err = errors.New("no worker")
@@ -100,12 +103,12 @@ func (s *fakeStarter) call(ctx context.Context, c Call, settle func(End)) {
 	s.mu.Lock()
 	if err = cmp.Or(err, s.err); err != nil {
 		s.mu.Unlock()
-		settle(End{Err: err})
+		settle(private.End{Err: err})
 		return
 	}
 	p := &fakeProcess{
 		dir: c.Dir, Call: c, env: env, params: arguments.(*engine.Params), in: make(chan string, 64),
-		closed: make(chan struct{}), term: make(chan struct{}), end: End{Generation: 7},
+		closed: make(chan struct{}), term: make(chan struct{}), end: private.End{Generation: 7},
 	}
 	s.procs = append(s.procs, p)
 	s.order = append(s.order, c.Record.Identity)
@@ -120,11 +123,16 @@ func (s *fakeStarter) call(ctx context.Context, c Call, settle func(End)) {
 	case <-done:
 		settle(p.end)
 	default:
-		settle(End{Left: true})
+		settle(private.End{Left: true})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.released = true
+}
+
+// Clear removes the directory of a socket.
+func (s *fakeStarter) Clear(_ context.Context, dir string) error {
+	return os.RemoveAll(filepath.Join(s.sockets, filepath.Base(dir)))
 }
 
 func (s *fakeStarter) last() *fakeProcess {
@@ -134,7 +142,7 @@ func (s *fakeStarter) last() *fakeProcess {
 }
 
 type fakeProcess struct {
-	Call
+	*private.Call
 	dir    string
 	env    []string
 	params *engine.Params
@@ -145,7 +153,7 @@ type fakeProcess struct {
 	out    engine.Outcome
 	cost   float64
 	log    *engine.Transcript
-	end    End // of the program's goroutine, until that has ended
+	end    private.End // of the program's goroutine, until that has ended
 
 	mu       sync.Mutex
 	released bool // the call has ended
@@ -308,15 +316,13 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
 		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
-		Path: func() string { return os.Getenv("PATH") }, Call: w.starter.call, Settings: DefaultSettings(),
+		Path: func() string { return os.Getenv("PATH") }, Host: w.starter, Settings: DefaultSettings(),
 		Home: filepath.Join(dir, "home"),
-	}
-	opt.Clear = func(_ context.Context, dir string) error {
-		return os.RemoveAll(filepath.Join(w.opt.SocketDir, filepath.Base(dir)))
 	}
 	for _, f := range edit {
 		f(&opt)
 	}
+	w.starter.sockets = opt.SocketDir
 	m, err := New(opt)
 	if err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func (m *Manager) auditKept(id, dir string) {
 // socket. If the daemon died before the job's worker had ended, that is ended now.
 func (m *Manager) clear(dir string) {
 	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
-	if err := m.opt.Clear(context.Background(), dir); err != nil {
+	if err := m.opt.Host.Clear(context.Background(), dir); err != nil {
 		m.opt.Log.Warn("worker of a consult that has ended lives on", "dir", dir, "err", err)
 	}
 }
@@ -162,8 +162,9 @@ func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *ke
 	return nil, keptOf(a, m.restoreClaim(&rec)), nil
 }
 
-// keep makes the answer of a job whose run has ended, and writes it to disk. It returns the answer even if the write fails; the error is in the log, and
-// [Manager.finish] then keeps the answer in memory.
+// keep makes the answer of a job whose run has ended, and writes it to disk. It returns
+// the answer even if the write fails; the error is in the log, and [Manager.finish] then
+// keeps the answer in memory.
 //
 // What the outcome says is stronger than what the record says: the program may have run
 // at another level or version than the one that was expected. The text is cut to

@@ -2,40 +2,21 @@ package consult
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"time"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/calls"
-	"holdline/protocol/fault"
-	"holdline/protocol/process"
+	"holdline/daemon/hosted/private"
 )
 
-// A Call is the one call of a job's engine process. It is a Private of package hosted;
-// see there for what each field means.
-type Call struct {
-	Dir       string
-	Argv      []string
-	Name      string
-	Record    calls.Record
-	Hard      time.Time
-	Grace     time.Duration
-	Adopt     bool
-	Compose   func(ctx context.Context) (arguments any, env []string, err error)
-	Progress  func(params json.RawMessage)
-	Cancel    <-chan struct{}
-	Cancelled func()
-}
-
-// End is what became of a [Call]. It is a PrivateEnd of package hosted; see there.
-type End struct {
-	Left       bool
-	Generation int64
-	Result     json.RawMessage
-	Err        error
-	Exit       process.Exit
-	Lost       *fault.Record
+// A Host makes the calls of engine processes: [private.Processes], or a stand-in.
+type Host interface {
+	// Call makes the call of an engine process, blocks until nothing is left of the
+	// process, and passes what became of it to settle.
+	Call(ctx context.Context, c *private.Call, settle func(private.End))
+	// Clear ends the worker of a job's directory, if it lives, and removes its output and
+	// its socket.
+	Clear(ctx context.Context, dir string) error
 }
 
 // Settings are what the configuration says of consults. A change holds for jobs that
@@ -83,14 +64,9 @@ type Options struct {
 	Home      string                   // of the user; "" if unknown
 	Engines   map[string]engine.Engine // by name
 	Path      func() string            // returns the user's PATH, to find git
-	// Call makes the call of an engine process, blocks until nothing is left of the
-	// process, and passes what came of it to settle; see [private.Caller.Call].
-	Call func(ctx context.Context, c Call, settle func(End))
-	// Clear ends the worker of a job's directory, if it lives, and removes its output and
-	// its socket; see [supervisor.Supervisor.Clear].
-	Clear    func(ctx context.Context, dir string) error
-	Settings Settings
-	Ladder   engine.Ladder // zero takes the defaults
+	Host      Host
+	Settings  Settings
+	Ladder    engine.Ladder // zero takes the defaults
 	// Audit receives a line for each consult that has ended; nil for none. After a
 	// crash the next daemon may pass the same line again. It is called without a lock.
 	Audit func(Audit)

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/private"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -31,7 +32,7 @@ const (
 // next daemon is to go on with the job, drive returns without an answer.
 func (m *Manager) drive(j *job) {
 	left := false
-	m.opt.Call(j.life, Call{
+	m.opt.Host.Call(j.life, &private.Call{
 		Dir: j.dir, Argv: []string{m.opt.Exe, "engine", j.rec.Engine}, Name: j.rec.Engine,
 		Record: calls.Record{
 			N: j.rec.N, Session: j.rec.Session, Name: engine.Tool, Contract: contractWord, Identity: j.rec.Identity,
@@ -42,7 +43,7 @@ func (m *Manager) drive(j *job) {
 		Compose:  func(ctx context.Context) (any, []string, error) { return m.compose(ctx, j) },
 		Progress: func(params json.RawMessage) { m.heard(j, params) },
 		Cancel:   j.stop, Cancelled: func() { m.cancelling(j) },
-	}, func(e End) {
+	}, func(e private.End) {
 		if left = e.Left; !left {
 			out := m.outcome(j, &e)
 			m.finish(j, out, ended(j, &e, out.EndedUnixMS), true)
@@ -120,7 +121,7 @@ func (m *Manager) cancelling(j *job) {
 // daemon saw it, so ended takes the best record of that: the time in the outcome
 // (unixMS), that of the exit, or that of the last file. It returns now for a run of this
 // daemon, and if the time makes no sense since a clock was set.
-func ended(j *job, e *End, unixMS int64) time.Time {
+func ended(j *job, e *private.End, unixMS int64) time.Time {
 	now := time.Now()
 	at := j.sign
 	switch {
@@ -138,7 +139,7 @@ func ended(j *job, e *End, unixMS int64) time.Time {
 // outcome returns what came of the run: the file that the engine process wrote, else
 // its result, else what transcript and worker say. The process and its worker are gone
 // by now, so none of these can change any more.
-func (m *Manager) outcome(j *job, e *End) engine.Outcome {
+func (m *Manager) outcome(j *job, e *private.End) engine.Outcome {
 	switch {
 	case e.Generation > 0:
 	case j.adopted:
@@ -184,7 +185,7 @@ func readOutcome(dir string) (engine.Outcome, error) {
 // reconstruct returns the outcome of a run whose engine process died without
 // one. What the model had said, the session and the cost come from the
 // transcript. The call is never made again.
-func (m *Manager) reconstruct(j *job, e *End) engine.Outcome {
+func (m *Manager) reconstruct(j *job, e *private.End) engine.Outcome {
 	said, err := engine.ReadTranscript(j.dir)
 	if err != nil {
 		m.opt.Log.Error("transcript of a consult cannot be read", "consult", j.rec.ID, "err", err)
@@ -197,7 +198,7 @@ func (m *Manager) reconstruct(j *job, e *End) engine.Outcome {
 		out.Models = []string{said.Model}
 	}
 	failed := func(code fault.Code, stage fault.Stage, format string, args ...any) *fault.Record {
-		return e.explain(fault.New(code, stage, operation, format, args...))
+		return explain(e, fault.New(code, stage, operation, format, args...))
 	}
 	switch {
 	case j.ending():
@@ -224,7 +225,7 @@ func (m *Manager) reconstruct(j *job, e *End) engine.Outcome {
 }
 
 // explain adds to a fault what is known of the process or of its lost worker.
-func (e *End) explain(f *fault.Record) *fault.Record {
+func explain(e *private.End, f *fault.Record) *fault.Record {
 	if e.Lost != nil {
 		f.Fault.Generation, f.Cause = e.Lost.Fault.Generation, e.Lost.Cause
 		return f

@@ -36,12 +36,9 @@ type house struct {
 	workers *supervisor.Supervisor
 }
 
-// callOf makes the calls of real engine processes.
-func callOf(workers *supervisor.Supervisor, log *slog.Logger) func(context.Context, Call, func(End)) {
-	p := private.Caller{Log: log, Workers: workers, Watch: telemetry.New(telemetry.Options{Log: log})}
-	return func(ctx context.Context, c Call, settle func(End)) {
-		p.Call(ctx, private.Call(c), func(e private.End) { settle(End(e)) })
-	}
+// hostOf returns a host of real engine processes.
+func hostOf(workers *supervisor.Supervisor, log *slog.Logger) Host {
+	return private.Processes{Log: log, Workers: workers, Watch: telemetry.New(telemetry.Options{Log: log})}
 }
 
 // newHouse starts a manager with real workers. bin is the program, "" for the fake one.
@@ -79,7 +76,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	opt := Options{
 		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe,
 		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
-		Call: callOf(sup, log), Clear: sup.Clear, Settings: DefaultSettings(),
+		Host: hostOf(sup, log), Settings: DefaultSettings(),
 		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},

@@ -249,14 +249,13 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 	sup := supervisor.New(supervisor.Options{
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
-	privates := private.Caller{Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log})}
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
 		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}})},
-		Call: func(ctx context.Context, c consult.Call, settle func(consult.End)) {
-			privates.Call(ctx, private.Call(c), func(e private.End) { settle(consult.End(e)) })
+		Host: private.Processes{
+			Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log}),
 		},
-		Clear: sup.Clear, Settings: consult.DefaultSettings(),
+		Settings: consult.DefaultSettings(),
 	})
 	if err != nil {
 		return nil, err

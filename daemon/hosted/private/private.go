@@ -1,12 +1,15 @@
-// Package private makes calls that do not come from a session. Each is a tools/call of a
-// process that is started for it alone, and never twice; it outlives the daemon.
+// Package private makes the one call of a process that no session shares.
+//
+// A private process is started for one tools/call, lists nothing, and is never started
+// twice. Its worker outlives the daemon: the next daemon attaches to it, and makes the
+// call only if the worker has certainly not taken it. The result stays with the worker
+// until the caller has settled the call.
 package private
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -15,7 +18,6 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/dialect"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
@@ -27,28 +29,26 @@ import (
 )
 
 const (
-	// startLimit bounds the start of a private process.
-	startLimit = 30 * time.Second
-	// cancelLimit is how long a private process may take to end after a cancellation;
-	// then its worker ends it.
-	cancelLimit = 2200 * time.Millisecond
-	// giveUp bounds the wait for a terminated worker to report that all processes
-	// are gone.
+	// startTimeout bounds one attempt to start a process or to attach to its worker.
+	startTimeout = 30 * time.Second
+	// attachRetry is the pause between attempts to attach to a worker that lives and can
+	// be neither reached nor killed.
+	attachRetry = time.Second
+	// cancelTime is how long a process may take to end after a cancellation; then its
+	// worker ends it.
+	cancelTime = 2200 * time.Millisecond
+	// spareTime is the least time that an adopted process gets to end.
+	spareTime = 30 * time.Second
+	// giveUp bounds the wait for a terminated worker to report that all processes are gone.
 	giveUp = 60 * time.Second
-	// leaveLimit bounds the wait for a worker to exit after its last event.
-	leaveLimit = 5 * time.Second
-	// adoptRetry is the pause between attempts to attach to a worker that lives and can be
-	// neither reached nor killed.
-	adoptRetry = time.Second
-	// spare is the least time that an adopted process gets to end.
-	spare = 30 * time.Second
+	// leaveTimeout bounds the wait for a worker to exit after its last event.
+	leaveTimeout = 5 * time.Second
 )
 
-// requestID is the id of the one request to a private process, and its progress token.
-var requestID = jsonrpc.IntID(1)
+// callID is the id of the one request to a process, and its progress token.
+var callID = jsonrpc.IntID(1)
 
-// A Call is one tools/call of a process that is started for it alone. No session
-// and no other call reaches that process. It is never started twice.
+// A Call is one tools/call of a process that is started for it alone.
 type Call struct {
 	Dir    string       // of the worker, named by its id; the caller may have files there
 	Argv   []string     // of the process, which serves MCP of the modern era
@@ -62,15 +62,17 @@ type Call struct {
 	// Compose returns the arguments of the tool, and the whole environment of the
 	// process. It is called before a process is started, and for an adopted one that has
 	// certainly not got the call.
-	Compose   func(ctx context.Context) (arguments any, env []string, err error)
-	Progress  func(params json.RawMessage) // receives each progress notification
-	Cancel    <-chan struct{}              // closed when the call is to be cancelled
-	Cancelled func()                       // called before the cancellation is sent, and if an earlier daemon has sent it
+	Compose  func(ctx context.Context) (arguments any, env []string, err error)
+	Progress func(params json.RawMessage) // receives each progress notification
+	Cancel   <-chan struct{}              // closed when the call is to be cancelled
+	// Cancelled is called before the cancellation is sent, and if an earlier daemon has
+	// sent one.
+	Cancelled func()
 }
 
 // An End is what became of a [Call].
 type End struct {
-	Left       bool            // the process goes on, for the next daemon; then nothing else is set
+	Left       bool            // the process goes on, for the next daemon; the rest says nothing then
 	Generation int64           // of the process; 0 if none was started or found
 	Result     json.RawMessage // of the tool; nil if there is none
 	Err        error           // why no process was started or found, or why the call was not made
@@ -78,60 +80,41 @@ type End struct {
 	Lost       *fault.Record   // the worker itself died
 }
 
-// A Watcher receives the states of processes, by worker. Its methods must not block.
+// A Watcher receives the states of workers.
 type Watcher interface {
-	// WorkerStarting reports that a worker is started or attached.
 	WorkerStarting(id string, generation int64)
-	// WorkerReady reports that the process of a worker runs.
 	WorkerReady(id string)
-	// WorkerEnded reports that nothing is left of the process.
 	WorkerEnded(id string)
 }
 
-// A Caller makes private calls. It is safe for concurrent use.
-type Caller struct {
+// Processes makes the calls of private processes. It is safe for concurrent use.
+type Processes struct {
 	Log     *slog.Logger
 	Workers *supervisor.Supervisor
-	Watch   Watcher // of the processes
+	Watch   Watcher
 }
 
-// private makes a private call. The goroutine of [Caller.Call] owns it; the
-// goroutines of ops use only the worker and their arguments.
-type private struct {
-	*Call
-	p      *Caller
-	id     string // of the worker
-	log    *slog.Logger
-	w      *supervisor.Worker
-	line   []byte        // the call, until it is sent
-	called chan struct{} // closed when the worker has the call; nil if it was not sent
-	failed chan error    // yields why the call could not be written
-	timer  *time.Timer   // when it fires, the worker is to end the process
-	ending bool          // terminate was called
-	over   bool          // the last event has come, and the worker waits for its acknowledgement
-	ops    sync.WaitGroup
-	stdout *lines.Splitter
-	last   int64 // highest number received
-	keep   int64 // what begins with this number stays with the worker until the call is settled
-	end    End
-}
+// Clear ends what is left of the worker of a settled call: see
+// [supervisor.Supervisor.Clear].
+func (p Processes) Clear(ctx context.Context, dir string) error { return p.Workers.Clear(ctx, dir) }
 
-// Call starts the process of a private call, or attaches to it, and makes the
-// call unless the process has it. It blocks until nothing is left of the process, then
-// passes what came of it to settle. It acknowledges the result only when settle has
-// returned: the worker's copy may be the only one. Then the worker ends.
+// Call starts the process of a call, or attaches to it, and makes the call unless the
+// process has it. It blocks until nothing is left of the process, then passes what came
+// of it to settle. It acknowledges the result only when settle has returned: the
+// worker's copy may be the only one. Then the worker ends.
 //
 // When ctx is done, Call leaves the process to the next daemon.
-func (p *Caller) Call(ctx context.Context, call Call, settle func(End)) {
+func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 	id := filepath.Base(call.Dir)
-	c := &private{
-		Call: &call, p: p, id: id, log: p.Log.With("worker", id), failed: make(chan error, 1), keep: math.MaxInt64,
+	c := &caller{
+		Call: call, id: id, log: p.Log.With("worker", id), workers: p.Workers,
+		failed: make(chan error, 1), keep: math.MaxInt64,
 	}
+	c.stdout = lines.New(call.Dir, 0, c.log, c.readLine)
 	p.Watch.WorkerStarting(id, 0) // which generation it is, is known once it runs
 	defer p.Watch.WorkerEnded(id)
-	c.stdout = lines.New(call.Dir, dialect.LineEnds, c.log, c.readLine)
 	if err := c.open(ctx); err != nil {
-		settle(End{Left: errors.Is(err, errLeft), Err: err})
+		settle(End{Left: ctx.Err() != nil, Err: err})
 		return
 	}
 	defer c.w.Close()
@@ -139,43 +122,80 @@ func (p *Caller) Call(ctx context.Context, call Call, settle func(End)) {
 	p.Watch.WorkerReady(id)
 	c.end.Generation = c.w.Generation()
 	faultpoint.At("consult.started")
-	c.follow(ctx)
+	closed := c.follow(ctx)
 	faultpoint.At("consult.followed")
 	settle(c.end)
-	if c.over && !c.end.Left {
+	if closed {
 		c.release(ctx)
 	}
 }
 
-// errLeft ends the attempts to attach to a worker: the daemon stops, and
-// the next daemon goes on with the call.
-var errLeft = errors.New("left to the next daemon")
+// caller makes a call. The goroutine of [Processes.Call] owns it; the goroutines of ops
+// use only the worker and their arguments.
+type caller struct {
+	*Call
+	id      string // of the worker
+	log     *slog.Logger
+	workers *supervisor.Supervisor
+	w       *supervisor.Worker
+	line    []byte        // the call, until it is sent
+	called  chan struct{} // closed when the worker has the call; nil if it was not sent
+	failed  chan error    // yields why the call could not be written
+	timer   *time.Timer   // when it fires, the worker is to end the process
+	ending  bool          // terminate was called
+	ops     sync.WaitGroup
+	stdout  *lines.Splitter
+	last    int64 // highest number received
+	keep    int64 // what begins with this number stays with the worker until the call is settled
+	end     End
+}
 
-// open starts the process, or attaches to it if the call is adopted.
-func (c *private) open(ctx context.Context) error {
-	if c.Adopt {
-		return c.adopt(ctx)
+// open starts the process, or attaches to it if the call is adopted. While the worker of
+// an adopted one lives but cannot be reached, open tries again every second: no outcome
+// may be reported as long as the process may still finish.
+func (c *caller) open(ctx context.Context) error {
+	for {
+		err := c.openOnce(ctx)
+		if err == nil || !c.Adopt {
+			return err
+		}
+		if alive, lerr := supervisor.Alive(c.Dir); lerr != nil || !alive {
+			return err
+		}
+		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
+		select {
+		case <-time.After(attachRetry):
+		case <-ctx.Done():
+			return err
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+}
+
+// openOnce is one attempt of open. The end of ctx does not end it: a start that is broken
+// off would leave a worker of which the next daemon cannot know what it did.
+func (c *caller) openOnce(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
+	if c.Adopt {
+		return c.attach(ctx)
+	}
 	env, err := c.compose(ctx)
 	if err != nil {
 		return err
 	}
 	spec := process.Spec{
 		ID: c.id, Kind: process.KindConsult, Name: c.Name, Argv: c.Argv, Cwd: c.Dir,
-		Owner: process.Owner{Session: c.Record.Session, N: c.Record.N, Identity: c.Record.Identity},
+		Owner:  process.Owner{Session: c.Record.Session, N: c.Record.N, Identity: c.Record.Identity},
+		Orphan: process.Orphan{Do: process.OrphanLeave, HardDeadlineBootMS: bootclock.AtMS(c.Hard)},
 	}
-	spec.Orphan.Do = process.OrphanLeave
-	spec.Orphan.HardDeadlineBootMS = bootclock.AtMS(c.Hard)
 	faultpoint.At("consult.starting")
-	c.w, err = c.p.Workers.Start(ctx, c.Dir, spec, env)
+	c.w, err = c.workers.Start(ctx, c.Dir, spec, env)
 	return err
 }
 
 // compose makes the line that calls the tool, and returns the environment of the
 // process.
-func (c *private) compose(ctx context.Context) (env []string, err error) {
+func (c *caller) compose(ctx context.Context) (env []string, err error) {
 	arguments, env, err := c.Compose(ctx)
 	if err != nil {
 		return nil, err
@@ -183,48 +203,24 @@ func (c *private) compose(ctx context.Context) (env []string, err error) {
 	params, err := json.Marshal(map[string]any{
 		"name": c.Record.Name, "arguments": arguments,
 		"_meta": map[string]any{
-			mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: map[string]any{}, mcp.MetaProgress: json.RawMessage(requestID),
+			mcp.MetaVersion: mcp.Modern, mcp.MetaCapabilities: struct{}{}, mcp.MetaProgress: json.RawMessage(callID),
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the call: %w", err)
 	}
-	c.line = append(jsonrpc.AppendRequest(nil, requestID, mcp.ToolsCall, params), '\n')
+	c.line = append(jsonrpc.AppendRequest(nil, callID, mcp.ToolsCall, params), '\n')
 	return env, nil
-}
-
-// adopt attaches to the worker that an earlier daemon has started. While the worker
-// lives but cannot be reached, adopt tries again every second: no outcome may be
-// reported as long as the process may still finish. It returns [errLeft] if ctx
-// is done meanwhile, and the error of the last attempt if the worker is dead.
-func (c *private) adopt(ctx context.Context) error {
-	for {
-		err := c.attach(ctx)
-		if err == nil {
-			return nil
-		}
-		if alive, lerr := supervisor.Alive(c.Dir); lerr != nil || !alive {
-			return err
-		}
-		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
-		select {
-		case <-ctx.Done():
-			return errLeft
-		case <-time.After(adoptRetry):
-		}
-	}
 }
 
 // attach attaches to the worker, or reads what a dead worker has left. If the worker has
 // certainly not taken the call, attach composes it again.
-func (c *private) attach(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
-	defer cancel()
-	alive, err := supervisor.Alive(c.Dir)
+func (c *caller) attach(ctx context.Context) error {
+	alive, lerr := supervisor.Alive(c.Dir)
 	faultpoint.At("adopt.attaching")
-	w, aerr := c.p.Workers.Attach(ctx, c.Dir)
-	if aerr != nil {
-		return aerr
+	w, err := c.workers.Attach(ctx, c.Dir)
+	if err != nil {
+		return err
 	}
 	faultpoint.At("adopt.attached")
 	c.w = w
@@ -235,7 +231,7 @@ func (c *private) attach(ctx context.Context) error {
 	}
 	made := w.LastWrite() > 0
 	f := calls.Facts{
-		Pending: true, Recorded: made, Taken: made, Alive: alive || err != nil, Call: true, Private: true, Started: true,
+		Pending: true, Recorded: made, Taken: made, Alive: alive || lerr != nil, Call: true, Private: true, Started: true,
 	}
 	if calls.Decide(f) != calls.Dispatch {
 		c.called = make(chan struct{})
@@ -249,13 +245,14 @@ func (c *private) attach(ctx context.Context) error {
 }
 
 // follow sends the call and handles events until the process and its worker are gone,
-// or until ctx is done. It returns only after all goroutines of ops have ended.
-func (c *private) follow(ctx context.Context) {
-	writing, cancel := context.WithCancel(ctx)
+// or until ctx is done. It reports whether the worker waits for the acknowledgement of
+// its last event. It returns only after all goroutines of ops have ended.
+func (c *caller) follow(ctx context.Context) (closed bool) {
+	writing, stop := context.WithCancel(ctx)
 	defer c.ops.Wait()
-	defer cancel() // runs before Wait
+	defer stop() // runs before Wait
 	hard := bootclock.TimeMS(c.w.Spec().Orphan.HardDeadlineBootMS)
-	c.timer = time.NewTimer(max(time.Until(hard), spare))
+	c.timer = time.NewTimer(max(time.Until(hard), spareTime))
 	defer c.timer.Stop()
 	cancelled := c.Cancel
 	select {
@@ -266,36 +263,44 @@ func (c *private) follow(ctx context.Context) {
 	for {
 		select {
 		case <-c.w.Ready():
-			if c.take() {
-				return
+			events, detached := c.w.Take()
+			for i := range events {
+				c.readEvent(&events[i])
+				if kind := events[i].Kind; kind == supervisor.Closed || kind == supervisor.Lost {
+					return kind == supervisor.Closed
+				}
 			}
+			if detached {
+				return false
+			}
+			safe, _ := c.stdout.Ackable(c.last, c.keep)
+			c.w.Ack(calls.AckBefore(safe, c.keep))
 		case <-cancelled:
 			cancelled = nil
 			c.cancel(writing)
 		case <-c.timer.C:
 			if c.ending { // the worker has not reported in time either
-				return
+				return false
 			}
 			c.terminate(writing)
 		case c.end.Err = <-c.failed:
 			c.terminate(writing)
 		case <-ctx.Done():
 			c.end.Left = true
-			return
+			return false
 		}
 	}
 }
 
 // send writes the call in a goroutine, unless the process has it. The write blocks
 // while the process does not read.
-func (c *private) send(ctx context.Context) {
+func (c *caller) send(ctx context.Context) {
 	if c.line == nil {
 		return
 	}
-	line := c.line
-	c.line, c.called = nil, make(chan struct{})
+	c.called = make(chan struct{})
 	c.ops.Go(func() {
-		err := c.write(ctx, calls.KindCall, line)
+		err := c.write(ctx, calls.KindCall, c.line)
 		faultpoint.At("consult.called")
 		close(c.called)
 		if err != nil && ctx.Err() == nil {
@@ -305,7 +310,7 @@ func (c *private) send(ctx context.Context) {
 }
 
 // write records a line and writes it to the process.
-func (c *private) write(ctx context.Context, kind string, line []byte) error {
+func (c *caller) write(ctx context.Context, kind string, line []byte) error {
 	rec := c.Record
 	rec.Kind = kind
 	_, err := c.w.Write(ctx, rec, line)
@@ -313,16 +318,15 @@ func (c *private) write(ctx context.Context, kind string, line []byte) error {
 }
 
 // cancel cancels the call. If the process does not end in time the worker ends it.
-func (c *private) cancel(ctx context.Context) {
+func (c *caller) cancel(ctx context.Context) {
 	c.Cancelled()
 	if c.called == nil {
 		c.terminate(ctx)
-		return
 	}
 	if c.ending {
 		return
 	}
-	params := fmt.Appendf(nil, `{"requestId":%s}`, requestID)
+	params := fmt.Appendf(nil, `{"requestId":%s}`, callID)
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, params), '\n')
 	c.ops.Go(func() {
 		select {
@@ -331,59 +335,43 @@ func (c *private) cancel(ctx context.Context) {
 		case <-ctx.Done():
 		}
 	})
-	c.timer.Reset(cancelLimit)
+	c.timer.Reset(cancelTime)
 }
 
 // terminate asks the worker to end the process and all that it has started. It does not
 // block; the second call does nothing.
-func (c *private) terminate(ctx context.Context) {
+func (c *caller) terminate(ctx context.Context) {
 	if c.ending {
 		return
 	}
 	c.ending = true
-	// If this fails, the worker is lost, and take gets that as an event.
+	// If this fails, the worker is lost, and follow gets that as an event.
 	c.ops.Go(func() { _, _ = c.w.Terminate(ctx, c.Grace) })
 	c.timer.Reset(giveUp)
 }
 
-// take handles the events that have come, and reports whether the last one was among
-// them. It acknowledges the output that is not needed any more.
-func (c *private) take() (last bool) {
-	events, detached := c.w.Take()
-	for i := range events {
-		faultpoint.At("consult.event")
-		ev := &events[i]
-		c.last = max(c.last, ev.Seq)
-		switch ev.Kind {
-		case supervisor.Output:
-			if ev.Stream == process.Stdout {
-				c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
-			}
-		case supervisor.Exited:
-			faultpoint.At("consult.exited")
-			c.end.Exit, c.keep = ev.Exit, min(c.keep, ev.Seq)
-		case supervisor.Closed:
-			c.over = true
-			return true
-		case supervisor.Lost:
-			c.end.Lost = ev.Fault
-			return true
-		}
+// readEvent handles one event of the worker. An event from which the next daemon learns
+// how the process ended stays with the worker.
+func (c *caller) readEvent(ev *supervisor.Event) {
+	faultpoint.At("consult.event")
+	c.last = max(c.last, ev.Seq)
+	switch {
+	case ev.Kind == supervisor.Output && ev.Stream == process.Stdout:
+		c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
+	case ev.Kind == supervisor.Exited:
+		faultpoint.At("consult.exited")
+		c.end.Exit, c.keep = ev.Exit, min(c.keep, ev.Seq)
+	case ev.Kind == supervisor.Lost:
+		c.end.Lost = ev.Fault
 	}
-	safe, _ := c.stdout.Ackable(c.last, c.keep)
-	c.w.Ack(calls.AckBefore(safe, c.keep))
-	return detached
 }
 
 // readLine handles one line of the process's stdout.
-func (c *private) readLine(l *lines.Line) {
-	if l.Event != lines.Whole {
-		return
-	}
+func (c *caller) readLine(l *lines.Line) {
 	msg, err := jsonrpc.Parse(l.Text)
 	switch {
-	case err != nil:
-	case msg.Kind == jsonrpc.Response && msg.ID.Key() == requestID.Key() && msg.Result != nil:
+	case l.Event != lines.Whole || err != nil:
+	case msg.Kind == jsonrpc.Response && msg.ID.Key() == callID.Key() && msg.Result != nil:
 		c.end.Result, c.keep = bytes.Clone(msg.Result), min(c.keep, c.stdout.Begin())
 	case msg.Method == mcp.ProgressNote:
 		c.Progress(bytes.Clone(msg.Params))
@@ -391,15 +379,14 @@ func (c *private) readLine(l *lines.Line) {
 }
 
 // release acknowledges the last event, after which the worker exits, and waits for
-// that, at most [leaveLimit]. A call that has ended thus leaves no process.
-func (c *private) release(ctx context.Context) {
+// that, at most [leaveTimeout]. A call that has ended thus leaves no process.
+func (c *caller) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
 	c.w.Ack(c.last)
 	faultpoint.At("consult.letting")
-	t := time.NewTimer(leaveLimit)
-	defer t.Stop()
 	select {
 	case <-c.w.Done():
-	case <-t.C:
 	case <-ctx.Done():
 	}
 }

@@ -45,7 +45,7 @@ func newRoom(t *testing.T) *room {
 }
 
 // daemon returns the part of the next daemon that makes private calls.
-func (r *room) daemon() *private.Caller {
+func (r *room) daemon() private.Processes {
 	r.t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -57,12 +57,12 @@ func (r *room) daemon() *private.Caller {
 		Exe: exe, RuntimeDir: r.dir, StateDir: r.dir, Epoch: r.epoch, Program: "test", Log: log,
 	})
 	r.t.Cleanup(func() { _ = workers.Close(context.Background()) })
-	return &private.Caller{Log: log, Workers: workers, Watch: nobody{}}
+	return private.Processes{Log: log, Workers: workers, Watch: nobody{}}
 }
 
 // call returns a call of a script. The script appends each line that it reads to a file.
-func (r *room) call(script string) private.Call {
-	return private.Call{
+func (r *room) call(script string) *private.Call {
+	return &private.Call{
 		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Hard: time.Now().Add(time.Hour),
 		Grace:  50 * time.Millisecond,
 		Record: calls.Record{N: 7, Session: "s", Name: "run", Contract: "never_replay", Identity: "a"},
@@ -82,7 +82,7 @@ func (r *room) lines() []string {
 }
 
 // run makes a call and returns its end.
-func run(ctx context.Context, p *private.Caller, c private.Call) (end private.End) {
+func run(ctx context.Context, p private.Processes, c *private.Call) (end private.End) {
 	p.Call(ctx, c, func(e private.End) { end = e })
 	return end
 }
