@@ -37,11 +37,11 @@ func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 daemon and proxies, claude and codex, and say how to fix what is wrong. Nothing is
 changed. The exit code is 1 if there is a problem.
 
-With --consult-selftest, nothing of that is checked, but consults are run with the
-claude that is installed, in a directory of their own, at each level; what answers
-in place of the model is a stand-in on loopback that asks for every way to write to
-files that there is. It costs nothing and needs no login. A table says what came of
-each. The exit code is 1 if anything was written.
+With --consult-selftest, doctor runs consults with the installed claude instead, at each
+level, in a directory of their own. In place of the model, a stand-in on loopback asks
+claude to write to files in every way that there is. That costs nothing and needs no
+login. A table shows the outcome of each attempt. The exit code is 1 if anything was
+written.
 
 With --json, a list of objects: check, state (ok, note, problem), what, why,
 fix.`,

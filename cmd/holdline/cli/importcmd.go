@@ -34,10 +34,10 @@ func newImportCommand(proc *cmdenv.Process) *cobra.Command {
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "import",
 		Short: "Move the MCP servers of your agents' configurations into holdline's",
-		Long: `Find the configurations of the MCP clients on this machine, and say which of
-their servers would be hosted by holdline, which stay where they are and why.
-With --write it is done: each server is put into holdline's configuration, and its
-entry in the client's file, under the same name, starts
+		Long: `Find the configurations of the MCP clients on this machine, and say which of their
+servers holdline would host, which ones stay where they are, and why. With --write,
+do it: each server moves into holdline's configuration, and its entry in the client's
+file, under the same name, then starts
 
     holdline mcp-stdio --server NAME
 
@@ -53,9 +53,9 @@ that differ, that of the first client keeps it, in this order:
 the other one's is called after its client, too. A server that is in holdline's
 configuration already keeps its name before all others.
 
---undo takes back what import did, and nothing else: byte for byte where a file was
-not changed since, else entry by entry; an entry that somebody else changed is left
-and named. The files as they were are kept in ~/.local/state/holdline/import until then.
+--undo reverts what import did, and nothing else: byte for byte in files that have not
+changed since, else entry by entry. It leaves and names entries that have changed. The
+files as they were are kept in ~/.local/state/holdline/import until then.
 
 Values of variables, headers and arguments are never shown.
 

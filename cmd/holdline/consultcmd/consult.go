@@ -55,10 +55,10 @@ it has cost so far, once that is known.
 Without a prompt, or with "-", it is read from stdin. What is piped into a command
 that has a prompt is put behind it: git diff | holdline consult 'review this'.
 
-Ctrl-C ends the consult politely: what there is of an answer is printed, and kept.
-A second one does not wait for that. If the daemon ends or is replaced the command
-goes on with the next one, which it starts if need be; if there is none within a
-minute it exits with code 4 and says how to get the answer later.
+Ctrl-C ends the consult; the answer so far is printed, and kept. A second Ctrl-C does
+not wait for that. If the daemon ends or is replaced, the command goes on with the
+next daemon, and starts it if necessary. If there is none within a minute it exits
+with code 4 and says how to get the answer later.
 
 With --json, one object: answer, structured, session_id, engine, models, cost_usd,
 num_turns, duration_ms, consult_id, state, window and more.`,

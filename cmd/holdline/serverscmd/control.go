@@ -34,15 +34,15 @@ func (s *serversCommand) controls() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		command("start", control.ServerStart, started, "Start a server that was stopped or ejected",
-			`Let a server be used again that was stopped, or that was ejected because it ended or
-did not start too often, and start it for the agents that are connected, or else
-for the project here.`),
+			`Let agents use a server again that was stopped, or that was ejected because it ended
+or failed to start too often. The daemon starts it for the agents that are connected,
+or, if none is, for the project of the current directory.`),
 		command("stop", control.ServerStop, stopped, "End a server's processes, and start none until you say so",
-			`End a server's processes. None is started again, by nobody and in no later life of
-the daemon, until: holdline servers start NAME. Calls in flight end with a fault.`),
+			`End a server's processes. No daemon starts the server again, also no later one, until:
+holdline servers start NAME. Calls in flight end with a fault.`),
 		command("restart", control.ServerRestart, started, "End a server's processes and start new ones",
-			`End a server's processes and start new ones, with nothing held against them: the
-budget of restarts is fresh, the circuit closed. Calls in flight end with a fault.`),
+			`End a server's processes and start new ones. The count of restarts begins anew and the
+circuit is closed. Calls in flight end with a fault.`),
 		s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
 	}
 }
@@ -51,10 +51,10 @@ budget of restarts is fresh, the circuit closed. Calls in flight end with a faul
 func (s *serversCommand) reloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload [NAME]", Short: "Read the configuration again; with NAME, start that server anew",
-		Long: `Read the configuration again: servers that are configured otherwise than before are
-replaced once their calls in flight have ended, the others go on. With NAME, that
-server is started anew in any case, with variables as they are now and nothing
-held against it, an ejection included; its calls in flight end with a fault.`,
+		Long: `Read the configuration again. Servers whose entries have changed are replaced once their
+calls in flight have ended; the others go on. With NAME, that server is started anew
+in any case, with the variables as they are now, even if it was ejected; its calls in
+flight end with a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {

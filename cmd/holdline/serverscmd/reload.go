@@ -19,12 +19,11 @@ func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
 		Short: "Read the configuration again",
-		Long: `Read the configuration again. Servers that are configured otherwise than before are
-replaced once a process has come up by what their entries say now, and their calls
-in flight have ended. One whose new entry does not start goes on as it was, and that
-is said. The others go on. A file with an
-error is refused with its line and column, and the configuration in force stays as
-it is.`,
+		Long: `Read the configuration again. A server whose entry has changed is replaced once a
+process of the new entry has started and the calls in flight have ended. If the new
+entry does not start, the server goes on as before, and the command says why. The
+other servers go on. A file with an error is refused with its line and column, and
+the configuration in force stays.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return reload(cmd, proc) },
 	}
 }
