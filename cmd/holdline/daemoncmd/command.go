@@ -201,8 +201,7 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
 	path, ok := attach.CalledAs(argv0, exe)
-	_, replaced := os.Stat(exe)
-	if ok && (replaced != nil || cmdenv.SameFile(exe, path)) {
+	if ok && (config.Absent(exe) || cmdenv.SameFile(exe, path)) {
 		return path, nil
 	}
 	return exe, nil
