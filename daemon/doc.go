@@ -39,6 +39,7 @@
 //	                        which records go, and writes that belong to no call
 //	             handshake, startup, hang
 //	                        how a process is introduced, why it did not start, or hangs
+//	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins

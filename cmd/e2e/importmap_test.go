@@ -59,6 +59,7 @@ var layers = readLayers(`
 2 daemon/hosted/question
 3 daemon/hosted/background
 3 daemon/hosted/records
+4 daemon/hosted/earlier
 5 daemon/hosted/startup
 0 daemon/hosted/hang
 2 daemon/hosted/subscription

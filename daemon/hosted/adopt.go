@@ -3,7 +3,6 @@ package hosted
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,11 +10,9 @@ import (
 	"slices"
 	"time"
 
-	"holdline/daemon/calls"
-	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
@@ -46,22 +43,31 @@ func (m *Manager) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("directories of workers: %w", err)
 	}
-	var found []*earlier
+	var found []*earlier.Process
 	for _, dir := range dirs {
-		var e *earlier
+		var e *earlier.Process
 		m.load(dir, func() (err error) {
-			e, err = m.look(dir)
+			e, err = earlier.Read(m.o.Workers, dir, m.hub.Log)
 			return err
 		})
 		if e != nil {
 			found = append(found, e)
 		}
 	}
-	slices.SortFunc(found, (*earlier).before)
+	slices.SortFunc(found, (*earlier.Process).Compare)
 	for _, e := range found {
-		m.load(e.dir, func() error { return m.restore(e) })
+		m.load(e.Dir, func() error {
+			m.restore(e)
+			return nil
+		})
 	}
-	m.forsakeDeserted(found)
+	for _, e := range found {
+		if session := e.Deserted(); session != "" {
+			m.hub.Mu.Lock()
+			m.forsakeLocked(session)
+			m.hub.Mu.Unlock()
+		}
+	}
 	m.hub.WG.Go(m.expect)
 	return nil
 }
@@ -111,74 +117,19 @@ func (m *Manager) disownLocked(dir string) {
 // read: a call that is not on record may have been made all the same.
 func (m *Manager) Unread() bool { return m.unreadable }
 
-// earlier is the directory of a worker that an earlier daemon has started.
-type earlier struct {
-	dir     string
-	spec    process.Spec
-	records []calls.Record
-	lists   *listing.Memory // what it has listed; nil if that is not known
-	alive   bool
-}
-
-// before orders processes for restoring: living ones first, and of these the youngest
-// first. The first living process of an instance is the one that goes on serving.
-func (e *earlier) before(other *earlier) int {
-	switch {
-	case e.alive && !other.alive:
-		return -1
-	case !e.alive && other.alive:
-		return 1
-	}
-	return cmp.Compare(other.spec.Generation, e.spec.Generation)
-}
-
-// look decides about the directory of an earlier daemon's server. It removes a
-// directory that no client needs. It returns what is to be restored, or nil if there
-// is nothing to restore.
-func (m *Manager) look(dir string) (*earlier, error) {
-	f, records, err := supervisor.LookServer(dir)
-	if err != nil {
-		return nil, err
-	}
-	switch supervisor.Decide(f) {
-	case supervisor.Remove:
-		if err := m.o.Workers.Reap(dir); err != nil {
-			m.hub.Log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
-		}
-		return nil, nil //nolint:nilnil // nobody needs it
-	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
-		spec, err := process.ReadSpec(dir)
-		if err != nil {
-			return nil, err
-		}
-		lists, err := listing.ReadMemory(filepath.Join(dir, process.FileLists))
-		if err != nil {
-			m.hub.Log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
-		}
-		return &earlier{dir, spec, records, lists, f.Alive}, nil
-	default: // Leave: it sees to itself
-		return nil, nil //nolint:nilnil // and nothing is wrong with it
-	}
-}
-
 // restore makes a process of a directory, and calls of its records. Then a goroutine
 // of the manager adopts the worker. Until that has ended, inst.adopting keeps calls
 // from starting a second process.
-func (m *Manager) restore(e *earlier) error {
-	answers, err := calls.AnswersIn(e.dir)
-	if err != nil {
-		return err
-	}
-	kept := question.Read(e.dir, m.hub.Log)
+func (m *Manager) restore(e *earlier.Process) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
-	inst := m.ownerLocked(&e.spec, e.alive)
-	if s := inst.srv; e.lists != nil && e.lists.Key == s.spec.Key {
-		inst.own = s.source().Offering(e.lists.Lists, e.lists.About, e.lists.Cut)
+	inst := m.ownerLocked(&e.Spec, e.Alive)
+	if s := inst.srv; e.Lists != nil && e.Lists.Key == s.spec.Key {
+		inst.own = s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut)
 		s.latest = cmp.Or(s.latest, inst.own)
 	}
-	u := m.hub.NewProcess(inst, e.dir, e.spec.Name, e.spec.Owner)
-	u.RestoreLocked(e.spec.Generation, kept, e.records, answers)
+	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
+	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
 	if inst.use != retired {
 		inst.adopting = make(chan struct{})
 	}
@@ -192,7 +143,6 @@ func (m *Manager) restore(e *earlier) error {
 			u.CatchUp()
 		}
 	})
-	return nil
 }
 
 // taken wakes the callers that wait for the adoption of an instance's process, and
@@ -291,7 +241,7 @@ func (m *Manager) adopt(u *upstream.Process) bool {
 // reports whether the goroutines of the process run; they do not if the manager is
 // closed.
 func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
-	server, err := readServer(u.Dir)
+	server, err := earlier.Introduction(u.Dir)
 	faultpoint.At("hosted.adopted")
 	if words, known := w.Secrets(); known {
 		u.Secrets.Store(masked.New(words))
@@ -357,18 +307,7 @@ func (inst *instance) listFirst(u *upstream.Process) {
 	inst.starting = nil
 }
 
-// readServer reads the result of the handshake that an earlier daemon has written to
-// a worker's directory.
-func readServer(dir string) (process.Server, error) {
-	var s process.Server
-	b, err := ownfile.Read(filepath.Join(dir, process.FileServer), ownfile.MaxDocument)
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	return s, err
-}
-
-// serve lets calls to a process whose handshake is over. It returns [errDied] if the
+// serve lets calls to a process whose handshake is over. It returns [standing.ErrExited] if the
 // process is not starting any more: it has ended, or is being drained or ended.
 func (m *Manager) serve(u *upstream.Process) error {
 	m.hub.Mu.Lock()
@@ -388,4 +327,41 @@ func (m *Manager) serve(u *upstream.Process) error {
 	}
 	m.o.Watch.WorkerReady(inst.name)
 	return nil
+}
+
+// secrets returns the secrets of a process of an earlier daemon, as the present
+// configuration has them. They are unknown if the process belongs to another entry,
+// or if the entry cannot be expanded now, for example because a variable is not set.
+// Then nothing that the process wrote may be shown.
+func (inst *instance) secrets() *masked.Secrets {
+	s := inst.srv
+	s.m.hub.Mu.Lock()
+	configured := s.m.servers[s.spec.Name] == s
+	s.m.hub.Mu.Unlock()
+	if !configured || s.spec.Process == nil {
+		return masked.Unknown()
+	}
+	p, err := s.spec.Process(inst.root)
+	if err != nil {
+		return masked.Unknown()
+	}
+	return masked.New(p.Secrets)
+}
+
+// Remask tries again to find the secrets of adopted processes that are unknown. Call
+// it when the user's environment is known: at the adoption it may not have been.
+func (m *Manager) Remask() {
+	m.hub.Mu.Lock()
+	unknown := map[*upstream.Process]*masked.Secrets{}
+	for u := range m.hub.Processes {
+		if secrets := u.Secrets.Load(); secrets.IsUnknown() {
+			unknown[u] = secrets
+		}
+	}
+	m.hub.Mu.Unlock()
+	for u, before := range unknown {
+		if secrets := instanceOf(u).secrets(); !secrets.IsUnknown() {
+			u.Secrets.CompareAndSwap(before, secrets)
+		}
+	}
 }

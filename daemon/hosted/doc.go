@@ -35,12 +35,11 @@
 //
 //	manager, lifecycle   sessions come and go; start, stop and configure servers
 //	server, view         what package catalog needs to know of the servers
-//	sight                which of them its project sees, by package sight
 //	succeed              an edited server is replaced once its successor works
 //	instance             start a process; package startup says why it did not start
 //	instancestate        the states of an instance, and what its processes tell it
 //	lists, offering      the handshake and lists of a process, by package handshake
-//	adopt, deserted      continue the processes of an earlier daemon
+//	adopt                continue the processes that package earlier has found
 //	guard                the guards of an instance, and what calls need of a server
 //	subscribe            subscriptions to resources
 //	serverstate, status  what outlives all processes, and what users see
