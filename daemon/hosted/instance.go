@@ -33,7 +33,7 @@ type instanceKey struct {
 }
 
 // An instance is a server as one scope uses it. Its processes run one after the
-// other. Its fields are guarded by the manager's mutex.
+// other. Its fields are guarded by the hub's mutex.
 type instance struct {
 	m    *Manager
 	srv  *server // never nil: a process of a server that is configured no more has one of its own

@@ -231,7 +231,7 @@ func (m *Manager) Configure(specs []Spec) {
 
 // newcomers returns, by name, a new server for each wanted spec that is not
 // configured yet, or that is configured differently. It reads their files, so it must
-// not hold the manager's mutex.
+// not hold the hub's mutex.
 func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {

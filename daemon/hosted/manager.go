@@ -81,7 +81,7 @@ type Spec struct {
 }
 
 // A Watcher receives the states of processes, for counts and health. Its methods may be
-// called with the manager's mutex held: they must not block or call back.
+// called with the hub's mutex held: they must not block or call back.
 type Watcher interface {
 	// WorkerStarting reports that a worker was started or attached.
 	WorkerStarting(id string, generation int64)

@@ -17,7 +17,7 @@ import (
 
 // A server is a configured server with what is known of it for all its callers. A
 // server whose entry is edited is replaced by another one: spec never changes. Its
-// fields are guarded by the manager's mutex.
+// fields are guarded by the hub's mutex.
 type server struct {
 	m    *Manager
 	spec *Spec // name, scope, key and process hold; the rest is how it was made: see now
@@ -55,7 +55,7 @@ func (s *server) now() *Spec { return s.limits.Load() }
 func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.Name+".json") }
 
 // visible reports whether a session sees the server, as far as that is known. The
-// caller must hold the manager's mutex.
+// caller must hold the hub's mutex.
 func (s *server) visible(c *tool.Caller) bool {
 	if c.Only != "" && c.Only != s.spec.Name || !s.Reached(c) {
 		return false
@@ -83,7 +83,7 @@ func (m *Manager) Waits() bool {
 }
 
 // View returns what a caller sees of all servers, as far as that is known. The
-// caller must not hold the manager's mutex.
+// caller must not hold the hub's mutex.
 func (m *Manager) View(c *tool.Caller) *listing.View {
 	m.awaitSights(m.hub.Life, c)
 	m.hub.Mu.Lock()
@@ -104,7 +104,7 @@ func (s *server) viewLocked(c *tool.Caller) listing.ServerView {
 	}
 }
 
-// View is [server.viewLocked] for a caller that does not hold the manager's mutex.
+// View is [server.viewLocked] for a caller that does not hold the hub's mutex.
 func (s *server) View(c *tool.Caller) listing.ServerView {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
@@ -147,7 +147,7 @@ func (inst *instance) patienceLocked(now time.Time) time.Duration {
 }
 
 // sees reports whether a caller sees a server. It waits up to [sight.Wait] if that is
-// not known yet. The caller must not hold the manager's mutex.
+// not known yet. The caller must not hold the hub's mutex.
 func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 	m.awaitSights(ctx, c)
 	m.hub.Mu.Lock()
@@ -156,7 +156,7 @@ func (m *Manager) sees(ctx context.Context, s *server, c *tool.Caller) bool {
 }
 
 // awaitSights waits, up to [sight.Wait], until it is known which servers a caller
-// sees. The caller must not hold the manager's mutex.
+// sees. The caller must not hold the hub's mutex.
 func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 	var tables []*sight.Table
 	m.hub.Mu.Lock()

@@ -74,7 +74,7 @@ func (s *server) serverStateLocked() serverState {
 
 // write writes the server's state file, or removes it if there is nothing to
 // remember. A server that was removed from the configuration has nothing to remember.
-// The caller must not hold the manager's mutex.
+// The caller must not hold the hub's mutex.
 func (s *server) write() error {
 	s.m.filing.Lock()
 	defer s.m.filing.Unlock()

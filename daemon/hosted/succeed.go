@@ -14,7 +14,7 @@ import (
 // successor has come up: an edit that does not work takes no server from any session.
 
 // A succession is the attempt to replace a server by the one that its edited entry
-// describes. It is guarded by the manager's mutex.
+// describes. It is guarded by the hub's mutex.
 type succession struct {
 	next  *server
 	done  chan struct{} // closed when it has, or will not

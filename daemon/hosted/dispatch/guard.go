@@ -104,6 +104,7 @@ func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
 // keeps the cache from storing the answer. It is no failure of the server's process.
 type answerError struct{ raw json.RawMessage }
 
+// Error says what the server answered.
 func (e *answerError) Error() string {
 	return "the server answered with an error: " + fault.Quote(e.raw)
 }

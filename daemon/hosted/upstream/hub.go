@@ -147,7 +147,7 @@ func (h *Hub) LockOrPanic(reason any) {
 }
 
 // lockWait bounds how long a goroutine that has recovered from a panic waits for the
-// manager's mutex.
+// hub's mutex.
 const lockWait = 5 * time.Second
 
 // eraLocked returns the era of a session's client, or "" if it is not known yet.

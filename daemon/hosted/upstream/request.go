@@ -16,7 +16,7 @@ import (
 )
 
 // Request sends a request of the daemon's own and returns the result. It blocks until
-// the server answers, exits ([errDied]), or ctx ends. A JSON-RPC error of the server
+// the server answers, exits ([standing.ErrExited]), or ctx ends. A JSON-RPC error of the server
 // is an [*dialect.Refusal].
 func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
@@ -55,7 +55,7 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 // the usual reason of the failure.
 const fallTimeout = 5 * time.Second
 
-// fallen returns the error for a write that failed with err: [errDied] if the process
+// fallen returns the error for a write that failed with err: [standing.ErrExited] if the process
 // ends within [fallTimeout], else err.
 func (u *Process) fallen(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*fault.Record](err)

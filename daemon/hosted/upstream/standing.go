@@ -15,7 +15,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// An upstream is the [standing.Process] of its standing requests.
+// A Process is the [standing.Process] of its standing requests.
 var _ standing.Process = (*Process)(nil)
 
 // An inquiry is a request of the daemon's own that waits for its answer.
