@@ -43,7 +43,8 @@ func (s *server) remember() error {
 		return nil
 	}
 	s.era = mem.Era
-	s.pins.Compare(listing.Likenesses(mem.Lists[listing.Tools]), time.Now()) // an older daemon has listed them, and pinned nothing
+	// an older daemon has listed them, and pinned nothing
+	s.pins.Compare(listing.Likenesses(mem.Lists[listing.Tools]), time.Now())
 	s.latest = s.source().Offering(mem.Lists, mem.About, mem.Cut)
 	return nil
 }
