@@ -33,7 +33,9 @@ func TestFault(t *testing.T) {
 		{"it ended", startup.Failure{Death: death}, standing.ErrExited, fault.SpawnFailure, "exit code 1: bad credentials"},
 		{"it ended meanwhile", startup.Failure{Death: death}, errors.New("a slow answer"), fault.SpawnFailure, "exit code 1"},
 		{
-			"it was ended", startup.Failure{Death: death, Ended: true}, errors.New("odd answer"), fault.SpawnFailure,
+			"it was ended",
+			startup.Failure{Death: death, Ended: true},
+			errors.New("odd answer"), fault.SpawnFailure,
 			"odd answer",
 		},
 		{"it refuses", startup.Failure{Death: death}, refusal(mcp.Initialize), fault.SpawnFailure, "no (1)"},
