@@ -25,7 +25,6 @@ import (
 	"time"
 	"unicode"
 
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -292,13 +291,10 @@ func ParseWelcome(line []byte) (Welcome, error) {
 	return w, nil
 }
 
-// Greet sends a greeting on conn and returns the daemon's welcome, the first of lines. It reads
-// that line even if it could not write: the daemon may have refused, and hung up, before. A
-// refusal is a [*Refusal]; an answer that is not a daemon's wraps [ErrNoWelcome].
-func Greet(conn io.Writer, lines *jsonrpc.Lines, g *Greeting) (Welcome, error) {
-	g.Holdline = Version
-	_, werr := conn.Write(Append(nil, g))
-	faultpoint.At("greeting.sent")
+// ReadWelcome returns the daemon's welcome, the first of lines. werr is the error of writing the
+// greeting, or nil. With an error, too, the line is read: the daemon may have refused, and hung
+// up, before. A refusal is a [*Refusal]; an answer that is not a daemon's wraps [ErrNoWelcome].
+func ReadWelcome(lines *jsonrpc.Lines, werr error) (Welcome, error) {
 	line, err := lines.Next()
 	switch {
 	case err != nil && werr != nil:

@@ -360,7 +360,7 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 // other end is no daemon. On an error the caller must close conn.
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	g := p.o.Greeting
-	g.Role = protocol.RoleMCP
+	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
 	stream := rawio.New(conn)
 	l := &link{
 		conn: conn, out: stream, turn: make(chan struct{}, 1),
@@ -372,8 +372,9 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		g.Next, g.Pending, l.replays = p.store.recall()
 	}
 	faultpoint.At("proxy.dialled")
-	var err error
-	if l.welcome, err = protocol.Greet(conn, l.lines, &g); errors.Is(err, protocol.ErrNoWelcome) {
+	_, err := conn.Write(protocol.Append(nil, g))
+	faultpoint.At("proxy.greeted")
+	if l.welcome, err = protocol.ReadWelcome(l.lines, err); errors.Is(err, protocol.ErrNoWelcome) {
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	faultpoint.At("proxy.welcomed")

@@ -220,7 +220,7 @@ var (
 	proxyCrashes = []crash{
 		{point: "proxy.started"},
 		{point: "proxy.dialled"},
-		{point: "greeting.sent", who: "proxy"},
+		{point: "proxy.greeted"},
 		{point: "proxy.welcomed"},
 		{point: "proxy.read"},
 		{point: "proxy.read", times: 4},

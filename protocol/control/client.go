@@ -45,7 +45,9 @@ func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, err
 	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return nil, err
 	}
-	welcome, err := protocol.Greet(conn, c.lines, &protocol.Greeting{Role: protocol.RoleControl, Version: version})
+	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version}
+	_, werr := conn.Write(protocol.Append(nil, greeting))
+	welcome, err := protocol.ReadWelcome(c.lines, werr)
 	if err != nil {
 		conn.Close()
 		return nil, err
