@@ -2,7 +2,6 @@ package command
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -30,15 +29,16 @@ func SafePath(path string) string {
 	return strings.Join(SearchDirs(path), string(filepath.ListSeparator))
 }
 
-// LookPath returns the file that name means with the given PATH. A name with a
-// slash is the file itself. The error is an errno with the name: ENOENT if no
-// directory has it, else why the last one that has it is no program.
+// LookPath returns the file that name means with the given PATH. A name with a slash is
+// the file itself. The error names the directories if none has the name, and says why the
+// last one that has it is no program otherwise; it wraps the errno, such as ENOENT.
 func LookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)
 	}
-	err := fmt.Errorf("%s: %w", name, syscall.ENOENT)
-	for _, dir := range SearchDirs(path) {
+	dirs := SearchDirs(path)
+	var err error = &notFoundError{name, dirs}
+	for _, dir := range dirs {
 		file := filepath.Join(dir, name)
 		switch failure := executable(file); {
 		case failure == nil:
@@ -49,6 +49,23 @@ func LookPath(name, path string) (string, error) {
 	}
 	return "", err
 }
+
+// notFoundError is the error about a program that no directory of a PATH has.
+type notFoundError struct {
+	name string
+	dirs []string
+}
+
+// Error names the directories.
+func (e *notFoundError) Error() string {
+	if len(e.dirs) == 0 {
+		return e.name + " is a name, and the PATH has no absolute directory"
+	}
+	return e.name + " is in none of " + strings.Join(e.dirs, ", ")
+}
+
+// Unwrap returns ENOENT.
+func (e *notFoundError) Unwrap() error { return syscall.ENOENT }
 
 // executable returns nil if the file at path can be run as a program.
 func executable(path string) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -44,6 +45,23 @@ func TestLookPath(t *testing.T) {
 			continue
 		}
 		t.Errorf("LookPath(%q, %q) = %q, %v, want %q, %v", c.name, c.path, got, err, c.want, c.err)
+	}
+}
+
+// TestLookPathSaysWhere checks that the error names the directories that were searched.
+func TestLookPathSaysWhere(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "data"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	path := "/nowhere:" + dir
+	for name, want := range map[string]string{
+		"none": "none is in none of /nowhere, " + dir, "data": filepath.Join(dir, "data") + ": permission denied",
+		filepath.Join(dir, "data"): "permission denied",
+	} {
+		if _, err := LookPath(name, path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("LookPath(%s) = %v, want %q", name, err, want)
+		}
 	}
 }
 

@@ -83,13 +83,16 @@ func (f *File) replace(from, to int, text string) (err error) {
 // Bytes returns the file as it is now.
 func (f *File) Bytes() []byte { return slices.Concat(f.bom, f.data) }
 
+// escape writes a key as an element of a JSON pointer (RFC 6901).
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
 // find returns the value at a path, or nil.
 func (f *File) find(path []string) *hujson.Value {
-	pointer := ""
+	var pointer strings.Builder
 	for _, key := range path {
-		pointer += "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+		pointer.WriteString("/" + escape.Replace(key))
 	}
-	return f.root.Find(pointer)
+	return f.root.Find(pointer.String())
 }
 
 // Keys returns the keys of the object at a path, in its order; one that stands twice

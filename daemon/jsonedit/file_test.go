@@ -94,7 +94,7 @@ func TestReads(t *testing.T) {
 	if got := x.Keys("a", "c"); got != nil {
 		t.Errorf("Keys of an array = %q", got)
 	}
-	if got, ok := x.Text("a", "c"); string(got) != "[ /* x */\r\n 2 ]" || !ok {
+	if got, ok := x.Text("a", "c"); got != "[ /* x */\r\n 2 ]" || !ok {
 		t.Errorf("Text = %q, %v", got, ok)
 	}
 	if _, ok := x.Text("a", "d"); ok {

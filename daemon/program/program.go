@@ -52,10 +52,8 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 		return path, info, nil
 	case !named:
 		return "", nil, p.missing("%s: %v", bin, errors.Unwrap(err))
-	case !errors.Is(err, os.ErrNotExist):
-		return "", nil, p.missing("%v", err)
 	}
-	return "", nil, p.missing("%s is in none of %s", p.Bin, strings.Join(command.SearchDirs(search), ", "))
+	return "", nil, p.missing("%v", err)
 }
 
 // missing returns the fault of a program that cannot be found or run. It adds the cure

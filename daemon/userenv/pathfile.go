@@ -69,21 +69,3 @@ func WithCaptured(environ []string, file string) ([]string, error) {
 	}
 	return WithPath(environ, captured), nil
 }
-
-// LookPath finds the program that name means in a child's environment, as the
-// start of a server does. The error names where was looked.
-func LookPath(name string, environ []string) (string, error) {
-	if strings.Contains(name, "/") {
-		return command.LookPath(name, "")
-	}
-	path := command.Variable(environ, "PATH")
-	found, err := command.LookPath(name, path)
-	if err == nil {
-		return found, nil
-	}
-	dirs := command.SearchDirs(path)
-	if len(dirs) == 0 {
-		return "", fmt.Errorf("%s is a name, and the PATH has no absolute directory", name)
-	}
-	return "", fmt.Errorf("%s is in none of %s", name, strings.Join(dirs, ", "))
-}

@@ -3,7 +3,6 @@ package userenv
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -62,33 +61,5 @@ func TestWithPath(t *testing.T) {
 		if got := WithPath(c.environ, c.captured); !slices.Equal(got, c.want) {
 			t.Errorf("WithPath(%v, %q) = %v, want %v", c.environ, c.captured, got, c.want)
 		}
-	}
-}
-
-// TestLookPath checks that programs are found on the PATH of the given environment.
-func TestLookPath(t *testing.T) {
-	dir := t.TempDir()
-	for name, mode := range map[string]os.FileMode{"prog": 0o755, "data": 0o644} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	env := []string{"PATH=/nowhere:" + dir}
-	if got, err := LookPath("prog", env); got != filepath.Join(dir, "prog") || err != nil {
-		t.Errorf("LookPath(prog) = %q, %v", got, err)
-	}
-	if got, err := LookPath(filepath.Join(dir, "prog"), nil); got != filepath.Join(dir, "prog") || err != nil {
-		t.Errorf("LookPath of a path = %q, %v", got, err)
-	}
-	for _, name := range []string{"data", "sub", "none"} {
-		if _, err := LookPath(name, env); err == nil || !strings.Contains(err.Error(), "/nowhere, "+dir) {
-			t.Errorf("LookPath(%s) = %v, want an error that says where was looked", name, err)
-		}
-	}
-	if _, err := LookPath(filepath.Join(dir, "data"), env); err == nil {
-		t.Error("a file without the mode of a program is one")
 	}
 }

@@ -101,9 +101,10 @@ func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
 		stderr = words
 	}
 	closeOnExec()
-	cmd := exec.Command(exe, append(slices.Clone(a.args), wanted)...) //nolint:noctx // it outlives this process
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = "/", DaemonEnv(a.env), log, stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd := exec.Cmd{ // no context ends it: it outlives this process
+		Path: exe, Args: slices.Concat([]string{exe}, a.args, []string{wanted}), Dir: "/", Env: DaemonEnv(a.env),
+		Stdout: log, Stderr: stderr, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
 	if err := cmd.Start(); err != nil {
 		words.Close()
 		return nil, err

@@ -94,7 +94,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	path, _ := config.Lookup(p.Env)("PATH")
 	found, err := command.LookPath(p.Command, path)
 	if err != nil {
-		return p, fmt.Errorf("%s was not found; looked in %s", p.Command, strings.Join(command.SearchDirs(path), ", "))
+		return p, err
 	}
 	p.Command = found
 	return p, nil

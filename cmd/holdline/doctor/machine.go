@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -140,7 +141,7 @@ func (o *Options) sourceOf(path string) string {
 
 // lookHere returns where a program is on this shell's PATH, or "".
 func (o *Options) lookHere(name string) string {
-	path, err := userenv.LookPath(name, o.Environ)
+	path, err := command.LookPath(name, command.Variable(o.Environ, "PATH"))
 	if err != nil {
 		return ""
 	}
@@ -189,7 +190,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	if _, own := s.Env["PATH"]; !own { // the daemon does not look where only this shell does
 		p.Env = []string{"PATH=" + path}
 	}
-	at, err := userenv.LookPath(p.Command, p.Env)
+	at, err := command.LookPath(p.Command, command.Variable(p.Env, "PATH"))
 	if err == nil {
 		return Finding{Check: "program of server " + s.Name, State: OK, What: at + o.sourceOf(at)}
 	}

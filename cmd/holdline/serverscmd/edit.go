@@ -14,8 +14,8 @@ import (
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
-	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
 
@@ -348,13 +348,13 @@ func (s *serversCommand) daemonSees(
 
 // findable returns an error if the daemon would not find a command. sees is the answer of
 // [serversCommand.daemonSees]; if it is nil, the PATH of this shell counts.
-func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswer) error {
-	here, err := userenv.LookPath(command, s.proc.Environ())
+func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) error {
+	here, err := command.LookPath(name, command.Variable(s.proc.Environ(), "PATH"))
 	switch {
-	case strings.Contains(command, "/"):
-		return cmdenv.CheckProgram(command)
+	case strings.Contains(name, "/"):
+		return cmdenv.CheckProgram(name)
 	case sees == nil && err != nil:
-		return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", command)
+		return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", name)
 	case sees == nil || len(sees.Programs) > 0:
 		return nil
 	}
@@ -366,5 +366,5 @@ func (s *serversCommand) findable(command string, sees *control.EnvironmentAnswe
 	if err == nil {
 		help = "; this shell has it at " + here + ": holdline install --path"
 	}
-	return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", command, strings.Join(where, "; "), help)
+	return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", name, strings.Join(where, "; "), help)
 }
