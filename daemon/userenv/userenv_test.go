@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -17,6 +18,10 @@ func fakeShell(t *testing.T, script string) *Shell {
 	path := filepath.Join(t.TempDir(), "shell")
 	text := "#!/bin/sh\ncase \" $* \" in *' -i '*) kind=interactive; shift;; *) kind=login;; esac\n" + script +
 		"\neval \"$3\"\n"
+	// A shell that is started meanwhile would inherit the file open for writing, and the
+	// script could not be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
