@@ -143,14 +143,12 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 		return cmdenv.WithHint(fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
 			doctor.WayOut(answer.PID))
 	}
-	if _, err = fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer)); err != nil {
-		return err
-	}
+	fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer))
 	if c.Daemon.Managed == service.Systemd {
-		_, err = fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; "+
+		fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; "+
 			"to prevent that: systemctl --user stop holdline.socket")
 	}
-	return err
+	return nil
 }
 
 // maxNamed bounds how many agents, and how many workers, are named.

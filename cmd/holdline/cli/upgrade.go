@@ -43,15 +43,13 @@ A binary that cannot take over is not used, and the daemon goes on as before.`,
 // upgrade asks the daemon behind c to hand over, and prints the outcome. A daemon that hands
 // over gives no answer: its connection ends after it has reported progress.
 func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client) error {
-	out := cmd.OutOrStdout()
 	var answer control.UpgradeAnswer
 	handing := false
 	err := c.Call(ctx, control.Upgrade, nil, &answer, func(control.Progress) { handing = true })
 	remote, answered := errors.AsType[*control.RemoteError](err)
 	switch {
 	case err == nil:
-		_, err = fmt.Fprintf(out, "already the running version: %s (%s)\n", answer.Version, answer.Path)
-		return err
+		return console.Say(cmd, "already the running version: %s (%s)", answer.Version, answer.Path)
 	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.RolloutFailure:
 		return cmdenv.WithHint(
 			fmt.Errorf("rejected: %s", remote.Message),

@@ -279,14 +279,13 @@ func lostConsult(id string, err error) error {
 // printConsult prints an answer. With a fault it prints what there is of an answer, and
 // returns the fault as an error.
 func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
-	if console.IsJSON(cmd) {
-		if err := console.PrintJSON(cmd.OutOrStdout(), answer.Value); err != nil {
-			return err
+	err := console.Print(cmd, answer.Value, func(out io.Writer) {
+		if answer.Text != "" {
+			fmt.Fprintln(out, strings.TrimRight(answer.Text, "\n"))
 		}
-	} else if answer.Text != "" {
-		if _, err := io.WriteString(cmd.OutOrStdout(), strings.TrimRight(answer.Text, "\n")+"\n"); err != nil {
-			return err
-		}
+	})
+	if err != nil {
+		return err
 	}
 	if f := answer.Fault; f != nil {
 		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {

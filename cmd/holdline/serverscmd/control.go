@@ -314,12 +314,11 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 		_ = json.Unmarshal(answer.Error, &e) // what cannot be read is shown with --json
 		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Map(console.Printable, e.Message), e.Code)
 	}
-	var err error
-	if console.IsJSON(cmd) {
-		err = console.PrintJSON(cmd.OutOrStdout(), answer.Result)
-	} else if text := resultText(answer.Result); text != "" {
-		_, err = io.WriteString(cmd.OutOrStdout(), strings.TrimRight(text, "\n")+"\n")
-	}
+	err := console.Print(cmd, answer.Result, func(out io.Writer) {
+		if text := resultText(answer.Result); text != "" {
+			fmt.Fprintln(out, strings.TrimRight(text, "\n"))
+		}
+	})
 	if err == nil && string(jsonrpc.Field(answer.Result, "isError")) == "true" {
 		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}
@@ -453,9 +452,7 @@ func (p *logPrinter) print(logs []control.ServerLog) error {
 			continue
 		}
 		if p.last != l.Worker && (p.last != "" || len(logs) > 1) {
-			if _, err := fmt.Fprintf(p.out, "==> process %d %s\n", l.PID, l.Root); err != nil {
-				return err
-			}
+			fmt.Fprintf(p.out, "==> process %d %s\n", l.PID, l.Root)
 		}
 		p.last = l.Worker
 		if _, err := p.out.Write(text); err != nil {

@@ -132,9 +132,7 @@ func (s *serversCommand) edit(
 	case !changed:
 		return console.Say(cmd, "server %s was %s already in %s", name, done, path)
 	}
-	if _, err := fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path); err != nil {
-		return err
-	}
+	fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path)
 	return ReloadFile(cmd, s.proc, path)
 }
 

@@ -42,9 +42,7 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 	if answer.Absent {
 		what += ": it is not there, all defaults"
 	}
-	if err := console.Say(cmd, "%s: %s", answer.Path, what); err != nil {
-		return err
-	}
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
 	return unreplaced(&answer)
 }
 
