@@ -128,14 +128,14 @@ func Number(raw []byte) int64 {
 	return n
 }
 
-// A Refusal is a JSON-RPC error with which a server answered a request of the
+// A RefusalError is a JSON-RPC error with which a server answered a request of the
 // daemon's own.
-type Refusal struct {
+type RefusalError struct {
 	Method string
 	Raw    json.RawMessage
 }
 
-func (e *Refusal) Error() string {
+func (e *RefusalError) Error() string {
 	words, ok := mcp.String(jsonrpc.Field(e.Raw, "message"))
 	if !ok || words == "" {
 		return fmt.Sprintf("%s is refused: %s", e.Method, fault.Quote(e.Raw))
@@ -145,14 +145,14 @@ func (e *Refusal) Error() string {
 }
 
 // ResultOf returns the result in the answer to a request of the daemon's own, or why it
-// has none: a [*Refusal] if that is the server's word.
+// has none: a [*RefusalError] if that is the server's word.
 func ResultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
 	if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
 		words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
 		return nil, fmt.Errorf("%s: %s", method, words)
 	}
 	if msg.Error != nil {
-		return nil, &Refusal{method, msg.Error}
+		return nil, &RefusalError{method, msg.Error}
 	}
 	return msg.Result, nil
 }

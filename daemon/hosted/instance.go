@@ -362,7 +362,7 @@ func (inst *instance) startFault(f *startup.Failure, err error) error {
 	if errors.Is(err, tool.ErrStopping) || inst.m.hub.Life.Err() != nil {
 		return tool.ErrStopping
 	}
-	if refusal, refused := errors.AsType[*dialect.Refusal](err); refused {
+	if refusal, refused := errors.AsType[*dialect.RefusalError](err); refused {
 		limits := inst.srv.Limits()
 		if own := limits.Proxied(refusal.Raw); own != nil {
 			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation

@@ -20,7 +20,7 @@ import (
 // A Peer is a process that is asked.
 type Peer interface {
 	// Request sends a request of the daemon's own, whose record has that kind, and
-	// returns the result. The server's refusal is a [*dialect.Refusal].
+	// returns the result. The server's refusal is a [*dialect.RefusalError].
 	Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error)
 	// Initialized tells a legacy process that the handshake is over.
 	Initialized(ctx context.Context) error
@@ -76,7 +76,7 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		case ctx.Err() != nil, exited:
 			return "", true, err
 		}
-		_, denied = errors.AsType[*dialect.Refusal](err)
+		_, denied = errors.AsType[*dialect.RefusalError](err)
 	}
 	params, err := json.Marshal(map[string]any{
 		"protocolVersion": mcp.Legacy()[0], "capabilities": p.Capabilities(), "clientInfo": info,
@@ -85,7 +85,7 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		return "", false, fmt.Errorf("introduction: %w", err)
 	}
 	result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
-	if _, refused := errors.AsType[*dialect.Refusal](err); refused && !denied {
+	if _, refused := errors.AsType[*dialect.RefusalError](err); refused && !denied {
 		// It was not up yet when it was asked, or is not what it was before.
 		if result, err := discover(ctx, p, info, true); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)

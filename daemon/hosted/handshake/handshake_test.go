@@ -34,7 +34,7 @@ func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage)
 	}
 	switch answer := p.answers[method]; answer {
 	case "", "!":
-		return nil, &dialect.Refusal{Method: method, Raw: json.RawMessage(`{"code":-32601,"message":"no"}`)}
+		return nil, &dialect.RefusalError{Method: method, Raw: json.RawMessage(`{"code":-32601,"message":"no"}`)}
 	case "…":
 		<-ctx.Done()
 		return nil, context.Cause(ctx)

@@ -78,7 +78,7 @@ func listOne(
 	patient, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	all, more, err = list(patient, p, k.MCP())
-	_, refused := errors.AsType[*dialect.Refusal](err)
+	_, refused := errors.AsType[*dialect.RefusalError](err)
 	switch exited, _ := p.Ended(); {
 	case err == nil:
 		return all, more, nil

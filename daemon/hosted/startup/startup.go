@@ -82,7 +82,7 @@ func (f *Failure) Fault(err error) *fault.Record {
 		return f.Death
 	}
 	why := err.Error()
-	refusal, refused := errors.AsType[*dialect.Refusal](err)
+	refusal, refused := errors.AsType[*dialect.RefusalError](err)
 	// A process that has refused the handshake, or that was ended for what it
 	// answered, says by its exit code nothing of the reason. Any server may refuse
 	// the question which era it is of.

@@ -21,7 +21,7 @@ func TestFault(t *testing.T) {
 	death := fault.New(fault.ProcessFailure, fault.Server, "run:s", "exit code 1")
 	death.Cause = &fault.Cause{StderrTail: []string{"bad credentials"}}
 	refusal := func(method string) error {
-		return &dialect.Refusal{Method: method, Raw: []byte(`{"code":1,"message":"no"}`)}
+		return &dialect.RefusalError{Method: method, Raw: []byte(`{"code":1,"message":"no"}`)}
 	}
 	for _, x := range []struct {
 		name  string

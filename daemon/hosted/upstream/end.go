@@ -139,7 +139,7 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 		method, params = mcp.Ping, nil
 	}
 	_, err := u.Request(ctx, calls.KindProbe, method, params)
-	if _, refused := errors.AsType[*dialect.Refusal](err); err != nil && !refused {
+	if _, refused := errors.AsType[*dialect.RefusalError](err); err != nil && !refused {
 		select { // it could not even be asked: that proves nothing yet
 		case <-ctx.Done():
 		case <-u.Exited:

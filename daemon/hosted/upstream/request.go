@@ -17,7 +17,7 @@ import (
 
 // Request sends a request of the daemon's own and returns the result. It blocks until
 // the server answers, exits ([standing.ErrExited]), or ctx ends. A JSON-RPC error of the server
-// is an [*dialect.Refusal].
+// is an [*dialect.RefusalError].
 func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	var write int64
