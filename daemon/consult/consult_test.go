@@ -51,7 +51,7 @@ func TestAnswer(t *testing.T) {
 		if p.Record.N != 7 || p.Record.Session != "hash-a" || p.Record.Contract != "never_replay" {
 			t.Errorf("record %+v", p.Record)
 		}
-		if p.Hard.Sub(time.Now()) < w.settings.Load().Timeout {
+		if time.Until(p.Hard) < w.settings.Load().Timeout {
 			t.Errorf("it is ended at %s", p.Hard)
 		}
 		// The same line again means the same job, even if its arguments differ now.

@@ -27,9 +27,9 @@
 //
 // Package upstream speaks with one process, and package dispatch takes calls to
 // processes; this package decides which processes there are. Package private makes the
-// one call of a process that no session shares. Calls run in the
-// goroutines of their sessions. [Manager.Close] waits for all goroutines that are the
-// manager's; the processes live on.
+// one call of a process that no session shares. Calls run in the goroutines of their
+// sessions. [Manager.Close] waits for all goroutines that are the manager's; the
+// processes live on.
 //
 // Where to find what:
 //
