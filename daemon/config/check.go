@@ -73,7 +73,7 @@ func (d *decoder) identity(name string, id Identity) {
 	}
 	d.name(at, name, func(r rune) bool { return r >= ' ' && r != 0x7f }, "characters, none of them a control character")
 	if id.Token != "" && name == "anonymous" {
-		d.wrong(at+".token", "anonymous is who sends no greeting, and so no token")
+		d.wrong(at+".token", "anonymous clients send no greeting, and so no token")
 	}
 	if _, given := d.at[at+".token"]; given {
 		token := id.Token.Reveal()
@@ -85,7 +85,7 @@ func (d *decoder) identity(name string, id Identity) {
 		}
 	}
 	if id.Expose == ExposeSearch && name == "anonymous" {
-		d.wrong(at+".expose", "anonymous is who sends no greeting, and uses no tools of hosted servers")
+		d.wrong(at+".expose", "anonymous clients send no greeting, and cannot use tools of hosted servers")
 	}
 }
 
@@ -169,7 +169,7 @@ func (d *decoder) server(name string, s Server) {
 	d.expands(at+".cwd", s.Cwd)
 	d.serverEnv(at+".env", s.Env)
 	if s.EnvFile != "" && s.Holdline.EnvFile != "" {
-		d.wrong(at+".env_file", "stands in the holdline object, too")
+		d.wrong(at+".env_file", "is also in the holdline object")
 	}
 	if s.Enabled != nil && *s.Enabled && (s.Disabled || s.Holdline.Disabled) {
 		d.wrong(at+".enabled", "is true, and disabled is, too")

@@ -165,7 +165,7 @@ func TestParseRefuses(t *testing.T) {
 		},
 		{
 			`{"identities": {"anonymous": {"token": "x"}}}`,
-			"c:1:40: identities.anonymous.token: anonymous is who sends no greeting, and so no token",
+			"c:1:40: identities.anonymous.token: anonymous clients send no greeting, and so no token",
 		},
 		{
 			`{"identities": {"": {}}}`,
@@ -234,7 +234,7 @@ func TestParseRefuses(t *testing.T) {
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "env_file": "/x", "holdline": {"env_file": "/y"}}}}`,
-			"c:1:51: mcpServers.a.env_file: stands in the holdline object, too",
+			"c:1:51: mcpServers.a.env_file: is also in the holdline object",
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "enabled": true, "disabled": true}}}`,
@@ -284,7 +284,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"identities": {"a": {"expose": "some"}}}`, "c:1:33: identities.a.expose: wants one of all, search"},
 		{
 			`{"identities": {"anonymous": {"expose": "search"}}}`,
-			"c:1:41: identities.anonymous.expose: anonymous is who sends no greeting, and uses no tools of hosted servers",
+			"c:1:41: identities.anonymous.expose: anonymous clients send no greeting, and cannot use tools of hosted servers",
 		},
 		// Columns count characters, and lines are those of an editor.
 		{"{\"log\": {\"ä\": 1}}", `c:1:10: unknown key "log.ä"`},

@@ -42,7 +42,7 @@ func parseEnv(path string, b []byte) ([]string, error) {
 		}
 		name, value, ok := strings.Cut(strings.TrimPrefix(string(line), "export "), "=")
 		if !ok || name == "" || strings.ContainsAny(name, " \t\x00") || strings.Contains(value, "\x00") {
-			return nil, fmt.Errorf("%s:%d: NAME=VALUE is wanted", path, n)
+			return nil, fmt.Errorf("%s:%d: wants NAME=VALUE", path, n)
 		}
 		if q := len(value); q >= 2 && (value[0] == '"' || value[0] == '\'') && value[q-1] == value[0] {
 			value = value[1 : q-1]

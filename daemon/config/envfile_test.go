@@ -35,7 +35,7 @@ func TestReadEnvFile(t *testing.T) {
 	}
 	for _, bad := range []string{"A=1\nB\n", "A=1\n=x\n", "A=1\nA B=x\n", "A=1\nB=\x00\n"} {
 		write(bad, 0o600)
-		if _, err := ReadEnvFile(path); err == nil || err.Error() != path+":2: NAME=VALUE is wanted" {
+		if _, err := ReadEnvFile(path); err == nil || err.Error() != path+":2: wants NAME=VALUE" {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

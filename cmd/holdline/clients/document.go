@@ -75,7 +75,7 @@ func (e *Entry) setMembers(members map[string]any) {
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		key := cmp.Or(aliases[name], name)
 		if old := e.Keys[key]; old != nil && members[name] != nil && !reflect.DeepEqual(old, members[name]) {
-			e.Odd = "it says its " + key + " twice"
+			e.Odd = "it says its " + key + " in two different ways"
 		}
 		if e.Keys[key] == nil {
 			e.Keys[key] = members[name]

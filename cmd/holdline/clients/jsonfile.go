@@ -60,14 +60,14 @@ func (f *jsonFile) entriesAt(at []string, project string) []Entry {
 		}
 		e := Entry{Path: append(slices.Clone(at), name), Project: project}
 		if slices.Contains(keys[i+1:], name) {
-			e.Odd = "the name stands there twice"
+			e.Odd = "the name is there twice"
 		}
 		text, _ := f.Text(e.Path...)
 		if v, ok := decode([]byte(text)).(map[string]any); ok {
 			e.Order = f.Keys(e.Path...)
 			e.setMembers(v)
 		} else {
-			e.Odd = "it is no object"
+			e.Odd = "it is not an object"
 		}
 		out = append(out, e)
 	}

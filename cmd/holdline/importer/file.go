@@ -232,7 +232,7 @@ var limiting = []string{"disabled_tools", "disabledTools", "enabled_tools", "ena
 func refuseLimits(keys map[string]any) error {
 	for _, key := range limiting {
 		if keys[key] != nil {
-			return stay("%s cannot be said of one entry for all servers", key)
+			return stay("%s cannot be kept in one entry for all servers", key)
 		}
 	}
 	return nil

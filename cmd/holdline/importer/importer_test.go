@@ -420,7 +420,7 @@ func TestFileChangesMeanwhile(t *testing.T) {
 		write(t, at, fmt.Sprintf(`{"n": %d, "mcpServers": {"a": {"command": "x"}}}`, n))
 	}
 	d = carryOut(t, look(t, o))
-	if n := len(d.Left); n == 0 || !strings.Contains(d.Left[n-1].Why, "changes all the time") ||
+	if n := len(d.Left); n == 0 || !strings.Contains(d.Left[n-1].Why, "keeps changing") ||
 		strings.Contains(read(t, path), "holdline") {
 		t.Errorf("left %v of a file that changes all the time: %s", d.Left, read(t, path))
 	}

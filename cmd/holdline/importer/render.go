@@ -134,7 +134,7 @@ func (f *File) print(w io.Writer) {
 func (s *Server) state() string {
 	switch {
 	case s.Verdict == Ours:
-		return "is holdline's already"
+		return "already connected"
 	case s.Verdict == Stays:
 		return "stays: " + printable(s.Why)
 	case s.Why != "":

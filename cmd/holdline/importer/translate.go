@@ -168,7 +168,7 @@ func lastElement(address string) string {
 func (t *translation) readText(key string) string {
 	s, ok := t.keys[key].(string)
 	if !ok && t.keys[key] != nil {
-		t.stays("its %s is no string", key)
+		t.stays("its %s is not a string", key)
 	}
 	return s
 }
@@ -188,7 +188,7 @@ func (t *translation) readProgram() {
 		}
 		t.s.Command, t.s.Args = list[0], list[1:]
 	default:
-		t.stays("its command is no string")
+		t.stays("its command is not a string")
 		return
 	}
 	t.s.Args = append(t.s.Args, t.readList("args", t.keys["args"])...)
@@ -241,7 +241,7 @@ func (t *translation) readPassedVariables() {
 	for _, v := range list {
 		name, ok := v.(string)
 		if !ok {
-			t.stays("its env_vars are not all names")
+			t.stays("not all of its env_vars are names")
 			return
 		}
 		if _, set := t.s.Env[name]; !set {
@@ -277,13 +277,13 @@ func (t *translation) readAddress() {
 func (t *translation) readList(key string, value any) []string {
 	list, ok := value.([]any)
 	if !ok && value != nil {
-		t.stays("its %s are no list", key)
+		t.stays("its %s is not a list", key)
 	}
 	var out []string
 	for _, v := range list {
 		s, ok := scalar(v)
 		if !ok {
-			t.stays("its %s are not all strings", key)
+			t.stays("not all of its %s are strings", key)
 			return nil
 		}
 		out = append(out, t.expand(key, s))
@@ -296,12 +296,12 @@ func (t *translation) readMap(key string) map[string]string {
 	out := map[string]string{}
 	m, ok := t.keys[key].(map[string]any)
 	if !ok && t.keys[key] != nil {
-		t.stays("its %s is no object", key)
+		t.stays("its %s is not an object", key)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		s, ok := scalar(m[name])
 		if !ok {
-			t.stays("its %s.%s is no string", key, name)
+			t.stays("its %s.%s is not a string", key, name)
 			return out
 		}
 		out[name] = t.expand(key+"."+name, s)

@@ -86,7 +86,7 @@ func (r *reversal) revert(ctx context.Context) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		for _, k := range e.Keys {
-			r.leave(k, "its file is gone; as it was it is "+filepath.Join(r.j.dir, e.Backup))
+			r.leave(k, "its file is gone; its old content is in "+filepath.Join(r.j.dir, e.Backup))
 		}
 		return nil
 	case err != nil:

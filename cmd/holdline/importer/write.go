@@ -32,7 +32,7 @@ type Left struct {
 const maxTries = 5
 
 // errKeepsChanging is returned for a file that was another one at each try.
-var errKeepsChanging = fmt.Errorf("it changes all the time: %w", clients.ErrChanged)
+var errKeepsChanging = fmt.Errorf("it keeps changing: %w", clients.ErrChanged)
 
 // testOnlyBeforeSwap is called before a client's file is replaced.
 var testOnlyBeforeSwap = func(path string) {}

@@ -36,7 +36,7 @@ func readContent(path string) (content, error) {
 	case info.Mode().IsRegular():
 		c.data, err = os.ReadFile(path)
 	default:
-		err = fmt.Errorf("%s is in the way: it is no file", path)
+		err = fmt.Errorf("%s is in the way: it is not a file", path)
 	}
 	return c, err
 }

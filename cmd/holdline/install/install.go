@@ -139,7 +139,7 @@ var buildCache = regexp.MustCompile(`/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 func Lasting(bin string) error {
 	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) ||
 		strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {
-		return cmdenv.WithHint(fmt.Errorf("%s is there for a while only, and nothing can go on starting it", bin),
+		return cmdenv.WithHint(fmt.Errorf("%s exists for a short time only, and cannot be started later", bin),
 			"holdline install --bin puts a copy into ~/.local/bin")
 	}
 	return nil

@@ -215,13 +215,13 @@ func (p *plan) undo(ctx context.Context, steps []step) error {
 			continue
 		}
 		if err := s.undo(ctx); err != nil {
-			errs = append(errs, fmt.Errorf("taking back %q: %w", s.what, err))
+			errs = append(errs, fmt.Errorf("undoing %q: %w", s.what, err))
 		}
 	}
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	p.o.report("taken back: nothing is changed")
+	p.o.report("undone: nothing is changed")
 	if err := p.old.store(p.o.StateDir); err != nil {
 		return err
 	}
