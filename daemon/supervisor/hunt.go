@@ -32,7 +32,7 @@ func lockDir(dir string) (*statedir.Lock, error) {
 	return statedir.TryLock(filepath.Join(dir, process.FileLock))
 }
 
-// Reap removes the directory of a dead worker; the error wraps [statedir.ErrLocked] if the
+// Reap kills what a dead worker has left, and removes its directory; the error wraps [statedir.ErrLocked] if the
 // worker lives. The caller must have made sure that no client can still ask for an answer
 // in it.
 func (s *Supervisor) Reap(dir string) error {
@@ -51,6 +51,13 @@ func (s *Supervisor) Reap(dir string) error {
 		return fmt.Errorf("reap: %w", err)
 	}
 	defer func() { _ = lock.Unlock() }()
+	// A worker that was killed a moment ago may have lived when the daemon last looked for what
+	// the dead had left.
+	if st, err := process.ReadState(dir); err != nil || st.Phase != process.PhaseExited {
+		if err := s.killLeft(context.Background(), dir); err != nil {
+			return fmt.Errorf("reap: %w", err)
+		}
+	}
 	// The socket of a consult has a directory of its own, named by its id.
 	if spec, err := process.ReadSpec(dir); err == nil && process.ValidID(spec.ID) && s.Dir(spec.ID) != dir {
 		_ = os.RemoveAll(s.Dir(spec.ID))
