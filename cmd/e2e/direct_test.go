@@ -98,7 +98,7 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 	plan := p.must("import")
 	for name, want := range map[string]string{
 		"works":   "moves",
-		"missing": "stays: it does not work with what the daemon has: no-such-program-anywhere was not found; looked in ",
+		"missing": "stays: it does not work with what the daemon has: no-such-program-anywhere is in none of ",
 		"needs":   "stays: it does not work with what the daemon has: variable NO_SUCH_VARIABLE is not set; set it in ",
 		"dies":    "stays: it does not work with what the daemon has: it ended before it answered (exit status 7): the key *** is not accepted",
 		"refuses": "stays: it does not work with what the daemon has: it refused to begin: no licence",
