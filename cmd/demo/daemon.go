@@ -15,7 +15,7 @@ import (
 
 // daemonProcess is the private daemon.
 type daemonProcess struct {
-	*exec.Cmd
+	*exec.Cmd // started
 
 	terminate context.CancelFunc // sends SIGTERM, and SIGKILL 20 s later
 	ended     chan struct{}      // closed when the process has ended

@@ -80,7 +80,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if d.bin, err = filepath.Abs(d.bin); err != nil {
 		return err
 	}
-	// Short: a socket's path has little room.
+	// The path is short, since that of a socket is limited to about a hundred bytes.
 	if d.dir, err = os.MkdirTemp("/tmp", "holdline-demo-"); err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (string, e
 	return "", fmt.Errorf("agent %s: %s failed: %+v", a.name, tool, result)
 }
 
-// prompts holds the questions of the agents. The stand-in model answers them slowly, so
+// prompts has the questions of the agents. The stand-in model answers them slowly, so
 // that a reader can watch.
 var prompts = map[string]string{
 	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read",` +

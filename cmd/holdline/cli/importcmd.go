@@ -23,9 +23,10 @@ import (
 
 // importOptions are the flags of import.
 type importOptions struct {
-	from                                     []string
+	from                                     []string // names of clients; nil for all that are found
 	write, aggregate, project, undo, noCheck bool
-	scope, file                              string
+	scope                                    string // of servers that move; "" is the default
+	file                                     string // holdline's configuration file
 }
 
 // newImportCommand returns the command import.
@@ -119,6 +120,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 	if !o.write {
 		return console.Print(cmd, plan, func(out io.Writer) { printPlan(out, plan) })
 	}
+	// The clients' files would name a program that may go away, such as a test build.
 	if err := install.Lasting(look.Command); err != nil {
 		return cmdenv.WithHint(
 			fmt.Errorf("clients are to start holdline by its path: %w", err),
@@ -152,6 +154,7 @@ func printPlan(out io.Writer, plan *importer.Plan) {
 func finishImport(
 	cmd *cobra.Command, proc *cmdenv.Process, plan *importer.Plan, config string, done importer.Done,
 ) error {
+	// With --json the plan and what was done are members of one object.
 	value := struct {
 		*importer.Plan
 		Done importer.Done `json:"done"`

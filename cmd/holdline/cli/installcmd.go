@@ -106,6 +106,8 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		}
 		rest = install.Wish{}
 	}
+	// Without the PATH an installation is still useful, so an error is only a warning,
+	// unless the PATH is all that the user wants.
 	rest.Path, err = userenv.UserShell(proc.Getenv).LoginPath(cmd.Context())
 	if err != nil {
 		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)

@@ -45,6 +45,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 				return journal(cmd, follow, lines)
 			}
 			if err == nil {
+				// A daemon of systemd logs to the journal even if it gives no status.
 				managed := c.Daemon.Managed
 				var status control.StatusAnswer
 				err := c.Call(cmd.Context(), control.Status, nil, &status, nil)

@@ -1,9 +1,21 @@
-// Package cli is the command line of holdline, with what is hidden behind it:
-// the proxy, the worker, and what a worker starts.
+// Package cli is the command line of holdline: it turns flags, the environment and files
+// into values. The packages below it see none of those.
 //
-// Flags, the environment and files become values here; the packages below see
-// neither. The proxy and the worker, of which many run, are dispatched before
-// the command tree is built.
+// [Main] is the way in. It has three kinds of commands:
+//
+//   - mcp-stdio, the proxy, of which many run. It is dispatched before the command tree
+//     is built, so that it starts fast and stays small.
+//   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
+//     remote and engine. They are dispatched early, too.
+//   - Commands for users, which [NewRoot] puts into a tree of cobra's.
+//
+// Commands for users that share much have packages of their own beside this one: servers
+// (serverscmd), consults (consultcmd), config (configcmd), daemon (daemoncmd) and
+// mcp-stdio (stdio). The others are here, one file for each.
+//
+// What all commands have in common is elsewhere: package attach finds the daemon or
+// starts one, package console prints, and package cmdenv has exit codes and hints. A
+// command returns an error, which [cmdenv.Report] turns into words and an exit code.
 package cli
 
 import (
@@ -99,8 +111,9 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Version:       cmdenv.Version, // what --version tells, as most programs do
+		Version:       cmdenv.Version,
 	}
+	// --version prints what the command version prints.
 	root.SetVersionTemplate("holdline {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err) })
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")

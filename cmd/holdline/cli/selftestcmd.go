@@ -29,7 +29,7 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
-	if show == nil {
+	if show == nil { // no terminal
 		show = func(control.Progress) {}
 	}
 	consult := consultConfig(proc).Consult

@@ -47,6 +47,7 @@ misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes
 				if err != nil {
 					return err
 				}
+				// Home and clear: each status takes the place of the one before.
 				if watch && !console.IsJSON(cmd) {
 					console.WriteControl(cmd.OutOrStdout(), "\x1b[H\x1b[2J")
 				}
@@ -181,6 +182,8 @@ func printMoney(w io.Writer, c control.Consults) {
 // session for each server that they use. A session whose client process is not known has a row
 // of its own.
 func printAgents(w io.Writer, sessions []control.Session) {
+	// agent identifies a row: by the pid of the client, or, if that is not known, by the
+	// position of the only session.
 	type agent struct{ pid, alone int }
 	var order []agent
 	members := map[agent][]control.Session{}

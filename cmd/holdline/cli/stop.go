@@ -74,6 +74,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	defer c.Close()
 	err = requestStop(cmd, c, all)
+	// It has answered the greeting and hangs now.
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		return stopHung(cmd, proc, dir)
 	}
@@ -159,6 +160,7 @@ const maxNamed = 20
 func stopWords(a *control.StopAnswer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
+	// list bounds the names of one kind.
 	list := func(names []string) string {
 		more := ""
 		if n := len(names) - maxNamed; n > 0 {
@@ -167,7 +169,8 @@ func stopWords(a *control.StopAnswer) string {
 		return strings.Join(names, ", ") + more
 	}
 	var agents, workers []string
-	of := map[string]int{} // sessions of each agent, which has one for each of its entries
+	// of counts the sessions of each agent. Most agents have one for each of their entries.
+	of := map[string]int{}
 	for _, s := range a.Sessions {
 		if s.State != "attached" {
 			continue
@@ -183,7 +186,8 @@ func stopWords(a *control.StopAnswer) string {
 		}
 	}
 	for _, w := range a.Workers {
-		if _, err := process.Lookup(cmp.Or(w.ChildPID, w.PID)); err != nil { // its last session has left, and it has ended
+		// The worker may have ended by now, because its last session has left.
+		if _, err := process.Lookup(cmp.Or(w.ChildPID, w.PID)); err != nil {
 			continue
 		}
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
@@ -207,7 +211,8 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	if err != nil {
 		return fmt.Errorf("the daemon does not answer, and its process is not known: %w", err)
 	}
-	// Proxies see its end at once, and are not to start another.
+	// Proxies notice the end of the daemon at once. The mark, which must be there before,
+	// keeps them from starting another one.
 	if err := place.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
@@ -245,8 +250,8 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 	switch {
 	case err == nil:
 		defer func() { _ = lock.Unlock() }()
-		// Proxies that look for a daemon, and daemons that wait for the lock,
-		// take the user's word, too.
+		// The mark also ends proxies that look for a daemon, and daemons that wait for
+		// this lock.
 		if err := place.MarkStopped(run); err != nil {
 			return 0, fmt.Errorf("proxies may start a daemon again: %w", err)
 		}

@@ -55,6 +55,7 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 			fmt.Errorf("rejected: %s", remote.Message),
 			fmt.Sprintf("version %s goes on; install the binary again, then: holdline upgrade", c.Daemon.Version))
 
+	// A lost connection without a hand-over is an error like any other.
 	case answered || !handing || ctx.Err() != nil:
 		return err
 	}
@@ -73,6 +74,7 @@ func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Proces
 			return false, nil
 		}
 		defer next.Close()
+		// The old daemon may still answer: the process and the socket stay the same.
 		now = next.Daemon
 		return now.Epoch > old.Epoch, nil
 	})

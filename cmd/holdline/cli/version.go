@@ -26,9 +26,9 @@ type versions struct {
 	Arch     string   `json:"arch"`
 	MCP      []string `json:"mcp"`
 	Greeting []int    `json:"greeting"` // versions of the greeting that it speaks
-	Worker   []int    `json:"worker"`   // of the worker's protocol
-	Record   []int    `json:"record"`   // of the files in a worker's directory
-	Handover []int    `json:"handover"` // of what a daemon leaves to its successor
+	Worker   []int    `json:"worker"`   // versions of the protocol between daemon and worker
+	Record   []int    `json:"record"`   // versions of the records of calls
+	Handover []int    `json:"handover"` // versions of what a daemon leaves to its successor
 }
 
 // newVersionCommand returns the command version. Unlike the flag --version it has --json.

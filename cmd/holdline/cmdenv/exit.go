@@ -12,13 +12,13 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Exit codes of every command.
+// Exit codes of every command. Users may rely on them, so they never change.
 const (
 	ExitOK       = 0
 	ExitFailure  = 1
-	ExitUsage    = 2
+	ExitUsage    = 2 // the command line makes no sense
 	ExitNoDaemon = 3
-	ExitLost     = 4
+	ExitLost     = 4 // the daemon ended before it had answered
 )
 
 // Errors that become exit codes.

@@ -1,5 +1,8 @@
-// Package cmdenv is what every command gets from its process: arguments,
-// environment, streams, the places of its files, and its exit codes.
+// Package cmdenv has what each command gets from its process: arguments, environment,
+// streams, the places of its files, and its exit codes.
+//
+// Commands get a [Process] in place of os.Getenv and os.Stdout, so that a test can run
+// them in its own process.
 package cmdenv
 
 import (
@@ -18,11 +21,12 @@ var (
 	Commit  = ""
 )
 
-// A Process is what a command may see of the process it runs in.
+// A Process is what a command may see of the process it runs in. Its streams are files,
+// except in tests.
 type Process struct {
-	Args           []string
-	Getenv         func(string) string
-	Environ        func() []string
+	Args           []string            // without the name of the program
+	Getenv         func(string) string // returns "" for a variable that is not set
+	Environ        func() []string     // returns all variables, as NAME=VALUE
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }

@@ -35,6 +35,7 @@ type adviser struct {
 // newAdviser returns an adviser for cfg. It asks the running daemon, the call log and the kept
 // lists of servers which identities and tools there are. What cannot be asked is left out.
 func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {
+	// Some identities need no client: that of clients without a name, and the command line's.
 	a := &adviser{cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{}}
 	for _, name := range protocol.ClientNames() {
 		a.identities[name] = struct{}{}
@@ -46,6 +47,7 @@ func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *a
 	}
 	dirs := statedir.In(root)
 	a.readCallLog(dirs.Telemetry)
+	// Rules may use a tool's own name or the name that agents see.
 	for server := range cfg.Servers {
 		tools, others, known := listing.Remembered(dirs.Catalog, server)
 		if !known {
@@ -135,6 +137,7 @@ func (a *adviser) globs(key string, globs []string, names func(glob string) (all
 // a tool of a server that was never listed.
 func (a *adviser) inFull(glob string) (all []string, complete bool) {
 	all = tool.OwnNames()
+	// fixed is the part of the glob before its first wildcard.
 	fixed := glob
 	if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
 		fixed = glob[:i]

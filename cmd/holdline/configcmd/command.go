@@ -1,5 +1,9 @@
-// Package configcmd has the command config: where the configuration is, whether it
-// is right, and what it means for one identity and tool.
+// Package configcmd has the command config: where the configuration is, whether it is
+// right, and what it means for one identity and tool.
+//
+// config check reports mistakes, which the daemon refuses, as errors. It also warns of
+// settings that the daemon accepts and that most likely have no effect (advice.go).
+// config explain asks the same rules as the daemon does (explain.go).
 package configcmd
 
 import (

@@ -116,6 +116,7 @@ func explain(
 	}
 	e.Contract, _ = s.Contract(own)
 	e.Allowed, e.Why = rules.Explain(identity, server, own)
+	// These outweigh what the rules say.
 	switch {
 	case !s.Enabled:
 		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server

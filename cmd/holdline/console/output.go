@@ -1,5 +1,6 @@
-// Package console prints: it keeps the words of others from commanding a terminal,
-// and has tables, JSON, a line of progress and the ends of log files.
+// Package console prints what commands have found: text, tables, JSON, a line of
+// progress, and the ends of log files. It keeps words of servers, clients and models
+// from controlling the terminal.
 package console
 
 import (
@@ -67,6 +68,7 @@ func (o *Output) write(p []byte) error {
 // the end of p until the next call. The caller must hold o.mu.
 func (o *Output) legible(p []byte) []byte {
 	p = append(o.rest, p...)
+	// Find a character that begins in p and does not end there.
 	end := len(p)
 	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
 		if utf8.RuneStart(p[i]) && !utf8.FullRune(p[i:]) {

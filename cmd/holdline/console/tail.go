@@ -44,8 +44,7 @@ func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 		case <-time.After(LogPoll):
 		}
 		if now, err := os.Stat(path); err == nil && !os.SameFile(now, info) || err == nil && now.Size() < at {
-			// Another file took its place, or it was cut: begin again, behind
-			// the last of what was put aside.
+			// The file was rotated or truncated: print the rest of the old one first.
 			next, err := ownfile.Open(path)
 			if err != nil {
 				continue

@@ -1,4 +1,8 @@
 // Package consultcmd has the commands consult and consults.
+//
+// consult runs a consult for the user and blocks until its answer; it survives the end of
+// the daemon (consult.go) and cancels the consult when it is interrupted (politely.go).
+// consults lists consults of all agents, and acts on one of them (list.go).
 package consultcmd
 
 import (
@@ -30,11 +34,14 @@ import (
 
 // consultOptions are the flags of consult.
 type consultOptions struct {
-	engine, session, model, effort, cwd, level, schema, diff string
-	files, addDirs                                           []string
-	maxTurns                                                 int
-	maxUSD                                                   float64
-	timeout                                                  time.Duration
+	engine, session, model, effort, cwd, level string
+
+	schema         string // JSON, or the name of a file with it
+	diff           string // which git diff to quote
+	files, addDirs []string
+	maxTurns       int
+	maxUSD         float64
+	timeout        time.Duration
 }
 
 // maxStdinPrompt bounds what is read from stdin, in bytes. The daemon's own limit on a prompt
@@ -232,10 +239,14 @@ func askConsult(
 	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams,
 ) (answer control.ConsultAnswer, err error) {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
-	var known atomic.Value // the consult's id
+	// The id is known once the daemon has begun the consult. The goroutine of politely
+	// reads it.
+	var known atomic.Value
 	known.Store("")
 	idOf := func() string { s, _ := known.Load().(string); return s }
 	err = attach.Outlast(cmd, proc, c, func(_ context.Context, c *control.Client) error {
+		// The interrupt of the command must not end the connection: the answer so far
+		// comes through it.
 		ctx, done := politely(cmd, proc, idOf)
 		defer done()
 		return c.Call(ctx, control.ConsultRun, params, &answer, func(p control.Progress) {

@@ -1,5 +1,6 @@
-// Package daemoncmd is the command daemon, with the log file of a daemon that was
-// started on demand.
+// Package daemoncmd has the command daemon: it makes the options of package daemon from
+// flags, variables and descriptors (command.go), and bounds the log file of a daemon that
+// was started on demand (log.go).
 package daemoncmd
 
 import (
@@ -35,10 +36,10 @@ import (
 // daemonOptions are the flags of daemon. Two of them are hidden: programs that start a daemon
 // use them.
 type daemonOptions struct {
-	config    string
-	idleExit  time.Duration
-	startedBy string
-	wanted    time.Duration // reading of the boot clock; 0 for now
+	config    string        // path of the configuration file; "" for the default one
+	idleExit  time.Duration // 0 is never
+	startedBy string        // shell, proxy or launchd; systemd is recognised without the flag
+	wanted    time.Duration // reading of the boot clock when the start was asked for; 0 for now
 }
 
 // NewCommand returns the command daemon.
@@ -86,6 +87,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if proc.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(processors(runtime.NumCPU()))
 	}
+	// Signals that arrive during the start are kept for the daemon.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -93,6 +95,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
+	// Children of the daemon must not take the hand-over for theirs.
 	if err := os.Unsetenv(rollout.Env); err != nil {
 		return err
 	}
@@ -141,7 +144,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	to := logOf(filepath.Join(state, attach.DaemonLog), proc.Stderr, proc.Stdout)
 	log := slog.New(LogHandler(proc, to, level))
 	if named := o.config != "" || proc.Getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
-		// No error: `holdline servers add` may be about to make it.
+		// That is no error: `holdline servers add` may be about to make the file.
 		log.WarnContext(cmd.Context(),
 			"the configuration that was named is not there, all is as it is by default", "path", cfg)
 	}

@@ -97,6 +97,7 @@ func (l *boundedLog) rotate() error {
 		return err
 	}
 	defer f.Close()
+	// The descriptors of the standard streams stay the same and lead to the new file.
 	for _, stream := range l.streams {
 		if err := unix.Dup2(int(f.Fd()), int(stream.Fd())); err != nil {
 			return fmt.Errorf("take %s: %w", filepath.Base(l.path), err)

@@ -1,5 +1,5 @@
-// Package direct starts MCP servers as the daemon would, without the daemon: for
-// mcp-stdio --direct, and for import, which tries whether they work.
+// Package direct starts MCP servers as the daemon would, without the daemon. mcp-stdio
+// --direct replaces itself with a server; import starts servers to see whether they work.
 package direct
 
 import (
@@ -154,6 +154,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
 	words := &lastBytes{most: tryStderr}
 	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
+	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second

@@ -1,5 +1,19 @@
-// Package doctor checks what a user could have wrong. For each finding it says what is
-// wrong, why that matters and how to fix it. It changes nothing.
+// Package doctor checks everything that a user could have wrong. It changes nothing.
+//
+// Each check returns a [Finding], or several: what is the case, and, if that is not as it
+// should be, why it matters and what fixes it. The files are sorted by what they look at:
+//
+//	doctor.go    configuration, directories, the running daemon
+//	machine.go   PATH and programs of hosted servers, disks, locks, orphaned processes
+//	systemd.go   units of systemd; launchd.go: the LaunchAgent of macOS
+//	clients.go   configurations of MCP clients
+//	engines.go   consult programs, and what enforces their levels
+//	servers.go   hosted servers of the running daemon
+//	others.go    other daemons of this user, workers that were put aside
+//
+// Checks do not depend on each other, with two exceptions: the programs of servers are
+// looked for on the PATH that another check has found, and a server whose program is
+// missing has one finding about that and no other.
 package doctor
 
 import (
@@ -40,8 +54,8 @@ type Finding struct {
 	Check string `json:"check"`
 	State State  `json:"state"`
 	What  string `json:"what"`
-	Why   string `json:"why,omitempty"` // it matters
-	Fix   string `json:"fix,omitempty"`
+	Why   string `json:"why,omitempty"` // why that matters; "" if it is OK
+	Fix   string `json:"fix,omitempty"` // what the user does about it; "" if it is OK
 }
 
 // with returns the finding with an outcome that is not [OK].
@@ -59,7 +73,7 @@ type Options struct {
 	Loaded    *config.Config // nil if it could not be read
 	Home      string
 	Environ   []string // of this process
-	// LoginPath asks the login shell for its PATH.
+	// LoginPath asks the login shell for its PATH, which may take seconds.
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
 	Linger    string // the file that shows logind that this user lingers

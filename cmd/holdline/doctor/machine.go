@@ -275,7 +275,7 @@ func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 // orphan is a process that no daemon knows.
 type orphan struct {
 	process.Proc
-	what string // it is, for people
+	what string // what the process is, for people
 }
 
 // orphans returns two kinds of processes: workers of these directories whose own directory is

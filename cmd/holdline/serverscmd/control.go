@@ -388,6 +388,7 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 			case err != nil:
 				return err
 			}
+			// No process runs, and none has since the command began.
 			if len(answer.Logs) == 0 && len(p.after) == 0 {
 				lastWords(cmd, name, answer, follow)
 			}
@@ -434,9 +435,9 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer,
 // logPrinter prints logs of processes, each byte once.
 type logPrinter struct {
 	out   io.Writer
-	lines int
-	after map[string]int64
-	last  string // worker
+	lines int              // how many of each process to begin with
+	after map[string]int64 // by worker: how far its log was printed
+	last  string           // worker whose log was printed last
 }
 
 // print prints the new part of each log. When the process changes it prints a heading first,

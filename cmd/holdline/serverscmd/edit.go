@@ -23,9 +23,9 @@ import (
 type addOptions struct {
 	entry
 
-	json         string
-	env, headers []string
-	replace      bool
+	json         string   // the whole object; then no other flag describes the server
+	env, headers []string // as given, NAME=VALUE and "Name: value"
+	replace      bool     // of a server with the same name
 }
 
 // newServersAdd returns the command servers add.
@@ -140,6 +140,7 @@ func (s *serversCommand) edit(
 // The server is added anyway: what it lacks may come later.
 func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
 	name, rest := args[0], args[1:]
+	// With -- before the name, the name may be the command.
 	if cmd.ArgsLenAtDash() == 0 {
 		return cmdenv.WithHint(fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage),
 			"put it before the --: holdline servers add NAME -- COMMAND ARG...")
@@ -195,6 +196,7 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	if e.Headers, err = parsePairs(o.headers, ":", `--header wants "Name: value"`); err != nil {
 		return nil, err
 	}
+	// The daemon does not run in the user's directory, so paths become absolute.
 	e.Hosting.Projects = slices.Clone(e.Hosting.Projects)
 	paths := []*string{&e.Cwd, &e.EnvFile}
 	for i := range e.Hosting.Projects {

@@ -1,5 +1,11 @@
-// Package serverscmd has the commands about MCP servers: servers and its
-// subcommands, and reload.
+// Package serverscmd has the commands about MCP servers: servers with its subcommands,
+// and reload.
+//
+// Three kinds of commands are below servers. list and get read the configuration file,
+// and ask a running daemon how the servers are (list.go, live.go). add, remove, enable
+// and disable edit the file, and have a running daemon read it again (edit.go, reload.go).
+// The others ask the daemon to do something with processes of servers (control.go), or
+// show what has become of their tools (changes.go).
 package serverscmd
 
 import (
@@ -60,9 +66,11 @@ as under "servers" in status --json).`,
 // serversCommand has what the commands below servers share.
 type serversCommand struct {
 	proc *cmdenv.Process
-	file string // flag
+	file string // the flag --config
 
-	files map[string][]string // of variables, by path, once read
+	// files has the variables of each file that was read, by its path, so that an error
+	// is printed once.
+	files map[string][]string
 }
 
 // server is a server as servers list and servers get print it with --json.

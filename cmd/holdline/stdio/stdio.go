@@ -1,4 +1,8 @@
-// Package stdio is the command mcp-stdio: the proxy that an agent starts.
+// Package stdio has the command mcp-stdio: the proxy that an agent starts. It makes the
+// options of package proxy from flags and variables.
+//
+// Flags are declared with package flag of the standard library, since the proxy does not
+// build the command tree. The tree gets the same flags for help and completions.
 package stdio
 
 import (
@@ -68,8 +72,8 @@ const maxToken = 4 << 10
 // Options are the flags of mcp-stdio, with variables in place of those that were not given.
 type Options struct {
 	identity, project, server string
-	direct                    string
-	socket, tokenFile, token  string
+	direct                    string // server that this process becomes; "" for the proxy
+	socket, tokenFile, token  string // token is the content of tokenFile, or of a variable
 	drain, reconnect          time.Duration
 	noAutostart               bool
 }
@@ -230,6 +234,7 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	if f.NArg() > 0 {
 		return o, fmt.Errorf("%w: mcp-stdio takes no argument, got %q", cmdenv.ErrUsage, f.Arg(0))
 	}
+	// The flag is a string, since package flag has no duration without an end.
 	if *drain == "inf" {
 		o.drain = proxy.NoDrainLimit
 	} else {
@@ -269,6 +274,7 @@ func readToken(path string) (string, error) {
 			fmt.Errorf("token file %s has mode %v, want a file of mode 0600", path, info.Mode()),
 			"chmod 600 "+path)
 	}
+	// One byte more than allowed shows that the file is too long.
 	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
 	if err != nil {
 		return "", fmt.Errorf("token file: %w", err)
@@ -299,6 +305,7 @@ func greet(o Options) protocol.Greeting {
 func newSession() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
+	// Version and variant (RFC 9562).
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
