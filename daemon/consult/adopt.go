@@ -19,9 +19,9 @@ import (
 // the job has a worker, or had one; without, it still waits in the queue. The caller
 // must pass the job to [Manager.resumeJobs].
 //
-// An adopted job began so long before its worker's hard deadline as [Manager.drive] has
-// set that. If the machine has been booted since, it is not known when it began. A job
-// that was being cancelled is cancelled again.
+// An adopted job began [Manager.hardTime] before its worker's hard deadline. If the
+// machine has been booted since, it is not known when it began. A job that was being
+// cancelled is cancelled again.
 func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 	j := m.newJob(rec, dir)
 	j.claim = m.restoreClaim(&rec)

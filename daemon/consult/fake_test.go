@@ -162,7 +162,7 @@ type fakeProcess struct {
 // follow tells the program "prompt X" of a call, and "cancel", and ends it if it does
 // not heed that. It returns when the program has ended or ctx is done.
 func (p *fakeProcess) follow(ctx context.Context, done <-chan struct{}) {
-	timer := time.NewTimer(time.Until(p.Hard))
+	timer := time.NewTimer(p.Limit)
 	defer timer.Stop()
 	cancel, asked := p.Cancel, false
 	select {

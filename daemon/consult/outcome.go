@@ -38,7 +38,7 @@ func (m *Manager) drive(j *job) {
 			N: j.rec.N, Session: j.rec.Session, Name: engine.Tool, Contract: contractWord, Identity: j.rec.Identity,
 			DeadlineBootMS: bootclock.AtMS(j.created.Add(j.timeout)),
 		},
-		Hard: time.Now().Add(m.hardTime(j)), Grace: m.opt.Ladder.CancelGrace,
+		Limit: m.hardTime(j), Grace: m.opt.Ladder.CancelGrace,
 		Adopt:    j.adopted,
 		Compose:  func(ctx context.Context) (any, []string, error) { return m.compose(ctx, j) },
 		Progress: func(params json.RawMessage) { m.heard(j, params) },

@@ -54,8 +54,9 @@ type Call struct {
 	Argv   []string     // of the process, which serves MCP of the modern era
 	Name   string       // of the process, for people
 	Record calls.Record // who asked for which tool; the kind and the write are filled in
-	// Hard is when the worker ends the process by itself, with or without a daemon.
-	Hard  time.Time
+	// Limit is how long the process may take from its start. Then the worker ends it,
+	// with or without a daemon.
+	Limit time.Duration
 	Grace time.Duration // between the steps by which a process is ended
 	// Adopt says that an earlier daemon has started the process, which may be gone.
 	Adopt bool
@@ -186,7 +187,7 @@ func (c *caller) openOnce(ctx context.Context) error {
 	spec := process.Spec{
 		ID: c.id, Kind: process.KindConsult, Name: c.Name, Argv: c.Argv, Cwd: c.Dir,
 		Owner:  process.Owner{Session: c.Record.Session, N: c.Record.N, Identity: c.Record.Identity},
-		Orphan: process.Orphan{Do: process.OrphanLeave, HardDeadlineBootMS: bootclock.AtMS(c.Hard)},
+		Orphan: process.Orphan{Do: process.OrphanLeave, HardDeadlineBootMS: bootclock.AtMS(time.Now().Add(c.Limit))},
 	}
 	faultpoint.At("consult.starting")
 	c.w, err = c.workers.Start(ctx, c.Dir, spec, env)

@@ -63,7 +63,7 @@ func (r *room) daemon() private.Processes {
 // call returns a call of a script. The script appends each line that it reads to a file.
 func (r *room) call(script string) *private.Call {
 	return &private.Call{
-		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Hard: time.Now().Add(time.Hour),
+		Dir: r.job, Argv: []string{"/bin/sh", "-c", script}, Name: "script", Limit: time.Hour,
 		Grace:  50 * time.Millisecond,
 		Record: calls.Record{N: 7, Session: "s", Name: "run", Contract: "never_replay", Identity: "a"},
 		Compose: func(context.Context) (any, []string, error) {
