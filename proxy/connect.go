@@ -122,14 +122,14 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		if l, err = p.try(ctx, last); err == nil {
 			return l, nil
 		}
-		retry, nobody := p.sort(err, last != nil)
-		if nobody && s.start == nil {
+		retry, absent := p.sort(err, last != nil)
+		if absent && s.start == nil {
 			s.askWhy(ctx)
 		}
-		if !retry || nobody && s.start == nil && last == nil {
+		if !retry || absent && s.start == nil && last == nil {
 			return nil, s.named(err)
 		}
-		if nobody {
+		if absent {
 			if err := s.startOne(ctx); err != nil {
 				return nil, err
 			}
@@ -299,7 +299,7 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 // sort reports whether an error of try may pass, and whether no daemon listens. A daemon
 // with too many connections is worth waiting for only in a resume: the session has calls
 // there.
-func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {
+func (p *proxy) sort(err error, resumes bool) (retry, absent bool) {
 	if errors.Is(err, errUnusable) {
 		return false, false
 	}
@@ -313,7 +313,7 @@ func (p *proxy) sort(err error, resumes bool) (retry, nobody bool) {
 		return false, false
 	}
 	dial, ok := errors.AsType[*dialError](err)
-	return true, ok && dial.down == DownNobody
+	return true, ok && dial.down == DownAbsent
 }
 
 // dialError is the error of a failed dial that may pass.

@@ -75,7 +75,7 @@ func inBubble(t *testing.T, change, f func(*rig)) {
 			Down: func(err error) Down {
 				switch {
 				case errors.Is(err, errNobody):
-					return DownNobody
+					return DownAbsent
 				case errors.Is(err, errForbidden):
 					return DownRefused
 				}

@@ -103,7 +103,7 @@ type Down int
 // The reasons.
 const (
 	DownBusy    Down = iota // it may pass: the proxy tries again
-	DownNobody              // no daemon listens: the proxy may start one
+	DownAbsent              // no daemon listens: the proxy may start one
 	DownRefused             // it will not pass
 )
 

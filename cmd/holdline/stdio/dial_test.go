@@ -18,8 +18,8 @@ func TestSortDial(t *testing.T) {
 		elsewhere bool
 		want      proxy.Down
 	}{
-		{socket.ErrNoDaemon, false, proxy.DownNobody},
-		{socket.ErrNoDaemon, true, proxy.DownNobody},
+		{socket.ErrNoDaemon, false, proxy.DownAbsent},
+		{socket.ErrNoDaemon, true, proxy.DownAbsent},
 		{socket.ErrOtherUser, false, proxy.DownRefused},
 		{socket.ErrOtherUser, true, proxy.DownBusy},
 		{os.ErrPermission, false, proxy.DownRefused},

@@ -188,7 +188,7 @@ func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
 func sortDial(err error, elsewhere bool) proxy.Down {
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
-		return proxy.DownNobody
+		return proxy.DownAbsent
 	case !elsewhere && (errors.Is(err, socket.ErrOtherUser) || errors.Is(err, os.ErrPermission)):
 		return proxy.DownRefused
 	}
