@@ -69,7 +69,7 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
 	if known := protocol.ClientName(name); known != name {
-		d.wrongKey(at, "holdline calls this client %q: no client would be meant", known)
+		d.wrongKey(at, "this client is called %q here, so the key means no client", known)
 	}
 	d.name(at, name, func(r rune) bool { return r >= ' ' && r != 0x7f }, "characters, none of them a control character")
 	if id.Token != "" && name == "anonymous" {
