@@ -195,7 +195,7 @@ func noDaemon(o Options, err error) Finding {
 		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
 			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
 	case o.Units.Enabled() && o.Units.Running():
-		return f.with(Note, "no daemon runs", "systemd is to start it, and does not listen", "as said of systemd")
+		return f.with(Note, "no daemon runs", "systemd is to start it, and does not listen", "see the findings about systemd")
 	}
 	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
 }

@@ -234,7 +234,7 @@ func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Find
 // checkLock checks which process the lock file in dir names. what says whose lock it is.
 func checkLock(dir, what string) Finding {
 	path := filepath.Join(dir, socket.LockFile)
-	f := Finding{Check: what + " lock", State: OK, What: path + ": nobody's"}
+	f := Finding{Check: what + " lock", State: OK, What: path + ": held by no process"}
 	pid, start, err := statedir.Holder(path)
 	switch {
 	case errors.Is(err, ownfile.ErrRefused):
