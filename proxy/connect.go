@@ -24,7 +24,8 @@ const (
 	lastStartWait  = 5 * time.Second
 )
 
-// slack is what the daemon may add to a line that it took from elsewhere.
+// slack is what the daemon may add to a line that it took from elsewhere, in bytes. A message
+// of the greatest size must still pass with what the daemon adds for the client's era.
 const slack = 1 << 20
 
 // errUnusable is wrapped by errors of connect that will not pass: what
@@ -250,7 +251,8 @@ func (s *search) startFailed(ctx context.Context, err error) error {
 	return nil
 }
 
-// pauseStarts delays the next start, each time longer.
+// pauseStarts delays the next start, each time longer: a daemon that fails at once must not be
+// started in a tight loop.
 func (s *search) pauseStarts() {
 	s.next = time.Now().Add(s.nextWait)
 	s.nextWait = min(2*s.nextWait, lastStartWait)

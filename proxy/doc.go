@@ -13,4 +13,25 @@
 // is what a resume repeats after the daemon died; what it holds is bounded.
 //
 // Many proxies run at once, so the package links little and keeps little.
+//
+// # Files
+//
+//	run.go      Options, the loop over connections, the end with its faults, output
+//	connect.go  the search for a daemon: dials, starts of daemons, greeting and welcome
+//	talk.go     one connection: lines in both directions, acknowledgements
+//	store.go    the client's lines: unsent, pending, and those that a resume repeats
+//	entry.go    what the proxy has to know of one line
+//	watch.go    when a daemon was certainly still there
+//	stdio.go    standard streams whose reads and writes can be ended
+//
+// # Locks
+//
+// Each of store, output, acks and watch has a mutex of its own. They are taken in
+// the order watch, store and in the order output, acks. Only that of output is held
+// while a line is written: the client may read slowly, and the acknowledgements
+// that show the daemon that it does read need no other lock.
+//
+// Writing to the daemon needs the turn of the link, a token in a channel. The
+// goroutine that reads the client takes it without waiting, and forwards its line at
+// once if it gets it. Otherwise the goroutine that writes does so.
 package proxy

@@ -107,7 +107,8 @@ const (
 	DownRefused             // it will not pass
 )
 
-// ending is why [proxy.talk] returned.
+// ending is why [proxy.talk] returned. After endLost the proxy looks for the next daemon;
+// after each of the others it ends.
 type ending int
 
 const (
@@ -119,10 +120,10 @@ const (
 
 // proxy is the state of one [Run].
 type proxy struct {
-	o     Options
-	log   *slog.Logger
-	store *store
-	out   *output
+	o     Options      // as the caller gave them, with the defaults
+	log   *slog.Logger // that of the options
+	store *store       // the client's lines
+	out   *output      // to the client
 
 	// Each holds at most one token, which makes its goroutine check the state again.
 	work  chan struct{} // for the writer
@@ -295,7 +296,8 @@ func (p *proxy) broken(ctx context.Context) int {
 	return ExitFailed
 }
 
-// after returns code, or ExitDone if ctx was cancelled meanwhile.
+// after returns code, or ExitDone if ctx was cancelled meanwhile: a client that ends its proxy
+// must not see a failure.
 func (p *proxy) after(ctx context.Context, code int) int {
 	if ctx.Err() != nil {
 		return ExitDone
@@ -340,13 +342,15 @@ func (p *proxy) say(message, hint string) {
 	_, _ = io.WriteString(p.o.Err, text)
 }
 
-// setLink makes l the connection to the daemon. With nil there is none.
+// setLink makes l the connection to the daemon. With nil there is none. It wakes the reader of
+// the client: how far that may read ahead depends on whether there is a connection.
 func (p *proxy) setLink(l *link) {
 	p.link.Store(l)
 	poke(p.space)
 }
 
-// poke puts a token into c unless one is there.
+// poke puts a token into c unless one is there. It never blocks. The goroutine that takes the
+// token checks the state itself, so one token stands for any number of changes.
 func poke(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -229,6 +229,7 @@ func (s *store) full(up bool) bool {
 		return true
 	}
 	if up {
+		// A daemon that does not read holds up the client, as a server would.
 		return s.queued > readAhead
 	}
 	return s.held >= s.limit

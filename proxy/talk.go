@@ -132,6 +132,8 @@ wait:
 			return end
 		}
 	}
+	// The bye ends the session. Without one the daemon would keep it until it notices that this
+	// process has ended.
 	_ = l.conn.SetWriteDeadline(time.Now().Add(leaveGrace))
 	faultpoint.At("proxy.leaving")
 	close(leave)
@@ -141,12 +143,13 @@ wait:
 	if over {
 		return end
 	}
+	// The reader may be copying a line to a client that does not read.
 	t := time.NewTimer(leaveGrace)
 	defer t.Stop()
 	select {
 	case <-read:
 	case <-t.C:
-		_ = p.o.Out.Close() // the client does not read
+		_ = p.o.Out.Close()
 		<-read
 	}
 	return end
@@ -195,7 +198,8 @@ func (p *proxy) takeLine(l *link) bool {
 }
 
 // lineForwarded records that the line that was begun was written, or that the connection
-// broke in the middle of it. The caller has the turn.
+// broke in the middle of it. From then on the line counts as sent: the daemon may have it, and
+// a resume repeats it by its number. The caller has the turn.
 func (p *proxy) lineForwarded(l *link) {
 	faultpoint.At("proxy.forwarded")
 	p.store.flushed(l.begun)
@@ -213,6 +217,7 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 		}
 		return err != nil
 	}
+	// The replays go first: a later line may need their effect, such as that of initialize.
 	for _, r := range l.replays {
 		if broken(writeReplay(l.out, r, p.o.sinceBoot())) {
 			return
@@ -272,7 +277,8 @@ func (p *proxy) finishLine(l *link) error {
 	return err
 }
 
-// settledMaybe wakes the loop if the client has closed its side.
+// settledMaybe wakes the loop if the client has closed its side: the line that was just
+// written or copied may be the last one that it waits for.
 func (p *proxy) settledMaybe() {
 	if eof, _ := p.store.state(); eof {
 		poke(p.idle)
