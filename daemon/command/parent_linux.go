@@ -2,5 +2,5 @@ package command
 
 import "syscall"
 
-// dieWithParent has the kernel kill the program when this process ends.
+// dieWithParent makes the kernel kill the program when this process ends.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }

@@ -39,7 +39,9 @@ func Match(glob, name string) bool {
 	return true
 }
 
-// element is the first element of a glob that is not empty.
+// element returns the first element of a glob, which must not be empty: a star, a
+// question mark, a class in brackets, a backslash with the character behind it, or one
+// other character. A class without an end is the whole rest.
 func element(glob string) string {
 	switch glob[0] {
 	case '\\':
@@ -60,8 +62,8 @@ func element(glob string) string {
 	return glob[:n]
 }
 
-// one is how many bytes at the beginning of name an element other than a star
-// takes, 0 if it does not match.
+// one returns how many bytes at the beginning of name an element matches, and 0 if it
+// does not match. The element must not be a star.
 func one(elem, name string) int {
 	if name == "" {
 		return 0

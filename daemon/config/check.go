@@ -36,7 +36,8 @@ func (d *decoder) check(c *Config) {
 	}
 }
 
-// where is the place of a value that the file may not have: then its parent's.
+// where returns the offset of the value at path. If the file does not have the value,
+// it is the offset of the nearest object around it.
 func (d *decoder) where(path string) int {
 	for path != "" {
 		if at, ok := d.at[path]; ok {

@@ -152,7 +152,7 @@ func Default() Config {
 // Equal reports whether two configurations say the same.
 func (c Config) Equal(other Config) bool { return reflect.DeepEqual(c, other) }
 
-// LogValue is a summary: names and counts, never a value of the file that
+// LogValue returns a summary for logs: names and counts, and no value of the file that
 // could be secret.
 func (c Config) LogValue() slog.Value {
 	tokens := 0
@@ -170,14 +170,15 @@ func (c Config) LogValue() slog.Value {
 	)
 }
 
-// String is the summary of [Config.LogValue].
+// String returns the summary of [Config.LogValue], so that no way of printing shows
+// arguments or addresses, which may be secret.
 func (c Config) String() string { return "config" + c.LogValue().String() }
 
 // Secret is a string that printing, logging and encoding do not show. Reveal
 // is the only way to it.
 type Secret string
 
-// Reveal is the secret itself.
+// Reveal returns the secret itself.
 func (s Secret) Reveal() string { return string(s) }
 
 // String hides the secret and tells only whether there is one.
@@ -197,7 +198,7 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // MarshalText hides the secret from JSON.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Reveal is env with its values in the open, for the environment of a child.
+// Reveal returns env with its values in plain text, for the environment of a child.
 func Reveal(env map[string]Secret) map[string]string {
 	out := make(map[string]string, len(env))
 	for name, value := range env {

@@ -334,9 +334,9 @@ func invalidAt(data []byte) int {
 // sorted walks a map in a fixed order, so that errors are.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Distance is how many bytes must be put into a, taken out or changed to make
-// it b (Levenshtein). It takes time in the product of their lengths: the caller
-// bounds them.
+// Distance returns how many bytes must be inserted into a, removed or changed to make
+// it b (Levenshtein). It takes time in the product of their lengths, so the caller
+// must bound them.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

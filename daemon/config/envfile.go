@@ -7,14 +7,16 @@ import (
 	"strings"
 )
 
-// VariablesFile is the file of variables for all servers that belongs to the
-// configuration file at path: the file env beside it.
+// VariablesFile returns the path of the file of variables for all servers that belongs
+// to the configuration file at path: the file env in the same directory.
 func VariablesFile(path string) string { return filepath.Join(filepath.Dir(path), "env") }
 
-// ReadEnvFile reads lines NAME=VALUE; empty ones and comments are skipped, an
-// `export` before a name and quotes around a value left out. A variable that
-// stands twice has its last value. The file holds secrets, so that it must be
-// ours, and no other user may be able to read it; [ErrUnsafe] is returned if not.
+// ReadEnvFile reads a file of lines NAME=VALUE. It skips empty lines and comments, the
+// word `export` before a name, and quotes around a value. If a variable is there
+// twice, its last value counts.
+//
+// The file holds secrets: it must belong to this user, and no other user may be able
+// to read it, else the error wraps [ErrUnsafe].
 func ReadEnvFile(path string) ([]string, error) {
 	b, perm, err := readSafe(path)
 	if err != nil {

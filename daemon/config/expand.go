@@ -34,7 +34,8 @@ func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
 // maxNesting is how deep defaults may stand in defaults.
 const maxNesting = 8
 
-// expand is [Expand] inside of depth defaults.
+// expand does what [Expand] does, for a default that is inside of depth other
+// defaults.
 func expand(s string, lookup func(string) (string, bool), depth int) (string, error) {
 	if depth > maxNesting {
 		return "", errExpand
@@ -66,7 +67,8 @@ func expand(s string, lookup func(string) (string, bool), depth int) (string, er
 	}
 }
 
-// closing is the index of the brace that ends what a ${ before s began, or -1.
+// closing returns the index in s of the brace that ends the expression which a ${
+// before s began, or -1.
 func closing(s string) int {
 	depth := 0
 	for i := range len(s) {
@@ -82,7 +84,7 @@ func closing(s string) int {
 	return -1
 }
 
-// variable expands what stands between the braces of one ${…}.
+// variable returns the value of one expression; inner is what is between its braces.
 func variable(inner string, lookup func(string) (string, bool), depth int) (string, error) {
 	name, fallback, hasDefault := strings.Cut(inner, ":-")
 	if !validVariable(name) {

@@ -85,9 +85,9 @@ func (s Server) transport() string {
 // Equal reports whether two settings say the same.
 func (s Settings) Equal(other Settings) bool { return reflect.DeepEqual(s, other) }
 
-// Contract is the operator's word on a tool, false if there is none. Of the
-// globs that name it the one with the most characters that are no wildcard
-// counts, and of equal ones the first in the alphabet.
+// Contract returns the replay contract that the configuration gives a tool, and false
+// if it gives none. Of the globs that match the tool, the one with the most characters
+// that are no wildcard counts, and of equal ones the first in the alphabet.
 func (s Settings) Contract(tool string) (contract string, ok bool) {
 	best := -1
 	for _, glob := range sorted(s.Contracts) {
@@ -111,7 +111,7 @@ func (s Settings) VisibleIn(root string) bool {
 	})
 }
 
-// resolved is path without links, or path itself if it leads nowhere.
+// resolved returns path with its links followed, or path itself if it leads nowhere.
 func resolved(path string) string {
 	if r, err := filepath.EvalSymlinks(path); err == nil {
 		return r
@@ -250,9 +250,9 @@ func (e *expander) all(key string, in map[string]Secret) map[string]string {
 // hidden: shorter ones would blot out half of every text.
 const leastSecret = 8
 
-// secrets are those of values that must not be shown, longest first, so that
-// one which is part of another does not spoil it. Each line of a value is one,
-// since what a process says is read line by line.
+// secrets returns those of the values that must not be shown, longest first: a shorter
+// one may be part of a longer one. Each line of a value is one as well, since the
+// output of a process is read line by line.
 func secrets(values []string) []string {
 	for _, value := range values {
 		if strings.Contains(value, "\n") {

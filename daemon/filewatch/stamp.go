@@ -48,7 +48,7 @@ type Settler struct {
 	since time.Time // when next was seen first; zero if the file has not changed
 }
 
-// Reset says that there is no change to wait for.
+// Reset forgets a change that was not complete yet: the file is as it was before.
 func (s *Settler) Reset() { s.since = time.Time{} }
 
 // Settled reports whether a file that is in state now has been so for s.After. If

@@ -139,7 +139,8 @@ func (f *File) Set(text string, path ...string) error {
 	return f.put(string(plain), true, path)
 }
 
-// Put is [File.Set] that leaves the value's text as it is, comments and all.
+// Put sets the value at a path as [File.Set] does, but keeps the text of the value as
+// it is, with its comments and layout.
 func (f *File) Put(text string, path ...string) error {
 	if _, err := hujson.Parse([]byte(text)); err != nil {
 		return SyntaxError("the value", err)

@@ -15,7 +15,7 @@ type Error struct {
 	Message      string
 }
 
-// Error says where the mistake is, as compilers do.
+// Error returns the place and the message in the form that compilers use.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.File + ": " + e.Message

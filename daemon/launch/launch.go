@@ -135,8 +135,9 @@ func (l *Launcher) process(s *config.Settings, root string) (config.Process, err
 	return from.Process(s, root)
 }
 
-// serverKey is equal for entries whose processes may stand for each other. The
-// daemon's own environment is not part of it: it may differ after each start.
+// serverKey returns a key that is equal for two entries of the configuration whose
+// processes may stand for each other. The daemon's own environment is not part of it,
+// since it may differ after each start.
 func serverKey(s *config.Settings) string {
 	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
 	if s.URL != "" {
@@ -171,8 +172,8 @@ func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root st
 	return nil
 }
 
-// describePath says for people which directories of path were searched, and where
-// each of them comes from.
+// describePath returns, for people, which directories of path were searched, and from
+// which source each of them comes.
 func (l *Launcher) describePath(path string) string {
 	var parts []string
 	left := command.SearchDirs(path)

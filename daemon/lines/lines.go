@@ -244,7 +244,9 @@ func (s *Splitter) Ackable(last, kept int64) (seq int64, again time.Duration) {
 	return seq, again
 }
 
-// ackableSkipped is Ackable as far as skipped lines are concerned.
+// ackableSkipped returns what Ackable does, as far as skipped lines limit it. It
+// writes the record of the line that is being skipped before any piece of it may be
+// acknowledged, and removes the record once the reader does not need the line.
 func (s *Splitter) ackableSkipped(last, kept int64) (seq int64, again time.Duration) {
 	if l := s.done; l != nil && kept > l.From { // the reader has kept what it needs of the line elsewhere
 		if err := os.RemoveAll(s.path()); err != nil {
@@ -295,5 +297,6 @@ func (s *Splitter) Resume(last int64) {
 	s.done = l // its beginning is read again
 }
 
-// MarkTorn says that the output may begin in the middle of a line.
+// MarkTorn records that the output may begin in the middle of a line. The next line is
+// then marked as torn.
 func (s *Splitter) MarkTorn() { s.torn = true }

@@ -28,7 +28,8 @@ type Secrets struct {
 }
 
 // New returns the secrets that are these words. The caller must sort them, longest
-// first: a short secret may be part of a long one. It must not change words
+// first. Otherwise a secret that is part of a longer one would be replaced first, and
+// the rest of the longer one would be shown. The caller must not change words
 // afterwards.
 func New(words []string) *Secrets { return &Secrets{words: words} }
 
@@ -89,9 +90,9 @@ func (s *Secrets) Fault(f *fault.Record) *fault.Record {
 	return &out
 }
 
-// maskCut is [config.Mask] for a line whose beginning and end may be missing. It also
-// hides the end of a secret at the line's beginning, and the beginning of one at the
-// line's end, from [minPart] bytes on.
+// maskCut hides secrets, as [config.Mask] does, in a line whose beginning and end may
+// be missing. So it also hides the end of a secret at the line's beginning, and the
+// beginning of a secret at the line's end, from [minPart] bytes on.
 func maskCut(line string, words []string) string {
 	line = config.Mask(line, words)
 	for _, secret := range words {

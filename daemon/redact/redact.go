@@ -54,7 +54,8 @@ func (h *hider) args(args []string) []string {
 // isFlag reports whether an argument is an option whose value is the next one.
 func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.ContainsAny(arg, "=: ") }
 
-// arg is one argument: NAME=VALUE, a header such as NAME: VALUE, or other text.
+// arg hides the secrets in one argument: in NAME=VALUE, in a header such as NAME:
+// VALUE, or in other text.
 func (h *hider) arg(arg string) string {
 	if i := strings.IndexAny(arg, "=:"); i > 0 && NamesSecret(arg[:i]) && !strings.HasPrefix(arg[i:], "://") {
 		rest := arg[i+1:]
@@ -67,7 +68,9 @@ func (h *hider) arg(arg string) string {
 	return h.text(arg)
 }
 
-// value is one of which the name says that it is a secret.
+// value hides a value whose name says that it is a secret, and records it. The scheme
+// of an Authorization header stays, and so does a value that is only a reference such
+// as ${TOKEN}.
 func (h *hider) value(value string) string {
 	if bare := reference.ReplaceAllString(value, ""); strings.Trim(scheme.ReplaceAllString(bare, ""), " ") == "" {
 		return value
@@ -83,7 +86,8 @@ var reference = regexp.MustCompile(`\$\{[A-Za-z0-9_]+(:-)?\}`)
 // scheme is how the value of an Authorization header begins.
 var scheme = regexp.MustCompile(`^(?i:bearer|basic|token)\b *`)
 
-// text is any other text: an address, a path, a word.
+// text hides the secrets in any other text: in an address the password, the token in a
+// path, and the values of a query; elsewhere each part that looks like a token.
 func (h *hider) text(s string) string {
 	before, rest, ok := strings.Cut(s, "://")
 	if !ok {
@@ -119,7 +123,8 @@ func (h *hider) text(s string) string {
 	return out
 }
 
-// words hides those parts of a text that look like a token.
+// words hides the parts of a text, split at separator, that look like a token. With ""
+// the text is one part.
 func (h *hider) words(s, separator string) string {
 	parts := []string{s}
 	if separator != "" {

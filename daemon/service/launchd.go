@@ -28,9 +28,9 @@ func FindLaunchAgent(env func(string) string) LaunchAgent {
 	return LaunchAgent{file: file, launchctl: "/bin/launchctl"}
 }
 
-// Start has launchd start the daemon, and reports whether launchd does so. Then no other
-// process may start a daemon, which would be in launchd's way. Launchd does not if the
-// agent is not installed, or not loaded.
+// Start asks launchd to start the daemon, and reports whether launchd does so. Then no
+// other process may start a daemon, which would be in launchd's way. launchd does not
+// if the agent is not installed or not loaded.
 func (a LaunchAgent) Start(ctx context.Context) bool {
 	if a.file == "" {
 		return false

@@ -187,7 +187,7 @@ func (u Units) Absent(ctx context.Context) *Absence {
 	return AbsenceOf(socket)
 }
 
-// AbsenceOf is [Units.Absent] for a socket unit in that state.
+// AbsenceOf returns what [Units.Absent] does, for a socket unit in that state.
 func AbsenceOf(socket UnitState) *Absence {
 	switch {
 	case socket.Active == "active" || socket.Active == "activating" || socket.Active == "reloading":

@@ -156,8 +156,8 @@ func Holder(path string) (pid int, start uint64, err error) {
 	return pid, start, err
 }
 
-// HolderOf is [Holder] with what else the holder says: the second line, "" if
-// there is none.
+// HolderOf returns what [Holder] does, and the second line of the file, by which the
+// holder says more; it is "" if there is none.
 func HolderOf(path string) (pid int, start uint64, says string, err error) {
 	var b []byte
 	f, err := ownfile.Open(path)
@@ -183,6 +183,6 @@ func HolderOf(path string) (pid int, start uint64, says string, err error) {
 	return pid, start, says, nil
 }
 
-// File is the locked file, for handing the lock over to a successor. The lock
-// goes on owning it.
+// File returns the locked file, for handing the lock over to a successor. The lock
+// still owns it: the caller must not close it.
 func (l *Lock) File() *os.File { return l.f }

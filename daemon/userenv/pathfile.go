@@ -12,8 +12,8 @@ import (
 	"holdline/daemon/config"
 )
 
-// PathFile is the file in the state directory that holds the PATH which
-// `holdline install` has captured of the user's login shell, as one line.
+// PathFile returns the path of the file in the state directory that has, as one line,
+// the PATH which `holdline install` captured.
 func PathFile(stateDir string) string { return filepath.Join(stateDir, "path") }
 
 // ReadPath reads the captured PATH. The error wraps [os.ErrNotExist] if none was
@@ -33,9 +33,9 @@ func ReadPath(file string) (string, error) {
 	return path, nil
 }
 
-// WithPath is the environment environ whose PATH begins with the directories of
-// captured and goes on with those that only its own has: what a daemon of
-// systemd's or launchd's does not know comes first, and nothing gets lost.
+// WithPath returns environ with a PATH that begins with the directories of captured,
+// followed by those that only its own PATH has. So programs that a daemon of systemd
+// or launchd would not find come first, and no directory is lost.
 func WithPath(environ []string, captured string) []string {
 	if captured == "" {
 		return environ
@@ -57,8 +57,9 @@ func WithPath(environ []string, captured string) []string {
 	return append(out, "PATH="+strings.Join(dirs, string(filepath.ListSeparator)))
 }
 
-// WithCaptured is [WithPath] with what lies in file. Without a file it is
-// environ; with one that cannot be read it is environ, too, with the error.
+// WithCaptured does what [WithPath] does, with the captured PATH that file has.
+// Without a file it returns environ. If the file cannot be used, it returns environ
+// and the error.
 func WithCaptured(environ []string, file string) ([]string, error) {
 	captured, err := ReadPath(file)
 	if err != nil {

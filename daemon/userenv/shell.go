@@ -43,9 +43,9 @@ type Shell struct {
 	Env  []string
 }
 
-// UserShell is the shell of this user. Its environment is a clean one, with the
-// little of this process's that belongs to the user's session and not to the
-// program that started this process.
+// UserShell returns the login shell of this user. Its environment is a clean one, with
+// the few variables of getenv that belong to the user's session and not to the program
+// that started this process.
 func UserShell(getenv func(string) string) Shell {
 	name, home, shell := Account(os.Getuid())
 	if s := getenv("SHELL"); filepath.IsAbs(s) {
@@ -159,8 +159,8 @@ func parse(out []byte, marker string) []string {
 	return list
 }
 
-// Account is what the system's list of users says of uid. It returns empty
-// strings if that says nothing: users of macOS and of directories are not in it.
+// Account returns what /etc/passwd says of uid. It returns empty strings if uid is not
+// in it: users of macOS and of network directories are not.
 func Account(uid int) (name, home, shell string) {
 	b, err := os.ReadFile("/etc/passwd")
 	if err != nil {

@@ -100,8 +100,8 @@ func (e *Environ) Run(ctx context.Context) error {
 	}
 }
 
-// Refresh has the shell asked again, in the background. What it answered before
-// holds until then.
+// Refresh makes [Environ.Run] ask the shells again, in the background. Their previous
+// answers hold until then. It never blocks.
 func (e *Environ) Refresh() {
 	select {
 	case e.again <- struct{}{}:
@@ -264,8 +264,8 @@ func (e *Environ) Find(name string) (path, source string) {
 	return "", ""
 }
 
-// Failure is why the login shell did not say its environment; nil if it did, or
-// has not been asked.
+// Failure returns why the login shell did not report its environment. It returns nil
+// if the shell did, or was not asked yet.
 func (e *Environ) Failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -127,7 +127,7 @@ func (a *Autostart) Manageable() bool {
 // only systemd starts it.
 func (a *Autostart) managed() bool { return a.Manageable() && a.units.Enabled() }
 
-// Absent is why systemd, which is to start the daemon, does not listen; nil if
+// Absent returns why systemd, which is to start the daemon, does not listen, or nil if
 // it is about to.
 func (a *Autostart) Absent(ctx context.Context) *proxy.ManagedError {
 	if absence := a.units.Absent(ctx); absence != nil {
@@ -136,8 +136,9 @@ func (a *Autostart) Absent(ctx context.Context) *proxy.ManagedError {
 	return nil
 }
 
-// newWords makes a file for what a daemon says on stderr before it serves. It
-// has no name, so that nothing of it is left. Without room for it there is none.
+// newWords creates a file for what a daemon writes to stderr before it serves. Its
+// name is removed at once, so that nothing is left of it. If the file cannot be
+// created, newWords returns nil and stderr is the log.
 func newWords(dir string) *os.File {
 	f, err := os.CreateTemp(dir, "start-*")
 	if err != nil {
@@ -147,8 +148,9 @@ func newWords(dir string) *os.File {
 	return f
 }
 
-// verdict is nil for a process that ended well, else an error with the last of
-// its words, which may be nil. The log at path gets them, too.
+// verdict returns nil for a process that ended with exit code 0, else an error with
+// the last lines of words, which may be nil. It also appends these words to the log at
+// path: the process wrote them to a file of its own.
 func (a *Autostart) verdict(status syscall.WaitStatus, path string, words *os.File) error {
 	if status.Exited() && status.ExitStatus() == 0 {
 		return nil
@@ -165,7 +167,8 @@ func (a *Autostart) verdict(status syscall.WaitStatus, path string, words *os.Fi
 	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), path)
 }
 
-// lastLines is the end of what a file holds, as whole lines.
+// lastLines returns the end of a file, at most logTail bytes, as whole lines. It
+// returns "" if f is nil or cannot be read.
 func lastLines(f *os.File) string {
 	info, err := f.Stat()
 	if err != nil { // there is no file
@@ -186,7 +189,9 @@ func lastLines(f *os.File) string {
 	return text
 }
 
-// openLog opens the daemon's log file for appending.
+// openLog opens the log file of daemons for appending, and creates the state directory
+// if need be. It empties a file that is longer than MaxDaemonLog. The caller must
+// close the file.
 func (a *Autostart) openLog() (*os.File, error) {
 	dir, err := cmdenv.StateDir(a.env)
 	if err != nil {
@@ -211,9 +216,9 @@ func (a *Autostart) openLog() (*os.File, error) {
 	return f, nil
 }
 
-// Program is the path of this program as it was called, links kept: package
-// managers put a new version behind the same link. A name that leads to some
-// other program gives the path of the running file.
+// Program returns the path of this program as it was called, links kept: package
+// managers put a new version behind the same link. If argv0 leads to some other
+// program, it returns the path of the running file.
 func Program(argv0 string) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -225,7 +230,8 @@ func Program(argv0 string) (string, error) {
 	return exe, nil
 }
 
-// CalledAs is the path that argv0 names, if that leads to the program exe.
+// CalledAs returns the path that argv0 names, and whether it leads to the program exe
+// or to a newer version of it.
 func CalledAs(argv0, exe string) (string, bool) {
 	path, err := exec.LookPath(argv0)
 	if err == nil {
@@ -243,8 +249,9 @@ func CalledAs(argv0, exe string) (string, bool) {
 	return path, err != nil || os.SameFile(here, there) || filepath.Base(path) == filepath.Base(exe)
 }
 
-// closeOnExec keeps descriptors that the agent leaked to this process from
-// reaching the daemon, which would hold the agent's pipes open for ever.
+// closeOnExec marks all descriptors beyond the standard ones as not inherited. An
+// agent may have leaked some to this process; the daemon would hold the agent's pipes
+// open for ever.
 func closeOnExec() {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {

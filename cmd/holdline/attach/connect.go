@@ -138,9 +138,12 @@ type HungError struct {
 	err  error
 }
 
+// Error says which daemon does not answer, and where.
 func (h *HungError) Error() string {
 	return fmt.Sprintf("%s in %s does not answer: %v", h.name, h.Dir, h.err)
 }
+
+// Unwrap returns why the daemon is taken to hang.
 func (h *HungError) Unwrap() error { return h.err }
 
 // hung returns the error about the daemon at path, with the way out.

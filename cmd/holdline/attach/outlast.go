@@ -86,8 +86,10 @@ func AskOrStart[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, 
 	return answer, err
 }
 
-// reconnect is the loop of all commands: it calls f with c, and again with what
-// next returns as long as the connection is lost. next gets the error of f.
+// reconnect calls f with c, and again with the connection that next returns, as long
+// as the connection is lost before f has its answer. next gets the error of f.
+// reconnect gives up after maxLosses daemons in quick succession. It closes every
+// connection. All commands use this loop.
 func reconnect(cmd *cobra.Command, c *control.Client, f func(context.Context, *control.Client) error,
 	next func(lost error) (*control.Client, error),
 ) error {

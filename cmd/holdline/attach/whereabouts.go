@@ -11,8 +11,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// ProjectKey is the first 16 hex digits of the SHA-256 of the real path of
-// the nearest parent of cwd that has a .git, else of cwd.
+// ProjectKey returns a key for the project of a directory: the first 16 hex digits of
+// the SHA-256 of the real path of the nearest directory with a .git that is cwd or
+// above it, else of cwd itself.
 func ProjectKey(cwd string) string {
 	root, err := filepath.EvalSymlinks(cwd)
 	if err != nil {
@@ -22,7 +23,8 @@ func ProjectKey(cwd string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Whereabouts are those of this command.
+// Whereabouts returns where this command runs: its directory and its project, which
+// the user can name by HOLDLINE_PROJECT.
 func Whereabouts(proc *cmdenv.Process) control.Whereabouts {
 	cwd, _ := os.Getwd() // one that was removed under us is no reason to fail
 	at := control.Whereabouts{Cwd: cwd, Project: proc.Getenv("HOLDLINE_PROJECT")}

@@ -104,7 +104,8 @@ func (j *journal) store(name string, data []byte) error {
 	return nil
 }
 
-// syncDir has the names in a directory written to the disk.
+// syncDir writes the names in a directory to the disk. Without it a file that was
+// created and synced can still be gone after a crash of the machine.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

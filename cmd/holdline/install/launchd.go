@@ -81,7 +81,7 @@ func (l launchd) addStart(_ context.Context, p *plan, changed, started bool) {
 	})
 }
 
-// unload has launchd forget the daemon, if it has loaded it.
+// unload makes launchd forget the daemon, if it has loaded it.
 func (l launchd) unload(ctx context.Context) error {
 	if !l.isStarted(ctx) {
 		return nil
@@ -89,7 +89,8 @@ func (l launchd) unload(ctx context.Context) error {
 	return l.run(ctx, l.launchctl("bootout"))
 }
 
-// leave has launchd forget the daemon, and reports that.
+// leave makes launchd forget the daemon, and reports it. It is no error that launchd
+// has not loaded it.
 func (l launchd) leave(ctx context.Context) error {
 	if !l.DryRun && !l.isStarted(ctx) {
 		l.report("launchd does not have %s", contrib.LaunchLabel)

@@ -77,7 +77,8 @@ func (s systemd) isStarted(ctx context.Context) bool {
 	return true
 }
 
-// reread has systemd read the units anew.
+// reread makes systemd read the units again. It does so whether systemd started the
+// daemon before or not, since systemd may have read files that are gone now.
 func (s systemd) reread(ctx context.Context, _ bool) error {
 	return s.run(ctx, systemctl("daemon-reload"))
 }
@@ -163,8 +164,9 @@ func (s systemd) unlinkUnits() error {
 	return nil
 }
 
-// forget has systemd see that the units are gone. A unit that had failed would be listed
-// for ever.
+// forget makes systemd read that the units are gone. It also resets their state, since
+// systemd would list a unit that had failed for ever. Errors are ignored: the files
+// are removed already.
 func (s systemd) forget(ctx context.Context) {
 	argv := systemctl("daemon-reload")
 	if s.DryRun || s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) }) != nil {
