@@ -113,16 +113,18 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		o.Loaded = &cfg
 	}
 	o.Clients = func() (*importer.Plan, error) {
-		look, err := clientOptions(proc, &importOptions{project: true}) // whose servers are copies, too
+		// Servers in files of projects are copies as well.
+		look, err := clientOptions(proc, &importOptions{project: true})
 		if err != nil {
 			return nil, err
 		}
-		return importer.Look(context.Background(), look) // nothing is tried: it does not wait
+		// Without look.Try no server is started, so this does not wait.
+		return importer.Look(context.Background(), look)
 	}
 	consults := consultConfig(proc)
 	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
 	if err != nil {
-		environ = proc.Environ() // what is wrong with it has a finding of its own
+		environ = proc.Environ() // the check of the PATH reports the error
 	}
 	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
 		info, err := launch.CheckProgram(ctx, &consults, environ, engine)
@@ -137,7 +139,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 func consultConfig(proc *cmdenv.Process) config.Config {
 	cfg := config.Default()
 	if path, err := cmdenv.ConfigPath("", proc.Getenv); err == nil {
-		if loaded, err := config.Load(path); err == nil { // doctor says what is wrong with it
+		if loaded, err := config.Load(path); err == nil { // the check of the configuration reports an error
 			cfg = loaded
 		}
 	}

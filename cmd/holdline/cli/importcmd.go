@@ -221,7 +221,7 @@ func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, er
 		return importer.Options{}, err
 	}
 	environ := proc.Environ()
-	// A file that cannot be read holds no variables; doctor says why.
+	// Variables of a file that cannot be read are not set. doctor reports the error.
 	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
 		environ = append(environ, more...)
 	}

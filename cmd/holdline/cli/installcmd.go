@@ -135,7 +135,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		return err
 	}
 	if wish.Manager == install.Nobody {
-		wish.Manager = made.Manager // of an installation before this one
+		wish.Manager = made.Manager // an earlier installation has chosen it
 	}
 	fmt.Fprint(output, afterInstall(in, wish))
 	return nil
@@ -201,7 +201,7 @@ holdline import --undo.`,
 func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := importer.Pending(state)
 	switch {
-	case err != nil && purge: // it may hold what a client's file was
+	case err != nil && purge: // the unreadable journal may have the only copy of a client's file
 		return cmdenv.WithHint(err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
 	case err != nil:
 		console.Warn(cmd, "%v; clients may still start holdline", err)
@@ -252,7 +252,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 		Run: runProgram, Out: cmd.OutOrStdout(),
 		Stop: func(context.Context) error {
 			defer cmd.SetErr(cmd.ErrOrStderr())
-			cmd.SetErr(io.Discard) // who would start it again is asked not to, next
+			cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
 			return stop(cmd, proc, true)
 		},
 	}, nil

@@ -96,7 +96,7 @@ func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	for _, lock := range []string{filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), place.StateLock(state)} {
 		pid, start, err := statedir.Holder(lock)
 		if err != nil {
-			continue // it has none, or names nobody
+			continue // there is no such file, or it names no process
 		}
 		if process.IsAlive(pid, start) {
 			return false
@@ -244,7 +244,7 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 		return 0, err
 	}
 	if _, err := os.Stat(state); err != nil {
-		return 0, nil // nothing was ever started
+		return 0, nil // no daemon has run yet
 	}
 	lock, err := soonLocked(cmd.Context(), filepath.Join(run, socket.LockFile))
 	switch {

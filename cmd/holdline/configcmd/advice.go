@@ -74,11 +74,11 @@ func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 
 // readCallLog adds the identities of all lines of the call log, including its rotated files.
 func (a *adviser) readCallLog(path string) {
-	older, _ := filepath.Glob(path + ".*") // the pattern is good
+	older, _ := filepath.Glob(path + ".*") // only a bad pattern is an error
 	for _, path := range append(older, path) {
 		f, err := ownfile.Open(path)
 		if err != nil {
-			continue // what is not there has no names
+			continue // then it has no identities
 		}
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
@@ -122,7 +122,8 @@ func (a *adviser) globs(key string, globs []string, names func(glob string) (all
 	var out []string
 	for _, glob := range globs {
 		all, complete := names(glob)
-		if !complete || glob == "*" || strings.Contains(glob, ":") { // a resource need not be listed
+		// A glob with a colon is for resources, which need not be listed.
+		if !complete || glob == "*" || strings.Contains(glob, ":") {
 			continue
 		}
 		if !slices.ContainsFunc(all, func(name string) bool { return config.Match(glob, name) }) {

@@ -25,7 +25,7 @@ type explanation struct {
 	Identity string          `json:"identity"`
 	Tool     string          `json:"tool"`
 	Server   string          `json:"server,omitempty"`   // "" for holdline's own tools
-	Names    []string        `json:"names,omitempty"`    // of a server's tool, by which the identity's rules are asked
+	Names    []string        `json:"names,omitempty"`    // by which the rules know a server's tool
 	Unlisted bool            `json:"unlisted,omitempty"` // the server is known to list no such tool
 	Allowed  bool            `json:"allowed"`
 	Why      string          `json:"why"`
@@ -91,7 +91,7 @@ func explain(
 	}
 	server, own, hosted := tool.SplitShown(name)
 	known := listed(server)
-	for of := range cfg.Servers { // the name may have been altered, even the server's part of it
+	for of := range cfg.Servers { // agents may see an altered name, with an altered server name in it
 		if tool.MayBeAltered(name) && tool.MayBeOf(of, name) {
 			tools := listed(of)
 			if i := slices.IndexFunc(tools, func(own string) bool { return tool.Shown(of, own) == name }); i >= 0 {

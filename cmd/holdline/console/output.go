@@ -21,11 +21,11 @@ import (
 type Output struct {
 	w io.Writer
 
-	mu       sync.Mutex // guards what follows, and keeps writes apart
+	mu       sync.Mutex // guards the fields below, and is held while w is written to
 	err      error
-	looked   bool // whether w is a terminal is known
+	looked   bool // terminal is known
 	terminal bool
-	rest     []byte // the beginning of a character, whose end the next write has
+	rest     []byte // the first bytes of a character whose other bytes the next write has
 }
 
 // NewOutput returns a writer to w that keeps the first error of a write.
@@ -94,7 +94,7 @@ func WriteControl(w io.Writer, command string) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.write([]byte(command)) // runTree reports the error
+	_ = o.write([]byte(command)) // o keeps the error
 }
 
 // Printable returns r if it is printable, a space for any other kind of space, and a question
@@ -124,7 +124,7 @@ func cell(text string, most int) string {
 	if text == "" {
 		return "-"
 	}
-	if len(text) > most { // else it has no more characters either
+	if len(text) > most { // a text has no more characters than bytes
 		if r := []rune(text); len(r) > most {
 			text = string(r[:most-1]) + "…"
 		}

@@ -28,7 +28,7 @@ func WithJSON(cmd *cobra.Command) *cobra.Command {
 
 // IsJSON reports whether the user wants JSON. It returns false for a command without the flag.
 func IsJSON(cmd *cobra.Command) bool {
-	on, _ := cmd.Flags().GetBool("json") // a command without the flag prints none
+	on, _ := cmd.Flags().GetBool("json") // a command without the flag prints no JSON
 	return on
 }
 

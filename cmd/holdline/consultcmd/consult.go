@@ -193,7 +193,8 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 		abs := make([]string, len(list))
 		for i, name := range list {
 			var err error
-			if abs[i], err = filepath.Abs(name); err != nil { // for a user they are relative to where the command runs
+			// The daemon has another current directory than the user.
+			if abs[i], err = filepath.Abs(name); err != nil {
 				return nil, fmt.Errorf("finding %s: %w", name, err)
 			}
 		}
@@ -270,7 +271,7 @@ func askConsult(
 		return answer, errors.New("interrupted: the consult is ended")
 	case errors.Is(err, cmdenv.ErrLost):
 		return answer, lostConsult(id, err)
-	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // what the flags say
+	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // the flags are wrong
 		return answer, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
 	}
 	return answer, err

@@ -82,7 +82,7 @@ func processors(of int) int { return max(1, min(4, of/2)) }
 // another daemon serves the socket already.
 func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error {
 	if proc.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // a heap of 2 MiB rather than 4 that is mostly garbage
+		debug.SetGCPercent(50) // half of the usual garbage: the heap stays at 2 MiB rather than 4
 	}
 	if proc.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(processors(runtime.NumCPU()))
@@ -136,7 +136,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		o.startedBy = notifier.Managed()
 	}
 	var shell *userenv.Shell
-	if o.startedBy != "shell" { // that one's environment is the user's already
+	if o.startedBy != "shell" { // a daemon of a shell has the user's environment already
 		user := userenv.UserShell(proc.Getenv)
 		shell = &user
 	}
@@ -154,12 +154,13 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		if o.startedBy != "proxy" || !ok || !file {
 			return
 		}
-		if err := bounded.adopt(stderr); err != nil { // until now it was the proxy's, to be told why a start fails
+		// Until now stderr was a file of the proxy's, from which it reports a failed start.
+		if err := bounded.adopt(stderr); err != nil {
 			log.WarnContext(cmd.Context(), "a crash of the runtime will not be in the log", "err", err)
 		}
 	}
-	// The command's own context ends with a signal, too; the daemon has its
-	// own order of stopping.
+	// The context of the command ends at a signal, which would stop all parts at once. The
+	// daemon gets the signals itself and stops its parts in order.
 	err = daemon.Run(context.WithoutCancel(cmd.Context()), daemon.Options{
 		Options: place.Options{
 			Log: log, Version: cmdenv.Version, PID: os.Getpid(), Handover: handover,

@@ -21,11 +21,11 @@ import (
 // the daemon crashes.
 type boundedLog struct {
 	path    string
-	streams []*os.File // that are the file; the first is written to
+	streams []*os.File // standard streams that are the file; Write uses the first
 	max     int64      // bytes
 
 	mu   sync.Mutex
-	size int64 // bytes since it was last looked at; guarded by mu
+	size int64 // estimate of the bytes in the file; guarded by mu
 }
 
 // logOf returns the writer for the daemon's log: a bounded log if stderr or stdout is the file
@@ -72,7 +72,7 @@ func (l *boundedLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.size += int64(len(b)); l.size > l.max {
-		l.size = int64(len(b)) // if it fails it is tried again, after as much as that
+		l.size = int64(len(b)) // a rotation that fails is tried again after l.max bytes more
 		if err := l.rotate(); err != nil {
 			_, _ = fmt.Fprintf(l.streams[0], "holdline: the log grows on: %v\n", err)
 		}

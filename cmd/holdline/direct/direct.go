@@ -33,10 +33,10 @@ import (
 // Launcher starts servers as the daemon would, with the same configuration, environment and
 // directory, but without the daemon.
 type Launcher struct {
-	from  launch.Start
-	env   *userenv.Environ
-	asked chan struct{} // closed when the user's shell is asked no more
-	root  string        // of the project that this process runs in
+	from  launch.Start     // configuration, home and program; its environment is set for each server
+	env   *userenv.Environ // of the user's login shell
+	asked chan struct{}    // closed when the goroutine that asks the shell has ended
+	root  string           // of the project of the current directory
 }
 
 // New returns a launcher for the configuration at path. It starts to ask the user's login
@@ -125,7 +125,7 @@ func Run(proc *cmdenv.Process, server string) error {
 	if err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
 	}
-	cancel() // the server must not have a shell of ours as a child
+	cancel() // the server must not inherit a shell as its child
 	<-l.asked
 	if err := os.Chdir(p.Dir); err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
@@ -173,7 +173,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	_ = stdin.Close()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	_ = cmd.Wait() // how it ended is in its state
+	_ = cmd.Wait() // its error is in cmd.ProcessState, too
 	switch {
 	case late:
 		return fmt.Errorf("it did not answer within %v%s", tryTimeout, words.last(p.Secrets))
@@ -196,14 +196,14 @@ func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 		`"capabilities":{},"clientInfo":{"name":"holdline","version":"1"}}}` + "\n"
 	if _, err := io.WriteString(stdin, hello); err != nil {
-		return nil, io.EOF // it has ended
+		return nil, io.EOF // the server has ended
 	}
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, tryLine)
 	for lines.Scan() {
 		m, err := jsonrpc.Parse(lines.Bytes())
 		if err != nil || m.Kind != jsonrpc.Response || string(m.ID) != "1" {
-			continue // noise, or a notification
+			continue // no JSON-RPC message, or a notification
 		}
 		return jsonrpc.Field(lines.Bytes(), "error"), nil
 	}

@@ -14,7 +14,7 @@ func checkClients(o Options) []Finding {
 	}
 	plan, err := o.Clients()
 	if err != nil {
-		return nil // the finding about the configuration says it
+		return nil // the check of the configuration reports it
 	}
 	var found []Finding
 	for _, c := range plan.Files {

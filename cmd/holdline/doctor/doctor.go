@@ -76,7 +76,7 @@ type Options struct {
 	// LoginPath asks the login shell for its PATH, which may take seconds.
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
-	Linger    string // the file that shows logind that this user lingers
+	Linger    string // the file that exists if this user lingers (see logind.conf)
 	// LaunchAgents is the directory of this user's LaunchAgents; "" on systems without
 	// launchd. Launchctl runs a command of launchd.
 	LaunchAgents string

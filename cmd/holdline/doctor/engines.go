@@ -55,7 +55,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 		fix = e.Login + "; with an API key, " + e.ByKey
 	case fault.Version:
 		fix = install(e, "@latest")
-	case "": // consult.env_file is wrong; the fault says how
+	case "": // the fault says what is wrong with consult.env_file
 		fix = "correct it; each consult reads the file again"
 	default:
 		fix = fmt.Sprintf("run %s --version yourself", e.Name)

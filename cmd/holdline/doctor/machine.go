@@ -163,7 +163,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 	var found []Finding
 	path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
 	around := config.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
-	around.Variables, _ = config.ReadEnvFile(config.VariablesFile(o.Config)) // the daemon says what is wrong with it
+	around.Variables, _ = config.ReadEnvFile(config.VariablesFile(o.Config)) // the start of a server reports the error
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
 		if !s.Enabled || s.Transport != config.Stdio {
@@ -187,7 +187,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
 			"set it in "+config.VariablesFile(o.Config)+", or in the server's env")
 	}
-	if _, own := s.Env["PATH"]; !own { // the daemon does not look where only this shell does
+	if _, own := s.Env["PATH"]; !own { // the daemon does not search the PATH of this shell
 		p.Env = []string{"PATH=" + path}
 	}
 	at, err := command.LookPath(p.Command, command.Variable(p.Env, "PATH"))
@@ -284,7 +284,7 @@ type orphan struct {
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
-	all, _ := process.List() // an error leaves none to look at
+	all, _ := process.List() // after an error the list is empty
 	for _, p := range all {
 		args := process.Args(p.PID)
 		dir, worker := process.WorkerDir(args), process.Variable(p.PID, process.EnvWorker)

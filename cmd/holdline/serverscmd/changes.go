@@ -28,7 +28,7 @@ func onlyChanged(servers []control.ServerOffers) {
 // descriptions, then how to accept the changes. All tools must have changed, see
 // [onlyChanged].
 func printChanges(w io.Writer, servers []control.ServerOffers) {
-	var changed []string // servers
+	var changed []string // servers with changes that are not undone
 	rows := 0
 	t := console.NewTable(w, "SERVER", "TOOL", "CHANGED", "SEEN", "FROM", "TO")
 	for _, one := range servers {

@@ -220,7 +220,7 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 func firstWords(listing json.RawMessage) string {
 	const most = 72
 	var text string
-	_ = json.Unmarshal(jsonrpc.Field(listing, "description"), &text) // what is no text is none
+	_ = json.Unmarshal(jsonrpc.Field(listing, "description"), &text) // a description that is no string counts as none
 	text = strings.Join(strings.Fields(text), " ")
 	if utf8.RuneCountInString(text) <= most {
 		return text
@@ -311,7 +311,7 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 				return err
 			}
 		}
-		_ = json.Unmarshal(answer.Error, &e) // what cannot be read is shown with --json
+		_ = json.Unmarshal(answer.Error, &e) // an error of another form is shown with --json
 		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Map(console.Printable, e.Message), e.Code)
 	}
 	err := console.Print(cmd, answer.Result, func(out io.Writer) {
@@ -383,7 +383,7 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 			params := control.ServerLogsParams{Name: name, After: p.after, Follow: follow}
 			err := c.Call(ctx, control.ServerLogs, params, &answer, nil)
 			switch {
-			case follow && errors.Is(err, context.Canceled): // how a followed log ends
+			case follow && errors.Is(err, context.Canceled): // the user ends a followed log so
 				return nil
 			case err != nil:
 				return err
@@ -409,7 +409,8 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 	if err != nil {
 		return err
 	}
-	if err = attach.Outlast(cmd, proc, c, look); errors.Is(err, attach.ErrAbsent) { // so a followed log ends, too
+	// The user may also end the log while no daemon runs.
+	if err = attach.Outlast(cmd, proc, c, look); errors.Is(err, attach.ErrAbsent) {
 		return nil
 	}
 	return err

@@ -85,7 +85,7 @@ type server struct {
 	Env       []string `json:"env,omitempty"`     // names
 	Headers   []string `json:"headers,omitempty"` // names
 
-	hosting []config.Value // follow here, under their keys
+	hosting []config.Value // MarshalJSON adds them under their keys
 
 	Unset []string        `json:"unset,omitempty"`
 	Live  *control.Server `json:"live,omitempty"` // nil without a daemon that hosts it
@@ -108,9 +108,9 @@ func (s server) MarshalJSON() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b = b[:len(b)-1] // without the brace
+	b = b[:len(b)-1] // without the closing brace
 	for _, v := range s.hosting {
-		if !v.Set || v.Key == "disabled" { // which enabled says
+		if !v.Set || v.Key == "disabled" { // the member enabled has it
 			continue
 		}
 		value, err := json.Marshal(v.JSON)

@@ -83,7 +83,8 @@ func troubles(s *control.Server) []string {
 	if f := s.LastFault; f != nil {
 		words := fmt.Sprintf("%s: %s", f.Fault.Code, f.Fault.Detail)
 		if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
-			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) { // it is said already
+			// The detail may end with these words already.
+			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) {
 				words += fmt.Sprintf("; its last words: %s", last)
 			}
 		}

@@ -83,8 +83,8 @@ type Options struct {
 // and is called if args ask for that.
 func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	env, stderr := proc.Getenv, console.NewOutput(proc.Stderr)
-	// A proxy's live heap is tiny: collect early rather than grow to the
-	// runtime's 4 MiB. Each processor has caches of its own; it can use one.
+	// The live heap of a proxy is tiny: collect early rather than grow to the runtime's
+	// 4 MiB. One processor is enough, and each one has caches of its own.
 	debug.SetGCPercent(20)
 	runtime.GOMAXPROCS(1)
 
@@ -119,7 +119,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
 
-	var at string // where the daemon was found last; dials follow one another
+	var at string // where the daemon was found last; the proxy makes one dial at a time
 	po := proxy.Options{
 		Stopped: func() bool {
 			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
@@ -172,7 +172,7 @@ func exitWhenStuck(ctx context.Context, in, out io.Closer) (ended func()) {
 			return
 		case <-limit.C:
 		}
-		_ = in.Close() // who shares the stream finds its flags as they were
+		_ = in.Close() // Close restores the flags of the streams, which other processes share
 		_ = out.Close()
 		os.Exit(cmdenv.ExitOK)
 	})
@@ -199,7 +199,7 @@ func sortDial(err error, elsewhere bool) proxy.Down {
 // env are the defaults of flags.
 func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string) {
 	f = flag.NewFlagSet("mcp-stdio", flag.ContinueOnError)
-	f.SetOutput(io.Discard) // help and errors are told by the caller
+	f.SetOutput(io.Discard) // the caller prints help and errors
 	f.StringVar(&o.identity, "identity", env("HOLDLINE_IDENTITY"),
 		"who the agent is, for permissions and reports\n(default $HOLDLINE_IDENTITY, else the client's name)")
 	f.StringVar(&o.project, "project", env("HOLDLINE_PROJECT"),
