@@ -136,7 +136,8 @@ func (d *decoder) paths(at string, list []string) {
 // env checks variables of an environment.
 func (d *decoder) env(at string, env map[string]Secret) {
 	for _, name := range sorted(env) {
-		d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f }, "characters without = or spaces")
+		d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f },
+			"characters without = or spaces")
 	}
 }
 

@@ -94,7 +94,8 @@ func (f *File) load(ctx context.Context) (*reading, config.Config) {
 		}
 		r.byCopy = true
 		f.o.Log.ErrorContext(ctx, "configuration refused, serving by the copy of its last good state",
-			"err", r.refused, "copy", CopyPath(f.o.StateDir, path), "fix", "correct "+path+"; the daemon then reads it by itself")
+			"err", r.refused, "copy", CopyPath(f.o.StateDir, path),
+			"fix", "correct "+path+"; the daemon then reads it by itself")
 	}
 	return r, cfg.WithHome(f.o.Home)
 }

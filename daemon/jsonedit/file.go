@@ -203,7 +203,9 @@ func (f *File) locate(path []string) (*place, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s %w", path[n-1], ErrNoObject)
 		}
-		p := &place{key: key, object: &object{members: o.Members, end: v.EndOffset - 1, indent: indent, inner: indent + f.unit}}
+		p := &place{key: key, object: &object{
+			members: o.Members, end: v.EndOffset - 1, indent: indent, inner: indent + f.unit,
+		}}
 		p.start = p.end - len(o.AfterExtra)
 		for _, m := range o.Members {
 			if own, ok := lineIndent(m.Name.BeforeExtra); ok {

@@ -164,8 +164,8 @@ func isToken(s string) bool {
 // stand, short ones as a word.
 var (
 	secretParts = []string{
-		"token", "secret", "passw", "passphrase", "apikey", "accesskey", "privatekey", "authkey", "signingkey", "authorization",
-		"credential", "cookie", "bearer", "signature", "connectionstring",
+		"token", "secret", "passw", "passphrase", "apikey", "accesskey", "privatekey", "authkey", "signingkey",
+		"authorization", "credential", "cookie", "bearer", "signature", "connectionstring",
 	}
 	secretWords = []string{"key", "pass", "pwd", "pat", "auth", "sig", "dsn"}
 )

@@ -203,7 +203,9 @@ func AbsenceOf(socket UnitState) *Absence {
 			"systemctl --user status holdline.socket says why; once that is fixed: " + Reset,
 		}
 	case socket.Load != "loaded":
-		return &Absence{fmt.Sprintf("holdline.socket is %s", socket.Load), "holdline doctor says what is wrong with the units"}
+		return &Absence{
+			fmt.Sprintf("holdline.socket is %s", socket.Load), "holdline doctor says what is wrong with the units",
+		}
 	}
 	return &Absence{"holdline.socket is stopped", "systemctl --user start holdline.socket"}
 }

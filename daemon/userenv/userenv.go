@@ -68,7 +68,10 @@ type Environ struct {
 // New returns an environment that knows what was kept. It asks no shell before
 // [Environ.Run].
 func New(o Options) *Environ {
-	e := &Environ{o: o, again: make(chan struct{}, 1), login: make(chan struct{}), settled: make(chan struct{}), ended: make(chan struct{})}
+	e := &Environ{
+		o: o, again: make(chan struct{}, 1),
+		login: make(chan struct{}), settled: make(chan struct{}), ended: make(chan struct{}),
+	}
 	if o.Shell != nil {
 		e.kept = readKept(filepath.Join(o.StateDir, keptFile))
 	}
@@ -125,7 +128,8 @@ func (e *Environ) askShells(ctx context.Context, first bool) {
 		return
 	}
 	if err != nil {
-		e.o.Log.WarnContext(ctx, "the login shell does not say its environment, programs get what is known without it", "err", err)
+		e.o.Log.WarnContext(ctx,
+			"the login shell does not say its environment, programs get what is known without it", "err", err)
 	}
 	// Its PATH alone is of interest. A shell that fails when it is interactive
 	// has said what it could as a login shell.
@@ -151,7 +155,8 @@ func (e *Environ) askShells(ctx context.Context, first bool) {
 // ask asks a shell. store stores the answer, with e.mu held, and reports whether the
 // environment has changed by it. Then, with first set, known is closed, and a change is
 // reported. The error is the shell's. An answer that comes when ctx is done is dropped.
-func (e *Environ) ask(ctx context.Context, shell func(context.Context) ([]string, error), known chan struct{}, first bool,
+func (e *Environ) ask(
+	ctx context.Context, shell func(context.Context) ([]string, error), known chan struct{}, first bool,
 	store func(env []string, err error) (changed bool),
 ) error {
 	env, err := shell(ctx)
@@ -332,7 +337,8 @@ func (e *Environ) Paths() []control.SearchPath {
 	} else {
 		all = append(all, control.SearchPath{Source: Kept, Dirs: splitPath(command.Variable(e.kept, "PATH"))})
 	}
-	all = append(all, control.SearchPath{Source: Interactive, Dirs: e.interactive}, control.SearchPath{Source: Starter, Dirs: e.starter})
+	all = append(all,
+		control.SearchPath{Source: Interactive, Dirs: e.interactive}, control.SearchPath{Source: Starter, Dirs: e.starter})
 	var seen []string
 	out := []control.SearchPath{}
 	for _, p := range all {

@@ -120,7 +120,8 @@ func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
 
 // Manageable reports whether a systemd that runs has units for this daemon.
 func (a *Autostart) Manageable() bool {
-	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) && a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
+	return (!a.paths.Explicit() || a.paths.Start() == a.units.Socket()) &&
+		a.units.Running() && a.units.File(contrib.SystemdSocket) != ""
 }
 
 // managed reports whether the user has enabled systemd's units for the daemon. Then
@@ -162,7 +163,8 @@ func (a *Autostart) verdict(status syscall.WaitStatus, path string, words *os.Fi
 		}
 	}
 	if status.Signaled() { // nothing that it said could be why
-		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)", proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), path)
+		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)",
+			proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), path)
 	}
 	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), path)
 }

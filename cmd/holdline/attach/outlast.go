@@ -60,7 +60,9 @@ func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context
 // the same thing however often it is asked. Outlast looks for the next daemon for
 // a minute, and starts one if none comes up. The error is [cmdenv.ErrLost] if there
 // is none. It closes all connections, c included.
-func Outlast(cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, f func(context.Context, *control.Client) error) error {
+func Outlast(
+	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, f func(context.Context, *control.Client) error,
+) error {
 	return reconnect(cmd, c, f, func(error) (*control.Client, error) { return nextDaemon(cmd, proc) })
 }
 

@@ -71,7 +71,8 @@ var table = []Client{
 	},
 	{
 		Name: "zed", Title: "Zed", Key: "context_servers",
-		kind: Field{"source", "custom"}, files: []string{"$XDG_CONFIG_HOME/zed/settings.json"}, project: []string{".zed/settings.json"},
+		kind: Field{"source", "custom"}, files: []string{"$XDG_CONFIG_HOME/zed/settings.json"},
+		project: []string{".zed/settings.json"},
 	},
 	{
 		Name: "opencode", Title: "opencode", Key: "mcp", Syntax: Brackets, kind: Field{"type", "local"},

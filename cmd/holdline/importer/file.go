@@ -226,7 +226,9 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 
 // limiting are keys by which a client uses only some tools of a server. One entry for
 // all servers cannot say that.
-var limiting = []string{"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools"}
+var limiting = []string{
+	"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools",
+}
 
 // refuseLimits returns why a server cannot be part of one entry for all servers.
 func refuseLimits(keys map[string]any) error {

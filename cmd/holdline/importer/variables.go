@@ -95,7 +95,10 @@ func (t *translation) expandEditor(key, name string) string {
 func (t *translation) noteUnsetVariables() {
 	lookup := config.Lookup(t.o.Environ)
 	var unset []string
-	for _, s := range slices.Concat([]string{t.s.Command, t.s.Cwd, t.s.URL}, t.s.Args, slices.Collect(maps.Values(t.s.Env)), slices.Collect(maps.Values(t.s.Headers))) {
+	for _, s := range slices.Concat(
+		[]string{t.s.Command, t.s.Cwd, t.s.URL}, t.s.Args,
+		slices.Collect(maps.Values(t.s.Env)), slices.Collect(maps.Values(t.s.Headers)),
+	) {
 		for {
 			_, err := config.Expand(s, func(name string) (string, bool) {
 				value, ok := lookup(name)

@@ -95,7 +95,8 @@ func attempts() []attempt {
 		}
 		all = append(all, sh(command, "$O/"+word))
 	}
-	own := other("a command in the program's own directory", "Bash", "$H/.claude/planted", "command", "touch $H/.claude/planted")
+	own := other("a command in the program's own directory", "Bash", "$H/.claude/planted",
+		"command", "touch $H/.claude/planted")
 	own.own = true
 	return append(
 		all,

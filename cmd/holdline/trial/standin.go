@@ -184,7 +184,8 @@ func stopReason(blocks []map[string]any) string {
 func answer(model string, blocks []map[string]any) map[string]any {
 	return map[string]any{
 		"id": "msg_selftest", "type": "message", "role": "assistant", "model": model, "content": blocks,
-		"stop_reason": stopReason(blocks), "stop_sequence": nil, "usage": map[string]any{"input_tokens": 1, "output_tokens": 1},
+		"stop_reason": stopReason(blocks), "stop_sequence": nil,
+		"usage": map[string]any{"input_tokens": 1, "output_tokens": 1},
 	}
 }
 

@@ -235,7 +235,9 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 }
 
 // consult runs one consult as the daemon does, and waits for its end.
-func (o *Options) consult(ctx context.Context, level string, p *places, bin string, env []string) (a *consult.Answer, err error) {
+func (o *Options) consult(
+	ctx context.Context, level string, p *places, bin string, env []string,
+) (a *consult.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxRun)
 	defer cancel()
 	runtime := filepath.Join(filepath.Dir(p.home), "r")
@@ -250,8 +252,11 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
 	m, err := consult.New(consult.Options{
-		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"), Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
-		Engines: map[string]engine.Engine{consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}})},
+		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
+		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
+		Engines: map[string]engine.Engine{
+			consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}}),
+		},
 		Host: private.Processes{
 			Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log}),
 		},
@@ -265,7 +270,9 @@ func (o *Options) consult(ctx context.Context, level string, p *places, bin stri
 		defer cancel()
 		err = errors.Join(err, m.Close(ctx), sup.Close(ctx))
 	}()
-	args, err := json.Marshal(map[string]any{"engine": consult.Claude, "prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds()})
+	args, err := json.Marshal(map[string]any{
+		"engine": consult.Claude, "prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds(),
+	})
 	if err != nil {
 		return nil, err
 	}
