@@ -39,7 +39,8 @@ type Start struct {
 func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
 	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	var err error
-	if a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
 	}
 	if s.EnvFile != "" {
