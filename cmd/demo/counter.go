@@ -29,6 +29,8 @@ func serveCounter(ctx context.Context) error {
 // showSharing lets two agents use one process of a server, kills that process, and shows
 // that the daemon restarts it.
 func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
+	// countAll calls the tool once from each agent, so that the process they share counts
+	// both.
 	countAll := func() error {
 		for _, a := range agents {
 			text, err := a.call(ctx, "counter__count", map[string]any{})
@@ -39,6 +41,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		}
 		return nil
 	}
+	// counterPID returns the pid of the counter, or 0 while it does not run.
 	counterPID := func(s *control.StatusAnswer) int {
 		for _, w := range s.Workers {
 			if w.Name == "counter" && w.State == "ready" {

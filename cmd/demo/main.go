@@ -84,6 +84,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if d.dir, err = os.MkdirTemp("/tmp", "holdline-demo-"); err != nil {
 		return err
 	}
+	// It runs last, when all processes should have ended.
 	defer func() { err = errors.Join(err, d.checkNothingLeft()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the proxies if the story fails halfway
@@ -135,6 +136,7 @@ func (d *demo) prepare() error {
 	if err := os.WriteFile(filepath.Join(project, "main.go"), []byte(reviewed), 0o600); err != nil {
 		return err
 	}
+	// Nothing of the user's own holdline may reach the private one.
 	drop := []string{"HOLDLINE_", "XDG_STATE_HOME=", "XDG_CONFIG_HOME="}
 	if !d.real { // variables that could connect the real claude to a model that costs money
 		drop = append(drop, "ANTHROPIC_", "CLAUDE", "AWS_", "GOOGLE_", "GCLOUD_", "CLOUD_ML_", "VERTEX_", "AZURE_")
@@ -160,6 +162,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		d.say("consults use %s with your own login: THIS MAY COST MONEY", found)
 		return nil, nil //nolint:nilnil // no stand-in is wanted
 	}
+	// A home of its own keeps claude from the user's login and settings.
 	home := filepath.Join(d.dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return nil, err

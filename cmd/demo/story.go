@@ -72,6 +72,7 @@ var prompts = map[string]string{
 func (d *demo) tellStory(ctx context.Context) error {
 	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.Process.Pid, d.socket)
 	agents := map[string]*agent{}
+	// Two agents, each with an identity of its own.
 	for _, name := range []string{"alpha", "beta"} {
 		a, err := d.startAgent(ctx, name)
 		if err != nil {
@@ -101,6 +102,8 @@ func (d *demo) tellStory(ctx context.Context) error {
 	if err == nil {
 		err = d.killDaemon(ctx)
 	}
+	// The consults outlive the daemon that was killed: both answers come, through the same
+	// proxies.
 	if err = errors.Join(err, consults.Wait()); err != nil {
 		return err
 	}
@@ -145,6 +148,7 @@ func (d *demo) showHealth(ctx context.Context, a *agent) error {
 // killDaemon kills the daemon while the consults run, and starts another one. It returns
 // an error unless the consults and the server continue in the same processes.
 func (d *demo) killDaemon(ctx context.Context) error {
+	// Remember the processes, to compare them with those of the next daemon.
 	before, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
 		return err

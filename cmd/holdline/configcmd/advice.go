@@ -80,6 +80,7 @@ func (a *adviser) readCallLog(path string) {
 		if err != nil {
 			continue // then it has no identities
 		}
+		// The log has one JSON object in each line. Others are ignored.
 		lines := bufio.NewScanner(f)
 		for lines.Scan() {
 			var line struct {
@@ -106,6 +107,7 @@ func (a *adviser) warnings() []string {
 		out = append(out, a.globs(key+".allow", id.Allow, a.inFull)...)
 		out = append(out, a.globs(key+".deny", id.Deny, a.inFull)...)
 	}
+	// The rules of a server know its tools by their own names and by those that agents see.
 	for _, server := range slices.Sorted(maps.Keys(a.cfg.Servers)) {
 		h, key := a.cfg.Servers[server].Holdline, "mcpServers."+server+".holdline"
 		of := func(string) ([]string, bool) { return a.names[server], a.names[server] != nil }

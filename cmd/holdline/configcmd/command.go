@@ -53,6 +53,7 @@ names nothing that servers have listed.`,
 			if err != nil {
 				return err
 			}
+			// A file that the user has named must exist. The default one may be missing.
 			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 				if len(args) == 1 || file != "" {
 					return fmt.Errorf("%s is not there", path)
@@ -63,6 +64,7 @@ names nothing that servers have listed.`,
 			if err != nil {
 				return err
 			}
+			// Warnings go to stderr and do not change the exit code.
 			for _, warning := range newAdviser(cmd, proc, &cfg).warnings() {
 				console.Warn(cmd, "%s", warning)
 			}

@@ -185,6 +185,7 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	if e.Unlisted {
 		t.Row("but", "the server listed no such tool when it was last asked: holdline servers tools "+e.Server)
 	}
+	// Without a budget there is no limit, and no row.
 	if e.Budget > 0 {
 		t.Row("budget", fmt.Sprintf("%d calls in each session", e.Budget))
 	}
@@ -197,6 +198,7 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	if e.Allowed {
 		t.Row("listed", e.listed())
 	}
+	// The contract decides what becomes of a call whose process was lost.
 	switch e.Contract {
 	case "":
 		t.Row("after a loss", "runs again if the tool says that it may "+

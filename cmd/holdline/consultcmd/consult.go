@@ -102,6 +102,7 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err != nil {
 		return fmt.Errorf("finding the current directory: %w", err)
 	}
+	// Build the arguments before the connection, so that wrong flags start no daemon.
 	raw, err := o.arguments(cmd, prompt)
 	if err != nil {
 		return err
@@ -140,6 +141,7 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 			stdinWait)
 		return prompt, nil
 	}
+	// What is piped in is the prompt, or is put behind it.
 	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
 	if err != nil {
 		return "", fmt.Errorf("reading the prompt: %w", err)
@@ -305,6 +307,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 		}
 		return cmdenv.WithHint(fmt.Errorf("consult: %w", f), consultHint(f))
 	}
+	// The note goes to stderr: stdout has the answer alone.
 	if note := unwhole(answer); note != "" {
 		console.Warn(cmd, "%s", note)
 	}

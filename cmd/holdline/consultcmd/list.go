@@ -35,6 +35,7 @@ cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, co
 	}
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", RunE: list})
+	// one returns a command that makes one request about one consult and prints the answer.
 	one := func(use, short, method string) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " ID", Short: short, Args: cobra.ExactArgs(1),
@@ -104,6 +105,7 @@ func newConsultRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 holdline consults cancel; one that its client may still come for stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+				// An unknown id must not keep the other answers from being removed.
 				var errs []error
 				for _, id := range args {
 					if err := c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil); err != nil {

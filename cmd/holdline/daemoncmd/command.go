@@ -127,6 +127,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
+	// A service manager may have handed over the socket.
 	handed, err := service.Handed()
 	if err != nil {
 		return err
@@ -135,6 +136,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if notifier.Managed() != service.Nobody {
 		o.startedBy = notifier.Managed()
 	}
+	// Without a shell to ask, the daemon takes its own environment for that of the user.
 	var shell *userenv.Shell
 	if o.startedBy != "shell" { // a daemon of a shell has the user's environment already
 		user := userenv.UserShell(proc.Getenv)

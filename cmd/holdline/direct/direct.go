@@ -73,9 +73,12 @@ func New(ctx context.Context, proc *cmdenv.Process, path string) (*Launcher, err
 // until the environment is known, within bounds. project is the root of its project; "" is
 // that of the current directory.
 func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
+	// The environment is known once the login shell has answered; a program that is not on its
+	// PATH may be on that of an interactive shell.
 	if err := l.env.Await(ctx, s.Command); err != nil {
 		return config.Process{}, err
 	}
+	// A server of scope shared has no project.
 	from, root := l.from, l.root
 	from.Environ = l.env.List()
 	switch {
@@ -91,6 +94,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	} else if err != nil {
 		return p, err
 	}
+	// Find the program as the daemon does, on the PATH of the server, not of this process.
 	path, _ := config.Lookup(p.Env)("PATH")
 	found, err := command.LookPath(p.Command, path)
 	if err != nil {
@@ -112,6 +116,7 @@ func Run(proc *cmdenv.Process, server string) error {
 	if err != nil {
 		return err
 	}
+	// Without such a server the user most likely has misspelt the name: list those that exist.
 	s, ok := c.Server(server)
 	if !ok {
 		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Servers)), ", "), "none")
@@ -127,6 +132,7 @@ func Run(proc *cmdenv.Process, server string) error {
 	}
 	cancel() // the server must not inherit a shell as its child
 	<-l.asked
+	// Exec keeps the current directory, which must be that of the server.
 	if err := os.Chdir(p.Dir); err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
 	}
@@ -158,6 +164,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
+	// The server gets pipes, as from the daemon. Its stderr is only shown if it fails.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -170,6 +177,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 		return err
 	}
 	answer, err := firstAnswer(stdin, stdout)
+	// Look now: time may also run out while the server ends, below.
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	_ = stdin.Close()
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -198,6 +206,7 @@ func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
 	if _, err := io.WriteString(stdin, hello); err != nil {
 		return nil, io.EOF // the server has ended
 	}
+	// A server may write other lines before its answer, such as log messages or notifications.
 	lines := bufio.NewScanner(stdout)
 	lines.Buffer(nil, tryLine)
 	for lines.Scan() {

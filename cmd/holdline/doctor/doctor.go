@@ -189,6 +189,7 @@ func noDaemon(o Options, err error) Finding {
 		return f.with(Problem, err.Error(), "agents cannot connect",
 			"see the README's troubleshooting section, or set HOLDLINE_SOCKET")
 	}
+	// A daemon that holds its lock and does not listen keeps others from starting.
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
 	switch {
 	case err == nil && process.IsAlive(pid, start):
@@ -272,6 +273,7 @@ func compareVersions(daemon string, sessions []control.Session) Finding {
 			"the daemon was started from another binary",
 			"holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one")
 	}
+	// Proxies get no new program while they run.
 	var older []string
 	for _, s := range sessions {
 		if s.Proxy != "" && s.Proxy != daemon {

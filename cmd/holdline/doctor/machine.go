@@ -90,18 +90,21 @@ func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return f.with(Problem, err.Error(), "hosted servers see the daemon's own PATH only", capture), login
+	// What was captured counts first, for the daemon as well.
 	case captured != "":
 		f.What = captured
 		if more := missingDirs(login, captured); len(more) > 0 {
 			f = f.with(Note, captured, "the PATH of your login shell has more now: "+strings.Join(more, ", "), capture)
 		}
 		return f, cmp.Or(seen, captured)
+	// A running daemon knows best, if its login shell has answered.
 	case o.environment != nil && o.environment.Failure == "":
 		f.What = seen
 		return f, seen
 	case o.environment != nil:
 		return f.with(Note, o.environment.Failure, "the daemon knows no more than: "+seen,
 			"correct the shell's profile, then: "+capture), seen
+	// The environment of a service manager is not that of a login shell.
 	case manager != "":
 		f = f.with(Note, "was never captured", manager+" starts the daemon without the PATH of your login shell", capture)
 	case lerr != nil:
@@ -182,6 +185,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 // program does not exist. path is the PATH of a server that configures none.
 func (o *Options) checkProgram(s config.Settings, around config.Around, path string) Finding {
 	f := Finding{Check: "server " + s.Name}
+	// Expand the variables of the entry. If one is not set the program is not known.
 	p, err := s.Process(around)
 	if err != nil {
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
@@ -194,6 +198,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	if err == nil {
 		return Finding{Check: "program of server " + s.Name, State: OK, What: at + o.sourceOf(at)}
 	}
+	// The check of the hosted servers leaves this one out.
 	o.missing = append(o.missing, s.Name)
 	fix := "install it, or write its whole path into the configuration; where another shell finds it: " +
 		"holdline install --path; if you do not want it: holdline servers disable " + s.Name

@@ -55,6 +55,8 @@ func checkUnitFiles(u service.Units, socket string) Finding {
 	if f = checkUnitProgram(f, path, bin, err, installUnits); f.State != OK {
 		return f
 	}
+	// Units that were edited, or belong to another version, differ from what this program
+	// writes.
 	units, err := contrib.SystemdUnits(bin)
 	if err != nil {
 		return f.with(Note, fmt.Sprintf("%s: %v", path, err), "this holdline would not write such a unit", installUnits)

@@ -35,6 +35,7 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 		for _, tool := range one.Tools {
 			c := tool.Pinned.Change
 			what := strings.Join(c.Parts, ", ")
+			// A change that was undone is shown, and need not be accepted.
 			if c.UndoneMS != 0 {
 				what += " (undone " + moment(c.UndoneMS) + ")"
 			} else if !slices.Contains(changed, one.Server) {

@@ -178,6 +178,7 @@ func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, 
 			printTools(out, answer.Servers)
 		}
 	})
+	// The tools of the other servers were printed, so a fault of one of them is no error.
 	for _, one := range answer.Servers {
 		if one.Fault == nil {
 			continue
@@ -226,6 +227,7 @@ func firstWords(listing json.RawMessage) string {
 		return text
 	}
 	cut := string([]rune(text)[:most-1])
+	// Cut between words, unless the last word is very long.
 	if i := strings.LastIndexByte(cut, ' '); i > most/2 {
 		cut = cut[:i]
 	}
@@ -271,6 +273,7 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 			return nil, fmt.Errorf("reading the arguments: %w", err)
 		}
 	}
+	// Anything else than an object would fail at the server, with a worse message.
 	raw = bytes.TrimSpace(raw)
 	if !json.Valid(raw) || raw[0] != '{' {
 		return nil, cmdenv.WithHint(fmt.Errorf("%w: the arguments are no JSON object", cmdenv.ErrUsage),
@@ -286,6 +289,7 @@ func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParam
 	answer, err := attach.AskOrStart[control.ServerCallAnswer](cmd, s.proc, control.ServerCall, params, show)
 	done()
 	switch {
+	// The end of the connection has cancelled the call.
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the call is cancelled")
 	case attach.IsLost(err):
@@ -377,6 +381,8 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 // lines of each. With follow it goes on as they write, also when the daemon is replaced.
 func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int, follow bool) error {
 	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
+	// look prints the logs of one daemon. It may be called again for the next one: p.after
+	// says how far each log was printed, by worker, and workers outlive daemons.
 	look := func(ctx context.Context, c *control.Client) error {
 		for {
 			var answer control.ServerLogsAnswer
@@ -446,6 +452,7 @@ type logPrinter struct {
 func (p *logPrinter) print(logs []control.ServerLog) error {
 	for _, l := range logs {
 		text := []byte(l.Text)
+		// Only the end of a log that is new here is printed; later parts are printed whole.
 		if _, known := p.after[l.Worker]; !known {
 			text = console.EndOf(text, p.lines)
 		}

@@ -120,6 +120,7 @@ func (s *serversCommand) edit(
 	if err != nil {
 		return err
 	}
+	// Package config checks and edits the file, and keeps its comments.
 	changed, err := change(path)
 	switch {
 	case errors.Is(err, config.ErrNoServer):
@@ -175,6 +176,7 @@ func (o addOptions) object(args []string) ([]byte, error) {
 			"holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
 	}
 	e := o.entry
+	// Without --transport, an address tells a remote server from a command.
 	remote := e.Type == config.HTTP || e.Type == config.SSE ||
 		e.Type == "" && (strings.HasPrefix(args[0], "http://") || strings.HasPrefix(args[0], "https://"))
 	switch {
@@ -284,6 +286,8 @@ func absolute(path string) (string, error) {
 // warn prints what keeps a server that was added from starting, and what makes its
 // entry unsafe.
 func (s *serversCommand) warn(cmd *cobra.Command, name string) {
+	// The file was written a moment ago. If it cannot be read now there is nothing to say
+	// about the server.
 	path, cfg, err := s.load()
 	if err != nil {
 		return
@@ -303,11 +307,13 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	if settings.Transport == config.SSE {
 		warn("sse is the transport of old servers; most of them speak http, too")
 	}
+	// A command with a variable is only known when the server starts.
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "${") {
 		if err := s.findable(settings.Command, sees); err != nil {
 			warn("%v", err)
 		}
 	}
+	// A value that is written out may be a secret. One that names a variable is none.
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o044 != 0 && literal(settings) {
 		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: chmod 600 it, or write ${NAME}",
 			path, info.Mode().Perm())
@@ -358,6 +364,7 @@ func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) 
 	case sees == nil || len(sees.Programs) > 0:
 		return nil
 	}
+	// Say where the daemon looks, and where this shell has the program, if it has it.
 	var where []string
 	for _, p := range sees.Paths {
 		where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")

@@ -146,6 +146,7 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		settings, _ := cfg.Server(name)
 		all = append(all, settings)
 	}
+	// The list does not need a daemon: without one, the columns about processes are left out.
 	live, known, err := s.live(cmd, path)
 	if err != nil {
 		return err
@@ -164,6 +165,7 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		return console.Say(cmd, "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...", path)
 	}
 	s.table(cmd, all, live, known)
+	// A disabled server does not start, so it may lack variables.
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
 			console.Warn(cmd, "server %s needs %s, not set in %s",
@@ -238,6 +240,7 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 	t.Row("transport", settings.Transport)
 	t.Row("runs", runs(settings))
 	if settings.Transport == config.Stdio {
+		// An empty directory depends on the scope; say which one it is.
 		cwd := settings.Cwd
 		switch {
 		case cwd == "" && settings.Scope == config.ScopeShared:

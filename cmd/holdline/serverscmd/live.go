@@ -25,6 +25,7 @@ func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]c
 	} else if err != nil {
 		return nil, false, err
 	}
+	// Servers of the same name may be different ones in the other file.
 	if !cmdenv.SameFile(status.Daemon.Config, path) {
 		console.Warn(cmd, "the running daemon reads another file: %s", status.Daemon.Config)
 		return nil, false, nil
@@ -59,6 +60,7 @@ func inFlight(s *control.Server) string {
 // toolCount returns how many tools a server has, and how many of them have changed; "?" if it
 // never listed them.
 func toolCount(s *control.Server) string {
+	// The server has not listed its tools yet.
 	if s.Tools == nil {
 		return "?"
 	}
@@ -93,6 +95,7 @@ func troubles(s *control.Server) []string {
 		}
 		out = append(out, words)
 	}
+	// One of these at most: what the user did comes before what the daemon does.
 	switch {
 	case s.State == "stopped":
 		out = append(out, "was stopped; to have it back: holdline servers start "+s.Name)
