@@ -29,6 +29,8 @@ func (d *demo) startDaemon(ctx context.Context) error {
 		return err
 	}
 	defer log.Close()
+	// The daemon is ended by terminate alone, so that an interrupt of the demo ends it in
+	// order.
 	life, terminate := context.WithCancel(context.WithoutCancel(ctx))
 	p := &daemonProcess{d.command(life, "daemon"), terminate, make(chan struct{})}
 	p.Stderr, p.WaitDelay = log, 20*time.Second

@@ -89,6 +89,7 @@ func (r *release) make(ctx context.Context, targets []string) error {
 		return err
 	}
 	var sums bytes.Buffer
+	// The documents stay in the directory; only the program differs between targets.
 	for _, target := range targets {
 		goos, goarch, ok := strings.Cut(target, "/")
 		if !ok {
@@ -155,6 +156,7 @@ func (r *release) writeDocuments(dir string) error {
 	if err := os.CopyFS(contrib, os.DirFS("contrib")); err != nil {
 		return err
 	}
+	// What belongs to the Go package is not for users.
 	code, err := filepath.Glob(filepath.Join(contrib, "*.go"))
 	if err != nil {
 		return err
@@ -175,6 +177,7 @@ func (r *release) writeGenerated(man, completions string) error {
 		}
 	}
 	root := cli.NewRoot(&cmdenv.Process{Getenv: func(string) string { return "" }})
+	// cobra adds this command when it executes the tree, which does not happen here.
 	root.InitDefaultCompletionCmd()
 	root.DisableAutoGenTag = true // it names the day
 	header := doc.GenManHeader{Section: "1", Source: "holdline " + r.version, Manual: "Holdline", Date: &r.time}

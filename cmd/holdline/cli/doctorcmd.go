@@ -57,6 +57,7 @@ fix.`,
 			if err := console.Print(cmd, found, func(out io.Writer) { printFindings(out, found) }); err != nil {
 				return err
 			}
+			// Notes do not make the command fail.
 			for _, f := range found {
 				if f.State == doctor.Problem {
 					return cmdenv.ExitWith(cmdenv.ExitFailure)
@@ -92,6 +93,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		Units:     service.FindUnits(proc.Getenv),
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, proc.Getenv("USER"))),
 	}
+	// Without these two there are no checks of launchd.
 	if runtime.GOOS == "darwin" {
 		o.LaunchAgents = filepath.Join(o.Home, "Library", "LaunchAgents")
 		o.Launchctl = func(ctx context.Context, args ...string) error {
@@ -122,6 +124,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		return importer.Look(context.Background(), look)
 	}
 	consults := consultConfig(proc)
+	// If no daemon runs, the consult programs are looked for on the captured PATH, too.
 	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
 	if err != nil {
 		environ = proc.Environ() // the check of the PATH reports the error

@@ -102,6 +102,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		}
 		return finishImport(cmd, proc, nil, look.Config, done)
 	}
+	// The servers are started with what the daemon has: its environment and its PATH.
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config)
 		if err != nil {
@@ -126,6 +127,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 			fmt.Errorf("clients are to start holdline by its path: %w", err),
 			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write")
 	}
+	// With --json the plan is printed once, together with what was done.
 	if !console.IsJSON(cmd) {
 		plan.Print(cmd.OutOrStdout())
 	}
@@ -159,6 +161,7 @@ func finishImport(
 		*importer.Plan
 		Done importer.Done `json:"done"`
 	}{plan, done}
+	// A plan of nil is that of an undo, whose result has nothing else to show.
 	err := console.Print(cmd, value, func(out io.Writer) {
 		verb := "written"
 		if plan == nil {
@@ -240,6 +243,7 @@ func ownPath(proc *cmdenv.Process) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
+	// install --bin puts the program into the last one.
 	dirs := append(filepath.SplitList(proc.Getenv("PATH")), filepath.Join(proc.Getenv("HOME"), ".local/bin"))
 	for _, dir := range dirs {
 		if path := filepath.Join(dir, "holdline"); filepath.IsAbs(dir) && cmdenv.SameFile(path, self) {

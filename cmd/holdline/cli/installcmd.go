@@ -130,6 +130,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	if o.path {
 		return nil
 	}
+	// The notes depend on what all installations together have made.
 	made, err := install.ReadManifest(in.StateDir)
 	if err != nil {
 		return err
@@ -241,6 +242,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 	if err != nil {
 		return nil, err
 	}
+	// A purge removes the runtime directory, unless its path was chosen by the user.
 	run := ""
 	if !paths.Explicit() {
 		run = filepath.Dir(paths.Start())

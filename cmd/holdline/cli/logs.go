@@ -40,6 +40,8 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 			if len(args) == 1 {
 				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
 			}
+			// An error is no reason to fail here: the log is needed most when the daemon does
+			// not answer.
 			c, err := attach.Connect(cmd.Context(), cmd, proc)
 			if errors.Is(err, cmdenv.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
 				return journal(cmd, follow, lines)

@@ -96,6 +96,7 @@ type work struct {
 // method is tools/call, with the tool and its server as labels.
 func requestMetrics(m *metrics, methods []telemetry.Method) {
 	rows := make([]work, len(methods))
+	// The method of a call of a tool is "tools/call:" and the name that agents see.
 	for i, x := range methods {
 		method, tool, _ := strings.Cut(x.Method, ":")
 		if x.Tool == "" {
@@ -114,6 +115,7 @@ func callerMetrics(m *metrics, who string, callers []telemetry.SessionCounts) {
 		if who == "session" {
 			of = append(of, "session", strconv.FormatInt(x.Session, 10), "client", x.Client)
 		}
+		// Callers have no count of successes of their own.
 		rows[i] = work{of, telemetry.Totals{
 			RequestCount: x.Calls, SuccessCount: x.Calls - x.ResponseErrors - x.TransportFaults,
 			ResponseErrorCount: x.ResponseErrors, TransportFaultCount: x.TransportFaults, RetryCount: x.Retries,

@@ -60,6 +60,7 @@ var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 
 // run runs the command that the arguments name, and returns the exit code.
 func run(ctx context.Context, proc cmdenv.Process) int {
+	// These commands cost less without the tree.
 	if len(proc.Args) > 0 {
 		if proc.Args[0] == "mcp-stdio" {
 			help := func() int { return runTree(ctx, &proc, []string{"help", "mcp-stdio"}) }
@@ -81,6 +82,7 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	root := NewRoot(proc)
 	root.SetArgs(args)
 	root.SetIn(proc.Stdin)
+	// Everything that commands print goes through these two.
 	out, errs := console.NewOutput(proc.Stdout), console.NewOutput(proc.Stderr)
 	root.SetOut(out)
 	root.SetErr(errs)

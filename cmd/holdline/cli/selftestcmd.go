@@ -17,7 +17,8 @@ import (
 )
 
 // runSelftest runs consults that try to write, in a directory of its own, and prints the
-// outcome of each attempt. The exit code is 1 if anything was written.
+// outcome of each attempt. The exit code is 1 if anything was written, or if an attempt was
+// not made.
 func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -32,6 +33,7 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	if show == nil { // no terminal
 		show = func(control.Progress) {}
 	}
+	// Test the program that a daemon started from here would run.
 	consult := consultConfig(proc).Consult
 	engines.UseVariables(&consult, proc.Getenv)
 	r, err := trial.Run(cmd.Context(), trial.Options{
@@ -69,6 +71,7 @@ func printSelftest(out io.Writer, r *trial.Report) {
 	t := console.NewTable(out, "READ", "SHELL", "PROGRAM", "ATTEMPT")
 	for i, name := range r.Attempts {
 		row := make([]any, 0, len(r.Columns)+1)
+		// A level that was skipped has no outcomes.
 		for _, c := range r.Columns {
 			cell := trial.NoMatter
 			if i < len(c.Outcomes) {

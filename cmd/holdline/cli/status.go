@@ -119,6 +119,7 @@ func printStatus(w io.Writer, s control.StatusAnswer) {
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n",
 		d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
+	// What is not as it should be follows, if anything.
 	if d.ConfigRefused != "" {
 		fmt.Fprintf(w, "config   refused, %s: %s\n", inForce(d), d.ConfigRefused)
 		fmt.Fprintf(w, "         to fix it: correct %s; the daemon reads it by itself\n", d.Config)
@@ -201,6 +202,7 @@ func printAgents(w io.Writer, sessions []control.Session) {
 	for _, key := range order {
 		var identities, programs, servers []string
 		attached, inFlight, calls, since := 0, 0, int64(0), int64(0)
+		// Add up the sessions of the row. Its age is that of the oldest session.
 		for _, s := range members[key] {
 			identities, programs = append(identities, cmp.Or(s.Identity, "-")), append(programs, cmp.Or(s.Client, "-"))
 			servers = append(servers, cmp.Or(s.Server, "all"))

@@ -63,6 +63,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		return stopAbsent(cmd, proc, all, dir)
 	}
 	c, err := attach.Connect(cmd.Context(), cmd, proc)
+	// A daemon that hangs is killed with --all only.
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
 	case errors.Is(err, cmdenv.ErrNoDaemon):
@@ -171,6 +172,7 @@ func stopWords(a *control.StopAnswer) string {
 	var agents, workers []string
 	// of counts the sessions of each agent. Most agents have one for each of their entries.
 	of := map[string]int{}
+	// A session that was detached had no agent to disconnect.
 	for _, s := range a.Sessions {
 		if s.State != "attached" {
 			continue
@@ -243,6 +245,7 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// Without a state directory there are no workers, and none must be made for this.
 	if _, err := os.Stat(state); err != nil {
 		return 0, nil // no daemon has run yet
 	}

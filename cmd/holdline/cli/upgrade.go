@@ -46,6 +46,8 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 	var answer control.UpgradeAnswer
 	handing := false
 	err := c.Call(ctx, control.Upgrade, nil, &answer, func(control.Progress) { handing = true })
+	// There are three outcomes: the new program is the running one, the daemon rejects it, or
+	// the connection ends because the daemon hands over.
 	remote, answered := errors.AsType[*control.RemoteError](err)
 	switch {
 	case err == nil:

@@ -27,6 +27,8 @@ func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
+	// Read the end of the file, then follow from there. The file may grow meanwhile, so at
+	// counts what was read.
 	at := max(0, info.Size()-maxTail)
 	end := make([]byte, info.Size()-at)
 	n, err := f.ReadAt(end, at)

@@ -45,6 +45,7 @@ func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx c
 		if consult == "" {
 			return
 		}
+		// The request has a connection of its own: the first one waits for the answer.
 		wait.Go(func() { cancelConsult(ctx, cmd, proc, consult) })
 		limit := time.NewTimer(politeTime)
 		defer limit.Stop()

@@ -135,6 +135,7 @@ func checkConfiguration(o Options) Finding {
 func checkStateDir(o Options) Finding {
 	f := Finding{Check: "state directory", State: OK, What: o.StateDir}
 	info, err := os.Stat(o.StateDir)
+	// The daemon makes the directory at its start, if it can.
 	switch at := nearest(o.StateDir); {
 	case errors.Is(err, os.ErrNotExist) && unix.Access(at, unix.W_OK|unix.X_OK) != nil:
 		return f.with(Problem, fmt.Sprintf("%s is not there, and cannot be made in %s", o.StateDir, at),
@@ -268,6 +269,7 @@ func noWelcome(f Finding, path string, err error) Finding {
 // compareVersions compares the versions of this program, the daemon and the proxies.
 func compareVersions(daemon string, sessions []control.Session) Finding {
 	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + cmdenv.Version}
+	// A proxy is compared with the daemon only if this command is of the same version.
 	if daemon != cmdenv.Version {
 		return f.with(Note, fmt.Sprintf("this command is %s, the daemon %s", cmdenv.Version, daemon),
 			"the daemon was started from another binary",

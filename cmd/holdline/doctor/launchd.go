@@ -23,6 +23,7 @@ func checkLaunchd(ctx context.Context, o Options) []Finding {
 	}
 	bin := contrib.LaunchProgram(text)
 	f := checkUnitProgram(Finding{Check: "launchd", State: OK, What: path}, path, bin, err, "holdline install --launchd")
+	// The text also differs if the user has edited the file.
 	if f.State == OK && string(text) != string(contrib.LaunchAgent(bin, o.Home)) {
 		f = f.with(Note, path+" is not as this holdline would write it",
 			"it is another version's, or was edited", "holdline install --launchd")

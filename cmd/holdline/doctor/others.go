@@ -17,6 +17,7 @@ import (
 func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 	var found []Finding
 	known := map[int]bool{d.PID: true}
+	// add reports the daemon that a lock file names, if it runs and is not known yet.
 	add := func(pid int, start uint64, at string, err error) {
 		if err != nil || known[pid] || !process.IsAlive(pid, start) {
 			return

@@ -42,6 +42,7 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 	switch {
 	case s.State == "stopped":
 		add(Note, "it was stopped", "agents cannot use its tools", "holdline servers start "+s.Name)
+	// The missing program is why it failed.
 	case isMissing:
 	case s.Ejected:
 		add(Problem, fault, "it ended or failed to start too often, and is not started any more",

@@ -98,9 +98,11 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	if err != nil {
 		return cmdenv.Report(stderr, err)
 	}
+	// The process becomes the server, so nothing of the proxy may have begun.
 	if o.direct != "" {
 		return cmdenv.Report(stderr, direct.Run(proc, o.direct))
 	}
+	// The paths decide both where the daemon is found and where one is started.
 	paths, err := socket.Resolve(o.socket, env)
 	if err != nil {
 		return cmdenv.Report(stderr, err)
