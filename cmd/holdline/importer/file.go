@@ -36,6 +36,8 @@ type File struct {
 	NeedsProject bool `json:"-"`
 
 	client *clients.Client
+	// before and after are the bytes of the file as it was read and as it is to be.
+	// before is nil if the file does not exist.
 	before []byte
 	after  []byte
 	steps  []step
@@ -76,7 +78,16 @@ func stay(format string, args ...any) error { return &staysError{fmt.Sprintf(for
 // notEdited is why the servers of a file that is not edited stay.
 const notEdited = "its file is not edited"
 
-// planFile reads one file and plans its edits.
+// planFile reads one file and plans its edits. It appends the plan to p.Files in any
+// case.
+//
+// A project's file and one in a git work tree are shared with other people, so they
+// are edited only with [Options.Project]. A read-only file is not edited at all:
+// whatever made it has to change it. Such a file has a Why, and its servers are listed
+// nevertheless.
+//
+// If the edits turn out to be impossible, the names that the file's servers have taken
+// in holdline's file are free again.
 func (p *Plan) planFile(s clients.File) {
 	f := &File{
 		Client: s.Client.Name, Title: s.Client.Title, Path: s.Path, Project: s.Project, Make: s.Missing,
@@ -111,7 +122,8 @@ func (p *Plan) planFile(s clients.File) {
 	}
 }
 
-// giveUp makes the plan for a file that it is not edited.
+// giveUp changes the plan for a file whose edits are impossible: err says why the file
+// is not edited, and the servers that would have moved stay.
 func (f *File) giveUp(err error) {
 	f.Why, f.Consult, f.Changes = err.Error(), "", false
 	f.Diff, f.steps, f.after = []string{}, nil, f.before
@@ -122,8 +134,9 @@ func (f *File) giveUp(err error) {
 	}
 }
 
-// read returns the content of the file. If it cannot be read, read returns nil and
-// sets Why.
+// read reads the file into f.before and parses it. A file that is to be created is
+// empty. If the file cannot be read or parsed, read returns nil, sets Broken, and sets
+// Why.
 func (f *File) read() clients.Document {
 	var err error
 	if !f.Make {
@@ -140,7 +153,12 @@ func (f *File) read() clients.Document {
 	return doc
 }
 
-// edit makes the planned edits in memory. It fails for an entry where no table can be.
+// edit makes the planned edits in memory: it sets f.after, f.Changes and f.Diff, and
+// for each step what the entry was. doc must be the document of f.before; edit changes
+// it.
+//
+// It fails for an entry where no table can be, and if the result could not be read
+// again.
 func (f *File) edit(doc clients.Document) error {
 	f.Diff = []string{}
 	for i := range f.steps {
@@ -163,7 +181,8 @@ func (f *File) edit(doc clients.Document) error {
 	return nil
 }
 
-// planServers decides what becomes of each entry of a file.
+// planServers decides what becomes of each entry of a file, and appends a [Server] for
+// each. Entries that start holdline already have nothing to move.
 func (p *Plan) planServers(f *File, doc clients.Document) {
 	for _, e := range doc.Entries() {
 		if e.Project == "" {
@@ -183,7 +202,10 @@ func (p *Plan) planServers(f *File, doc clients.Document) {
 	}
 }
 
-// planServer plans the move of a server. The error says why it stays.
+// planServer plans the move of a server: it chooses the server's name in holdline's
+// file, records the server for the trial start, and adds a step that makes the
+// client's entry start holdline. With [Options.Aggregate] the step removes the entry
+// instead. The error says why the server stays; then nothing was planned.
 func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if f.Why != "" {
 		return stay(notEdited)
@@ -230,7 +252,8 @@ var limiting = []string{
 	"disabled_tools", "disabledTools", "enabled_tools", "enabledTools", "excludeTools", "includeTools",
 }
 
-// refuseLimits returns why a server cannot be part of one entry for all servers.
+// refuseLimits returns an error if the client uses only some tools of a server: with
+// one entry for all servers the client would use all of them.
 func refuseLimits(keys map[string]any) error {
 	for _, key := range limiting {
 		if keys[key] != nil {
@@ -240,8 +263,9 @@ func refuseLimits(keys map[string]any) error {
 	return nil
 }
 
-// command returns what starts holdline in a file. A file that others share by git
-// must not contain a path of this machine.
+// command returns what starts holdline in an entry of a file. In a file that people
+// share by git it is the bare name, since a path of this machine means nothing
+// elsewhere.
 func (p *Plan) command(f *File) string {
 	if f.Project != "" {
 		return "holdline"
@@ -249,7 +273,10 @@ func (p *Plan) command(f *File) string {
 	return p.o.Command
 }
 
-// describe sets what people know a server by, without any value that may be secret.
+// describe sets what people know a server by, without any value that may be secret:
+// the last element of the program's path, the host of an address, numbers, and names.
+// The first word of a command may be an assignment such as TOKEN=…, as a shell takes
+// it; then no part of it is shown.
 func (s *Server) describe(e *clients.Entry) {
 	if program, args := e.CommandLine(); program != "" {
 		word, _, _ := strings.Cut(strings.TrimSpace(program), " ")
@@ -281,9 +308,12 @@ func memberNames(objects ...any) []string {
 	return slices.Compact(out)
 }
 
-// planOwnEntry adds the entry for holdline's own tools, or the one for all servers,
-// unless the file has one. With an entry that shows all servers, those that move would
-// be seen twice: then it adds a note and no entry.
+// planOwnEntry adds an entry for holdline's own tools, or with [Options.Aggregate] the
+// one for all servers, unless the file has one. Its name is holdline, or holdline-2
+// and so on if another entry has that.
+//
+// If the file has an entry that shows all servers, agents would see those that move
+// twice: then planOwnEntry adds a note to that entry, and no entry.
 func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
 	var more []string
 	if !p.o.Aggregate {

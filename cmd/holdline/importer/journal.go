@@ -67,7 +67,8 @@ func hash(data []byte) string {
 // journalsDir returns where the journals of a state directory are.
 func journalsDir(state string) string { return filepath.Join(state, "import") }
 
-// newJournal creates the directory of a journal, which has the time as its name.
+// newJournal creates the directory of a journal, which has the time as its name, so
+// that a later journal sorts behind it. Nothing is recorded before [journal.write].
 func newJournal(state string, now time.Time) (*journal, error) {
 	j := &journal{Version: journalVersion, Time: now.UTC()}
 	root := journalsDir(state)
@@ -92,7 +93,8 @@ func (j *journal) write() error {
 	return j.store("journal.json", append(text, '\n'))
 }
 
-// store writes a file of the journal's directory and has it on the disk.
+// store writes a file of the journal's directory. When it returns, the file and its
+// name are on the disk.
 func (j *journal) store(name string, data []byte) error {
 	err := ownfile.Replace(filepath.Join(j.dir, name), "."+name+"-*", data, 0o600, true, nil)
 	if err == nil {
@@ -115,8 +117,8 @@ func syncDir(path string) error {
 	return f.Sync()
 }
 
-// update records the edit e as the plan for its file is now, and keeps a copy of the
-// file.
+// update records in e the plan for a file as it is now, and keeps a copy of the file
+// under the number of the edit. The journal itself is not written.
 func (j *journal) update(e *edit, f *File) (err error) {
 	e.Before, e.After = hash(f.before), hash(f.after)
 	if e.Keys, err = f.changes(); err != nil || e.Made {
@@ -134,7 +136,9 @@ func (j *journal) backup(e *edit) ([]byte, error) {
 	return ownfile.Read(filepath.Join(j.dir, e.Backup), ownfile.MaxDocument)
 }
 
-// readJournals returns the journals of a state directory, the newest first.
+// readJournals returns the journals of a state directory, the newest first. A
+// directory without a journal.json is an import that had not begun: it has no edits. A
+// journal of a newer version is an error, since this program does not know its format.
 func readJournals(state string) ([]*journal, error) {
 	list, err := os.ReadDir(journalsDir(state))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -185,7 +189,8 @@ func Pending(state string) (more bool, left []Left, err error) {
 	return more, left, nil
 }
 
-// remove removes the journal, and the directories that were created for it.
+// remove removes the journal with its copies, and the directories that were created
+// for it. Call it once nothing is left to revert.
 func (j *journal) remove() error {
 	if err := os.RemoveAll(j.dir); err != nil {
 		return fmt.Errorf("removing the journal: %w", err)

@@ -19,9 +19,11 @@ type candidate struct {
 	by       string // title of the client that it comes from
 }
 
-// chooseName returns the server's name in holdline's file. If a server of its name is
-// there and says the same, both become one; else the name gets the client's name as a
-// suffix, or that of the project.
+// chooseName returns the server's name in holdline's file, and records it as taken.
+//
+// If a server of its name is there and says the same, both become one. Otherwise the
+// name gets the client's name as a suffix, or that of the project's directory, and
+// then a number. If the name is not that of the entry, s.Why says so.
 func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Settings) string {
 	want := serverName(s.Name)
 	if want != s.Name {
@@ -49,7 +51,9 @@ func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Sett
 	}
 }
 
-// serverName returns the name closest to an entry's that holdline accepts.
+// serverName returns the name closest to an entry's that holdline accepts: other
+// characters become dashes, two underscores in a row become one, and the name is cut
+// so that a suffix fits.
 func serverName(name string) string {
 	clean := strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' {
@@ -72,9 +76,12 @@ func serverName(name string) string {
 	return clean
 }
 
-// share makes c stand for another server, too, and reports whether it does. Both must
-// be the same but for the projects that see them and for the timeout, of which the
-// longer one counts. A server that the user wrote is not changed for that.
+// share makes c stand for another server, too, and reports whether it does. Both
+// servers must be the same but for the projects that see them and for the timeout.
+//
+// The shared server is seen in the projects of both, and the longer timeout counts. A
+// server that the user wrote into holdline's file is never changed: it is shared only
+// if the projects of the other one see it already.
 func (c *candidate) share(s *server, settings config.Settings) bool {
 	if !sameServer(c.settings, settings) {
 		return false
@@ -95,7 +102,8 @@ func (c *candidate) share(s *server, settings config.Settings) bool {
 	return true
 }
 
-// sameServer compares what share compares.
+// sameServer reports whether two servers are the same but for what share can join:
+// their names, projects and timeouts.
 func sameServer(a, b config.Settings) bool {
 	for _, s := range []*config.Settings{&a, &b} {
 		s.Name, s.Projects, s.Timeout, s.MaxTimeout = "", nil, 0, 0

@@ -59,8 +59,9 @@ type Plan struct {
 	ownMode fs.FileMode // of it; 0 if it does not exist
 	ownTree string      // git work tree that it lies in, or ""
 	taken   []*candidate
-	// tries are the servers that are to move, by the JSON that holdline's file gets;
-	// failures says by the same key why a server does not work.
+	// tries are the servers that are to move, by the JSON that holdline's file gets:
+	// two entries that say the same are started once. failures says by the same key why
+	// a server does not work.
 	tries    map[string]trial
 	failures map[string]string
 }
@@ -74,8 +75,14 @@ type trial struct {
 // maxTriesAtOnce bounds the servers that are started at the same time.
 const maxTriesAtOnce = 4
 
-// Look reads all configurations and says what is to become of them. A server that
-// does not work, as [Options.Try] finds, stays where it is.
+// Look reads all configurations and returns what is to become of them. It changes
+// nothing.
+//
+// If [Options.Try] is set, Look starts each server that is to move, a few at the same
+// time, and blocks until all have answered or failed. Then it plans again: a server
+// that does not work stays where it is, and its name is free for another one. The
+// error is the cause of ctx if that is done, or says which configuration cannot be
+// read.
 func Look(ctx context.Context, o Options) (*Plan, error) {
 	p, err := makePlan(o, nil)
 	if err != nil || o.Try == nil || len(p.tries) == 0 {
@@ -107,7 +114,8 @@ func Look(ctx context.Context, o Options) (*Plan, error) {
 	return makePlan(o, failures)
 }
 
-// makePlan plans the import, given the servers that do not work.
+// makePlan plans the import. failures has the reasons why servers do not work, by the
+// key of Plan.tries; it is nil if none was started.
 func makePlan(o Options, failures map[string]string) (*Plan, error) {
 	p := &Plan{
 		o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, tries: map[string]trial{}, failures: failures,
@@ -125,7 +133,9 @@ func makePlan(o Options, failures map[string]string) (*Plan, error) {
 	return p, p.planOwn()
 }
 
-// readOwn reads holdline's own file. The servers in it keep their names.
+// readOwn reads holdline's own file into p.own. The servers in it come first in
+// p.taken, so that they keep their names. A file that does not exist is an empty one;
+// one that is not valid is an error, since nothing could be added to it.
 func (p *Plan) readOwn() error {
 	p.own = &File{Path: p.Config, client: &clients.Holdline}
 	var err error
@@ -149,7 +159,9 @@ func (p *Plan) readOwn() error {
 	return nil
 }
 
-// planOwn makes the new text of holdline's file.
+// planOwn plans the new text of holdline's file: the servers that move are added to
+// it, in the order in which they were found. It checks that the daemon will accept the
+// result. Call it after the plans for all other files.
 func (p *Plan) planOwn() error {
 	for _, c := range p.taken {
 		if !c.fixed {
@@ -174,7 +186,8 @@ func (p *Plan) planOwn() error {
 // file when servers move into it: their values may be secret.
 const othersMode fs.FileMode = 0o077
 
-// losesMode reports whether the import removes permissions from holdline's file.
+// losesMode reports whether the import removes permissions of other users from
+// holdline's file.
 func (p *Plan) losesMode() bool { return p.own.Changes && p.ownMode&othersMode != 0 }
 
 // changed returns the files that are edited. Holdline's own comes first, since the
@@ -191,8 +204,8 @@ func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
 }
 
-// Gone returns the paths by which entries of the file start holdline and at which
-// no file is.
+// Gone returns the paths by which entries of the file start holdline and at which no
+// file is. Relative names are not among them: the client looks for these on its PATH.
 func (f *File) Gone() []string {
 	var out []string
 	for _, s := range f.Servers {

@@ -10,8 +10,8 @@ import (
 	"holdline/cmd/holdline/clients"
 )
 
-// diff returns the lines that show an edit: what goes, and what replaces it. Call it
-// before the edit is made.
+// diff returns the lines that show an edit of doc: what the entry runs now, and what
+// replaces it, with the names of the keys that stay. Call it before the edit is made.
 func (s *step) diff(doc clients.Document) []string {
 	label := printable(strings.Join(s.path, "."))
 	var out, kept []string
@@ -73,7 +73,8 @@ func (s *Server) summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// printable returns a text of a file without control characters.
+// printable returns a text of a file without control characters, which could change
+// what a terminal shows.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -83,7 +84,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// Print writes the plan for people.
+// Print writes the plan for people: each file with its servers and its diff, then the
+// servers that holdline's file gets. It shows no secret.
 func (p *Plan) Print(w io.Writer) {
 	for _, f := range p.Files {
 		f.print(w)

@@ -56,7 +56,9 @@ type hosting struct {
 	Timeout  string   `json:"timeout,omitempty"`
 }
 
-// translation turns a client's entry into a [server].
+// translation turns a client's entry into a [server]. Its methods read one aspect of the
+// entry each. The first problem is kept in err, so that the methods need no error results:
+// with an error the server stays, whatever else was read.
 type translation struct {
 	c       *clients.Client
 	o       *Options
@@ -69,7 +71,11 @@ type translation struct {
 }
 
 // translate returns what holdline's file is to say of an entry's server, and notes for
-// people. The error says why the server stays with its client.
+// people.
+//
+// The error says why the server stays with its client. It does if holdline cannot host
+// the server as its client does: if the server needs something of the client, such as
+// a login or a sandbox, or if its entry has a variable that only the client knows.
 func translate(c *clients.Client, o *Options, e *clients.Entry) (server, []string, error) {
 	if e.Odd != "" {
 		return server{}, nil, stay("%s", e.Odd)
@@ -198,7 +204,9 @@ func (t *translation) readProgram() {
 	t.resolveCommand()
 }
 
-// resolveCommand makes a command absolute unless it is looked up on the PATH.
+// resolveCommand makes a command absolute unless it is looked up on the PATH. A
+// relative path is resolved by the project's directory. Without a project it depends
+// on where the client runs, which holdline does not know.
 func (t *translation) resolveCommand() {
 	c := t.s.Command
 	if strings.ContainsAny(c, " \t") && !strings.Contains(c, "/") {
@@ -235,7 +243,8 @@ func (t *translation) readDirectory() {
 	}
 }
 
-// readPassedVariables reads the names of variables that the client passes on.
+// readPassedVariables reads the names of variables that the client passes on to the
+// server. A value that the entry itself sets counts more.
 func (t *translation) readPassedVariables() {
 	list, _ := t.keys["env_vars"].([]any)
 	for _, v := range list {
@@ -250,7 +259,9 @@ func (t *translation) readPassedVariables() {
 	}
 }
 
-// readAddress reads where a remote server is.
+// readAddress reads where a remote server is, and its headers. The server stays if the
+// client has logged in to it: the login belongs to the client, and holdline could not
+// use it. Not every login can be seen, so a server without headers gets a note.
 func (t *translation) readAddress() {
 	if t.s.Command != "" {
 		return
@@ -322,7 +333,9 @@ func scalar(v any) (string, bool) {
 	return "", false
 }
 
-// setHosting sets which projects see the server, and how long its calls may take.
+// setHosting sets which projects see the server, and how long its calls may take. A
+// server that was for one directory of a git work tree is seen in the whole of it, and
+// still runs in that directory.
 func (t *translation) setHosting() {
 	h := &t.s.Hosting
 	if t.o.Scope != config.ScopeProject { // which is the default
@@ -339,8 +352,9 @@ func (t *translation) setHosting() {
 	}
 }
 
-// longTimeout returns the client's limit of a call if it is longer than holdline's own.
-// With a shorter one the client still ends its calls by itself.
+// longTimeout returns the client's limit of a call if it is longer than holdline's
+// default, as a duration for holdline's file, else "". A shorter limit is not copied:
+// the client still ends its calls by itself.
 func (t *translation) longTimeout() string {
 	unit := time.Millisecond
 	value := t.keys["timeout"]
@@ -361,7 +375,8 @@ func (t *translation) longTimeout() string {
 	return ""
 }
 
-// validate returns why holdline's own rules refuse the server.
+// validate returns why holdline's own rules refuse the server, or nil. Of several
+// mistakes it names the first.
 func (t *translation) validate() error {
 	_, err := t.s.settings()
 	var many interface{ Unwrap() []error }
@@ -374,7 +389,8 @@ func (t *translation) validate() error {
 	return stay("holdline cannot host it")
 }
 
-// settings returns how holdline reads the server.
+// settings returns how holdline reads the server. The error has the mistakes that the
+// daemon would report, for a server of the name x.
 func (s *server) settings() (config.Settings, error) {
 	c, err := config.Parse("", fmt.Appendf(nil, `{"mcpServers":{"x":%s}}`, clients.Object(s.fields())))
 	if err != nil {

@@ -13,10 +13,16 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// Undo reverts imports, the last one first. A file that has not changed since gets its
-// old bytes back. In another file each entry that is as the import left it gets its
-// old text back. Entries that have changed are left and listed in [Done.Left]; a later
-// Undo reverts those that are as they were by then.
+// Undo reverts all imports that are on record, the last one first.
+//
+// A file that has not changed since gets its old bytes back, and one that the import
+// created is removed. In another file each entry that is as the import left it gets
+// its old text back. Entries that have changed are left and listed in [Done.Left];
+// they stay on record, and a later Undo reverts those that are again as the import
+// left them.
+//
+// The error says that no journal could be read or written. Files that cannot be
+// reverted are listed in Done.Left instead.
 func Undo(ctx context.Context, o Options) (Done, error) {
 	d := Done{Files: []string{}, Left: []Left{}}
 	list, err := readJournals(o.State)
@@ -51,7 +57,8 @@ func (j *journal) undo(ctx context.Context, o *Options, d *Done) error {
 	return j.write()
 }
 
-// undoEdit reverts one edit, anew if the file changes meanwhile.
+// undoEdit reverts one edit. If the file changes meanwhile, it tries again, at most
+// maxTries times; what the failed attempts listed in d.Left is dropped.
 func (j *journal) undoEdit(ctx context.Context, o *Options, e *edit, d *Done) error {
 	listed := len(d.Left)
 	for range maxTries {
@@ -75,7 +82,13 @@ type reversal struct {
 	now    []byte // the file
 }
 
-// revert reverts the edit as a whole if nothing else has changed, else key by key.
+// revert reverts the edit as a whole if the file has exactly the bytes that the import
+// wrote and the copy is undamaged, else key by key. A file that is gone has nothing to
+// revert if the import created it; otherwise its entries are left, and the reason
+// names the copy.
+//
+// Permissions that the import has removed from holdline's file are restored once all
+// keys are reverted, unless the user has set others since.
 func (r *reversal) revert(ctx context.Context) error {
 	e := r.e
 	now, err := clients.ReadFile(e.Path)
@@ -138,8 +151,10 @@ func (r *reversal) leave(k *keyChange, why string) {
 	r.d.Left = append(r.d.Left, Left{Path: r.e.Path, Key: k.name(), Why: why})
 }
 
-// revertKeys reverts the entries that are as the import left them. Servers that are in
-// use stay in holdline's file.
+// revertKeys reverts the entries that are as the import left them, and then removes
+// the objects that the import created for them. was is the file before the import, if
+// its copy can be read. inUse has the servers that must stay, with the reasons. The
+// file is removed if the import created it and nothing is left in it.
 func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]string) error {
 	doc, err := r.client.Parse(r.e.Path, r.now)
 	if err != nil {
@@ -175,7 +190,8 @@ func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]
 	return nil
 }
 
-// revert gives an entry its old text back, or returns why it must stay.
+// revert gives an entry its old text back in doc, or returns why it must stay. An
+// entry that has its old meaning already needs nothing.
 func (k *keyChange) revert(doc clients.Document) (why string) {
 	_, there := doc.Text(k.Path...)
 	is := func(text *string) bool { return there == (text != nil) && (!there || doc.Same(k.Path, *text)) }
@@ -196,8 +212,10 @@ func (k *keyChange) revert(doc clients.Document) (why string) {
 	return "it was changed since"
 }
 
-// serversInUse returns the servers of holdline's file that clients' entries still start,
-// each with a sentence that names an entry. An entry that was left needs its server.
+// serversInUse returns the servers of holdline's file that clients' entries still
+// start, each with a sentence that names such an entry. An undo leaves an entry that
+// the user has changed; without its server that entry would fail. For other files than
+// holdline's own it returns nil.
 func (r *reversal) serversInUse() map[string]string {
 	if r.client != &clients.Holdline {
 		return nil

@@ -19,7 +19,9 @@ var (
 	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// expand returns a string with its variables as holdline writes them.
+// expand returns a string of the entry with its variables as holdline writes them, so
+// that holdline's file says the same. key is named in the reason why the server stays
+// if a variable cannot be translated. The value is never shown.
 func (t *translation) expand(key, s string) string {
 	switch t.c.Syntax {
 	case clients.Literal:
@@ -44,8 +46,9 @@ func (t *translation) expand(key, s string) string {
 // escape returns s so that holdline replaces nothing in it.
 func escape(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 
-// expandShell leaves ${NAME} as it is, since holdline writes it so, too, and resolves
-// the directories that only Claude Code knows.
+// expandShell translates the variables of shells. ${NAME} and ${NAME:-default} stay,
+// since holdline writes them so, too. The project directory, which Claude Code puts
+// into a variable, is resolved; the directory of a plugin cannot be.
 func (t *translation) expandShell(key, s string) string {
 	if strings.Contains(s, "CLAUDE_PROJECT_DIR") {
 		if t.project == "" {
@@ -66,7 +69,9 @@ func (t *translation) expandShell(key, s string) string {
 	return s
 }
 
-// expandEditor returns one variable of an editor as holdline writes it.
+// expandEditor returns one variable of an editor as holdline writes it; name is what
+// is between its braces. Variables that ask the user, or depend on the open file, make
+// the server stay.
 func (t *translation) expandEditor(key, name string) string {
 	kind, rest, _ := strings.Cut(name, ":")
 	switch {
@@ -91,7 +96,9 @@ func (t *translation) expandEditor(key, name string) string {
 	return ""
 }
 
-// noteUnsetVariables adds a note that names the variables which are not set here.
+// noteUnsetVariables adds a note that names the variables which the server needs and
+// which are not set here. The server moves nevertheless: the daemon may have another
+// environment.
 func (t *translation) noteUnsetVariables() {
 	lookup := config.Lookup(t.o.Environ)
 	var unset []string

@@ -37,8 +37,11 @@ var errKeepsChanging = fmt.Errorf("it keeps changing: %w", clients.ErrChanged)
 // testOnlyBeforeSwap is called before a client's file is replaced.
 var testOnlyBeforeSwap = func(path string) {}
 
-// Write carries out the plan. A file that cannot be edited is listed in [Done.Left];
-// the others are edited all the same.
+// Write carries out the plan. now becomes the name of the journal.
+//
+// The journal is on the disk before the first file is edited. If holdline's own file
+// cannot be edited, nothing is, and Write returns the error. Another file that cannot
+// be edited is listed in [Done.Left]; the others are edited all the same.
 func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 	d := Done{Files: []string{}, Left: []Left{}}
 	files := p.changed()
@@ -68,7 +71,7 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 }
 
 // swapOwn edits holdline's file. Other users lose their access to it before it holds
-// anything of a client's.
+// anything of a client's. If the edit fails, they get it back.
 func (p *Plan) swapOwn(ctx context.Context) error {
 	if p.losesMode() {
 		if err := os.Chmod(p.Config, p.ownMode&^othersMode); err != nil {
@@ -97,7 +100,8 @@ func (p *Plan) record(j *journal, files []*File) error {
 	return j.write()
 }
 
-// changes returns the changes of the file's entries.
+// changes returns the changes of the file's entries, as f.after has them. The new text
+// is read back from the file: it is what an undo compares.
 func (f *File) changes() ([]*keyChange, error) {
 	doc, err := f.client.Parse(f.Path, f.after)
 	if err != nil {
@@ -118,7 +122,9 @@ func (f *File) changes() ([]*keyChange, error) {
 	return out, nil
 }
 
-// write edits the file, anew if it changes meanwhile.
+// write edits the file. If the file has changed since the plan was made, write plans
+// the edit again and retries, at most maxTries times. What was left out is appended to
+// d.Left.
 func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
 	for range maxTries {
 		before := f.before
@@ -141,7 +147,9 @@ func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
 }
 
 // planAnew plans the edit of a file that has changed since: of the same entries, as
-// far as they are what they were.
+// far as they mean what they meant. The others are dropped from the plan and listed in
+// d.Left. The journal is written again before the file may be replaced, since it must
+// have the bytes that the edit replaces.
 func (f *File) planAnew(j *journal, e *edit, d *Done) error {
 	f.Make, e.Made = false, false
 	doc := f.read()
