@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestMatch checks which names a pattern matches.
 func TestMatch(t *testing.T) {
 	for _, x := range []struct {
 		glob, name string

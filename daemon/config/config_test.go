@@ -42,6 +42,7 @@ const sample = `// what the daemon does
 }
 `
 
+// TestParse checks that every key of a file is read.
 func TestParse(t *testing.T) {
 	got, err := Parse("config.json", []byte(sample))
 	if err != nil {
@@ -110,6 +111,7 @@ func TestParseOfNothingIsDefault(t *testing.T) {
 	}
 }
 
+// TestParseRefuses checks the place and the text of the error for each kind of mistake.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{

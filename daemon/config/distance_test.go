@@ -2,6 +2,7 @@ package config
 
 import "testing"
 
+// TestDistance checks the edit distance of pairs of words.
 func TestDistance(t *testing.T) {
 	for _, tt := range []struct {
 		a, b string

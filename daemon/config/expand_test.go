@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestExpand checks the forms of variables in values, and the errors of invalid ones.
 func TestExpand(t *testing.T) {
 	lookup := Lookup(
 		[]string{"A=one", "EMPTY=", "TWICE=first", "TWICE=second", "broken"},

@@ -294,6 +294,7 @@ func TestMCPStdioExitCodes(t *testing.T) {
 	}
 }
 
+// TestParseMCPStdio checks what options and environment of mcp-stdio mean.
 func TestParseMCPStdio(t *testing.T) {
 	dir := t.TempDir()
 	good, open, empty := filepath.Join(dir, "good"), filepath.Join(dir, "open"), filepath.Join(dir, "empty")
@@ -351,6 +352,7 @@ func TestProjectKey(t *testing.T) {
 	}
 }
 
+// TestNewSession checks that session ids are random UUIDs.
 func TestNewSession(t *testing.T) {
 	a, b := newSession(), newSession()
 	if a == b ||

@@ -17,6 +17,8 @@ func TestConfigurationKnowsEngines(t *testing.T) {
 	}
 }
 
+// TestUseVariables checks that the variable of an engine changes the program of that engine
+// alone.
 func TestUseVariables(t *testing.T) {
 	for _, e := range All {
 		c := config.Default().Consult

@@ -11,6 +11,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
+// TestEvents checks which messages a stream of server-sent events has, and its last event
+// id.
 func TestEvents(t *testing.T) {
 	for _, x := range []struct {
 		in   string

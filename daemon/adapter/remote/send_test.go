@@ -623,6 +623,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestRetryAfter checks both forms of the Retry-After header.
 func TestRetryAfter(t *testing.T) {
 	if ms := retryAfter("3"); ms == nil || *ms != 3000 {
 		t.Errorf("seconds: %v", ms)

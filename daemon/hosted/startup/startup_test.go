@@ -16,7 +16,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// TestFault checks which reason is told of a start that failed: the most useful one.
+// TestFault checks that the most useful of several reasons is given for a failed start.
 func TestFault(t *testing.T) {
 	death := fault.New(fault.ProcessFailure, fault.Server, "run:s", "exit code 1")
 	death.Cause = &fault.Cause{StderrTail: []string{"bad credentials"}}
@@ -30,8 +30,20 @@ func TestFault(t *testing.T) {
 		code  fault.Code
 		words string
 	}{
-		{"it ended", startup.Failure{Death: death}, standing.ErrExited, fault.SpawnFailure, "exit code 1: bad credentials"},
-		{"it ended meanwhile", startup.Failure{Death: death}, errors.New("a slow answer"), fault.SpawnFailure, "exit code 1"},
+		{
+			"it ended",
+			startup.Failure{Death: death},
+			standing.ErrExited,
+			fault.SpawnFailure,
+			"exit code 1: bad credentials",
+		},
+		{
+			"it ended meanwhile",
+			startup.Failure{Death: death},
+			errors.New("a slow answer"),
+			fault.SpawnFailure,
+			"exit code 1",
+		},
 		{
 			"it was ended",
 			startup.Failure{Death: death, Ended: true},
@@ -39,7 +51,13 @@ func TestFault(t *testing.T) {
 			"odd answer",
 		},
 		{"it refuses", startup.Failure{Death: death}, refusal(mcp.Initialize), fault.SpawnFailure, "no (1)"},
-		{"it refuses the question", startup.Failure{Death: death}, refusal(mcp.Discover), fault.SpawnFailure, "exit code 1"},
+		{
+			"it refuses the question",
+			startup.Failure{Death: death},
+			refusal(mcp.Discover),
+			fault.SpawnFailure,
+			"exit code 1",
+		},
 		{"no room", startup.Failure{}, syscall.ENOSPC, fault.ResourceExhausted, ""},
 	} {
 		x.f.Server = "s"
