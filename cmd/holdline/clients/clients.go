@@ -176,7 +176,8 @@ var directories = map[string]struct{ variable, pattern string }{
 	"XDG_DATA_HOME":                   {"XDG_DATA_HOME", "$HOME/.local/share"},
 }
 
-// path resolves a pattern such as "$CODEX_HOME/config.toml".
+// path resolves a pattern such as "$CODEX_HOME/config.toml". The result is absolute if
+// p.Home is.
 func (p Places) path(pattern string) string {
 	return filepath.Clean(os.Expand(pattern, p.directory))
 }
@@ -208,9 +209,13 @@ type File struct {
 	Twin    string // path of an earlier File that is the same file, or ""
 }
 
-// Files finds the configuration files of the clients that are named in from, or of
-// all clients if from is nil. A client without a file has its first one listed as
-// Missing if it is named in from, or if its directory shows that it is used here.
+// Files finds the configuration files of the clients that are named in from, or of all
+// clients if from is nil: first the user's own files of a client, then those of the
+// project of p.Cwd.
+//
+// A client without a file has its first one listed as Missing if it is named in from,
+// or if its directory shows that it is used here. It is an error if from names an
+// unknown client.
 func Files(p Places, from []string) ([]File, error) {
 	for _, name := range from {
 		if !slices.Contains(Names(), name) {

@@ -52,7 +52,8 @@ type Field struct {
 // Name returns the name of the server.
 func (e *Entry) Name() string { return e.Path[len(e.Path)-1] }
 
-// Find returns the entry at a path, or nil.
+// Find returns the entry at a path, or nil if doc has none. The entry is a copy:
+// changing it does not change doc.
 func Find(doc Document, path []string) *Entry {
 	for _, e := range doc.Entries() {
 		if slices.Equal(e.Path, path) {
@@ -68,8 +69,9 @@ var aliases = map[string]string{
 	"transportType": "type", "workingDirectory": "cwd", "working_directory": "cwd",
 }
 
-// setMembers sets Keys from the members of the entry, and Odd if two of them contradict
-// each other.
+// setMembers sets Keys from the members of the entry, under the names of [aliases]. If
+// two members say different things under one name, it sets Odd: which of them the
+// client uses is not known.
 func (e *Entry) setMembers(members map[string]any) {
 	e.Keys = map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
@@ -111,8 +113,9 @@ func stringsOf(v any) []string {
 	return nil
 }
 
-// StartsHoldline reports whether the entry starts holdline, and for which of its
-// servers; "" is all of them.
+// StartsHoldline reports whether the entry starts holdline's proxy, and for which of
+// its servers; "" is all of them. A program counts as holdline if its name begins so,
+// wherever it lies.
 func (e *Entry) StartsHoldline() (server string, ok bool) {
 	program, args := e.CommandLine()
 	if !strings.HasPrefix(filepath.Base(program), "holdline") || len(args) == 0 || args[0] != "mcp-stdio" {

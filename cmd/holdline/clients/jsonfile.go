@@ -90,7 +90,9 @@ func decode(text []byte) any {
 	return v
 }
 
-// Start sets the members that differ and leaves the others at their places.
+// Start sets the members that differ and leaves the others at their places. Members
+// that describe another server are removed. An entry that does not exist is added at
+// the end of its object.
 func (f *jsonFile) Start(path []string, fields []Field) error {
 	keys := f.Keys(path...)
 	if keys == nil {

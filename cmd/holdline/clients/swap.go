@@ -48,12 +48,20 @@ func withoutPath(err error) error {
 	return err
 }
 
-// Swap replaces the bytes of a client's file if they are still before; else it
-// returns [ErrChanged]. If before is nil the file must not exist, and if after is nil
-// the file is removed. Links are followed; mode and owner stay, and a new file can be
-// read by the user alone.
+// Swap replaces the bytes of a client's file if they are still before; else it returns
+// [ErrChanged]. If before is nil the file must not exist, and if after is nil the file
+// is removed. Links are followed; mode and owner stay, and a new file can be read by
+// the user alone.
 //
-// While it edits Claude Code's file it holds the lock that Claude Code takes.
+// The new bytes are written to a temporary file and synced before the old ones are
+// compared, so that little time is left for a client to write the file between the
+// comparison and the rename. While Swap edits Claude Code's file it holds the lock
+// that Claude Code takes. Other clients have no lock.
+//
+// Holdline's own file is replaced by [config.Swap], which has a lock of its own.
+//
+// Swap blocks while another process holds the lock, until ctx is done or lockWait has
+// passed.
 func (c *Client) Swap(ctx context.Context, path string, before, after []byte) error {
 	switch {
 	case c == &Holdline:
@@ -113,7 +121,8 @@ func writeBeside(path string, data []byte) (temp string, err error) {
 	return temp, nil
 }
 
-// createFile creates a file at path; it returns [ErrChanged] if one exists.
+// createFile creates a file at path, with its directory; it returns [ErrChanged] if
+// one exists. A reader never sees a part of the file.
 func createFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return withoutPath(err)

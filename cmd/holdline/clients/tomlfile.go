@@ -50,7 +50,9 @@ func parseTOML(name string, data []byte, key string) (Document, error) {
 	return f, nil
 }
 
-// parse sets the other fields from the bytes. Call it after each edit.
+// parse sets the other fields from the bytes. Call it after each edit: the offsets of
+// expressions are those of the present bytes. The decoded values come from the
+// library's decoder, the places of expressions from its parser, which does not decode.
 func (f *tomlFile) parse() error {
 	f.root, f.list = nil, nil
 	text := bytes.TrimPrefix(f.data, byteOrderMark)
@@ -87,6 +89,7 @@ func (f *tomlFile) parse() error {
 }
 
 // wholeLines returns the bounds of the lines that hold the bytes between two offsets.
+// The last line ends with its line break, if it has one.
 func (f *tomlFile) wholeLines(from, to int) (start, end int) {
 	start = bytes.LastIndexByte(f.data[:from], '\n') + 1
 	if i := bytes.IndexByte(f.data[to:], '\n'); i >= 0 {
@@ -155,7 +158,9 @@ func (f *tomlFile) isTable(path []string) bool {
 	return has
 }
 
-// jsonValue returns a value of TOML as encoding/json would decode it.
+// jsonValue returns a value of TOML as encoding/json would decode it, so that entries
+// of both kinds of files can be read in one way. Numbers that JSON does not have
+// become strings.
 func jsonValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -240,8 +245,10 @@ func (f *tomlFile) Start(path []string, fields []Field) error {
 	return f.splice(drop, at, b.String())
 }
 
-// splice removes the expressions that drop selects and inserts lines at the offset
-// at; without lines it inserts nothing.
+// splice removes the expressions that drop selects and inserts lines at the offset at,
+// and then parses the file again. Without lines it inserts nothing. Of a header that
+// is removed, the blank line before it goes as well; comments on lines of their own
+// stay. The error is that of the parser: then the edit has made the file invalid.
 func (f *tomlFile) splice(drop func(*expression) bool, at int, lines string) error {
 	out := make([]byte, 0, len(f.data)+len(lines))
 	from := 0

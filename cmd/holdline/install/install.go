@@ -66,8 +66,12 @@ func (o *Options) report(format string, args ...any) { fmt.Fprintf(o.Out, format
 // BinPath returns where the binary is put.
 func (o *Options) BinPath() string { return filepath.Join(o.BinDir, "holdline") }
 
-// Install makes the machine what w says and reports each step on Out. It checks all that
-// can be checked before it changes anything. A second call changes nothing.
+// Install makes the machine what w says and reports each step on Out. It checks all
+// that can be checked before it changes anything. If a step fails, it undoes the steps
+// before it. A second call changes nothing, and reports what is unchanged.
+//
+// Install blocks while another installation of this user is at work, for up to
+// lockWait. The programs that it runs end with ctx; what was done by then is undone.
 func (o *Options) Install(ctx context.Context, w Wish) error {
 	unlock, err := o.lockHome(ctx)
 	if err != nil {
@@ -104,7 +108,9 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 	return p.carryOut(ctx)
 }
 
-// planBinary plans this program in BinDir.
+// planBinary plans this program in BinDir, as a copy or as a link. There is nothing to
+// do if this program is the installed one, or if the installed one is what a link
+// would lead to.
 func (p *plan) planBinary(w Wish) error {
 	path := p.o.BinPath()
 	if path == p.o.Exe {
@@ -133,9 +139,10 @@ func (p *plan) planBinary(w Wish) error {
 // buildCache matches the end of the path of a program in Go's build cache.
 var buildCache = regexp.MustCompile(`/[0-9a-f]{2}/[0-9a-f]{64}-d/[^/]+$`)
 
-// Lasting returns an error with a hint if nothing may name the program by its path,
-// since it will soon not be there: one that `go run` has built, in a temporary directory
-// or in the build cache, or one whose file is gone.
+// Lasting returns an error with a hint if no unit, link or client may name the program
+// by its path, since the path will soon lead nowhere: a program that `go run` has
+// built, in a temporary directory or in the build cache, or one whose file is gone. A
+// relative path is refused, too.
 func Lasting(bin string) error {
 	if strings.Contains(bin, "/go-build") || buildCache.MatchString(bin) ||
 		strings.HasSuffix(bin, " (deleted)") || !filepath.IsAbs(bin) {

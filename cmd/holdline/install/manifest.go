@@ -15,7 +15,7 @@ import (
 // manifestVersion is the version of the manifest's format.
 const manifestVersion = 1
 
-// Manifest says what was installed.
+// Manifest says what was installed. Uninstall removes nothing that is not in it.
 type Manifest struct {
 	Version int     `json:"version"`
 	Manager Manager `json:"manager,omitempty"`
@@ -47,7 +47,8 @@ const (
 func ManifestFile(stateDir string) string { return filepath.Join(stateDir, "install.json") }
 
 // ReadManifest reads the manifest of a state directory. It is empty if nothing was
-// installed.
+// installed. A manifest that cannot be read, or has another version, is an error:
+// install and uninstall must not guess which files are theirs.
 func ReadManifest(stateDir string) (Manifest, error) {
 	path := ManifestFile(stateDir)
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
@@ -69,7 +70,8 @@ func ReadManifest(stateDir string) (Manifest, error) {
 	return m, nil
 }
 
-// store writes the manifest into a state directory, or removes it there if it is empty.
+// store writes the manifest into a state directory, which must exist. A manifest that
+// is empty is removed there.
 func (m *Manifest) store(stateDir string) error {
 	path := ManifestFile(stateDir)
 	if m.Manager == Nobody && len(m.Files) == 0 && len(m.Dirs) == 0 {

@@ -35,7 +35,8 @@ type step struct {
 	undo func(context.Context) error
 }
 
-// change makes one change of the machine and reports it. A dry run only reports it.
+// change makes one change of the machine and reports it. A dry run only reports it, as
+// what would be done. The error begins with what failed.
 func (o *Options) change(what string, do func() error) error {
 	if o.DryRun {
 		what = "would " + what
@@ -75,7 +76,9 @@ func (p *plan) recordMissing(dir string) {
 }
 
 // addFile adds a step that gives path a content, and reports whether anything is to be
-// done. What is there must be ours, unless force is set.
+// done. What is at path now must be what install has put there, unless force is set;
+// otherwise the error is a [*ForeignError]. The undo of the step restores what is
+// there now.
 func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, error) {
 	now, err := readContent(path)
 	if err != nil {
@@ -178,8 +181,12 @@ func (p *plan) planManager(ctx context.Context, name Manager, bin string, force 
 	return nil
 }
 
-// carryOut does the steps and reports each. If one fails, those before it are undone,
-// and the machine is as it was.
+// carryOut does the steps and reports each; in a dry run it only reports them. If one
+// fails, those before it and itself are undone, and the machine is as it was.
+//
+// The manifest is written before the first step, so that uninstall knows of every file
+// even if this process is killed. A file that is replaced has its old and its new
+// content there until the last step is done.
 func (p *plan) carryOut(ctx context.Context) error {
 	if !p.o.DryRun {
 		p.recordMissing(p.o.StateDir)
@@ -204,8 +211,9 @@ func (p *plan) carryOut(ctx context.Context) error {
 	return p.next.store(p.o.StateDir)
 }
 
-// undo reverts steps, the last one first, and removes the directories made for them. If
-// that fails, the manifest still lists what may be left, for uninstall.
+// undo reverts steps, the last one first, and removes the directories made for them.
+// It does so even if ctx is done, within undoTimeout. If a step cannot be reverted,
+// the manifest still lists what may be left, for uninstall.
 func (p *plan) undo(ctx context.Context, steps []step) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()

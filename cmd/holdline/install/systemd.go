@@ -103,8 +103,9 @@ func (s systemd) addStart(ctx context.Context, p *plan, changed, started bool) {
 // disable is the command line that disables and stops the units.
 var disable = systemctl("disable", "--now", contrib.SystemdSocket, contrib.SystemdService)
 
-// noteVariables reports variables that are set here and not in the user's systemd, whose
-// daemon would look for its files elsewhere.
+// noteVariables reports variables that are set here and not in the user's systemd,
+// whose daemon would look for its files elsewhere. If systemd does not show its
+// environment, it reports nothing.
 func (s systemd) noteVariables(ctx context.Context) {
 	out, err := s.ask(ctx, "show-environment")
 	if err != nil {
@@ -151,7 +152,9 @@ func (s systemd) stopUnits(ctx context.Context) error {
 	return s.unlinkUnits()
 }
 
-// unlinkUnits removes the links by which the units are enabled.
+// unlinkUnits removes the links by which the units are enabled, wherever they are
+// wanted from. `systemctl disable` cannot do it if systemd does not answer or a unit's
+// file is gone.
 func (s systemd) unlinkUnits() error {
 	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} {
 		links, _ := filepath.Glob(filepath.Join(s.UnitDir, "*.wants", unit))

@@ -60,7 +60,9 @@ func (o *Options) Uninstall(ctx context.Context, purge bool) error {
 	return o.removeDirs(m.Dirs, left)
 }
 
-// stopAll stops the daemon and the manager that would start it again, which may be nil.
+// stopAll stops the daemon and the manager that would start it again, which may be
+// nil. The daemon is stopped first, so that it can end its sessions in order, and once
+// more at the end: an agent may have had the manager start another one meanwhile.
 func (o *Options) stopAll(ctx context.Context, manager serviceManager) error {
 	stop := func() error {
 		if o.DryRun {

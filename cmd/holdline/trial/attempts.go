@@ -26,7 +26,8 @@ type attempt struct {
 	own bool
 }
 
-// sh returns an attempt by a command of the shell.
+// sh returns an attempt by a command of the shell, which is also its name. path is
+// what the command creates or changes.
 func sh(command, path string) attempt {
 	return attempt{name: command, tool: "Bash", input: map[string]any{"command": command}, path: path}
 }
@@ -81,7 +82,9 @@ var outsideCommands = []string{
 	`curl -s -o $O/curl file:///etc/hostname`,
 }
 
-// attempts returns all attempts.
+// attempts returns all attempts, in the order in which reports list them. Most are
+// commands of the shell, since a shell has the most ways to write; the others are the
+// tools of the program.
 func attempts() []attempt {
 	var all []attempt
 	for _, command := range outsideCommands {
@@ -124,12 +127,13 @@ func attempts() []attempt {
 	)
 }
 
-// fillIn returns a text with the places in it.
+// fillIn returns a text with the paths of the places in it, in the place of $P, $O, $H
+// and $S.
 func (p *places) fillIn(text string) string {
 	return strings.NewReplacer("$P", p.project, "$O", p.outside, "$H", p.home, "$S", p.shm).Replace(text)
 }
 
-// call returns what the model is to ask for.
+// call returns the use of a tool that the stand-in is to ask for.
 func (a *attempt) call(p *places) call {
 	c := call{Tool: a.tool, Input: map[string]any{}}
 	for name, v := range a.input {
@@ -141,7 +145,9 @@ func (a *attempt) call(p *places) call {
 	return c
 }
 
-// command returns the attempt as a line of shell; "" for an attempt by another tool.
+// command returns the attempt as a line of shell, for a program that was taken over.
+// It returns "" for an attempt by another tool, and for one in the program's own
+// directory, where the program may write.
 func (a *attempt) command(p *places) string {
 	text, ok := a.input["command"].(string)
 	if !ok || a.own {

@@ -11,8 +11,10 @@ import (
 	"strings"
 )
 
-// prepare creates the places of a column: a project and a home directory, both with
-// settings that allow everything and have hooks that write.
+// prepare creates the places of a column under o.Dir: a project with a git repository
+// and a few files, and a home directory. Both have settings that allow everything and
+// hooks that write, so that nothing but the enforced level keeps the program from
+// writing.
 func (o *Options) prepare(column string) (*places, error) {
 	base := filepath.Join(o.Dir, column)
 	p := &places{
@@ -44,7 +46,9 @@ func (o *Options) prepare(column string) (*places, error) {
 	return p, err
 }
 
-// permissive returns settings of a user, or of a project, that allow everything.
+// permissive returns settings of a user, or of a project, that allow everything: all
+// tools, no sandbox, and a hook for each event that creates a file outside of the
+// project.
 func permissive(p *places) map[string]any {
 	hooks := map[string]any{}
 	for _, event := range []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop"} {
@@ -63,9 +67,12 @@ func permissive(p *places) map[string]any {
 	}
 }
 
-// readTree returns what lies where attempts write: the kind and content of each file, by
-// its path, or the error of reading it. Of the dot files in the home directory, where the
-// program keeps its own files, only those count at which an attempt is made.
+// readTree returns what lies where attempts write: the kind and content of each file,
+// by its path, or the error of reading it. Of the dot files in the home directory,
+// where the program keeps its own files, only those count at which an attempt is made.
+//
+// Two trees, read before and after the attempts, show what was changed. The result is
+// never "" for a path that exists.
 func readTree(p *places) map[string]string {
 	found := map[string]string{}
 	for _, root := range []string{
@@ -109,9 +116,11 @@ func changes(before, after map[string]string) map[string]bool {
 	return changed
 }
 
-// hijacked returns a program that stands for a Claude Code that was taken over. It answers
-// questions about its version and options as Claude Code does. When it runs it tries every
-// command by itself, and then creates the file control, which it may write.
+// hijacked returns a script that stands for a Claude Code that was taken over. It
+// answers questions about its version and options as Claude Code does. When it runs,
+// it makes each attempt that is a command, with a limit of ten seconds. Then it
+// creates the file control, which it may write: if control exists, the attempts were
+// made.
 func hijacked(p *places, all []attempt, control string) string {
 	var b strings.Builder
 	b.WriteString(`#!/bin/sh

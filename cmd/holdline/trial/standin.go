@@ -18,14 +18,16 @@ import (
 // maxBody bounds a request to the stand-in, in bytes.
 const maxBody = 32 << 20
 
-// call is a use of a tool that the stand-in asks for.
+// call is a use of a tool that the stand-in asks for: its name and its input, as the
+// Messages API has them.
 type call struct {
 	Tool  string
 	Input map[string]any
 }
 
-// standin answers in place of the model. Each answer asks for calls that were not made
-// yet, until all were made. It is safe for concurrent use.
+// standin answers in place of the model, as the Messages API does. Each answer asks
+// for calls that were not made yet, until all were made. It is safe for concurrent
+// use: the program may send several requests at the same time.
 type standin struct {
 	calls []call
 	srv   http.Server
@@ -46,7 +48,8 @@ const callsPerAnswer = 6
 // lastAnswer is the text of the answer once all calls were made.
 const lastAnswer = "All was tried."
 
-// startStandin listens on a free port of loopback and serves until shutDown.
+// startStandin listens on a free port of loopback and serves until shutDown, which the
+// caller must call. calls are what the answers ask for, in this order.
 func startStandin(ctx context.Context, calls []call) (*standin, error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -69,34 +72,37 @@ func (s *standin) shutDown() error {
 	return err
 }
 
-// results returns the outcomes of the calls, by number, and errors of requests.
+// results returns the outcomes of the calls so far, by number, and the errors of
+// requests that could not be read. A call without an outcome was not made.
 func (s *standin) results() (outcomes map[int]string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.outcomes), s.failed
 }
 
-// message is a message of a conversation.
+// message is a message of a conversation. Its content is a text or a list of blocks.
 type message struct {
 	Role    string          `json:"role"`
 	Content json.RawMessage `json:"content"`
 }
 
-// block is a part of a message.
+// block is a part of a message. The result of a call is one, with the id of the call.
 type block struct {
 	Type    string          `json:"type"`
 	ID      string          `json:"tool_use_id"`
 	Content json.RawMessage `json:"content"`
 }
 
-// conversation is a request of the program.
+// conversation is a request of the program: all messages so far. Only what the
+// stand-in needs is decoded.
 type conversation struct {
 	Model    string    `json:"model"`
 	Stream   bool      `json:"stream"`
 	Messages []message `json:"messages"`
 }
 
-// serve answers a request of the Messages API.
+// serve answers a request of the Messages API, as a whole or as a stream. It counts no
+// tokens and refuses all other requests.
 func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/v1/messages"):
@@ -122,7 +128,8 @@ func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 	reply(w, answer(c.Model, blocks))
 }
 
-// decodeRequest reads the body of a request.
+// decodeRequest reads the body of a request, which may be compressed, up to maxBody
+// bytes.
 func decodeRequest(w http.ResponseWriter, r *http.Request, c *conversation) error {
 	var body io.Reader = http.MaxBytesReader(w, r.Body, maxBody)
 	if r.Header.Get("Content-Encoding") == "gzip" {
@@ -138,11 +145,13 @@ func decodeRequest(w http.ResponseWriter, r *http.Request, c *conversation) erro
 	return nil
 }
 
-// callID returns the id of call i.
+// callID returns the id of call i, by which its result is found in later requests.
 func callID(i int) string { return fmt.Sprintf("toolu_selftest_%d", i) }
 
-// nextAnswer records the outcomes in a conversation, and returns the content of the next
-// answer: calls, or the last answer.
+// nextAnswer records the outcomes that a conversation has, and returns the content of
+// the next answer: at most callsPerAnswer calls, or the last answer once all calls
+// were made. Each request repeats the whole conversation, so the same outcome may be
+// recorded several times.
 func (s *standin) nextAnswer(c *conversation) []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +181,8 @@ func (s *standin) nextAnswer(c *conversation) []map[string]any {
 	return blocks
 }
 
-// stopReason returns why an answer with this content ends.
+// stopReason returns why an answer with this content ends: the model waits for the
+// results of its calls, or its turn is over.
 func stopReason(blocks []map[string]any) string {
 	if blocks[0]["type"] == "text" {
 		return "end_turn"
@@ -180,7 +190,7 @@ func stopReason(blocks []map[string]any) string {
 	return "tool_use"
 }
 
-// answer returns an answer in one piece.
+// answer returns an answer in one piece, for a program that asks for no stream.
 func answer(model string, blocks []map[string]any) map[string]any {
 	return map[string]any{
 		"id": "msg_selftest", "type": "message", "role": "assistant", "model": model, "content": blocks,
@@ -195,7 +205,9 @@ func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v) // it fails if the program has ended
 }
 
-// stream sends an answer as server-sent events.
+// stream sends an answer as server-sent events, in the order that the Messages API
+// has: the start of the message, each block with its start, one delta and its end, and
+// the end of the message. Errors are ignored: writing fails if the program has ended.
 func stream(w http.ResponseWriter, model string, blocks []map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	send := func(kind string, v map[string]any) {

@@ -23,7 +23,7 @@ import (
 	"holdline/daemon/tool"
 )
 
-// Options are what a self-test needs.
+// Options are what a self-test needs. All fields but Bin and Progress must be set.
 type Options struct {
 	Exe     string   // the program that has the worker and exec commands
 	Version string   // of it
@@ -47,7 +47,8 @@ const (
 	NoMatter Outcome = "-" // the attempt makes no sense in this column
 )
 
-// Column is one way to run a consult, with the outcome of every attempt.
+// Column is one way to run a consult, with the outcome of every attempt. Outcomes has
+// the order of [Report.Attempts]; it is empty if the column was skipped.
 type Column struct {
 	Name       string   `json:"name"` // "read", "shell", or "program"
 	What       string   `json:"what"` // for people
@@ -91,7 +92,10 @@ const (
 // maxRun bounds one column.
 const maxRun = 3 * time.Minute
 
-// Run makes the self-test. It returns an error if that could not be made.
+// Run makes the self-test and blocks until it is done, for up to maxRun a column. It
+// returns an error if the test could not be made: if the program does not work, or if
+// a consult fails. A level that this machine cannot enforce is skipped, and its column
+// says why.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -131,8 +135,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // apiKey keeps the program from asking for a login.
 const apiKey = "ANTHROPIC_API_KEY=selftest" //nolint:gosec // it opens nothing
 
-// environ returns the environment of a daemon in a home directory of its own, with little
-// more than the PATH.
+// environ returns the environment of a daemon in a home directory of its own: of base
+// only PATH and LANG, so that no login and no setting of the user's has an influence.
 func environ(base []string, home string) []string {
 	env := []string{"HOME=" + home, "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1", "DISABLE_TELEMETRY=1"}
 	for _, v := range base {
@@ -143,7 +147,10 @@ func environ(base []string, home string) []string {
 	return env
 }
 
-// tryByModel fills a column: the stand-in asks the program for every attempt.
+// tryByModel fills a column: the stand-in asks the program for every attempt. At the
+// end it asks for a command that must succeed at the level shell. If that fails, the
+// shell does not run at all, and that nothing was written proves nothing: then no
+// attempt counts as tried.
 func (o *Options) tryByModel(ctx context.Context, c *Column, bin string, all []attempt) (err error) {
 	p, err := o.prepare(c.Name)
 	if err != nil {
@@ -181,8 +188,9 @@ func (o *Options) tryByModel(ctx context.Context, c *Column, bin string, all []a
 	return err
 }
 
-// tryByProgram fills a column: a program that stands for one that was taken over makes
-// every attempt that is a command.
+// tryByProgram fills a column: the consult program is one that makes every attempt by
+// itself that is a command, whatever the model says. Only what the system enforces can
+// stop it.
 func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) error {
 	p, err := o.prepare(c.Name)
 	if err != nil {
@@ -212,7 +220,9 @@ func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) er
 	return nil
 }
 
-// judge sets the outcome of each attempt: that it wrote, or else what otherwise returns.
+// judge sets the outcome of each attempt: [Wrote] if something changed at its path
+// since before, else what otherwise returns. What changed at no attempt's path goes to
+// c.Elsewhere.
 func (c *Column) judge(p *places, before map[string]string, all []attempt, otherwise func(i int) Outcome) {
 	changed := changes(before, readTree(p))
 	for i, a := range all {
@@ -234,7 +244,8 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 	}
 }
 
-// consult runs one consult as the daemon does, and waits for its end.
+// consult runs one consult as the daemon does, with a supervisor and a worker of its
+// own, and waits for its end. Whatever it has started is ended when it returns.
 func (o *Options) consult(
 	ctx context.Context, level string, p *places, bin string, env []string,
 ) (a *consult.Answer, err error) {
