@@ -68,7 +68,8 @@ var prompts = map[string]string{
 		`"input":{"file_path":"main.go"},"delay":1},{"text":"Deep recursion for a large n; bound n first.","delay":4}]`,
 }
 
-// tellStory shows the parts one after the other.
+// tellStory shows the parts one after the other: two consults and a look at the health, the
+// end of the daemon, the shared server, and the counters.
 func (d *demo) tellStory(ctx context.Context) error {
 	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.Process.Pid, d.socket)
 	agents := map[string]*agent{}

@@ -126,8 +126,9 @@ func (r *release) name(goos, goarch string) string {
 	return fmt.Sprintf("holdline-%s-%s-%s", r.version, goos, goarch)
 }
 
-// build writes the program to a path. Settings of this machine and user for the go
-// command have no effect.
+// build compiles the program for one system and writes it to a path. It overrides what this
+// machine or its user sets for the go command, such as GOFLAGS, so that the bytes are the same
+// everywhere.
 func (r *release) build(ctx context.Context, to, goos, goarch string) error {
 	const env = "holdline/cmd/holdline/cmdenv"
 	ldflags := fmt.Sprintf("-s -w -buildid= -X %s.Version=%s -X %s.Commit=%s", env, r.version, env, r.commit)
@@ -141,7 +142,8 @@ func (r *release) build(ctx context.Context, to, goos, goarch string) error {
 	return nil
 }
 
-// writeDocuments writes the files that are the same for all systems.
+// writeDocuments writes the files that are the same for all systems into dir: documents, the
+// files of contrib for users, man pages and completions.
 func (r *release) writeDocuments(dir string) error {
 	for _, name := range []string{"README.md", "CHANGELOG.md", "LICENSE"} {
 		data, err := os.ReadFile(name)

@@ -26,8 +26,9 @@ import (
 	"holdline/protocol/socket"
 )
 
-// newDoctorCommand returns the command doctor. With its flag --consult-selftest it runs the
-// self-test instead of the checks.
+// newDoctorCommand returns the command doctor. Its exit code is 1 if a finding is a problem;
+// it finishes all checks before. With the flag --consult-selftest it runs the self-test in
+// place of the checks.
 func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 	var selftest bool
 	cmd := console.WithJSON(&cobra.Command{

@@ -29,7 +29,7 @@ type importOptions struct {
 	file                                     string // holdline's configuration file
 }
 
-// newImportCommand returns the command import.
+// newImportCommand returns the command import. Without --write and --undo it changes nothing.
 func newImportCommand(proc *cmdenv.Process) *cobra.Command {
 	var o importOptions
 	cmd := console.WithJSON(&cobra.Command{

@@ -32,12 +32,13 @@ const installTimeout = 60 * time.Second
 // maxToolOutput bounds what such a program prints, in bytes.
 const maxToolOutput = 1 << 20
 
-// installOptions are the flags of `holdline install`.
+// installOptions are the flags of install. Cobra refuses those that exclude each other.
 type installOptions struct {
 	systemd, launchd, bin, copy, link, force, path, dryRun bool
 }
 
-// newInstallCommand returns the command install.
+// newInstallCommand returns the command install. Package install makes the changes, undoes
+// them if one fails, and keeps a list of them for uninstall.
 func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
@@ -166,7 +167,8 @@ func ownManager() install.Manager {
 	return install.Systemd
 }
 
-// newUninstallCommand returns the command uninstall.
+// newUninstallCommand returns the command uninstall. It stops the daemon with all that it runs
+// first.
 func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{

@@ -15,7 +15,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// newMetricsCommand returns the command metrics.
+// newMetricsCommand returns the command metrics. The daemon has no format for Prometheus: the
+// command asks for the counters and the status, as telemetry and status do, and writes them as
+// OpenMetrics text.
 func newMetricsCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics",
@@ -86,7 +88,7 @@ func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnsw
 	m.single("open_files", gauge, "", "Open file descriptors of the daemon.", float64(s.Runtime.FDs))
 }
 
-// work is what was counted of the requests or calls with the same labels.
+// work has the counts and latencies of requests or calls that have the same labels.
 type work struct {
 	of labels
 	telemetry.Totals

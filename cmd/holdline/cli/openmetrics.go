@@ -44,7 +44,7 @@ func (m *metrics) family(name string, kind kindOf, unit, help string) {
 	fmt.Fprintf(&m.b, "# HELP %s %s\n", m.name, escapeMetric(help))
 }
 
-// single begins a family and adds its first value.
+// single begins a family and adds its first value. More samples may follow.
 func (m *metrics) single(name string, kind kindOf, unit, help string, value float64, of ...string) {
 	m.family(name, kind, unit, help)
 	m.sample(value, of...)

@@ -66,7 +66,8 @@ misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes
 	return cmd
 }
 
-// newSessionsCommand returns the command sessions.
+// newSessionsCommand returns the command sessions, which prints the sessions of the status one
+// by one.
 func newSessionsCommand(proc *cmdenv.Process) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "sessions",
@@ -84,8 +85,8 @@ With --json, a list of objects as under "sessions" in status --json.`,
 	})
 }
 
-// newTelemetryCommand returns the command telemetry. The daemon makes the text for people,
-// too.
+// newTelemetryCommand returns the command telemetry. The text for people is that of the tool
+// telemetry_snapshot, and comes from the daemon.
 func newTelemetryCommand(proc *cmdenv.Process) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "telemetry",

@@ -31,7 +31,8 @@ import (
 // stopWait bounds the wait for a daemon that was told to stop.
 const stopWait = 20 * time.Second
 
-// newStopCommand returns the command stop.
+// newStopCommand returns the command stop. It succeeds if no daemon runs, so that scripts can
+// call it at any time.
 func newStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

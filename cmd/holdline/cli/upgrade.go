@@ -19,7 +19,8 @@ import (
 // upgradeWait bounds the check of the new program and the wait for the new daemon.
 const upgradeWait = 60 * time.Second
 
-// newUpgradeCommand returns the command upgrade.
+// newUpgradeCommand returns the command upgrade. It fails if the daemon rejects the new
+// program, or if no successor answers within [upgradeWait].
 func newUpgradeCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "upgrade",

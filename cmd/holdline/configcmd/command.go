@@ -18,7 +18,8 @@ import (
 	"holdline/daemon/config"
 )
 
-// NewCommand returns the command config and those below it.
+// NewCommand returns the command config and those below it. All of them take the flag
+// --config.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{

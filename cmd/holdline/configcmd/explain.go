@@ -20,7 +20,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// explanation is what `holdline config explain` prints with --json.
+// explanation is what config explain prints with --json: what the rules say about one identity
+// and one tool. Members that do not apply are left out.
 type explanation struct {
 	Identity string          `json:"identity"`
 	Tool     string          `json:"tool"`

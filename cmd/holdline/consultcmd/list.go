@@ -15,7 +15,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// NewListCommand returns the command consults with its subcommands.
+// NewListCommand returns the command consults with its subcommands. Only wait starts a daemon
+// and survives its end; the others need one that runs.
 func NewListCommand(proc *cmdenv.Process) *cobra.Command {
 	list := func(cmd *cobra.Command, _ []string) error {
 		answer, err := attach.Ask[control.ConsultListAnswer](cmd, proc, control.ConsultList, nil)
@@ -74,7 +75,7 @@ and goes on with the next one if it ends.`,
 	return cmd
 }
 
-// printConsults prints a row for each consult.
+// printConsults prints a row for each consult, with the code of its fault if it has failed.
 func printConsults(out io.Writer, consults []control.Consult) {
 	if len(consults) == 0 {
 		fmt.Fprintln(out, "no consult is running or kept")

@@ -155,7 +155,7 @@ func checkStateDir(o Options) Finding {
 	return f
 }
 
-// nearest returns the path if it exists, or else the nearest directory above that does.
+// nearest returns path if it exists, or else the nearest directory above it that does.
 func nearest(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
@@ -266,7 +266,8 @@ func noWelcome(f Finding, path string, err error) Finding {
 		"holdline stop, with the binary that the daemon was started from; or kill it")
 }
 
-// compareVersions compares the versions of this program, the daemon and the proxies.
+// compareVersions compares the versions of this program, the daemon and the proxies. Different
+// ones work together, so they are only noted.
 func compareVersions(daemon string, sessions []control.Session) Finding {
 	f := Finding{Check: "versions", State: OK, What: "command, daemon and proxies are all " + cmdenv.Version}
 	// A proxy is compared with the daemon only if this command is of the same version.

@@ -8,9 +8,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// checkServers says how the hosted servers of a daemon are: one finding for all that are
-// well, and one for each thing that is wrong with another. missing are the servers whose
-// program does not exist, which has a finding already.
+// checkServers returns one finding for all hosted servers that are well, and one for each
+// thing that is wrong with another. missing are the servers whose program does not exist;
+// another check has reported them.
 func checkServers(all []control.Server, missing []string) []Finding {
 	var found []Finding
 	var well []string
@@ -29,7 +29,8 @@ func checkServers(all []control.Server, missing []string) []Finding {
 	return found
 }
 
-// checkServer returns what is wrong with one server, but for a missing program.
+// checkServer returns what is wrong with one server. If isMissing, its program does not exist,
+// and failures to start are left out.
 func checkServer(s *control.Server, isMissing bool) []Finding {
 	var found []Finding
 	add := func(state State, what, why, fix string) {

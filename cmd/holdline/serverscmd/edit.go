@@ -28,7 +28,8 @@ type addOptions struct {
 	replace      bool     // of a server with the same name
 }
 
-// newServersAdd returns the command servers add.
+// newServersAdd returns the command servers add. A flag after the name that belongs to COMMAND
+// is a common mistake, so errors of flags get a hint about "--".
 func newServersAdd(s *serversCommand) *cobra.Command {
 	var o addOptions
 	cmd := &cobra.Command{
@@ -227,7 +228,7 @@ type entry struct {
 	Hosting  hosting  `json:"holdline,omitzero"`
 }
 
-// hosting is the holdline object of an entry.
+// hosting is the object "holdline" of an entry: the settings that no other client knows.
 type hosting struct {
 	Scope    string   `json:"scope,omitempty"`
 	Lazy     bool     `json:"lazy,omitempty"`
@@ -283,8 +284,8 @@ func absolute(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// warn prints what keeps a server that was added from starting, and what makes its
-// entry unsafe.
+// warn prints to stderr what keeps a server that was added from starting, and what makes its
+// entry unsafe. None of that makes the command fail.
 func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	// The file was written a moment ago. If it cannot be read now there is nothing to say
 	// about the server.
@@ -320,7 +321,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	}
 }
 
-// literal reports whether a value that may be a secret stands in the file.
+// literal reports whether the entry has a value of a variable or header that is written out,
+// and so may be a secret.
 func literal(s config.Settings) bool {
 	for _, m := range []map[string]config.Secret{s.Env, s.Headers} {
 		for _, value := range m {

@@ -28,7 +28,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// NewCommand returns the command servers and those below it.
+// NewCommand returns the command servers and those below it. Without a subcommand it is
+// servers list.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	s := &serversCommand{proc: proc, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
@@ -122,7 +123,8 @@ func (s server) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// names returns the names of variables or headers, sorted, without their values.
+// names returns the names of variables or headers, sorted. It leaves out their values, which
+// may be secret.
 func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
 // load reads the configuration file that the commands are about.
@@ -233,7 +235,8 @@ func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	})
 }
 
-// printSettings prints what the configuration says of a server, defaults included.
+// printSettings prints the settings of a server as rows of names and values, defaults
+// included. Values of variables and headers are never shown.
 func printSettings(out io.Writer, settings config.Settings, unset []string) {
 	t := console.NewTable(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
@@ -287,7 +290,7 @@ func (s *serversCommand) variables(path string) []string {
 	return list
 }
 
-// places names the places where a server's variables can be set.
+// places returns the places where a server's variables can be set, for people.
 func (s *serversCommand) places(settings config.Settings) string {
 	var out []string
 	for _, path := range []string{settings.EnvFile, s.variablesPath()} {

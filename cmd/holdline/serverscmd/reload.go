@@ -14,7 +14,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// NewReloadCommand returns the command reload.
+// NewReloadCommand returns the command reload. It fails if the file is refused, or if a server
+// could not be replaced.
 func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
