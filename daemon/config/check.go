@@ -18,7 +18,8 @@ const (
 )
 
 // check refuses values that are of the right type and yet make no sense: those that
-// their rows of the table do not allow, and those that do not fit to others.
+// their rows of the table do not allow, and those that do not fit to others. Call it
+// once the whole file is decoded without a mistake.
 func (d *decoder) check(c *Config) {
 	for _, check := range d.rows {
 		check()
@@ -66,7 +67,8 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 }
 
 // identity checks what the file says of one identity: its name, which clients must be
-// able to have, its token, and what makes no sense for anonymous clients.
+// able to have, its token, and what makes no sense for anonymous clients. The token is
+// not shown.
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
 	if known := protocol.ClientName(name); known != name {
@@ -99,15 +101,15 @@ func (d *decoder) globs(at string, globs []string) {
 	}
 }
 
-// word refuses what could be taken for a flag, or for two arguments.
+// word refuses a value that a program could take for an option, or for two arguments.
 func (d *decoder) word(at, s string) {
 	if strings.HasPrefix(s, "-") || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		d.wrong(at, "wants one word that does not begin with a dash")
 	}
 }
 
-// program takes a name to be looked for, or a path from the root or the home:
-// the daemon's working directory means nothing to a user.
+// program checks a name to be looked for, or a path from the root or the home
+// directory. A path from the daemon's working directory would mean nothing to a user.
 func (d *decoder) program(at, s string) {
 	if strings.Contains(s, "/") {
 		d.path(at, s)
@@ -189,8 +191,8 @@ func serverName(r rune) bool {
 	return r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
 }
 
-// expands checks that ${ begins something that can be expanded. The value may
-// be a secret, and is not shown.
+// expands checks that each ${ in a value begins something that can be expanded. The
+// value may be a secret, and is not shown.
 func (d *decoder) expands(at, s string) {
 	// Every variable is set and empty, so that every default is looked into.
 	if _, err := Expand(s, func(string) (string, bool) { return "", true }); err != nil {
@@ -235,7 +237,8 @@ func CheckURL(address string) error {
 	return nil
 }
 
-// hosting checks what the rows of the holdline object do not say.
+// hosting checks what the rows of the holdline object do not say: the contracts, and
+// that the two time limits of a call fit to each other.
 func (d *decoder) hosting(at string, s Server) {
 	h := s.Holdline
 	for _, glob := range sorted(h.Contracts) {

@@ -1,11 +1,31 @@
-// Package config reads and checks the configuration file. It holds plain data
-// and knows nothing of who uses them; it reads no environment variable.
+// Package config reads, checks and edits the configuration file. It holds plain data
+// and does not know which parts use them; it reads no environment variable.
 //
 // The file is JSON with comments and trailing commas. Every key must be known
 // and stand once, every value must be of its type and in its range; what is
 // wrong is reported with line and column, all of it at once. Tokens and the
 // values of environment variables and headers are [Secret]: no way of printing
 // a [Config] shows them.
+//
+// # Keys
+//
+// A key is a field of a struct in this file and a row of the table in keys.go. The
+// row has its default, its check and its help text; the decoder, the defaults,
+// `config check`, `servers get` and the reference page follow the table. What
+// involves several keys is checked in check.go.
+//
+// # Servers
+//
+// [Config.Server] returns the [Settings] of one server, with defaults.
+// [Settings.Process] and [Settings.Address] resolve them at each start of the
+// server: they expand ${NAME}, choose what the process inherits of the daemon's
+// environment, and collect the values that must not be shown.
+//
+// # Edits
+//
+// [AddServer], [RemoveServer], [EnableServer] and [Swap] edit the file. They keep
+// its comments, its layout and its mode, wait for each other, and replace it
+// only by a valid file.
 package config
 
 import (

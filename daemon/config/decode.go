@@ -60,7 +60,8 @@ func Parse(name string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// decoder fills a [Config] from a syntax tree.
+// decoder fills a [Config] from a syntax tree. It records mistakes instead of
+// returning them.
 type decoder struct {
 	file string
 	data []byte
@@ -99,7 +100,9 @@ func (d *decoder) fail(offset int, format string, args ...any) {
 	})
 }
 
-// value decodes v into the settable dst. Path is the keys that led here.
+// value decodes v into the settable dst. path is the keys that led here; the offset of
+// v is recorded under it, for the errors of later checks. Mistakes are recorded, and
+// decoding goes on with the next value, so that one reading reports them all.
 func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 	d.at[path] = v.StartOffset
 	switch p := dst.Addr().Interface().(type) {
@@ -202,7 +205,8 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 	}
 }
 
-// object calls f for each member of an object, duplicates refused.
+// object calls f for each member of an object, with its key and its path. It refuses
+// keys that are there twice, since JSON does not say which one counts.
 func (d *decoder) object(v *hujson.Value, path string, f func(m *hujson.ObjectMember, key, inner string)) {
 	obj, ok := v.Value.(*hujson.Object)
 	if !ok {
@@ -295,7 +299,7 @@ func keys(t reflect.Type) []string {
 	return out
 }
 
-// clip bounds a name that is repeated in an error.
+// clip bounds a name of the file that is repeated in an error.
 func clip(s string) string {
 	const limit = 80
 	if utf8.RuneCountInString(s) <= limit {
@@ -331,7 +335,7 @@ func invalidAt(data []byte) int {
 	return len(data)
 }
 
-// sorted walks a map in a fixed order, so that errors are.
+// sorted returns the keys of a map in a fixed order, so that errors have one, too.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Distance returns how many bytes must be inserted into a, removed or changed to make

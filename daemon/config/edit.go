@@ -20,14 +20,14 @@ var (
 	ErrNoServer = errors.New("is not configured")
 )
 
-// AddServer puts a server, the JSON object that stands for it, into the file
-// at path, which is made if need be. Comments and everything else in the file
-// stay as they are, and so does its mode; a new one has mode 0600. A server of
-// that name is replaced if replace says so.
+// AddServer puts a server, the JSON object that stands for it, into the file at path,
+// which is created if need be. Comments and everything else in the file stay as they
+// are, and so does its mode; a new one has mode 0600. A server of that name is
+// replaced if replace is set, else the error wraps [ErrServerExists].
 //
-// The file is replaced at once or not at all, through symbolic links, and only
-// if it was valid before and is valid then. Edits wait for each other. The
-// same holds for the other functions that edit.
+// The file is replaced as a whole or not at all, through symbolic links, and only if
+// it was valid before and is valid then. Edits wait for each other, for up to
+// editWait. The same holds for the other functions that edit.
 func AddServer(ctx context.Context, path, name string, server []byte, replace bool) error {
 	if err := checkServer(name, server); err != nil {
 		return err
@@ -43,7 +43,8 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 // serversKey is the key of the object with the servers.
 const serversKey = "mcpServers"
 
-// RemoveServer takes a server out of the file at path.
+// RemoveServer removes a server from the file at path, with its comments. If the file
+// does not name it, the error wraps [ErrNoServer].
 func RemoveServer(ctx context.Context, path, name string) error {
 	return edit(ctx, path, func(x *jsonedit.File, _ Config) error {
 		if !x.Remove(serversKey, name) {
@@ -71,7 +72,8 @@ func EnableServer(ctx context.Context, path, name string, on bool) (changed bool
 }
 
 // enable switches a server of the file x on or off, by the keys that its entry has
-// already.
+// already: other clients write enabled or disabled, and one of both must not
+// contradict the other.
 func enable(x *jsonedit.File, name string, on bool) error {
 	_, hasEnabled := x.Text(serversKey, name, "enabled")
 	if on {

@@ -110,8 +110,9 @@ func validVariable(name string) bool {
 	return name != ""
 }
 
-// Lookup finds variables in lists of NAME=VALUE: the first list that has the
-// name counts, and in a list its last entry.
+// Lookup returns a function that finds variables in lists of NAME=VALUE: the first
+// list that has the name counts, and in a list its last entry. The lists must not
+// change meanwhile.
 func Lookup(lists ...[]string) func(name string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, list := range lists {

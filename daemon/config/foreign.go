@@ -6,17 +6,18 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// tolerated are keys that other clients put into a server's object and that
-// mean nothing here: what is shown to people, and what asks whom before a
-// call, which is the client's business.
+// tolerated are keys that other clients put into a server's object and that mean
+// nothing here: texts that are shown to people, limits of the client's own, and which
+// calls the client asks its user about. They are ignored, so that an entry can be
+// copied as it is.
 var tolerated = []string{
 	"$schema", "alwaysAllow", "autoApprove", "autoStart", "autostart", "comment", "_comment", "description",
 	"gallery", "icon", "iconUrl", "init_timeout", "initTimeout", "name", "note", "startup_timeout_ms",
 	"startup_timeout_sec", "timeout", "title", "tool_timeout_sec", "trust", "version",
 }
 
-// renamed are keys of other clients that holdline must not pass over, with
-// what says the same here.
+// renamed are keys of other clients that holdline must not ignore, since the server
+// would run otherwise than its user wants, with what to write instead.
 var renamed = map[string]string{ //nolint:gosec // names of keys, not credentials
 	"bearer_token_env_var": `write "headers": {"Authorization": "Bearer ${NAME}"}`,
 	"disabled_tools":       `write "holdline": {"deny": [...]}`,

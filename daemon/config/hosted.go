@@ -119,7 +119,8 @@ func resolved(path string) string {
 	return filepath.Clean(path)
 }
 
-// Around is what the start of a server needs besides its settings.
+// Around is what the start of a server needs besides its settings. A variable is
+// looked up in EnvFile first, then in Variables, then in Environ.
 type Around struct {
 	Environ   []string // the daemon's environment, as the user's login shell would have it
 	Variables []string // NAME=VALUE of $XDG_CONFIG_HOME/holdline/env
@@ -143,8 +144,12 @@ type Process struct {
 	Secrets []string // what must be shown as *** wherever it turns up
 }
 
-// Process expands the settings of a server of transport Stdio. The error
-// names the key, and the first variable that is missing as an [*UnsetError].
+// Process expands the settings of a server of transport Stdio for a start in these
+// surroundings. The directory is the project's root if the settings name none, and the
+// PATH has no relative directories.
+//
+// The error names the key, and wraps an [*UnsetError] for the first variable that is
+// missing. It shows no value.
 func (s Settings) Process(a Around) (Process, error) {
 	e := newExpander(a)
 	p := Process{Command: e.one("command", s.Command), Dir: e.one("cwd", s.Cwd)}
@@ -179,9 +184,9 @@ type Address struct {
 	Secrets []string // what must be shown as *** wherever it turns up
 }
 
-// Address expands the settings of a server of transport HTTP or SSE. The
-// error names the key, and the first variable that is missing as an
-// [*UnsetError].
+// Address expands the settings of a server of transport HTTP or SSE. The error names
+// the key, and wraps an [*UnsetError] for the first variable that is missing. It shows
+// no value.
 func (s Settings) Address(a Around) (Address, error) {
 	e := newExpander(a)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
@@ -289,8 +294,8 @@ func (s Settings) Unset(a Around) []string {
 // Hidden stands for a secret.
 const Hidden = redact.Hidden
 
-// Mask returns s with [Hidden] in place of each of the secrets, the longest of
-// which come first.
+// Mask returns s with [Hidden] in place of each of the secrets, which must be sorted
+// longest first; see [Process].
 func Mask(s string, secrets []string) string {
 	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, Hidden)

@@ -132,7 +132,9 @@ func rowOf(t reflect.Type, name string) row {
 	return table[t][i]
 }
 
-// setDefaults gives each field of the struct v that is zero its default.
+// setDefaults gives each field of the struct v that is zero its default. So a field of
+// [Hosting] for which zero may be set is a pointer: the file's zero would be taken for
+// the default.
 func setDefaults(v reflect.Value) {
 	for _, r := range table[v.Type()] {
 		f := v.Field(field(v.Type(), r.name))
@@ -145,7 +147,8 @@ func setDefaults(v reflect.Value) {
 	}
 }
 
-// parseValue returns the value of type t that a text of the table stands for.
+// parseValue returns the value of type t that a text of the table stands for. It
+// panics for a text that stands for none, which the table's test finds.
 func parseValue(t reflect.Type, text string) reflect.Value {
 	v := reflect.New(t).Elem()
 	var err error
@@ -172,8 +175,9 @@ func parseValue(t reflect.Type, text string) reflect.Value {
 	return v
 }
 
-// checkRow refuses a value of the file that its row does not allow. An empty string
-// stands for the default.
+// checkRow refuses a value of the file that its row does not allow; at is its path. In
+// a row that lists values an empty string stands for the default, which checkRow then
+// sets.
 func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 	if low, high, ok := strings.Cut(r.check, ".."); ok {
 		if v.Kind() == reflect.Pointer {
@@ -223,7 +227,8 @@ func stringsOf(v reflect.Value) []string {
 }
 
 // WithHome returns c with a leading ~/ of every path replaced by home, which must be
-// absolute. It does not change c.
+// absolute. Which values are paths is in the table. It does not change c, nor maps and
+// lists that c shares.
 func (c Config) WithHome(home string) Config {
 	expandHome(reflect.ValueOf(&c).Elem(), home)
 	c.Servers = maps.Clone(c.Servers)
@@ -234,7 +239,9 @@ func (c Config) WithHome(home string) Config {
 	return c
 }
 
-// expandHome replaces a leading ~/ of every path in the struct v.
+// expandHome replaces a leading ~/ of every path in the struct v, and in the structs
+// in it. A list of paths is copied first, since v may share it with another
+// configuration.
 func expandHome(v reflect.Value, home string) {
 	expand := func(p string) string {
 		if p == "~" {
@@ -278,8 +285,8 @@ func (v Value) JSONKey() string {
 	return v.Key
 }
 
-// Values returns the settings of the holdline object, with their defaults, in the order
-// of the table.
+// Values returns the settings of the holdline object, with their defaults, in the
+// order of the table. A list is shown with spaces between its elements.
 func (s Settings) Values() []Value {
 	v := reflect.ValueOf(s.Hosting)
 	var all []Value
@@ -312,7 +319,7 @@ func (c Contracts) String() string {
 }
 
 // effective returns the hosting settings with defaults. max_timeout is never below
-// timeout.
+// timeout, and env_file may be a key of the server or of its holdline object.
 func (h Hosting) effective(s Server) Hosting {
 	setDefaults(reflect.ValueOf(&h).Elem())
 	h.MaxTimeout = max(h.MaxTimeout, h.Timeout)

@@ -68,7 +68,9 @@ func Absent(path string) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// safe checks what was opened, not what the path may name by now.
+// safe returns an error that wraps [ErrUnsafe] unless the file is a regular one of
+// user uid that others cannot write. info must be that of the open file: its path may
+// name another one by now.
 func safe(path string, info fs.FileInfo, uid int) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: %s is no regular file", ErrUnsafe, path)

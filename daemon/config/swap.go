@@ -31,9 +31,13 @@ func Swap(ctx context.Context, path string, before, after []byte) error {
 	})
 }
 
-// replaceFile replaces the file to which path leads by what change returns for its bytes,
-// or removes it if that is nil. It does so once no other edit is under way there, and
-// only by a valid file, which is on the disk when replaceFile returns.
+// replaceFile replaces the file to which path leads by what change returns for its
+// bytes, or removes it if that is nil. It does so once no other edit is under way
+// there, and only by a valid file, which is on the disk when replaceFile returns. If
+// change returns the same bytes, nothing is written.
+//
+// change gets nil for a file that does not exist. It is called with the lock of the
+// file's directory held.
 func replaceFile(ctx context.Context, path string, change func(data []byte) (after []byte, err error)) error {
 	path, err := target(path)
 	if err != nil {

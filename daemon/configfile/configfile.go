@@ -72,7 +72,9 @@ func Open(ctx context.Context, o Options) (*File, error) {
 }
 
 // load reads and checks the file. If the file is refused, and nothing that it said
-// before is in force, it returns the configuration of the copy, if there is one.
+// before is in force, it returns the configuration of the copy, if there is one. The
+// reading says which of these it is. The configuration is of no meaning if the file is
+// refused and there is no copy.
 func (f *File) load(ctx context.Context) (*reading, config.Config) {
 	path := f.Path()
 	stamp, _ := filewatch.Stat(path) // before the file is read: a later edit is noticed
@@ -110,9 +112,12 @@ func (f *File) Path() string { return *f.path.Load() }
 // SetPath names another file. It is read by the next [File.Reload].
 func (f *File) SetPath(path string) { f.path.Store(&path) }
 
-// Reload reads the file and puts it into force, and reports whether it says
-// something else than before. If it returns an error, what was in force stays.
-// Reloads wait for each other.
+// Reload reads the file and puts it into force, and reports whether it says something
+// else than before. If it returns an error, what was in force stays, unless the error
+// is about another file than before: then the copy of that one's last good state comes
+// into force, if there is one.
+//
+// Reloads wait for each other; Reload blocks until the others are done, or ctx is.
 func (f *File) Reload(ctx context.Context) (changed bool, err error) {
 	select {
 	case f.reading <- struct{}{}:

@@ -1,5 +1,10 @@
 // Package jsonedit changes JSON files, with comments and trailing commas or without, as
 // they are spelled: what is not changed stays as it is, byte for byte.
+//
+// The parser (hujson) keeps white space and comments and knows the offset of each value.
+// An edit replaces the bytes between two offsets and parses the text again, so nothing is
+// encoded anew but what is added. What is added is laid out as the file is: by its
+// indentation, on one line if the file is one line, and with its line ends.
 package jsonedit
 
 import (
@@ -73,7 +78,8 @@ func Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// replace replaces the bytes between two offsets. After an error the file is unusable.
+// replace replaces the bytes between two offsets and parses the result. All offsets
+// that were read before are void then. After an error the file is unusable.
 func (f *File) replace(from, to int, text string) (err error) {
 	f.data = slices.Concat(f.data[:from], []byte(text), f.data[to:])
 	f.root, err = hujson.Parse(f.data)
@@ -192,7 +198,10 @@ type object struct {
 	inner   string // of the lines of its members
 }
 
-// locate returns the place to which a path leads.
+// locate returns the place to which a path leads. It goes down as far as there are
+// objects: if a key on the way does not exist, the place is that of this key, with the
+// rest of the path as missing. The error wraps [ErrNoObject] if another value is in
+// the way.
 func (f *File) locate(path []string) (*place, error) {
 	if len(path) == 0 {
 		return nil, ErrNoObject
@@ -255,8 +264,9 @@ func (f *File) layOut(text string, p *place) (string, error) {
 	return out.String(), err
 }
 
-// insert inserts the text of a member at the end of the object of p, on a line of its own
-// if the others have one. Comments behind the last member stay behind that.
+// insert inserts the text of a member at the end of the object of p, on a line of its
+// own if the others have one. Comments behind the last member stay behind that. A
+// comma at the end of the object stays one.
 func (f *File) insert(member string, p *place) error {
 	comma := ""
 	if n := len(p.members); n > 0 && p.members[n-1].Value.AfterExtra == nil {
@@ -276,8 +286,9 @@ func (f *File) insert(member string, p *place) error {
 	return f.replace(p.start, p.end, comma+string(tail)+f.lineEnd+p.inner+member+f.lineEnd+closing)
 }
 
-// Remove removes the member at a path, with the comments on its own lines and those above
-// it. It reports whether there is one.
+// Remove removes the member at a path, with the comments on its own lines and those
+// above it, and with the comma that is needed no longer. It reports whether there is
+// one. An object without members becomes {} if nothing but space is left in it.
 func (f *File) Remove(path ...string) bool {
 	p, err := f.locate(path)
 	if err != nil || p.at < 0 || len(p.missing) > 0 {

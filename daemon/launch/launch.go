@@ -78,7 +78,9 @@ type Launcher struct {
 	Image string // path of this program
 }
 
-// Specs returns the servers that cfg names and that can be hosted.
+// Specs returns the servers that cfg names and that can be hosted, sorted by name. It
+// leaves out servers that are switched off, and those of the old transport sse with a
+// warning.
 func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []hosted.Spec {
 	var specs []hosted.Spec
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
@@ -153,9 +155,10 @@ func serverKey(s *config.Settings) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// awaitProgram waits until the environment of a server is known, within bounds. It
-// returns an error that says where the server's program was looked for if no
-// directory has it.
+// awaitProgram waits until the environment of a server is known, within bounds, and
+// then looks for its program. It returns an error that says where the program was
+// looked for if no directory has it. Other problems are left to the start, which says
+// what is wrong.
 func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root string) error {
 	if err := l.Env.Await(ctx, s.Command); err != nil {
 		return err

@@ -67,7 +67,9 @@ func (p *Programs) Use(ctx context.Context, cfg *config.Config) {
 	p.makeEngines(ctx, cfg)
 }
 
-// makeEngines makes the engines anew. The caller must hold p.mu.
+// makeEngines makes the engines anew, and records by what they were made. If the file
+// of variables cannot be used, the engines lack its variables, and p.err says why. The
+// caller must hold p.mu.
 func (p *Programs) makeEngines(ctx context.Context, cfg *config.Config) {
 	p.stamp, _ = filewatch.Stat(cfg.Consult.EnvFile)
 	p.environ = p.env.List()
@@ -112,22 +114,29 @@ func (p *Programs) refresh(ctx context.Context) error {
 
 // The other methods of an [engine.Engine] are those of the engine as it is now.
 
+// Fits returns an error if no version of the program can do what is asked.
 func (p *program) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
 
+// Without returns those of the names that are login variables which the program lacks.
 func (p *program) Without(names []string) []string { return (*p.now.Load()).Without(names) }
 
+// Command returns the command line of a run.
 func (p *program) Command(req engine.Request, info engine.Info) engine.Command {
 	return (*p.now.Load()).Command(req, info)
 }
 
+// Environ returns the environment of every run, and the names that the configuration
+// sets.
 func (p *program) Environ() (environ, configured []string) { return (*p.now.Load()).Environ() }
 
+// NewRun returns the reader of what a run prints.
 func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return (*p.now.Load()).NewRun(req, info)
 }
 
 // extraEnviron returns the variables that the configuration adds to the environment of
-// consult programs. With an error, those of its env_file are missing.
+// consult programs: those of its env_file, and after them those of env, which count
+// more. With an error, those of the env_file are missing.
 func extraEnviron(cfg *config.Config) (extra []string, err error) {
 	if cfg.Consult.EnvFile != "" {
 		extra, err = config.ReadEnvFile(cfg.Consult.EnvFile)

@@ -11,10 +11,10 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// File is a log file, which the first append creates with mode 0600 in a
-// directory that exists. Two processes may
-// append to one path: each opens the file anew once the path names another one, as
-// after a rotation by the other. A File is for one goroutine at a time.
+// File is a log file, which the first append creates with mode 0600 in a directory
+// that exists. Two processes may append to one path: each opens the file anew once the
+// path names another one, as after a rotation by the other. A File is for one
+// goroutine at a time.
 type File struct {
 	Path     string
 	MaxBytes int64 // of the file before it is rotated
@@ -52,7 +52,9 @@ func (l *File) Close() error {
 	return err
 }
 
-// openFor makes l.file the file that the path names, with room for n bytes.
+// openFor makes l.file the file that the path names, with room for n bytes: it rotates
+// a file that would become too long, and opens the one that is then there. A file that
+// others could read loses these permissions.
 func (l *File) openFor(n int64) error {
 	named, err := os.Lstat(l.Path)
 	isFull := err == nil && named.Mode().IsRegular() && named.Size() > 0 && named.Size()+n > l.MaxBytes
@@ -92,7 +94,8 @@ func endsTorn(f *os.File, info fs.FileInfo) bool {
 }
 
 // Rotate renames the file at path to .1, .1 to .2 and so on. It removes all numbered
-// files beyond keep, and with keep 0 the file itself.
+// files beyond keep, and with keep 0 the file itself. The file must exist; missing
+// numbered ones are no error.
 func Rotate(path string, keep int) error {
 	numbered := func(n int) string { return fmt.Sprintf("%s.%d", path, n) }
 	for n := keep + 1; os.Remove(numbered(n)) == nil; n++ {

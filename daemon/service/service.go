@@ -57,7 +57,8 @@ func Handed() (*net.UnixListener, error) {
 	return unix, nil
 }
 
-// choose returns the file of the socket to serve.
+// choose returns the file of the socket to serve: the only one, or the one named
+// [SocketName]. Several sockets without exactly one of that name are an error.
 func choose(files []*os.File) (*os.File, error) {
 	if len(files) == 1 {
 		return files[0], nil

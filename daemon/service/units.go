@@ -100,8 +100,9 @@ type UnitState struct {
 // Failed reports whether systemd starts the unit only once the user asks for it.
 func (s UnitState) Failed() bool { return s.Active == "failed" }
 
-// Ask asks systemd for the states of the units. It returns an error if systemctl fails or
-// prints something else.
+// Ask asks systemd for the states of the units, and blocks for up to askTimeout. It
+// returns an error if systemctl fails or prints something else, as it does where no
+// systemd runs.
 func (u Units) Ask(ctx context.Context) (socket, service UnitState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -144,7 +145,8 @@ func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// parseState reads what systemctl shows of one unit.
+// parseState reads what `systemctl show` prints of one unit, a line for each property,
+// and returns the unit's id with its state. Properties that are missing stay empty.
 func parseState(block string) (s UnitState, id string) {
 	for line := range strings.Lines(block) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")

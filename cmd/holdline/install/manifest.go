@@ -15,7 +15,8 @@ import (
 // manifestVersion is the version of the manifest's format.
 const manifestVersion = 1
 
-// Manifest says what was installed. Uninstall removes nothing that is not in it.
+// Manifest says what was installed. Without a purge, uninstall removes only these
+// files, and the links by which systemd has enabled the units.
 type Manifest struct {
 	Version int     `json:"version"`
 	Manager Manager `json:"manager,omitempty"`
