@@ -221,7 +221,8 @@ func (d *decoder) remote(at string, s Server) {
 	}
 	for _, header := range sorted(s.Headers) {
 		inner := at + ".headers." + header
-		d.name(inner, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f }, "characters without : or spaces")
+		d.name(inner, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f },
+			"characters without : or spaces")
 		d.expands(inner, s.Headers[header].Reveal())
 		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n") {
 			d.wrong(inner, "must be one line")

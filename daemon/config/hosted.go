@@ -25,7 +25,7 @@ const (
 const (
 	ScopeProject = "project" // the sessions of a project
 	ScopeShared  = "shared"  // all sessions
-	ScopeSession = "session" // nobody: each session has its own
+	ScopeSession = "session" // none: each session has its own process
 )
 
 // What becomes of a tool that is not what it was when it was first seen.
@@ -157,12 +157,15 @@ func (s Settings) Process(a Around) (Process, error) {
 		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
 	}
 	env := e.all("env", s.Env)
-	maps.DeleteFunc(env, func(name, value string) bool { return value == "" && optional.MatchString(string(s.Env[name])) })
+	maps.DeleteFunc(env, func(name, value string) bool {
+		return value == "" && optional.MatchString(string(s.Env[name]))
+	})
 	if e.err != nil {
 		return Process{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
 	if p.Command == "" || strings.Contains(p.Command, "/") && !filepath.IsAbs(p.Command) {
-		return Process{}, fmt.Errorf("mcpServers.%s.command: wants a name or a path from the root, not %q", s.Name, p.Command)
+		return Process{}, fmt.Errorf("mcpServers.%s.command: wants a name or a path from the root, not %q",
+			s.Name, p.Command)
 	}
 	if !filepath.IsAbs(p.Dir) {
 		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)

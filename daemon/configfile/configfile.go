@@ -140,7 +140,8 @@ func (f *File) Reload(ctx context.Context) (changed bool, err error) {
 	changed = !before.Equal(after)
 	f.o.Apply(ctx, before, &after)
 	if changed && r.stamp == (filewatch.Stamp{}) {
-		f.o.Log.WarnContext(ctx, "the configuration is not there any more, all settings have their defaults", "path", r.path)
+		f.o.Log.WarnContext(ctx,
+			"the configuration is not there any more, all settings have their defaults", "path", r.path)
 	}
 	f.o.Log.InfoContext(ctx, "configuration read", "path", r.path, "changed", changed)
 	return changed, r.refused

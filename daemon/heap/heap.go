@@ -41,7 +41,9 @@ func NewReleaser() *Releaser {
 		debug.SetMemoryLimit(softLimit)
 	}
 	return &Releaser{release: debug.FreeOSMemory, samples: []metrics.Sample{
-		{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
 	}}
 }
 

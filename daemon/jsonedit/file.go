@@ -23,7 +23,7 @@ import (
 // changed as it is spelled: what is not changed stays as it is, byte for byte.
 // It is for configurations of other programs, of which only a part is known.
 //
-// Each change replaces some bytes and parses the text anew. A path is a list of keys.
+// Each change replaces some bytes and parses the text again. A path is a list of keys.
 type File struct {
 	bom     []byte // byte order mark, or nil
 	data    []byte // what follows it

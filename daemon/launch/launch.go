@@ -89,7 +89,8 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []hosted.Spec 
 		case !s.Enabled:
 		case s.Transport == config.SSE:
 			l.Log.WarnContext(ctx,
-				"server left out: holdline does not speak the transport sse; most such servers speak http, too", "server", name)
+				"server left out: holdline does not speak the transport sse; most such servers speak http, too",
+				"server", name)
 		default:
 			specs = append(specs, l.spec(s))
 		}

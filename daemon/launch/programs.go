@@ -167,7 +167,8 @@ func CheckProgram(ctx context.Context, cfg *config.Config, environ []string, nam
 	}
 	extra, err := extraEnviron(cfg)
 	if err != nil {
-		return engine.Info{}, fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck, "consult.env_file: %v", err)
+		return engine.Info{}, fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck,
+			"consult.env_file: %v", err)
 	}
 	return e.New(withBins(cfg, environ), environ, extra).Check(ctx)
 }

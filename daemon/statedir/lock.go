@@ -162,7 +162,7 @@ func HolderOf(path string) (pid int, start uint64, says string, err error) {
 	var b []byte
 	f, err := ownfile.Open(path)
 	if err == nil {
-		b, err = io.ReadAll(io.LimitReader(f, maxLockFile)) // what follows is nobody's word
+		b, err = io.ReadAll(io.LimitReader(f, maxLockFile)) // no holder writes more
 		_ = f.Close()
 	}
 	if err != nil {

@@ -28,7 +28,8 @@ func ReadPath(file string) (string, error) {
 	}
 	path := strings.TrimRight(string(b), "\n")
 	if len(b) > config.MaxFile || path == "" || strings.ContainsAny(path, "\n\x00") {
-		return "", fmt.Errorf("%s: one line with directories is wanted; write it anew with: holdline install --path", file)
+		return "", fmt.Errorf(
+			"%s: one line with directories is wanted; write it anew with: holdline install --path", file)
 	}
 	return path, nil
 }

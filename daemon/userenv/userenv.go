@@ -55,7 +55,7 @@ type Environ struct {
 	again   chan struct{} // holds a token if the shell is to be asked again
 	login   chan struct{} // closed once the login shell has answered, or failed
 	settled chan struct{} // closed once the interactive shell has, too
-	ended   chan struct{} // closed when Run returns: nobody will answer any more
+	ended   chan struct{} // closed when Run returns: no shell is asked any more
 
 	mu          sync.Mutex // guards what follows; no I/O under it
 	kept        []string   // PATH and locale of the last time
@@ -338,7 +338,8 @@ func (e *Environ) Paths() []control.SearchPath {
 		all = append(all, control.SearchPath{Source: Kept, Dirs: splitPath(command.Variable(e.kept, "PATH"))})
 	}
 	all = append(all,
-		control.SearchPath{Source: Interactive, Dirs: e.interactive}, control.SearchPath{Source: Starter, Dirs: e.starter})
+		control.SearchPath{Source: Interactive, Dirs: e.interactive},
+		control.SearchPath{Source: Starter, Dirs: e.starter})
 	var seen []string
 	out := []control.SearchPath{}
 	for _, p := range all {

@@ -31,9 +31,9 @@ const DaemonLog = "logs/daemon.log"
 
 // Limits of that file as a proxy keeps it, in bytes.
 const (
-	MaxDaemonLog = 8 << 20 // then it is put aside by the daemon, or begun anew by a start that finds it longer
-	logTail      = 2 << 10 // shown of a daemon's words when it does not start
-	maxWords     = 64 << 10
+	MaxDaemonLog = 8 << 20  // from here on the daemon rotates it, and a start empties it
+	logTail      = 2 << 10  // shown of a daemon's words when it does not start
+	maxWords     = 64 << 10 // of a daemon's words, copied into the log
 )
 
 // Autostart starts the daemon for a proxy. Make it with [NewAutostart].

@@ -21,7 +21,7 @@ import (
 // replaced: a daemon that this very command kills must not be asked for ever.
 const (
 	maxLosses = 5
-	lossSpan  = 10 * time.Second // a connection that held for longer begins the count anew
+	lossSpan  = 10 * time.Second // after a connection that held for longer the count begins again
 )
 
 // Limits of the search for the next daemon.

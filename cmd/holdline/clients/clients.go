@@ -243,7 +243,9 @@ func Files(p Places, from []string) ([]File, error) {
 		}
 		switch {
 		case slices.ContainsFunc(files, exists):
-			for _, path := range slices.DeleteFunc(slices.Clone(files), func(path string) bool { return !exists(path) }) {
+			for _, path := range slices.DeleteFunc(
+				slices.Clone(files), func(path string) bool { return !exists(path) },
+			) {
 				add(File{Client: c, Path: path})
 			}
 		case from != nil || exists(used):

@@ -166,7 +166,9 @@ func (p *Plan) planOwn() error {
 	for _, c := range p.taken {
 		if !c.fixed {
 			p.Servers = append(p.Servers, c.name)
-			p.own.steps = append(p.own.steps, step{path: []string{clients.Holdline.Key, c.name}, fields: c.server.fields()})
+			p.own.steps = append(p.own.steps, step{
+				path: []string{clients.Holdline.Key, c.name}, fields: c.server.fields(),
+			})
 		}
 	}
 	doc, err := clients.Holdline.Parse(p.Config, p.own.before)

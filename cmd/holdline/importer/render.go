@@ -96,7 +96,8 @@ func (p *Plan) Print(w io.Writer) {
 		case p.own.Make:
 			title += " (new)"
 		case p.losesMode():
-			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)", p.ownMode, p.ownMode&^othersMode)
+			title += fmt.Sprintf(" (mode %04o becomes %04o: what moves into it may be secret)",
+				p.ownMode, p.ownMode&^othersMode)
 		}
 		fmt.Fprintf(w, "holdline: %s\n", title)
 		for _, name := range p.Servers {

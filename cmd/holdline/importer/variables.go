@@ -120,7 +120,7 @@ func (t *translation) noteUnsetVariables() {
 	}
 	slices.Sort(unset)
 	if unset = slices.Compact(unset); len(unset) > 0 {
-		t.addNote("needs %s, which is not set in this shell: set it in %s or for your login shell", strings.Join(unset, ", "),
-			filepath.Join(filepath.Dir(t.o.Config), "env"))
+		t.addNote("needs %s, which is not set in this shell: set it in %s or for your login shell",
+			strings.Join(unset, ", "), filepath.Join(filepath.Dir(t.o.Config), "env"))
 	}
 }

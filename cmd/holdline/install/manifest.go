@@ -66,7 +66,8 @@ func ReadManifest(stateDir string) (Manifest, error) {
 	}
 	if m.Version != manifestVersion {
 		return Manifest{}, fmt.Errorf(
-			"%s is of version %d, and this holdline knows %d: use the holdline that installed", path, m.Version, manifestVersion)
+			"%s is of version %d, and this holdline knows %d: use the holdline that installed",
+			path, m.Version, manifestVersion)
 	}
 	return m, nil
 }

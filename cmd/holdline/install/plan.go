@@ -151,7 +151,8 @@ func (o *Options) manager(name Manager) serviceManager {
 // the daemon. The daemon must not have another manager.
 func (p *plan) planManager(ctx context.Context, name Manager, bin string, force bool) error {
 	if before := cmp.Or(p.old.Manager, name); before != name {
-		return cmdenv.WithHint(fmt.Errorf("the daemon is installed for %s", before), "holdline uninstall, then install anew")
+		return cmdenv.WithHint(
+			fmt.Errorf("the daemon is installed for %s", before), "holdline uninstall, then install anew")
 	}
 	p.next.Manager = name
 	if err := Lasting(bin); err != nil {

@@ -266,7 +266,9 @@ func (o *Options) consult(
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
 		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
 		Engines: map[string]engine.Engine{
-			consult.Claude: claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}}),
+			consult.Claude: claude.New(claude.Options{
+				Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"},
+			}),
 		},
 		Host: private.Processes{
 			Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log}),
