@@ -1,8 +1,9 @@
-// Package command runs programs that are waited for: in a process group of
-// their own, which is killed whole when the context ends and does not outlive
-// the program, with a bounded part of what they print.
+// Package command runs programs and waits for them. Each program has a process group of
+// its own, which is killed as a whole when the context ends, and does not outlive the
+// program. A bounded part of what the program prints is kept.
 //
-// It reads no environment: a program gets the one that it is given.
+// The package also finds programs on a PATH and composes environments. It does not read
+// the environment of this process: a program gets the one that it is given.
 package command
 
 import (
@@ -16,7 +17,7 @@ import (
 	"time"
 )
 
-// grace is how long output may be held open, by something that was left behind,
+// grace is how long a process that the program left behind may hold the output open,
 // once the program has ended or was killed.
 const grace = 500 * time.Millisecond
 
@@ -32,7 +33,7 @@ type Command struct {
 	Dir    string
 	Stdout int  // bytes that are kept of what it prints
 	Stderr int  // the same of standard error
-	Strict bool // one that prints more is ended, with [ErrOutput]; else the rest is swallowed
+	Strict bool // a program that prints more is ended, with [ErrOutput]; else the rest is dropped
 	// Session gives the program a session of its own, without the terminal of
 	// this process. On Linux it then also dies with this process.
 	Session bool
@@ -41,13 +42,14 @@ type Command struct {
 // Output is what a program printed, as far as it is kept.
 type Output struct {
 	Stdout, Stderr []byte
-	Cut            bool // of one of them more was printed
-	Held           bool // something that it left behind held them open
+	Cut            bool // more was printed than was kept, of one of them
+	Held           bool // a process that the program left behind held them open
 }
 
-// Run runs the program and waits for it. The error is the cause of ctx if that
-// has ended, an [*exec.ExitError] if the program failed, [ErrOutput], or why it
-// could not be started. What it left behind in its group is killed.
+// Run runs the program and blocks until it has ended. The error is the cause of ctx if
+// that has ended, an [*exec.ExitError] if the program failed, [ErrOutput] if a strict
+// program printed too much, or the reason why the program could not be started.
+// Processes that the program left in its group are killed.
 func (c *Command) Run(ctx context.Context) (Output, error) {
 	inner, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -87,7 +89,8 @@ func (c *Command) Run(ctx context.Context) (Output, error) {
 	return out, err
 }
 
-// capped keeps the first bytes that are written to it.
+// capped is a writer that keeps the first bytes and drops the rest. It calls over
+// once, when something is dropped.
 type capped struct {
 	buf  bytes.Buffer // not embedded: its ReadFrom would go round the limit
 	left int

@@ -29,9 +29,12 @@ func SafePath(path string) string {
 	return strings.Join(SearchDirs(path), string(filepath.ListSeparator))
 }
 
-// LookPath returns the file that name means with the given PATH. A name with a slash is
-// the file itself. The error names the directories if none has the name, and says why the
-// last one that has it is no program otherwise; it wraps the errno, such as ENOENT.
+// LookPath returns the file that name means with the given PATH. A name with a slash
+// is the file itself.
+//
+// If no directory has the name, the error names the directories and wraps ENOENT. If
+// directories have it, but none as a program, the error says why the last one's is
+// none.
 func LookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)

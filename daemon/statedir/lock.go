@@ -24,13 +24,14 @@ var ErrLocked = errors.New("locked by another process")
 type Lock struct {
 	f      *os.File
 	mine   os.FileInfo
-	memory bool        // it lies in memory
-	gone   atomic.Bool // it was given up
+	memory bool        // the file is on a file system in memory
+	gone   atomic.Bool // set by Unlock
 }
 
-// TryLock opens path, makes it if need be, and takes the lock on it without
-// waiting. The lock is only returned if it is on the file that path names
-// once it is held.
+// TryLock opens the file at path, creates it if need be, and takes the lock on it
+// without waiting. The error wraps [ErrLocked] if another process holds the lock.
+// TryLock returns a lock only if path still names the locked file once the lock is
+// held: the previous holder may have removed the file in between.
 func TryLock(path string) (*Lock, error) {
 	for range 10 {
 		f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
@@ -51,8 +52,9 @@ func TryLock(path string) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 }
 
-// FromFile takes the lock on an open file, which the lock owns afterwards. On
-// a file that came with the lock on it (inherited at an upgrade) it succeeds.
+// FromFile takes the lock on an open file, which the lock then owns. It also succeeds
+// on a file that came with the lock on it, as at a hand-over to a newer program. If it
+// fails, the caller still owns the file.
 func FromFile(f *os.File) (*Lock, error) {
 	if err := flock(f, syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return nil, err
@@ -64,8 +66,8 @@ func FromFile(f *os.File) (*Lock, error) {
 	return &Lock{f: f, mine: mine, memory: rawio.InMemory(f)}, nil
 }
 
-// flock does what how says (flock(2)). The error wraps [ErrLocked] if that would
-// have to wait.
+// flock calls flock(2) with the operation how. The error wraps [ErrLocked] if the call
+// would have to wait.
 func flock(f *os.File, how int) error {
 	conn, err := f.SyscallConn() // Fd would make the file blocking
 	var ferr error
@@ -85,9 +87,9 @@ func flock(f *os.File, how int) error {
 	return nil
 }
 
-// Write makes the lock's file say who holds it: "pid starttime\n", and in
-// further lines what else others may want to know. It does not need room on a
-// full file system if the file has held as much before.
+// Write records the holder in the lock's file: "pid starttime\n", and more, each on a
+// line of its own. It needs no room on a full file system if the file has held as much
+// before.
 func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	b := fmt.Appendf(nil, "%d %d\n", pid, start)
 	for _, line := range more {
@@ -96,11 +98,12 @@ func (l *Lock) Write(pid int, start uint64, more ...string) error {
 	return l.overwrite(b)
 }
 
-// Clear makes the lock's file name no process.
+// Clear empties the lock's file, so that it names no process.
 func (l *Lock) Clear() error { return l.overwrite(nil) }
 
-// overwrite writes b over all that the file holds, in one write: a reader never sees
-// parts of both, and what the file once took of a full file system it keeps.
+// overwrite writes b over all that the file holds, in one write, so that a reader
+// never sees parts of both. It fills the rest with line breaks: the file keeps the
+// space that it has on a full file system.
 func (l *Lock) overwrite(b []byte) error {
 	info, err := l.f.Stat()
 	if err == nil && info.Size() < maxLockFile {
@@ -126,16 +129,17 @@ func (l *Lock) Still(path string) bool {
 	return rawio.Still(path, l.mine, l.memory) && !l.gone.Load()
 }
 
-// Unlock gives the lock up, at once: a program that is being started right now
-// has a copy of the descriptor until its exec, and to close ours alone would
-// leave the lock held that long (flock(2)).
+// Unlock releases the lock and closes the file. It releases the lock explicitly: a
+// program that is being started right now has a copy of the descriptor until its exec,
+// so closing alone would leave the lock held that long (flock(2)).
 func (l *Lock) Unlock() error {
 	l.gone.Store(true)
 	return errors.Join(flock(l.f, syscall.LOCK_UN), l.f.Close())
 }
 
-// Held reports whether a process holds the lock on the file at path, which must be
-// there. Any number may ask at once: none takes another one for a holder.
+// Held reports whether a process holds the lock on the file at path, which must exist.
+// It takes a shared lock for a moment, so that several processes that ask at the same
+// time are not taken for holders.
 func Held(path string) (bool, error) {
 	f, err := ownfile.Open(path)
 	if err != nil {
@@ -149,8 +153,8 @@ func Held(path string) (bool, error) {
 	return false, errors.Join(err, flock(f, syscall.LOCK_UN))
 }
 
-// Holder reads which process has written that it holds the lock at path. Whether it
-// still does, only [TryLock] and [Held] know.
+// Holder returns which process has written that it holds the lock at path, by its id
+// and start time. Only [TryLock] and [Held] know whether it still does.
 func Holder(path string) (pid int, start uint64, err error) {
 	pid, start, _, err = HolderOf(path)
 	return pid, start, err

@@ -1,9 +1,7 @@
-// Package statedir is the daemon's files: where they lie, how one is written
-// so that no reader ever sees half of it, and the lock by which one process says
-// that it is alive.
+// Package statedir has the daemon's files: where they are, how one is written so that
+// no reader ever sees half of it, and the lock by which a process shows that it is alive.
 //
-// It starts no goroutine. What stands in the files is the business of those
-// who write them.
+// It starts no goroutine, and does not know what the files contain.
 package statedir
 
 import (
@@ -33,7 +31,8 @@ type Dirs struct {
 	Servers   string // what is held against hosted servers
 }
 
-// In returns where things lie in the state directory at root.
+// In returns the paths of the parts of the state directory at root. It touches no
+// file.
 func In(root string) Dirs {
 	return Dirs{
 		Root:      root,
@@ -46,8 +45,9 @@ func In(root string) Dirs {
 	}
 }
 
-// Open makes what is missing of the state directory at root, every part of it
-// closed to others, and says where things lie.
+// Open creates what is missing of the state directory at root, with mode 0700, and
+// returns the paths of its parts. The error wraps [ErrForeign] if a part cannot be
+// trusted.
 func Open(root string) (Dirs, error) {
 	d := In(root)
 	if err := MakeRoot(root); err != nil {
@@ -61,7 +61,7 @@ func Open(root string) (Dirs, error) {
 	return d, nil
 }
 
-// MakeRoot makes the state directory at root, with its parents, as [MakeDir] does.
+// MakeRoot creates the state directory at root as [MakeDir] does, with its parents.
 func MakeRoot(root string) error {
 	if err := os.MkdirAll(filepath.Dir(root), 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
@@ -69,9 +69,9 @@ func MakeRoot(root string) error {
 	return MakeDir(root)
 }
 
-// MakeDir makes path a directory of mode 0700 if nothing is there. What is
-// there must be a real directory of this user that others cannot write to; it
-// is never repaired. The error then wraps [ErrForeign].
+// MakeDir creates a directory of mode 0700 at path if nothing is there. What is there
+// must be a real directory of this user that others cannot write to; otherwise the
+// error wraps [ErrForeign]. MakeDir never changes its mode or owner.
 func MakeDir(path string) error {
 	lockcheck.Blocking("make directory")
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -95,9 +95,9 @@ func MakeDir(path string) error {
 	return nil
 }
 
-// Overwrite puts data, which always has the same length, into path. It writes in
-// place, which succeeds on a full file system, too. If nothing that it can
-// write lies there it makes the file as [WriteFile] does.
+// Overwrite puts data, which must always have the same length, into the file at path.
+// It writes in place, which succeeds on a full file system, too. If there is no file
+// that it can write, it creates one as [WriteFile] does.
 func Overwrite(path string, data []byte) error {
 	f, err := ownfile.OpenFile(path, os.O_WRONLY)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 // it bears the pid of its writer.
 var temporary = regexp.MustCompile(`^\..+\.([0-9]+)-[0-9]+$`)
 
-// Sweep removes what processes that were killed inside of [WriteFile] have
-// left in dir. With own, which is for a process that does not write to dir yet,
-// what bears its own pid goes, too: an image before it may have left that. A
-// dir that cannot be read is left alone.
+// Sweep removes the temporary files that processes which were killed inside of
+// [WriteFile] have left in dir. If own is set, it also removes those of this process
+// id, which an earlier program in the same process may have left; then this process
+// must not write to dir yet. A dir that cannot be read is left alone.
 func Sweep(dir string, own bool) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

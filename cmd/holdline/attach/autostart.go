@@ -43,12 +43,12 @@ type Autostart struct {
 	exe   func() (string, error)
 	args  []string // of the program
 
-	units service.Units       // that may be to start it instead
-	agent service.LaunchAgent // the same
+	units service.Units       // of systemd, which may be the one to start the daemon
+	agent service.LaunchAgent // of launchd, likewise
 }
 
-// NewAutostart returns a starter of the daemon whose socket is at paths. Nothing is
-// started before it is asked.
+// NewAutostart returns a starter of the daemon whose socket is at paths. It starts
+// nothing before [Autostart.Start] is called.
 func NewAutostart(paths socket.Paths, env func(string) string) *Autostart {
 	args := []string{"daemon", "--started-by", "proxy", "--idle-exit", "30m"}
 	if paths.Explicit() {
@@ -61,16 +61,16 @@ func NewAutostart(paths socket.Paths, env func(string) string) *Autostart {
 	}
 }
 
-// Start runs the daemon in a session of its own, which nothing reaches that happens to
-// the agent's terminal or process group. Its stdout is the log file, to which other
-// daemons write, too. Its stderr is a file of its own until it serves. Its environment is
-// that of [DaemonEnv]: the agent's would be that of whichever agent came first, and the
-// daemon itself asks the user's login shell.
+// Start starts the daemon in a session of its own, so that nothing that happens to the
+// agent's terminal or process group reaches it. Its stdout is the log file, to which
+// other daemons write, too. Its stderr is a file of its own until it serves. Its
+// environment is that of [DaemonEnv]: the agent's would be that of whichever agent
+// came first, and the daemon itself asks the user's login shell.
 //
-// The channel says how the process ended, if it ends before this one: nil if it left the
-// line to another daemon. Start starts no process if the user has enabled systemd's
-// units, or if launchd starts the daemon. Then the channel has nil, and an error says why
-// systemd does not listen.
+// The channel has how the process ended, if it ends before this one: nil if it left
+// the socket to another daemon. If systemd's units are enabled, or if launchd starts
+// the daemon, Start starts no process. Then the channel has nil at once; if systemd
+// does not listen, Start returns an error that says why.
 func (a *Autostart) Start(ctx context.Context) (<-chan error, error) {
 	exited := make(chan error, 1)
 	if a.managed() {
@@ -162,7 +162,7 @@ func (a *Autostart) verdict(status syscall.WaitStatus, path string, words *os.Fi
 			log.Close()
 		}
 	}
-	if status.Signaled() { // nothing that it said could be why
+	if status.Signaled() { // its own words do not say why
 		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)",
 			proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), path)
 	}
@@ -267,9 +267,9 @@ func closeOnExec() {
 }
 
 // inherited are the variables that a daemon gets from the proxy that starts it,
-// besides those of the user's session: where both meet, and which programs
-// consults run. It is a list of names and never a pattern: HOLDLINE_WORKER would
-// make the daemon look like a child of a worker, and HOLDLINE_TOKEN is a secret
+// besides those of the user's session: those that decide where both meet and which
+// programs consults run. It is a list of names and never a pattern: HOLDLINE_WORKER
+// would make the daemon look like a child of a worker, and HOLDLINE_TOKEN is a secret
 // of one agent.
 var inherited = []string{
 	"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",

@@ -25,11 +25,11 @@ import (
 // startWait bounds the wait for a daemon that a command has started.
 const startWait = 15 * time.Second
 
-// pollInterval is how often a command looks again for what comes in moments.
+// pollInterval is the first wait between two looks for what is about to happen.
 const pollInterval = 10 * time.Millisecond
 
-// Poll calls try until it is done or fails, or ctx ends, which is an error, too.
-// Its first wait is ten milliseconds; each is twice the one before, up to longest.
+// Poll calls try until it is done or fails, or until ctx ends, which is an error, too.
+// The first wait is pollInterval; each is twice the one before, up to longest.
 func Poll(ctx context.Context, longest time.Duration, try func() (done bool, err error)) error {
 	for wait := pollInterval; ; wait = min(2*wait, longest) {
 		if done, err := try(); done || err != nil {
@@ -52,8 +52,9 @@ func PathsOf(cmd *cobra.Command, proc *cmdenv.Process) (socket.Paths, error) {
 	return socket.Resolve(explicit, proc.Getenv)
 }
 
-// Connect greets the running daemon. The error is [cmdenv.ErrNoDaemon] if none
-// runs, and a [*HungError] if it does not answer. Close what it returns.
+// Connect connects to the running daemon and exchanges greetings. The error wraps
+// [cmdenv.ErrNoDaemon] if none runs, and is a [*HungError] if it does not answer. The
+// caller must close the client.
 func Connect(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	paths, err := PathsOf(cmd, proc)
 	if err != nil {
@@ -62,8 +63,9 @@ func Connect(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process) (*co
 	return dial(ctx, paths)
 }
 
-// dial greets the daemon that listens at one of paths. If that one is replaced
-// before it answers, it greets the next: nothing was asked yet.
+// dial connects to the daemon that listens at one of paths. If that daemon is replaced
+// before it answers, dial connects to the next one: nothing was asked yet, so nothing
+// can be done twice.
 func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 	for losses := 0; ; losses++ {
 		conn, path, err := paths.Dial(ctx)
@@ -83,8 +85,8 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 	}
 }
 
-// ConnectOrStart greets the running daemon, or starts one as a proxy would. Close
-// what it returns.
+// ConnectOrStart connects to the running daemon, or starts one as a proxy would and
+// waits for it, for up to startWait. The caller must close the client.
 func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	c, err := Connect(cmd.Context(), cmd, proc)
 	if !errors.Is(err, cmdenv.ErrNoDaemon) {
@@ -146,7 +148,8 @@ func (h *HungError) Error() string {
 // Unwrap returns why the daemon is taken to hang.
 func (h *HungError) Unwrap() error { return h.err }
 
-// hung returns the error about the daemon at path, with the way out.
+// hung returns the error about the daemon at path, which does not answer, with a hint
+// at what the user can do.
 func hung(path string, err error) error {
 	h := &HungError{Dir: filepath.Dir(path), name: "the daemon", err: err}
 	holder, _, err := statedir.Holder(filepath.Join(h.Dir, socket.LockFile))

@@ -39,8 +39,8 @@ var ErrAbsent = errors.New("no daemon was there")
 var errStopped = errors.New("holdline was stopped")
 
 // WithDaemon calls f with a connection to the running daemon. If that daemon ends
-// before f has its answer, and another has taken its place, f is called again: it
-// must ask for nothing that may not be asked twice.
+// before f has its answer, and another has taken its place, WithDaemon calls f again.
+// So f must ask only for what may be asked twice.
 func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context, *control.Client) error) error {
 	c, err := Connect(cmd.Context(), cmd, proc)
 	if err != nil {
@@ -55,18 +55,21 @@ func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context
 	})
 }
 
-// Outlast calls f with a connection to the daemon, c at first, and again with the
-// next daemon whenever one ends before f has its answer: what f asks for must be
-// the same thing however often it is asked. Outlast looks for the next daemon for
-// a minute, and starts one if none comes up. The error is [cmdenv.ErrLost] if there
-// is none. It closes all connections, c included.
+// Outlast calls f with a connection to the daemon, c at first, and again with the next
+// daemon whenever one ends before f has its answer. So f must ask for the same thing
+// each time, such as a kept answer.
+//
+// Outlast looks for the next daemon for searchTime, and starts one if none comes up.
+// The error wraps [cmdenv.ErrLost] if there is none. Outlast closes all connections, c
+// included.
 func Outlast(
 	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, f func(context.Context, *control.Client) error,
 ) error {
 	return reconnect(cmd, c, f, func(error) (*control.Client, error) { return nextDaemon(cmd, proc) })
 }
 
-// Ask returns the running daemon's answer to one request that may be asked twice.
+// Ask asks the running daemon for something that may be asked twice, and returns the
+// answer.
 func Ask[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params any) (answer A, err error) {
 	err = WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
 		return c.Call(ctx, method, params, &answer, nil)
@@ -74,8 +77,8 @@ func Ask[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params 
 	return answer, err
 }
 
-// AskOrStart returns the daemon's answer to one request, which is made once. It
-// starts a daemon if none runs. progress may be nil.
+// AskOrStart makes one request, once, and returns the answer. It starts a daemon if
+// none runs. progress may be nil.
 func AskOrStart[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params any,
 	progress func(control.Progress),
 ) (answer A, err error) {
