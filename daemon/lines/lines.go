@@ -115,7 +115,7 @@ func (s *Splitter) Begin() int64 { return s.begin }
 // path returns the path of the file that records a skipped line.
 func (s *Splitter) path() string { return filepath.Join(s.dir, process.FileLongLine) }
 
-// Split reads the next piece.
+// Split reads the next piece. It calls read for each line that ends in it.
 func (s *Splitter) Split(p Piece) {
 	if p.Gap {
 		s.torn, s.rest = true, nil
@@ -205,8 +205,9 @@ func (s *Splitter) beginSkipped() {
 	s.read(l)
 }
 
-// addSkipped notes more of the line that is skipped. A piece of it can be acknowledged
-// once as many bytes as are kept of the line's end have followed it.
+// addSkipped adds data to the line that is being skipped, of which only the ends are
+// kept. A piece of the line can be acknowledged once as many bytes as are kept of its
+// end have followed the piece.
 func (s *Splitter) addSkipped(data []byte) {
 	l := s.skip
 	l.tail = append(l.tail, data[max(len(data)-s.ends, 0):]...)
@@ -232,10 +233,10 @@ func (s *Splitter) endSkipped() {
 	s.read(l)
 }
 
-// Ackable returns up to which piece the output can be acknowledged, of that up to
-// the piece last. kept is the piece in which the first line begins that its reader
-// still needs the worker to keep. If a file cannot be written or removed, again says
-// after what time to call Ackable again; else it is 0.
+// Ackable returns up to which piece the output can be acknowledged, of the output up
+// to the piece last. kept is the piece in which the first line begins that the reader
+// still needs the worker to keep. If a file cannot be written or removed, again is the
+// time after which to call Ackable again; else it is 0.
 func (s *Splitter) Ackable(last, kept int64) (seq int64, again time.Duration) {
 	seq, again = s.ackableSkipped(last, kept)
 	if len(s.rest) > 0 {
@@ -271,8 +272,8 @@ func (s *Splitter) ackableSkipped(last, kept int64) (seq int64, again time.Durat
 	return l.safe, 0
 }
 
-// Resume goes on with the output of a worker that an earlier daemon has read up to
-// the piece last: perhaps in the middle of a line that was being skipped. Call it
+// Resume continues with the output of a worker that an earlier daemon has read up to
+// the piece last, perhaps in the middle of a line that was being skipped. Call it
 // before the first Split.
 func (s *Splitter) Resume(last int64) {
 	b, err := ownfile.Read(s.path(), ownfile.MaxDocument)

@@ -20,8 +20,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Program is what is known of a program before it is found. It must not be changed once
-// used, and is then safe for concurrent use.
+// Program is what is known of a program before it is found. It must not be changed
+// once it is used; then it is safe for concurrent use.
 type Program struct {
 	Name      string        // for people: "Claude Code"
 	Bin       string        // a path, or a name on the PATH of Env
@@ -56,8 +56,8 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 	return "", nil, p.missing("%v", err)
 }
 
-// missing returns the fault of a program that cannot be found or run. It adds the cure
-// to the text.
+// missing returns the fault of a program that cannot be found or run. The text says
+// how to get the program.
 func (p *Program) missing(format string, args ...any) error {
 	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation, "cannot start "+p.Name+": "+format+"; "+p.Cure,
 		args...).

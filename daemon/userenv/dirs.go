@@ -10,24 +10,24 @@ import (
 	"holdline/daemon/command"
 )
 
-// splitPath returns the directories of a PATH in which programs may be looked for.
-// One with a line break cannot be kept in a file.
+// splitPath returns the directories of a PATH in which programs may be looked for. It
+// leaves out one with a line break, which the file of the captured PATH could not
+// hold.
 func splitPath(path string) []string {
 	return slices.DeleteFunc(command.SearchDirs(path), func(dir string) bool { return strings.Contains(dir, "\n") })
 }
 
-// beyond returns the directories that known lacks.
+// beyond returns those of dirs that known lacks.
 func beyond(dirs, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return slices.Contains(known, dir) })
 }
 
-// safeDirs returns the directories to which other users can add nothing.
+// safeDirs returns those of dirs to which other users can add nothing.
 func safeDirs(dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !safeDir(dir) })
 }
 
-// safeDir reports whether dir is there and no user but root and this one can
-// write it.
+// safeDir reports whether dir exists and no user but root and this one can write it.
 func safeDir(dir string) bool {
 	info, err := os.Stat(dir)
 	if err != nil || !info.IsDir() {
@@ -37,8 +37,8 @@ func safeDir(dir string) bool {
 	return ok && ours(info.Mode(), int(st.Uid), int(st.Gid))
 }
 
-// ours reports whether only root and this user can change what is in a
-// directory.
+// ours reports whether only root and this user can change what is in a directory of
+// that mode and owner.
 func ours(mode os.FileMode, uid, gid int) bool {
 	me := os.Geteuid()
 	if uid != 0 && uid != me || mode&0o002 != 0 {
@@ -50,9 +50,9 @@ func ours(mode os.FileMode, uid, gid int) bool {
 	return mode&0o020 == 0 || own
 }
 
-// Calling returns the PATH to capture from a shell of the user's: its safe
-// directories, and behind them those that only the login shell has. It is the
-// login shell's as it is if the calling shell has no more than that.
+// Calling returns the PATH to capture from a shell of the user's: the safe directories
+// of calling, its PATH, and behind them those that only the login shell has. If
+// calling has no more than login, Calling returns login's directories in their order.
 func Calling(calling, login string) string {
 	more, all := safeDirs(splitPath(calling)), splitPath(login)
 	if len(beyond(more, all)) > 0 {
@@ -61,8 +61,8 @@ func Calling(calling, login string) string {
 	return strings.Join(all, string(filepath.ListSeparator))
 }
 
-// InDirs returns the path of the program name in the first directory that has
-// it; "" if none has.
+// InDirs returns the path of the program name in the first of the directories that has
+// it, or "".
 func InDirs(name string, dirs []string) string {
 	path, err := command.LookPath(name, strings.Join(dirs, string(filepath.ListSeparator)))
 	if err != nil {

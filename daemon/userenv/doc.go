@@ -8,14 +8,14 @@
 //  3. the PATH of the same shell when it is interactive
 //  4. the PATH of the process that started the daemon
 //
-// Asking a shell takes as long as the user's profile takes, which may be for
-// ever. So [Environ.Run] asks in the background, within bounds; until a shell
-// has answered, the PATH and locale of the daemon before stand in for the
+// Asking a shell takes as long as the user's profile takes, and a profile may hang.
+// So [Environ.Run] asks in the background, within bounds. Until a shell has
+// answered, the PATH and locale that the previous daemon has kept stand in for the
 // answer. Only these are kept in a file: a profile may export secrets.
 //
-// No relative directory is ever searched: the program that it leads to is that
-// of whichever directory a process runs in. Of the PATH that the daemon was
-// started with, directories that other users can write are left out as well.
-// Nothing comes from a client's greeting or request: an agent inside a sandbox
-// must not choose what runs outside of it.
+// Relative directories are never searched: which program they lead to depends on
+// the directory that a process runs in. Of the PATH with which the daemon was
+// started, directories that other users can write are left out as well. Nothing
+// comes from a client's greeting or request: an agent inside a sandbox must not
+// choose what runs outside of it.
 package userenv

@@ -17,7 +17,7 @@ import (
 func PathFile(stateDir string) string { return filepath.Join(stateDir, "path") }
 
 // ReadPath reads the captured PATH. The error wraps [os.ErrNotExist] if none was
-// captured, [config.ErrUnsafe] if another user could have written it.
+// captured, and [config.ErrUnsafe] if another user could have written the file.
 func ReadPath(file string) (string, error) {
 	if _, err := os.Stat(file); err != nil {
 		return "", err

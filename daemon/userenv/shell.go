@@ -23,15 +23,15 @@ const (
 	maxOutput          = 1 << 20 // bytes
 )
 
-// BasePath is where programs are found before any shell says otherwise.
+// BasePath is the PATH that a shell is started with, and that holds until one has answered.
 const BasePath = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
-// Asking is the variable by which a profile can tell that it is read only for
-// the environment that it makes.
+// Asking is the variable by which a profile can tell that the shell was started only
+// to report its environment.
 const Asking = "HOLDLINE_RESOLVING_ENVIRONMENT"
 
-// session are the variables that belong to the user's session and not to one
-// program in it. A shell is started with them.
+// session are the variables that belong to the user's session and not to one program
+// in it. A shell is started with them.
 var session = []string{
 	"LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS",
 	"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME",
@@ -100,10 +100,10 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// printEnviron runs the shell with a command that prints the environment, and returns that. A
-// profile may print whatever it likes and may hang: the output is read between two
-// markers that no profile knows, and limit bounds the wait. A shell that answers and
-// then fails has answered.
+// printEnviron runs the shell with a command that prints the environment, and returns
+// that. A profile may print anything, so the output is read between two markers that
+// no profile can know. A profile may also hang, so limit bounds the wait. If the shell
+// fails after it has answered, the answer counts.
 func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 	defer cancel()
@@ -141,7 +141,9 @@ var errSilent = errors.New("printed no environment")
 // own are variables that a shell sets for itself.
 var own = []string{"", "_", "SHLVL", "PWD", "OLDPWD", "TERM", Asking}
 
-// parse reads what `env -0` has printed between two lines that are marker.
+// parse returns the environment that `env -0` has printed between two lines that are
+// marker, without the variables that a shell sets for itself. It returns nil if the
+// second marker is missing.
 func parse(out []byte, marker string) []string {
 	line := []byte(marker + "\n")
 	_, out, _ = bytes.Cut(out, line)

@@ -65,8 +65,8 @@ type Environ struct {
 	failure     error      // why the login shell did not answer
 }
 
-// New returns an environment that knows what was kept. It asks no shell before
-// [Environ.Run].
+// New returns an environment that knows only what the previous daemon has kept. No
+// shell is asked before [Environ.Run].
 func New(o Options) *Environ {
 	e := &Environ{
 		o: o, again: make(chan struct{}, 1),
@@ -78,8 +78,8 @@ func New(o Options) *Environ {
 	return e
 }
 
-// Run asks the user's shell, and asks again after each [Environ.Refresh], until
-// ctx is done. It returns the cause of ctx. It may be called once.
+// Run asks the user's shells, and asks them again after each [Environ.Refresh], until
+// ctx is done. It returns the cause of ctx. It must be called once.
 func (e *Environ) Run(ctx context.Context) error {
 	defer close(e.ended)
 	// Not in New: a directory of a file system that hangs must not keep the
@@ -175,7 +175,8 @@ func (e *Environ) ask(
 	return err
 }
 
-// keepAnswer writes PATH and locale down for the next daemon.
+// keepAnswer writes PATH and locale of the shells' answers to the state directory, for
+// the next daemon. It writes nothing if the login shell has not answered.
 func (e *Environ) keepAnswer(ctx context.Context) {
 	e.mu.Lock()
 	var text strings.Builder
@@ -197,8 +198,9 @@ func (e *Environ) keepAnswer(ctx context.Context) {
 	}
 }
 
-// readKept reads what keepAnswer wrote. A file that cannot be read is none: it only
-// stands in for an answer that is about to come.
+// readKept reads what keepAnswer has written, and nothing else of the file. It returns
+// nil for a file that cannot be read: the kept values only stand in for an answer that
+// is about to come.
 func readKept(path string) []string {
 	lines, err := config.ReadEnvFile(path)
 	if err != nil {
@@ -213,10 +215,10 @@ func readKept(path string) []string {
 // isLocale reports whether a variable says which language programs speak.
 func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(name, "LC_") }
 
-// Await waits until what can be known of the environment of a program is known:
-// what the login shell says, and if command is a name that is not found by then,
-// the PATH of the interactive shell. It waits no longer than the shells have
-// time. It returns the cause of ctx if that is done before.
+// Await waits until what can be known of the environment of a program is known: the
+// answer of the login shell, and if command is a name that is not found by then, the
+// answer of the interactive shell. It waits no longer than the shells have time. It
+// returns an error only if ctx is done before: the cause of ctx.
 func (e *Environ) Await(ctx context.Context, command string) error {
 	limit := time.NewTimer(LoginTimeout + InteractiveTimeout)
 	defer limit.Stop()
@@ -308,9 +310,9 @@ func (e *Environ) List() []string {
 	return command.List(out)
 }
 
-// decidesPlace reports whether a variable decides where daemon and proxies meet,
-// or which programs they use: the process that started the daemon counts more
-// than the profile.
+// decidesPlace reports whether a variable decides where daemon and proxies meet, or
+// which programs they use. For such a variable the process that started the daemon
+// counts more than the profile.
 func decidesPlace(name string) bool {
 	switch name {
 	case "HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":
@@ -321,9 +323,9 @@ func decidesPlace(name string) bool {
 	return strings.HasPrefix(name, "HOLDLINE_")
 }
 
-// Paths returns the directories in which programs are looked for, by source, in
-// the order of the search. The captured PATH is read anew each time: a refreshed
-// one holds for the next start of a server.
+// Paths returns the directories in which programs are looked for, by source, in the
+// order of the search. It reads the captured PATH each time, so that a refreshed one
+// holds for the next start of a server.
 func (e *Environ) Paths() []control.SearchPath {
 	captured, err := ReadPath(PathFile(e.o.StateDir))
 	if err != nil && !os.IsNotExist(err) {
