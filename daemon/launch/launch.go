@@ -149,7 +149,7 @@ func serverKey(s *config.Settings) string {
 		spec = append(spec, s.URL, config.Reveal(s.Headers))
 	}
 	b, err := json.Marshal(spec)
-	if err != nil { // strings encode
+	if err != nil { // it cannot fail: strings always encode
 		return ""
 	}
 	sum := sha256.Sum256(b)

@@ -27,7 +27,7 @@ type Programs struct {
 
 	mu      sync.Mutex      // held while engines are made; guards the fields that follow
 	stamp   filewatch.Stamp // state of the file of variables that the engines were made with
-	environ []string        // that the engines were made with
+	environ []string        // environment that the engines were made with
 	err     error           // why the file of variables cannot be used
 }
 

@@ -20,7 +20,7 @@ const (
 // Place is where to read a log.
 type Place struct {
 	From   int64 // offset in bytes; of no meaning unless Known
-	Known  bool  // else the end of the log is read
+	Known  bool  // if false, the end of the log is read
 	Follow bool  // a line that is not whole is left for the next look
 }
 

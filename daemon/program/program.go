@@ -27,7 +27,7 @@ type Program struct {
 	Bin       string        // a path, or a name on the PATH of Env
 	Env       []string      // of its questions
 	Cure      string        // how to get it, behind "; "
-	Operation string        // what faults are filed under
+	Operation string        // operation that its faults name
 	Timeout   time.Duration // of all questions of one look
 }
 
@@ -72,11 +72,11 @@ func (p *Program) unfit(format string, args ...any) error {
 // Looks remembers the result of the last look at a program. Callers that come at the
 // same time share one look. Make it with [NewLooks].
 type Looks[T any] struct {
-	turn   chan struct{} // held by the caller that looks; what follows is guarded by it
+	turn   chan struct{} // holds a token while a caller looks; guards the fields that follow
 	key    string        // of the file looked at
 	info   T
 	err    error
-	until  time.Time // callers that came before then are given what was found
+	until  time.Time // callers that come before then get the result
 	unsure bool      // see [Looks.Doubt]
 }
 

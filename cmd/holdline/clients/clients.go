@@ -83,7 +83,7 @@ var table = []Client{
 		project: []string{"opencode.json", "opencode.jsonc"}, logins: "$XDG_DATA_HOME/opencode/mcp-auth.json",
 	},
 	{
-		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true, // also a program by itself
+		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true, // it is also a program of its own
 		files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
 	},
 	{
@@ -187,7 +187,7 @@ func (p Places) directory(name string) string {
 	switch {
 	case name == "HOME":
 		return p.Home
-	case name == "APPLICATIONS" && p.System == "darwin": // where programs with windows keep their files
+	case name == "APPLICATIONS" && p.System == "darwin": // where graphical programs keep their files
 		return filepath.Join(p.Home, "Library/Application Support")
 	case name == "APPLICATIONS":
 		name = "XDG_CONFIG_HOME"

@@ -27,7 +27,7 @@ type jsonFile struct {
 func parseJSON(name string, data []byte, c *Client) (Document, error) {
 	x, err := jsonedit.Parse(name, data)
 	if at, ok := errors.AsType[*config.Error](err); ok && at.Line > 0 {
-		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column) // the message quotes the file
+		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column)
 	}
 	if err != nil {
 		return nil, err

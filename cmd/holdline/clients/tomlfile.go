@@ -29,7 +29,7 @@ type expression struct {
 	start, end int      // of its lines in the file, line ends and comments on them included
 	header     bool     // it is the header of a table
 	array      bool     // of an array of tables
-	table      int      // how many keys of path the header of its table names
+	table      int      // number of keys at the beginning of path that the header of its table names
 	path       []string // of keys, from the root
 }
 

@@ -161,7 +161,7 @@ func readJournals(state string) ([]*journal, error) {
 		if err == nil && json.Unmarshal(text, j) != nil || j.Version > journalVersion {
 			return nil, fmt.Errorf("%s is no journal that this version knows", path)
 		}
-		out = append(out, j) // without a file the import had not begun
+		out = append(out, j) // without journal.json the import had not begun
 	}
 	return out, nil
 }

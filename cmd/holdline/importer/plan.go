@@ -25,7 +25,7 @@ type Options struct {
 	// Command starts holdline. It is an absolute path: the programs that read the
 	// entries may have another PATH.
 	Command string
-	Environ []string // in which servers are to run; what they miss in it becomes a note
+	Environ []string // in which servers are to run; variables that they miss in it become notes
 
 	From      []string // names of clients; nil is all that are found
 	Project   bool     // files of the project of Cwd, and in git work trees, too
@@ -56,8 +56,8 @@ type Plan struct {
 
 	o       *Options
 	own     *File       // holdline's configuration file
-	ownMode fs.FileMode // of it; 0 if it does not exist
-	ownTree string      // git work tree that it lies in, or ""
+	ownMode fs.FileMode // of that file; 0 if it does not exist
+	ownTree string      // git work tree that this file is in, or ""
 	taken   []*candidate
 	// tries are the servers that are to move, by the JSON that holdline's file gets:
 	// two entries that say the same are started once. failures says by the same key why

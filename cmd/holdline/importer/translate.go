@@ -254,7 +254,7 @@ func (t *translation) readPassedVariables() {
 			return
 		}
 		if _, set := t.s.Env[name]; !set {
-			t.s.Env[name] = "${" + name + ":-}" // the client passes on what is set, and starts it without
+			t.s.Env[name] = "${" + name + ":-}" // the client starts the server without those that are not set
 		}
 	}
 }
@@ -364,7 +364,7 @@ func (t *translation) longTimeout() string {
 	if t.c.Seconds {
 		unit = time.Second
 	}
-	if t.c.Name == "opencode" { // its is for the list of tools
+	if t.c.Name == "opencode" { // its timeout limits the list of tools, not a call
 		return ""
 	}
 	number, _ := value.(json.Number)

@@ -74,7 +74,7 @@ func (o *Options) stopAll(ctx context.Context, manager serviceManager) error {
 		}
 		return nil
 	}
-	if err := stop(); err != nil || manager == nil { // first, so that it can say goodbye to its agents
+	if err := stop(); err != nil || manager == nil { // first, so that it can tell its agents
 		return err
 	}
 	if err := manager.leave(ctx); err != nil || o.DryRun {

@@ -26,7 +26,7 @@ import (
 // Options are what a self-test needs. All fields but Bin and Progress must be set.
 type Options struct {
 	Exe     string   // the program that has the worker and exec commands
-	Version string   // of it
+	Version string   // of that program
 	Bin     string   // the consult program; "" finds claude on PATH
 	Environ []string // of this process, for the consult program's core set
 	Dir     string   // empty, of this user alone, its path short; the caller removes it
@@ -86,7 +86,7 @@ func (r *Report) Held() bool {
 
 // Names of the columns.
 const (
-	byProgram = "program" // the program itself, should it be taken over
+	byProgram = "program" // the program itself makes the attempts, as if it had been taken over
 )
 
 // maxRun bounds one column.
