@@ -143,7 +143,9 @@ type variant struct {
 	want  []string // one of these must be found violated
 }
 
-// variants are all variants, with the schedule that brings each about.
+// variants are all variants, with the schedule that brings each about. That the result of
+// a consult is acknowledged too early is not among them: outcome.json has it, too, so no
+// schedule of kills shows it. TestPrivateNoticesEarlyAck in package private does.
 var variants = []variant{
 	{
 		"a worker takes writes of any connection", brokenFence,
@@ -162,12 +164,6 @@ var variants = []variant{
 		menu{acts: []menuItem{{actHeld, 1}}, gap: 300 * time.Millisecond},
 		effectSteps,
 		[]string{ruleAnswered},
-	},
-	{
-		"what consults say is acked when it is read", brokenAck,
-		menu{acts: []menuItem{{actDaemon, 1}}, gap: 500 * time.Millisecond},
-		everyStep,
-		[]string{ruleUnknown},
 	},
 	{
 		"directories of dead workers go at once", brokenKept,

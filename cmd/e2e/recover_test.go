@@ -320,6 +320,8 @@ func TestReboot(t *testing.T) {
 		}
 	}
 	p.daemon()
+	// The daemon serves while it reads what the worker has left.
+	p.until("the end of the lost consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })
 	list := p.must("consults")
 	if strings.Count(list, " done ") != 1 || strings.Count(list, "\n") != 3 || strings.Contains(list, " running ") {
 		t.Errorf("the consults are\n%s", list)

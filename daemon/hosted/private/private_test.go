@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
@@ -99,21 +100,7 @@ const (
 func TestPrivateResultUntilSettled(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	first := r.daemon()
-	c := r.call(hear + progress + answer + "exit 3")
-	told := 0
-	c.Progress = func(json.RawMessage) { told++ }
-	first.Call(t.Context(), c, func(e private.End) {
-		if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 || told != 1 {
-			t.Errorf("ended with %s, %s, after %d progress notifications", e.Result, e.Exit, told)
-		}
-		if err := first.Workers.Close(t.Context()); err != nil { // as if the daemon died before the answer was kept
-			t.Error(err)
-		}
-	})
-	c.Adopt = true
-	e := run(t.Context(), r.daemon(), c)
-	if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 {
+	if e := resultAfterDeath(t, r); string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 {
 		t.Errorf("the next daemon has %+v", e)
 	}
 	got := r.lines()
@@ -124,6 +111,42 @@ func TestPrivateResultUntilSettled(t *testing.T) {
 	if alive, err := supervisor.Alive(r.job); err != nil || alive {
 		t.Errorf("the worker lives: %t, %v", alive, err)
 	}
+}
+
+// TestPrivateNoticesEarlyAck breaks the rule that output is acknowledged when it is not
+// needed any more: the next daemon then lacks the result.
+func TestPrivateNoticesEarlyAck(t *testing.T) {
+	t.Cleanup(func() { faultpoint.Break(nil) }) // after all parts have ended
+	faultpoint.Break(func(name string) bool { return name == "ack.confirmed" })
+	if e := resultAfterDeath(t, newRoom(t)); e.Result != nil {
+		t.Errorf("the next daemon has the result %s", e.Result)
+	}
+}
+
+// resultAfterDeath lets a daemon die when it has the result of a call but has not settled
+// it, and returns what the next daemon has of the call.
+func resultAfterDeath(t *testing.T, r *room) private.End {
+	t.Helper()
+	first := r.daemon()
+	// The process ends when the daemon has read what follows the result.
+	c := r.call(hear + answer + progress + `until [ -e "$LOG.read" ]; do sleep 0.01; done; exit 3`)
+	told := 0
+	c.Progress = func(json.RawMessage) {
+		told++
+		if err := os.WriteFile(r.log()+".read", nil, 0o600); err != nil {
+			t.Error(err)
+		}
+	}
+	first.Call(t.Context(), c, func(e private.End) {
+		if string(e.Result) != `{"structuredContent":{}}` || e.Exit.Code == nil || *e.Exit.Code != 3 || told != 1 {
+			t.Errorf("ended with %s, %s, after %d progress notifications", e.Result, e.Exit, told)
+		}
+		if err := first.Workers.Close(t.Context()); err != nil { // as if the daemon died before the answer was kept
+			t.Error(err)
+		}
+	})
+	c.Adopt = true
+	return run(t.Context(), r.daemon(), c)
 }
 
 // TestPrivateCancelled checks that a process that ignores the cancellation is ended in
