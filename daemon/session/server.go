@@ -170,8 +170,8 @@ func (s *Server) Sessions() []control.Session {
 	return out
 }
 
-// Flushed reports whether everything that was queued for clients has been
-// written to their connections.
+// Flushed reports whether everything that was queued for connected clients has been
+// written to their connections. Sessions without a connection do not count.
 func (s *Server) Flushed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -60,9 +60,11 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// subscribeAgain subscribes again to what the client had subscribed to at an earlier
-// daemon, or before its connection broke. It sends no answer: the client has that. The
-// client gets a notification that the resource may have changed.
+// subscribeAgain repeats the subscription of request r, which the client made at an
+// earlier daemon or before its connection broke. It sends no answer, since the client
+// has one. A goroutine of calls asks the server; when that has subscribed, the client
+// gets a notification that the resource may have changed. If the server refuses, the
+// client is not notified, and nothing is retried.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f != nil || s.addFollow(r, uri) != nil {

@@ -125,8 +125,10 @@ type loaded struct {
 	err  error  // the spool cannot be read
 }
 
-// loadEvent reads the next event of the connection from the spool, if it is there. The
-// caller must not hold w.mu.
+// loadEvent reads the data of the connection's next event from the spool file, if that
+// is where they are, and keeps them in c.loaded together with the error of the read. It
+// takes w.spooling and then w.mu, which it does not hold while it reads. The caller must
+// hold neither.
 func (c *conn) loadEvent() {
 	w := c.w
 	w.spooling.Lock()

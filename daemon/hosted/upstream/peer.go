@@ -28,8 +28,10 @@ func (u *Process) Initialized(ctx context.Context) error {
 	return nil
 }
 
-// Introduced writes the result of the handshake to the worker's directory, then
-// records it.
+// Introduced writes the result of the handshake to the worker's directory, so that the
+// next daemon need not repeat the handshake, and then records it in this daemon. If the
+// file cannot be written, it returns an error and records nothing. The caller must not
+// hold the hub's lock.
 func (u *Process) Introduced(era string, result json.RawMessage) error {
 	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.Capabilities()}
 	if u.Owner.Session != "" {
@@ -78,7 +80,9 @@ func (u *Process) Capabilities() json.RawMessage {
 // Meta returns the members of _meta in a modern request of the daemon's own.
 func (u *Process) Meta() json.RawMessage { return dialect.Meta(u.hub.o.Info, u.Capabilities()) }
 
-// Envelope returns how to write requests for the era of this server.
+// Envelope returns how to write requests for the era of this server, that is, for its
+// generation of the MCP protocol: legacy or modern. The caller must not hold the hub's
+// lock.
 func (u *Process) Envelope() dialect.Envelope {
 	u.hub.Mu.Lock()
 	e := dialect.Envelope{Era: u.era, Logs: u.logs}

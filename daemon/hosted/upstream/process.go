@@ -453,7 +453,9 @@ func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	}
 }
 
-// notified handles a notification of the server.
+// notified handles a notification of the server. It forwards updates of resources, log
+// messages and all other notifications to the sessions that want them, and has the
+// instance read changed lists again. The caller must not hold the hub's lock.
 func (u *Process) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
