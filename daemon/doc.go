@@ -44,7 +44,8 @@
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
-//	consult      the consult tools: queue, cost, kept answers
+//	consult      the consult tools: queue, cost, kept answers; its part material puts files
+//	             and diffs behind a prompt
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
