@@ -34,11 +34,16 @@ func (j *Journal) Forget(writes ...int64) {
 	}
 }
 
-// compactIfDue compacts the file before n bytes of a record of write id are
-// appended, if that id voids records or if enough was forgotten. If it fails the
-// file is what it was, and stays correct: of two records with one write id the
-// later one counts, and forgotten records only cost space. The caller must hold
-// j.file.
+// compactIfDue rewrites the journal without the records that are not needed, if that is
+// due before a record is appended. id is the write that the record belongs to, and n its
+// size in bytes. It is due if records of the write id or of later ones are in the file,
+// which the new record voids, or if records were forgotten and the file has doubled since
+// it was last rewritten or would exceed [MaxJournal].
+//
+// After an error the file is what it was, and the caller may append all the same: of two
+// records with one write id the later one counts, and forgotten records only cost space.
+// The caller must hold the mutex j.file, and must not hold j.mu. compactIfDue blocks for
+// the file.
 func (j *Journal) compactIfDue(id, n int64) error {
 	j.mu.Lock()
 	void := id <= j.high
@@ -110,13 +115,15 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	return nil
 }
 
-// needed is the compaction rule. It returns the records of old that are kept.
+// needed is the compaction rule. It parses old, the content of a journal file, and returns
+// the records that the compacted file keeps. It returns an error if old cannot be parsed.
 //
-// A record is dropped only if its write is at or above next (the worker has not taken it,
-// and its number is about to be given out again), if a later one voids it, or if the write
-// was forgotten: no client can ask for its answer any more. Records of unconfirmed calls, of
-// standing subscriptions and of the log level are never forgotten, so they survive. The
-// latest deadline of a call becomes that of its record.
+// A record is dropped in three cases only. Its write has the number next or a higher one:
+// the worker has not taken that write, and the daemon is about to give the number out
+// again. Or a later record of the same write replaces it. Or its write is in forgotten: no
+// client can ask for its answer any more. Callers never forget calls that their client has
+// not confirmed, standing subscriptions and the log level. If a call has several records
+// of its deadline, the kept record has the latest one.
 func needed(old []byte, next int64, forgotten map[int64]struct{}) ([]Record, error) {
 	records, err := ParseRecords(old)
 	if err != nil {

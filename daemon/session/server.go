@@ -186,10 +186,11 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
-// Farewell sends a bye to every client. The clients then end their connections, or the
-// context of [Server.ServeConn] does. From then on the server opens no session: a client
-// that resumes one gets a welcome and the bye, any other one is refused with
-// [protocol.RefusedStopping] and finds the next daemon.
+// Farewell queues a bye with that reason and message for every connected client, and
+// returns at once. The clients then end their connections; those of clients that do not
+// end when the context of [Server.ServeConn] is done. From then on the server opens no
+// session: a client that resumes one gets a welcome and the bye, any other one is refused
+// with [protocol.RefusedStopping] and finds the next daemon.
 func (s *Server) Farewell(reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

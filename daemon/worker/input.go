@@ -141,9 +141,12 @@ func (w *worker) writeStdin() {
 	}
 }
 
-// watchStdin records when the child has closed its end of stdin. A write would show that
-// only later: nothing may be written for hours. It reads nothing from the pipe. It returns
-// when either end of f is closed.
+// watchStdin waits until the child, and all that has inherited its stdin, have closed the
+// reading end of the pipe, and records that in w. Without it the worker would learn of
+// that only from its next write, which may come hours later. f is the writing end. The
+// method writes and reads nothing. It blocks until one of the two ends is closed, so it
+// needs a goroutine of its own; if the worker itself closes f, nothing is recorded. The
+// caller must not hold w.mu.
 func (w *worker) watchStdin(f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {
