@@ -137,7 +137,10 @@ func (j *Journal) append(r *Record) error {
 	return nil
 }
 
-// writeLine appends a line. If that fails the file is as it was. The caller must hold j.file.
+// writeLine appends b, which ends with a newline, to the file. It does not sync. If the
+// write fails, writeLine cuts off what was written of the line; if that fails too, the
+// journal takes no line any more, and each later call returns that error. The caller must
+// hold the mutex j.file.
 func (j *Journal) writeLine(b []byte) error {
 	switch {
 	case j.bad != nil:

@@ -45,7 +45,8 @@ func (e Event) String() string {
 	return [...]string{"sent", "unsent", "reply", "lose", "settle"}[e]
 }
 
-// After returns the phase that follows p by the event.
+// After returns the phase that follows p when event e happens. An event that does not
+// change p, or that makes no sense in it, leaves p as it is.
 func (p Phase) After(e Event) Phase {
 	switch {
 	case p == Over:

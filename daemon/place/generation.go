@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -25,28 +23,12 @@ const (
 	storeFile      = "store"
 )
 
-// maxGeneration is higher than any generation, and than the seconds of any clock.
-const maxGeneration = 1 << 52
-
-// nextGeneration reads the number of the daemon before this one and writes down
-// that of this one. Workers refuse a number that is lower than one they have
-// seen. So a count that cannot be read goes on from the clock's seconds, of which
-// there are more than there can have been daemons.
-func (p *Place) nextGeneration(ctx context.Context, log *slog.Logger) error {
-	var last int64
+// nextGeneration raises the number of the daemon before this one, and writes it down.
+// Workers refuse a number that is lower than one they have seen.
+func (p *Place) nextGeneration(log *slog.Logger) error {
 	path := p.File(generationFile)
-	b, err := ownfile.Read(path, ownfile.MaxNumber)
-	if err == nil {
-		last, err = strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
-	}
-	_, damaged := errors.AsType[*strconv.NumError](err)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-	case damaged, errors.Is(err, ownfile.ErrRefused), last < 0, last >= maxGeneration:
-		last = time.Now().Unix()
-		log.WarnContext(ctx, "the daemon's generation cannot be read, counting on from the clock",
-			"path", path, "generation", last+1, "err", err)
-	case err != nil:
+	last, err := statedir.ReadCount(path, "the daemon's generation", log)
+	if err != nil {
 		return fmt.Errorf("reading the daemon's generation: %w", err)
 	}
 	p.generation = last + 1

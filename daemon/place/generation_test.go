@@ -39,12 +39,12 @@ func TestGeneration(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.NewTextHandler(t.Output(), nil))
-		err = p.nextGeneration(t.Context(), log)
+		err = p.nextGeneration(log)
 		first := p.generation
 		if err != nil || first < tt.want || first > tt.want+time.Now().Unix()-now+1 {
 			t.Errorf("%q: generation %d, %v, want %d", tt.file, first, err, tt.want)
 		}
-		if err := p.nextGeneration(t.Context(), log); err != nil || p.generation != first+1 {
+		if err := p.nextGeneration(log); err != nil || p.generation != first+1 {
 			t.Errorf("%q: then generation %d, %v, want %d", tt.file, p.generation, err, first+1)
 		}
 		_ = p.dir.Close()

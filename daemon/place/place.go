@@ -155,7 +155,7 @@ func (p *Place) take(ctx context.Context, o Options, ln *net.UnixListener) error
 		return err
 	}
 	faultpoint.At("start.sole")
-	if err := p.retryInRoom(ctx, o, func() error { return p.nextGeneration(ctx, o.Log) }); err != nil {
+	if err := p.retryInRoom(ctx, o, func() error { return p.nextGeneration(o.Log) }); err != nil {
 		return err
 	}
 	faultpoint.At("start.counted")

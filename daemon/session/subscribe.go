@@ -20,9 +20,10 @@ const maxSubscriptions = 256
 // refusal is the JSON-RPC error with which a server refused a request, as it came.
 type refusal struct{ raw json.RawMessage }
 
-// subscribe passes a legacy client's subscription to the server that has the resource,
-// and answers once that server has agreed or refused. A limit is checked before: too many
-// subscriptions are a fault.
+// subscribe passes a legacy client's subscription to the server that has the resource. A
+// goroutine of calls waits for that server and answers the client once it has agreed or
+// refused; subscribe itself returns at once. A session that has too many subscriptions
+// gets a fault, and the server is not asked.
 func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f == nil {
@@ -82,7 +83,9 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Cr
 	})
 }
 
-// uri returns the resource that a request is for.
+// uri returns params.uri of a request about a resource. It returns an invalid_input fault
+// if that is no text, and an unknown_method fault for an anonymous session. It asks no
+// server.
 func (s *session) uri(r *request) (string, *fault.Record) {
 	uri, ok := mcp.String(r.params.URI)
 	switch {

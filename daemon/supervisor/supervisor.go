@@ -315,14 +315,26 @@ func (s *Supervisor) unregister(w *Worker) {
 	}
 }
 
+// generationFile returns the path of the generation counter.
+func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir, "generation") }
+
+// Generation returns how many workers were started since the state directory was made;
+// 0 if that cannot be read.
+func (s *Supervisor) Generation() int64 {
+	s.generation.Lock()
+	defer s.generation.Unlock()
+	n, _ := statedir.ReadCount(s.generationFile(), "the workers' generation", s.o.Log)
+	return n
+}
+
 // nextGeneration raises the counter on disk and returns it. No two workers of a state
 // directory have the same generation, even if the daemon crashes in between.
 func (s *Supervisor) nextGeneration() (int64, error) {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	n, err := s.readGeneration()
+	n, err := statedir.ReadCount(s.generationFile(), "the workers' generation", s.o.Log)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("generation counter: %w", err)
 	}
 	n++
 	if err := statedir.WriteFile(s.generationFile(), fmt.Appendf(nil, "%d\n", n)); err != nil {

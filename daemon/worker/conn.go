@@ -407,8 +407,9 @@ func (c tryWriter) Write(p []byte) (int, error) {
 }
 
 // takeFramesLocked removes and returns the frames to send next: all answers, and one event
-// unless the connection is closing or the event is still in the spool. The caller must send
-// them.
+// unless the connection is closing or the event's data have not been loaded from the spool
+// file yet. The slice is empty if there is nothing to send. The caller must hold w.mu, and
+// must send the frames: they are in no queue any more.
 func (c *conn) takeFramesLocked() []workerwire.Frame {
 	frames := c.answers
 	if len(frames) > 0 && c.soon != nil {

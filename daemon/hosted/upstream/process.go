@@ -90,7 +90,9 @@ func (f *Fate) end(death *fault.Record, by Ender) {
 	f.Death, f.EndedBy = death, by
 }
 
-// NewProcess makes a process of a server for its worker's directory. It is starting.
+// NewProcess returns a process in the state Starting, whose worker has the directory dir.
+// It starts nothing and takes no lock: the caller starts the worker, or attaches to it, and
+// registers the process with the hub.
 func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner) *Process {
 	id := filepath.Base(dir)
 	u := &Process{
