@@ -177,8 +177,10 @@ func TestE2EConsultOutlives(t *testing.T) {
 	p.installVersion(t, older)
 	p.daemonAt(p.bin())
 	pid := p.status().Daemon.PID
-	running := func() {
-		p.until("a running consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
+	// A consult runs once its program has asked the model. A daemon that dies before may
+	// leave it to the next one, which has another environment.
+	untilAsked := func(words string) {
+		waitFor(t, "a request of "+words, func() bool { return len(asked(api, words)) > 0 })
 	}
 	idOf := func() string {
 		out, _, _ := p.run("", "consults", "--json")
@@ -208,7 +210,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	args = prompt("client")
 	args["wait_s"] = 0
 	a.wait(a.call("consult", args))
-	running()
+	untilAsked("client")
 	id = idOf()
 	a.leave()
 	if out, errs, code := p.run("", "consults", "wait", id); code != 0 || !strings.HasPrefix(out, "client word") {
@@ -219,7 +221,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	// An upgrade, and then the daemon is killed.
 	a = p.agent().shake()
 	call := a.call("consult", prompt("upgrade"))
-	running()
+	untilAsked("upgrade")
 	p.installVersion(t, newer)
 	p.upgrade("handed over: " + older + " → " + newer + ", pid unchanged")
 	if got := a.wait(call).text(); !strings.HasPrefix(got, "upgrade word") {
@@ -227,7 +229,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	}
 	once(t, api, "upgrade")
 	call = a.call("consult", prompt("death"))
-	running()
+	untilAsked("death")
 	kill9(t, pid)
 	if got := a.wait(call).text(); !strings.HasPrefix(got, "death word") {
 		t.Errorf("death: %q", got)
