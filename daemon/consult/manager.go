@@ -295,8 +295,9 @@ func (m *Manager) wait(j *job) bool {
 
 // finish keeps the answer of a job whose run ended at that time with out, moves the job
 // from the live ones to the kept ones, and wakes the callers that wait. ran means that
-// the job has a slot to give back. It writes the audit line before it removes the temporary directory: see [unaudited]. A
-// claim whose client is not connected gets its full time from now.
+// the job has a slot to give back. It writes the audit line before it removes the
+// temporary directory: see [unaudited]. A claim whose client is not connected gets its
+// full time from now.
 func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	a := m.keep(j, out, at)
 	faultpoint.At("consult.kept")

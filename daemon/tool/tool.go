@@ -61,10 +61,12 @@ type Caller struct {
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown
 	Client   string // name and version of the client program; "" if unknown
-	Only     string // the one hosted server that it is for, whose own names it uses; "" if it is for all, Own if for none
-	PID      int    // of the process that the client talks through; 0 if unknown
-	Start    uint64 // start time of that process; 0 if unknown
-	Agent    string // equal for the sessions of one client process, whose budgets are one; "" is a session by itself
+	// The one hosted server that it is for, whose own names it uses; "" if it is for
+	// all, Own if for none.
+	Only  string
+	PID   int    // of the process that the client talks through; 0 if unknown
+	Start uint64 // start time of that process; 0 if unknown
+	Agent string // equal for the sessions of one client process, whose budgets are one; "" is a session by itself
 
 	Logins []string // names of variables by which a consult program logs in that its environment has, as far as it says
 }

@@ -83,7 +83,8 @@ var table = []Client{
 		project: []string{"opencode.json", "opencode.jsonc"}, logins: "$XDG_DATA_HOME/opencode/mcp-auth.json",
 	},
 	{
-		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true, // it is also a program of its own
+		// It is also a program of its own.
+		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true,
 		files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
 	},
 	{

@@ -140,7 +140,8 @@ func (s systemd) leave(ctx context.Context) error {
 // stopUnits stops units whose files were removed, which `disable --now` does not do. It
 // returns an error if one still runs.
 func (s systemd) stopUnits(ctx context.Context) error {
-	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} { // the socket first, since it starts the service
+	// The socket first, since it starts the service.
+	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} {
 		argv := systemctl("stop", unit)
 		// It fails for a unit that systemd has forgotten, too.
 		err := s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) })
