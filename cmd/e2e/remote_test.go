@@ -106,6 +106,8 @@ func TestRemote(t *testing.T) {
 			f := newFar(t, stateless)
 			p := newPlace(t).remote(f, f.token).login()
 			a := p.agent().shake()
+			a.ask("tools/list", map[string]any{}) // starts the server, and waits for it a moment only
+			p.untilReady("far")
 			if x := a.ask("tools/list", map[string]any{}); !strings.Contains(x.raw, `"far__slow"`) {
 				t.Fatalf("tools/list: %s", x.raw)
 			}
