@@ -27,7 +27,7 @@ const (
 // Workers refuse a number that is lower than one they have seen.
 func (p *Place) nextGeneration(log *slog.Logger) error {
 	path := p.File(generationFile)
-	last, err := statedir.ReadCount(path, "the daemon's generation", log)
+	last, err := statedir.ReadCount(path, log)
 	if err != nil {
 		return fmt.Errorf("reading the daemon's generation: %w", err)
 	}

@@ -16,9 +16,9 @@ const maxCount = 1 << 52
 
 // ReadCount returns the number that the file path holds, and 0 if there is no such file.
 // In place of a number that cannot be read it returns the seconds of the clock, and logs
-// that about what: a count must never go back, and there are more seconds than there can
-// have been daemons or workers. It returns an error if the file cannot be opened.
-func ReadCount(path, what string, log *slog.Logger) (int64, error) {
+// that: a count must never go back, and there are more seconds than there can have been
+// daemons or workers. It returns an error if the file cannot be opened.
+func ReadCount(path string, log *slog.Logger) (int64, error) {
 	b, err := ownfile.Read(path, ownfile.MaxNumber)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -30,7 +30,7 @@ func ReadCount(path, what string, log *slog.Logger) (int64, error) {
 	_, damaged := errors.AsType[*strconv.NumError](err)
 	if damaged || errors.Is(err, ownfile.ErrRefused) || n < 0 || n >= maxCount {
 		n = time.Now().Unix()
-		log.Warn(what+" cannot be read, counting on from the clock", "path", path, "count", n, "err", err)
+		log.Warn("a generation cannot be read, counting on from the clock", "path", path, "count", n, "err", err)
 		return n, nil
 	}
 	return n, err

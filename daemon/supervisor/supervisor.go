@@ -323,7 +323,7 @@ func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir
 func (s *Supervisor) Generation() int64 {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	n, _ := statedir.ReadCount(s.generationFile(), "the workers' generation", s.o.Log)
+	n, _ := statedir.ReadCount(s.generationFile(), s.o.Log)
 	return n
 }
 
@@ -332,7 +332,7 @@ func (s *Supervisor) Generation() int64 {
 func (s *Supervisor) nextGeneration() (int64, error) {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	n, err := statedir.ReadCount(s.generationFile(), "the workers' generation", s.o.Log)
+	n, err := statedir.ReadCount(s.generationFile(), s.o.Log)
 	if err != nil {
 		return 0, fmt.Errorf("generation counter: %w", err)
 	}
