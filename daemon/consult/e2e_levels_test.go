@@ -333,10 +333,14 @@ func phases(t *testing.T, bin string) {
 			var tree []int
 			var watch sync.WaitGroup
 			watch.Go(func() {
-				for begun := time.Now(); !tt.until(h, api) && time.Since(begun) < time.Minute; {
+				// A process that is just replaced by its program has no environment for a moment.
+				for begun := time.Now(); len(tree) == 0 && time.Since(begun) < time.Minute; {
+					if tt.until(h, api) {
+						tree = h.tree()
+					}
 					time.Sleep(5 * time.Millisecond)
 				}
-				tree, at = h.tree(), time.Now()
+				at = time.Now()
 				cancel()
 			})
 			_, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", tt.steps...), "level": tt.level})
