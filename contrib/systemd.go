@@ -49,7 +49,9 @@ func nameable(bin string) error {
 	switch {
 	case !filepath.IsAbs(bin):
 		return fmt.Errorf("a unit cannot name %q: the path is not absolute", bin)
-	case strings.ContainsFunc(bin, func(r rune) bool { return r < ' ' || r == 0x7f || strings.ContainsRune(`"'\$%;`, r) }):
+	case strings.ContainsFunc(bin, func(r rune) bool {
+		return r < ' ' || r == 0x7f || strings.ContainsRune(`"'\$%;`, r)
+	}):
 		return fmt.Errorf("a unit cannot name %q: quotes, backslashes, $, %%, ; and control characters "+
 			"mean something else there; use a link to it", bin)
 	}

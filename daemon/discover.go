@@ -16,7 +16,8 @@ func (d *daemon) discover(ctx context.Context, c tool.Caller, start bool) tool.D
 			found.Troubles = append(found.Troubles, tool.Trouble{Server: one.Server, Error: one.Fault.Fault.Detail})
 		}
 		for _, t := range one.Tools {
-			found.Tools = append(found.Tools, tool.Candidate{Server: one.Server, Tool: t.Name, Exposed: t.Exposed, Listing: t.Listing})
+			found.Tools = append(found.Tools,
+				tool.Candidate{Server: one.Server, Tool: t.Name, Exposed: t.Exposed, Listing: t.Listing})
 		}
 	}
 	return found

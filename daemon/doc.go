@@ -4,11 +4,11 @@
 //
 // # Processes
 //
-//	agent ── holdline mcp-stdio ──┐ socket               ┌── worker ── a configured MCP server
-//	agent ── holdline mcp-stdio ──┤                      │
-//	                              ├── holdline daemon ───┼── worker ── holdline remote ── a server by address
-//	holdline status, servers … ───┘ (one for each user)  │
-//	                                                     └── worker ── holdline engine NAME ── a consult program
+//	agent -- holdline mcp-stdio --+ socket               +-- worker -- a configured MCP server
+//	agent -- holdline mcp-stdio --+                      |
+//	                              +-- holdline daemon ---+-- worker -- holdline remote -- a server by address
+//	holdline status, servers ... -+ (one for each user)  |
+//	                                                     +-- worker -- holdline engine NAME -- a consult program
 //
 // The proxy (package proxy, `holdline mcp-stdio`) is small and outlives the daemon. It
 // numbers each line of its client, keeps what is unanswered, finds the next daemon or

@@ -144,7 +144,8 @@ func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 		if left <= 0 {
 			return nil, s.over(err)
 		}
-		if err := s.pause(ctx, min(left, s.wait/2+rand.N(s.wait/2+1))); err != nil { //nolint:gosec // jitter is no secret
+		wait := s.wait/2 + rand.N(s.wait/2+1) //nolint:gosec // jitter is no secret
+		if err := s.pause(ctx, min(left, wait)); err != nil {
 			return nil, err
 		}
 		s.wait, s.late = min(2*s.wait, lastWait), true

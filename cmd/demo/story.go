@@ -176,7 +176,9 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	d.say("daemon %d is gone; after %d ms daemon %d has adopted all its workers",
 		old, time.Since(begin).Milliseconds(), after.Daemon.PID)
 	for _, w := range after.Workers {
-		same := func(was control.Worker) bool { return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID }
+		same := func(was control.Worker) bool {
+			return was.ID == w.ID && was.PID == w.PID && was.ChildPID == w.ChildPID
+		}
 		if !slices.ContainsFunc(before.Workers, same) {
 			return fmt.Errorf("the new daemon has worker %+v, which the old one did not have: %+v", w, before.Workers)
 		}

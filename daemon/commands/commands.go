@@ -92,13 +92,15 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.ConsultList: handleNone(func(context.Context) (any, error) {
 			return control.ConsultListAnswer{Consults: d.listConsults()}, nil
 		}),
-		control.ConsultShow: d.handleConsult(func(_ context.Context, id string, _ func(string)) (*consult.Answer, error) {
-			return d.Consults.Show(id)
-		}),
+		control.ConsultShow: d.handleConsult(
+			func(_ context.Context, id string, _ func(string)) (*consult.Answer, error) {
+				return d.Consults.Show(id)
+			}),
 		control.ConsultWait: d.handleConsult(d.Consults.Wait),
-		control.ConsultCancel: d.handleConsult(func(ctx context.Context, id string, _ func(string)) (*consult.Answer, error) {
-			return d.Consults.Cancel(ctx, id)
-		}),
+		control.ConsultCancel: d.handleConsult(
+			func(ctx context.Context, id string, _ func(string)) (*consult.Answer, error) {
+				return d.Consults.Cancel(ctx, id)
+			}),
 	}
 }
 
@@ -130,7 +132,9 @@ func (d *Daemon) reload(ctx context.Context) (any, error) {
 		return nil, refusedFile(err)
 	}
 	path := d.File.Path()
-	return control.ReloadAnswer{Path: path, Changed: changed, Absent: config.Absent(path), Kept: d.keptServers(ctx)}, nil
+	return control.ReloadAnswer{
+		Path: path, Changed: changed, Absent: config.Absent(path), Kept: d.keptServers(ctx),
+	}, nil
 }
 
 // refusedFile returns the fault of a configuration that is not used.

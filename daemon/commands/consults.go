@@ -96,7 +96,9 @@ func (d *Daemon) consultCounts() control.Consults {
 	c := control.Consults{Today: d.Consults.Spendings()}
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
 	if w := d.Consults.Window(); w != nil {
-		c.Window = &control.Window{Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String()}
+		c.Window = &control.Window{
+			Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String(),
+		}
 	}
 	return c
 }

@@ -34,7 +34,8 @@ func (s *ServerView) Blocked(o *Offer) *fault.Record {
 	}
 	return fault.New(fault.Denied, fault.Host, o.Operation(),
 		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
-			"holdline servers tools %s --changes shows how, --accept in its place takes it", o.Own, s.Server, what, s.Server)
+			"holdline servers tools %s --changes shows how, --accept in its place takes it",
+		o.Own, s.Server, what, s.Server)
 }
 
 // View is what one caller sees of all servers at one moment: the offerings of the
@@ -267,6 +268,7 @@ func KeepUsable(of *control.ServerOffers, rules tool.Rules, identity string) {
 	if n := len(blocked); n > 0 && of.Fault == nil {
 		of.Fault = fault.New(fault.Denied, fault.Host, "start:"+of.Server,
 			"%d of its tools have changed since they were first seen, and are blocked until the user accepts them "+
-				"(holdline servers tools %s --changes): %s", n, of.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
+				"(holdline servers tools %s --changes): %s",
+			n, of.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
 	}
 }

@@ -45,7 +45,8 @@ func (p *Place) readStore(ctx context.Context, log *slog.Logger) error {
 	}
 	switch {
 	case errors.Is(err, ownfile.ErrRefused):
-		log.WarnContext(ctx, "the store's id cannot be read: calls that ran before are answered outcome_unknown", "err", err)
+		log.WarnContext(ctx,
+			"the store's id cannot be read: calls that ran before are answered outcome_unknown", "err", err)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("reading the store's id: %w", err)
 	}

@@ -49,7 +49,8 @@ func TryState(dir string, pid int) (*statedir.Lock, error) {
 		return lock, nil
 	}
 	_ = lock.Unlock()
-	return nil, fmt.Errorf("lock %s: process %d is replacing its program: %w", StateLock(dir), holder, statedir.ErrLocked)
+	return nil, fmt.Errorf("lock %s: process %d is replacing its program: %w",
+		StateLock(dir), holder, statedir.ErrLocked)
 }
 
 // takeState takes the lock of the state directory. It waits while the holder
@@ -77,7 +78,8 @@ func (p *Place) takeState(ctx context.Context, o Options) error {
 			// directory was removed, so that we could lock the new one. The holder
 			// stops by itself when it sees that.
 			signalled = true
-			o.Log.InfoContext(ctx, "asking the daemon that uses the state directory to stop", "pid", holder, "socket", at)
+			o.Log.InfoContext(ctx, "asking the daemon that uses the state directory to stop",
+				"pid", holder, "socket", at)
 			terminate(holder, start)
 		}
 		if err := waitForHolder(ctx, limit, holder, StateLock(o.StateDir)); err != nil {

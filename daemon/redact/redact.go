@@ -139,8 +139,9 @@ func (h *hider) words(s, separator string) string {
 }
 
 // tokens are how secrets of well-known services begin.
-var tokens = regexp.MustCompile(`\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk_|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|pypi-|hf_|` +
-	`figd_|lin_api_|ntn_|secret_|dop_v1_|shpat_|SG\.|tvly-|fc-|phx_)[A-Za-z0-9_.-]{8}`)
+var tokens = regexp.MustCompile(
+	`\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk_|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|pypi-|hf_|` +
+		`figd_|lin_api_|ntn_|secret_|dop_v1_|shpat_|SG\.|tvly-|fc-|phx_)[A-Za-z0-9_.-]{8}`)
 
 // run is a row of characters as long as that of a key.
 var run = regexp.MustCompile(`[A-Za-z0-9+]{20,}`)

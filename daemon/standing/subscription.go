@@ -219,7 +219,8 @@ func (r *Requests) Acknowledged(params json.RawMessage, write int64) {
 			continue
 		}
 		if uri != ofLists && !slices.Contains(granted, uri) {
-			r.refuse(s, json.RawMessage(`{"code":-32602,"message":"the server does not notify of changes to this resource"}`))
+			r.refuse(s, json.RawMessage(
+				`{"code":-32602,"message":"the server does not notify of changes to this resource"}`))
 			r.mu.Unlock()
 			r.p.CancelListen(write)
 			r.forget(write)

@@ -57,13 +57,14 @@ func NewFindTools(discover Discover) Tool {
 		Name: FindTools,
 		Description: "Finds tools of the MCP servers that are shared on this machine, by words: what you want to " +
 			"do, or parts of names. Searches names, descriptions and argument names of all tools that you may use, " +
-			"and answers with the best of them and the arguments that they take; call one with " + CallTool + ". With render=json the " +
-			"answer has the whole input schemas, with detail=full the text has them.",
+			"and answers with the best of them and the arguments that they take; call one with " + CallTool +
+			". With render=json the answer has the whole input schemas, with detail=full the text has them.",
 		Annotations: Annotations{Title: "Find tools", ReadOnly: true, Idempotent: true},
 		Dispatch:    OnHost,
 		Contract:    Convergent,
 		Properties: json.RawMessage(`{
-			"query": {"type":"string","pattern":"\\S","maxLength":1000,"description":"words, e.g. \"create github issue\""},
+			"query": {"type":"string","pattern":"\\S","maxLength":1000,
+				"description":"words, e.g. \"create github issue\""},
 			"limit": {"type":"integer","minimum":1,"maximum":50,"default":8,"description":"most tools in the answer"},
 			"start": {"type":"boolean","default":false,
 				"description":"also start servers that have never run, to see what they offer"}

@@ -20,7 +20,9 @@ const maxPage = 1 << 20
 // sorted by key.
 func Page(list []Listing, after string) (part []json.RawMessage, last string) {
 	part = []json.RawMessage{}
-	i, found := slices.BinarySearchFunc(list, after, func(e Listing, key string) int { return cmp.Compare(e.Name, key) })
+	i, found := slices.BinarySearchFunc(list, after, func(e Listing, key string) int {
+		return cmp.Compare(e.Name, key)
+	})
 	if found {
 		i++
 	}

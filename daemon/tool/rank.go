@@ -62,7 +62,8 @@ func rank(query []string, documents []document) []hit {
 		hits = append(hits, hit{i, score})
 	}
 	slices.SortFunc(hits, func(a, b hit) int {
-		return cmp.Or(cmp.Compare(b.score, a.score), strings.Compare(documents[a.document].name, documents[b.document].name))
+		return cmp.Or(cmp.Compare(b.score, a.score),
+			strings.Compare(documents[a.document].name, documents[b.document].name))
 	})
 	return hits
 }

@@ -205,7 +205,8 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := importer.Pending(state)
 	switch {
 	case err != nil && purge: // the unreadable journal may have the only copy of a client's file
-		return cmdenv.WithHint(err, "holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
+		return cmdenv.WithHint(err,
+			"holdline import --undo, by the holdline that wrote it; or move it away, then uninstall")
 	case err != nil:
 		console.Warn(cmd, "%v; clients may still start holdline", err)
 	case more && purge:
@@ -286,7 +287,8 @@ func runProgram(ctx context.Context, name string, args ...string) (string, error
 		return "", err
 	}
 	cmd := command.Command{
-		Path: path, Args: args, Name: name, Env: os.Environ(), Strict: true, Stdout: maxToolOutput, Stderr: maxToolOutput,
+		Path: path, Args: args, Name: name, Env: os.Environ(), Strict: true,
+		Stdout: maxToolOutput, Stderr: maxToolOutput,
 	}
 	out, err := cmd.Run(ctx)
 	if words := bytes.TrimSpace(out.Stderr); err != nil && len(words) > 0 {

@@ -73,7 +73,8 @@ func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnsw
 		float64(t.ConsecutiveFailures))
 	m.single("worker_restarts", counter, "", "Workers that were started again.", float64(t.RestartCount))
 	m.single("rollouts", counter, "", "Replacements of the daemon's binary.", float64(counts.HostRollouts))
-	m.single("cache_lookups", counter, "", "Looks into the cache of answers.", float64(counts.Cache.Hits), "result", "hit")
+	m.single("cache_lookups", counter, "", "Looks into the cache of answers.",
+		float64(counts.Cache.Hits), "result", "hit")
 	m.sample(float64(counts.Cache.Misses), "result", "miss")
 	m.family("sessions", gauge, "", "Sessions of agents.")
 	m.counted("state", tally(s.Sessions, func(x control.Session) string { return x.State }, "attached", "detached"))

@@ -138,7 +138,8 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return cmdenv.WithHint(fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err), doctor.WayOut(c.Daemon.PID))
+		return cmdenv.WithHint(fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err),
+			doctor.WayOut(c.Daemon.PID))
 	case err != nil:
 		return err
 	}

@@ -38,7 +38,8 @@ func newVersionCommand() *cobra.Command {
 		Short: "Print the version, and with --json the protocol versions",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			v := versions{
-				Version: cmdenv.Version, Commit: cmdenv.Commit, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+				Version: cmdenv.Version, Commit: cmdenv.Commit,
+				Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH,
 				MCP: mcp.Supported(), Greeting: []int{protocol.Version},
 				Worker: process.Known(), Record: []int{calls.RecordVersion},
 				Handover: []int{rollout.Version},

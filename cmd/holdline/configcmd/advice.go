@@ -36,7 +36,9 @@ type adviser struct {
 // lists of servers which identities and tools there are. What cannot be asked is left out.
 func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {
 	// Some identities need no client: that of clients without a name, and the command line's.
-	a := &adviser{cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{}}
+	a := &adviser{
+		cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{},
+	}
 	for _, name := range protocol.ClientNames() {
 		a.identities[name] = struct{}{}
 	}
@@ -101,7 +103,8 @@ func (a *adviser) warnings() []string {
 	for _, name := range slices.Sorted(maps.Keys(a.cfg.Identities)) {
 		id, key := a.cfg.Identities[name], "identities."+name
 		if _, known := a.identities[name]; !known {
-			out = append(out, fmt.Sprintf("%s: no client is known by that name%s: it holds if one connects with --identity %s",
+			out = append(out, fmt.Sprintf(
+				"%s: no client is known by that name%s: it holds if one connects with --identity %s",
 				key, nearest(name, slices.Collect(maps.Keys(a.identities))), name))
 		}
 		out = append(out, a.globs(key+".allow", id.Allow, a.inFull)...)

@@ -71,7 +71,8 @@ func IsTerminal(v any) bool {
 		return false
 	}
 	info, err := f.Stat()
-	return err == nil && info.Mode()&(os.ModeDevice|os.ModeCharDevice) == os.ModeDevice|os.ModeCharDevice && isTTY(f.Fd())
+	const charDevice = os.ModeDevice | os.ModeCharDevice
+	return err == nil && info.Mode()&charDevice == charDevice && isTTY(f.Fd())
 }
 
 // IsPiped reports whether v is a pipe or a regular file, which the user has put there. Other

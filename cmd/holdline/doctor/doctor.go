@@ -197,7 +197,8 @@ func noDaemon(o Options, err error) Finding {
 		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
 			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
 	case o.Units.Enabled() && o.Units.Running():
-		return f.with(Note, "no daemon runs", "systemd is to start it, and does not listen", "see the findings about systemd")
+		return f.with(Note, "no daemon runs",
+			"systemd is to start it, and does not listen", "see the findings about systemd")
 	}
 	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
 }
@@ -285,7 +286,8 @@ func compareVersions(daemon string, sessions []control.Session) Finding {
 	}
 	if len(older) > 0 {
 		return f.with(Note, "proxies of other versions: "+strings.Join(older, ", "),
-			"proxies live as long as their agents; this is normal after an upgrade", "restart those agents when it suits")
+			"proxies live as long as their agents; this is normal after an upgrade",
+			"restart those agents when it suits")
 	}
 	return f
 }

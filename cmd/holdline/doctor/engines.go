@@ -82,7 +82,8 @@ func checkLevels(c control.CheckAnswer) []Finding {
 		}
 		if l.Lacks != "" {
 			what, fix, _ := strings.Cut(l.Lacks, "; ")
-			f = f.with(Note, "refused: "+what, "a level that cannot be enforced is never run weaker; other levels work", fix)
+			f = f.with(Note, "refused: "+what,
+				"a level that cannot be enforced is never run weaker; other levels work", fix)
 		}
 		found = append(found, f)
 	}

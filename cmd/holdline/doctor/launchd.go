@@ -22,7 +22,8 @@ func checkLaunchd(ctx context.Context, o Options) []Finding {
 		return []Finding{{Check: "launchd", State: OK, What: "no agent is installed: agents start the daemon"}}
 	}
 	bin := contrib.LaunchProgram(text)
-	f := checkUnitProgram(Finding{Check: "launchd", State: OK, What: path}, path, bin, err, "holdline install --launchd")
+	f := Finding{Check: "launchd", State: OK, What: path}
+	f = checkUnitProgram(f, path, bin, err, "holdline install --launchd")
 	// The text also differs if the user has edited the file.
 	if f.State == OK && string(text) != string(contrib.LaunchAgent(bin, o.Home)) {
 		f = f.with(Note, path+" is not as this holdline would write it",

@@ -106,7 +106,8 @@ func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 			"correct the shell's profile, then: "+capture), seen
 	// The environment of a service manager is not that of a login shell.
 	case manager != "":
-		f = f.with(Note, "was never captured", manager+" starts the daemon without the PATH of your login shell", capture)
+		f = f.with(Note, "was never captured",
+			manager+" starts the daemon without the PATH of your login shell", capture)
 	case lerr != nil:
 		f = f.with(Note, lerr.Error(), "a daemon that an agent starts has a minimal PATH",
 			"correct the shell's profile, then: "+capture)
@@ -266,7 +267,8 @@ func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 		}
 		for _, p := range o.orphans(run) {
 			if slices.ContainsFunc(first, func(q orphan) bool { return q.PID == p.PID && q.Start == p.Start }) {
-				found = append(found, Finding{Check: "orphan"}.with(Problem, fmt.Sprintf("process %d %s", p.PID, p.what),
+				found = append(found, Finding{Check: "orphan"}.with(
+					Problem, fmt.Sprintf("process %d %s", p.PID, p.what),
 					"no daemon knows it, and it takes memory, or money", fmt.Sprintf("kill -9 %d", p.PID)))
 			}
 		}

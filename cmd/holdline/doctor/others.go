@@ -54,7 +54,8 @@ func asideWorkers(run string) []Finding {
 	for _, e := range entries {
 		dir := filepath.Join(run, "aside", e.Name())
 		found = append(found, Finding{Check: "worker put aside"}.with(Problem, dir,
-			"daemons crashed again and again when they adopted it; it was ended, and what became of its calls is not known",
+			"daemons crashed again and again when they adopted it; it was ended, "+
+				"and what became of its calls is not known",
 			"report it with that directory and the stacks in: holdline logs. Then: rm -r "+dir))
 	}
 	return found

@@ -49,7 +49,8 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 		add(Problem, fault, "it ended or failed to start too often, and is not started any more",
 			"fix it, then: holdline servers reload "+s.Name)
 	case s.State == "failed":
-		add(Problem, fault, "it is tried again by the next call of a tool", "fix it, then: holdline servers restart "+s.Name)
+		add(Problem, fault, "it is tried again by the next call of a tool",
+			"fix it, then: holdline servers restart "+s.Name)
 	case s.Circuit != "closed":
 		add(Problem, fmt.Sprintf("%d calls in a row have failed: %s", s.Failures, fault),
 			"calls fail at once until one is let through to try", "holdline servers restart "+s.Name)

@@ -65,7 +65,8 @@ func checkUnitFiles(u service.Units, socket string) Finding {
 		path := u.File(unit.Name)
 		if text, err := os.ReadFile(path); err != nil || string(text) != unit.Text {
 			return f.with(Note, path+" is not as this holdline would write it",
-				"it is another version's, or was edited (a drop-in is kept: systemctl --user edit "+unit.Name+")", installUnits)
+				"it is another version's, or was edited (a drop-in is kept: systemctl --user edit "+unit.Name+")",
+				installUnits)
 		}
 	}
 	return f
@@ -104,7 +105,8 @@ func checkUnitStates(enabled bool, socket, daemon service.UnitState) Finding {
 	case socket.Failed() && absence != nil:
 		return f.with(Problem, absence.Why, "agents cannot connect", absence.Hint)
 	case socket.NeedReload || daemon.NeedReload:
-		return f.with(Note, "systemd has not read the units since they were changed", "what they say now is not in force",
+		return f.with(Note, "systemd has not read the units since they were changed",
+			"what they say now is not in force",
 			"systemctl --user daemon-reload; systemctl --user restart holdline.service")
 	case enabled && socket.Active != "active":
 		return f.with(Problem, "holdline.socket is enabled and "+socket.Active,
@@ -117,7 +119,8 @@ func checkUnitStates(enabled bool, socket, daemon service.UnitState) Finding {
 			"agents start the daemon", "systemctl --user enable --now holdline.socket")
 	case daemon.Restarts > 0:
 		return f.with(Note,
-			fmt.Sprintf("systemd has started the daemon again %d times after it failed (%s)", daemon.Restarts, daemon.Result),
+			fmt.Sprintf("systemd has started the daemon again %d times after it failed (%s)",
+				daemon.Restarts, daemon.Result),
 			"nothing is lost by that, but it should not happen", "holdline logs")
 	}
 	return f
@@ -129,7 +132,8 @@ func checkLinger(path string) Finding {
 	f := Finding{Check: "lingering", State: OK, What: "the daemon goes on when you log out"}
 	if _, err := os.Stat(path); err != nil {
 		return f.with(Note, "everything ends when you log out: lingering is off for "+filepath.Base(path),
-			"systemd ends the daemon at your last logout, and with it consults in the background", "loginctl enable-linger")
+			"systemd ends the daemon at your last logout, and with it consults in the background",
+			"loginctl enable-linger")
 	}
 	return f
 }

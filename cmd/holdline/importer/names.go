@@ -27,7 +27,8 @@ type candidate struct {
 func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Settings) string {
 	want := serverName(s.Name)
 	if want != s.Name {
-		s.Why = "a name in holdline has letters, digits, _ . - only, and neither two underscores in a row nor its own name"
+		s.Why = "a name in holdline has letters, digits, _ . - only, " +
+			"and neither two underscores in a row nor its own name"
 	}
 	name, suffix := want, f.Client
 	if s.Project != "" {

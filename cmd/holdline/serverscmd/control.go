@@ -353,7 +353,8 @@ func resultText(result json.RawMessage) string {
 		case cmp.Or(c.URI, c.Resource.URI) != "":
 			out = append(out, fmt.Sprintf("[%s %s]", c.Type, cmp.Or(c.URI, c.Resource.URI)))
 		default:
-			out = append(out, fmt.Sprintf("[%s %s, %d characters of base64; see --json]", c.Type, c.MimeType, len(c.Data)))
+			out = append(out, fmt.Sprintf("[%s %s, %d characters of base64; see --json]",
+				c.Type, c.MimeType, len(c.Data)))
 		}
 	}
 	if len(out) == 0 && r.Structured != nil {

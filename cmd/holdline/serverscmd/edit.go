@@ -167,7 +167,8 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
 		described := string(clients.Encode(o.entry)) != "{}"
 		if len(args)+len(o.env)+len(o.headers) > 0 || described {
-			return nil, fmt.Errorf("%w: --json says everything: neither COMMAND nor another flag but --replace goes with it",
+			return nil, fmt.Errorf(
+				"%w: --json says everything: neither COMMAND nor another flag but --replace goes with it",
 				cmdenv.ErrUsage)
 		}
 		return []byte(o.json), nil
@@ -316,7 +317,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	}
 	// A value that is written out may be a secret. One that names a variable is none.
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o044 != 0 && literal(settings) {
-		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: chmod 600 it, or write ${NAME}",
+		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: "+
+			"chmod 600 it, or write ${NAME}",
 			path, info.Mode().Perm())
 	}
 }

@@ -39,7 +39,8 @@ func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]c
 
 // PrintStates prints a table of hosted servers, and below it what is wrong with them.
 func PrintStates(w io.Writer, servers []control.Server) {
-	t := console.NewTable(w, "SERVER", "STATE", "SCOPE", "SESSIONS", "IN FLIGHT", "RESTARTS", "CIRCUIT", "CACHED", "TOOLS")
+	t := console.NewTable(w,
+		"SERVER", "STATE", "SCOPE", "SESSIONS", "IN FLIGHT", "RESTARTS", "CIRCUIT", "CACHED", "TOOLS")
 	for i := range servers {
 		s := &servers[i]
 		t.Row(s.Name, s.State, s.Scope, s.RefCount, inFlight(s), s.Restarts, s.Circuit, s.CacheCount, toolCount(s))

@@ -214,7 +214,8 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
-	drain = f.String("drain", "5s", "how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")
+	drain = f.String("drain", "5s",
+		"how long to wait for answers once stdin is closed;\n\"inf\" for as long as they take")
 	f.DurationVar(&o.reconnect, "reconnect-timeout", protocol.ReconnectWindow,
 		"how long to look for a daemon; when one was lost,\ncut to the 1m30s that the next one waits for its sessions")
 	f.BoolVar(&o.noAutostart, "no-autostart", false, "never start a daemon")

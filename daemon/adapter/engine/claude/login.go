@@ -47,7 +47,8 @@ func (c *Claude) login() login {
 	var env map[string]any
 	if json.Unmarshal(settings["env"], &env) == nil {
 		for name, value := range env {
-			if s, ok := value.(string); ok && (mayPass(name) || command.Network.Has(name)) && name != "CLAUDE_CONFIG_DIR" {
+			passes := (mayPass(name) || command.Network.Has(name)) && name != "CLAUDE_CONFIG_DIR"
+			if s, ok := value.(string); ok && passes {
 				l.env = append(l.env, name+"="+s)
 			}
 		}

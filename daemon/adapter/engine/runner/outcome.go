@@ -61,7 +61,8 @@ func (r *run) said() engine.Outcome {
 	out := r.talk.Outcome(exit, r.why)
 	switch {
 	case r.why == engine.Cancelled:
-		out.Fault = exit.Explain("", fault.New(fault.Cancelled, fault.Engine, engine.Operation, "the consult was cancelled"))
+		f := fault.New(fault.Cancelled, fault.Engine, engine.Operation, "the consult was cancelled")
+		out.Fault = exit.Explain("", f)
 		out.Partial = out.Answer != ""
 	case out.Fault == nil:
 	case r.exit.SpawnErrno != "" && r.exit.SpawnOp == "chdir":

@@ -21,15 +21,18 @@ const defaultTimeout = 20 * time.Minute
 const inputSchema = `{"type":"object","additionalProperties":false,"required":["prompt"],"properties":{` +
 	`"version":{"type":"integer","const":1},` +
 	`"prompt":{"type":"string","minLength":1,"description":"What the program is asked."},` +
-	`"cwd":{"type":"string","description":"Directory that the program looks at, absolute. Default: that of this process."},` +
+	`"cwd":{"type":"string",` +
+	`"description":"Directory that the program looks at, absolute. Default: that of this process."},` +
 	`"add_dirs":{"type":"array","items":{"type":"string"},"description":"Further directories, absolute."},` +
 	`"session":{"type":"string","description":"Session of the program to continue from, in a fork."},` +
 	`"model":{"type":"string"},"effort":{"type":"string"},` +
 	`"max_turns":{"type":"integer","minimum":0},"max_usd":{"type":"number","minimum":0},` +
-	`"level":{"type":"string","enum":["read","shell"],"description":"What the program may do at most. Default: read."},` +
+	`"level":{"type":"string","enum":["read","shell"],` +
+	`"description":"What the program may do at most. Default: read."},` +
 	`"web":{"type":"boolean","description":"Web tools are allowed."},` +
 	`"schema":{"type":"object","description":"JSON Schema of the answer."},` +
-	`"timeout_ms":{"type":"integer","minimum":1,"description":"After that the program gives its best answer. Default: 20 minutes."},` +
+	`"timeout_ms":{"type":"integer","minimum":1,` +
+	`"description":"After that the program gives its best answer. Default: 20 minutes."},` +
 	`"temp":{"type":"string"},"program":{"type":"object"},"dir":{"type":"string"},` +
 	`"mask":{"type":"array","items":{"type":"string"}},"ladder":{"type":"object"}}}`
 

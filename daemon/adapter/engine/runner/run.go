@@ -157,8 +157,8 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if lacks := r.info.Level(p.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Engine, engine.Operation, "level %s cannot be enforced on this machine: %s",
-			p.Level, lacks)
+		return fault.New(fault.Denied, fault.Engine, engine.Operation,
+			"level %s cannot be enforced on this machine: %s", p.Level, lacks)
 	}
 	if err := eng.Fits(p.Request); err != nil {
 		return err
@@ -235,7 +235,8 @@ func (r *run) conduct(ctx context.Context) {
 		// After the working phase the run is being ended anyway.
 		case err := <-p.failed:
 			if r.phase == working {
-				r.stop = fault.From(fmt.Errorf("writing the prompt to the program: %w", err), fault.Engine, engine.Operation)
+				err = fmt.Errorf("writing the prompt to the program: %w", err)
+				r.stop = fault.From(err, fault.Engine, engine.Operation)
 				r.terminate()
 			}
 		case <-cancelled:
