@@ -82,7 +82,8 @@ func SaysNothing(data []byte) bool {
 }
 
 // TooDeep returns the offset at which values nest deeper than limit, or -1. The parser
-// recurses, so such a text must not be parsed. Brackets in strings and comments do not count.
+// recurses, so a text that nests deeper must not be parsed. Brackets in strings and comments
+// do not count.
 func TooDeep(data []byte, limit int) int {
 	depth := 0
 	for rest := data; len(rest) > 0; rest = rest[1:] {

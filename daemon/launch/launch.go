@@ -55,8 +55,8 @@ func (l *Start) Process(s *config.Settings, root string) (config.Process, error)
 }
 
 // remoteProcess returns the process that stands for a server by address: this
-// program, as `holdline remote`. So such a server has all that processes have, and
-// calls to it outlive the daemon.
+// program, as `holdline remote`. So a server by address has all that processes have,
+// and calls to it outlive the daemon.
 func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
 	address, err := s.Address(a)
 	if err != nil {

@@ -146,7 +146,7 @@ var tokens = regexp.MustCompile(
 // run is a row of characters as long as that of a key.
 var run = regexp.MustCompile(`[A-Za-z0-9+]{20,}`)
 
-// digit is one digit of such a row.
+// digit is one digit. A run counts as a key only if some of its characters are digits.
 var digit = regexp.MustCompile(`[0-9]`)
 
 // isToken reports whether a text looks like a key or a token: it begins like one,

@@ -5,5 +5,6 @@
 // no goroutine.
 //
 // The daemon uses [Handed] and [Notifier]. Proxies and commands use [Units] and
-// [LaunchAgent], to find out who is to start the daemon, and why it does not run.
+// [LaunchAgent], to find out which service manager starts the daemon, if any, and why
+// it does not run.
 package service

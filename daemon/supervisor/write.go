@@ -61,7 +61,7 @@ func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(i
 			return wr.id, w.unknown(context.Cause(ctx))
 		}
 		// The connection broke. On the next one the worker reports which writes
-		// it has taken. To a write with such an id it answers with the outcome.
+		// it has taken. If it is sent one of these again, it answers with the outcome.
 		if ch, err = w.repeatWrite(ctx, wr); err != nil {
 			return settled(wr, err)
 		}

@@ -139,7 +139,7 @@ type Tool struct {
 	// Inner is set instead of Handle if a call of the tool is a call of a hosted
 	// server's tool. It returns that call, from the arguments as they came (nil if
 	// there are none), or what is wrong with them. The server's answer is passed on
-	// unchanged, so such a tool has no arguments render and detail.
+	// unchanged, so the tool has no arguments render and detail.
 	Inner func(arguments json.RawMessage) (Inner, error)
 }
 

@@ -82,7 +82,7 @@ func (s Shell) Login(ctx context.Context) ([]string, error) {
 
 // Interactive returns the environment that the shell gives to programs when it
 // is started as an interactive login shell: many users set their PATH in a file
-// that only such a shell reads.
+// that only interactive shells read.
 func (s Shell) Interactive(ctx context.Context) ([]string, error) {
 	return s.printEnviron(ctx, InteractiveTimeout, true)
 }

@@ -311,8 +311,8 @@ func (e *Environ) List() []string {
 }
 
 // decidesPlace reports whether a variable decides where daemon and proxies meet, or
-// which programs they use. For such a variable the process that started the daemon
-// counts more than the profile.
+// which programs they use. If so, the value in the process that started the daemon
+// counts more than the profile's.
 func decidesPlace(name string) bool {
 	switch name {
 	case "HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CONFIG_HOME":

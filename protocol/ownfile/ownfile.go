@@ -1,7 +1,7 @@
 // Package ownfile opens the files in which the program keeps its own state.
-// It refuses anything else that another program has put in the place of such a file: a
-// named pipe would hang the reader, a symbolic link would lead a write elsewhere, and a
-// huge file would take all memory.
+// It refuses what is no regular file of this user, or is too large: a named pipe in the
+// place of a file would hang the reader, a symbolic link would lead a write elsewhere, and
+// a huge file would take all memory.
 //
 // It is not for files that the user writes, such as the configuration: these may be links.
 package ownfile

@@ -26,10 +26,10 @@ import (
 	"holdline/protocol/socket"
 )
 
-// installTimeout bounds one program that install runs, such as systemctl.
+// installTimeout bounds the run of one program, for example systemctl.
 const installTimeout = 60 * time.Second
 
-// maxToolOutput bounds what such a program prints, in bytes.
+// maxToolOutput bounds each of stdout and stderr of one program, in bytes.
 const maxToolOutput = 1 << 20
 
 // installOptions are the flags of install. Cobra refuses those that exclude each other.
@@ -223,7 +223,8 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 }
 
 // installer returns package install's view of this machine and this user. It has no runtime
-// directory if the user names a socket: a purge must not remove the directory of such a path.
+// directory if the user names a socket: a purge must not remove a directory that the user
+// has chosen.
 func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, error) {
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {

@@ -28,7 +28,7 @@ import (
 	"holdline/protocol/socket"
 )
 
-// stopWait bounds the wait for a daemon that was told to stop.
+// stopWait bounds the request to stop, together with the wait for the daemon's end.
 const stopWait = 20 * time.Second
 
 // newStopCommand returns the command stop. It succeeds if no daemon runs, so that scripts can

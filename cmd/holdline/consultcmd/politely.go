@@ -20,8 +20,8 @@ import (
 const politeTime = 10 * time.Second
 
 // politely returns a context for a consult that survives the first interrupt of the command.
-// At that interrupt, the daemon is told to cancel the consult, and the answer so far arrives
-// as any other answer does.
+// At that interrupt, the command asks the daemon to cancel the consult. The answer so far then
+// arrives as any other answer does.
 //
 // The context ends at a second interrupt, after [politeTime], or at once if the id of the
 // consult is not known yet: then there is nothing to cancel, and the end of the connection

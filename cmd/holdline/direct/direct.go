@@ -116,7 +116,7 @@ func Run(proc *cmdenv.Process, server string) error {
 	if err != nil {
 		return err
 	}
-	// Without such a server the user most likely has misspelt the name: list those that exist.
+	// The user has most likely misspelt the name: list those that exist.
 	s, ok := c.Server(server)
 	if !ok {
 		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Servers)), ", "), "none")

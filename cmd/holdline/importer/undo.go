@@ -213,7 +213,7 @@ func (k *keyChange) revert(doc clients.Document) (why string) {
 }
 
 // serversInUse returns the servers of holdline's file that clients' entries still
-// start, each with a sentence that names such an entry. An undo leaves an entry that
+// start, each with a sentence that names one of the entries. An undo leaves an entry that
 // the user has changed; without its server that entry would fail. For other files than
 // holdline's own it returns nil.
 func (r *reversal) serversInUse() map[string]string {

@@ -156,7 +156,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	return proxy.Run(ctx, po)
 }
 
-// stuckAfter bounds the end of a proxy that was told to end. It is ten times what that takes.
+// stuckAfter bounds the end of a proxy after its signal. It is ten times what the end takes.
 const stuckAfter = time.Second
 
 // exitWhenStuck ends this process if it still runs [stuckAfter] after the end of ctx. The
