@@ -13,7 +13,8 @@ import (
 )
 
 // serveCounter is an MCP server with one tool, count, which says how often this process
-// was called.
+// was called. So its answers show whether two agents share a process, and that a new one
+// begins at 1. It blocks until stdin is closed.
 func serveCounter(ctx context.Context) error {
 	calls := 0
 	s := mcp.NewServer(&mcp.Implementation{Name: "counter", Version: "1"}, nil)
@@ -27,7 +28,7 @@ func serveCounter(ctx context.Context) error {
 }
 
 // showSharing lets two agents use one process of a server, kills that process, and shows
-// that the daemon restarts it.
+// that the daemon restarts it before an agent calls it again.
 func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	// countAll calls the tool once from each agent, so that the process they share counts
 	// both.
@@ -41,7 +42,8 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		}
 		return nil
 	}
-	// counterPID returns the pid of the counter, or 0 while it does not run.
+	// counterPID returns the pid of the counter, or 0 while it does not run. It also records
+	// the pid for the check at the end.
 	counterPID := func(s *control.StatusAnswer) int {
 		for _, w := range s.Workers {
 			if w.Name == "counter" && w.State == "ready" {
@@ -64,6 +66,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)
 	}
+	// Another pid is the sign of the restart.
 	after, err := d.waitForStatus(ctx, func(s *control.StatusAnswer) bool {
 		now := counterPID(s)
 		return now != 0 && now != pid

@@ -13,7 +13,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// daemonProcess is the private daemon.
+// daemonProcess is the private daemon. The demo has one at a time: it starts the next one after
+// it has killed the one before.
 type daemonProcess struct {
 	*exec.Cmd // started
 
@@ -21,8 +22,8 @@ type daemonProcess struct {
 	ended     chan struct{}      // closed when the process has ended
 }
 
-// startDaemon starts a daemon as a service manager or a proxy would. It returns when the
-// daemon serves.
+// startDaemon starts a daemon as a service manager or a proxy would, and sets d.daemon. It
+// returns when the daemon serves. All daemons of the demo append to one log.
 func (d *demo) startDaemon(ctx context.Context) error {
 	log, err := os.OpenFile(d.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -45,6 +46,7 @@ func (d *demo) startDaemon(ctx context.Context) error {
 		_ = p.Wait()
 		close(p.ended)
 	}()
+	// The daemon serves as soon as a status has its pid.
 	for {
 		if s, err := d.status(ctx); err == nil && s.Daemon.PID == p.Process.Pid {
 			return nil
@@ -62,7 +64,7 @@ func (d *demo) startDaemon(ctx context.Context) error {
 // log returns the path of the daemon's log.
 func (d *demo) log() string { return filepath.Join(d.dir, "daemon.log") }
 
-// readLog returns the daemon's log.
+// readLog returns the daemon's log, or why it cannot be read. It is for error messages.
 func (d *demo) readLog() string {
 	b, err := os.ReadFile(d.log())
 	if err != nil {
@@ -72,7 +74,7 @@ func (d *demo) readLog() string {
 }
 
 // runsAll reports whether both consults and the shared server run, and the daemon has
-// their workers.
+// their workers. A worker without a child is still starting one.
 func runsAll(s *control.StatusAnswer) bool {
 	consults, servers := 0, 0
 	for _, w := range s.Workers {
@@ -87,7 +89,7 @@ func runsAll(s *control.StatusAnswer) bool {
 	return consults == 2 && servers == 1
 }
 
-// status asks the daemon for its status.
+// status asks the daemon for its status, by the same command as a script would.
 func (d *demo) status(ctx context.Context) (s control.StatusAnswer, err error) {
 	out, err := d.command(ctx, "status", "--json").Output()
 	if err != nil {
@@ -97,7 +99,7 @@ func (d *demo) status(ctx context.Context) (s control.StatusAnswer, err error) {
 }
 
 // waitForStatus polls the status until ok accepts it, for at most 40 s since the demo's
-// beginning.
+// beginning, and returns it. An error of the status ends the wait.
 func (d *demo) waitForStatus(
 	ctx context.Context, ok func(*control.StatusAnswer) bool,
 ) (control.StatusAnswer, error) {

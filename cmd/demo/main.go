@@ -7,6 +7,10 @@
 // It spends no money without -real: the model behind the consults is a stand-in
 // on loopback. The consults run the claude on PATH if there is one, else a
 // built-in imitation.
+//
+// All that it does to holdline it does by commands and by signals, as a user or a machine
+// would: it prepares the place (main.go), starts and kills daemons (daemon.go), and plays the
+// agents (story.go) and the server that they share (counter.go).
 package main
 
 import (
@@ -48,12 +52,13 @@ func main() {
 	d := demo{out: os.Stdout, bin: *bin, real: *isReal, begin: time.Now(), pids: map[int]string{}}
 	if err := d.show(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "demo: %v\n", err)
-		stop()
+		stop() // Exit makes no deferred calls
 		os.Exit(1)
 	}
 }
 
-// demo is one run of the demonstration, with its daemon and its files.
+// demo is one run of the demonstration, with its daemon and its files. The goroutines of the
+// agents use only say; everything else belongs to the goroutine of show.
 type demo struct {
 	out    io.Writer
 	bin    string // path of the holdline program to show
@@ -63,11 +68,14 @@ type demo struct {
 	socket string
 	daemon *daemonProcess // the latest one; nil before the first
 	env    []string
-	pids   map[int]string // names of the processes seen, by pid; checked at the end
-	mu     sync.Mutex     // guards out
+	// pids has the names of the processes that were seen, by pid. At the end all must
+	// have ended.
+	pids map[int]string
+	mu   sync.Mutex // guards out
 }
 
-// say prints one line of the story, with the time since the beginning.
+// say prints one line of the story, with the time since the beginning. Further lines of the text
+// are indented. Any goroutine may call it.
 func (d *demo) say(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -75,8 +83,12 @@ func (d *demo) say(format string, args ...any) {
 	fmt.Fprintf(d.out, "[%6.2fs] %s\n", time.Since(d.begin).Seconds(), text)
 }
 
-// show starts the private daemon, tells the story and cleans up.
+// show starts the private daemon, tells the story and cleans up. It ends all processes and
+// removes all files of the demo in any case. The deferred calls run from the last to the first:
+// the daemon ends, then the stand-in for the model, then the proxies, and what is left then is
+// an error.
 func (d *demo) show(ctx context.Context) (err error) {
+	// Commands run in another directory than this one.
 	if d.bin, err = filepath.Abs(d.bin); err != nil {
 		return err
 	}
@@ -91,6 +103,7 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if err := d.prepare(); err != nil {
 		return err
 	}
+	// The daemon inherits which claude and which model to use, so this comes before it.
 	api, err := d.chooseClaude()
 	if err != nil {
 		return err
@@ -98,8 +111,9 @@ func (d *demo) show(ctx context.Context) (err error) {
 	if api != nil {
 		defer api.Close()
 	}
+	// The story replaces the daemon, so this ends the latest one.
 	defer func() {
-		if d.daemon != nil { // the latest one
+		if d.daemon != nil {
 			d.daemon.terminate()
 			<-d.daemon.ended
 		}
@@ -120,11 +134,12 @@ func (d *demo) show(ctx context.Context) (err error) {
 	return nil
 }
 
-// reviewed is the Go file that the agents ask about.
+// reviewed is the Go file that the agents ask about. It has flaws that a consult can find.
 const reviewed = "package main\n\nfunc main() { println(fib(40)) }\n\n" +
 	"func fib(n int) int {\n\tif n < 2 {\n\t\treturn n\n\t}\n\treturn fib(n-1) + fib(n-2)\n}\n"
 
-// prepare makes the directories and the environment of a private daemon.
+// prepare makes the directories and the environment of a private daemon, and sets d.socket and
+// d.env. The project has a Go file for the consults to look at.
 func (d *demo) prepare() error {
 	d.socket = filepath.Join(d.dir, "run", "daemon.sock")
 	project := filepath.Join(d.dir, "project")
@@ -152,7 +167,7 @@ func (d *demo) prepare() error {
 }
 
 // chooseClaude decides which claude and which model the consults use, and prints it. It
-// returns the stand-in for the model, or nil if there is none.
+// returns the stand-in for the model, or nil if there is none. The caller must close it.
 func (d *demo) chooseClaude() (*claudetest.API, error) {
 	found, notFound := exec.LookPath("claude")
 	if d.real {
@@ -162,12 +177,14 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		d.say("consults use %s with your own login: THIS MAY COST MONEY", found)
 		return nil, nil //nolint:nilnil // no stand-in is wanted
 	}
-	// A home of its own keeps claude from the user's login and settings.
+	// A home of its own keeps claude from the user's login and settings, and so from the
+	// model that the user pays for.
 	home := filepath.Join(d.dir, "home")
 	if err := os.Mkdir(home, 0o700); err != nil {
 		return nil, err
 	}
 	d.env = append(d.env, "HOME="+home)
+	// Without a claude, this program acts as one.
 	if notFound != nil {
 		fake, err := d.linkSelf("claude")
 		if err != nil {
@@ -186,7 +203,8 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 	return api, nil
 }
 
-// linkSelf makes a link to this program, which acts by the name of the link.
+// linkSelf makes a link to this program, which acts by the name of the link (see main), and
+// returns its path.
 func (d *demo) linkSelf(name string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -196,7 +214,8 @@ func (d *demo) linkSelf(name string) (string, error) {
 	return path, os.Symlink(self, path)
 }
 
-// command returns a holdline command in the demo's environment.
+// command returns a holdline command in the demo's environment and project, which is not
+// started. It is killed when ctx ends.
 func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, d.bin, args...)
 	cmd.Env = d.env
@@ -205,7 +224,8 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// showCommand runs a holdline command and prints its output.
+// showCommand runs a holdline command and prints its output, as a user would see it. A command
+// that fails is an error of the demo.
 func (d *demo) showCommand(ctx context.Context, args ...string) error {
 	out, err := d.command(ctx, args...).CombinedOutput()
 	d.say("$ holdline %s\n%s", strings.Join(args, " "), strings.TrimRight(string(out), "\n"))

@@ -16,13 +16,15 @@ import (
 	"holdline/protocol/process"
 )
 
-// agent is an MCP client. Like every agent it starts the proxy and talks to it.
+// agent is an MCP client. Like every agent it starts the proxy and talks to it. It never learns
+// that the daemon behind the proxy is another one.
 type agent struct {
 	name    string
 	session *mcp.ClientSession
 }
 
-// startAgent connects an agent, which has its name as its identity.
+// startAgent connects an agent, which has its name as its identity. The proxy ends with the
+// session, or with ctx.
 func (d *demo) startAgent(ctx context.Context, name string) (*agent, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "demo-" + name, Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
@@ -41,8 +43,10 @@ func (d *demo) startAgent(ctx context.Context, name string) (*agent, error) {
 	return &agent{name, session}, nil
 }
 
-// call calls a tool and returns its text.
+// call calls a tool and returns the first text of its answer. It asks for progress, which
+// startAgent prints. An answer that the tool marks as an error is one.
 func (a *agent) call(ctx context.Context, tool string, arguments any) (string, error) {
+	// A consult takes some seconds, and a new daemon in between little more.
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Second)
 	defer cancel()
 	params := &mcp.CallToolParams{Name: tool, Arguments: arguments}
@@ -59,8 +63,8 @@ func (a *agent) call(ctx context.Context, tool string, arguments any) (string, e
 	return "", fmt.Errorf("agent %s: %s failed: %+v", a.name, tool, result)
 }
 
-// prompts has the questions of the agents. The stand-in model answers them slowly, so
-// that a reader can watch.
+// prompts has the questions of the agents, by name. The stand-in model answers what stands
+// behind @@FAKE, slowly, so that a reader can watch. A real model gets only what stands before.
 var prompts = map[string]string{
 	"alpha": `Is fib in main.go fast enough? @@FAKE [{"text":"Let me look.","tool":"Read",` +
 		`"input":{"file_path":"main.go"},"delay":1},{"text":"No: it is exponential. Memoise it, or loop.","delay":4}]`,
@@ -69,7 +73,8 @@ var prompts = map[string]string{
 }
 
 // tellStory shows the parts one after the other: two consults and a look at the health, the
-// end of the daemon, the shared server, and the counters.
+// end of the daemon, the shared server, and the counters. It ends the sessions and the daemon.
+// After an error they are left to [demo.show].
 func (d *demo) tellStory(ctx context.Context) error {
 	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.Process.Pid, d.socket)
 	agents := map[string]*agent{}
@@ -127,7 +132,8 @@ func (d *demo) tellStory(ctx context.Context) error {
 	return d.showCommand(ctx, "stop", "--all")
 }
 
-// showHealth shows that health_snapshot answers at once while consults run.
+// showHealth shows that health_snapshot answers at once while consults run. It also records the
+// processes of the workers, for the check at the end.
 func (d *demo) showHealth(ctx context.Context, a *agent) error {
 	s, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
@@ -147,7 +153,8 @@ func (d *demo) showHealth(ctx context.Context, a *agent) error {
 }
 
 // killDaemon kills the daemon while the consults run, and starts another one. It returns
-// an error unless the consults and the server continue in the same processes.
+// an error unless the consults and the server continue in the same processes. The agents
+// notice nothing: their proxies wait for the next daemon.
 func (d *demo) killDaemon(ctx context.Context) error {
 	// Remember the processes, to compare them with those of the next daemon.
 	before, err := d.waitForStatus(ctx, runsAll)
@@ -169,6 +176,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	if err := d.startDaemon(ctx); err != nil {
 		return err
 	}
+	// The same worker with the same child is the sign that nothing was started anew.
 	after, err := d.waitForStatus(ctx, runsAll)
 	if err != nil {
 		return err
@@ -192,7 +200,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 }
 
 // checkNothingLeft removes the demo's files and returns an error if a process that was
-// seen still runs.
+// seen still runs. Call it when everything was told to end; it waits a moment for each.
 func (d *demo) checkNothingLeft() error {
 	var left []string
 	for pid, what := range d.pids {
@@ -211,7 +219,7 @@ func (d *demo) checkNothingLeft() error {
 }
 
 // isAlive reports whether a process runs. It waits two seconds at most for one that is about
-// to end.
+// to end: the demo is no parent of most processes, so it cannot wait for their ends.
 func isAlive(pid int) bool {
 	for range 100 {
 		if _, err := process.Lookup(pid); err != nil {

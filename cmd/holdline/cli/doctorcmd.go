@@ -28,7 +28,7 @@ import (
 
 // newDoctorCommand returns the command doctor. Its exit code is 1 if a finding is a problem;
 // it finishes all checks before. With the flag --consult-selftest it runs the self-test in
-// place of the checks.
+// place of the checks: see [runSelftest].
 func newDoctorCommand(proc *cmdenv.Process) *cobra.Command {
 	var selftest bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -94,7 +94,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		Units:     service.FindUnits(proc.Getenv),
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, proc.Getenv("USER"))),
 	}
-	// Without these two there are no checks of launchd.
+	// Package doctor makes no checks of launchd without these two.
 	if runtime.GOOS == "darwin" {
 		o.LaunchAgents = filepath.Join(o.Home, "Library", "LaunchAgents")
 		o.Launchctl = func(ctx context.Context, args ...string) error {
@@ -102,6 +102,8 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 			return err
 		}
 	}
+	// From here on an error must not end the function: the other checks need no
+	// configuration, and the user needs their findings most when something is wrong.
 	var err error
 	if o.StateDir, err = cmdenv.StateDir(proc.Getenv); err != nil {
 		o.ConfigErr = err
@@ -125,7 +127,8 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		return importer.Look(context.Background(), look)
 	}
 	consults := consultConfig(proc)
-	// If no daemon runs, the consult programs are looked for on the captured PATH, too.
+	// If no daemon runs, the consult programs are looked for on the captured PATH, too, as
+	// the next daemon will.
 	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
 	if err != nil {
 		environ = proc.Environ() // the check of the PATH reports the error
@@ -138,8 +141,8 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 }
 
 // consultConfig returns the configuration that a daemon started from here would have for
-// consults. If the file cannot be read it returns the default one; the check of the
-// configuration reports the error.
+// consults, with a leading ~/ of paths replaced. If the file cannot be read it returns the
+// default one; the check of the configuration reports the error.
 func consultConfig(proc *cmdenv.Process) config.Config {
 	cfg := config.Default()
 	if path, err := cmdenv.ConfigPath("", proc.Getenv); err == nil {

@@ -23,7 +23,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// runWorker is the command worker, which owns one child process. Only the daemon starts it.
+// runWorker is the command worker, which owns one child process. Only the daemon starts it,
+// with the worker's directory as its argument. It blocks until the worker ends.
 func runWorker(args []string, proc *cmdenv.Process) error {
 	switch err := worker.Main(args, proc.Stderr); {
 	case errors.Is(err, worker.ErrUsage):
@@ -36,7 +37,7 @@ func runWorker(args []string, proc *cmdenv.Process) error {
 
 // runExec is the command exec, which becomes a worker's child. Only a worker starts it, with
 // the child's environment. It returns only if it could not become the child; then the worker
-// knows why.
+// knows why, and nothing is printed.
 func runExec(args []string, _ *cmdenv.Process) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%w: exec takes no arguments and is started by a worker only", cmdenv.ErrUsage)
@@ -46,7 +47,10 @@ func runExec(args []string, _ *cmdenv.Process) error {
 }
 
 // runRemote is the command remote: a stdio MCP server that passes everything on to a server
-// which is reached by an address. A variable says which one. Workers start it.
+// which is reached by an address. Workers start it. A variable has the address and the headers,
+// since other users of the machine can read the arguments of a process.
+//
+// An end by SIGINT or SIGTERM, or by the end of stdin, is no error.
 func runRemote(_ []string, proc *cmdenv.Process) error {
 	target, err := remote.ParseTarget(proc.Getenv(remote.EnvTarget))
 	if err != nil {
@@ -64,7 +68,8 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 }
 
 // runEngine is the command engine: a stdio MCP server whose one tool runs a consult
-// program. Workers start it; any MCP client can.
+// program. Workers start it; any MCP client can. The argument is the name of the engine. A
+// variable may name another program than the one on PATH; all other settings come with a call.
 func runEngine(args []string, proc *cmdenv.Process) error {
 	var found *engines.Engine
 	if len(args) == 1 {
@@ -94,7 +99,8 @@ func stdinOf(proc *cmdenv.Process) io.ReadCloser {
 	return io.NopCloser(proc.Stdin)
 }
 
-// childLog returns the log of a child that is holdline itself. It goes to stderr.
+// childLog returns the log of a child that is holdline itself. It goes to stderr, which the
+// child's worker keeps.
 func childLog(proc *cmdenv.Process) *slog.Logger {
 	return slog.New(daemoncmd.LogHandler(proc, proc.Stderr, new(slog.LevelVar)))
 }

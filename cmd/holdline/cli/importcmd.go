@@ -23,10 +23,14 @@ import (
 
 // importOptions are the flags of import.
 type importOptions struct {
-	from                                     []string // names of clients; nil for all that are found
-	write, aggregate, project, undo, noCheck bool
-	scope                                    string // of servers that move; "" is the default
-	file                                     string // holdline's configuration file
+	from      []string // names of clients; nil for all that are found
+	write     bool     // change the files, and do not only show the plan
+	aggregate bool     // one entry for all servers in each client's file
+	project   bool     // also the files of the current project
+	undo      bool     // revert earlier imports
+	noCheck   bool     // do not start the servers that would move
+	scope     string   // of servers that move; "" is the default
+	file      string   // holdline's configuration file
 }
 
 // newImportCommand returns the command import. Without --write and --undo it changes nothing.
@@ -85,6 +89,9 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 // runImport plans an import and prints the plan. With --write it also carries the plan out,
 // with --undo it reverts earlier imports instead. Before the plan is made, each server that
 // would move is started once, unless --no-check is given.
+//
+// The plan and the change are made by the same process, but the files may change between
+// the two: package importer checks each file again before it writes it.
 func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
 	switch o.scope {
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
@@ -102,7 +109,8 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		}
 		return finishImport(cmd, proc, nil, look.Config, done)
 	}
-	// The servers are started with what the daemon has: its environment and its PATH.
+	// The servers are started with what the daemon has: its environment and its PATH. With
+	// this shell's, a server might work here and fail there.
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config)
 		if err != nil {
@@ -201,7 +209,7 @@ func warnLeft(cmd *cobra.Command, left []importer.Left) {
 }
 
 // clientOptions returns what package importer needs to know of this user, this directory and
-// the flags.
+// the flags. The check of the clients by doctor uses it, too.
 func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, error) {
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
@@ -235,9 +243,10 @@ func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, er
 	}, nil
 }
 
-// ownPath returns the absolute path by which clients are to start this program. That is the
-// path on PATH if it leads to this program: it keeps leading to the newest version where
-// versions have directories of their own. Else it is the path of the running file.
+// ownPath returns the absolute path by which clients are to start this program, since they may
+// have another PATH. That is the path on PATH if it leads to this program: it keeps leading to
+// the newest version where versions have directories of their own. Else it is the path of the
+// running file.
 func ownPath(proc *cmdenv.Process) (string, error) {
 	self, err := os.Executable()
 	if err != nil {

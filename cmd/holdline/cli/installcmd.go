@@ -34,11 +34,16 @@ const maxToolOutput = 1 << 20
 
 // installOptions are the flags of install. Cobra refuses those that exclude each other.
 type installOptions struct {
-	systemd, launchd, bin, copy, link, force, path, dryRun bool
+	systemd, launchd bool // install the daemon for that service manager
+	bin, copy, link  bool // install this program, and in which way
+	force            bool // replace files that install did not make
+	path             bool // only capture the PATH again
+	dryRun           bool // print the steps and change nothing
 }
 
 // newInstallCommand returns the command install. Package install makes the changes, undoes
-// them if one fails, and keeps a list of them for uninstall.
+// them if one fails, and keeps a list of them for uninstall. This file turns the flags into a
+// wish and prints what the user can do next.
 func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
@@ -89,6 +94,7 @@ func (o installOptions) wish() install.Wish {
 }
 
 // runInstall installs what the flags ask for, captures the PATH and prints what to do next.
+// Asking the login shell for the PATH may take seconds.
 //
 // The binary is installed first if its directory does not exist yet: the profiles of many
 // users add that directory to PATH once it exists, and the captured PATH is to have it.
@@ -100,7 +106,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	in.DryRun = o.dryRun
 	wish := o.wish()
 	rest := wish
-	// Many a profile has the directory on the PATH once it is there.
+	// First the binary alone: only then can the login shell's PATH have the directory.
 	if _, missing := os.Stat(in.BinDir); wish.Bin && missing != nil && !o.dryRun {
 		if err := in.Install(cmd.Context(), wish); err != nil {
 			return err
@@ -117,6 +123,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 		}
 		console.Warn(cmd, "%v", err)
 	}
+	// The shell that runs this command may have a longer PATH than a new login shell.
 	if err == nil {
 		rest.Path = userenv.Calling(proc.Getenv("PATH"), rest.Path)
 	}
@@ -144,6 +151,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 }
 
 // afterInstall returns the notes about what to do after an installation, one line for each.
+// wish must have the PATH that was captured, and the service manager in use.
 func afterInstall(in *install.Options, wish install.Wish) string {
 	var b strings.Builder
 	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
@@ -168,7 +176,8 @@ func ownManager() install.Manager {
 }
 
 // newUninstallCommand returns the command uninstall. It stops the daemon with all that it runs
-// first.
+// first. Package install knows from its list what to remove, so the command works without the
+// flags of the installation.
 func newUninstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var purge, dryRun bool
 	cmd := &cobra.Command{
@@ -187,6 +196,7 @@ holdline import --undo.`,
 				return err
 			}
 			in.DryRun = dryRun
+			// This comes before anything is stopped or removed, since it may refuse.
 			if err := connected(cmd, in.StateDir, purge); err != nil {
 				return err
 			}
@@ -200,7 +210,8 @@ holdline import --undo.`,
 
 // connected warns of clients whose configuration still names holdline, since they keep trying
 // to start it. It refuses a purge as long as there are such clients: the state directory,
-// which a purge removes, has the files as they were before the import.
+// which a purge removes, has the files as they were before the import. state is that
+// directory.
 func connected(cmd *cobra.Command, state string, purge bool) error {
 	more, left, err := importer.Pending(state)
 	switch {
@@ -246,7 +257,6 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 	if err != nil {
 		return nil, err
 	}
-	// A purge removes the runtime directory, unless its path was chosen by the user.
 	run := ""
 	if !paths.Explicit() {
 		run = filepath.Dir(paths.Start())
@@ -277,9 +287,9 @@ func deciding(getenv func(string) string) map[string]string {
 	return set
 }
 
-// runProgram runs a program to its end and returns what it printed to stdout. It is the
-// [install.Runner] of this process. The error has the stderr of the program, with its lines
-// joined.
+// runProgram runs a program to its end, for [installTimeout] at most, and returns what it
+// printed to stdout. It is the [install.Runner] of this process. The error has the stderr of
+// the program, with its lines joined.
 func runProgram(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, installTimeout)
 	defer cancel()

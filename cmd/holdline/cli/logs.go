@@ -41,13 +41,14 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
 			}
 			// An error is no reason to fail here: the log is needed most when the daemon does
-			// not answer.
+			// not answer. Then the file of daemons that are started on demand is printed.
 			c, err := attach.Connect(cmd.Context(), cmd, proc)
 			if errors.Is(err, cmdenv.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
 				return journal(cmd, follow, lines)
 			}
 			if err == nil {
-				// A daemon of systemd logs to the journal even if it gives no status.
+				// A daemon of systemd logs to the journal even if it gives no status: the
+				// greeting says that systemd manages it.
 				managed := c.Daemon.Managed
 				var status control.StatusAnswer
 				err := c.Call(cmd.Context(), control.Status, nil, &status, nil)
@@ -76,7 +77,8 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 	return cmd
 }
 
-// journal runs journalctl for the daemon's unit. It returns nil if the user interrupts it.
+// journal runs journalctl for the daemon's unit, with the streams of this command. It blocks
+// until journalctl ends, and returns nil if the user interrupts it.
 func journal(cmd *cobra.Command, follow bool, lines int) error {
 	// Not --user, which looks into journals of the user's own alone: there is
 	// none where the journal is not kept over a reboot.

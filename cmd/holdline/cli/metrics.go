@@ -31,6 +31,8 @@ Prometheus' node_exporter takes the output, for instance from a timer:
     holdline metrics > /var/lib/node_exporter/holdline.prom.new &&
         mv /var/lib/node_exporter/holdline.prom.new /var/lib/node_exporter/holdline.prom`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Get both answers before anything is printed: a command that fails prints no
+			// text.
 			counted, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
 			if err != nil {
 				return err
@@ -49,7 +51,8 @@ Prometheus' node_exporter takes the output, for instance from a timer:
 	}
 }
 
-// openMetrics returns the counters and the status as OpenMetrics text.
+// openMetrics returns the counters and the status as OpenMetrics text. The
+// families come in a fixed order.
 func openMetrics(counts *telemetry.Snapshot, status *control.StatusAnswer) []byte {
 	m := new(metrics)
 	daemonMetrics(m, counts, status)
@@ -60,7 +63,8 @@ func openMetrics(counts *telemetry.Snapshot, status *control.StatusAnswer) []byt
 	return m.text()
 }
 
-// daemonMetrics adds the families about the daemon itself.
+// daemonMetrics adds the families about the daemon itself. Each state and each kind that is
+// named here has a sample, even if its count is 0.
 func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnswer) {
 	m.single("daemon_info", gauge, "", "The daemon that answers.", 1, "version", s.Daemon.Version,
 		"pid", strconv.Itoa(s.Daemon.PID), "started_by", s.Daemon.StartedBy, "rollout", s.Daemon.Rollout)
@@ -89,7 +93,8 @@ func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnsw
 	m.single("open_files", gauge, "", "Open file descriptors of the daemon.", float64(s.Runtime.FDs))
 }
 
-// work has the counts and latencies of requests or calls that have the same labels.
+// work has the counts and latencies of requests or calls that have the same labels. It is one
+// row of the input of [workMetrics].
 type work struct {
 	of labels
 	telemetry.Totals
@@ -110,7 +115,8 @@ func requestMetrics(m *metrics, methods []telemetry.Method) {
 	workMetrics(m, "requests", "request", "Requests by method, tool and outcome.", "requests", rows)
 }
 
-// callerMetrics adds the families about tool calls of identities or of sessions.
+// callerMetrics adds the families about tool calls of identities or of sessions. who is
+// "identity" or "session"; only a session has the labels session and client.
 func callerMetrics(m *metrics, who string, callers []telemetry.SessionCounts) {
 	rows := make([]work, len(callers))
 	for i, x := range callers {
@@ -133,7 +139,7 @@ func callerMetrics(m *metrics, who string, callers []telemetry.SessionCounts) {
 func workMetrics(m *metrics, name, prefix, help, noun string, rows []work) {
 	m.family(name, counter, "", help)
 	for _, x := range rows {
-		of := slices.Clip(x.of)
+		of := slices.Clip(x.of) // each append below must make a copy
 		m.sample(float64(x.SuccessCount), append(of, "outcome", "success")...)
 		m.sample(float64(x.ResponseErrorCount), append(of, "outcome", "response_error")...)
 		m.sample(float64(x.TransportFaultCount), append(of, "outcome", "transport_fault")...)
@@ -148,7 +154,8 @@ func workMetrics(m *metrics, name, prefix, help, noun string, rows []work) {
 	}
 }
 
-// serverMetrics adds the families about hosted servers.
+// serverMetrics adds the families about hosted servers. All but the state have one sample for
+// each server, with its name as the only label.
 func serverMetrics(m *metrics, servers []control.Server) {
 	m.family("server_state", gauge, "", "1 for the state that a hosted server is in.")
 	for _, s := range servers {

@@ -21,7 +21,8 @@ const (
 	summary kindOf = "summary"
 )
 
-// labels are the labels of a sample: names and values in turn.
+// labels are the labels of a sample: names and values in turn. The names are constants of this
+// package, so only the values are escaped.
 type labels []string
 
 // metrics is a text in the format of OpenMetrics 1.0 that is being written, one family after
@@ -29,8 +30,8 @@ type labels []string
 // info.
 type metrics struct {
 	b    bytes.Buffer
-	name string
-	kind kindOf
+	name string // of the current family, with the prefix holdline_
+	kind kindOf // of the current family
 }
 
 // family begins a family. All samples belong to it until the next call. If unit is not "",
@@ -53,13 +54,15 @@ func (m *metrics) single(name string, kind kindOf, unit, help string, value floa
 // sample adds one value to the family. of are the labels, names and values in turn.
 func (m *metrics) sample(value float64, of ...string) {
 	suffix := ""
+	// OpenMetrics wants the suffix on samples, and the name of the family without it.
 	if m.kind == counter {
 		suffix = "_total"
 	}
 	m.line(suffix, value, of)
 }
 
-// quantiles adds a summary of latencies. p is in milliseconds; the summary is in seconds.
+// quantiles adds a summary of latencies. p is in milliseconds; the summary is in seconds, as
+// the conventions of Prometheus want. count is the number of all latencies.
 func (m *metrics) quantiles(p telemetry.Percentiles, count int64, of ...string) {
 	for _, q := range []struct {
 		name string
@@ -88,14 +91,16 @@ func (m *metrics) line(suffix string, value float64, of labels) {
 	m.b.WriteByte('\n')
 }
 
-// counted adds a sample for each value of a label, in the order of the values.
+// counted adds a sample for each value of a label, in the order of the values. of has the
+// counts by value.
 func (m *metrics) counted(label string, of map[string]int) {
 	for _, value := range slices.Sorted(maps.Keys(of)) {
 		m.sample(float64(of[value]), label, value)
 	}
 }
 
-// text ends the text and returns it. Nothing may be added afterwards.
+// text ends the text with the line that OpenMetrics wants, and returns it. Nothing may be added
+// afterwards.
 func (m *metrics) text() []byte {
 	m.b.WriteString("# EOF\n")
 	return m.b.Bytes()

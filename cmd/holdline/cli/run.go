@@ -48,19 +48,23 @@ func Main() int {
 }
 
 // keepOwnerBits clears the owner's bits in the umask of this process, which its
-// children inherit: holdline could not use a directory that it may not enter.
+// children inherit: holdline could not use a directory that it may not enter. The bits of
+// the group and of others stay as the user has set them.
 func keepOwnerBits() {
 	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
 }
 
-// hidden are the commands that holdline starts itself. No help shows them.
+// hidden are the commands that holdline starts itself, by their names. No help shows them.
+// Each gets the arguments behind its name.
 var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
 }
 
-// run runs the command that the arguments name, and returns the exit code.
+// run runs the command that the arguments name, and returns the exit code. It prints the
+// error of the command, if any.
 func run(ctx context.Context, proc cmdenv.Process) int {
-	// These commands cost less without the tree.
+	// One of these runs for each agent, each server and each consult. They cost less
+	// without the tree.
 	if len(proc.Args) > 0 {
 		if proc.Args[0] == "mcp-stdio" {
 			help := func() int { return runTree(ctx, &proc, []string{"help", "mcp-stdio"}) }
@@ -95,6 +99,9 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 
 // NewRoot returns the command tree. Release archives have its man pages and completions. proc
 // is used when a command runs, and for nothing before.
+//
+// Commands return their errors and print none: cobra is told to be silent, since [runTree]
+// prints an error with its hint and turns it into the exit code.
 func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "holdline",
@@ -119,6 +126,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	root.SetVersionTemplate("holdline {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err) })
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	// A new command goes into this list. Its checks of arguments come from CheckArgs below.
 	root.AddCommand(
 		daemoncmd.NewCommand(proc), stdio.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc),
 		consultcmd.NewCommand(proc), consultcmd.NewListCommand(proc), newTelemetryCommand(proc), newLogsCommand(proc),

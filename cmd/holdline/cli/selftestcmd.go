@@ -18,7 +18,9 @@ import (
 
 // runSelftest runs consults that try to write, in a directory of its own, and prints the
 // outcome of each attempt. The exit code is 1 if anything was written, or if an attempt was
-// not made.
+// not made. It removes the directory in any case.
+//
+// The self-test needs no daemon: package trial has a supervisor and workers of its own.
 func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -29,11 +31,13 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 		return fmt.Errorf("making a directory for the self-test: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// One line on the terminal names the attempt that is under way.
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	if show == nil { // no terminal
 		show = func(control.Progress) {}
 	}
-	// Test the program that a daemon started from here would run.
+	// Test the program that a daemon started from here would run. The configuration names it,
+	// unless a variable does.
 	consult := consultConfig(proc).Consult
 	engines.UseVariables(&consult, proc.Getenv)
 	r, err := trial.Run(cmd.Context(), trial.Options{
@@ -53,7 +57,8 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 }
 
 // printSelftest prints what enforces each level, then a table with a row for each attempt and
-// a column for each level, then the files that were written elsewhere.
+// a column for each level, then the files that were written elsewhere. The last line says
+// whether all is well, as the exit code does.
 func printSelftest(out io.Writer, r *trial.Report) {
 	fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
 	for _, c := range r.Columns {

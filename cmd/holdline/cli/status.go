@@ -19,7 +19,8 @@ import (
 )
 
 // newStatusCommand returns the command status. With --watch it asks again every second, and
-// clears the screen before it prints.
+// clears the screen before it prints. With --watch and --json it prints one object after the
+// other.
 func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
 	var watch bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -105,7 +106,8 @@ methods, …) and host_rollouts.`,
 	})
 }
 
-// inForce returns which configuration is in force while the file is refused.
+// inForce returns, for people, which configuration is in force while the file is refused. A
+// daemon that reads a bad file at its start uses the copy of the last good one.
 func inForce(d control.Daemon) string {
 	if d.ConfigCopy != "" {
 		return "the copy of its last good state is in force (" + d.ConfigCopy + ")"
@@ -115,6 +117,9 @@ func inForce(d control.Daemon) string {
 
 // printStatus prints a status for people: first lines about the daemon, then tables of agents,
 // servers and workers. Lines about what is as usual, such as no consults today, are left out.
+//
+// Words of clients and servers stand in tables, which make them harmless for a terminal, or
+// go through [console.Printable].
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
 	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n",
@@ -187,7 +192,7 @@ func printAgents(w io.Writer, sessions []control.Session) {
 	// agent identifies a row: by the pid of the client, or, if that is not known, by the
 	// position of the only session.
 	type agent struct{ pid, alone int }
-	var order []agent
+	var order []agent // in the order of their first sessions
 	members := map[agent][]control.Session{}
 	for i, s := range sessions {
 		key := agent{pid: s.ClientPID}
@@ -212,6 +217,7 @@ func printAgents(w io.Writer, sessions []control.Session) {
 				attached++
 			}
 		}
+		// A session whose proxy is gone waits for it to come back.
 		count := strconv.Itoa(len(members[key]))
 		if attached < len(members[key]) {
 			count = fmt.Sprintf("%d (%d lost)", len(members[key]), len(members[key])-attached)
@@ -227,18 +233,23 @@ func printAgents(w io.Writer, sessions []control.Session) {
 // of a terminal.
 const maxEach = 2
 
-// each returns the distinct words, sorted and joined with commas. It names at most [maxEach]
-// of them and counts the others. It sorts the slice of the caller.
+// each returns the distinct words, sorted and joined by [joinSome]. It sorts the slice of the
+// caller.
 func each(words []string) string {
 	slices.Sort(words)
-	words = slices.Compact(words)
-	if n := len(words) - maxEach; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(words[:maxEach], ", "), n)
-	}
-	return strings.Join(words, ", ")
+	return joinSome(slices.Compact(words), maxEach)
 }
 
-// printSessions prints one row for each session.
+// joinSome returns the names, joined with commas. It names at most that many of them and counts
+// the others.
+func joinSome(names []string, most int) string {
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}
+
+// printSessions prints one row for each session, in the order of the status.
 func printSessions(w io.Writer, sessions []control.Session) {
 	if len(sessions) == 0 {
 		fmt.Fprintln(w, "no agent is connected")

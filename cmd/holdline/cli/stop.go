@@ -53,7 +53,11 @@ that: systemctl --user stop holdline.socket.`,
 }
 
 // stop ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
-// does not answer.
+// does not answer. It returns when the daemon has ended.
+//
+// There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
+// hangs is killed, if all ([stopHung]), and without a daemon only workers are left to end
+// ([stopAbsent]).
 func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
@@ -76,7 +80,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	defer c.Close()
 	err = requestStop(cmd, c, all)
-	// It has answered the greeting and hangs now.
+	// A daemon may answer the greeting and hang after that.
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		return stopHung(cmd, proc, dir)
 	}
@@ -84,7 +88,8 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 }
 
 // onCall reports whether systemd listens for the daemon and no daemon runs. Then a connection
-// would make systemd start a daemon, only to be stopped.
+// would make systemd start a daemon, only to be stopped. In doubt it returns false, and the
+// connection decides.
 func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	units := service.FindUnits(proc.Getenv)
 	if paths.Start() != units.Socket() || !units.Running() || units.File(contrib.SystemdSocket) == "" {
@@ -107,9 +112,11 @@ func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	return true
 }
 
-// stopAbsent stops what runs without a daemon. dir is the runtime directory.
+// stopAbsent prints that no daemon runs, which is no error. With all it ends the workers that
+// an earlier daemon has left. dir is the runtime directory.
 func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir string) error {
 	what := "no daemon is running"
+	// Workers outlive their daemon, so some may run.
 	if all {
 		n, err := endAll(cmd, proc, dir)
 		if err != nil {
@@ -155,7 +162,7 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	return nil
 }
 
-// maxNamed bounds how many agents, and how many workers, are named.
+// maxNamed bounds how many agents, and how many workers, [stopWords] names.
 const maxNamed = 20
 
 // stopWords returns what a stop has done: which agents it has disconnected, and which workers
@@ -163,15 +170,7 @@ const maxNamed = 20
 func stopWords(a *control.StopAnswer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
-	// list bounds the names of one kind.
-	list := func(names []string) string {
-		more := ""
-		if n := len(names) - maxNamed; n > 0 {
-			names, more = names[:maxNamed], fmt.Sprintf(" and %d more", n)
-		}
-		return strings.Join(names, ", ") + more
-	}
-	var agents, workers []string
+	var agents, workers []string // for people
 	// of counts the sessions of each agent. Most agents have one for each of their entries.
 	of := map[string]int{}
 	// A session that was detached had no agent to disconnect.
@@ -197,10 +196,10 @@ func stopWords(a *control.StopAnswer) string {
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
 	}
 	if len(agents) > 0 {
-		fmt.Fprintf(&b, "disconnected: %s\n", list(agents))
+		fmt.Fprintf(&b, "disconnected: %s\n", joinSome(agents, maxNamed))
 	}
 	if len(workers) > 0 {
-		fmt.Fprintf(&b, "run on for the next daemon: %s\n", list(workers))
+		fmt.Fprintf(&b, "run on for the next daemon: %s\n", joinSome(workers, maxNamed))
 		b.WriteString("servers end after two minutes without a daemon, consults with their turn\n")
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}
@@ -208,7 +207,8 @@ func stopWords(a *control.StopAnswer) string {
 }
 
 // stopHung kills a daemon that does not answer, and ends its workers. dir is its runtime
-// directory. Its lock there names the process to kill.
+// directory. Its lock there names the process to kill, by its pid and its start time: so the
+// signal cannot reach another process that has got the same pid.
 func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	path := filepath.Join(dir, socket.LockFile)
 	pid, start, err := statedir.Holder(path)
@@ -220,6 +220,7 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 	if err := place.MarkStopped(dir); err != nil {
 		return fmt.Errorf("proxies would start a daemon again: %w", err)
 	}
+	// Only a process that still holds the lock is the daemon.
 	lock, err := statedir.TryLock(path)
 	switch {
 	case err == nil: // it has ended meanwhile
@@ -228,6 +229,7 @@ func stopHung(cmd *cobra.Command, proc *cmdenv.Process, dir string) error {
 		err = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL)
 	}
 	if err != nil {
+		// The daemon lives on, so proxies may look for it again.
 		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
 		return fmt.Errorf("the daemon does not answer, and process %d, which its lock names, cannot be killed: %w",
 			pid, err)
@@ -270,6 +272,7 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = alone.Unlock() }()
+	// This supervisor finds the workers by their directories, and attaches to none.
 	s := supervisor.New(supervisor.Options{
 		RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler),
 	})
@@ -293,6 +296,7 @@ func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 		return lock, err
 	}
 	holder, _, at, unknown := statedir.HolderOf(place.StateLock(state))
+	// A daemon takes the lock before it writes into the file who it is.
 	if unknown != nil {
 		return nil, fmt.Errorf("a daemon is starting or stopping: %w", err)
 	}
@@ -302,7 +306,7 @@ func aloneIn(ctx context.Context, state string) (*statedir.Lock, error) {
 }
 
 // soon calls try until its error is no [statedir.ErrLocked], for [dying] at most, and returns
-// what try returned last.
+// what try returned last. After the end of ctx that is the last error, not that of ctx.
 func soon(ctx context.Context, try func() (*statedir.Lock, error)) (lock *statedir.Lock, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dying)
 	defer cancel()
@@ -314,7 +318,8 @@ func soon(ctx context.Context, try func() (*statedir.Lock, error)) (lock *stated
 }
 
 // waitGone waits until daemon pid has ended. If its process cannot be seen from here, it waits
-// until the daemon has released its lock, which is the last thing that a daemon does.
+// until the daemon has released its lock, which is the last thing that a daemon does. lock is
+// the path of the lock file.
 func waitGone(ctx context.Context, pid int, lock string) error {
 	self, unseen := process.Lookup(pid)
 	return attach.Poll(ctx, 10*time.Millisecond, func() (bool, error) {

@@ -42,7 +42,8 @@ A binary that cannot take over is not used, and the daemon goes on as before.`,
 }
 
 // upgrade asks the daemon behind c to hand over, and prints the outcome. A daemon that hands
-// over gives no answer: its connection ends after it has reported progress.
+// over gives no answer: its connection ends after it has reported progress. So the answer of a
+// daemon means that it goes on, be it that there is nothing new or that it rejects the program.
 func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *control.Client) error {
 	var answer control.UpgradeAnswer
 	handing := false
@@ -58,7 +59,8 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 			fmt.Errorf("rejected: %s", remote.Message),
 			fmt.Sprintf("version %s goes on; install the binary again, then: holdline upgrade", c.Daemon.Version))
 
-	// A lost connection without a hand-over is an error like any other.
+	// A lost connection without a hand-over is an error like any other. So is the
+	// end of the wait, or an interrupt.
 	case answered || !handing || ctx.Err() != nil:
 		return err
 	}
@@ -66,7 +68,7 @@ func upgrade(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, c *c
 }
 
 // awaitSuccessor waits until a daemon of a later generation than old answers, and prints its
-// version.
+// version. The generation tells them apart, since a hand-over keeps the pid.
 func awaitSuccessor(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, old protocol.DaemonInfo) error {
 	var now protocol.DaemonInfo
 	var last error

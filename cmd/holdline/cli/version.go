@@ -17,21 +17,23 @@ import (
 )
 
 // versions is what `holdline version --json` prints. A running daemon asks a
-// new binary for it before it hands over.
+// new binary for it before it hands over, and rejects one that does not know a
+// version in use: the new daemon could not read what proxies and workers write.
 type versions struct {
 	Version  string   `json:"version"`
-	Commit   string   `json:"commit"`
-	Go       string   `json:"go"`
-	OS       string   `json:"os"`
-	Arch     string   `json:"arch"`
-	MCP      []string `json:"mcp"`
+	Commit   string   `json:"commit"`   // of the source; "" if the build did not say it
+	Go       string   `json:"go"`       // the toolchain
+	OS       string   `json:"os"`       // as GOOS
+	Arch     string   `json:"arch"`     // as GOARCH
+	MCP      []string `json:"mcp"`      // versions of MCP that it speaks
 	Greeting []int    `json:"greeting"` // versions of the greeting that it speaks
 	Worker   []int    `json:"worker"`   // versions of the protocol between daemon and worker
 	Record   []int    `json:"record"`   // versions of the records of calls
 	Handover []int    `json:"handover"` // versions of what a daemon leaves to its successor
 }
 
-// newVersionCommand returns the command version. Unlike the flag --version it has --json.
+// newVersionCommand returns the command version. Unlike the flag --version it has --json. It
+// reads nothing and needs no daemon.
 func newVersionCommand() *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "version",

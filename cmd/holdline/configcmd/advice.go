@@ -22,7 +22,8 @@ import (
 	"holdline/protocol/ownfile"
 )
 
-// adviser looks in a valid configuration for settings that most likely have no effect.
+// adviser looks in a valid configuration for settings that most likely have no effect. What it
+// knows is what was seen on this machine so far, so it can only advise.
 type adviser struct {
 	cfg *config.Config
 	// identities are those of well-known clients, of connected ones and of the call log.
@@ -33,7 +34,8 @@ type adviser struct {
 }
 
 // newAdviser returns an adviser for cfg. It asks the running daemon, the call log and the kept
-// lists of servers which identities and tools there are. What cannot be asked is left out.
+// lists of servers which identities and tools there are. What cannot be asked is left out: then
+// there may be a warning too many about an identity, and one too few about a tool.
 func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *adviser {
 	// Some identities need no client: that of clients without a name, and the command line's.
 	a := &adviser{
@@ -63,7 +65,8 @@ func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *a
 	return a
 }
 
-// askDaemon adds the identities of the sessions of the running daemon, if one runs.
+// askDaemon adds the identities of the sessions of the running daemon, if one runs. They may
+// not be in the call log yet, since they may have called nothing.
 func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
 	if err != nil {
@@ -75,8 +78,11 @@ func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 }
 
 // readCallLog adds the identities of all lines of the call log, including its rotated files.
+// path is that of the newest file.
 func (a *adviser) readCallLog(path string) {
 	older, _ := filepath.Glob(path + ".*") // only a bad pattern is an error
+	// The daemon may rotate the log meanwhile. Then a file is read twice or not at all, which
+	// matters little for an advice.
 	for _, path := range append(older, path) {
 		f, err := ownfile.Open(path)
 		if err != nil {
@@ -97,7 +103,8 @@ func (a *adviser) readCallLog(path string) {
 }
 
 // warnings returns what most likely has no effect: identities that no client is known to use,
-// and rules that match nothing. The order is that of the sorted names.
+// and rules that match nothing. The order is that of the sorted names. Each begins with the key
+// in the file.
 func (a *adviser) warnings() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(a.cfg.Identities)) {
@@ -122,12 +129,14 @@ func (a *adviser) warnings() []string {
 }
 
 // globs returns a warning for each glob that matches no name. names returns the names that a
-// glob is compared with, and whether these are all; if not, there is no warning.
+// glob is compared with, and whether these are all; if not, there is no warning. key says in the
+// warning where the globs stand.
 func (a *adviser) globs(key string, globs []string, names func(glob string) (all []string, complete bool)) []string {
 	var out []string
 	for _, glob := range globs {
 		all, complete := names(glob)
-		// A glob with a colon is for resources, which need not be listed.
+		// A glob with a colon is for resources, which need not be listed. The glob * is
+		// right without any tool.
 		if !complete || glob == "*" || strings.Contains(glob, ":") {
 			continue
 		}
@@ -140,7 +149,8 @@ func (a *adviser) globs(key string, globs []string, names func(glob string) (all
 
 // inFull returns the names by which the rules of identities know tools: holdline's own, and
 // those of servers with the server's name before them. complete is false if the glob may match
-// a tool of a server that was never listed.
+// a tool of a server that was never listed: then a glob without a match is no sign of a
+// mistake.
 func (a *adviser) inFull(glob string) (all []string, complete bool) {
 	all = tool.OwnNames()
 	// fixed is the part of the glob before its first wildcard.
@@ -164,7 +174,8 @@ func (a *adviser) inFull(glob string) (all []string, complete bool) {
 	return all, true
 }
 
-// nearest asks whether one of names was meant, if one is much like name.
+// nearest returns a question, in parentheses: whether one of names was meant, if one is much
+// like name; else "". It sorts the slice of the caller.
 func nearest(name string, names []string) string {
 	slices.Sort(names)
 	near := config.Nearest(name, names)

@@ -2,7 +2,8 @@
 // right, and what it means for one identity and tool.
 //
 // config check reports mistakes, which the daemon refuses, as errors. It also warns of
-// settings that the daemon accepts and that most likely have no effect (advice.go).
+// settings that the daemon accepts and that most likely have no effect, for example a
+// misspelt name (advice.go).
 // config explain asks the same rules as the daemon does (explain.go).
 package configcmd
 
@@ -19,7 +20,7 @@ import (
 )
 
 // NewCommand returns the command config and those below it. All of them take the flag
-// --config.
+// --config. None needs a daemon; check and explain say more if one runs.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
@@ -54,7 +55,8 @@ names nothing that servers have listed.`,
 			if err != nil {
 				return err
 			}
-			// A file that the user has named must exist. The default one may be missing.
+			// A file that the user has named must exist. The default one may be missing:
+			// then all defaults are in force, which is no mistake.
 			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 				if len(args) == 1 || file != "" {
 					return fmt.Errorf("%s is not there", path)
@@ -65,7 +67,8 @@ names nothing that servers have listed.`,
 			if err != nil {
 				return err
 			}
-			// Warnings go to stderr and do not change the exit code.
+			// Warnings go to stderr and do not change the exit code, since a rule may be
+			// meant for a client or a tool that is yet to come.
 			for _, warning := range newAdviser(cmd, proc, &cfg).warnings() {
 				console.Warn(cmd, "%s", warning)
 			}

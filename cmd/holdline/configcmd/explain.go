@@ -21,7 +21,8 @@ import (
 )
 
 // explanation is what config explain prints with --json: what the rules say about one identity
-// and one tool. Members that do not apply are left out.
+// and one tool. Members that do not apply are left out. The text for people has the settings of
+// the server, too.
 type explanation struct {
 	Identity string          `json:"identity"`
 	Tool     string          `json:"tool"`
@@ -36,7 +37,9 @@ type explanation struct {
 	State    *control.Server `json:"state,omitempty"`
 }
 
-// newConfigExplain returns the command config explain. file is the flag --config.
+// newConfigExplain returns the command config explain. file is the flag --config. The command
+// asks the rules itself, and the daemon only for the state of the server: so it also explains a
+// file that no daemon reads.
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
@@ -86,6 +89,7 @@ func explain(
 		e.Expose = config.ExposeSearch
 	}
 	rules := policy.NewRules(cfg)
+	// A tool of holdline's own has no server and no settings but the rules.
 	if _, exists := tool.OwnDispatch(name); exists {
 		e.Allowed, e.Why = rules.Explain(identity, "", name)
 		return e, nil
@@ -130,7 +134,8 @@ func explain(
 }
 
 // listedTools returns a function for the tools that a server has listed last, by the server's
-// own names. It reads what a daemon has kept in the state directory.
+// own names. It reads what a daemon has kept in the state directory, and returns nil for a
+// server that was never asked.
 func listedTools(proc *cmdenv.Process) func(server string) []string {
 	return func(server string) []string {
 		dir, err := cmdenv.StateDir(proc.Getenv)
@@ -143,7 +148,7 @@ func listedTools(proc *cmdenv.Process) func(server string) []string {
 }
 
 // liveServer returns the status of a server. It returns nil if no daemon runs or the daemon
-// does not host the server.
+// does not host the server. An error is no reason to fail: the rules are known without it.
 func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.Server {
 	if name == "" {
 		return nil
@@ -160,7 +165,8 @@ func liveServer(cmd *cobra.Command, proc *cmdenv.Process, name string) *control.
 	return nil
 }
 
-// listed returns how the identity gets to know a hosted server's tool, for people.
+// listed returns how the identity gets to know a hosted server's tool, for people: from its
+// tools/list, or by a search.
 func (e *explanation) listed() string {
 	if e.Expose == config.ExposeSearch {
 		return fmt.Sprintf("no: identities.%s.expose is %q, so find_tools finds it and call_tool calls it",
@@ -169,8 +175,8 @@ func (e *explanation) listed() string {
 	return "yes, with all tools that the identity may use"
 }
 
-// print writes the explanation as a table. s has the settings of the tool's server, nil for a
-// tool of no server.
+// print writes the explanation as a table, with one row for each thing that applies. s has the
+// settings of the tool's server, nil for a tool of no server.
 func (e *explanation) print(out io.Writer, s *config.Settings) {
 	verdict := "may use it"
 	if !e.Allowed {
@@ -199,7 +205,8 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	if e.Allowed {
 		t.Row("listed", e.listed())
 	}
-	// The contract decides what becomes of a call whose process was lost.
+	// The contract decides what becomes of a call whose process was lost. If the configuration
+	// says nothing, the tool's own annotations do, which are known only when it is listed.
 	switch e.Contract {
 	case "":
 		t.Row("after a loss", "runs again if the tool says that it may "+

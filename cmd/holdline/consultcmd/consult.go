@@ -32,7 +32,8 @@ import (
 	"holdline/protocol/fault"
 )
 
-// consultOptions are the flags of consult.
+// consultOptions are the flags of consult. Most become arguments of the tool consult; see
+// [consultOptions.arguments].
 type consultOptions struct {
 	engine, session, model, effort, cwd, level string
 
@@ -45,10 +46,12 @@ type consultOptions struct {
 }
 
 // maxStdinPrompt bounds what is read from stdin, in bytes. The daemon's own limit on a prompt
-// is lower, so its error names the real limit.
+// is lower, so its error names the real limit. Without a bound, a pipe that never ends would
+// take all memory.
 const maxStdinPrompt = 16 << 20
 
-// NewCommand returns the command consult.
+// NewCommand returns the command consult. It does for a user at a terminal what the tool
+// consult does for an agent, under the identity "cli".
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o consultOptions
 	cmd := &cobra.Command{
@@ -91,8 +94,9 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	return console.WithJSON(cmd)
 }
 
-// runConsult asks the daemon for a consult and prints the answer. It starts a daemon if none
-// runs. The random key lets a later daemon find the consult again, should this one end.
+// runConsult asks the daemon for a consult and prints the answer. It blocks until then, and
+// starts a daemon if none runs. The random key lets a later daemon find the consult again, should
+// this one end.
 func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
 	prompt, err := consultPrompt(cmd, args)
 	if err != nil {
@@ -102,7 +106,8 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err != nil {
 		return fmt.Errorf("finding the current directory: %w", err)
 	}
-	// Build the arguments before the connection, so that wrong flags start no daemon.
+	// Build the arguments before the connection, so that wrong flags start no daemon. Flags
+	// whose values only the daemon can check do start one.
 	raw, err := o.arguments(cmd, prompt)
 	if err != nil {
 		return err
@@ -121,8 +126,8 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	return printConsult(cmd, answer)
 }
 
-// consultPrompt returns the prompt: the arguments, what is piped in, or both. It does not wait
-// for a pipe into which nothing is written.
+// consultPrompt returns the prompt: the arguments, what is piped in, or both. If there are
+// arguments, it waits for a pipe into which nothing is written for [stdinWait] only.
 func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	if len(args) > 1 && slices.Contains(args, "-") {
 		return "", fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, cmdenv.ErrUsage)
@@ -136,6 +141,7 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage),
 			"holdline consult 'what is wrong with …', or pipe it in")
 	}
+	// A prompt from the command line is enough, so do not wait for ever on a pipe.
 	if words && !begins(cmd.InOrStdin(), stdinWait) {
 		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing",
 			stdinWait)
@@ -161,12 +167,13 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 const stdinWait = 5 * time.Second
 
 // begins waits until in has a byte to read or has ended. It returns false if neither happens
-// in time, and true at once for a reader that is no file.
+// in time, and true at once for a reader that is no file. It reads nothing.
 func begins(in io.Reader, within time.Duration) bool {
 	f, ok := in.(*os.File)
 	if !ok {
 		return true
 	}
+	// A signal interrupts the wait, which then goes on for the rest of the time.
 	for end := time.Now().Add(within); ; {
 		left := max(time.Until(end), 0)
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}, int(left.Milliseconds()))
@@ -180,7 +187,9 @@ func begins(in io.Reader, within time.Duration) bool {
 }
 
 // arguments returns the arguments of the tool consult that the flags and the prompt make. A
-// flag that was not given leaves its argument out, so that the configuration decides.
+// flag that was not given leaves its argument out, so that the configuration decides. Of the
+// numbers even a zero is passed on if the user has given it: the daemon refuses what it cannot
+// use.
 func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
@@ -215,6 +224,7 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 			arguments[arg.key] = arg.value
 		}
 	}
+	// A schema begins with a brace. Anything else is the name of a file.
 	if o.schema != "" {
 		schema := []byte(o.schema)
 		if !strings.HasPrefix(strings.TrimSpace(o.schema), "{") {
@@ -235,15 +245,16 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	return raw, nil
 }
 
-// askConsult runs a consult and returns its answer. If the daemon ends or is replaced, it goes
-// on with the next daemon, which finds the same consult by its key. An interrupt cancels the
-// consult and waits for the answer so far; see [politely]. askConsult closes c.
+// askConsult runs a consult and returns its answer, which may have a fault in it. If the daemon
+// ends or is replaced, it goes on with the next daemon, which finds the same consult by its
+// key. An interrupt cancels the consult and waits for the answer so far; see [politely].
+// askConsult closes c.
 func askConsult(
 	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, params control.ConsultParams,
 ) (answer control.ConsultAnswer, err error) {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	// The id is known once the daemon has begun the consult. The goroutine of politely
-	// reads it.
+	// reads it. It stays the same with the next daemon.
 	var known atomic.Value
 	known.Store("")
 	idOf := func() string { s, _ := known.Load().(string); return s }
@@ -264,6 +275,7 @@ func askConsult(
 	done()
 	id := idOf()
 	switch remote, refused := errors.AsType[*control.RemoteError](err); {
+	// The context of politely has not ended the consult: no daemon was there to be asked.
 	case errors.Is(err, attach.ErrAbsent):
 		return answer, cmdenv.WithHint(
 			errors.New("interrupted while no daemon was there: the consult goes on until a daemon misses this command"),
@@ -273,6 +285,7 @@ func askConsult(
 		return answer, errors.New("interrupted: the consult is ended")
 	case errors.Is(err, cmdenv.ErrLost):
 		return answer, lostConsult(id, err)
+	// The daemon checks most flags, as arguments of the tool.
 	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // the flags are wrong
 		return answer, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
 	}
@@ -280,7 +293,8 @@ func askConsult(
 }
 
 // lostConsult returns the error about a consult whose daemon ended, with the command
-// that gets its answer later. id is "" if the command never learnt it.
+// that gets its answer later. id is "" if the command never learnt it. err is that of
+// the connection.
 func lostConsult(id string, err error) error {
 	if id == "" {
 		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err),
@@ -291,7 +305,8 @@ func lostConsult(id string, err error) error {
 }
 
 // printConsult prints an answer. With a fault it prints what there is of an answer, and
-// returns the fault as an error.
+// returns the fault as an error. The answer alone goes to stdout, so that it can be piped
+// on.
 func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	err := console.Print(cmd, answer.Value, func(out io.Writer) {
 		if answer.Text != "" {
@@ -301,13 +316,13 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	if err != nil {
 		return err
 	}
+	// A fault that an interrupt has brought about is no news to the user.
 	if f := answer.Fault; f != nil {
 		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {
 			return errors.New("interrupted: the consult is ended")
 		}
 		return cmdenv.WithHint(fmt.Errorf("consult: %w", f), consultHint(f))
 	}
-	// The note goes to stderr: stdout has the answer alone.
 	if note := unwhole(answer); note != "" {
 		console.Warn(cmd, "%s", note)
 	}
@@ -315,7 +330,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 }
 
 // unwhole returns a note that an answer is partial, or not final yet; "" if it is
-// the whole answer.
+// the whole answer. State and partial are members of the answer's JSON.
 func unwhole(answer control.ConsultAnswer) string {
 	var is struct {
 		State   string `json:"state"`
@@ -330,7 +345,8 @@ func unwhole(answer control.ConsultAnswer) string {
 	return "the consult is " + is.State + ": this is what was said so far"
 }
 
-// consultHint returns what the user can do about a fault of a consult, or "".
+// consultHint returns what the user can do about a fault of a consult, or "" if its text says
+// all.
 func consultHint(f *fault.Record) string {
 	switch f.Reason() {
 	case fault.NotInstalled:

@@ -16,8 +16,10 @@ import (
 )
 
 // NewListCommand returns the command consults with its subcommands. Only wait starts a daemon
-// and survives its end; the others need one that runs.
+// and survives its end; the others need one that runs. They act on the consults of all
+// identities.
 func NewListCommand(proc *cmdenv.Process) *cobra.Command {
+	// The command consults and its subcommand list do the same.
 	list := func(cmd *cobra.Command, _ []string) error {
 		answer, err := attach.Ask[control.ConsultListAnswer](cmd, proc, control.ConsultList, nil)
 		if err != nil {
@@ -37,6 +39,7 @@ cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, co
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
 	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", RunE: list})
 	// one returns a command that makes one request about one consult and prints the answer.
+	// The request may be made again if the daemon is replaced.
 	one := func(use, short, method string) *cobra.Command {
 		return &cobra.Command{
 			Use: use + " ID", Short: short, Args: cobra.ExactArgs(1),
@@ -54,6 +57,7 @@ cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, co
 			},
 		}
 	}
+	// wait blocks for long, so unlike the others it must survive the end of the daemon.
 	wait := &cobra.Command{
 		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: cobra.ExactArgs(1),
 		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
@@ -75,7 +79,8 @@ and goes on with the next one if it ends.`,
 	return cmd
 }
 
-// printConsults prints a row for each consult, with the code of its fault if it has failed.
+// printConsults prints a row for each consult, with the code of its fault if it has failed. The
+// cost is empty if it is not known, as with engines that tell none.
 func printConsults(out io.Writer, consults []control.Consult) {
 	if len(consults) == 0 {
 		fmt.Fprintln(out, "no consult is running or kept")
@@ -83,6 +88,7 @@ func printConsults(out io.Writer, consults []control.Consult) {
 	}
 	t := console.NewTable(out, "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
 	for _, j := range consults {
+		// A cost of 0 is shown, unlike one that is not known.
 		cost := ""
 		if j.CostUSD != nil {
 			cost = fmt.Sprintf("$%.4f", *j.CostUSD)
@@ -120,7 +126,7 @@ holdline consults cancel; one that its client may still come for stays.`,
 }
 
 // waitConsult waits for a consult and returns its answer. It starts a daemon if none runs, and
-// goes on with the next one if the daemon ends.
+// goes on with the next one if the daemon ends. An interrupt ends the wait and not the consult.
 func waitConsult(cmd *cobra.Command, proc *cmdenv.Process, id string) (answer control.ConsultAnswer, err error) {
 	c, err := attach.ConnectOrStart(cmd, proc)
 	if err != nil {

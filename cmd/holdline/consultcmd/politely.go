@@ -25,8 +25,8 @@ const politeTime = 10 * time.Second
 //
 // The context ends at a second interrupt, after [politeTime], or at once if the id of the
 // consult is not known yet: then there is nothing to cancel, and the end of the connection
-// ends the consult. id returns that id, or "". The caller must call done, which waits for the
-// goroutines.
+// ends the consult. id returns that id, or ""; another goroutine calls it. The caller must call
+// done, which ends the context and waits for the goroutines.
 func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx context.Context, done func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(cmd.Context()))
 	var wait sync.WaitGroup
@@ -37,7 +37,8 @@ func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx c
 		case <-cmd.Context().Done():
 		}
 		defer cancel()
-		// The first interrupt was taken by the command's own context.
+		// The first interrupt was taken by the command's own context, which stays done. So
+		// a second one needs a channel.
 		again := make(chan os.Signal, 1)
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 		defer signal.Stop(again)
@@ -61,8 +62,9 @@ func politely(cmd *cobra.Command, proc *cmdenv.Process, id func() string) (ctx c
 	}
 }
 
-// cancelConsult asks the daemon to cancel a consult. It ignores errors: when the connection
-// that waits for the answer ends, the daemon ends the consult, too.
+// cancelConsult asks the daemon to cancel a consult, and blocks until that has ended or ctx
+// ends. It ignores errors: when the connection that waits for the answer ends, the daemon ends
+// the consult, too.
 func cancelConsult(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process, id string) {
 	c, err := attach.Connect(ctx, cmd, proc)
 	if err != nil {

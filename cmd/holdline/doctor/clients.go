@@ -7,7 +7,8 @@ import (
 )
 
 // checkClients looks for servers that agents start for themselves, and for clients that
-// do not know holdline. Neither is an error.
+// do not know holdline. Neither is an error. An entry that starts a holdline which does not
+// exist is one. There is one finding for each client's file, by the first rule that applies.
 func checkClients(o Options) []Finding {
 	if o.Clients == nil {
 		return nil

@@ -49,7 +49,8 @@ const (
 	Problem State = "problem"
 )
 
-// Finding is the outcome of one check.
+// Finding is the outcome of one check. Its texts are for people; scripts go by Check and
+// State.
 type Finding struct {
 	Check string `json:"check"`
 	State State  `json:"state"`
@@ -58,13 +59,14 @@ type Finding struct {
 	Fix   string `json:"fix,omitempty"` // what the user does about it; "" if it is OK
 }
 
-// with returns the finding with an outcome that is not [OK].
+// with returns the finding with an outcome that is not [OK]. Each must say why it matters and
+// what to do about it.
 func (f Finding) with(state State, what, why, fix string) Finding {
 	return Finding{Check: f.Check, State: state, What: what, Why: why, Fix: fix}
 }
 
 // Options are what the checks need to know. Functions among them are called by the checks;
-// tests replace them.
+// tests replace them. The last two fields are set by checks, for those that come later.
 type Options struct {
 	Paths     socket.Paths
 	StateDir  string
@@ -94,17 +96,19 @@ type Options struct {
 // timeout bounds all checks together.
 const timeout = 20 * time.Second
 
-// Run makes all checks and returns their findings. The checks of systemd come first: a
-// later connection to the daemon may make systemd start it.
+// Run makes all checks and returns their findings. It takes [timeout] at most, and no error ends
+// it: what cannot be found out is a finding, too. The checks of systemd come first: a later
+// connection to the daemon may make systemd start it.
 func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	found := []Finding{checkConfiguration(o), checkStateDir(o)}
-	found = append(found, checkSystemd(ctx, o)...) // before a connection makes systemd start the daemon
+	found = append(found, checkSystemd(ctx, o)...)
 	found = append(found, checkLaunchd(ctx, o)...)
 	found = append(found, checkMachine(ctx, &o)...)
 	found = append(found, checkClients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
+	// Without a daemon this process checks what the next one would find.
 	if err != nil {
 		found = append(found, checkSocketDir(o.Paths.Start()), noDaemon(o, err))
 		ask := func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }
@@ -155,7 +159,8 @@ func checkStateDir(o Options) Finding {
 	return f
 }
 
-// nearest returns path if it exists, or else the nearest directory above it that does.
+// nearest returns path if it exists, or else the nearest directory above it that does. That is
+// where the daemon would have to make directories.
 func nearest(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || path == filepath.Dir(path) {
@@ -165,7 +170,8 @@ func nearest(path string) string {
 	}
 }
 
-// checkSocketDir makes the daemon's own check of the directory of the socket at path.
+// checkSocketDir makes the daemon's own check of the directory of the socket at path: only this
+// user may be able to change it. A daemon makes a directory that is missing.
 func checkSocketDir(path string) Finding {
 	dir := filepath.Dir(path)
 	f := Finding{Check: "socket directory", State: OK, What: dir}
@@ -210,7 +216,8 @@ func WayOut(pid int) string {
 }
 
 // checkDaemon asks the daemon behind conn for its status and judges that. path is that of its
-// socket.
+// socket. It closes conn. If the daemon does not answer, the checks that need its status are
+// left out.
 func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
 	c, err := control.NewClient(ctx, conn, cmdenv.Version)
@@ -254,6 +261,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 // noWelcome returns the finding about a program that listens at path and does not welcome this
 // one: a daemon that hangs, another version, or another program.
 func noWelcome(f Finding, path string, err error) Finding {
+	// The lock names the daemon even if the daemon says nothing.
 	pid, _, herr := statedir.Holder(filepath.Join(filepath.Dir(path), socket.LockFile))
 	if herr == nil && errors.Is(err, os.ErrDeadlineExceeded) {
 		return f.with(Problem, fmt.Sprintf("daemon %d at %s does not answer", pid, path),
@@ -277,7 +285,7 @@ func compareVersions(daemon string, sessions []control.Session) Finding {
 			"the daemon was started from another binary",
 			"holdline upgrade, if its binary was replaced; else holdline stop, and the next agent starts this one")
 	}
-	// Proxies get no new program while they run.
+	// Proxies get no new program while they run, so after an upgrade old ones are usual.
 	var older []string
 	for _, s := range sessions {
 		if s.Proxy != "" && s.Proxy != daemon {

@@ -41,6 +41,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	if !c.Default {
 		state, why = Note, fmt.Sprintf("consults with engine %s cannot run (as seen by %s)", e.Name, seenBy)
 	}
+	// The reason of the fault decides what the user can do.
 	var fix string
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
@@ -63,7 +64,8 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	return f.with(state, c.Fault.Fault.Detail, why, fix)
 }
 
-// install returns how the user installs a program. version is "" or begins with "@".
+// install returns how the user installs a program. version is "" or begins with "@". A program
+// without a package of npm is named by its title only.
 func install(e *engines.Engine, version string) string {
 	if e.Package == "" {
 		return "install " + e.Title
@@ -80,6 +82,7 @@ func checkLevels(c control.CheckAnswer) []Finding {
 		if len(l.Notes) > 0 {
 			f.What += " (" + strings.Join(l.Notes, "; ") + ")"
 		}
+		// The text of a lack has two parts: what is missing, and what fixes that.
 		if l.Lacks != "" {
 			what, fix, _ := strings.Cut(l.Lacks, "; ")
 			f = f.with(Note, "refused: "+what,
@@ -91,7 +94,7 @@ func checkLevels(c control.CheckAnswer) []Finding {
 }
 
 // checkLandlock returns which version of Landlock the kernel has, and what that version cannot
-// do.
+// do. A level says by itself what enforces it, so a lack of Landlock is only a note.
 func checkLandlock() Finding {
 	version := sandbox.Landlock()
 	f := Finding{Check: "landlock", State: OK, What: fmt.Sprintf("ABI %d", version)}

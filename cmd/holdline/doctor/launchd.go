@@ -40,7 +40,8 @@ func checkLaunchd(ctx context.Context, o Options) []Finding {
 }
 
 // checkUnitProgram checks the program that the file of a service manager starts. err is
-// that of reading the file, and install the command that writes it.
+// that of reading the file, and install the command that writes it. f is returned if all
+// is well.
 func checkUnitProgram(f Finding, path, bin string, err error, install string) Finding {
 	if err != nil {
 		return f.with(Problem, err.Error(), "which program the service manager starts is not known", install)

@@ -53,7 +53,8 @@ func checkMachine(ctx context.Context, o *Options) []Finding {
 
 // askEnvironment asks the daemon for the environment in which it starts programs, and keeps
 // the answer in o.environment. It returns the service manager that has started the daemon; ""
-// for none, or if no daemon runs.
+// for none, or if no daemon runs. It makes a connection of its own, since the one that the
+// checks of the daemon use comes later, after those of what the daemon depends on.
 func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	ctx, cancel := context.WithTimeout(ctx, welcomeTimeout)
 	defer cancel()
@@ -90,7 +91,8 @@ func (o *Options) checkPath(ctx context.Context) (Finding, string) {
 	switch {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return f.with(Problem, err.Error(), "hosted servers see the daemon's own PATH only", capture), login
-	// What was captured counts first, for the daemon as well.
+	// What was captured counts first, for the daemon as well. A profile that was edited since
+	// has no effect on it.
 	case captured != "":
 		f.What = captured
 		if more := missingDirs(login, captured); len(more) > 0 {
@@ -152,7 +154,7 @@ func (o *Options) lookHere(name string) string {
 	return path
 }
 
-// missingDirs returns the directories of PATH a that are not in PATH b.
+// missingDirs returns the directories of PATH a that are not in PATH b, in the order of a.
 func missingDirs(a, b string) []string {
 	have := filepath.SplitList(b)
 	return slices.DeleteFunc(filepath.SplitList(a), func(dir string) bool { return slices.Contains(have, dir) })
@@ -188,6 +190,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	f := Finding{Check: "server " + s.Name}
 	// Expand the variables of the entry. If one is not set the program is not known.
 	p, err := s.Process(around)
+	// The daemon may have variables that this shell has not, so this is no problem yet.
 	if err != nil {
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
 			"set it in "+config.VariablesFile(o.Config)+", or in the server's env")
@@ -210,7 +213,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 }
 
 // checkDisk checks the free room of the file system that has dir, or will have it. least is in
-// bytes.
+// bytes. The room counts that a user other than root may take.
 func checkDisk(check, dir string, least uint64) Finding {
 	f := Finding{Check: check}
 	at := nearest(dir)
@@ -237,7 +240,8 @@ func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Find
 	return f
 }
 
-// checkLock checks which process the lock file in dir names. what says whose lock it is.
+// checkLock checks which process the lock file in dir names. what says whose lock it is. The
+// file stays when its process ends, so a name in it is no sign that the lock is held.
 func checkLock(dir, what string) Finding {
 	path := filepath.Join(dir, socket.LockFile)
 	f := Finding{Check: what + " lock", State: OK, What: path + ": held by no process"}
@@ -257,7 +261,7 @@ func checkLock(dir, what string) Finding {
 
 // checkOrphans looks for holdline's processes that no daemon knows. A process that has just
 // lost its worker is about to end, so it looks twice and reports those that it sees both
-// times.
+// times. With none it reports that, too.
 func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 	var found []Finding
 	if first := o.orphans(run); len(first) > 0 {
@@ -279,7 +283,8 @@ func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 	return found
 }
 
-// orphan is a process that no daemon knows.
+// orphan is a process that no daemon knows. Its start time tells it from a later process with
+// the same pid.
 type orphan struct {
 	process.Proc
 	what string // what the process is, for people
@@ -291,6 +296,7 @@ type orphan struct {
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
+	// Processes of other users cannot be read, and are none of ours.
 	all, _ := process.List() // after an error the list is empty
 	for _, p := range all {
 		args := process.Args(p.PID)

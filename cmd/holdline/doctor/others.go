@@ -13,7 +13,8 @@ import (
 )
 
 // otherDaemons looks for daemons of this user besides d, which serves at path, and for units
-// of systemd that cannot do their work because d was started without them.
+// of systemd that cannot do their work because d was started without them. It finds daemons by
+// their lock files, and does not connect to them.
 func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 	var found []Finding
 	known := map[int]bool{d.PID: true}
@@ -44,7 +45,8 @@ func otherDaemons(o Options, d protocol.DaemonInfo, path string) []Finding {
 }
 
 // asideWorkers returns a finding for each worker that was put aside because daemons crashed
-// again and again when they adopted it. run is the runtime directory.
+// again and again when they adopted it. run is the runtime directory. What is put aside stays
+// until the user removes it.
 func asideWorkers(run string) []Finding {
 	entries, err := os.ReadDir(filepath.Join(run, "aside"))
 	if err != nil {

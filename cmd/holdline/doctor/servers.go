@@ -40,6 +40,7 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 	if s.LastFault != nil {
 		fault = s.LastFault.Fault.Detail
 	}
+	// One of these at most: the first that applies explains the others.
 	switch {
 	case s.State == "stopped":
 		add(Note, "it was stopped", "agents cannot use its tools", "holdline servers start "+s.Name)

@@ -17,8 +17,8 @@ import (
 // installUnits is the command that writes the units anew.
 const installUnits = "holdline install --systemd"
 
-// checkSystemd checks holdline's units of this user's systemd. It returns nothing if that
-// systemd does not run.
+// checkSystemd checks holdline's units of this user's systemd: their files, then their states,
+// then whether they outlive the user's logout. It returns nothing if that systemd does not run.
 func checkSystemd(ctx context.Context, o Options) []Finding {
 	socket := o.Units.File(contrib.SystemdSocket)
 	switch {
@@ -42,7 +42,8 @@ func checkSystemd(ctx context.Context, o Options) []Finding {
 }
 
 // checkUnitFiles compares the units with those that this program would install for the same
-// binary. socket is the path of the socket unit.
+// binary. socket is the path of the socket unit. Drop-ins are not compared: they are where users
+// change a unit.
 func checkUnitFiles(u service.Units, socket string) Finding {
 	f := Finding{Check: "systemd units", State: OK, What: socket}
 	path := u.File(contrib.SystemdService)
@@ -75,7 +76,8 @@ func checkUnitFiles(u service.Units, socket string) Finding {
 // startPattern finds the program that a service unit starts, which may be in quotes.
 var startPattern = regexp.MustCompile(`(?m)^[ \t]*ExecStart=(?:"([^"\n]*)|([^" \n]*))`)
 
-// execStart returns the program that a service unit starts, or "".
+// execStart returns the program that a service unit starts, or "". It knows the forms that
+// install writes, and not all of systemd.service(5).
 func execStart(text string) string {
 	found := startPattern.FindStringSubmatch(text)
 	if found == nil {

@@ -15,7 +15,9 @@ import (
 	"holdline/protocol/control"
 )
 
-// onlyChanged removes from servers all tools that have not changed since they were pinned.
+// onlyChanged removes from servers all tools that have not changed since they were pinned. It
+// changes the slices of the caller. A server without a changed tool keeps its place, since it
+// may have a fault to report.
 func onlyChanged(servers []control.ServerOffers) {
 	for i := range servers {
 		servers[i].Tools = slices.DeleteFunc(servers[i].Tools, func(t control.ServerTool) bool {
@@ -26,7 +28,8 @@ func onlyChanged(servers []control.ServerOffers) {
 
 // printChanges prints a table of the tools that have changed, then the old and new
 // descriptions, then how to accept the changes. All tools must have changed, see
-// [onlyChanged].
+// [onlyChanged]. Descriptions are shown line by line, since models act on them: a server
+// that turns bad could put instructions there.
 func printChanges(w io.Writer, servers []control.ServerOffers) {
 	var changed []string // servers with changes that are not undone
 	rows := 0
@@ -35,7 +38,8 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 		for _, tool := range one.Tools {
 			c := tool.Pinned.Change
 			what := strings.Join(c.Parts, ", ")
-			// A change that was undone is shown, and need not be accepted.
+			// A change that was undone is shown, and need not be accepted: the tool is again
+			// as it was pinned.
 			if c.UndoneMS != 0 {
 				what += " (undone " + moment(c.UndoneMS) + ")"
 			} else if !slices.Contains(changed, one.Server) {
@@ -60,7 +64,8 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 	}
 }
 
-// printDescriptions prints a tool's old and new description line by line, if it has changed.
+// printDescriptions prints a tool's old and new description line by line, if it has changed. It
+// replaces what would control the terminal.
 func printDescriptions(w io.Writer, server string, t *control.ServerTool) {
 	if !slices.Contains(t.Pinned.Change.Parts, "description") {
 		return
@@ -80,7 +85,8 @@ func short(hash string) string { return hash[:min(len(hash), 12)] }
 func moment(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
 
 // accept has the daemon pin the tools of a server as they are now, and prints which ones have
-// changed.
+// changed. It starts a daemon if none runs. params must name a server: there is
+// no way to accept the tools of all at once.
 func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams) error {
 	if params.Name == "" {
 		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage),

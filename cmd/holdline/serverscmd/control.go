@@ -22,8 +22,10 @@ import (
 )
 
 // controls returns the commands about the processes of servers. All of them need a daemon;
-// tools and call start one.
+// tools and call start one. Where the command runs counts, too: the daemon picks the processes
+// of this directory's project.
 func (s *serversCommand) controls() []*cobra.Command {
+	// command returns a command that makes one request about one server.
 	command := func(
 		verb, method string, words func(name string, n int) string, short, long string,
 	) *cobra.Command {
@@ -48,6 +50,8 @@ circuit is closed. Calls in flight end with a fault.`),
 }
 
 // reloadCommand returns the command servers reload. Without a name it is the same as reload.
+// With a name it is a restart that also reads the variables again, and works for a server that
+// was ejected.
 func (s *serversCommand) reloadCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload [NAME]", Short: "Read the configuration again; with NAME, start that server anew",
@@ -79,7 +83,8 @@ func (s *serversCommand) control(
 }
 
 // withLastWords returns err unchanged. If the end of a server is why the command failed, it
-// first prints the last lines that the server wrote to stderr.
+// first prints the last lines that the server wrote to stderr: most servers say there what they
+// lack.
 func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil && remote.Fault.Cause != nil {
 		for _, line := range remote.Fault.Cause.StderrTail {
@@ -89,7 +94,8 @@ func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// stopped returns the words for a server that was stopped; n of its processes have ended.
+// stopped returns the words for a server that was stopped; n of its processes have ended. They
+// say how to undo that, since a stop outlasts the daemon.
 func stopped(name string, n int) string {
 	return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s",
 		name, processes(n), name)
@@ -104,7 +110,7 @@ func started(name string, n int) string {
 	return fmt.Sprintf("server %s is ready (%s)", name, processes(n))
 }
 
-// processes returns a number of processes in words.
+// processes returns a number of processes in words, with the right number of the noun.
 func processes(n int) string {
 	if n == 1 {
 		return "1 process"
@@ -112,7 +118,8 @@ func processes(n int) string {
 	return fmt.Sprintf("%d processes", n)
 }
 
-// toolsCommand returns the command servers tools.
+// toolsCommand returns the command servers tools. It lists tools, shows which ones have changed,
+// or accepts the changes of one server.
 func (s *serversCommand) toolsCommand() *cobra.Command {
 	var changes, accept bool
 	cmd := console.WithJSON(&cobra.Command{
@@ -178,7 +185,8 @@ func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, 
 			printTools(out, answer.Servers)
 		}
 	})
-	// The tools of the other servers were printed, so a fault of one of them is no error.
+	// The tools of the other servers were printed, so a fault of one of them is no error. It
+	// is one if the user has asked for that server alone.
 	for _, one := range answer.Servers {
 		if one.Fault == nil {
 			continue
@@ -192,7 +200,7 @@ func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, 
 	return err
 }
 
-// printTools prints a row for each tool.
+// printTools prints a row for each tool, under the server's own name of it.
 func printTools(w io.Writer, servers []control.ServerOffers) {
 	t := console.NewTable(w, "SERVER", "TOOL", "CONTRACT", "DESCRIPTION")
 	rows := 0
@@ -219,7 +227,7 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 // firstWords returns the beginning of a tool's description on one line, cut between words if
 // it is long.
 func firstWords(listing json.RawMessage) string {
-	const most = 72
+	const most = 72 // characters
 	var text string
 	_ = json.Unmarshal(jsonrpc.Field(listing, "description"), &text) // a description that is no string counts as none
 	text = strings.Join(strings.Fields(text), " ")
@@ -234,10 +242,12 @@ func firstWords(listing json.RawMessage) string {
 	return cut + "…"
 }
 
-// maxArguments bounds the arguments of a call that are read from stdin, in bytes.
+// maxArguments bounds the arguments of a call that are read from stdin, in bytes. Those on the
+// command line are bounded by the system.
 const maxArguments = 32 << 20
 
-// callCommand returns the command servers call.
+// callCommand returns the command servers call. The daemon treats the call as that of an agent
+// in this directory, so a user can find out what agents get.
 func (s *serversCommand) callCommand() *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use: "call NAME TOOL [JSON]", Short: "Call a tool of a server",
@@ -273,7 +283,8 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 			return nil, fmt.Errorf("reading the arguments: %w", err)
 		}
 	}
-	// Anything else than an object would fail at the server, with a worse message.
+	// Anything else than an object would fail at the server, with a worse message. So does
+	// text that was cut at the limit: it is no valid JSON any more.
 	raw = bytes.TrimSpace(raw)
 	if !json.Valid(raw) || raw[0] != '{' {
 		return nil, cmdenv.WithHint(fmt.Errorf("%w: the arguments are no JSON object", cmdenv.ErrUsage),
@@ -282,8 +293,9 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// call calls a tool and prints the result. If the daemon ends meanwhile the call is not made
-// again: it may have had its effect.
+// call calls a tool and prints the result. It starts a daemon if none runs. If the daemon ends
+// meanwhile the call is not made again: it may have had its effect. An interrupt ends the
+// connection, and with it the call.
 func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams) error {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	answer, err := attach.AskOrStart[control.ServerCallAnswer](cmd, s.proc, control.ServerCall, params, show)
@@ -303,7 +315,8 @@ func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParam
 }
 
 // printCall prints the answer of a server. It returns an error if the answer is a JSON-RPC
-// error, and makes the exit code 1 if the tool reports a failure.
+// error, and makes the exit code 1 if the tool reports a failure. With --json both are printed
+// as the server gave them.
 func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 	if answer.Error != nil {
 		var e struct {
@@ -330,8 +343,10 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 }
 
 // resultText returns a tool's result for people: its texts, and one line for each part that is
-// no text. If there is neither, it returns the structured content.
+// no text. If there is neither, it returns the structured content. A result of another form is
+// returned as it is.
 func resultText(result json.RawMessage) string {
+	// This has the members of all kinds of content; each kind uses some.
 	var r struct {
 		Content []struct {
 			Type, Text, URI, MimeType string
@@ -345,6 +360,7 @@ func resultText(result json.RawMessage) string {
 	}
 	var out []string
 	for _, c := range r.Content {
+		// An embedded resource has its text, or only an address.
 		switch {
 		case c.Type == "text":
 			out = append(out, c.Text)
@@ -379,8 +395,10 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 }
 
 // PrintLogs prints what the running processes of a server have written to stderr: the last
-// lines of each. With follow it goes on as they write, also when the daemon is replaced.
+// lines of each. With follow it goes on as they write, also when the daemon is replaced, until
+// the user ends it, which is no error. It asks again every [console.LogPoll].
 func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int, follow bool) error {
+	// The printer outlives connections, so that nothing is printed twice.
 	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
 	// look prints the logs of one daemon. It may be called again for the next one: p.after
 	// says how far each log was printed, by worker, and workers outlive daemons.
@@ -395,9 +413,9 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 			case err != nil:
 				return err
 			}
-			// No process runs, and none has since the command began.
-			if len(answer.Logs) == 0 && len(p.after) == 0 {
-				lastWords(cmd, name, answer, follow)
+			// Without a process there is no log. One that is followed may get one yet.
+			if len(answer.Logs) == 0 && !follow {
+				lastWords(cmd, name, answer)
 			}
 			if err := p.print(answer.Logs); err != nil || !follow {
 				return err
@@ -424,11 +442,8 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 }
 
 // lastWords prints what is known of a server that has no process: its last fault and the last
-// lines of its stderr. It prints nothing if the log is followed.
-func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer, follow bool) {
-	if follow {
-		return
-	}
+// lines of its stderr. The lines go to stdout, as a log does, and the rest to stderr.
+func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer) {
 	console.Warn(cmd, "no process of server %s runs", name)
 	if f := answer.Last; f != nil {
 		console.Warn(cmd, "the last one: %s", strings.Map(console.Printable, f.Fault.Detail))
@@ -440,7 +455,7 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer,
 	}
 }
 
-// logPrinter prints logs of processes, each byte once.
+// logPrinter prints logs of processes, each byte once. One goroutine uses it.
 type logPrinter struct {
 	out   io.Writer
 	lines int              // how many of each process to begin with
@@ -449,7 +464,7 @@ type logPrinter struct {
 }
 
 // print prints the new part of each log. When the process changes it prints a heading first,
-// unless there is only one process.
+// unless there is only one process. The error is that of a write.
 func (p *logPrinter) print(logs []control.ServerLog) error {
 	for _, l := range logs {
 		text := []byte(l.Text)

@@ -19,13 +19,14 @@ import (
 	"holdline/protocol/control"
 )
 
-// addOptions are the flags of servers add. Most of them are members of the entry.
+// addOptions are the flags of servers add. Most of them are members of the entry, so that
+// cobra writes their values where they go.
 type addOptions struct {
 	entry
 
 	json         string   // the whole object; then no other flag describes the server
 	env, headers []string // as given, NAME=VALUE and "Name: value"
-	replace      bool     // of a server with the same name
+	replace      bool     // a server with the same name
 }
 
 // newServersAdd returns the command servers add. A flag after the name that belongs to COMMAND
@@ -51,6 +52,7 @@ within single ones, your shell leaves them alone.
 
 Scopes: project (one process for each project, started in its root; default),
 shared (one for all), session (one for each agent).`,
+		// COMMAND may have any number of arguments, so only the name is asked for here.
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("NAME is missing")
@@ -83,7 +85,7 @@ shared (one for all), session (one for each agent).`,
 }
 
 // edits returns the other commands that edit the configuration file: remove, enable and
-// disable.
+// disable. Each changes the entry of one server, by [serversCommand.edit].
 func (s *serversCommand) edits() []*cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
@@ -111,9 +113,12 @@ func (s *serversCommand) edits() []*cobra.Command {
 	}
 }
 
-// edit changes the configuration file by change, prints that the server is done, such as
-// "removed", and has a running daemon read the file. It does neither if change has changed
-// nothing.
+// edit changes the configuration file by change, prints what was done to the server, and has a
+// running daemon read the file. done says it in a word, for example "removed". If change
+// reports that nothing is different, edit prints that, and the daemon is not asked.
+//
+// The error may be that of the daemon, which goes on with its old configuration: then the file
+// is written all the same.
 func (s *serversCommand) edit(
 	cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error),
 ) error {
@@ -139,7 +144,7 @@ func (s *serversCommand) edit(
 }
 
 // add adds a server to the configuration file, and warns of what would keep it from starting.
-// The server is added anyway: what it lacks may come later.
+// args are the name and what stands behind it.
 func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
 	name, rest := args[0], args[1:]
 	// With -- before the name, the name may be the command.
@@ -162,7 +167,8 @@ func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) er
 }
 
 // object returns the JSON object of the server that the flags and the arguments after the name
-// describe. [config.AddServer] checks its values.
+// describe. It refuses flags that do not fit the transport. [config.AddServer] checks the
+// values.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
 		described := string(clients.Encode(o.entry)) != "{}"
@@ -215,7 +221,7 @@ func (o addOptions) object(args []string) ([]byte, error) {
 }
 
 // entry is the JSON object of a server. Its members are in the order in which people write
-// them.
+// them. A flag of its own sets each member but URL, Command and Args, which are arguments.
 type entry struct {
 	Type     string   `json:"type,omitempty"`
 	URL      string   `json:"url,omitempty"`
@@ -229,7 +235,8 @@ type entry struct {
 	Hosting  hosting  `json:"holdline,omitzero"`
 }
 
-// hosting is the object "holdline" of an entry: the settings that no other client knows.
+// hosting is the object "holdline" of an entry: the settings that no other client knows. It has
+// those that are most used; the file may have more.
 type hosting struct {
 	Scope    string   `json:"scope,omitempty"`
 	Lazy     bool     `json:"lazy,omitempty"`
@@ -244,7 +251,7 @@ type hosting struct {
 // refuses those.
 type pairs [][2]string
 
-// MarshalJSON returns the object.
+// MarshalJSON returns the pairs as one object, in their order.
 func (p pairs) MarshalJSON() ([]byte, error) {
 	b := []byte{'{'}
 	for i, kv := range p {
@@ -267,6 +274,7 @@ func parsePairs(list []string, sep, want string) (pairs, error) {
 		if !ok || name == "" {
 			return nil, fmt.Errorf("%w: %s", cmdenv.ErrUsage, want)
 		}
+		// What stands behind the colon of a header begins with a space, as in HTTP.
 		if sep == ":" {
 			value = strings.TrimSpace(value)
 		}
@@ -286,7 +294,7 @@ func absolute(path string) (string, error) {
 }
 
 // warn prints to stderr what keeps a server that was added from starting, and what makes its
-// entry unsafe. None of that makes the command fail.
+// entry unsafe. None of that makes the command fail: what the server lacks may come later.
 func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 	// The file was written a moment ago. If it cannot be read now there is nothing to say
 	// about the server.
@@ -324,7 +332,8 @@ func (s *serversCommand) warn(cmd *cobra.Command, name string) {
 }
 
 // literal reports whether the entry has a value of a variable or header that is written out,
-// and so may be a secret.
+// and so may be a secret. A value with a reference in it counts as none, whatever stands around
+// the reference.
 func literal(s config.Settings) bool {
 	for _, m := range []map[string]config.Secret{s.Env, s.Headers} {
 		for _, value := range m {
@@ -341,6 +350,7 @@ func literal(s config.Settings) bool {
 func (s *serversCommand) daemonSees(
 	cmd *cobra.Command, settings config.Settings,
 ) (sees *control.EnvironmentAnswer, unset []string) {
+	// Only a command without a slash is looked for on a PATH.
 	params := control.EnvironmentParams{Variables: settings.Unset(config.Around{Home: "/", Root: "/"})}
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
 		params.Programs = []string{settings.Command}
@@ -349,6 +359,7 @@ func (s *serversCommand) daemonSees(
 	if err != nil {
 		return nil, s.unset(settings)
 	}
+	// A file of variables that the entry names counts besides those that the daemon knows.
 	ofServer := config.Lookup(s.variables(settings.EnvFile))
 	return &answer, slices.DeleteFunc(slices.Clone(answer.Unset), func(name string) bool {
 		_, set := ofServer(name)
@@ -357,7 +368,8 @@ func (s *serversCommand) daemonSees(
 }
 
 // findable returns an error if the daemon would not find a command. sees is the answer of
-// [serversCommand.daemonSees]; if it is nil, the PATH of this shell counts.
+// [serversCommand.daemonSees]; if it is nil, the PATH of this shell counts. The error says where
+// the daemon looks, and how it can be made to look where this shell does.
 func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) error {
 	here, err := command.LookPath(name, command.Variable(s.proc.Environ(), "PATH"))
 	switch {

@@ -6,6 +6,10 @@
 // and disable edit the file, and have a running daemon read it again (edit.go, reload.go).
 // The others ask the daemon to do something with processes of servers (control.go), or
 // show what has become of their tools (changes.go).
+//
+// The file and the running daemon may differ: the daemon may read another file, or may have
+// refused the last edit. So list says if it is another file, and an edit ends with the
+// daemon's answer.
 package serverscmd
 
 import (
@@ -52,6 +56,7 @@ server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
 		RunE: s.list,
 	})
+	// All commands below take the flag --config, also those that only ask the daemon.
 	cmdenv.ConfigFlag(cmd.PersistentFlags(), &s.file)
 	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.list})
 	get := console.WithJSON(&cobra.Command{
@@ -64,7 +69,8 @@ as under "servers" in status --json).`,
 	return cmd
 }
 
-// serversCommand has what the commands below servers share.
+// serversCommand has what the commands below servers share. There is one for each run of the
+// program, and one goroutine uses it.
 type serversCommand struct {
 	proc *cmdenv.Process
 	file string // the flag --config
@@ -74,7 +80,8 @@ type serversCommand struct {
 	files map[string][]string
 }
 
-// server is a server as servers list and servers get print it with --json.
+// server is a server as servers list and servers get print it with --json. It has no value that
+// may be secret: of variables and headers only the names, and args and url are redacted.
 type server struct {
 	Name      string   `json:"name"`
 	Enabled   bool     `json:"enabled"`
@@ -92,7 +99,8 @@ type server struct {
 	Live  *control.Server `json:"live,omitempty"` // nil without a daemon that hosts it
 }
 
-// serverOf returns the settings of a server, with the variables that it lacks.
+// serverOf returns the settings of a server as they are printed, with the variables that it
+// lacks. Live is left out.
 func serverOf(s config.Settings, unset []string) server {
 	return server{
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
@@ -104,7 +112,7 @@ func serverOf(s config.Settings, unset []string) server {
 // MarshalJSON returns the members of the struct, and then the settings that control the
 // hosting, under their own keys. Settings that do not apply to the server are left out.
 func (s server) MarshalJSON() ([]byte, error) {
-	type plain server
+	type plain server // without this method, which would call itself
 	b, err := json.Marshal(plain(s))
 	if err != nil {
 		return nil, err
@@ -127,7 +135,8 @@ func (s server) MarshalJSON() ([]byte, error) {
 // may be secret.
 func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
-// load reads the configuration file that the commands are about.
+// load reads the configuration file that the commands are about. A missing file is one without
+// servers. cfg has absolute paths in place of those that begin with ~/.
 func (s *serversCommand) load() (path string, cfg config.Config, err error) {
 	if path, err = cmdenv.ConfigPath(s.file, s.proc.Getenv); err != nil {
 		return "", cfg, err
@@ -136,8 +145,8 @@ func (s *serversCommand) load() (path string, cfg config.Config, err error) {
 	return path, cfg.WithHome(s.proc.Getenv("HOME")), err
 }
 
-// list prints the configured servers, with their status if a daemon runs that reads the same
-// file, and warns of variables that enabled servers lack.
+// list prints the configured servers, sorted by name, with their status if a daemon runs that
+// reads the same file, and warns of variables that enabled servers lack.
 func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	path, cfg, err := s.load()
 	if err != nil {
@@ -178,7 +187,8 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 }
 
 // table prints a row for each configured server. known reports whether live has the status of
-// the servers that the daemon hosts; if not, the columns of the status are left out.
+// the servers that the daemon hosts; if not, the columns of the status are left out. What runs
+// comes last, since only the last cell of a row may be long.
 func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
 	head := []string{"SERVER", "STATE", "TRANSPORT", "SCOPE"}
 	if known {
@@ -189,6 +199,7 @@ func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live m
 	for _, settings := range all {
 		one, ok := live[settings.Name]
 		row := []any{settings.Name, cmp.Or(one.State, state(settings)), settings.Transport, settings.Scope}
+		// A server that the file got a moment ago is not hosted yet.
 		switch {
 		case ok:
 			hosted = append(hosted, one)
@@ -218,7 +229,7 @@ func runs(s config.Settings) string {
 	return strings.Join(append([]string{s.Command}, redact.Args(s.Args)...), " ")
 }
 
-// get prints the settings of one server.
+// get prints the settings of one server as the file has them. It asks no daemon.
 func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
 	path, cfg, err := s.load()
 	if err != nil {
@@ -268,7 +279,8 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 }
 
 // unset returns the names of the variables that a server lacks. It is a guess: it looks in the
-// environment of this shell, and the daemon has that of a login shell.
+// environment of this shell, and the daemon has that of a login shell. The files of variables
+// are those that the daemon reads.
 func (s *serversCommand) unset(settings config.Settings) []string {
 	return settings.Unset(config.Around{
 		Environ: s.proc.Environ(), Variables: s.variables(s.variablesPath()),
@@ -276,8 +288,8 @@ func (s *serversCommand) unset(settings config.Settings) []string {
 	})
 }
 
-// variables returns the variables of a file. It returns none if the file cannot be
-// read, and prints why if the file exists.
+// variables returns the variables of a file, as NAME=VALUE. It returns none if the file cannot
+// be read, and prints why if the file exists. It reads each file once.
 func (s *serversCommand) variables(path string) []string {
 	if list, known := s.files[path]; known || path == "" {
 		return list
@@ -290,7 +302,8 @@ func (s *serversCommand) variables(path string) []string {
 	return list
 }
 
-// places returns the places where a server's variables can be set, for people.
+// places returns the places where a server's variables can be set, for people: files first, in
+// the order in which they count.
 func (s *serversCommand) places(settings config.Settings) string {
 	var out []string
 	for _, path := range []string{settings.EnvFile, s.variablesPath()} {

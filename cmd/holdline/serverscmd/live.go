@@ -25,7 +25,8 @@ func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]c
 	} else if err != nil {
 		return nil, false, err
 	}
-	// Servers of the same name may be different ones in the other file.
+	// Servers of the same name may be different ones in the other file, so their status would
+	// mislead.
 	if !cmdenv.SameFile(status.Daemon.Config, path) {
 		console.Warn(cmd, "the running daemon reads another file: %s", status.Daemon.Config)
 		return nil, false, nil
@@ -61,7 +62,6 @@ func inFlight(s *control.Server) string {
 // toolCount returns how many tools a server has, and how many of them have changed; "?" if it
 // never listed them.
 func toolCount(s *control.Server) string {
-	// The server has not listed its tools yet.
 	if s.Tools == nil {
 		return "?"
 	}
@@ -80,17 +80,20 @@ func printTroubles(w io.Writer, servers []control.Server) {
 	}
 }
 
-// troubles returns what is wrong with a server, and what fixes it, a sentence for each.
+// troubles returns what is wrong with a server, and what fixes it, a sentence for each. The
+// sentences have no subject: [printTroubles] puts the name of the server before each.
 func troubles(s *control.Server) []string {
 	var out []string
 	if f := s.LastFault; f != nil {
 		words := fmt.Sprintf("%s: %s", f.Fault.Code, f.Fault.Detail)
 		if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
-			// The detail may end with these words already.
+			// What the server wrote last is often the reason. The detail may end with
+			// these words already.
 			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) {
 				words += fmt.Sprintf("; its last words: %s", last)
 			}
 		}
+		// The fault may be old, and the server well again.
 		if s.LastFaultMS > 0 {
 			words += fmt.Sprintf(" (%v ago)", max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Round(time.Second))
 		}

@@ -15,7 +15,7 @@ import (
 )
 
 // NewReloadCommand returns the command reload. It fails if the file is refused, or if a server
-// could not be replaced.
+// could not be replaced. Agents stay connected meanwhile.
 func NewReloadCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
@@ -30,7 +30,7 @@ the configuration in force stays.`,
 }
 
 // reload has the daemon read its configuration again, and prints whether that changed
-// anything.
+// anything. It needs a daemon that runs.
 func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
 	if err != nil {
@@ -48,7 +48,8 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 }
 
 // unreplaced returns an error that names the servers which run on as before although their
-// entries have changed, and why; nil if there are none.
+// entries have changed, and why; nil if there are none. They run on because no process of the
+// new entry came up.
 func unreplaced(answer *control.ReloadAnswer) error {
 	var all []error
 	for _, name := range slices.Sorted(maps.Keys(answer.Kept)) {
@@ -58,7 +59,9 @@ func unreplaced(answer *control.ReloadAnswer) error {
 }
 
 // ReloadFile has a running daemon read its configuration again after the file at path was
-// edited. It does nothing if no daemon runs, and warns if the daemon reads another file.
+// edited. It does nothing if no daemon runs, and warns if the daemon reads another file. It
+// returns when the servers whose entries have changed are replaced, or the daemon stops waiting
+// for that.
 func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
 	switch {
