@@ -25,11 +25,11 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 	d.consults, err = consult.New(consult.Options{
 		Log: d.Log.With("component", "consult"), Dir: d.dirs.Consults, Ledger: filepath.Join(d.dirs.Root, ledgerFile),
 		Exe: d.Image, SocketDir: d.place.File(place.WorkersDir), Home: d.Home,
-		Engines:  d.programs.Engines(),
-		Path:     func() string { return command.Variable(d.env.List(), "PATH") },
-		Audit:    func(a consult.Audit) { d.audit.Write(a) },
-		Host:     private.Processes{Log: d.Log.With("component", "private"), Workers: d.workers, Watch: d.telemetry},
-		Settings: settings(cfg),
+		Engines: d.programs.Engines(),
+		Path:    func() string { return command.Variable(d.env.List(), "PATH") },
+		Audit:   func(a consult.Audit) { d.audit.Write(a) },
+		Host:    private.Processes{Log: d.Log.With("component", "private"), Workers: d.workers, Watch: d.telemetry},
+		Config:  cfg,
 	})
 	return err
 }
@@ -40,25 +40,6 @@ const auditFile = "consults.jsonl"
 // ledgerFile has the cost of those consults whose answers are removed, in the state
 // directory.
 const ledgerFile = "spent.json"
-
-// settings returns what the configuration says about consults.
-func settings(cfg *config.Config) consult.Settings {
-	c := cfg.Consult
-	budgets := map[string]consult.Budget{}
-	for name, id := range cfg.Identities {
-		b := consult.Budget{
-			DayUSD: id.Budget.MaxUSDPerDay, SessionUSD: id.Budget.MaxUSDPerSession, Day: id.Budget.ConsultsPerDay,
-		}
-		if b != (consult.Budget{}) {
-			budgets[name] = b
-		}
-	}
-	return consult.Settings{
-		Engine: c.Engine, MaxUSD: c.MaxUSD, Budgets: budgets,
-		Model: c.Model, Effort: c.Effort, MaxTurns: c.MaxTurns, Level: c.Level, Web: c.Web, Roots: c.Roots,
-		MaxConcurrent: c.MaxConcurrent, Timeout: c.Timeout, Wait: c.Wait, KeepCount: c.Keep.Count, KeepAge: c.Keep.Age,
-	}
-}
 
 // stopConsults leaves the consults to their workers and to the next daemon, or ends
 // them if the user wants all to end.

@@ -16,7 +16,7 @@ func (d *daemon) apply(ctx context.Context, before, after *config.Config) {
 	}
 	d.Level.Set(after.Log.Level)
 	d.programs.Use(ctx, after)
-	d.consults.Configure(settings(after))
+	d.consults.Configure(after)
 	d.servers.Configure(d.launcher.Specs(ctx, after))
 	if !reflect.DeepEqual(before.Identities, after.Identities) {
 		d.servers.Changed()

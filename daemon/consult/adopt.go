@@ -60,7 +60,7 @@ func (m *Manager) resumeJobs(jobs []*job) {
 			m.queue.waiting = append(m.queue.waiting, j)
 		}
 	}
-	m.queue.start(m.settings.Load().MaxConcurrent)
+	m.queue.start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
 	faultpoint.At("adopt.queued")
 	for _, j := range jobs {

@@ -160,7 +160,7 @@ func TestForsaken(t *testing.T) {
 
 // TestQueuedAgain checks that a job that was still queued is started by the next daemon.
 func TestQueuedAgain(t *testing.T) {
-	one := func(o *Options) { o.Settings.MaxConcurrent = 1 }
+	one := func(o *Options) { o.Config.Consult.MaxConcurrent = 1 }
 	h := newHouse(t, "", one)
 	<-h.beginIn(t.Context(), 1,
 		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})

@@ -94,7 +94,7 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	if err := decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	wait := a.wait(m.settings.Load())
+	wait := a.wait(&m.config.Load().Consult)
 	j, answer, err := m.begin(ctx, c.Caller, asking{n: c.N, attended: wait != 0, confirms: true}, &a)
 	switch {
 	case err != nil:
@@ -137,7 +137,7 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case wait == 0 && !attended:
 		return m.pending(j, c.Detail), nil
 	case wait == 0: // it was begun by a daemon that did not note it
-		wait = m.settings.Load().Wait
+		wait = m.config.Load().Consult.Wait
 	}
 	j.attend()
 	return m.attended(ctx, &c, j, wait)
@@ -210,7 +210,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	if a.ID == "" {
 		return m.listing(c.Caller.Identity, c.Detail), nil
 	}
-	wait := m.settings.Load().Wait
+	wait := m.config.Load().Consult.Wait
 	if a.WaitS != nil {
 		wait = time.Duration(*a.WaitS * float64(time.Second))
 	}

@@ -79,7 +79,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 }
 
 // Confirmed drops the claim to the answer of line n. The client holds the answer, or
-// does not want it any more. If more is kept than the settings allow, it prunes.
+// does not want it any more. If more is kept than the configuration allows, it prunes.
 func (m *Manager) Confirmed(session string, n int64) {
 	id := ID(session, n)
 	m.mu.Lock()
@@ -97,19 +97,19 @@ func (m *Manager) Confirmed(session string, n int64) {
 }
 
 // Closed drops all claims of a session that is over, and prunes if more is kept than
-// the settings allow. The second argument, the agent, is not used.
+// the configuration allows. The second argument, the agent, is not used.
 func (m *Manager) Closed(session, _ string) {
 	m.review(session, calls.Gone{})
 	m.pruneOver()
 }
 
-// pruneOver prunes if more answers are kept than the settings allow, or if answers are
-// to go as soon as their clients hold them (KeepAge 0). Otherwise it only compares two
-// numbers, since each confirmed answer calls it.
+// pruneOver prunes if more answers are kept than the configuration allows, or if answers
+// are to go as soon as their clients hold them (an age of 0). Otherwise it only compares
+// two numbers, since each confirmed answer calls it.
 func (m *Manager) pruneOver() {
-	set := m.settings.Load()
+	keep := m.config.Load().Consult.Keep
 	m.mu.Lock()
-	over := len(m.kept) > set.KeepCount || set.KeepAge == 0
+	over := len(m.kept) > keep.Count || keep.Age == 0
 	m.mu.Unlock()
 	if over {
 		m.prune()
@@ -130,7 +130,7 @@ func (m *Manager) expire() {
 		select {
 		case <-t.C:
 			m.prune()
-			t.Reset(min(agePause, max(m.settings.Load().KeepAge, m.opt.Return)))
+			t.Reset(min(agePause, max(m.config.Load().Consult.Keep.Age, m.opt.Return)))
 		case <-m.open.Done():
 			return
 		}

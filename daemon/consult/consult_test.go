@@ -51,7 +51,7 @@ func TestAnswer(t *testing.T) {
 		if p.Record.N != 7 || p.Record.Session != "hash-a" || p.Record.Contract != "never_replay" {
 			t.Errorf("record %+v", p.Record)
 		}
-		if p.Limit < w.settings.Load().Timeout {
+		if p.Limit < w.config.Load().Consult.Timeout {
 			t.Errorf("it is ended after %s", p.Limit)
 		}
 		// The same line again means the same job, even if its arguments differ now.
@@ -339,7 +339,7 @@ func TestControl(t *testing.T) {
 // get slots in turn.
 func TestQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(10*time.Second), func(o *Options) { o.Settings.MaxConcurrent = 2 })
+		w := newWorld(t, answers(10*time.Second), func(o *Options) { o.Config.Consult.MaxConcurrent = 2 })
 		var wg sync.WaitGroup
 		ask := func(identity string, n int64) {
 			wg.Go(func() {
@@ -384,7 +384,7 @@ func TestQueue(t *testing.T) {
 func TestQueueLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Hour),
-			func(o *Options) { o.Settings.MaxConcurrent, o.Settings.Timeout = 1, 2*time.Hour })
+			func(o *Options) { o.Config.Consult.MaxConcurrent, o.Config.Consult.Timeout = 1, 2*time.Hour })
 		start := func(n int64) (tool.Result, error) {
 			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
 				map[string]any{"prompt": "x", "wait_s": 0})

@@ -182,9 +182,9 @@ func TestE2EParallel(t *testing.T) {
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			h, api := realHouse(t, realBin(t, version))
-			set := DefaultSettings()
-			set.MaxConcurrent = many
-			h.Configure(set)
+			cfg := defaults()
+			cfg.Consult.MaxConcurrent = many
+			h.Configure(cfg)
 			var all sync.WaitGroup
 			var mu sync.Mutex
 			sessions := map[string]bool{}

@@ -44,9 +44,9 @@ func TestEngines(t *testing.T) {
 		if _, c := ask(map[string]any{"engine": "gpt"}); c != fault.InvalidInput {
 			t.Errorf("another: %s", c)
 		}
-		set := DefaultSettings()
-		set.Engine, set.Model = Codex, "gpt-9"
-		w.Configure(set)
+		cfg := defaults()
+		cfg.Consult.Engine, cfg.Consult.Model = Codex, "gpt-9"
+		w.Configure(cfg)
 		if v, c := ask(map[string]any{}); c != "" || v.Engine != Codex || w.codex.last().Model != "gpt-9" {
 			t.Errorf("by the configuration: %s %+v", c, v)
 		}
@@ -63,7 +63,7 @@ func TestEngines(t *testing.T) {
 // TestEngineKept checks that a job is started with the engine in its record, whatever the
 // configuration says now, and that an unknown engine is an error.
 func TestEngineKept(t *testing.T) {
-	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Settings.Engine = Claude })
+	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Config.Consult.Engine = Claude })
 	drive := func(name string) *job {
 		req := engine.Request{Prompt: "x"}
 		j := w.newJob(record{ID: "0123456789ab", Engine: name, Request: req, TimeoutMS: 60_000}, t.TempDir())
@@ -155,7 +155,7 @@ func TestSchema(t *testing.T) {
 // daemon that adopts it.
 func TestHeldNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Settings.MaxConcurrent = 1 })
+		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Config.Consult.MaxConcurrent = 1 })
 		for n := range int64(2) {
 			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
 				map[string]any{"prompt": "x", "wait_s": 0}); err != nil {

@@ -14,14 +14,24 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
 
-// Codex is the name of the second engine.
-const Codex = "codex"
+// Names of the engines.
+const (
+	Claude = "claude"
+	Codex  = "codex"
+)
+
+// defaults returns the default configuration.
+func defaults() *config.Config {
+	cfg := config.Default()
+	return &cfg
+}
 
 // fakeEngine is an engine whose program runs nowhere: its engine process is a
 // [fakeProcess].
@@ -316,7 +326,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
 		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
-		Path: func() string { return os.Getenv("PATH") }, Host: w.starter, Settings: DefaultSettings(),
+		Path: func() string { return os.Getenv("PATH") }, Host: w.starter, Config: defaults(),
 		Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {

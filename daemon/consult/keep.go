@@ -248,15 +248,15 @@ func (m *Manager) writeAgain() {
 	}
 }
 
-// prune removes the oldest answers beyond KeepCount, and those older than KeepAge. An
-// answer with an open claim stays: its client would repeat the request, and the consult
-// would run twice. prune books the cost of each removed answer in the ledger before it
+// prune removes the oldest answers beyond the number that the configuration keeps, and
+// those that are older than it allows. An answer with an open claim stays: its client
+// would repeat the request, and the consult would run twice. prune books the cost of each removed answer in the ledger before it
 // removes the directory. Then it writes the answers that were only in memory: there may
 // be room for them now.
 func (m *Manager) prune() {
-	set := m.settings.Load()
+	keep := m.config.Load().Consult.Keep
 	now := time.Now()
-	oldest := now.Add(-set.KeepAge).UnixMilli()
+	oldest := now.Add(-keep.Age).UnixMilli()
 	m.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int {
 		return cmp.Compare(m.kept[b].ended, m.kept[a].ended)
@@ -264,7 +264,7 @@ func (m *Manager) prune() {
 	var gone []string
 	for i, id := range ids {
 		k := m.kept[id]
-		past := i >= set.KeepCount || k.ended < oldest
+		past := i >= keep.Count || k.ended < oldest
 		if past && !k.claim.isOpen(now) || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)

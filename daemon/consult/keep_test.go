@@ -14,10 +14,11 @@ import (
 	"holdline/protocol"
 )
 
-// TestKeep checks that answers outlive the manager, within the limits of the settings.
+// TestKeep checks that answers outlive the manager, within the limits of the
+// configuration.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 3 })
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config.Consult.Keep.Count = 3 })
 		for n := range int64(5) {
 			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
 				map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
@@ -54,7 +55,7 @@ func TestKeep(t *testing.T) {
 // kept once its client has it or will not come back.
 func TestKeepAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepAge = 24 * time.Hour })
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config.Consult.Keep.Age = 24 * time.Hour })
 		ask := func(n int64) {
 			t.Helper()
 			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
@@ -75,9 +76,9 @@ func TestKeepAge(t *testing.T) {
 		kept("in time", 1)
 		time.Sleep(2*time.Hour + time.Second)
 		kept("too old", 0)
-		set := *w.settings.Load()
-		set.KeepAge, set.Wait = 0, 0
-		w.Configure(set)
+		cfg := *w.config.Load()
+		cfg.Consult.Keep.Age, cfg.Consult.Wait = 0, 0
+		w.Configure(&cfg)
 		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2},
 			map[string]any{"prompt": "x"}); err != nil || !strings.Contains(res.Text, "No answer yet") {
 			t.Errorf("with a wait of 0: %v, %q", err, res.Text)
@@ -94,7 +95,7 @@ func TestKeepAge(t *testing.T) {
 // and only as long as that.
 func TestOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, answers(time.Second), func(o *Options) { o.Settings.KeepCount = 1 })
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config.Consult.Keep.Count = 1 })
 		ask := func(identity string, n int64) string {
 			t.Helper()
 			time.Sleep(time.Millisecond) // so that each ends later than the one before

@@ -185,7 +185,7 @@ func TestLevelRefused(t *testing.T) {
 			h := newHouse(t, "", func(o *Options) {
 				o.Engines[Claude] = machine(t, o, 0)
 				if how == "configuration" {
-					o.Settings.Level = "shell"
+					o.Config.Consult.Level = "shell"
 				}
 			})
 			args := map[string]any{"prompt": "hello"}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
@@ -26,9 +27,9 @@ import (
 // Manager owns the jobs and the kept answers. It is safe for concurrent use. Its mutex
 // is never held during a call to a worker.
 type Manager struct {
-	opt      Options
-	settings atomic.Pointer[Settings]
-	tool     *tool.Prepared // consult, for the command line
+	opt    Options
+	config atomic.Pointer[config.Config]
+	tool   *tool.Prepared // consult, for the command line
 
 	// The manager stops in steps. First open ends: it takes no more jobs, for the reason
 	// that is the cause. If the jobs have not ended in time, or are not to end, their
@@ -69,7 +70,7 @@ func New(opt Options) (*Manager, error) {
 	if m.opt.Audit == nil {
 		m.opt.Audit = func(Audit) {}
 	}
-	m.Configure(opt.Settings)
+	m.config.Store(opt.Config)
 	t := m.consultTool()
 	var err error
 	if m.tool, err = tool.Prepare(&t); err != nil {
@@ -78,35 +79,14 @@ func New(opt Options) (*Manager, error) {
 	return m, m.load()
 }
 
-// Configure replaces the settings. Where a zero value makes no sense, that of
-// [DefaultSettings] takes its place. The new settings hold for jobs that are asked for
-// later, but budgets hold for all that have not started. If more jobs may run at once
-// now, waiting jobs start.
-func (m *Manager) Configure(s Settings) {
-	def := DefaultSettings()
-	s.Engine = cmp.Or(s.Engine, def.Engine)
-	if s.MaxConcurrent <= 0 {
-		s.MaxConcurrent = def.MaxConcurrent
-	}
-	if s.Timeout <= 0 {
-		s.Timeout = def.Timeout
-	}
-	if s.Level == "" {
-		s.Level = def.Level
-	}
-	if s.Wait < 0 {
-		s.Wait = def.Wait
-	}
-	if s.KeepCount <= 0 {
-		s.KeepCount = def.KeepCount
-	}
-	if s.KeepAge < 0 {
-		s.KeepAge = def.KeepAge
-	}
-	m.settings.Store(&s)
+// Configure puts another configuration into force, which must not change any more. It
+// holds for jobs that are asked for later, but its budgets hold for all that have not
+// started. If more jobs may run at once now, waiting jobs start.
+func (m *Manager) Configure(cfg *config.Config) {
+	m.config.Store(cfg)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queue.start(s.MaxConcurrent)
+	m.queue.start(cfg.Consult.MaxConcurrent)
 }
 
 // asking says how a caller asks for a consult.
@@ -133,7 +113,8 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if j, answer, err := m.known(id, how.attended); j != nil || answer != nil || err != nil {
 		return j, answer, err
 	}
-	set := m.settings.Load()
+	cfg := m.config.Load()
+	set := &cfg.Consult
 	name := cmp.Or(a.Engine, set.Engine)
 	eng, err := m.engine(name)
 	if err != nil {
@@ -143,7 +124,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := m.afford(set, c.Identity, session, eng, req, nil); err != nil {
+	if _, err := m.afford(cfg, c.Identity, session, eng, req, nil); err != nil {
 		return nil, nil, err
 	}
 	info, err := eng.Check(ctx)
@@ -251,7 +232,7 @@ func (m *Manager) enqueue(j *job) error {
 	faultpoint.At("consult.queued")
 	m.live[j.rec.ID] = j
 	m.queue.waiting = append(m.queue.waiting, j)
-	m.queue.start(m.settings.Load().MaxConcurrent)
+	m.queue.start(m.config.Load().Consult.MaxConcurrent)
 	m.jobs.Go(func() { m.serve(j) })
 	return nil
 }
@@ -318,7 +299,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	if ran {
 		m.queue.release(j)
 	}
-	m.queue.start(m.settings.Load().MaxConcurrent)
+	m.queue.start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
 	j.mu.Lock()
 	j.state, j.answer = a.State, a
@@ -352,11 +333,11 @@ func (m *Manager) engine(name string) (engine.Engine, error) {
 }
 
 // Check returns what is known of an engine's program, or a fault if a consult of it
-// could not run now. With name "" it checks the engine of the settings. logins are as
+// could not run now. With name "" it checks the engine of the configuration. logins are as
 // in [tool.Caller]: the fault names those which the daemon lacks. Check may take
 // seconds.
 func (m *Manager) Check(ctx context.Context, name string, logins []string) (engine.Info, error) {
-	eng, err := m.engine(cmp.Or(name, m.settings.Load().Engine))
+	eng, err := m.engine(cmp.Or(name, m.config.Load().Consult.Engine))
 	if err != nil {
 		return engine.Info{}, err
 	}

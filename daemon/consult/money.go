@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -159,12 +160,9 @@ func (m *Manager) spentWith(j *job, cost *float64) (session, today float64) {
 // alone. Runs that go on at the same time do not know what each other will cost, so
 // together they may exceed a budget by what one run may cost each.
 func (m *Manager) afford(
-	set *Settings, identity, session string, eng engine.Engine, req engine.Request, self *job,
+	cfg *config.Config, identity, session string, eng engine.Engine, req engine.Request, self *job,
 ) (float64, error) {
-	b, limited := set.Budgets[identity]
-	if !limited {
-		return req.MaxUSD, nil
-	}
+	b := cfg.Identities[identity].Budget
 	now := time.Now()
 	m.mu.Lock()
 	today, inSession := m.spentLocked(identity, session, now)
@@ -174,21 +172,21 @@ func (m *Manager) afford(
 	}
 	tomorrow := time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, now.Location())
 	switch {
-	case b.Day > 0 && today.Consults >= b.Day:
-		return 0, overspent(tomorrow.Sub(now), "consults a day", b.Day, today.Consults,
+	case b.ConsultsPerDay > 0 && today.Consults >= b.ConsultsPerDay:
+		return 0, overspent(tomorrow.Sub(now), "consults a day", b.ConsultsPerDay, today.Consults,
 			"%s has asked for %d consults today and may ask for %d; identities.%s.budget.consults_per_day sets the "+
 				"limit",
-			identity, today.Consults, b.Day, identity)
-	case b.DayUSD > 0 && today.USD >= b.DayUSD:
-		return 0, overspent(tomorrow.Sub(now), "US cents a day", cents(b.DayUSD), cents(today.USD),
+			identity, today.Consults, b.ConsultsPerDay, identity)
+	case b.MaxUSDPerDay > 0 && today.USD >= b.MaxUSDPerDay:
+		return 0, overspent(tomorrow.Sub(now), "US cents a day", cents(b.MaxUSDPerDay), cents(today.USD),
 			"the consults of %s have cost $%.2f today and may cost $%.2f; identities.%s.budget.max_usd_per_day sets "+
 				"the limit",
-			identity, today.USD, b.DayUSD, identity)
-	case b.SessionUSD > 0 && inSession.USD >= b.SessionUSD:
-		return 0, overspent(0, "US cents a session", cents(b.SessionUSD), cents(inSession.USD),
+			identity, today.USD, b.MaxUSDPerDay, identity)
+	case b.MaxUSDPerSession > 0 && inSession.USD >= b.MaxUSDPerSession:
+		return 0, overspent(0, "US cents a session", cents(b.MaxUSDPerSession), cents(inSession.USD),
 			"the consults of this session have cost $%.2f and may cost $%.2f; "+
 				"identities.%s.budget.max_usd_per_session sets the limit",
-			inSession.USD, b.SessionUSD, identity)
+			inSession.USD, b.MaxUSDPerSession, identity)
 	}
 	capped := req
 	least := func(left float64) {
@@ -196,11 +194,11 @@ func (m *Manager) afford(
 			capped.MaxUSD = left
 		}
 	}
-	if b.DayUSD > 0 {
-		least(b.DayUSD - today.USD)
+	if b.MaxUSDPerDay > 0 {
+		least(b.MaxUSDPerDay - today.USD)
 	}
-	if b.SessionUSD > 0 {
-		least(b.SessionUSD - inSession.USD)
+	if b.MaxUSDPerSession > 0 {
+		least(b.MaxUSDPerSession - inSession.USD)
 	}
 	// Not every engine can hold a limit on its cost.
 	if eng.Fits(capped) == nil {
@@ -227,7 +225,7 @@ func overspent(after time.Duration, name string, limit, used int, format string,
 // Spendings returns, by name, what the consults of each identity have cost today.
 // Identities without a consult today are left out.
 func (m *Manager) Spendings() []control.Spending {
-	now, set := time.Now(), m.settings.Load()
+	now, cfg := time.Now(), m.config.Load()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := map[string]bool{}
@@ -248,7 +246,7 @@ func (m *Manager) Spendings() []control.Spending {
 		if today.Consults > 0 {
 			list = append(list, control.Spending{
 				Identity: name, CostUSD: today.USD, Consults: today.Consults,
-				MaxUSD: set.Budgets[name].DayUSD, MaxConsults: set.Budgets[name].Day,
+				MaxUSD: cfg.Identities[name].Budget.MaxUSDPerDay, MaxConsults: cfg.Identities[name].Budget.ConsultsPerDay,
 			})
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -35,10 +36,13 @@ func (w *world) spends(session, identity string, n int64, args map[string]any) (
 // and a new day begins at zero.
 func TestBudgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := DefaultSettings()
-		set.KeepCount, set.MaxUSD = 1, 5
-		set.Budgets = map[string]Budget{"a": {DayUSD: 1.2, SessionUSD: 0.7}, "b": {Day: 2}}
-		with := func(o *Options) { o.Settings, o.Return = set, time.Second }
+		cfg := defaults()
+		cfg.Consult.Keep.Count, cfg.Consult.MaxUSD = 1, 5
+		cfg.Identities = map[string]config.Identity{
+			"a": {Budget: config.Budget{MaxUSDPerDay: 1.2, MaxUSDPerSession: 0.7}},
+			"b": {Budget: config.Budget{ConsultsPerDay: 2}},
+		}
+		with := func(o *Options) { o.Config, o.Return = cfg, time.Second }
 		w := newWorld(t, answers(0), with)
 		caps := func(want float64) {
 			t.Helper()
@@ -68,9 +72,7 @@ func TestBudgets(t *testing.T) {
 		// The next daemon knows all costs, though only one answer is kept.
 		w.finish()
 		var err error
-		opt := w.opt
-		opt.Settings = set
-		if w.Manager, err = New(opt); err != nil {
+		if w.Manager, err = New(w.opt); err != nil {
 			t.Fatal(err)
 		}
 		if f, _ := w.spends("two", "a", 1, nil); f != nil {
@@ -86,7 +88,7 @@ func TestBudgets(t *testing.T) {
 			f.Limit.Spent != 150 || f.RetryAfterMS == nil {
 			t.Errorf("the day's: %+v", f)
 		}
-		// An identity without a budget of its own has the one of the settings.
+		// An identity without a budget of its own has the limit of each consult.
 		if f, _ := w.spends("three", "c", 1, nil); f != nil {
 			t.Fatal(f)
 		}
@@ -115,10 +117,10 @@ func TestBudgets(t *testing.T) {
 // dollars, and that its runs are counted all the same.
 func TestBudgetUntold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set := DefaultSettings()
-		set.MaxUSD, set.MaxTurns, set.Model = 5, 3, "opus"
-		set.Budgets = map[string]Budget{"a": {DayUSD: 1, Day: 1}}
-		w := newWorld(t, answers(0), func(o *Options) { o.Settings = set })
+		cfg := defaults()
+		cfg.Consult.MaxUSD, cfg.Consult.MaxTurns, cfg.Consult.Model = 5, 3, "opus"
+		cfg.Identities = map[string]config.Identity{"a": {Budget: config.Budget{MaxUSDPerDay: 1, ConsultsPerDay: 1}}}
+		w := newWorld(t, answers(0), func(o *Options) { o.Config = cfg })
 		w.codex.unfit = func(req engine.Request) error {
 			if req.MaxUSD > 0 || req.MaxTurns > 0 {
 				return invalid("max_usd: no")

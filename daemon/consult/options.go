@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/hosted/private"
 )
 
@@ -19,41 +20,6 @@ type Host interface {
 	Clear(ctx context.Context, dir string) error
 }
 
-// Settings are what the configuration says of consults. A change holds for jobs that
-// are asked for later.
-type Settings struct {
-	Engine        string            // for calls that name none
-	Model         string            // of that engine; "" leaves it to the program
-	Effort        string            // of that engine; "" leaves it to the program
-	MaxTurns      int               // 0 is no limit
-	MaxUSD        float64           // what a run may cost if the call does not say; 0 is no limit
-	Level         string            // for calls that name none
-	Web           bool              // the program may use its web tools
-	Roots         []string          // directories allowed besides the caller's project; absolute
-	MaxConcurrent int               // jobs that run at once
-	Timeout       time.Duration     // of a run, for calls that name none
-	Wait          time.Duration     // of a call that does not say; 0 only starts the job
-	KeepCount     int               // answers kept
-	KeepAge       time.Duration     // 0 keeps an answer until its client holds it
-	Budgets       map[string]Budget // by identity
-}
-
-// Budget limits what the consults of an identity may cost. A zero is no limit.
-type Budget struct {
-	DayUSD     float64 // in a day
-	SessionUSD float64 // in one session
-	Day        int     // consults in a day
-}
-
-// DefaultSettings returns the settings of an empty configuration.
-func DefaultSettings() Settings {
-	return Settings{
-		Engine: Claude, Level: engine.LevelRead, Web: true, MaxConcurrent: 4, Timeout: 20 * time.Minute,
-		Wait:      100 * time.Second,
-		KeepCount: 200, KeepAge: 30 * 24 * time.Hour,
-	}
-}
-
 // Options are what [New] needs to make a [Manager].
 type Options struct {
 	Log       *slog.Logger
@@ -65,8 +31,8 @@ type Options struct {
 	Engines   map[string]engine.Engine // by name
 	Path      func() string            // returns the user's PATH, to find git
 	Host      Host
-	Settings  Settings
-	Ladder    engine.Ladder // zero takes the defaults
+	Config    *config.Config // in force until [Manager.Configure]; it must not change
+	Ladder    engine.Ladder  // zero takes the defaults
 	// Audit receives a line for each consult that has ended; nil for none. After a
 	// crash the next daemon may pass the same line again. It is called without a lock.
 	Audit func(Audit)
@@ -75,14 +41,10 @@ type Options struct {
 	Return time.Duration
 }
 
-// Claude is the name of the engine in [DefaultSettings].
-const Claude = "claude"
-
 // Limits of requests and answers, words of records and faults, and names of files.
 const (
-	maxQueued     = 256 // jobs that wait
-	maxQueuedEach = 64  // of one identity
-	maxTimeout    = 24 * time.Hour
+	maxQueued     = 256     // jobs that wait
+	maxQueuedEach = 64      // of one identity
 	maxAnswer     = 8 << 20 // bytes of an answer that are kept
 	progressEvery = time.Second
 	heartbeat     = 15 * time.Second

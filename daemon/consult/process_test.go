@@ -76,7 +76,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 	opt := Options{
 		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe,
 		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
-		Host: hostOf(sup, log), Settings: DefaultSettings(),
+		Host: hostOf(sup, log), Config: defaults(),
 		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -38,8 +39,8 @@ type arguments struct {
 }
 
 // wait returns how long the call waits for the answer: what it says, else what the
-// settings say.
-func (a *arguments) wait(set *Settings) time.Duration {
+// configuration says.
+func (a *arguments) wait(set *config.Consult) time.Duration {
 	if a.WaitS == nil {
 		return set.Wait
 	}
@@ -64,10 +65,10 @@ func invalid(format string, args ...any) *fault.Record {
 }
 
 // resolve returns the request to the engine and the run's deadline. It checks what the
-// schema cannot check, resolves paths, and fills in what the settings say. The error is
+// schema cannot check, resolves paths, and fills in what the configuration says. The error is
 // a fault.
 func (m *Manager) resolve(
-	set *Settings, c tool.Caller, a *arguments, eng engine.Engine,
+	set *config.Consult, c tool.Caller, a *arguments, eng engine.Engine,
 ) (engine.Request, time.Duration, error) {
 	var none engine.Request
 	switch {
@@ -80,7 +81,7 @@ func (m *Manager) resolve(
 	}
 	timeout := set.Timeout
 	if a.TimeoutS > 0 {
-		timeout = min(time.Duration(a.TimeoutS*float64(time.Second)), maxTimeout)
+		timeout = time.Duration(a.TimeoutS * float64(time.Second))
 	}
 	reader := m.reader(set, c)
 	cwd, err := reader.Directory("cwd", c.Cwd, a.Cwd)
@@ -108,9 +109,9 @@ func (m *Manager) resolve(
 }
 
 // reader returns what reads directories, files and diffs for a caller.
-func (m *Manager) reader(set *Settings, c tool.Caller) *material.Reader {
+func (m *Manager) reader(set *config.Consult, c tool.Caller) *material.Reader {
 	return &material.Reader{
-		Home: m.opt.Home, Roots: set.Roots, Project: cmp.Or(c.Root, c.Cwd), Path: m.opt.Path,
+		Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Path: m.opt.Path,
 	}
 }
 
@@ -141,11 +142,11 @@ func permit(req *engine.Request, info *engine.Info) error {
 	return nil
 }
 
-// preset returns req with what the settings say and the call does not. Model and effort
-// are words of one engine, so they hold only if the call uses the engine of the
-// settings. A limit that the engine cannot hold is left out; it would make each call
+// preset returns req with what the configuration says and the call does not. Model and
+// effort are words of one engine, so they hold only if the call uses the engine of the
+// configuration. A limit that the engine cannot hold is left out; it would make each call
 // fail.
-func preset(set *Settings, req engine.Request, a *arguments, eng engine.Engine) engine.Request {
+func preset(set *config.Consult, req engine.Request, a *arguments, eng engine.Engine) engine.Request {
 	if a.Engine == "" || a.Engine == set.Engine {
 		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
 	}

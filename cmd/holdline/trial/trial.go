@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
+	"holdline/daemon/config"
 	"holdline/daemon/consult"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/statedir"
@@ -262,18 +263,19 @@ func (o *Options) consult(
 	sup := supervisor.New(supervisor.Options{
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
+	cfg := config.Default()
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
 		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
 		Engines: map[string]engine.Engine{
-			consult.Claude: claude.New(claude.Options{
+			cfg.Consult.Engine: claude.New(claude.Options{
 				Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"},
 			}),
 		},
 		Host: private.Processes{
 			Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log}),
 		},
-		Settings: consult.DefaultSettings(),
+		Config: &cfg,
 	})
 	if err != nil {
 		return nil, err
@@ -284,7 +286,7 @@ func (o *Options) consult(
 		err = errors.Join(err, m.Close(ctx), sup.Close(ctx))
 	}()
 	args, err := json.Marshal(map[string]any{
-		"engine": consult.Claude, "prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds(),
+		"prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds(),
 	})
 	if err != nil {
 		return nil, err
