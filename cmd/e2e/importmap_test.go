@@ -79,6 +79,7 @@ var layers = readLayers(`
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
 2 daemon/consult/material
+2 daemon/consult/queue
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote

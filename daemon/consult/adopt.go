@@ -55,12 +55,12 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	for _, j := range jobs {
 		m.live[j.rec.ID] = j
 		if j.adopted {
-			m.queue.occupy(j)
+			m.queue.Occupy(j)
 		} else {
-			m.queue.waiting = append(m.queue.waiting, j)
+			m.queue.Add(j)
 		}
 	}
-	m.queue.start(m.config.Load().Consult.MaxConcurrent)
+	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
 	faultpoint.At("adopt.queued")
 	for _, j := range jobs {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/consult/queue"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -370,11 +371,6 @@ func TestQueue(t *testing.T) {
 		if i := slices.Index(w.starter.order, "modest"); i != 2 && i != 3 {
 			t.Errorf("order %v", w.starter.order)
 		}
-		w.mu.Lock()
-		if len(w.queue.running)+len(w.queue.served)+w.queue.total != 0 {
-			t.Errorf("left in the queue: %+v", w.queue)
-		}
-		w.mu.Unlock()
 		w.finish()
 	})
 }
@@ -389,7 +385,7 @@ func TestQueueLimit(t *testing.T) {
 			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
 				map[string]any{"prompt": "x", "wait_s": 0})
 		}
-		for n := range int64(maxQueuedEach + 1) {
+		for n := range int64(queue.MaxWaitingEach + 1) {
 			if res, err := start(n + 1); code(res, err) != "" {
 				t.Fatal(err)
 			}

@@ -67,7 +67,7 @@ func TestEngineKept(t *testing.T) {
 	drive := func(name string) *job {
 		req := engine.Request{Prompt: "x"}
 		j := w.newJob(record{ID: "0123456789ab", Engine: name, Request: req, TimeoutMS: 60_000}, t.TempDir())
-		w.queue.occupy(j)
+		w.queue.Occupy(j)
 		w.drive(j)
 		return j
 	}

@@ -299,6 +299,18 @@ func (j *job) stopAttending(gone bool) {
 	}
 }
 
+// Identity returns for which identity the job runs.
+func (j *job) Identity() string { return j.rec.Identity }
+
+// Start gives the job its slot.
+func (j *job) Start() {
+	j.setNote("starting")
+	close(j.slot)
+}
+
+// SetPosition notes at which position of the queue the job waits.
+func (j *job) SetPosition(position, of int) { j.setNote("queued, position %d of %d", position, of) }
+
 // setNote sets what the job does, for people.
 func (j *job) setNote(format string, args ...any) {
 	j.mu.Lock()

@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/queue"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
@@ -44,7 +45,7 @@ type Manager struct {
 	// mu guards the fields that follow, and the claims of jobs and answers.
 	mu     sync.Mutex
 	live   map[string]*job // queued or running, by id
-	queue  queue
+	queue  *queue.Queue[*job]
 	kept   map[string]*kept // ended, by id
 	ledger ledger
 	window *engine.Window // of the subscription, the latest one; nil if unknown
@@ -63,7 +64,7 @@ func New(opt Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opt: opt, begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
-		queue: queue{running: map[string]int{}, served: map[string]int64{}},
+		queue: queue.New[*job](),
 	}
 	m.open, m.refuse = context.WithCancelCause(context.Background())
 	m.life, m.abandon = context.WithCancel(context.Background())
@@ -86,7 +87,7 @@ func (m *Manager) Configure(cfg *config.Config) {
 	m.config.Store(cfg)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.queue.start(cfg.Consult.MaxConcurrent)
+	m.queue.Start(cfg.Consult.MaxConcurrent)
 }
 
 // asking says how a caller asks for a consult.
@@ -212,7 +213,7 @@ func (m *Manager) enqueue(j *job) error {
 	if m.live[j.rec.ID] != nil {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
-	if err := m.queue.room(j.rec.Identity); err != nil {
+	if err := m.queue.Room(j.rec.Identity); err != nil {
 		return err
 	}
 	err := os.Mkdir(j.dir, 0o700)
@@ -231,8 +232,8 @@ func (m *Manager) enqueue(j *job) error {
 	}
 	faultpoint.At("consult.queued")
 	m.live[j.rec.ID] = j
-	m.queue.waiting = append(m.queue.waiting, j)
-	m.queue.start(m.config.Load().Consult.MaxConcurrent)
+	m.queue.Add(j)
+	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.jobs.Go(func() { m.serve(j) })
 	return nil
 }
@@ -259,7 +260,7 @@ func (m *Manager) wait(j *job) bool {
 		return false
 	case <-j.stop:
 		m.mu.Lock()
-		waited := m.queue.remove(j)
+		waited := m.queue.Remove(j)
 		m.mu.Unlock()
 		if waited {
 			m.finish(j, engine.Outcome{
@@ -297,9 +298,9 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	}
 	m.kept[j.rec.ID] = entry
 	if ran {
-		m.queue.release(j)
+		m.queue.Release(j)
 	}
-	m.queue.start(m.config.Load().Consult.MaxConcurrent)
+	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
 	j.mu.Lock()
 	j.state, j.answer = a.State, a
@@ -319,7 +320,8 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 func (m *Manager) Counts() (running, queued, keeps int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.queue.total, len(m.queue.waiting), len(m.kept)
+	running, queued = m.queue.Counts()
+	return running, queued, len(m.kept)
 }
 
 // engine returns the engine with that name, or an invalid_input fault that lists the

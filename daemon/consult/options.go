@@ -43,8 +43,6 @@ type Options struct {
 
 // Limits of requests and answers, words of records and faults, and names of files.
 const (
-	maxQueued     = 256     // jobs that wait
-	maxQueuedEach = 64      // of one identity
 	maxAnswer     = 8 << 20 // bytes of an answer that are kept
 	progressEvery = time.Second
 	heartbeat     = 15 * time.Second
