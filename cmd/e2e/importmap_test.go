@@ -78,6 +78,7 @@ var layers = readLayers(`
 3 proxy
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
+2 daemon/consult/budget
 2 daemon/consult/material
 2 daemon/consult/queue
 3 daemon/adapter/engines

@@ -392,7 +392,7 @@ func (m *Manager) Remove(id string) error {
 			"consult %s: its client may still come for the answer, and would have it run again", id)
 	default:
 		delete(m.kept, id)
-		m.ledger.add(k, now)
+		m.ledger.Add(k.cost, now)
 		m.writeLedgerLocked()
 	}
 	m.mu.Unlock()

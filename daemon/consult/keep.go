@@ -1,7 +1,6 @@
 package consult
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/budget"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
@@ -24,21 +24,19 @@ import (
 // kept is the entry of an answer that the manager keeps. The answer itself is on disk:
 // only what lists and budgets need stays in memory.
 type kept struct {
-	info    Info
-	project string
-	session string // hash of the session that asked; "" if that was not noted
-	window  *engine.Window
-	ended   int64   // unix ms
-	answer  *Answer // only if it could not be written; guarded by the manager's mutex
-	claim   *claim  // of the client that asked; guarded by the manager's mutex
+	info   Info
+	cost   budget.Cost
+	window *engine.Window
+	answer *Answer // only if it could not be written; guarded by the manager's mutex
+	claim  *claim  // of the client that asked; guarded by the manager's mutex
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
 func keptOf(a *Answer, c *claim) *kept {
-	return &kept{
-		info: a.info(), project: a.Project, session: a.Caller, window: a.Window, ended: a.EndedUnixMS,
-		claim: c,
+	cost := budget.Cost{
+		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
+	return &kept{info: a.info(), cost: cost, window: a.Window, claim: c}
 }
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the
@@ -70,7 +68,7 @@ func (m *Manager) load() error {
 			m.clear(dir)
 		}
 	}
-	m.ledger = readLedger(m.opt.Ledger)
+	m.ledger = budget.Read(m.opt.Ledger)
 	m.prune()
 	m.jobs.Go(m.expire)
 	m.resumeJobs(open)
@@ -208,7 +206,11 @@ func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *Answer {
 	if len(a.Text) > maxAnswer {
 		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
 	}
-	a.SessionUSD, a.TodayUSD = m.spentWith(j, out.CostUSD)
+	others := m.sumsWithout(j)
+	a.SessionUSD, a.TodayUSD = others.Sessions[rec.Session].USD, others.Identities[rec.Identity].USD
+	if out.CostUSD != nil {
+		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
+	}
 	if err := a.write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
 	}
@@ -256,19 +258,19 @@ func (m *Manager) writeAgain() {
 func (m *Manager) prune() {
 	keep := m.config.Load().Consult.Keep
 	now := time.Now()
-	oldest := now.Add(-keep.Age).UnixMilli()
+	oldest := now.Add(-keep.Age)
 	m.mu.Lock()
 	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int {
-		return cmp.Compare(m.kept[b].ended, m.kept[a].ended)
+		return m.kept[b].cost.Ended.Compare(m.kept[a].cost.Ended)
 	})
 	var gone []string
 	for i, id := range ids {
 		k := m.kept[id]
-		past := i >= keep.Count || k.ended < oldest
+		past := i >= keep.Count || k.cost.Ended.Before(oldest)
 		if past && !k.claim.isOpen(now) || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
-			m.ledger.add(k, now)
+			m.ledger.Add(k.cost, now)
 		}
 	}
 	if len(gone) > 0 {

@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/queue"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -47,8 +48,8 @@ type Manager struct {
 	live   map[string]*job // queued or running, by id
 	queue  *queue.Queue[*job]
 	kept   map[string]*kept // ended, by id
-	ledger ledger
-	window *engine.Window // of the subscription, the latest one; nil if unknown
+	ledger budget.Ledger    // what those consults have cost whose answers are removed
+	window *engine.Window   // of the subscription, the latest one; nil if unknown
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their

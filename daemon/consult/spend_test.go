@@ -2,7 +2,6 @@ package consult
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -143,29 +142,6 @@ func TestBudgetUntold(t *testing.T) {
 		}
 		w.finish()
 	})
-}
-
-// TestLedgerFull checks that a full ledger keeps the sessions of today: otherwise a
-// session's budget would not be enforced.
-func TestLedgerFull(t *testing.T) {
-	var l ledger
-	begin := time.Date(2026, 1, 1, 12, 0, 0, 0, time.Local)
-	book := func(session string, days int) {
-		now := begin.AddDate(0, 0, days)
-		l.add(&kept{info: Info{Identity: "a", CostUSD: new(0.5)}, session: session, ended: now.UnixMilli()}, now)
-	}
-	book("old", 0)
-	for i := range maxLedger - 1 {
-		book(fmt.Sprint(i), 1+i%7)
-	}
-	book("today", 9)
-	book("today", 9)
-	if _, there := l.Sessions["old"]; there || len(l.Sessions) != maxLedger {
-		t.Errorf("%d sessions, the oldest among them: %t", len(l.Sessions), there)
-	}
-	if got := l.Sessions["today"]; got.USD != 1 || got.Consults != 2 {
-		t.Errorf("today %+v", got)
-	}
 }
 
 // TestRemove checks that an answer is removed on request, unless its client may still fetch

@@ -1,0 +1,121 @@
+// Package budget adds up what consults have cost, and says what a further one may cost.
+package budget
+
+import (
+	"cmp"
+	"encoding/json"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
+)
+
+// maxEntries bounds the identities, and the sessions, of a ledger.
+const maxEntries = 4096
+
+// Cost is what one consult has cost.
+type Cost struct {
+	Identity string
+	Session  string // hash of the session that asked; "" if that was not noted
+	USD      *float64
+	Ended    time.Time // now if it has not ended
+}
+
+// Spent is a sum of costs.
+type Spent struct {
+	USD      float64 `json:"usd"`
+	Consults int     `json:"consults"`
+	Day      string  `json:"day,omitempty"` // when it was last booked
+}
+
+// Ledger holds sums of costs. The one on disk has the costs of answers that are not kept
+// any more: without it the budget of a day would grow back as answers are removed. It has
+// no lock of its own.
+type Ledger struct {
+	Day        string           `json:"day"`        // of Identities
+	Identities map[string]Spent `json:"identities"` // on that day
+	Sessions   map[string]Spent `json:"sessions"`   // ever, by hash
+}
+
+// day returns the local date of a time. Budgets of a day begin anew at the user's
+// midnight.
+func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
+
+// Read returns the ledger that earlier daemons have written. A file that is missing or
+// cannot be read gives an empty ledger: the daemon starts all the same.
+func Read(path string) Ledger {
+	var l Ledger
+	if b, err := ownfile.Read(path, ownfile.MaxDocument); err != nil || json.Unmarshal(b, &l) != nil {
+		return Ledger{}
+	}
+	return l
+}
+
+// Write replaces the file of the ledger. Call it before the booked answers are removed. A
+// daemon that dies in between counts these twice; the other order could count them not at
+// all.
+func (l *Ledger) Write(path string) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return statedir.WriteFile(path, append(b, '\n'))
+}
+
+// Add books the cost of an answer that is about to be removed. If there are too many
+// sessions or identities, the entry that was booked least recently is dropped.
+func (l *Ledger) Add(c Cost, now time.Time) {
+	l.book(c, now)
+	for _, m := range []map[string]Spent{l.Sessions, l.Identities} {
+		if len(m) > maxEntries {
+			delete(m, slices.MinFunc(slices.Collect(maps.Keys(m)), func(a, b string) int {
+				return cmp.Or(strings.Compare(m[a].Day, m[b].Day), strings.Compare(a, b))
+			}))
+		}
+	}
+}
+
+// With returns a ledger with more costs: what identities have spent today, and sessions
+// ever.
+func (l *Ledger) With(costs iter.Seq[Cost], now time.Time) *Ledger {
+	sum := &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions)}
+	sum.begin(now)
+	for c := range costs {
+		sum.book(c, now)
+	}
+	return sum
+}
+
+// begin empties the table of identities if it is not of today, and makes the tables that
+// are missing.
+func (l *Ledger) begin(now time.Time) {
+	if today := day(now); l.Day != today || l.Identities == nil {
+		l.Day, l.Identities = today, map[string]Spent{}
+	}
+	if l.Sessions == nil {
+		l.Sessions = map[string]Spent{}
+	}
+}
+
+// book adds a cost to its session, and to its identity if the consult has ended today.
+func (l *Ledger) book(c Cost, now time.Time) {
+	l.begin(now)
+	add := func(m map[string]Spent, key string) {
+		s := m[key]
+		s.Consults, s.Day = s.Consults+1, l.Day
+		if c.USD != nil {
+			s.USD += *c.USD
+		}
+		m[key] = s
+	}
+	if c.Session != "" {
+		add(l.Sessions, c.Session)
+	}
+	if c.Identity != "" && day(c.Ended) == l.Day {
+		add(l.Identities, c.Identity)
+	}
+}
