@@ -7,6 +7,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/launch"
 	"holdline/daemon/place"
@@ -27,7 +28,7 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 		Exe: d.Image, SocketDir: d.place.File(place.WorkersDir), Home: d.Home,
 		Engines: d.programs.Engines(),
 		Path:    func() string { return command.Variable(d.env.List(), "PATH") },
-		Audit:   func(a consult.Audit) { d.audit.Write(a) },
+		Audit:   func(a answer.Audit) { d.audit.Write(a) },
 		Host:    private.Processes{Log: d.Log.With("component", "private"), Workers: d.workers, Watch: d.telemetry},
 		Config:  cfg,
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/oklog/run"
 
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
@@ -256,7 +257,7 @@ func (d *daemon) rules() policy.Rules { return policy.CurrentRules(d.file.Curren
 
 // instructions tell a model when to look for our tools. Clients that load tools only when
 // they are needed show nothing else of them.
-const instructions = "consult asks Claude Code or Codex on this machine for a second opinion on the project at " +
+var instructions = "consult asks " + engines.Titles() + " on this machine for a second opinion on the project at " +
 	"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
 	"fetch it with consult_result. health_snapshot says whether holdline is well."
 

@@ -44,8 +44,13 @@
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
-//	consult      the consult tools: queue, cost, kept answers; its part material puts files
-//	             and diffs behind a prompt
+//	consult      the consult tools: their jobs, and the answers that are kept. Its parts:
+//	             request    what a call asks for, as a request to an engine
+//	             material   puts files and diffs behind a prompt
+//	             queue      which job runs next
+//	             budget     what consults have cost, and what they may cost
+//	             jobdir     the directory of a job, and what became of the job
+//	             answer     what is kept of a job, and how it is shown
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools

@@ -33,7 +33,7 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-5 cmd/holdline/trial
+6 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
 10 daemon
 9 daemon/commands
@@ -67,7 +67,7 @@ var layers = readLayers(`
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog
 4 daemon/dialect
-4 daemon/consult
+5 daemon/consult
 3 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
@@ -78,9 +78,12 @@ var layers = readLayers(`
 3 proxy
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
+4 daemon/consult/answer
 2 daemon/consult/budget
+3 daemon/consult/jobdir
 2 daemon/consult/material
 2 daemon/consult/queue
+4 daemon/consult/request
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote

@@ -24,6 +24,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/hosted"
 	"holdline/daemon/place"
 	"holdline/daemon/session"
@@ -93,12 +94,12 @@ func (d *Daemon) Handlers() map[string]Handler {
 			return control.ConsultListAnswer{Consults: d.listConsults()}, nil
 		}),
 		control.ConsultShow: d.handleConsult(
-			func(_ context.Context, id string, _ func(string)) (*consult.Answer, error) {
+			func(_ context.Context, id string, _ func(string)) (*answer.Answer, error) {
 				return d.Consults.Show(id)
 			}),
 		control.ConsultWait: d.handleConsult(d.Consults.Wait),
 		control.ConsultCancel: d.handleConsult(
-			func(ctx context.Context, id string, _ func(string)) (*consult.Answer, error) {
+			func(ctx context.Context, id string, _ func(string)) (*answer.Answer, error) {
 				return d.Consults.Cancel(ctx, id)
 			}),
 	}

@@ -7,7 +7,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
-	"holdline/daemon/consult"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/session"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
@@ -66,7 +66,7 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 // handleConsult returns the handler of a command about one consult, which do answers. The
 // notes that do reports go to the command line as progress.
 func (d *Daemon) handleConsult(
-	do func(ctx context.Context, id string, progress func(note string)) (*consult.Answer, error),
+	do func(ctx context.Context, id string, progress func(note string)) (*answer.Answer, error),
 ) Handler {
 	return handle(func(ctx context.Context, p control.ConsultID, progress Progress) (any, error) {
 		answer, err := do(ctx, p.ID, func(note string) { progress(control.Progress{Message: note}) })
@@ -79,9 +79,9 @@ func (d *Daemon) handleConsult(
 
 // encodeAnswer returns the answer of a consult as the command line gets it: the text alone,
 // and the value that the tool has with render=json and detail=full.
-func encodeAnswer(a *consult.Answer) (control.ConsultAnswer, error) {
-	raw, err := json.Marshal(a.Value(tool.Full))
-	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Failure()}, err
+func encodeAnswer(a *answer.Answer) (control.ConsultAnswer, error) {
+	raw, err := json.Marshal(a.View(tool.Full))
+	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Fault}, err
 }
 
 // removeConsult removes a kept answer. It returns a fault if there is none with that id, if

@@ -2,12 +2,11 @@ package consult
 
 import (
 	"cmp"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"holdline/daemon/calls"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
@@ -22,7 +21,7 @@ import (
 // An adopted job began [Manager.hardTime] before its worker's hard deadline. If the
 // machine has been booted since, it is not known when it began. A job that was being
 // cancelled is cancelled again.
-func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
+func (m *Manager) restore(rec jobdir.Record, dir string, started bool) (*job, error) {
 	j := m.newJob(rec, dir)
 	j.claim = m.restoreClaim(&rec)
 	if started {
@@ -30,12 +29,12 @@ func (m *Manager) restore(rec record, dir string, started bool) (*job, error) {
 		if err != nil {
 			return nil, err
 		}
-		j.adopted, j.state, j.note = true, Running, "adopted by the new daemon"
-		if rec.thisBoot() {
+		j.adopted, j.state, j.note = true, answer.Running, "adopted by the new daemon"
+		if rec.IsOfThisBoot() {
 			j.began = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.hardTime(j))
 		}
 		if alive, err := supervisor.Alive(dir); err == nil && !alive {
-			j.sign = lastSign(dir)
+			j.sign = jobdir.LastSign(dir)
 		}
 	}
 	if rec.Ending != "" {
@@ -83,7 +82,7 @@ func (m *Manager) awaitClient(j *job) {
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for late := false; !j.rec.deserted(); {
+	for late := false; !j.rec.IsDeserted(); {
 		if late && !j.watched() {
 			j.endUnattended("its client did not come back")
 			return
@@ -108,21 +107,10 @@ const lookPause = time.Second
 // Recorded reports whether line n of a session has asked for a consult that is live or
 // kept here.
 func (m *Manager) Recorded(session string, n int64) bool {
-	id := ID(session, n)
+	id := jobdir.ID(session, n)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live[id] != nil || m.kept[id] != nil
-}
-
-// lastSign returns when a dead worker last wrote to its directory. That is the best
-// guess at when the run ended. It is zero if the worker has left no file.
-func lastSign(dir string) (last time.Time) {
-	for _, name := range []string{process.FileLock, process.FileState, process.FileSpool, calls.File} {
-		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
-			last = info.ModTime()
-		}
-	}
-	return last
 }
 
 // unknown returns the outcome_unknown fault of a job whose worker has left no file that

@@ -12,6 +12,8 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -72,7 +74,7 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 		done <- err
 	}()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if a, err := h.Show(ID(h.session, n)); err == nil && a.State == Running && len(a.Models) > 0 {
+		if a, err := h.Show(jobdir.ID(h.session, n)); err == nil && a.State == answer.Running && len(a.Models) > 0 {
 			return done
 		}
 		if time.Now().After(deadline) {
@@ -82,14 +84,14 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 }
 
 // untilEnded polls job n until it has ended, and returns its answer.
-func (h *house) untilEnded(n int64) *Answer {
+func (h *house) untilEnded(n int64) *answer.Answer {
 	h.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		a, err := h.Show(ID(h.session, n))
+		a, err := h.Show(jobdir.ID(h.session, n))
 		if err != nil {
 			h.t.Fatal(err)
 		}
-		if a.State != Queued && a.State != Running {
+		if a.State != answer.Queued && a.State != answer.Running {
 			return a
 		}
 		if time.Now().After(deadline) {
@@ -149,10 +151,10 @@ func TestForsaken(t *testing.T) {
 			n.Resumed(h.session, nil)
 		}
 		// Do not use Wait here: the job continues as long as a caller waits for it.
-		if a := n.untilEnded(1); a.State != Cancelled || !strings.Contains(a.Why, "its client") {
+		if a := n.untilEnded(1); a.State != answer.Cancelled || !strings.Contains(a.Why, "its client") {
 			t.Errorf("%s: %+v", how, a)
 		}
-		if a, err := n.Show(ID(h.session, 2)); err != nil || a.State != Running {
+		if a, err := n.Show(jobdir.ID(h.session, 2)); err != nil || a.State != answer.Running {
 			t.Errorf("%s: the one in the background: %v %+v", how, err, a)
 		}
 	}
@@ -171,7 +173,7 @@ func TestQueuedAgain(t *testing.T) {
 	h.detach()
 	// A temporary file that the program before an upgrade, with the same pid, left half
 	// written.
-	half := filepath.Join(h.opt.Dir, ID(h.session, 2), fmt.Sprintf(".%s.%d-7", process.FileSpec, os.Getpid()))
+	half := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 2), fmt.Sprintf(".%s.%d-7", process.FileSpec, os.Getpid()))
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +185,7 @@ func TestQueuedAgain(t *testing.T) {
 		t.Errorf("half a file of the image before is left: %v", err)
 	}
 	for i, want := range []string{"first", "second"} {
-		if a, err := n.Wait(t.Context(), ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {
+		if a, err := n.Wait(t.Context(), jobdir.ID(h.session, int64(i+1)), nil); err != nil || a.Text != want {
 			t.Errorf("%v %+v", err, a)
 		}
 	}
@@ -200,7 +202,7 @@ func TestMuchOutput(t *testing.T) {
 			claudetest.Step{Text: &long, Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "x"}}})
 	}
 	steps = append(steps, pause(1), claudetest.Say("the end"))
-	dir := filepath.Join(h.opt.Dir, ID(h.session, 1))
+	dir := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 1))
 	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if info, err := os.Stat(filepath.Join(dir, engine.FileTranscript)); err == nil && info.Size() > 8<<20 {
@@ -211,36 +213,8 @@ func TestMuchOutput(t *testing.T) {
 	}
 	h.detach()
 	n := h.next(2)
-	a, err := n.Wait(t.Context(), ID(h.session, 1), nil)
-	if err != nil || a.State != Done || a.Text != "the end" || a.NumTurns < 35 {
+	a, err := n.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
+	if err != nil || a.State != answer.Done || a.Text != "the end" || a.NumTurns < 35 {
 		t.Errorf("%v state %s, %d turns, %.100q", err, a.State, a.NumTurns, a.Text)
-	}
-}
-
-// TestRemoveRequestFirst checks that removing a job removes its request first, so that
-// nothing is left of a job without a request. If the request cannot be removed, the rest
-// stays.
-func TestRemoveRequestFirst(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "0123456789ab")
-	if err := os.MkdirAll(filepath.Join(dir, fileJob, "stuck"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, fileAnswer), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(dir); err == nil {
-		t.Error("removed what cannot be removed")
-	}
-	if _, err := os.Stat(filepath.Join(dir, fileAnswer)); err != nil {
-		t.Errorf("the answer went before the request: %v", err)
-	}
-	if err := os.Remove(filepath.Join(dir, fileJob, "stuck")); err != nil {
-		t.Fatal(err)
-	}
-	if err := remove(dir); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the directory is left: %v", err)
 	}
 }

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -82,7 +85,7 @@ func reporter(c *tool.Call) func(time.Duration, string) {
 	last := -1.0
 	return func(elapsed time.Duration, note string) {
 		last = max(last+1, float64(elapsed.Milliseconds()))
-		c.Progress(last, 0, note+", "+seconds(elapsed))
+		c.Progress(last, 0, note+", "+answer.Seconds(elapsed))
 	}
 }
 
@@ -90,17 +93,17 @@ func reporter(c *tool.Call) func(time.Duration, string) {
 // this line of the client has started before. With wait_s 0 it returns the id at once.
 // Else it waits, and returns the answer or, if the wait is over first, the id.
 func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error) {
-	var a arguments
+	var a request.Arguments
 	if err := decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	wait := a.wait(&m.config.Load().Consult)
-	j, answer, err := m.begin(ctx, c.Caller, asking{n: c.N, attended: wait != 0, confirms: true}, &a)
+	wait := a.Wait(&m.config.Load().Consult)
+	j, done, err := m.begin(ctx, c.Caller, asking{n: c.N, attended: wait != 0, confirms: true}, &a)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
-	case answer != nil:
-		return m.ended(answer, 0, c.Detail), nil
+	case done != nil:
+		return done.Result(0, c.Detail), nil
 	case wait == 0:
 		return m.pending(j, c.Detail), nil
 	}
@@ -122,12 +125,12 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 // its arguments. If the job's answer has been pruned, the fault is outcome_unknown: the
 // consult did run.
 func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
-	j, answer, err := m.known(ID(c.Caller.Session, c.N), false)
+	j, done, err := m.known(jobdir.ID(c.Caller.Session, c.N), false)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
-	case answer != nil:
-		return m.ended(answer, 0, c.Detail), nil
+	case done != nil:
+		return done.Result(0, c.Detail), nil
 	case j == nil:
 		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the consult's answer is not kept any more")
@@ -161,7 +164,7 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return m.ended(j.answer, 0, c.Detail), nil
+		return j.answer.Result(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -169,12 +172,12 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 // find returns the live job or the kept answer with that id; one of the two is set. An
 // identity finds only its own consults: those of other identities give the same
 // invalid_input fault as an unknown id. The command line passes "" and finds all.
-func (m *Manager) find(identity, id string) (*job, *Answer, error) {
+func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
 	unknown := fault.New(fault.InvalidInput, fault.Host, operation,
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
 	m.mu.Lock()
 	j, k := m.live[id], m.kept[id]
-	var unwritten *Answer
+	var unwritten *answer.Answer
 	if k != nil {
 		unwritten = k.answer
 	}
@@ -208,25 +211,25 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		return tool.Result{}, err
 	}
 	if a.ID == "" {
-		return m.listing(c.Caller.Identity, c.Detail), nil
+		return answer.List(m.List(c.Caller.Identity), c.Detail), nil
 	}
 	wait := m.config.Load().Consult.Wait
 	if a.WaitS != nil {
 		wait = time.Duration(*a.WaitS * float64(time.Second))
 	}
-	j, answer, err := m.find(c.Caller.Identity, a.ID)
+	j, done, err := m.find(c.Caller.Identity, a.ID)
 	if err != nil {
 		return tool.Result{}, err
 	}
-	if answer != nil {
-		return m.ended(answer, a.Offset, c.Detail), nil
+	if done != nil {
+		return done.Result(a.Offset, c.Detail), nil
 	}
 	ended, err := m.await(ctx, j, wait, reporter(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return m.ended(j.answer, a.Offset, c.Detail), nil
+		return j.answer.Result(a.Offset, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -242,12 +245,12 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	if err := decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	j, answer, err := m.find(c.Caller.Identity, a.ID)
+	j, done, err := m.find(c.Caller.Identity, a.ID)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
-	case answer != nil:
-		return m.settled(answer, 0, c.Detail), nil
+	case done != nil:
+		return done.Ending(0, c.Detail), nil
 	}
 	j.end("cancelled by " + c.Caller.Identity)
 	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), reporter(&c))
@@ -255,7 +258,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return m.settled(j.answer, 0, c.Detail), nil
+		return j.answer.Ending(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -271,18 +274,18 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 // progress with what the job does; both may be nil.
 func (m *Manager) Run(
 	ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string),
-) (*Answer, error) {
+) (*answer.Answer, error) {
 	raw, _, _, err := m.tool.Parse(raw)
 	if err != nil {
 		return nil, err
 	}
-	var a arguments
+	var a request.Arguments
 	if err := decode(raw, &a); err != nil {
 		return nil, err
 	}
-	j, answer, err := m.begin(ctx, c, asking{n: 1, attended: true}, &a)
-	if err != nil || answer != nil {
-		return answer, err
+	j, done, err := m.begin(ctx, c, asking{n: 1, attended: true}, &a)
+	if err != nil || done != nil {
+		return done, err
 	}
 	if begun != nil {
 		begun(j.rec.ID)
@@ -300,16 +303,16 @@ func lines(progress func(string)) func(time.Duration, string) {
 	if progress == nil {
 		return nil
 	}
-	return func(elapsed time.Duration, note string) { progress(note + ", " + seconds(elapsed)) }
+	return func(elapsed time.Duration, note string) { progress(note + ", " + answer.Seconds(elapsed)) }
 }
 
 // List returns the jobs and answers of an identity, newest first. With "" it returns
 // those of all identities.
-func (m *Manager) List(identity string) []Info {
+func (m *Manager) List(identity string) []answer.Info {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	list := []Info{}
+	list := []answer.Info{}
 	for _, j := range m.live {
 		if identity == "" || j.rec.Identity == identity {
 			list = append(list, j.info(now))
@@ -320,7 +323,7 @@ func (m *Manager) List(identity string) []Info {
 			list = append(list, k.info)
 		}
 	}
-	slices.SortFunc(list, func(a, b Info) int {
+	slices.SortFunc(list, func(a, b answer.Info) int {
 		if a.CreatedUnixMS != b.CreatedUnixMS {
 			if a.CreatedUnixMS > b.CreatedUnixMS {
 				return -1
@@ -334,10 +337,10 @@ func (m *Manager) List(identity string) []Info {
 
 // Show returns the answer with that id. For a job that has not ended it returns what
 // the program has said so far, as a partial answer.
-func (m *Manager) Show(id string) (*Answer, error) {
-	j, answer, err := m.find("", id)
-	if err != nil || answer != nil {
-		return answer, err
+func (m *Manager) Show(id string) (*answer.Answer, error) {
+	j, done, err := m.find("", id)
+	if err != nil || done != nil {
+		return done, err
 	}
 	return m.sofar(j), nil
 }
@@ -345,10 +348,10 @@ func (m *Manager) Show(id string) (*Answer, error) {
 // Wait blocks until a job has ended, and returns its answer. If ctx ends first, the job
 // goes on. While Wait blocks, the caller stands in for a client that has not come back:
 // the daemon does not end the job for want of one.
-func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*Answer, error) {
-	j, answer, err := m.find("", id)
-	if err != nil || answer != nil {
-		return answer, err
+func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*answer.Answer, error) {
+	j, done, err := m.find("", id)
+	if err != nil || done != nil {
+		return done, err
 	}
 	j.watch(1)
 	defer j.watch(-1)
@@ -360,10 +363,10 @@ func (m *Manager) Wait(ctx context.Context, id string, progress func(note string
 
 // Cancel ends a job and blocks until it has ended. It returns the answer of a consult
 // that has ended already.
-func (m *Manager) Cancel(ctx context.Context, id string) (*Answer, error) {
-	j, answer, err := m.find("", id)
-	if err != nil || answer != nil {
-		return answer, err
+func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error) {
+	j, done, err := m.find("", id)
+	if err != nil || done != nil {
+		return done, err
 	}
 	j.end("cancelled from the command line")
 	if _, err := m.await(ctx, j, forever, nil); err != nil {
@@ -382,10 +385,10 @@ func (m *Manager) Remove(id string) error {
 	switch now := time.Now(); {
 	case j != nil:
 		m.mu.Unlock()
-		return invalid("consult_id: %s has not ended; cancel it first", id)
+		return engine.Invalid("consult_id: %s has not ended; cancel it first", id)
 	case k == nil:
 		m.mu.Unlock()
-		return invalid("consult_id: %q is not known here", id)
+		return engine.Invalid("consult_id: %q is not known here", id)
 	case k.claim.isOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,
@@ -396,37 +399,38 @@ func (m *Manager) Remove(id string) error {
 		m.writeLedgerLocked()
 	}
 	m.mu.Unlock()
-	return remove(filepath.Join(m.opt.Dir, id))
+	return jobdir.Remove(filepath.Join(m.opt.Dir, id))
+}
+
+// pending returns the result of a call whose wait was over before its job had ended. It
+// first writes to disk that the job is a background job: see [job.saveDetached].
+func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
+	a := m.sofar(j)
+	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
+		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.rec.ID, "err", err)
+		its := *a // the job may have ended, and its answer is shared
+		its.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has " +
+			"said is kept"
+		a = &its
+	}
+	return a.Pending(d)
 }
 
 // sofar returns a partial answer for a job that has not ended: the text from its
 // transcript, and the progress that the engine process has reported. If the job has
 // ended meanwhile, it returns the job's answer.
-func (m *Manager) sofar(j *job) *Answer {
+func (m *Manager) sofar(j *job) *answer.Answer {
 	said, err := engine.ReadTranscript(j.dir)
 	if err != nil {
 		m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.rec.ID, "err", err)
 	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.answer != nil { // it has ended meanwhile
-		return j.answer
+	a, ended := j.status()
+	if ended {
+		return a
 	}
-	rec := &j.rec
-	a := &Answer{
-		Version: formatVersion, ID: rec.ID, State: j.state, Identity: rec.Identity, Project: rec.Project,
-		Text: said.Text, Partial: true,
-		SessionID: cmp.Or(j.session, said.Session), Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes,
-		Engine:        rec.Engine,
-		EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
-		CreatedUnixMS: rec.CreatedUnixMS, Why: j.note,
-		Caller: rec.Session, Context: rec.Context, CostUSD: j.cost, NumTurns: j.turn,
-	}
-	if model := cmp.Or(j.model, said.Model); model != "" {
-		a.Models = []string{model}
-	}
-	if !j.began.IsZero() {
-		a.DurationMS = time.Since(j.began).Milliseconds()
+	a.Text, a.SessionID = said.Text, cmp.Or(a.SessionID, said.Session)
+	if len(a.Models) == 0 && said.Model != "" {
+		a.Models = []string{said.Model}
 	}
 	return a
 }

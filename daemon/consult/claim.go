@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/consult/jobdir"
 )
 
 // A claim is a client's right to fetch the answer to its line again. The client has
@@ -24,11 +25,11 @@ func (c *claim) isOpen(now time.Time) bool {
 // restoreClaim returns the claim to a job of an earlier daemon. Its client has
 // [Options.Return] from the manager's start to come back. If the client's process is
 // gone, restoreClaim returns nil.
-func (m *Manager) restoreClaim(rec *record) *claim {
-	if rec.deserted() {
+func (m *Manager) restoreClaim(rec *jobdir.Record) *claim {
+	if rec.IsDeserted() {
 		return nil
 	}
-	return &claim{key: rec.key(), expires: m.begun.Add(m.opt.Return)}
+	return &claim{key: rec.Key(), expires: m.begun.Add(m.opt.Return)}
 }
 
 // reviewed asks the owner of the call, and returns what remains of the claim. It
@@ -68,7 +69,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	m.mu.Lock()
 	var jobs []*job
 	for _, j := range m.live {
-		if j.rec.Session == session && o.HasConfirmed(j.rec.key()) {
+		if j.rec.Session == session && o.HasConfirmed(j.rec.Key()) {
 			jobs = append(jobs, j)
 		}
 	}
@@ -81,7 +82,7 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 // Confirmed drops the claim to the answer of line n. The client holds the answer, or
 // does not want it any more. If more is kept than the configuration allows, it prunes.
 func (m *Manager) Confirmed(session string, n int64) {
-	id := ID(session, n)
+	id := jobdir.ID(session, n)
 	m.mu.Lock()
 	if j := m.live[id]; j != nil {
 		j.claim = nil

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/queue"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
@@ -32,7 +34,7 @@ func TestAnswer(t *testing.T) {
 		if err != nil || res.Fault != nil {
 			t.Fatalf("%v %v", err, res.Fault)
 		}
-		id := ID("hash-a", 7)
+		id := jobdir.ID("hash-a", 7)
 		for _, want := range []string{
 			"forty-two\n\n[consult " + id, "session S", "$0.5000", "level read enforced by tools",
 		} {
@@ -40,7 +42,7 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("no %q in %q", want, res.Text)
 			}
 		}
-		if v, ok := res.Value.(value); !ok || v.Answer != "forty-two" || v.ConsultID != id || v.State != Done ||
+		if v, ok := res.Value.(answer.View); !ok || v.Answer != "forty-two" || v.ID != id || v.State != answer.Done ||
 			v.Partial || *v.CostUSD != 0.5 {
 			t.Errorf("value %+v", res.Value)
 		}
@@ -111,11 +113,11 @@ func TestBackground(t *testing.T) {
 		if err != nil || res.Fault != nil || time.Since(begin) != 100*time.Second {
 			t.Fatalf("%v %v after %s", err, res.Fault, time.Since(begin))
 		}
-		id := ID("hash-a", 1)
+		id := jobdir.ID("hash-a", 1)
 		if !strings.Contains(res.Text, "first thoughts") || !strings.Contains(res.Text, id) {
 			t.Errorf("text %q", res.Text)
 		}
-		if v, ok := res.Value.(value); !ok || v.State != Running || v.Answer != "first thoughts" {
+		if v, ok := res.Value.(answer.View); !ok || v.State != answer.Running || v.Answer != "first thoughts" {
 			t.Errorf("value %+v", res.Value)
 		}
 		cancel() // the session ends; a background job does not
@@ -157,11 +159,11 @@ func TestHandOutUnwritten(t *testing.T) {
 			<-p.term
 			p.killed()
 		})
-		id := ID("hash-a", 1)
-		file := filepath.Join(w.opt.Dir, id, fileJob)
+		id := jobdir.ID("hash-a", 1)
+		file := filepath.Join(w.opt.Dir, id, jobdir.FileJob)
 		attended := func() bool {
 			t.Helper()
-			rec, err := readRecord(filepath.Dir(file))
+			rec, err := jobdir.ReadRecord(filepath.Dir(file))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -288,8 +290,8 @@ func TestCancel(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("err %v", err)
 				}
-				a, err := w.Wait(t.Context(), ID("hash-a", 1), nil)
-				if err != nil || a.State != Cancelled || a.Text != "so far" || !a.Partial || a.SessionID != "S" {
+				a, err := w.Wait(t.Context(), jobdir.ID("hash-a", 1), nil)
+				if err != nil || a.State != answer.Cancelled || a.Text != "so far" || !a.Partial || a.SessionID != "S" {
 					t.Fatalf("%v %+v", err, a)
 				}
 				if took := time.Since(begin) - 10*time.Second; took > 3*time.Second {
@@ -321,14 +323,14 @@ func TestControl(t *testing.T) {
 			t.Fatalf("%v %q", err, res.Text)
 		}
 		synctest.Wait()
-		args := map[string]any{"consult_id": ID("hash-a", 1), "action": "cancel"}
+		args := map[string]any{"consult_id": jobdir.ID("hash-a", 1), "action": "cancel"}
 		if res, err := w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("b")}, args); code(res,
 			err) != fault.InvalidInput {
 			t.Errorf("by another identity: %v", err)
 		}
 		for range 2 {
 			res, err = w.call(t.Context(), "consult_control", tool.Call{Caller: w.caller("a")}, args)
-			if err != nil || res.Fault != nil || res.Value.(value).State != Cancelled {
+			if err != nil || res.Fault != nil || res.Value.(answer.View).State != answer.Cancelled {
 				t.Errorf("%v %v %q", err, res.Fault, res.Text)
 			}
 		}
@@ -363,7 +365,7 @@ func TestQueue(t *testing.T) {
 		if len(list) != 1 || list[0].Note != "queued, position 1 of 5" {
 			t.Errorf("list %+v", list)
 		}
-		if list := w.List("greedy"); list[0].State != Queued && list[5].State != Queued {
+		if list := w.List("greedy"); list[0].State != answer.Queued && list[5].State != answer.Queued {
 			t.Errorf("list %+v", list)
 		}
 		wg.Wait()
@@ -396,8 +398,8 @@ func TestQueueLimit(t *testing.T) {
 			t.Errorf("the caller's own limit is %+v", f.Limit)
 		}
 		synctest.Wait()
-		a, err := w.Cancel(t.Context(), ID("hash-a", 5))
-		if err != nil || a.State != Cancelled || len(w.starter.procs) != 1 {
+		a, err := w.Cancel(t.Context(), jobdir.ID("hash-a", 5))
+		if err != nil || a.State != answer.Cancelled || len(w.starter.procs) != 1 {
 			t.Errorf("%v %+v", err, a)
 		}
 		if res, err := start(1001); code(res, err) != "" {
@@ -585,7 +587,7 @@ func TestOrphans(t *testing.T) {
 		"000000000006": fault.ProcessFailure,
 	} {
 		a, err := w.Show(id)
-		if err != nil || a.State != Failed || a.Failure().Fault.Code != want {
+		if err != nil || a.State != answer.Failed || a.Fault.Fault.Code != want {
 			t.Errorf("%s: %v %+v", id, err, a)
 		}
 	}
@@ -611,8 +613,8 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.finish()
-		a, err := readAnswer(filepath.Join(w.dir, ID("hash-a", 1)))
-		if err != nil || a.State != Cancelled || a.Text != "so far" || a.Why != "the daemon stopped" {
+		a, err := answer.Read(filepath.Join(w.dir, jobdir.ID("hash-a", 1)))
+		if err != nil || a.State != answer.Cancelled || a.Text != "so far" || a.Why != "the daemon stopped" {
 			t.Errorf("%v %+v", err, a)
 		}
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2},

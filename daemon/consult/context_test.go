@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -81,7 +82,7 @@ func TestFiles(t *testing.T) {
 	if dirs := w.engine.last().AddDirs; len(dirs) != 1 || filepath.Base(dirs[0]) != "sub" {
 		t.Errorf("directories %q", dirs)
 	}
-	if v, _ := res.Value.(value); v.extra == nil || v.Context == nil || len(v.Context.Files) != 3 ||
+	if v, _ := res.Value.(answer.View); v.Details == nil || v.Context == nil || len(v.Context.Files) != 3 ||
 		!strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
 		t.Errorf("context %+v in %q", res.Value, res.Text)
 	}

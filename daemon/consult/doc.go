@@ -5,27 +5,16 @@
 // process, and in the end a kept answer. A call of the tool starts a job and waits for
 // it. The call can end before the job does.
 //
-// Package private makes the call of the engine process, see [Host]: it starts the
+// Package hosted/private makes the call of the engine process, see [Host]: it starts the
 // process or attaches to it, cancels the call and ends the process. This package says
 // what the call is, and decides from outcome.json, the result or the transcript what
-// came of it.
+// came of it. Package jobdir has the files of a job's directory, and package answer what
+// is kept of a job.
 //
 // A job is attended until the daemon has handed out its id, and a background job after
 // that. If the client cancels an attended call or leaves, the daemon ends the job:
 // without the id nothing can fetch its answer later. A background job ends only by its
 // own ending, by its deadline, by consult_control or from the command line.
-//
-// Files of a job's directory, beside those of the worker and of the engine process:
-//
-//	job.json     the request with its prompt, and its time; written first
-//	answer.json  how the job ended; written last, once
-//	tmp/         the program's private temporary directory; removed at the end
-//
-// A job without an answer and without a worker's state is in the queue: see decide.
-//
-// The id of a job is a hash of the session and of the number of the client's line. A
-// client that repeats a request after a crash therefore finds its job again, and the
-// job never runs twice.
 //
 // The [Manager] owns one goroutine for each job that is queued or running.
 // [Manager.Close] and [Manager.Detach] wait for them.

@@ -28,6 +28,8 @@ import (
 
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/sandbox/writetest"
 )
 
@@ -345,11 +347,11 @@ func phases(t *testing.T, bin string) {
 			})
 			_, err := h.run(ctx, 1, map[string]any{"prompt": claudetest.Prompt("x", tt.steps...), "level": tt.level})
 			watch.Wait()
-			a, werr := h.Wait(t.Context(), ID(h.session, 1), nil)
+			a, werr := h.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
 			if took := time.Since(at); took > 3*time.Second {
 				t.Errorf("took %s", took)
 			}
-			if err == nil || werr != nil || a.State != Cancelled {
+			if err == nil || werr != nil || a.State != answer.Cancelled {
 				t.Fatalf("err %v, %v, %s", err, werr, dump(a))
 			}
 			if len(tree) == 0 {
@@ -384,7 +386,7 @@ func (h *house) need(level string) {
 // and all that it started, in any session.
 func (h *house) tree() []int {
 	var found []int
-	want := "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)) + "\x00"
+	want := "HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1)) + "\x00"
 	h.each(func(pid int, dir string) {
 		if env, err := os.ReadFile(filepath.Join(dir, "environ")); err == nil && strings.Contains(string(env), want) {
 			found = append(found, pid)

@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
 	"holdline/protocol/fault"
 )
 
@@ -193,7 +194,7 @@ func TestE2EParallel(t *testing.T) {
 					want := fmt.Sprintf("answer number %d", n)
 					res, err := h.run(t.Context(), int64(n+1),
 						map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say(want)), "wait_s": 120})
-					v, _ := res.Value.(value)
+					v, _ := res.Value.(answer.View)
 					if err != nil || res.Fault != nil || v.Answer != want || v.CostUSD == nil {
 						t.Errorf("%d: %v %s %q", n, err, dump(res.Fault), res.Text)
 					}

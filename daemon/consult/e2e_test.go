@@ -17,6 +17,8 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/protocol/fault"
 )
 
@@ -332,14 +334,14 @@ func resume(t *testing.T, bin string) {
 	if err != nil || first.Fault != nil {
 		t.Fatal(err, dump(first.Fault))
 	}
-	v, _ := first.Value.(value)
+	v, _ := first.Value.(answer.View)
 	second, err := h.run(t.Context(), 2, map[string]any{
 		"prompt": claudetest.Prompt("and now", claudetest.Step{Echo: "prompts"}), "session": v.SessionID,
 	})
 	if err != nil || second.Fault != nil {
 		t.Fatal(err, dump(second.Fault))
 	}
-	w, _ := second.Value.(value)
+	w, _ := second.Value.(answer.View)
 	if w.SessionID == v.SessionID || w.SessionID == "" || !strings.Contains(w.Answer, "first") {
 		t.Errorf("session %s of %s, answer %q", w.SessionID, v.SessionID, w.Answer)
 	}
@@ -372,8 +374,8 @@ func cancelled(t *testing.T, bin string) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	a, err := h.Wait(t.Context(), ID(h.session, 1), nil)
-	if err != nil || a.State != Cancelled || !strings.HasPrefix(a.Text, "word") || a.SessionID == "" {
+	a, err := h.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
+	if err != nil || a.State != answer.Cancelled || !strings.HasPrefix(a.Text, "word") || a.SessionID == "" {
 		t.Errorf("%v %s", err, dump(a))
 	}
 	if took := time.Since(at); took > 3*time.Second {

@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -354,7 +355,7 @@ func (w *world) finish() {
 			w.t.Errorf("the process of %s was not given up", p.dir)
 		}
 		p.mu.Unlock()
-		if _, err := os.Stat(filepath.Join(p.dir, dirTemp)); err == nil {
+		if _, err := os.Stat(filepath.Join(p.dir, jobdir.DirTemp)); err == nil {
 			w.t.Errorf("the temporary directory of %s is still there", p.dir)
 		}
 	}

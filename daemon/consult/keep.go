@@ -2,20 +2,18 @@ package consult
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
-	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -24,19 +22,19 @@ import (
 // kept is the entry of an answer that the manager keeps. The answer itself is on disk:
 // only what lists and budgets need stays in memory.
 type kept struct {
-	info   Info
+	info   answer.Info
 	cost   budget.Cost
 	window *engine.Window
-	answer *Answer // only if it could not be written; guarded by the manager's mutex
-	claim  *claim  // of the client that asked; guarded by the manager's mutex
+	answer *answer.Answer // only if it could not be written; guarded by the manager's mutex
+	claim  *claim         // of the client that asked; guarded by the manager's mutex
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
-func keptOf(a *Answer, c *claim) *kept {
+func keptOf(a *answer.Answer, c *claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
-	return &kept{info: a.info(), cost: cost, window: a.Window, claim: c}
+	return &kept{info: a.Info(), cost: cost, window: a.Window, claim: c}
 }
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the
@@ -49,7 +47,7 @@ func (m *Manager) load() error {
 	}
 	var open []*job
 	for _, e := range entries {
-		if !e.IsDir() || !isID(e.Name()) {
+		if !e.IsDir() || !jobdir.IsID(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
@@ -84,10 +82,10 @@ func (m *Manager) auditKept(id, dir string) {
 	if !unaudited(dir) {
 		return
 	}
-	a, err := readAnswer(dir)
+	a, err := answer.Read(dir)
 	if err == nil {
-		var rec record
-		if rec, err = readRecord(dir); err == nil {
+		var rec jobdir.Record
+		if rec, err = jobdir.ReadRecord(dir); err == nil {
 			m.audit(&rec, a, nil)
 		}
 	}
@@ -99,44 +97,35 @@ func (m *Manager) auditKept(id, dir string) {
 // clear removes what a job with an answer no longer needs: temporary files, output and
 // socket. If the daemon died before the job's worker had ended, that is ended now.
 func (m *Manager) clear(dir string) {
-	_ = os.RemoveAll(filepath.Join(dir, dirTemp))
+	_ = os.RemoveAll(filepath.Join(dir, jobdir.DirTemp))
 	if err := m.opt.Host.Clear(context.Background(), dir); err != nil {
 		m.opt.Log.Warn("worker of a consult that has ended lives on", "dir", dir, "err", err)
 	}
 }
 
 // adoptDir decides what happens to the directory of an earlier daemon's job, and does
-// it. It gathers facts from the directory, and [decide] decides from these alone. It
-// returns the job if that goes on, the entry if there is an answer, and neither if the
+// it. It gathers facts from the directory, and [jobdir.Decide] decides from these alone.
+// It returns the job if that goes on, the entry if there is an answer, and neither if the
 // directory is removed.
 func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
-	var f facts
-	var err error
-	if f.Facts, err = supervisor.Look(dir); err != nil {
+	var a answer.Answer
+	f, rec, err := jobdir.Look(dir, &a)
+	if err != nil {
 		return nil, nil, err
 	}
-	a, err := readAnswer(dir)
-	if f.answer = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, nil, err
-	}
-	rec, err := readRecord(dir)
-	if f.job = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) && !f.answer {
-		return nil, nil, err
-	}
-	f.Boot = rec.thisBoot()
-	switch what := decide(f); what {
-	case hasEnded:
-		return nil, keptOf(a, m.restoreClaim(&rec)), nil
-	case goesOn, waits:
-		j, err := m.restore(rec, dir, what == goesOn)
+	switch what := jobdir.Decide(f); what {
+	case jobdir.Ended:
+		return nil, keptOf(&a, m.restoreClaim(&rec)), nil
+	case jobdir.GoesOn, jobdir.Waits:
+		j, err := m.restore(rec, dir, what == jobdir.GoesOn)
 		return j, nil, err
-	case neverBegan:
+	case jobdir.NeverBegan:
 		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
 			"the daemon ended before the consult began"))
-	case wasLost:
+	case jobdir.Lost:
 		return m.answerLost(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
-	case isNone:
+	case jobdir.Unknown:
 		m.clear(dir)
 		return nil, nil, os.RemoveAll(dir)
 	}
@@ -147,7 +136,7 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 // gone. It holds the lock of the worker's directory meanwhile: so no worker can start
 // there. It returns an error if the lock is taken, that is, if a worker lives after
 // all.
-func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *kept, error) {
+func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job, *kept, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, nil, err
@@ -163,25 +152,13 @@ func (m *Manager) answerLost(rec record, dir string, f *fault.Record) (*job, *ke
 // keep makes the answer of a job whose run has ended, and writes it to disk. It returns
 // the answer even if the write fails; the error is in the log, and [Manager.finish] then
 // keeps the answer in memory.
-//
-// What the outcome says is stronger than what the record says: the program may have run
-// at another level or version than the one that was expected. The text is cut to
-// [maxAnswer].
-func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *Answer {
+func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *answer.Answer {
 	rec := &j.rec
 	j.mu.Lock()
 	began, why, session := j.began, j.stopWhy, j.session
 	j.mu.Unlock()
-	a := &Answer{
-		Version: formatVersion, ID: rec.ID, State: Done, Identity: rec.Identity, Project: rec.Project,
-		Text: out.Answer, Partial: out.Partial, SessionID: out.Session, Models: out.Models, CostUSD: out.CostUSD,
-		Usage:    out.Usage,
-		NumTurns: out.Turns, DurationMS: out.DurationMS, APIDurationMS: out.APIMS, StopReason: out.Stop,
-		Level: rec.Level, EnforcedBy: rec.EnforcedBy, Notes: rec.Notes, Denials: out.Denials, RateLimit: out.RateLimit,
-		Engine: rec.Engine, EngineVersion: rec.EngineVersion, Cwd: rec.Request.Cwd, Model: rec.Request.Model,
-		CreatedUnixMS: rec.CreatedUnixMS, EndedUnixMS: ended.UnixMilli(), Exit: out.Exit,
-		Caller: rec.Session, Structured: out.Structured, Window: out.Window, Context: rec.Context, MaxUSD: j.maxUSD,
-	}
+	a := answer.FromOutcome(rec, &out, ended, why)
+	a.MaxUSD = j.maxUSD
 	// A run that failed may still have a session, which the progress has named. After an
 	// invalid_input fault the run never had a session.
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
@@ -190,40 +167,40 @@ func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *Answer {
 	if !began.IsZero() {
 		a.QueuedMS = began.Sub(j.created).Milliseconds()
 	}
-	if out.Level != "" {
-		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
-	}
 	// The outcome of a lost run has no duration.
 	if a.DurationMS == 0 && !began.IsZero() {
 		a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
-	}
-	if out.Fault != nil {
-		a.State, a.Fault = Failed, out.Fault.JSON()
-		if out.Fault.Fault.Code == fault.Cancelled {
-			a.State, a.Why = Cancelled, why
-		}
-	}
-	if len(a.Text) > maxAnswer {
-		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxAnswer], ""), true
 	}
 	others := m.sumsWithout(j)
 	a.SessionUSD, a.TodayUSD = others.Sessions[rec.Session].USD, others.Identities[rec.Identity].USD
 	if out.CostUSD != nil {
 		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
 	}
-	if err := a.write(j.dir); err != nil {
+	if err := a.Write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
 	}
 	return a
 }
 
-// write replaces answer.json in the directory dir.
-func (a *Answer) write(dir string) error {
-	b, err := json.Marshal(a)
-	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+// audit writes the audit line of a consult that has ended. If the caller does not know
+// the program's command line, argv is nil, and audit takes it from the transcript. Call
+// it only after answer.json is written: see [unaudited].
+func (m *Manager) audit(rec *jobdir.Record, a *answer.Answer, argv []string) {
+	if argv == nil {
+		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
+			argv = said.Start.Argv
+		}
 	}
-	return statedir.WriteFile(filepath.Join(dir, fileAnswer), append(b, '\n'))
+	m.opt.Audit(a.Audit(rec, argv))
+}
+
+// unaudited reports whether the audit line of the answer in dir may be missing, since
+// the daemon that kept the answer died first. The daemon removes the job's temporary
+// directory only after it has written the line. While the directory exists, the line
+// may or may not be there; writing it twice is better than never.
+func unaudited(dir string) bool {
+	_, err := os.Lstat(filepath.Join(dir, jobdir.DirTemp))
+	return err == nil
 }
 
 // writeAgain writes the answers that could not be written when they came, for example
@@ -231,7 +208,7 @@ func (a *Answer) write(dir string) error {
 // the daemon. It stops at the first failure, which was logged before.
 func (m *Manager) writeAgain() {
 	m.mu.Lock()
-	var unwritten []*Answer
+	var unwritten []*answer.Answer
 	for _, k := range m.kept {
 		if k.answer != nil {
 			unwritten = append(unwritten, k.answer)
@@ -239,7 +216,7 @@ func (m *Manager) writeAgain() {
 	}
 	m.mu.Unlock()
 	for _, a := range unwritten {
-		if a.write(filepath.Join(m.opt.Dir, a.ID)) != nil {
+		if a.Write(filepath.Join(m.opt.Dir, a.ID)) != nil {
 			return // that was said when it came
 		}
 		m.mu.Lock()
@@ -252,9 +229,9 @@ func (m *Manager) writeAgain() {
 
 // prune removes the oldest answers beyond the number that the configuration keeps, and
 // those that are older than it allows. An answer with an open claim stays: its client
-// would repeat the request, and the consult would run twice. prune books the cost of each removed answer in the ledger before it
-// removes the directory. Then it writes the answers that were only in memory: there may
-// be room for them now.
+// would repeat the request, and the consult would run twice. prune books the cost of each
+// removed answer in the ledger before it removes the directory. Then it writes the answers
+// that were only in memory: there may be room for them now.
 func (m *Manager) prune() {
 	keep := m.config.Load().Consult.Keep
 	now := time.Now()
@@ -278,30 +255,20 @@ func (m *Manager) prune() {
 	}
 	m.mu.Unlock()
 	for _, id := range gone {
-		if err := remove(filepath.Join(m.opt.Dir, id)); err != nil {
+		if err := jobdir.Remove(filepath.Join(m.opt.Dir, id)); err != nil {
 			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
 		}
 	}
 	m.writeAgain()
 }
 
-// remove removes the directory of a job. It removes job.json first. If the daemon dies
-// halfway, the next daemon finds a directory without job.json and does not take it for
-// a job that has yet to begin.
-func remove(dir string) error {
-	if err := os.Remove(filepath.Join(dir, fileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return os.RemoveAll(dir)
-}
-
 // read returns the answer of a kept job. unwritten is the answer of its entry: nil if
 // the answer is on disk.
-func (m *Manager) read(id string, unwritten *Answer) (*Answer, error) {
+func (m *Manager) read(id string, unwritten *answer.Answer) (*answer.Answer, error) {
 	if unwritten != nil {
 		return unwritten, nil
 	}
-	a, err := readAnswer(filepath.Join(m.opt.Dir, id))
+	a, err := answer.Read(filepath.Join(m.opt.Dir, id))
 	if err != nil {
 		return nil, fault.New(fault.InternalFailure, fault.Host, operation,
 			"the kept answer of consult %s cannot be read: %v", id, err)

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 )
@@ -33,7 +35,7 @@ func TestKeep(t *testing.T) {
 		}
 		w.Manager = next
 		list := w.List("a")
-		if len(list) != 3 || list[0].ID != ID("hash-a", 5) {
+		if len(list) != 3 || list[0].ID != jobdir.ID("hash-a", 5) {
 			t.Errorf("list %+v", list)
 		}
 		// A repeated request gets its kept answer, and starts nothing.
@@ -181,7 +183,7 @@ func TestOwed(t *testing.T) {
 func TestAnswerUnwritten(t *testing.T) {
 	w := newWorld(t, func(p *fakeProcess) {
 		<-p.in
-		if strings.HasSuffix(p.dir, ID("hash-a", 1)) {
+		if strings.HasSuffix(p.dir, jobdir.ID("hash-a", 1)) {
 			if err := os.Rename(p.dir, p.dir+".away"); err != nil {
 				t.Error(err)
 			}
@@ -199,17 +201,18 @@ func TestAnswerUnwritten(t *testing.T) {
 		}
 	}
 	ask(1)
-	id := ID("hash-a", 1)
+	id := jobdir.ID("hash-a", 1)
 	dir := filepath.Join(w.dir, id)
 	if a, err := w.Show(id); err != nil || a.Text != "well" {
 		t.Errorf("in memory: %v, %+v", err, a)
 	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(dir+".away", dirTemp)), os.Rename(dir+".away", dir)); err != nil {
+	temp := filepath.Join(dir+".away", jobdir.DirTemp)
+	if err := errors.Join(os.RemoveAll(temp), os.Rename(dir+".away", dir)); err != nil {
 		t.Fatal(err)
 	}
 	ask(2)
 	w.finish()
-	if a, err := readAnswer(dir); err != nil || a.Text != "well" {
+	if a, err := answer.Read(dir); err != nil || a.Text != "well" {
 		t.Errorf("on disk: %v, %+v", err, a)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
 	"holdline/daemon/tool"
@@ -49,7 +51,7 @@ func TestReadIsConfined(t *testing.T) {
 	if err != nil || res.Fault != nil {
 		t.Fatal(err, dump(res.Fault))
 	}
-	v, _ := res.Value.(value)
+	v, _ := res.Value.(answer.View)
 	var could map[string][]string
 	if err := json.Unmarshal([]byte(v.Answer), &could); err != nil || len(could) != 5 {
 		t.Fatalf("err %v, answer %q", err, v.Answer)
@@ -80,7 +82,8 @@ func TestUnconfined(t *testing.T) {
 		!strings.Contains(res.Text, "no Landlock") {
 		t.Errorf("err %v, %s, text %q", err, dump(res.Fault), res.Text)
 	}
-	if spec, err := process.ReadSpec(filepath.Join(h.opt.Dir, ID(h.session, 1))); err != nil || spec.Confine != nil {
+	spec, err := process.ReadSpec(filepath.Join(h.opt.Dir, jobdir.ID(h.session, 1)))
+	if err != nil || spec.Confine != nil {
 		t.Errorf("err %v, confined to %+v", err, spec.Confine)
 	}
 }
@@ -123,6 +126,10 @@ func TestConfinementFails(t *testing.T) {
 		t.Errorf("it ran: %q", res.Text)
 	}
 }
+
+// maxTemp is the longest path of a temporary directory that the sandbox of level shell
+// takes, in bytes.
+const maxTemp = 73
 
 // TestShortTemp checks that a run at level shell gets a temporary directory with a short
 // path, even if the state directory has a long one, because the program's sandbox makes
@@ -197,7 +204,7 @@ func TestLevelRefused(t *testing.T) {
 				!strings.Contains(err.Error(), "bubblewrap is not installed") {
 				t.Errorf("%s: err %v, %s", got, err, dump(res.Fault))
 			}
-			if _, err := os.Stat(filepath.Join(h.opt.Dir, ID(h.session, 1))); !os.IsNotExist(err) {
+			if _, err := os.Stat(filepath.Join(h.opt.Dir, jobdir.ID(h.session, 1))); !os.IsNotExist(err) {
 				t.Errorf("a job was made: %v", err)
 			}
 			args["level"] = "read"

@@ -17,8 +17,12 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/queue"
+	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
@@ -70,7 +74,7 @@ func New(opt Options) (*Manager, error) {
 	m.open, m.refuse = context.WithCancelCause(context.Background())
 	m.life, m.abandon = context.WithCancel(context.Background())
 	if m.opt.Audit == nil {
-		m.opt.Audit = func(Audit) {}
+		m.opt.Audit = func(answer.Audit) {}
 	}
 	m.config.Store(opt.Config)
 	t := m.consultTool()
@@ -106,14 +110,16 @@ type asking struct {
 // program, level and context. An error is a fault, and then nothing is left behind. The
 // check of the budget here only refuses early; [Manager.compose] checks again when the
 // job has its slot.
-func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *arguments) (*job, *Answer, error) {
+func (m *Manager) begin(
+	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
+) (*job, *answer.Answer, error) {
 	session, n := c.Session, how.n
 	if session == "" || n == 0 {
 		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
 	}
-	id := ID(session, n)
-	if j, answer, err := m.known(id, how.attended); j != nil || answer != nil || err != nil {
-		return j, answer, err
+	id := jobdir.ID(session, n)
+	if j, a, err := m.known(id, how.attended); j != nil || a != nil || err != nil {
+		return j, a, err
 	}
 	cfg := m.config.Load()
 	set := &cfg.Consult
@@ -122,7 +128,8 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if err != nil {
 		return nil, nil, err
 	}
-	req, timeout, err := m.resolve(set, c, a, eng)
+	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Path: m.opt.Path}
+	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,7 +144,7 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	if err := permit(&req, &info); err != nil {
 		return nil, nil, err
 	}
-	given, err := m.reader(set, c).Gather(ctx, &req, a.Files, a.Diff)
+	given, err := reader.Gather(ctx, &req, a.Files, a.Diff)
 	if err == nil {
 		err = eng.Fits(req) // the context counts
 	}
@@ -146,18 +153,18 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *argum
 	}
 	cmd := eng.Command(req, info)
 	now := time.Now()
-	j := m.newJob(record{
-		Version: formatVersion, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
+	j := m.newJob(jobdir.Record{
+		Version: jobdir.Version, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
 		Client:   c.Client,
-		Attended: how.attended, Contract: contractWord, Engine: name, CreatedUnixMS: now.UnixMilli(),
+		Attended: how.attended, Engine: name, CreatedUnixMS: now.UnixMilli(),
 		CreatedBootMS: bootclock.AtMS(now),
-		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.wait(set).Milliseconds(), Request: req,
+		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.Wait(set).Milliseconds(), Request: req,
 		EngineVersion: info.Version, Level: cmd.Level,
 		EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 		ClientPID: c.PID, ClientStart: c.Start, Context: given,
 	}, filepath.Join(m.opt.Dir, id))
 	j.created = now // in full
-	j.claim = &claim{key: j.rec.key()}
+	j.claim = &claim{key: j.rec.Key()}
 	if how.attended {
 		j.attending = 1
 	}
@@ -179,7 +186,7 @@ func (m *Manager) refusalLocked() error { return context.Cause(m.open) }
 // known returns the live job or the kept answer with that id, or neither. With attended
 // it counts the caller as attending the job, under the same lock: the job cannot end as
 // unattended in between.
-func (m *Manager) known(id string, attended bool) (*job, *Answer, error) {
+func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
@@ -271,7 +278,7 @@ func (m *Manager) wait(j *job) bool {
 		}
 	}
 	j.mu.Lock()
-	j.state, j.began = Running, time.Now()
+	j.state, j.began = answer.Running, time.Now()
 	j.mu.Unlock()
 	return true
 }
@@ -286,10 +293,10 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	faultpoint.At("consult.kept")
 	m.audit(&j.rec, a, out.Argv)
 	entry := keptOf(a, nil)
-	if err := os.RemoveAll(filepath.Join(j.dir, dirTemp)); err != nil {
+	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}
-	if _, err := os.Stat(filepath.Join(j.dir, fileAnswer)); err != nil {
+	if _, err := os.Stat(filepath.Join(j.dir, jobdir.FileAnswer)); err != nil {
 		entry.answer = a // for example on a full disk: then memory has the only copy
 	}
 	m.mu.Lock()
@@ -308,8 +315,8 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	j.mu.Unlock()
 	close(j.done)
 	code := fault.Code("")
-	if f := a.Failure(); f != nil {
-		code = f.Fault.Code
+	if a.Fault != nil {
+		code = a.Fault.Fault.Code
 	}
 	m.opt.Log.Info("consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
 		"code", code,
@@ -331,7 +338,7 @@ func (m *Manager) engine(name string) (engine.Engine, error) {
 	if eng := m.opt.Engines[name]; eng != nil {
 		return eng, nil
 	}
-	return nil, invalid("engine: %q is not known, there are %s", name,
+	return nil, engine.Invalid("engine: %q is not known, there are %s", name,
 		strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
 }
 
@@ -346,6 +353,33 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 	}
 	info, err := eng.Check(ctx)
 	return info, without(err, eng, logins)
+}
+
+// without adds a hint to the fault of a program that is not logged in: those login
+// variables which the caller's own environment has and the daemon's has not. has are
+// the names of the caller's variables. Other errors are returned as they are.
+func without(err error, eng engine.Engine, has []string) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Reason() != fault.NotLoggedIn {
+		return err
+	}
+	names := eng.Without(has)
+	if len(names) == 0 {
+		return err
+	}
+	its := *f // a copy: other callers share the fault of a check
+	its.Fault.Detail += "; your own environment has " + strings.Join(names, ", ") + ", and the daemon's has not"
+	return &its
+}
+
+// permit returns a denied fault if the level that req asks for cannot be enforced on
+// this machine. A run never falls back to a weaker level.
+func permit(req *engine.Request, info *engine.Info) error {
+	if lacks := info.Level(req.Level).Lacks; lacks != "" {
+		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s",
+			req.Level, lacks)
+	}
+	return nil
 }
 
 // Detach stops the manager and leaves its jobs to the next daemon: queued jobs are on

@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/hosted/private"
 )
 
@@ -35,21 +36,17 @@ type Options struct {
 	Ladder    engine.Ladder  // zero takes the defaults
 	// Audit receives a line for each consult that has ended; nil for none. After a
 	// crash the next daemon may pass the same line again. It is called without a lock.
-	Audit func(Audit)
+	Audit func(answer.Audit)
 	// Return is how long a client may take to come back for a job that an earlier
 	// daemon began for it; 0 is [protocol.StartWindow].
 	Return time.Duration
 }
 
-// Limits of requests and answers, words of records and faults, and names of files.
+// Times of the progress of a call that waits.
 const (
-	maxAnswer     = 8 << 20 // bytes of an answer that are kept
-	progressEvery = time.Second
-	heartbeat     = 15 * time.Second
-	contractWord  = "never_replay"
-	operation     = engine.Operation
-	fileJob       = "job.json"
-	fileAnswer    = "answer.json"
-	dirTemp       = "tmp"
-	formatVersion = 1
+	progressEvery = time.Second      // at most
+	heartbeat     = 15 * time.Second // at least
 )
+
+// operation is the operation that faults of this package name.
+const operation = engine.Operation

@@ -6,26 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/request"
 	"holdline/daemon/hosted/private"
+	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
-const (
-	// spareTime is added to what a run can take by its own ladder, see [Manager.hardTime].
-	spareTime = 30 * time.Second
-	// maxOutcome bounds outcome.json, in bytes.
-	maxOutcome = 128 << 20
-)
+// spareTime is added to what a run can take by its own ladder, see [Manager.hardTime].
+const spareTime = 30 * time.Second
 
 // drive runs the job from its slot to the end of its process. It keeps the answer
 // before it releases the worker, since the worker's output may be the only copy. If the
@@ -35,7 +32,8 @@ func (m *Manager) drive(j *job) {
 	m.opt.Host.Call(j.life, &private.Call{
 		Dir: j.dir, Argv: []string{m.opt.Exe, "engine", j.rec.Engine}, Name: j.rec.Engine,
 		Record: calls.Record{
-			N: j.rec.N, Session: j.rec.Session, Name: engine.Tool, Contract: contractWord, Identity: j.rec.Identity,
+			N: j.rec.N, Session: j.rec.Session, Name: engine.Tool, Contract: string(tool.NeverReplay),
+			Identity:       j.rec.Identity,
 			DeadlineBootMS: bootclock.AtMS(j.created.Add(j.timeout)),
 		},
 		Limit: m.hardTime(j), Grace: m.opt.Ladder.CancelGrace,
@@ -81,11 +79,7 @@ func (m *Manager) compose(ctx context.Context, j *job) (*engine.Params, []string
 	if err := j.setLevel(eng.Command(req, info), info.Version); err != nil {
 		return nil, nil, err
 	}
-	temp := filepath.Join(j.dir, dirTemp)
-	if err := os.Mkdir(temp, 0o700); err != nil && !errors.Is(err, os.ErrExist) { // an earlier daemon got that far
-		return nil, nil, fmt.Errorf("making the run's temporary directory: %w", err)
-	}
-	if req.TempDir, err = m.shortTemp(temp, j.rec.ID, req.Level); err != nil {
+	if req.TempDir, err = jobdir.MakeTemp(j.dir, m.opt.SocketDir, req.Level); err != nil {
 		return nil, nil, err
 	}
 	environ, configured := eng.Environ()
@@ -161,7 +155,7 @@ func (m *Manager) outcome(j *job, e *private.End) engine.Outcome {
 		}
 		out = m.reconstruct(j, e)
 	}
-	judge(&out, j.rec.Request.Schema)
+	request.Judge(&out, j.rec.Request.Schema)
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
 		out.Fault.Fault.Generation = e.Generation
 	}
@@ -171,10 +165,7 @@ func (m *Manager) outcome(j *job, e *private.End) engine.Outcome {
 // readOutcome reads outcome.json of a job's directory.
 func readOutcome(dir string) (engine.Outcome, error) {
 	var out engine.Outcome
-	b, err := ownfile.Read(filepath.Join(dir, engine.FileOutcome), maxOutcome)
-	if err == nil {
-		err = json.Unmarshal(b, &out)
-	}
+	err := jobdir.Read(dir, engine.FileOutcome, &out)
 	if err == nil && out.Version != engine.Version {
 		err = fmt.Errorf("%s is of version %d, which this program does not know",
 			filepath.Join(dir, engine.FileOutcome), out.Version)

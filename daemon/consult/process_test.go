@@ -17,6 +17,8 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -225,7 +227,7 @@ func TestEnvironment(t *testing.T) {
 		"HOME=",
 		"ANTHROPIC_API_KEY=k",
 		"CLAUDE_CODE_MAX_RETRIES=3",
-		"HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, ID(h.session, 1)),
+		"HOLDLINE_WORKER=" + filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1)),
 		"CLAUDE_CODE_TMPDIR=",
 	} {
 		if !strings.Contains(res.Text, want) {
@@ -237,7 +239,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	// The prompt is in no file that other users can read, and the environment is in no
 	// file.
-	dir := filepath.Join(h.dirs.Consults, ID(h.session, 1))
+	dir := filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1))
 	spec, err := os.ReadFile(filepath.Join(dir, "spec.json"))
 	if err != nil || strings.Contains(string(spec), "ANTHROPIC") || strings.Contains(string(spec), "@@FAKE") {
 		t.Errorf("%v %s", err, spec)
@@ -278,8 +280,8 @@ func TestGone(t *testing.T) {
 				map[string]any{"prompt": claudetest.Prompt("x", steps...)}); !errors.Is(err, enough) {
 				t.Fatalf("err %v", err)
 			}
-			a, err := h.Wait(t.Context(), ID(h.session, 1), nil)
-			if err != nil || a.State != Cancelled {
+			a, err := h.Wait(t.Context(), jobdir.ID(h.session, 1), nil)
+			if err != nil || a.State != answer.Cancelled {
 				t.Fatalf("%v %+v", err, a)
 			}
 			if took := time.Since(ended); took > 3*time.Second {
@@ -315,7 +317,7 @@ func gone(t *testing.T, pid int) {
 
 // text returns what job n has said so far.
 func (h *house) text(n int64) string {
-	a, err := h.Show(ID(h.session, n))
+	a, err := h.Show(jobdir.ID(h.session, n))
 	if err != nil {
 		return ""
 	}

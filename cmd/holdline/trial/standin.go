@@ -125,7 +125,7 @@ func (s *standin) serve(w http.ResponseWriter, r *http.Request) {
 		stream(w, c.Model, blocks)
 		return
 	}
-	reply(w, answer(c.Model, blocks))
+	reply(w, wholeAnswer(c.Model, blocks))
 }
 
 // decodeRequest reads the body of a request, which may be compressed, up to maxBody
@@ -190,8 +190,8 @@ func stopReason(blocks []map[string]any) string {
 	return "tool_use"
 }
 
-// answer returns an answer in one piece, for a program that asks for no stream.
-func answer(model string, blocks []map[string]any) map[string]any {
+// wholeAnswer returns an answer in one piece, for a program that asks for no stream.
+func wholeAnswer(model string, blocks []map[string]any) map[string]any {
 	return map[string]any{
 		"id": "msg_selftest", "type": "message", "role": "assistant", "model": model, "content": blocks,
 		"stop_reason": stopReason(blocks), "stop_sequence": nil,
@@ -218,7 +218,7 @@ func stream(w http.ResponseWriter, model string, blocks []map[string]any) {
 		}
 		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", kind, b)
 	}
-	begin := answer(model, blocks)
+	begin := wholeAnswer(model, blocks)
 	begin["content"], begin["stop_reason"] = []any{}, nil
 	send("message_start", map[string]any{"message": begin})
 	for i, b := range blocks {

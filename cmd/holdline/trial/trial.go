@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
+	"holdline/daemon/consult/answer"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -249,7 +250,7 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 // own, and waits for its end. Whatever it has started is ended when it returns.
 func (o *Options) consult(
 	ctx context.Context, level string, p *places, bin string, env []string,
-) (a *consult.Answer, err error) {
+) (a *answer.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxRun)
 	defer cancel()
 	runtime := filepath.Join(filepath.Dir(p.home), "r")
@@ -296,8 +297,8 @@ func (o *Options) consult(
 	if a, err = m.Run(ctx, who, args, nil, nil); err != nil {
 		return nil, err
 	}
-	if f := a.Failure(); f != nil {
-		return nil, f
+	if a.Fault != nil {
+		return nil, a.Fault
 	}
 	return a, nil
 }

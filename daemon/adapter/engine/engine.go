@@ -22,10 +22,18 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"holdline/protocol/fault"
 )
 
 // Operation is the operation that the faults of a consult name.
 const Operation = "tools/call:consult"
+
+// Invalid returns the invalid_input fault of a call that asks for what cannot be done.
+// The message begins with the argument's name.
+func Invalid(format string, args ...any) *fault.Record {
+	return fault.New(fault.InvalidInput, fault.Host, Operation, format, args...)
+}
 
 // Levels of a run: the most that the program may do.
 const (

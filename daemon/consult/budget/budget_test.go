@@ -105,7 +105,8 @@ func TestAfford(t *testing.T) {
 			budget: config.Budget{MaxUSDPerDay: 2, MaxUSDPerSession: 0.5}, refused: "US cents a session",
 		},
 	} {
-		got, err := l.Afford(tt.budget, "a", "one", fakeEngine{holds: !tt.untold}, engine.Request{MaxUSD: tt.asks}, noon)
+		eng := fakeEngine{holds: !tt.untold}
+		got, err := l.Afford(tt.budget, "a", "one", eng, engine.Request{MaxUSD: tt.asks}, noon)
 		if f, ok := errors.AsType[*fault.Record](err); ok != (tt.refused != "") || got != tt.want ||
 			ok && (f.Limit == nil || f.Limit.Name != tt.refused || f.Fault.Code != fault.BudgetExceeded) {
 			t.Errorf("%s: %v, %v", name, got, err)

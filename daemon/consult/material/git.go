@@ -72,7 +72,7 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 			break
 		}
 		if g.top == filepath.Dir(g.top) {
-			return nil, invalid("diff: %s is in no git repository", cwd)
+			return nil, engine.Invalid("diff: %s is in no git repository", cwd)
 		}
 	}
 	out, _, err := g.run(ctx, maxGitNames, "config", "--null", "--name-only", "--list")
@@ -120,7 +120,7 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 		return nil, false, context.Cause(ctx)
 	case failed:
 		said := strings.TrimSpace(strings.ToValidUTF8(string(printed.Stderr), "\uFFFD"))
-		return nil, false, invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
+		return nil, false, engine.Invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
 	case err != nil:
 		return nil, false, fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: cannot run git: %v", err)
 	}
@@ -170,7 +170,7 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 		args = append(args, base)
 	default:
 		if given.Base, err = g.commit(ctx, of); err != nil {
-			return nil, nil, invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q "+
+			return nil, nil, engine.Invalid("diff: wants uncommitted, staged, or a commit to compare with, and %q "+
 				"is none in %s", of, cwd)
 		}
 		args = append(args, "--merge-base", given.Base)
@@ -190,7 +190,7 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 		}
 	}
 	if len(data) == 0 && len(given.Untracked) == 0 {
-		return nil, nil, invalid("diff: nothing differs in %s (%s)", cwd, of)
+		return nil, nil, engine.Invalid("diff: nothing differs in %s (%s)", cwd, of)
 	}
 	given.Bytes, given.Cut = len(data), cut
 	given.Text = strings.ToValidUTF8(string(data[:min(len(data), MaxShown)]), "\uFFFD")

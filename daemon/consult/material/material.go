@@ -18,7 +18,6 @@ import (
 	"syscall"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/protocol/fault"
 )
 
 // Bounds of what the daemon puts behind a prompt, in bytes.
@@ -40,11 +39,6 @@ type Reader struct {
 	Roots   []string      // directories that the configuration allows; absolute
 	Project string        // the client's project, or the directory in which it was started; "" if unknown
 	Path    func() string // returns the user's PATH, to find git
-}
-
-// invalid returns an invalid_input fault. The message begins with the argument's name.
-func invalid(format string, args ...any) *fault.Record {
-	return fault.New(fault.InvalidInput, fault.Host, engine.Operation, format, args...)
 }
 
 // Context lists what the daemon has put behind a prompt. It is kept with the answer for
@@ -153,7 +147,7 @@ func (r *Reader) Gather(ctx context.Context, req *engine.Request, files []string
 		}
 	}
 	if text.Len() > MaxPrompt {
-		return nil, invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken",
+		return nil, engine.Invalid("prompt: with its files and its diff it has %d bytes, at most %d can be taken",
 			text.Len(), MaxPrompt)
 	}
 	req.Prompt = text.String()
@@ -182,9 +176,9 @@ func (r *Reader) file(req *engine.Request, name string, room int) (GivenFile, []
 	case err != nil:
 		return none, nil, err
 	case info.IsDir():
-		return none, nil, invalid("files: %s is a directory; name it in add_dirs, or files in it", name)
+		return none, nil, engine.Invalid("files: %s is a directory; name it in add_dirs, or files in it", name)
 	case !info.Mode().IsRegular():
-		return none, nil, invalid("files: %s is no regular file", name)
+		return none, nil, engine.Invalid("files: %s is no regular file", name)
 	}
 	if err := r.allowed("files", filepath.Dir(path)); err != nil {
 		return none, nil, err
@@ -193,15 +187,15 @@ func (r *Reader) file(req *engine.Request, name string, room int) (GivenFile, []
 	// pipe is not waited for.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return none, nil, invalid("files: %v", err)
+		return none, nil, engine.Invalid("files: %v", err)
 	}
 	defer f.Close()
 	if info, err = f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return none, nil, invalid("files: %s is no regular file", name)
+		return none, nil, engine.Invalid("files: %s is no regular file", name)
 	}
 	data, err := io.ReadAll(io.LimitReader(f, int64(room)))
 	if err != nil {
-		return none, nil, invalid("files: %v", err)
+		return none, nil, engine.Invalid("files: %v", err)
 	}
 	file := GivenFile{Path: path, Bytes: info.Size()}
 	switch {

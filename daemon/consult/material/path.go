@@ -19,7 +19,7 @@ func (r *Reader) Directory(arg, base, dir string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.IsDir():
-		return "", invalid("%s: %s is not a directory", arg, dir)
+		return "", engine.Invalid("%s: %s is not a directory", arg, dir)
 	}
 	return path, r.allowed(arg, path)
 }
@@ -30,24 +30,25 @@ func (r *Reader) Directory(arg, base, dir string) (string, error) {
 // inside the project may lead out of it.
 func existing(arg, base, name string) (string, os.FileInfo, error) {
 	if strings.ContainsRune(name, 0) {
-		return "", nil, invalid("%s: must not hold a NUL", arg)
+		return "", nil, engine.Invalid("%s: must not hold a NUL", arg)
 	}
 	if !filepath.IsAbs(name) {
 		if base == "" {
-			return "", nil, invalid("%s: must be an absolute path, since the client's own directory is not known", arg)
+			return "", nil, engine.Invalid(
+				"%s: must be an absolute path, since the client's own directory is not known", arg)
 		}
 		name = filepath.Join(base, name)
 	}
 	path, err := filepath.EvalSymlinks(name)
 	if errors.Is(err, os.ErrNotExist) {
-		return "", nil, invalid("%s: %s does not exist", arg, name)
+		return "", nil, engine.Invalid("%s: %s does not exist", arg, name)
 	}
 	var info os.FileInfo
 	if err == nil {
 		info, err = os.Stat(path)
 	}
 	if err != nil {
-		return "", nil, invalid("%s: %v", arg, err)
+		return "", nil, engine.Invalid("%s: %v", arg, err)
 	}
 	return path, info, nil
 }

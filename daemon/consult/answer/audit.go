@@ -1,12 +1,11 @@
-package consult
+package answer
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"os"
-	"path/filepath"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/jobdir"
 )
 
 // Audit is the audit line of a consult that has ended. It says what ran and what that
@@ -49,15 +48,9 @@ const (
 	maxArg  = 256 // bytes
 )
 
-// audit writes the audit line of a consult that has ended. If the caller does not know
-// the program's command line, argv is nil, and audit takes it from the transcript. Call
-// it only after answer.json is written: see [unaudited].
-func (m *Manager) audit(rec *record, a *Answer, argv []string) {
-	if argv == nil {
-		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
-			argv = said.Start.Argv
-		}
-	}
+// Audit returns the audit line of a consult that has ended. argv is the program's command
+// line.
+func (a *Answer) Audit(rec *jobdir.Record, argv []string) Audit {
 	// The hash lets a user prove which prompt it was, without the log holding it.
 	sum := sha256.Sum256([]byte(rec.Request.Prompt))
 	line := Audit{
@@ -71,10 +64,10 @@ func (m *Manager) audit(rec *record, a *Answer, argv []string) {
 		DurationMS: a.DurationMS, State: a.State,
 		Partial: a.Partial, Why: a.Why, Exit: a.Exit,
 	}
-	if f := a.Failure(); f != nil {
+	if f := a.Fault; f != nil {
 		line.Code, line.Reason = string(f.Fault.Code), string(f.Reason())
 	}
-	m.opt.Audit(line)
+	return line
 }
 
 // bounded returns a copy of a command line, cut to what an audit line keeps.
@@ -87,13 +80,4 @@ func bounded(argv []string) []string {
 		out = append(out, arg)
 	}
 	return out
-}
-
-// unaudited reports whether the audit line of the answer in dir may be missing, since
-// the daemon that kept the answer died first. The daemon removes the job's temporary
-// directory only after it has written the line. While the directory exists, the line
-// may or may not be there; writing it twice is better than never.
-func unaudited(dir string) bool {
-	_, err := os.Lstat(filepath.Join(dir, dirTemp))
-	return err == nil
 }

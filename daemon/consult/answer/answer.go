@@ -1,0 +1,171 @@
+// Package answer has what is kept of a consult, and the forms in which tools, commands
+// and the audit log show it.
+package answer
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/material"
+	"holdline/protocol/fault"
+)
+
+// State is the state of a job.
+type State string
+
+// The states. A job is Queued until it has a slot, then Running. Done, Failed and
+// Cancelled are final.
+const (
+	Queued    State = "queued"
+	Running   State = "running"
+	Done      State = "done"
+	Failed    State = "failed"
+	Cancelled State = "cancelled"
+)
+
+// maxText bounds the text of an answer that is kept, in bytes.
+const maxText = 8 << 20
+
+// Answer is answer.json: how a job ended, and all that is kept of it. It is read-only
+// once made, and is shared without a lock. Of a job that has not ended, an Answer says
+// how far it is; that one is never written.
+type Answer struct {
+	Version  int    `json:"version"`
+	Identity string `json:"identity"`
+	Project  string `json:"project,omitempty"`
+	Caller   string `json:"caller,omitempty"` // hash of the session that asked
+	Text     string `json:"answer"`
+	Cut      bool   `json:"cut,omitempty"` // it was longer than what is kept
+	Why      string `json:"why,omitempty"` // of a cancelled one; what it does, of one that has not ended
+	Summary
+	Details
+}
+
+// Summary is what each view of an answer shows.
+type Summary struct {
+	ID         string          `json:"consult_id"`
+	State      State           `json:"state"`
+	Partial    bool            `json:"partial"`
+	SessionID  string          `json:"session_id,omitempty"` // the program's own
+	Models     []string        `json:"models,omitempty"`     // those that answered, most output first
+	CostUSD    *float64        `json:"cost_usd"`             // nil if the program gives none
+	NumTurns   int             `json:"num_turns"`
+	DurationMS int64           `json:"duration_ms"` // from start to end of the program
+	StopReason string          `json:"stop_reason,omitempty"`
+	Level      string          `json:"level"`
+	EnforcedBy string          `json:"enforced_by"`
+	Engine     string          `json:"engine"`
+	Structured json.RawMessage `json:"structured,omitempty"`
+	Window     *engine.Window  `json:"window,omitempty"` // of the subscription
+}
+
+// Details are what detail=full shows beside the summary.
+type Details struct {
+	Cwd           string            `json:"cwd"`
+	EngineVersion string            `json:"engine_version,omitempty"`
+	Model         string            `json:"model,omitempty"` // that was asked for
+	Usage         engine.Usage      `json:"usage"`
+	APIDurationMS int64             `json:"duration_api_ms"`
+	QueuedMS      int64             `json:"queued_ms"`
+	CreatedUnixMS int64             `json:"created_unix_ms"`
+	EndedUnixMS   int64             `json:"ended_unix_ms,omitempty"`
+	Denials       []engine.Denial   `json:"permission_denials,omitempty"`
+	Notes         []string          `json:"notes,omitempty"`
+	RateLimit     json.RawMessage   `json:"rate_limit,omitempty"`
+	MaxUSD        float64           `json:"max_usd,omitempty"`          // what it could cost at most; 0 for no limit
+	SessionUSD    float64           `json:"session_cost_usd,omitempty"` // of the session that asked, with this one
+	TodayUSD      float64           `json:"today_cost_usd,omitempty"`   // of the identity on that day, with this one
+	Context       *material.Context `json:"context,omitempty"`
+	Exit          string            `json:"exit,omitempty"`  // of the program, for people
+	Fault         *fault.Record     `json:"fault,omitempty"` // nil unless it failed or was cancelled
+}
+
+// New returns the answer of a job in that state, as far as its record says it.
+func New(rec *jobdir.Record, state State) *Answer {
+	return &Answer{
+		Version: jobdir.Version, Identity: rec.Identity, Project: rec.Project, Caller: rec.Session,
+		Summary: Summary{
+			ID: rec.ID, State: state, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Engine: rec.Engine,
+		},
+		Details: Details{
+			Cwd: rec.Request.Cwd, EngineVersion: rec.EngineVersion, Model: rec.Request.Model,
+			CreatedUnixMS: rec.CreatedUnixMS, Notes: rec.Notes, Context: rec.Context,
+		},
+	}
+}
+
+// FromOutcome returns the answer of a job whose run ended with out at that time. why is
+// the reason of a job that was asked to end.
+//
+// What the outcome says is stronger than what the record says: the program may have run
+// at another level than the one that was expected. The text is cut to maxText.
+func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why string) *Answer {
+	a := New(rec, Done)
+	a.Text, a.Partial, a.Structured = out.Answer, out.Partial, out.Structured
+	a.SessionID, a.Models, a.NumTurns, a.StopReason = out.Session, out.Models, out.Turns, out.Stop
+	a.CostUSD, a.Usage, a.RateLimit, a.Window = out.CostUSD, out.Usage, out.RateLimit, out.Window
+	a.DurationMS, a.APIDurationMS, a.EndedUnixMS = out.DurationMS, out.APIMS, ended.UnixMilli()
+	a.Denials, a.Exit, a.Fault = out.Denials, out.Exit, out.Fault
+	if out.Level != "" {
+		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
+	}
+	if out.Fault != nil {
+		a.State = Failed
+		if out.Fault.Fault.Code == fault.Cancelled {
+			a.State, a.Why = Cancelled, why
+		}
+	}
+	if len(a.Text) > maxText {
+		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxText], ""), true
+	}
+	return a
+}
+
+// Read reads the answer.json of a job's directory.
+func Read(dir string) (*Answer, error) {
+	var a Answer
+	if err := jobdir.Read(dir, jobdir.FileAnswer, &a); err != nil {
+		return nil, err
+	}
+	return &a, nil
+}
+
+// Write replaces answer.json in the directory dir.
+func (a *Answer) Write(dir string) error { return jobdir.Write(dir, jobdir.FileAnswer, a) }
+
+// Info is one row of a list.
+type Info struct {
+	ID            string   `json:"consult_id"`
+	State         State    `json:"state"`
+	Identity      string   `json:"identity"`
+	Cwd           string   `json:"cwd"`
+	Model         string   `json:"model,omitempty"`
+	CreatedUnixMS int64    `json:"created_unix_ms"`
+	TookMS        int64    `json:"took_ms"`
+	CostUSD       *float64 `json:"cost_usd"`
+	Code          string   `json:"code,omitempty"` // of the fault, if it failed
+	Note          string   `json:"note,omitempty"` // what it does, if it has not ended
+	Engine        string   `json:"engine"`
+	Level         string   `json:"level,omitempty"`
+	EnforcedBy    string   `json:"enforced_by,omitempty"`
+}
+
+// Info returns the row of an answer. Its model is the one with the most output, if the
+// program has named any.
+func (a *Answer) Info() Info {
+	i := Info{
+		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
+		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level,
+		EnforcedBy: a.EnforcedBy,
+	}
+	if len(a.Models) > 0 {
+		i.Model = a.Models[0]
+	}
+	if a.Fault != nil {
+		i.Code = string(a.Fault.Fault.Code)
+	}
+	return i
+}

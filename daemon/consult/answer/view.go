@@ -1,0 +1,217 @@
+package answer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"holdline/daemon/tool"
+	"holdline/protocol/jsonrpc"
+)
+
+// pageUnits bounds the part of an answer in one result, in units of [cost]. Clients cut
+// the text of a result, so the footer, and what the rendering adds, must still fit
+// behind it.
+const pageUnits = 37_000
+
+// partialUnits bounds the part of an answer that follows a fault, in units of [cost].
+const partialUnits = 20_000
+
+// tellUsed is the share of a subscription's window from which on each answer names the
+// window.
+const tellUsed = 0.5
+
+// cut returns the part of text that begins at character offset and costs at most limit
+// units, the offset of the rest, or 0 if there is none, and the number of characters of
+// text. Beyond the end the part is empty.
+func cut(text string, offset, limit int) (part string, next, total int) {
+	total = utf8.RuneCountInString(text)
+	if offset >= total {
+		return "", 0, total
+	}
+	n, units, start := 0, 0, -1
+	for i, r := range text {
+		if n == offset {
+			start = i
+		}
+		if n >= offset {
+			if units += cost(r); units > limit {
+				return text[start:i], n, total
+			}
+		}
+		n++
+	}
+	return text[start:], 0, total
+}
+
+// cost returns how many UTF-16 units a character takes in a JSON string: that is how
+// clients count.
+func cost(r rune) int {
+	switch {
+	case r == '\n' || r == '"' || r == '\\' || r == '\t' || r == '\r':
+		return 2
+	case r < 0x20 || r == 0x2028 || r == 0x2029:
+		return 6
+	case r > 0xffff:
+		return 2
+	}
+	return 1
+}
+
+// View is an answer, or a page of it, as render=json shows it. Details is nil for
+// detail=concise.
+type View struct {
+	Answer string `json:"answer"`
+	Summary
+	Progress   string `json:"progress,omitempty"`
+	NextOffset int    `json:"next_offset,omitempty"`
+	Length     int    `json:"answer_length"`
+	DenialN    int    `json:"permission_denial_count"`
+	*Details
+}
+
+// View returns the whole answer as render=json shows it, for the command line.
+func (a *Answer) View(d tool.Detail) View { return a.page(0, maxText*6, d) }
+
+// page returns the page of the answer that begins at character offset and costs at most
+// limit units, in units of [cost]. The structured answer is only on the first page, and
+// only if it fits.
+func (a *Answer) page(offset, limit int, d tool.Detail) View {
+	v := View{Summary: a.Summary, DenialN: len(a.Denials)}
+	v.Answer, v.NextOffset, v.Length = cut(a.Text, offset, limit)
+	if offset > 0 || len(a.Structured) > limit {
+		v.Structured = nil
+	}
+	if a.State == Queued || a.State == Running || a.State == Cancelled {
+		v.Progress = a.Why
+	}
+	if d == tool.Full {
+		details := a.Details // a copy, since the answer is shared
+		v.Details = &details
+	}
+	return v
+}
+
+// leastPage is the least part of an answer that a result carries, in units of [cost],
+// even if the rest of the result is long.
+const leastPage = 4_000
+
+// fitting returns a page of the answer as render=json shows it, within [tool.MaxText],
+// the size that clients accept. If it is too long, it leaves out the structured answer,
+// then most of the context, and then shortens the page. Nothing is lost: the structured
+// answer is also the text of the pages.
+func (a *Answer) fitting(offset int, d tool.Detail) View {
+	v := a.page(offset, pageUnits, d)
+	over := func() int { return units(v) - tool.MaxText }
+	if over() > 0 {
+		v.Structured = nil
+	}
+	if n := over(); n > 0 && v.Details != nil {
+		v.Context = v.Context.Brief()
+	}
+	// What the page costs now is where the shortening begins: its bound may be far higher.
+	limit := 0
+	for _, r := range v.Answer {
+		limit += cost(r)
+	}
+	for n := over(); n > 0 && limit > leastPage; n = over() {
+		limit = max(limit-n, leastPage)
+		v.Answer, v.NextOffset, _ = cut(a.Text, offset, limit)
+	}
+	return v
+}
+
+// units returns the length of v as JSON in UTF-16 units, as clients count it, and 0 if
+// v cannot be encoded.
+func units(v any) int {
+	b, err := jsonrpc.Marshal(v) // as the result is written
+	if err != nil {
+		return 0
+	}
+	n := 1 // the end of the line
+	for _, r := range string(b) {
+		if n++; r > 0xffff {
+			n++
+		}
+	}
+	return n
+}
+
+// footer returns the line below an answer: id, state, cost and what held the run to its
+// level. With detail full it adds tokens, versions, sums of cost, directory and
+// context.
+func (a *Answer) footer(d tool.Detail) string {
+	parts := []string{"consult " + a.ID}
+	if a.State != Done {
+		parts = append(parts, string(a.State))
+	}
+	if a.Partial && a.State == Done {
+		parts = append(parts, "time was up: this is the best answer so far")
+	}
+	if a.SessionID != "" {
+		parts = append(parts, "session "+a.SessionID)
+	}
+	if len(a.Models) > 0 {
+		parts = append(parts, strings.Join(a.Models, "+"))
+	}
+	switch {
+	case a.CostUSD != nil:
+		parts = append(parts, fmt.Sprintf("$%.4f", *a.CostUSD))
+	case a.State == Done:
+		parts = append(parts, "cost not told by "+a.Engine)
+	}
+	if a.NumTurns > 0 {
+		parts = append(parts, plural(a.NumTurns, "turn"))
+	}
+	parts = append(parts, Seconds(time.Duration(a.DurationMS)*time.Millisecond))
+	if a.Level != "" {
+		parts = append(parts, "level "+a.Level+" enforced by "+a.EnforcedBy)
+	}
+	if n := len(a.Denials); n > 0 {
+		parts = append(parts, plural(n, "tool use")+" denied")
+	}
+	if text := a.Window.String(); text != "" && (d == tool.Full || a.Window.Used >= tellUsed) {
+		parts = append(parts, text)
+	}
+	if d == tool.Full {
+		parts = append(parts, fmt.Sprintf("%d tokens in, %d out", a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite,
+			a.Usage.Output))
+		if a.EngineVersion != "" {
+			parts = append(parts, a.Engine+" "+a.EngineVersion)
+		}
+		if a.TodayUSD > 0 {
+			parts = append(parts, fmt.Sprintf("$%.4f in this session and $%.4f today", a.SessionUSD, a.TodayUSD))
+		}
+		parts = append(parts, "in "+a.Cwd)
+		parts = append(parts, a.Notes...)
+		parts = append(parts, a.Context.Lines()...)
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
+}
+
+// plural returns n with the word what, in the plural unless n is 1.
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.
+func Seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}
+
+// more returns a line that says how to fetch the rest of an answer, or "" if there is
+// none.
+func (v *View) more() string {
+	if v.NextOffset == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n[the answer goes on: consult_result {\"consult_id\":%q,\"offset\":%d}; %d characters in all]",
+		v.ID, v.NextOffset, v.Length)
+}

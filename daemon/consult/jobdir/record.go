@@ -1,0 +1,159 @@
+// Package jobdir knows the directory of a consult: which files are in it, what job.json
+// says, and what a daemon that starts concludes from what it finds there.
+//
+// Files, beside those of the worker and of the engine process:
+//
+//	job.json     the request with its prompt, and its time; written first
+//	answer.json  how the job ended; written last, once
+//	tmp/         the program's private temporary directory; removed at the end
+//
+// The directory has the id of its job for a name. The id is a hash of the session and of
+// the number of the client's line. A client that repeats a request after a crash
+// therefore finds its job again, and the job never runs twice.
+package jobdir
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
+	"holdline/daemon/consult/material"
+	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
+)
+
+// Names in the directory.
+const (
+	FileJob    = "job.json"
+	FileAnswer = "answer.json"
+	DirTemp    = "tmp"
+)
+
+// Version is that of job.json and answer.json.
+const Version = 1
+
+// Record is job.json: the request, as it came and as the daemon has resolved it. It
+// holds the prompt, so only this user may read the file. An older daemon's record must
+// stay readable: fields that are missing are zero.
+type Record struct {
+	Version       int            `json:"version"`
+	ID            string         `json:"consult_id"`
+	Session       string         `json:"session"` // hash of the caller's
+	N             int64          `json:"n"`
+	Identity      string         `json:"identity"`
+	Project       string         `json:"project,omitempty"`
+	Client        string         `json:"client,omitempty"`
+	Attended      bool           `json:"attended"`
+	Engine        string         `json:"engine"`
+	CreatedUnixMS int64          `json:"created_unix_ms"`
+	CreatedBootMS int64          `json:"created_boot_ms,omitempty"` // reading of the boot clock, of boot BootID
+	TimeoutMS     int64          `json:"timeout_ms"`
+	Request       engine.Request `json:"request"`
+	EngineVersion string         `json:"engine_version"`
+	Level         string         `json:"level"` // that is enforced, and how
+	EnforcedBy    string         `json:"enforced_by"`
+	Notes         []string       `json:"notes,omitempty"`
+	BootID        string         `json:"boot_id,omitempty"` // of the machine when it was asked for
+	ClientPID     int            `json:"client_pid,omitempty"`
+	// with ClientPID and BootID: the process that the client talks through
+	ClientStart uint64            `json:"client_start_time,omitempty"`
+	WaitMS      int64             `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
+	Context     *material.Context `json:"context,omitempty"` // what was put behind the prompt
+	Ending      string            `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
+}
+
+// ID returns the id of the job that line n of a session asks for. It depends on these
+// two alone, so a repeated request finds the same job after any crash.
+func ID(session string, n int64) string {
+	sum := sha256.Sum256([]byte(session + ":" + strconv.FormatInt(n, 10)))
+	return hex.EncodeToString(sum[:])[:12]
+}
+
+// IsID reports whether name has the form of a job's id, and so of its directory.
+func IsID(name string) bool {
+	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
+}
+
+// ReadRecord reads the job.json of a job's directory.
+func ReadRecord(dir string) (Record, error) {
+	var rec Record
+	err := Read(dir, FileJob, &rec)
+	return rec, err
+}
+
+// Write replaces job.json in the directory dir.
+func (rec *Record) Write(dir string) error { return Write(dir, FileJob, rec) }
+
+// Read decodes a JSON file of a job's directory into v. The error says which file it was.
+func Read(dir, name string, v any) error {
+	path := filepath.Join(dir, name)
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Write replaces a file of a job's directory by v as JSON.
+func Write(dir, name string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", name, err)
+	}
+	return statedir.WriteFile(filepath.Join(dir, name), append(b, '\n'))
+}
+
+// Remove removes the directory of a job. It removes job.json first. If the daemon dies
+// halfway, the next daemon finds a directory without job.json and does not take it for
+// a job that has yet to begin.
+func Remove(dir string) error {
+	if err := os.Remove(filepath.Join(dir, FileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// Key returns the key of the call that asked for the job.
+func (rec *Record) Key() calls.Key { return calls.Key{Session: rec.Session, N: rec.N} }
+
+// IsOfThisBoot reports whether the job was asked for since the machine was booted.
+func (rec *Record) IsOfThisBoot() bool { return rec.BootID != "" && rec.BootID == bootclock.ID() }
+
+// Created returns when the job was asked for. Within one boot it reads the boot clock,
+// so that a change of the wall clock does not move deadlines. After another boot only
+// the wall clock is left.
+func (rec *Record) Created() time.Time {
+	if rec.IsOfThisBoot() && rec.CreatedBootMS > 0 {
+		return bootclock.TimeMS(rec.CreatedBootMS)
+	}
+	return time.UnixMilli(rec.CreatedUnixMS)
+}
+
+// IsDeserted reports whether the process through which the client would come back for
+// the job is gone. That process is the proxy; it is recognised by its pid, its start time
+// and the boot. If the daemon cannot look at the process, IsDeserted returns false: a job
+// is rather kept than lost.
+func (rec *Record) IsDeserted() bool {
+	if rec.BootID == "" || rec.ClientPID == 0 || rec.ClientStart == 0 {
+		return false
+	}
+	if now := bootclock.ID(); now != rec.BootID {
+		return now != ""
+	}
+	p, err := process.Lookup(rec.ClientPID)
+	return errors.Is(err, process.ErrGone) || err == nil && p.Start != rec.ClientStart
+}

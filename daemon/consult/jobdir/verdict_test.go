@@ -1,0 +1,74 @@
+package jobdir
+
+import (
+	"strings"
+	"testing"
+)
+
+// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer.
+const letters = "ASTBJN"
+
+// factsOf returns the facts whose letters has has.
+func factsOf(has string) Facts {
+	var f Facts
+	for _, l := range has {
+		*map[rune]*bool{'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot, 'J': &f.Job, 'N': &f.Answer}[l] = true
+	}
+	return f
+}
+
+// TestDecide checks the verdict for the facts of each situation.
+func TestDecide(t *testing.T) {
+	for _, tt := range []struct {
+		name, facts string
+		want        Verdict
+	}{
+		{"directory made, and nothing more", "", Unknown},
+		{"spec without its job", "SB", Unknown},
+		{"job removed, a worker lives", "ASTB", Unknown},
+		{"in the queue", "JB", Waits},
+		{"in the queue when the machine went down", "J", NeverBegan},
+		{"being started: spec, no worker", "JSB", Waits},
+		{"the same when the machine went down", "JS", NeverBegan},
+		{"young worker: lock held, no state", "AJSB", GoesOn},
+		{"runs: lock held, state", "AJSTB", GoesOn},
+		{"worker dead or gone in order: state, lock free", "JSTB", GoesOn},
+		{"the same before a reboot: its spool is on disk", "JST", GoesOn},
+		{"spec removed since the start failed", "JTB", Lost},
+		{"spec removed while its worker comes to its lock", "AJB", Waits},
+		{"answered, the worker gone", "JSTNB", Ended},
+		{"answered before it began", "JNB", Ended},
+		{"answered long ago", "JSTN", Ended},
+		{"answered, the worker lives on", "AJSTNB", Ended},
+		{"answered, job gone", "N", Ended},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := Decide(factsOf(tt.facts)); got != tt.want {
+				t.Errorf("Decide(%s) = %d, want %d", tt.facts, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestDecideAlways checks what must be true for all facts.
+func TestDecideAlways(t *testing.T) {
+	for set := range 1 << len(letters) {
+		has := strings.Map(func(l rune) rune {
+			if set&(1<<strings.IndexRune(letters, l)) == 0 {
+				return -1
+			}
+			return l
+		}, letters)
+		f := factsOf(has)
+		switch got := Decide(f); {
+		case f.Answer && got != Ended:
+			t.Errorf("%s: verdict %d loses an answer", has, got)
+		case !f.Answer && f.Job && got == Unknown:
+			t.Errorf("%s: a job whose id may have been told is lost", has)
+		case f.Alive && f.Spec && f.Job && !f.Answer && got != GoesOn:
+			t.Errorf("%s: verdict %d on a worker that lives", has, got)
+		case f.State && got == Waits:
+			t.Errorf("%s: it would run twice", has)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package request
+
+import (
+	"encoding/json"
+	"strings"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engines"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// Properties returns the JSON Schema of each of the [Arguments].
+func Properties() json.RawMessage {
+	return json.RawMessage(`{
+"prompt":{"type":"string","minLength":1,"description":"The whole question, with everything the other model must know. At most 9 MiB."},
+"cwd":{"type":"string","minLength":1,"maxLength":4096,"description":"Directory to look around in; relative to yours, and inside your project unless the configuration allows more. Default: your own."},
+"session":{"type":"string","pattern":"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$","description":"Session id of an earlier answer to go on from. It is forked, never changed; the new answer names its own session."},
+"model":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127}$","description":"opus, sonnet, haiku or a full model name. Default: the program's."},
+"effort":{"type":"string","enum":["low","medium","high","xhigh","max"],"description":"How hard the model thinks. Default: the model's."},
+"max_turns":{"type":"integer","minimum":1,"maximum":1000,"description":"At most so many turns of the model. Default: no limit."},
+"timeout_s":{"type":"number","exclusiveMinimum":0,"maximum":86400,"description":"After so many seconds it is asked for its best answer so far, and ended. Default: 1200, unless configured."},
+"wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long this call waits for the answer, in seconds. 0 only starts it. Default: 100."},
+"level":{"type":"string","enum":["read","shell"],"description":"What it may do: read is no more than reading; shell runs commands, too, in a sandbox without network, where they can write nothing but temporary files, and is refused where there is none. Default: read, unless configured."},
+"engine":{"type":"string","enum":["` + strings.Join(engines.Names(), `","`) + `"],"description":"The program that answers. Default: claude, unless configured."},
+"max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,"description":"It may cost so many US dollars (checked after each answer of the model). Not for codex, which tells no cost."},
+"schema":{"type":"object","description":"JSON Schema of an object: the answer is a JSON object of that form, checked, or a fault."},
+"files":{"type":"array","maxItems":64,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"Files to quote behind the prompt, relative to cwd; long ones are cut at 256 KiB."},
+"add_dirs":{"type":"array","maxItems":16,"items":{"type":"string","minLength":1,"maxLength":4096},"description":"More directories to look around in, relative to cwd, where the configuration allows them."},
+"diff":{"type":"string","pattern":"^[A-Za-z0-9_@][A-Za-z0-9_./@^~{}-]{0,199}$","description":"Puts a git diff of cwd behind the prompt: uncommitted, staged, or a branch or commit to compare with, such as main."}}`)
+}
+
+// maxSchema bounds a schema, in bytes. The schema is one word of a command line, and
+// Linux allows 128 KiB for a word.
+const maxSchema = 64 << 10
+
+// checkSchema returns an invalid_input fault for a schema that is too large or is no
+// JSON Schema.
+func checkSchema(schema json.RawMessage) error {
+	switch {
+	case len(schema) == 0:
+		return nil
+	case len(schema) > maxSchema:
+		return engine.Invalid("schema: %d bytes are too many, at most %d can be taken", len(schema), maxSchema)
+	}
+	if _, err := tool.Compile(schema, nil); err != nil {
+		return engine.Invalid("schema: is no JSON Schema: %v", err)
+	}
+	return nil
+}
+
+// Judge checks the structured answer of out against the schema that the caller gave. If
+// it does not fit, Judge sets a fault and keeps the text as a partial answer. The
+// program may have checked the answer as well, but the daemon does not rely on that.
+// Without a schema, or with a fault in out, Judge changes nothing.
+func Judge(out *engine.Outcome, schema json.RawMessage) {
+	if len(schema) == 0 || out.Fault != nil {
+		return
+	}
+	wrong := func(code fault.Code, reason fault.Reason, format string, args ...any) {
+		out.Fault = fault.New(code, fault.Engine, engine.Operation, format, args...).WithReason(reason)
+		out.Partial, out.Structured = out.Answer != "", nil
+	}
+	switch {
+	case len(out.Structured) == 0 && out.Partial:
+		wrong(fault.Timeout, fault.Deadline, "time was up before there was an answer of the form that schema asks for")
+		return
+	case len(out.Structured) == 0:
+		wrong(fault.DownstreamFailure, fault.BadOutput, "the model answered, but not in the form that schema asks for")
+		return
+	}
+	var answer any
+	form, err := tool.Compile(schema, nil)
+	if err == nil {
+		err = json.Unmarshal(out.Structured, &answer)
+	}
+	if err == nil {
+		err = form.Validate(answer)
+	}
+	if err != nil {
+		wrong(fault.DownstreamFailure, fault.BadOutput, "the answer is not what schema asks for: %v", err)
+	}
+}
