@@ -34,9 +34,13 @@
 //	             catalog    what sessions see of the servers, and find by name
 //	             dispatch   takes a call to a process, and its answer back
 //	             upstream   one process of a server, and its calls
-//	             question, subscription, records, background
-//	                        what a process asks its client, what sessions subscribe to,
-//	                        which records go, and writes that belong to no call
+//	             question, audience, subscription
+//	                        what a process asks its client, and which sessions hear what
+//	                        it says: logs, and changes to which they have subscribed
+//	             output, records, background
+//	                        which output and which records are still needed, and writes
+//	                        that belong to no call
+//	             group      goroutines that contain their panics
 //	             handshake, startup, hang
 //	                        how a process is introduced, why it did not start, or hangs
 //	             earlier    what earlier daemons have left of processes

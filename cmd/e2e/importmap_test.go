@@ -59,10 +59,13 @@ var layers = readLayers(`
 2 daemon/hosted/question
 3 daemon/hosted/background
 3 daemon/hosted/records
+2 daemon/hosted/group
+3 daemon/hosted/output
 4 daemon/hosted/earlier
 5 daemon/hosted/startup
 0 daemon/hosted/hang
 2 daemon/hosted/subscription
+3 daemon/hosted/audience
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog

@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 
 	"holdline/protocol/fault"
@@ -86,6 +87,24 @@ func BrokenAnswerID(line []byte, err error) jsonrpc.ID {
 		}
 	}
 	return id
+}
+
+// quoteBytes is how much of a line that cannot be read is quoted, in bytes.
+const quoteBytes = 200
+
+// Unreadable says, to follow the name of a server, that it answered with a line that is no
+// message, and why. It quotes the begin of the line, from which mask removes secrets.
+func Unreadable(line []byte, why error, mask func(text string) string) string {
+	begin := mask(strings.ToValidUTF8(string(line[:min(len(line), 8*quoteBytes)]), "\uFFFD"))
+	return fmt.Sprintf("answered with a line that cannot be read: %v; it begins: %s",
+		why, fault.Quote([]byte(begin[:min(len(begin), quoteBytes)])))
+}
+
+// TooLong says, to follow the name of a server, that its answer exceeds the limit of a
+// message.
+func TooLong() string {
+	return fmt.Sprintf("gave an answer of more than %d MiB, the most that a message may have: it was left out",
+		jsonrpc.MaxFrame>>20)
 }
 
 // CheckAnswer returns nil if clients accept a response of JSON-RPC as one of MCP. Otherwise

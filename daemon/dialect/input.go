@@ -56,6 +56,22 @@ func CapabilityFor(method string) string {
 	return ""
 }
 
+// OwnAnswer returns the daemon's answer to a request of a server, whose process serves one
+// session or the project with that root. It returns nil if the session's client is to
+// answer. overreaches says that the request is refused, since no client can answer it.
+func OwnAnswer(method string, id jsonrpc.ID, session, root string) (line []byte, overreaches bool) {
+	switch {
+	case method == mcp.Ping:
+		return jsonrpc.AppendResult(nil, id, json.RawMessage(`{}`)), false
+	case method == mcp.RootsList && root != "":
+		return jsonrpc.AppendResult(nil, id, Roots(root)), false
+	case session == "":
+		return jsonrpc.AppendError(nil, id, jsonrpc.CodeUnknownMethod,
+			method+" is for servers of scope \"session\", each of which has one client", nil), true
+	}
+	return nil, false
+}
+
 // Roots returns the result of roots/list for a client with one root.
 func Roots(root string) json.RawMessage {
 	type entry struct {

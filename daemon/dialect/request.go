@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -121,13 +120,6 @@ func SetToken(params json.RawMessage, with []byte) (changed, token json.RawMessa
 // listen request that it belongs to, which is the daemon's.
 func DropSubscription(params json.RawMessage) (json.RawMessage, error) {
 	return replaceMeta(params, mcp.MetaSubscription, nil)
-}
-
-// Covers reports whether a subscription to the resource of covers a change of the
-// resource uri: they are the same, or uri is below of.
-func Covers(of, uri string) bool {
-	rest, ok := strings.CutPrefix(uri, of)
-	return ok && (rest == "" || strings.HasSuffix(of, "/") || strings.ContainsRune("/?#", rune(rest[0])))
 }
 
 // AcceptsRootsChanged reports whether a server was promised to be notified of

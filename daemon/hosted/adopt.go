@@ -222,7 +222,7 @@ func (m *Manager) adopt(u *upstream.Process) bool {
 		}
 		// While it lives its calls may still run: no outcome may be reported.
 		u.Log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
-		if upstream.Pause(m.hub.Life, adoptRetry, nil) != nil {
+		if m.hub.Pause(adoptRetry, nil) != nil {
 			return false
 		}
 	}
@@ -241,7 +241,7 @@ func (m *Manager) adopt(u *upstream.Process) bool {
 // reports whether the goroutines of the process run; they do not if the manager is
 // closed.
 func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
-	server, err := earlier.Introduction(u.Dir)
+	server, err := process.ReadServer(u.Dir)
 	faultpoint.At("hosted.adopted")
 	if words, known := w.Secrets(); known {
 		u.Secrets.Store(masked.New(words))

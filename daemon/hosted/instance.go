@@ -217,7 +217,7 @@ func (inst *instance) startLocked() {
 	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
 	wait, skip := time.Until(inst.notUntil), inst.skipBackoff
 	m.hub.WG.Go(func() {
-		err := upstream.Pause(m.hub.Life, wait, skip)
+		err := m.hub.Pause(wait, skip)
 		m.hub.Mu.Lock()
 		inst.skipBackoff = nil
 		m.hub.Mu.Unlock()
@@ -335,9 +335,9 @@ func (inst *instance) start() error {
 		slow := errors.Is(context.Cause(ctx), startup.ErrSlow) && by == upstream.EndedByHoldline
 		took := time.Since(begun)
 		u.Finish()
-		failure := startup.Failure{Server: inst.key.server, Generation: u.Generation}
+		failure := startup.Failure{Server: inst.key.server}
 		inst.m.hub.Mu.Lock()
-		failure.Death, failure.Ended = u.Death, u.EndedBy == upstream.EndedByHoldline
+		failure.Generation, failure.Death, failure.Ended = u.Generation, u.Death, u.EndedBy == upstream.EndedByHoldline
 		inst.m.hub.Mu.Unlock()
 		switch {
 		case ended:

@@ -363,7 +363,7 @@ func (m *Manager) idleLocked() {
 		inst.idleSince = now
 		wait := inst.srv.now().KeepAlive
 		m.hub.WG.Go(func() {
-			err := upstream.Pause(m.hub.Life, wait, nil)
+			err := m.hub.Pause(wait, nil)
 			m.hub.Mu.Lock()
 			defer m.hub.Mu.Unlock()
 			if !inst.idleSince.Equal(now) { // a session came meanwhile, and may have left again

@@ -119,7 +119,7 @@ func (inst *instance) relistChanged(r *relisting) {
 		m.hub.Mu.Lock()
 		wait := r.pauseLocked(time.Now())
 		m.hub.Mu.Unlock()
-		if upstream.Pause(m.hub.Life, wait, u.Exited) != nil {
+		if m.hub.Pause(wait, u.Exited) != nil {
 			return // the next daemon asks
 		}
 		inst.readLists(u)

@@ -306,11 +306,7 @@ func (m *Manager) expect() {
 	}
 	m.idleLocked()
 	m.hub.ReconcileLocked()
-	// A map keeps its room: that of all that stood in an earlier daemon's records.
-	m.hub.Calls = maps.Collect(maps.All(m.hub.Calls))
-	for u := range m.hub.Processes {
-		u.Calls = maps.Collect(maps.All(u.Calls))
-	}
+	m.hub.CompactLocked()
 }
 
 // Close detaches from all processes, which live on. It waits until all goroutines of

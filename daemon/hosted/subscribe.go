@@ -110,9 +110,13 @@ func (m *Manager) Unsubscribe(session, holder, uri string) {
 	m.hub.ReconcileLocked()
 }
 
-// Tuned makes processes reconcile their log level, since a session wants messages of
+// Tuned makes processes reconcile their log levels, since a session wants messages of
 // another level than before.
-func (m *Manager) Tuned(session string) { m.hub.Tuned(session) }
+func (m *Manager) Tuned() {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	m.hub.ReconcileLocked()
+}
 
 // Notified passes a notification of a session's client on to the servers that it
 // concerns: that its roots have changed, or its progress with what a server has asked

@@ -224,7 +224,7 @@ func (noServers) Respond(string, int64, jsonrpc.Message) bool { return false }
 
 func (noServers) Notified(string, jsonrpc.Message) {}
 
-func (noServers) Tuned(string) {}
+func (noServers) Tuned() {}
 
 func (noServers) Subscribe(context.Context, tool.Caller, string, string, bool) (json.RawMessage, error) {
 	return nil, nil

@@ -297,7 +297,7 @@ func (s *session) setLogLevel(r *request) {
 	s.mu.Lock()
 	s.profile.Level = level
 	s.mu.Unlock()
-	s.srv.o.Hosted.Tuned(s.hash)
+	s.srv.o.Hosted.Tuned()
 }
 
 // answerJSON answers r with the encoding of v, an object; with a fault if v does not encode.

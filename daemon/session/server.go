@@ -70,8 +70,8 @@ type Hosted interface {
 	// Notified passes on a notification of the client: its roots have changed, or its
 	// progress with what a server has asked for.
 	Notified(session string, msg jsonrpc.Message)
-	// Tuned says that the session has set another level of log messages.
-	Tuned(session string)
+	// Tuned says that a session has set another level of log messages.
+	Tuned()
 	// Subscribe subscribes the session to a resource: when that changes,
 	// [tool.Client] Updated is called with that holder. The holder "" is the
 	// session; others are its own names for its subscriptions. It blocks until

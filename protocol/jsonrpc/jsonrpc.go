@@ -56,6 +56,13 @@ type Message struct {
 	Error  json.RawMessage // nil if absent
 }
 
+// Clone returns a copy of m that shares no memory with it.
+func (m Message) Clone() Message {
+	m.ID, m.Params = bytes.Clone(m.ID), bytes.Clone(m.Params)
+	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
+	return m
+}
+
 // ID is a request id as it was spelled on the wire.
 type ID []byte
 

@@ -239,6 +239,12 @@ func ReadState(dir string) (State, error) {
 	return s, readJSON(filepath.Join(dir, FileState), &s)
 }
 
+// ReadServer reads what the handshake of the server in the worker directory dir came to.
+func ReadServer(dir string) (Server, error) {
+	var s Server
+	return s, readJSON(filepath.Join(dir, FileServer), &s)
+}
+
 // readJSON reads the JSON file path into v, with [ownfile.Read] and its checks.
 func readJSON(path string, v any) error {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)

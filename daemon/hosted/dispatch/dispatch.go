@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,7 +144,7 @@ func (r *request) follow(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		// It has run out of time. The record stays until the client has been
 		// told so, or it would be made once more.
 		c.Up.SuspectLocked()
-		c.Up.Cancel(c, false)
+		c.Up.CancelLocked(c, false)
 		c.Answer.Fault = fault.From(err, fault.Server, r.o.Operation())
 		c.Apply(calls.Reply)
 	}
@@ -336,18 +337,18 @@ func (r *request) isLarge(c *upstream.Call) bool {
 
 // loadAnswer returns the answer of a call that has one, or the fault that stands for it.
 func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
-	res, err := r.hub.Answer(c)
-	limits := r.s.Limits()
-	if f := limits.Proxied(res.Error); f != nil {
-		f.Operation = r.o.Operation()
-		return tool.RemoteResult{}, f
+	a, err := r.hub.Answer(c)
+	if err != nil {
+		return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, r.o.Operation(),
+			"the kept answer cannot be read: %v", err)
 	}
-	if f, ok := errors.AsType[*fault.Record](err); ok {
+	limits := r.s.Limits()
+	if f := cmp.Or(limits.Proxied(a.Error), a.Fault); f != nil {
 		own := *f
 		own.Operation = r.o.Operation()
-		return res, &own
+		return tool.RemoteResult{}, &own
 	}
-	return res, err
+	return tool.RemoteResult{Result: a.Result, Error: a.Error}, nil
 }
 
 // contain recovers a panic of a call: defer it. The panic condemns the process

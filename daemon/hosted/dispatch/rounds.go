@@ -115,7 +115,7 @@ func (r *request) heard(round int) []int64 {
 	}
 	var lines []int64
 	maps.DeleteFunc(r.replies[r.rc.Caller.Session], func(id string, a reply) bool {
-		of := strings.HasPrefix(id, questionID(c, ""))
+		of := strings.HasPrefix(id, questionIDLocked(c, ""))
 		if of {
 			lines = append(lines, a.n)
 		}
@@ -233,7 +233,7 @@ func (r *request) question(
 			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client",
 			u.Server, method)
 	}
-	id := questionID(c, key)
+	id := questionIDLocked(c, key)
 	quoted, err := json.Marshal(id)
 	if err != nil { // strings encode
 		return nil, err
@@ -286,10 +286,10 @@ func (d *Dispatcher) roundsLocked(session string, n int64) []*upstream.Call {
 	}
 }
 
-// questionID returns the id of the question that a call's answer asks under a key. It
+// questionIDLocked returns the id of the question that a call's answer asks under a key. It
 // names the worker and the write, so that the next daemon uses the same id and the
 // client is not asked twice.
-func questionID(c *upstream.Call, key string) string {
+func questionIDLocked(c *upstream.Call, key string) string {
 	return c.RefLocked() + "/" + key
 }
 
@@ -307,7 +307,7 @@ func (d *Dispatcher) unask(asked map[string]*inquiry) {
 // earlier daemon can have asked. It returns false if the answer belongs to no
 // question.
 func (d *Dispatcher) repliedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
-	r := reply{n, upstream.CloneMessage(msg)}
+	r := reply{n, msg.Clone()}
 	if q := d.questions[id]; q != nil && q.session == session {
 		delete(d.questions, id)
 		q.answer <- r

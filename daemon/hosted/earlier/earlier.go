@@ -4,7 +4,6 @@ package earlier
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
-	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -88,15 +86,4 @@ func (p *Process) Deserted() (session string) {
 		return o.Session
 	}
 	return ""
-}
-
-// Introduction reads the result of the handshake that an earlier daemon has written to a
-// worker's directory.
-func Introduction(dir string) (process.Server, error) {
-	var s process.Server
-	b, err := ownfile.Read(filepath.Join(dir, process.FileServer), ownfile.MaxDocument)
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
-	return s, err
 }

@@ -44,9 +44,13 @@ type Question struct {
 // IsAnswered reports whether an answer is on its way, or not needed any more.
 func (q *Question) IsAnswered() bool { return q.state >= Answered }
 
-// IsSettled reports whether the worker may forget the line of the request: it is in a
-// file, or needs no answer.
-func (q *Question) IsSettled() bool { return q.state == Closed || q.inFile }
+// NeedsLine reports whether the worker must keep the line of the request: it needs an
+// answer, and is in no file.
+func (q *Question) NeedsLine() bool { return q.state != Closed && !q.inFile }
+
+// BeginWriting returns true: as long as the line is needed, the request is to be written to
+// a file. [Set.Written] records that it was.
+func (q *Question) BeginWriting() bool { return true }
 
 // AsksPerson reports whether the client shows the request to a person, who may take long
 // to answer.
@@ -66,6 +70,19 @@ func (q *Question) Answer(msg jsonrpc.Message) []byte {
 		return jsonrpc.AppendFailure(nil, q.Raw, msg.Error)
 	}
 	return jsonrpc.AppendResult(nil, q.Raw, msg.Result)
+}
+
+// Progress returns the params of a client's notification of its progress with the request,
+// as the server has to see them. It returns nil if the server wants none.
+func (q *Question) Progress(params json.RawMessage) json.RawMessage {
+	if q.Token == nil || q.IsAnswered() {
+		return nil
+	}
+	params, err := jsonrpc.Replace(params, mcp.MetaProgress, q.Token)
+	if err != nil {
+		return nil
+	}
+	return params
 }
 
 // Withdrawal returns the notification that cancels the request at the client. It has the

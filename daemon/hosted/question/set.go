@@ -41,9 +41,9 @@ type Early struct {
 // NewSet returns an empty set for the process of the worker with that id.
 func NewSet(worker string) Set { return Set{worker: worker} }
 
-// ID returns the id of the request at a place in the output of the process: in the
-// output with the number seq, the request after nth others.
-func (s *Set) ID(seq, nth int64) string { return fmt.Sprintf("%s:%d.%d", s.worker, seq, nth) }
+// ID returns the id of the request at a place in the output of the process of a worker: in
+// the output with the number seq, the request after nth others.
+func ID(worker string, seq, nth int64) string { return fmt.Sprintf("%s:%d.%d", worker, seq, nth) }
 
 // Owns reports whether an id is that of a request of the process.
 func (s *Set) Owns(id string) bool {
@@ -228,14 +228,17 @@ func (s *Set) TakeSettled() []string {
 	all := s.settled
 	s.settled = nil
 	for i := range all {
-		all[i] = s.FileName(all[i])
+		all[i] = FileName(all[i])
 	}
 	return all
 }
 
 // FileName returns the name of the file of the request with that id, in the directory of
 // such files.
-func (s *Set) FileName(id string) string { return filepath.Base(id[len(s.worker)+1:]) }
+func FileName(id string) string {
+	_, place, _ := strings.Cut(id, ":")
+	return filepath.Base(place)
+}
 
 // Restore puts requests of an earlier daemon's files into the set.
 func (s *Set) Restore(kept []Kept) { s.kept = kept }
@@ -245,7 +248,7 @@ func (s *Set) Restore(kept []Kept) { s.kept = kept }
 func (s *Set) Kept(lives bool) []Kept {
 	var open []Kept
 	for _, k := range s.kept {
-		if id := s.ID(k.Seq, k.Nth); lives && !s.HasAnswer(id) {
+		if id := ID(s.worker, k.Seq, k.Nth); lives && !s.HasAnswer(id) {
 			open = append(open, k)
 		} else {
 			s.settled = append(s.settled, id)
@@ -258,7 +261,7 @@ func (s *Set) Kept(lives bool) []Kept {
 // which contains one again is ignored.
 func (s *Set) Reopened() {
 	for _, k := range s.kept {
-		s.MarkAnswered(s.ID(k.Seq, k.Nth))
+		s.MarkAnswered(ID(s.worker, k.Seq, k.Nth))
 	}
 	s.kept = nil
 }

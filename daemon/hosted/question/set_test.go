@@ -46,8 +46,8 @@ func TestStates(t *testing.T) {
 // they have an answer; and that the bounds hold until requests are closed.
 func TestWaits(t *testing.T) {
 	s := NewSet("w")
-	own := s.Add(s.ID(1, 0), jsonrpc.IntID(1), &jsonrpc.Message{Method: "ping"}, false)
-	person := s.Add(s.ID(2, 0), jsonrpc.IntID(2), &jsonrpc.Message{Method: "elicitation/create"}, true)
+	own := s.Add(ID("w", 1, 0), jsonrpc.IntID(1), &jsonrpc.Message{Method: "ping"}, false)
+	person := s.Add(ID("w", 2, 0), jsonrpc.IntID(2), &jsonrpc.Message{Method: "elicitation/create"}, true)
 	person.Line = []byte("line")
 	if all := s.Waiting(false); len(all) != 1 || all[0] != person || !s.AwaitPerson() || !s.AwaitClient() {
 		t.Errorf("%d requests wait", len(all))
@@ -58,11 +58,11 @@ func TestWaits(t *testing.T) {
 		t.Error("a request that was shown waits to be shown, or does not wait for its answer")
 	}
 	s.Answer(person)
-	if s.AwaitClient() || !person.IsSettled() || own.IsSettled() {
+	if s.AwaitClient() || person.NeedsLine() || !own.NeedsLine() {
 		t.Error("a request that has its answer waits, or a line is lost")
 	}
 	for i := range int64(Max) {
-		s.Add(s.ID(3, i), jsonrpc.IntID(9), &jsonrpc.Message{}, false)
+		s.Add(ID("w", 3, i), jsonrpc.IntID(9), &jsonrpc.Message{}, false)
 	}
 	if s.Add("w:4.0", jsonrpc.IntID(9), &jsonrpc.Message{}, false) != nil {
 		t.Error("there is no bound")

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +13,6 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/standing"
 	"holdline/daemon/tool"
-	"holdline/protocol/fault"
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -34,7 +31,7 @@ type Call struct {
 	Level        string                       // log messages from this level on were asked for; "" for none
 	Capabilities json.RawMessage              // of a modern client; nil otherwise
 	back         chan struct{}                // closed when the call is not suspended any more; nil unless it is
-	names        names
+	names        dialect.Names
 }
 
 // place is a write to a process.
@@ -67,7 +64,7 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 	cancels := calls.Decide(c.FactsLocked(false)) == calls.Cancel
 	if cancels {
-		u.Cancel(c, true)
+		u.CancelLocked(c, true)
 	}
 	c.Apply(calls.Settle)
 	freed, hasFile := c.DropAnswer()
@@ -88,10 +85,10 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 }
 
-// Cancel queues a cancellation of the call for the server. With forget the record of
+// CancelLocked queues a cancellation of the call for the server. With forget the record of
 // the call is dropped once the cancellation is written; before that the next daemon
 // needs the record, since it would have to cancel the call.
-func (u *Process) Cancel(c *Call, forget bool) {
+func (u *Process) CancelLocked(c *Call, forget bool) {
 	write := c.write
 	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
 	u.writes.Push(background.Write{
@@ -149,8 +146,8 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 	again bool, until time.Time,
 ) (died bool, err error) {
 	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
-		envelope, names := u.Envelope(), newNames(id, rc)
-		params, err := envelope.Params(rc, o, json.RawMessage(names.token))
+		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
+		params, err := envelope.Params(rc, o, json.RawMessage(names[dialect.Token]))
 		if err != nil {
 			return nil, err
 		}
@@ -172,7 +169,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names.id), o.Method, params), '\n'), nil
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[dialect.ID]), o.Method, params), '\n'), nil
 	})
 	return died, err
 }
@@ -180,23 +177,15 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 // errUnwanted says that the call was settled before its write was made.
 var errUnwanted = errors.New("no client waits for the answer")
 
-// Answer returns the answer of a call that has one, from memory or from its file. An
-// error is the fault that stands for the answer.
-func (h *Hub) Answer(c *Call) (tool.RemoteResult, error) {
+// Answer returns the answer of a call that has one, from memory or from its file.
+func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 	h.Mu.Lock()
 	a, u, write := c.Answer, c.Up, c.write
 	h.Mu.Unlock()
 	if a.IsZero() {
-		var err error
-		if a, err = calls.ReadAnswer(u.Dir, write); err != nil {
-			return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, mcp.ToolsCall+":"+c.Name,
-				"the kept answer cannot be read: %v", err)
-		}
+		return calls.ReadAnswer(u.Dir, write)
 	}
-	if a.Fault != nil {
-		return tool.RemoteResult{}, a.Fault
-	}
-	return tool.RemoteResult{Result: a.Result, Error: a.Error}, nil
+	return a, nil
 }
 
 // RefLocked returns a name of the call that the next daemon finds it by, too: it has the
@@ -228,47 +217,13 @@ func (u *Process) recordDeadlines() {
 	}
 }
 
-// A server sees each call under the number of its write, as id and as progress
-// token: what its clients call theirs may be equal. Tests break that, to see
-// that they would notice.
-
-// names are the id and the progress token of a call, as the server sees them.
-type names struct{ id, token string }
-
-// newNames returns the names of a call with that write number, or what the wrong
-// implementation that a test asks for would send: the client's own ones.
-func newNames(write int64, c *tool.RemoteCall) names {
-	number := string(jsonrpc.IntID(write))
-	n := names{number, number}
-	if faultpoint.Broken("hosted.ids") {
-		n.id = c.ID
+// namedLocked returns the call that the server knows by a name of that sort, or nil.
+func (u *Process) namedLocked(sort dialect.Name, name []byte) *Call {
+	if !sort.IsBroken() {
+		return u.Calls[dialect.Number(name)]
 	}
-	if faultpoint.Broken("hosted.tokens") {
-		n.token = cmp.Or(string(jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaProgress)), number)
-	}
-	return n
-}
-
-// answeredLocked returns the call that an answer with that id is for, or nil.
-func (u *Process) answeredLocked(id jsonrpc.ID) *Call {
-	if faultpoint.Broken("hosted.ids") {
-		return u.anyLocked(func(c *Call) bool { return c.names.id == string(id) })
-	}
-	return u.Calls[dialect.Number(id)]
-}
-
-// progressedLocked returns the call that has that progress token, or nil.
-func (u *Process) progressedLocked(token json.RawMessage) *Call {
-	if faultpoint.Broken("hosted.tokens") {
-		return u.anyLocked(func(c *Call) bool { return c.names.token == string(token) })
-	}
-	return u.Calls[dialect.Number(token)]
-}
-
-// anyLocked returns a call for which so is true, or nil.
-func (u *Process) anyLocked(so func(*Call) bool) *Call {
 	for _, c := range u.Calls {
-		if so(c) {
+		if c.names[sort] == string(name) {
 			return c
 		}
 	}

@@ -23,11 +23,11 @@
 //	input           a legacy server asks a modern client
 //	relay           requests of servers to clients
 //	notes           notifications between a server and its client
-//	standing        log levels, and subscriptions to resources
+//	standing        log levels, subscriptions to resources, and what comes of them
 //	settle          acknowledge output, write answers to files, drop records
 //
-// State without a lock is in packages of its own: questions, records, subscriptions, and
-// background writes with their own lock.
+// State without a lock is in packages of its own: questions, output, records, audience and
+// subscriptions. Background writes have a lock of their own.
 //
 // The hub's mutex guards all state of processes and calls. Functions whose names end
 // in Locked are called with it. No file, socket or process is touched under it.

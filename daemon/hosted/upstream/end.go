@@ -66,7 +66,7 @@ func (u *Process) outlive(w *supervisor.Worker) {
 			return
 		}
 	}
-	w.Ack(u.last) // it leaves
+	w.Ack(u.output.Last()) // it leaves
 	select {
 	case <-w.Done():
 	case <-u.hub.Life.Done():
@@ -95,13 +95,6 @@ func (u *Process) SuspectLocked() {
 	u.hub.WG.Go(func() { u.Contain("asked a process for a sign of life", u.probe) })
 }
 
-// SuspectNow is suspectLocked for a caller that does not hold the hub's mutex.
-func (u *Process) SuspectNow() {
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	u.SuspectLocked()
-}
-
 // probe pings a suspect process, and ends it if it hangs.
 func (u *Process) probe() {
 	w := u.Worker()
@@ -112,17 +105,17 @@ func (u *Process) probe() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	u.Suspect = false
-	if !hung || u.State != Serving || u.hub.Closed {
-		return
+	if hung && u.State == Serving && !u.hub.Closed {
+		u.giveUpLocked("server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
+			"in the %v after that, though it was asked for one again and again", u.Server, after.Round(time.Second))
 	}
-	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server,
-		"server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
-			"in the %v after that, "+
-			"though it was asked for one again and again",
-		u.Server, after.Round(time.Second))
+}
+
+// giveUpLocked ends a process for what it does. The rest of the arguments is the fault's.
+func (u *Process) giveUpLocked(format string, args ...any) {
+	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server, format, args...)
 	f.Fault.Generation = u.Generation
-	u.Condemned = f
-	u.EndLocked()
+	u.CondemnLocked(f)
 }
 
 // livesAfter pings the process and reports whether any message of it arrived within

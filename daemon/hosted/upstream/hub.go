@@ -1,14 +1,13 @@
 package upstream
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
-	"sync"
+	"maps"
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/audience"
+	"holdline/daemon/hosted/group"
 	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -35,13 +34,8 @@ type Options struct {
 // A Hub is what the processes of all servers share: the clients of sessions, the calls,
 // the requests to clients, and the mutex that guards all state of processes and calls.
 type Hub struct {
-	o   Options
-	Log *slog.Logger
-
-	// life ends with Close. It bounds everything that outlives a call.
-	Life context.Context //nolint:containedctx // the daemon's own, for what outlives a call
-	End  context.CancelFunc
-	WG   sync.WaitGroup
+	*group.Group // of all processes
+	o            Options
 
 	Mu            lockcheck.Mutex        // guards all that follows
 	Closed        bool                   // this daemon detaches from its processes
@@ -59,8 +53,7 @@ type Hub struct {
 type Instance interface {
 	// Limits returns the time that a call may take without progress, and in all.
 	Limits() (answer, most time.Duration)
-	// Uses reports whether a session uses the process, and sees its server.
-	Uses(session string, c tool.Client) bool
+	audience.Users
 	// Blame records why Holdline ends the process.
 	Blame(f *fault.Record)
 	// Overreaches records that the process asks for what its scope does not offer.
@@ -108,30 +101,6 @@ func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	f()
 }
 
-// Panicked logs a panic with its stack, and returns the fault that stands for it.
-// Call it in the deferred function that recovered: the stack is the panic's.
-func (h *Hub) Panicked(server, doing string, reason any) *fault.Record {
-	stack := string(debug.Stack())
-	h.background(func() { // the caller may hold the mutex
-		h.Log.Error("internal failure, contained to one process of a server", "server", server, "while_it", doing,
-			"panic", fmt.Sprint(reason), "stack", stack)
-	})
-	return fault.New(fault.InternalFailure, fault.Host, "run:"+server,
-		"holdline itself failed when it %s of server %s: %v. It ends that process of the server; "+
-			"everything else goes on. The stack is in the log: holdline logs",
-		doing, server, reason)
-}
-
-// background runs f in a goroutine that [Hub.WG] counts. After the end of [Hub.Life] it runs f at
-// once, in the caller's goroutine.
-func (h *Hub) background(f func()) {
-	if h.Life.Err() != nil {
-		f()
-		return
-	}
-	h.WG.Go(f)
-}
-
 // LockOrPanic locks the hub's mutex for a goroutine that has recovered from a
 // panic. If the mutex stays locked for [lockWait], the panicking goroutine itself
 // probably holds it. Then lockOrPanic panics again: the daemon ends, and the next one
@@ -166,33 +135,22 @@ func (h *Hub) ReconcileLocked() {
 	}
 }
 
-// Pause waits for d, or until skip is closed, which may be nil. If ctx is done
-// it returns [tool.ErrStopping].
-func Pause(ctx context.Context, d time.Duration, skip <-chan struct{}) error {
-	if d > 0 {
-		t := time.NewTimer(d)
-		defer t.Stop()
-		select {
-		case <-t.C:
-		case <-skip:
-		case <-ctx.Done():
-		}
+// CompactLocked gives back the room of calls that are over. A map keeps its room: that of
+// all that stood in an earlier daemon's records.
+func (h *Hub) CompactLocked() {
+	h.Calls = maps.Collect(maps.All(h.Calls))
+	for u := range h.Processes {
+		u.Calls = maps.Collect(maps.All(u.Calls))
 	}
-	if ctx.Err() != nil {
-		return tool.ErrStopping
-	}
-	return nil
 }
 
-// New returns a hub without processes.
+// New returns a hub without processes. The caller must call End.
 func New(o Options) *Hub {
-	h := &Hub{
-		o: o, Log: o.Log,
+	return &Hub{
+		Group: group.New(o.Log), o: o,
 		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, Subscriptions: subscription.New(o.Rules),
 		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
-	h.Life, h.End = context.WithCancel(context.Background()) //nolint:gosec // the owner of the hub calls End
-	return h
 }
 
 // ForgetLocked forgets the client of a session that is over, and its subscriptions.
@@ -240,7 +198,10 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 // process.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(exit)
-	u.end(death, by)
+	if u.Condemned != nil && death != nil { // that is the reason, and how it ended is the cause
+		u.Condemned.Cause, death = death.Cause, u.Condemned
+	}
+	u.Death, u.EndedBy = death, by
 	for _, c := range u.Calls {
 		c.Apply(calls.Lose)
 	}

@@ -49,7 +49,7 @@ func (u *Process) InterruptLocked() {
 	oldest, others := u.oldestLocked()
 	for _, q := range u.questions.Waiting(false) {
 		switch {
-		case oldest != nil && !oldest.able(q.Method):
+		case oldest != nil && !oldest.canAskLocked(q.Method):
 			u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client does not offer "+q.Method)
 		case oldest != nil && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
 			u.refuseLocked(q, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
@@ -90,9 +90,9 @@ func (h *Hub) suspendedLocked(session string) int {
 	return n
 }
 
-// able reports whether a call may be answered with a request of that method, which
+// canAskLocked reports whether a call may be answered with a request of that method, which
 // takes a capability of its client.
-func (c *Call) able(method string) bool {
+func (c *Call) canAskLocked(method string) bool {
 	capability := dialect.CapabilityFor(method)
 	return capability != "" && jsonrpc.Field(c.Capabilities, capability) != nil
 }
@@ -141,7 +141,7 @@ func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 	}
 	_, wait := c.Up.Instance.Limits() // the client's user is asked meanwhile
 	h.WG.Go(func() {
-		if Pause(h.Life, wait, back) != nil {
+		if h.Pause(wait, back) != nil {
 			return
 		}
 		h.Mu.Lock()

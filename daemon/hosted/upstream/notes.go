@@ -6,7 +6,6 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
-	"holdline/daemon/hosted/question"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -66,21 +65,11 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 		token, _ := mcp.String(jsonrpc.Field(msg.Params, mcp.MetaProgress))
 		for u := range h.Processes {
 			if q := u.questions.Find(token); q != nil && u.Owner.Session == session {
-				u.relayProgressLocked(q, msg)
+				if params := q.Progress(msg.Params); params != nil {
+					u.noteLocked(msg.Method, params)
+				}
 			}
 		}
-	}
-}
-
-// relayProgressLocked passes a client's progress with a request of the server on to the
-// server, if it wants that.
-func (u *Process) relayProgressLocked(q *question.Question, msg jsonrpc.Message) {
-	if q.Token == nil || q.IsAnswered() {
-		return
-	}
-	params, err := jsonrpc.Replace(msg.Params, mcp.MetaProgress, q.Token)
-	if err == nil {
-		u.noteLocked(msg.Method, params)
 	}
 }
 

@@ -11,7 +11,9 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/records"
 	"holdline/daemon/lines"
@@ -25,69 +27,57 @@ import (
 	"holdline/protocol/process"
 )
 
-// An Process is one process of a server, as this daemon sees it. Its worker outlives
-// the daemon. Fields that are not atomic, and not marked as the reader's, are guarded
-// by the hub's mutex.
+// A Process is one process of a server, as this daemon sees it. Its worker outlives
+// the daemon.
 //
 // The reader is the goroutine of [Process.run]. It alone acknowledges output, so it
 // decides what the next daemon will read again.
 type Process struct {
-	hub      *Hub
-	Instance Instance
-	Dir      string // of the worker
-	ID       string // of the worker
-	Server   string // its name
-	Owner    process.Owner
-	Log      *slog.Logger
+	// These never change, or need no lock.
+	hub       *Hub
+	Instance  Instance
+	Dir       string // of the worker
+	ID        string // of the worker
+	Server    string // its name
+	Owner     process.Owner
+	Log       *slog.Logger
+	Standing  *standing.Requests
+	Exited    latch                          // state is exited
+	readEnded latch                          // its events are not read any more
+	caughtUp  latch                          // all was read that it said before this daemon attached, or it has exited
+	writes    *background.Queue              // to it, which belong to no call
+	Secrets   atomic.Pointer[masked.Secrets] // what must not be shown of what it says
+	OnStderr  atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
+	heard     atomic.Int64                   // messages that were read of it
+	poke      chan struct{}                  // holds a token while something may be settled
+	Restored  bool                           // an earlier daemon has started it; set before it is attached
 
-	attached *supervisor.Worker // nil while it is being taken up
-	introduction
-	State   State
-	Suspect bool // a call had no answer, and it is asked for a sign of life
-	Fate
-	Exited     latch         // state is exited
-	readEnded  latch         // its events are not read any more
-	caughtUp   latch         // all was read that it said before this daemon attached, or it has exited
-	unsure     chan struct{} // closed when it is known which writes of an earlier daemon were made, and nil then
-	Calls      map[int64]*Call
-	internal   map[int64]inquiry // the daemon's own requests
-	Standing   *standing.Requests
-	records    records.Records // which of them are not needed any more
-	questions  question.Set    // its requests to its client
-	Restored   bool            // an earlier daemon has started it
-	Generation int64
-	Noise      int64 // lines that were no messages
-
-	writes   *background.Queue              // to it, which belong to no call
-	Secrets  atomic.Pointer[masked.Secrets] // what must not be shown of what it says
-	poke     chan struct{}                  // holds a token while something may be settled
-	heard    atomic.Int64                   // messages that were read of it
-	OnStderr atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
-
-	output // the reader's
+	Guarded
+	output output.Output // the reader's
 }
 
-// An introduction is the result of the handshake with a process.
-type introduction struct {
-	era    string // of the server
-	Result json.RawMessage
-	logs   bool // by that it can send log messages
-}
+// Guarded is the state of a process that the hub's mutex guards: it is used between Lock and
+// Unlock of [Hub.Mu], and in functions whose names end in Locked. Other packages only read
+// it. TestLocks checks all of that in the source.
+type Guarded struct {
+	State      State
+	Generation int64           // of the worker
+	Result     json.RawMessage // of the handshake
+	Calls      map[int64]*Call // by write
+	Suspect    bool            // a call had no answer, and it is asked for a sign of life
+	Noise      int64           // lines that were no messages
+	Condemned  *fault.Record   // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
+	Death      *fault.Record   // why it has exited; nil until then
+	EndedBy    Ender           // once it is exited
 
-// Fate says why a process has ended, or is to end.
-type Fate struct {
-	Condemned *fault.Record // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
-	Death     *fault.Record // why it has exited; nil until then
-	EndedBy   Ender         // once it is exited
-}
-
-// end records what made the process exit. If Holdline had to end it, that is the reason,
-// and how it ended is the cause.
-func (f *Fate) end(death *fault.Record, by Ender) {
-	if f.Condemned != nil && death != nil {
-		f.Condemned.Cause, death = death.Cause, f.Condemned
-	}
-	f.Death, f.EndedBy = death, by
+	attached  *supervisor.Worker // nil while it is being taken up
+	era       string             // of the server
+	logs      bool               // by the result of the handshake it can send log messages
+	unsure    chan struct{}      // closed when it is known which writes of an earlier daemon were made, and nil then
+	internal  map[int64]inquiry  // the daemon's own requests
+	audience  audience.Audience
+	records   records.Records // which of them are not needed any more
+	questions question.Set    // its requests to its client
 }
 
 // NewProcess returns a process in the state Starting, whose worker has the directory dir.
@@ -99,12 +89,13 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		hub: h, Instance: inst, Dir: dir, ID: id, Server: server, Owner: owner,
 		Log:    h.Log.With("worker", id, "server", server),
 		Exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
-		Calls: map[int64]*Call{}, internal: map[int64]inquiry{},
 		poke: make(chan struct{}, 1),
+		Guarded: Guarded{
+			Calls: map[int64]*Call{}, internal: map[int64]inquiry{}, questions: question.NewSet(id),
+		},
 	}
-	u.questions, u.writes = question.NewSet(id), background.NewQueue(u.Log)
-	u.Standing = standing.New(u, u.Log)
-	u.stdout = lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
+	u.Standing, u.writes = standing.New(u, u.Log), background.NewQueue(u.Log)
+	u.output = output.New(lines.New(dir, dialect.LineEnds, u.Log, u.readLine))
 	return u
 }
 
@@ -112,6 +103,7 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 // count as goroutines of the hub.
 func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.attached, u.Generation = w, w.Generation()
+	u.audience = audience.New(u.Server, u.Instance, u.hub.Clients, &u.hub.Subscriptions)
 	u.hub.WG.Go(u.run)
 	u.hub.WG.Go(func() { u.Contain("told something to a process", u.makeBackgroundWrites) })
 	u.hub.WG.Go(func() { u.Contain("told a process what sessions want of it", func() { u.Standing.Run(u.hub.Life) }) })
@@ -210,12 +202,11 @@ func (u *Process) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	w := u.Worker()
-	u.last, u.until = w.Old()
 	deaf := !u.Contain("took up the output of a process", func() {
 		if u.Restored {
-			u.stdout.MarkTorn()
+			u.output.MarkTorn()
 		}
-		u.stdout.Resume(u.last)
+		u.output.Resume(w.Old())
 		u.reopen(w)
 		u.caught()
 	})
@@ -246,7 +237,7 @@ func (u *Process) run() {
 // process. Before that it waits until clients need nothing of the process's directory
 // any more.
 func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
-	u.last = max(u.last, ev.Seq)
+	u.output.Receive(ev.Seq)
 	if u.Restored {
 		u.hub.o.Touch(u.Dir)
 	}
@@ -276,14 +267,14 @@ func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
-			u.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
+			u.output.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
 		} else if call := u.OnStderr.Load(); call != nil {
 			(*call)()
 		}
 	case supervisor.Exited:
 		u.Log.Info("server ended", "exit", ev.Exit.String())
 	case supervisor.Closed, supervisor.Lost:
-		u.stdout.End(ev.Seq, ev.Old, func(text []byte) bool {
+		u.output.End(ev.Seq, ev.Old, func(text []byte) bool {
 			_, err := jsonrpc.Parse(text)
 			return err == nil
 		})
@@ -295,12 +286,11 @@ func (u *Process) event(ev *supervisor.Event) {
 // caught notes when all output from before the attach was read. Calls for which no
 // client waits by then are cancelled.
 func (u *Process) caught() {
-	if u.last < u.until-1 {
-		return
+	if u.output.IsCaughtUp() {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		u.caughtLocked()
 	}
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	u.caughtLocked()
 }
 
 // caughtLocked notes that this daemon has read all output from before the attach, or
@@ -349,7 +339,7 @@ func (u *Process) readMessage(l *lines.Line) {
 		if !l.Torn {
 			u.noisy(err.Error())
 			if id := dialect.BrokenAnswerID(l.Text, err); id != nil {
-				u.failAnswer(id, u.unreadable(l.Text, err))
+				u.failAnswer(id, dialect.Unreadable(l.Text, err, u.Secrets.Load().Text))
 			}
 		}
 		return
@@ -369,7 +359,7 @@ func (u *Process) readMessage(l *lines.Line) {
 			u.notified(msg)
 		}
 	case jsonrpc.Request:
-		u.asked(msg, u.questions.ID(l.Seq, int64(l.Nth)), false)
+		u.asked(msg, question.ID(u.ID, l.Seq, int64(l.Nth)), false)
 	}
 }
 
@@ -395,12 +385,12 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	c := u.answeredLocked(msg.ID)
+	c := u.namedLocked(dialect.ID, msg.ID)
 	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
 	}
 	if err := dialect.CheckAnswer(&msg); err != nil {
-		u.failLocked(c, u.unreadable(l.Text, err))
+		u.failLocked(c, dialect.Unreadable(l.Text, err, u.Secrets.Load().Text))
 		return
 	}
 	msg = owned(msg, l)
@@ -429,13 +419,7 @@ func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	if l.Owned {
 		return msg
 	}
-	return CloneMessage(msg)
-}
-
-// CloneMessage returns m with copies of its result and error.
-func CloneMessage(m jsonrpc.Message) jsonrpc.Message {
-	m.Result, m.Error = bytes.Clone(m.Result), bytes.Clone(m.Error)
-	return m
+	return msg.Clone()
 }
 
 // progressed passes the progress of a call to its client, and restarts the call's
@@ -443,7 +427,7 @@ func CloneMessage(m jsonrpc.Message) jsonrpc.Message {
 // it only restarts the time.
 func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	u.hub.Mu.Lock()
-	c := u.progressedLocked(jsonrpc.Field(msg.Params, mcp.MetaProgress))
+	c := u.namedLocked(dialect.Token, jsonrpc.Field(msg.Params, mcp.MetaProgress))
 	var tell func(json.RawMessage)
 	if c != nil && c.Phase() == calls.Open {
 		tell = c.OnProgress

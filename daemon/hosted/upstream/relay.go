@@ -11,7 +11,6 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/mcp"
 )
 
 // asked handles a request of the server: the daemon answers it, refuses it, or relays
@@ -19,18 +18,9 @@ import (
 // need not keep a line for it.
 func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 	raw := jsonrpc.ID(bytes.Clone(msg.ID))
-	var own, line, token []byte // the daemon's own answer, or the request for the client and its own token
-	overreaches := false
-	switch {
-	case msg.Method == mcp.Ping:
-		own = jsonrpc.AppendResult(nil, raw, json.RawMessage(`{}`))
-	case msg.Method == mcp.RootsList && u.Owner.Root != "":
-		own = jsonrpc.AppendResult(nil, raw, dialect.Roots(u.Owner.Root))
-	case u.Owner.Session == "":
-		own = jsonrpc.AppendError(nil, raw, jsonrpc.CodeUnknownMethod,
-			msg.Method+" is for servers of scope \"session\", each of which has one client", nil)
-		overreaches = true
-	default:
+	own, overreaches := dialect.OwnAnswer(msg.Method, raw, u.Owner.Session, u.Owner.Root)
+	var line, token []byte // the request for the client, and the server's progress token in it
+	if own == nil {
 		quoted := jsonrpc.AppendString(nil, id)
 		var params json.RawMessage
 		params, token = dialect.SetToken(msg.Params, quoted)
@@ -69,7 +59,7 @@ func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inF
 		return nil
 	}
 	if !inFile {
-		u.markLine(nil, q)
+		u.output.Keep(q)
 	}
 	return q
 }
@@ -99,7 +89,7 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 		q := u.questions.Find(id)
 		switch {
 		case q == nil:
-			return u.mayAskLocked() && u.questions.KeepEarly(id, question.Early{N: n, Msg: CloneMessage(msg)})
+			return u.mayAskLocked() && u.questions.KeepEarly(id, question.Early{N: n, Msg: msg.Clone()})
 		case !q.IsAnswered():
 			u.respondLocked(q, calls.Record{N: n}, q.Answer(msg))
 		}
@@ -200,7 +190,7 @@ func (h *Hub) RefuseAsksLocked(session string) {
 // writeQuestion writes a request of the server to its file.
 func (u *Process) writeQuestion(q *question.Question) error {
 	line := jsonrpc.AppendRequest(nil, q.Raw, q.Method, q.Params)
-	err := question.Write(u.Dir, u.questions.FileName(q.ID), line)
+	err := question.Write(u.Dir, question.FileName(q.ID), line)
 	faultpoint.At("hosted.askwritten")
 	if err == nil {
 		u.hub.Mu.Lock()
@@ -218,7 +208,7 @@ func (u *Process) reopen(w *supervisor.Worker) {
 	kept := u.questions.Kept(state == supervisor.Ready || state == supervisor.Recovering)
 	u.hub.Mu.Unlock()
 	for _, k := range kept {
-		u.asked(k.Msg, u.questions.ID(k.Seq, k.Nth), true)
+		u.asked(k.Msg, question.ID(u.ID, k.Seq, k.Nth), true)
 	}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()

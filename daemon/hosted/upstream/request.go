@@ -20,22 +20,12 @@ import (
 // is an [*dialect.RefusalError].
 func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
-	var write int64
-	_, err := u.Worker().WriteFunc(ctx, calls.Record{Kind: kind, Name: method}, func(id int64) ([]byte, error) {
-		u.hub.Mu.Lock()
-		defer u.hub.Mu.Unlock()
-		write = id
-		u.internal[id] = inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
-	})
-	defer func() {
-		u.hub.Mu.Lock()
-		defer u.hub.Mu.Unlock()
-		delete(u.internal, write)
-	}()
+	own := inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
+	write, err := u.inquire(ctx, calls.Record{Kind: kind, Name: method}, method, params, own, func(int64) {})
 	if err != nil {
 		return nil, u.fallen(ctx, err)
 	}
+	defer u.dropInquiry(write)
 	select {
 	case msg := <-ch:
 		return dialect.ResultOf(method, msg)
@@ -51,6 +41,39 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 	}
 }
 
+// An inquiry is a request of the daemon's own that waits for its answer.
+type inquiry struct {
+	take  func(jsonrpc.Message) // called once, without the hub's mutex
+	stays bool                  // its record is needed although it was answered
+}
+
+// inquire writes a request of the daemon's own and returns the number of its write. made
+// is called with that number and with the hub's mutex held, before the worker gets the
+// write. With an error no answer will be taken.
+func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
+	own inquiry, made func(write int64),
+) (write int64, err error) {
+	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		write = id
+		u.internal[id] = own
+		made(id)
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
+	})
+	if err != nil {
+		u.dropInquiry(write)
+	}
+	return write, err
+}
+
+// dropInquiry ignores the answer to one of the daemon's own requests from now on.
+func (u *Process) dropInquiry(write int64) {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	delete(u.internal, write)
+}
+
 // fallTimeout bounds the wait for the process's end after a failed write. That end is
 // the usual reason of the failure.
 const fallTimeout = 5 * time.Second
@@ -62,15 +85,24 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
 		return err
 	}
-	t := time.NewTimer(fallTimeout)
+	if u.exitsWithin(ctx, fallTimeout) {
+		return standing.ErrExited
+	}
+	return err
+}
+
+// exitsWithin waits for the process to exit, for at most d or until ctx ends. It reports
+// whether the process has exited.
+func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-u.Exited:
-		return standing.ErrExited
+		return true
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return err
+	return false
 }
 
 // goneTimeout bounds the wait for the end of a process that takes no writes.
@@ -82,15 +114,10 @@ func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 	if w := u.Worker(); w.Status().Attached && !ends {
 		return nil
 	}
-	t := time.NewTimer(goneTimeout)
-	defer t.Stop()
-	select {
-	case <-u.Exited:
-	case <-t.C:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if u.exitsWithin(ctx, goneTimeout) {
+		return nil
 	}
-	return nil
+	return context.Cause(ctx) // nil unless it has ended
 }
 
 // makeBackgroundWrites makes the writes to the process that belong to no call, until it
