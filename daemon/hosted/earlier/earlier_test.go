@@ -1,0 +1,209 @@
+package earlier_test
+
+import (
+	"encoding/json"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/hosted/earlier"
+	"holdline/daemon/hosted/question"
+	"holdline/daemon/listing"
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/process"
+)
+
+// A left is the directory of a worker, as a daemon that has died left it. No worker is there:
+// the test holds the lock of one that lives.
+type left struct {
+	*testing.T
+	workers *supervisor.Supervisor
+	dir     string
+}
+
+func newLeft(t *testing.T) *left {
+	run := t.TempDir()
+	l := &left{t, supervisor.New(supervisor.Options{RuntimeDir: run, Log: slog.New(slog.DiscardHandler)}), ""}
+	l.dir = l.workers.Dir("s-1")
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// check ends the test if err is not nil.
+func (l *left) check(err error) {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+}
+
+// write puts a file of that name into the directory.
+func (l *left) write(name string, v any) {
+	l.Helper()
+	l.check(os.WriteFile(filepath.Join(l.dir, name), process.Encode(v), 0o600))
+}
+
+// live holds the lock of the worker until the test ends.
+func (l *left) live() {
+	l.Helper()
+	lock, err := statedir.TryLock(filepath.Join(l.dir, process.FileLock))
+	l.check(err)
+	l.Cleanup(func() { _ = lock.Unlock() })
+}
+
+// ran writes what a worker that has ended in order leaves, which ran under that boot.
+func (l *left) ran(boot string) {
+	l.Helper()
+	l.write(process.FileSpec, process.Spec{ID: "s-1", Kind: process.KindServer, Name: "s", Generation: 7})
+	l.write(process.FileState, process.State{Phase: process.PhaseExited, BootID: boot})
+}
+
+// introduced writes the result of the handshake.
+func (l *left) introduced() {
+	l.Helper()
+	l.write(process.FileServer, process.Server{Era: "legacy", Result: json.RawMessage(`{}`)})
+}
+
+// called writes the record of a call, under which the worker has write 1.
+func (l *left) called() {
+	l.Helper()
+	r := calls.Record{N: 3, Session: "session", Kind: calls.KindCall, Name: "tool", Write: 1}
+	l.write(calls.File, r)
+	f, err := os.OpenFile(filepath.Join(l.dir, calls.File), os.O_APPEND|os.O_WRONLY, 0)
+	l.check(err)
+	_, err = f.WriteString("\n")
+	l.check(err)
+	l.check(f.Close())
+}
+
+// read reads the directory as a new daemon does, and reports whether it is still there.
+func (l *left) read() (p *earlier.Process, there bool, err error) {
+	p, err = earlier.Read(l.workers, l.dir, slog.New(slog.DiscardHandler))
+	_, gone := os.Stat(l.dir)
+	return p, gone == nil, err
+}
+
+// TestRead checks which processes are restored, and which directories are removed: never
+// that of a worker that lives, nor of one with a call that a client may ask for.
+func TestRead(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		leave           func(l *left)
+		restored, there bool
+	}{
+		{"a living worker with a call", func(l *left) { l.live(); l.ran(bootclock.ID()); l.introduced(); l.called() }, true, true},
+		{"a living worker without calls", func(l *left) { l.live(); l.ran(bootclock.ID()); l.introduced() }, true, true},
+		{"a living worker without a handshake", func(l *left) { l.live(); l.ran(bootclock.ID()) }, true, true},
+		{"a living worker that leaves", func(l *left) { l.live() }, false, true},
+		{"a dead worker with a call", func(l *left) { l.ran(bootclock.ID()); l.introduced(); l.called() }, true, true},
+		{"a dead worker without calls", func(l *left) { l.ran(bootclock.ID()); l.introduced() }, false, false},
+		{"a worker of an earlier boot", func(l *left) { l.ran("another"); l.introduced(); l.called() }, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLeft(t)
+			tc.leave(l)
+			p, there, err := l.read()
+			if err != nil || (p != nil) != tc.restored || there != tc.there {
+				t.Errorf("restored %v, the directory is there %v, error %v; want %v, %v and none",
+					p != nil, there, err, tc.restored, tc.there)
+			}
+		})
+	}
+}
+
+// TestReadAll checks that all is read that an earlier daemon knew of a process.
+func TestReadAll(t *testing.T) {
+	l := newLeft(t)
+	l.live()
+	l.ran(bootclock.ID())
+	l.introduced()
+	l.called()
+	l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
+	size, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
+	l.check(err)
+	l.check(question.Write(l.dir, "4.1", []byte(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)))
+	memory := listing.Memory{Key: "k", Lists: listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}}
+	l.check(memory.Write(filepath.Join(l.dir, process.FileLists)))
+
+	p, _, err := l.read()
+	l.check(err)
+	switch {
+	case !p.Alive || p.Dir != l.dir || p.Spec.Name != "s" || p.Spec.Generation != 7:
+		t.Errorf("process: %+v", p)
+	case len(p.Records) != 1 || p.Records[0].Name != "tool" || p.Records[0].Write != 1:
+		t.Errorf("records: %+v", p.Records)
+	case len(p.Answers) != 1 || p.Answers[1] != size:
+		t.Errorf("answers: %v, want one of %d bytes", p.Answers, size)
+	case len(p.Questions) != 1 || p.Questions[0].Seq != 4 || p.Questions[0].Nth != 1:
+		t.Errorf("questions: %+v", p.Questions)
+	case p.Lists == nil || p.Lists.Key != "k" || len(p.Lists.Lists[listing.Tools]) != 1:
+		t.Errorf("lists: %+v", p.Lists)
+	}
+}
+
+// TestReadBroken checks that a process is restored although its lists cannot be read, and
+// that one whose records cannot be read is left alone: its calls are not known.
+func TestReadBroken(t *testing.T) {
+	l := newLeft(t)
+	l.ran(bootclock.ID())
+	l.introduced()
+	l.called()
+	l.write(process.FileLists, "no lists")
+	if p, _, err := l.read(); err != nil || p == nil || p.Lists != nil {
+		t.Errorf("with broken lists: %+v, %v", p, err)
+	}
+	l.check(os.Remove(filepath.Join(l.dir, calls.File)))
+	l.check(os.Mkdir(filepath.Join(l.dir, calls.File), 0o700))
+	if p, there, err := l.read(); err == nil || p != nil || !there {
+		t.Errorf("with broken records: %+v, the directory is there %v, error %v", p, there, err)
+	}
+}
+
+// TestCompare checks that living processes are restored first, the youngest of them before
+// the others, and then dead ones in the same order.
+func TestCompare(t *testing.T) {
+	var all []*earlier.Process
+	for _, generation := range []int64{2, 5, 3} {
+		spec := process.Spec{Generation: generation}
+		all = append(all, &earlier.Process{Spec: spec}, &earlier.Process{Spec: spec, Alive: true})
+	}
+	slices.SortFunc(all, (*earlier.Process).Compare)
+	for i, want := range []int64{5, 3, 2, 5, 3, 2} {
+		if p := all[i]; p.Spec.Generation != want || p.Alive != (i < 3) {
+			t.Errorf("process %d is of generation %d and alive %v, want %d and %v", i, p.Spec.Generation, p.Alive, want, i < 3)
+		}
+	}
+}
+
+// TestDeserted checks that a session is given up only if it is certain that its proxy has
+// ended: its process is gone, or another one has its id.
+func TestDeserted(t *testing.T) {
+	self, err := process.Lookup(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		owner process.Owner
+		want  string
+	}{
+		{"no session", process.Owner{ProxyPID: math.MaxInt32, ProxyStart: 1}, ""},
+		{"an unknown proxy", process.Owner{Session: "x"}, ""},
+		{"a proxy that lives", process.Owner{Session: "x", ProxyPID: self.PID, ProxyStart: self.Start}, ""},
+		{"a proxy that is gone", process.Owner{Session: "x", ProxyPID: math.MaxInt32, ProxyStart: 1}, "x"},
+		{"another process with its id", process.Owner{Session: "x", ProxyPID: self.PID, ProxyStart: self.Start + 1}, "x"},
+	} {
+		p := earlier.Process{Spec: process.Spec{Owner: tc.owner}}
+		if got := p.Deserted(); got != tc.want {
+			t.Errorf("%s: session %q is deserted, want %q", tc.name, got, tc.want)
+		}
+	}
+}
