@@ -61,8 +61,9 @@ func TestAudience(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := slices.Sorted(maps.Keys(a.URIs())); !slices.Equal(got, []string{"file:///a", "file:///a/b", "file:///ab"}) {
-		t.Errorf("resources %v are wanted", got)
+	uris := slices.Sorted(maps.Keys(a.URIs()))
+	if !slices.Equal(uris, []string{"file:///a", "file:///a/b", "file:///ab"}) {
+		t.Errorf("resources %v are wanted", uris)
 	}
 	if a.Updated("file:///a/b", nil); !slices.Equal(in.took(), []string{"", "1"}) || out.took() != nil {
 		t.Error("not each holder is notified once of a change below its resource")

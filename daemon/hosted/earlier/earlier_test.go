@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"holdline/daemon/calls"
@@ -95,21 +96,25 @@ func (l *left) read() (p *earlier.Process, there bool, err error) {
 // that of a worker that lives, nor of one with a call that a client may ask for.
 func TestRead(t *testing.T) {
 	for _, tc := range []struct {
-		name            string
-		leave           func(l *left)
+		name, leaves    string
 		restored, there bool
 	}{
-		{"a living worker with a call", func(l *left) { l.live(); l.ran(bootclock.ID()); l.introduced(); l.called() }, true, true},
-		{"a living worker without calls", func(l *left) { l.live(); l.ran(bootclock.ID()); l.introduced() }, true, true},
-		{"a living worker without a handshake", func(l *left) { l.live(); l.ran(bootclock.ID()) }, true, true},
-		{"a living worker that leaves", func(l *left) { l.live() }, false, true},
-		{"a dead worker with a call", func(l *left) { l.ran(bootclock.ID()); l.introduced(); l.called() }, true, true},
-		{"a dead worker without calls", func(l *left) { l.ran(bootclock.ID()); l.introduced() }, false, false},
-		{"a worker of an earlier boot", func(l *left) { l.ran("another"); l.introduced(); l.called() }, false, false},
+		{"a living worker with a call", "lock ran handshake call", true, true},
+		{"a living worker without calls", "lock ran handshake", true, true},
+		{"a living worker without a handshake", "lock ran", true, true},
+		{"a living worker that leaves", "lock", false, true},
+		{"a dead worker with a call", "ran handshake call", true, true},
+		{"a dead worker without calls", "ran handshake", false, false},
+		{"a dead worker of an earlier boot", "ran-before handshake call", false, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLeft(t)
-			tc.leave(l)
+			for what := range strings.FieldsSeq(tc.leaves) {
+				map[string]func(){
+					"lock": l.live, "handshake": l.introduced, "call": l.called,
+					"ran": func() { l.ran(bootclock.ID()) }, "ran-before": func() { l.ran("another boot") },
+				}[what]()
+			}
 			p, there, err := l.read()
 			if err != nil || (p != nil) != tc.restored || there != tc.there {
 				t.Errorf("restored %v, the directory is there %v, error %v; want %v, %v and none",
@@ -178,7 +183,8 @@ func TestCompare(t *testing.T) {
 	slices.SortFunc(all, (*earlier.Process).Compare)
 	for i, want := range []int64{5, 3, 2, 5, 3, 2} {
 		if p := all[i]; p.Spec.Generation != want || p.Alive != (i < 3) {
-			t.Errorf("process %d is of generation %d and alive %v, want %d and %v", i, p.Spec.Generation, p.Alive, want, i < 3)
+			t.Errorf("process %d is of generation %d and alive %v, want %d and %v",
+				i, p.Spec.Generation, p.Alive, want, i < 3)
 		}
 	}
 }
@@ -191,17 +197,19 @@ func TestDeserted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		name  string
-		owner process.Owner
-		want  string
+		name, session string
+		pid           int
+		start         uint64
+		want          string
 	}{
-		{"no session", process.Owner{ProxyPID: math.MaxInt32, ProxyStart: 1}, ""},
-		{"an unknown proxy", process.Owner{Session: "x"}, ""},
-		{"a proxy that lives", process.Owner{Session: "x", ProxyPID: self.PID, ProxyStart: self.Start}, ""},
-		{"a proxy that is gone", process.Owner{Session: "x", ProxyPID: math.MaxInt32, ProxyStart: 1}, "x"},
-		{"another process with its id", process.Owner{Session: "x", ProxyPID: self.PID, ProxyStart: self.Start + 1}, "x"},
+		{"no session", "", math.MaxInt32, 1, ""},
+		{"an unknown proxy", "x", 0, 0, ""},
+		{"a proxy that lives", "x", self.PID, self.Start, ""},
+		{"a proxy that is gone", "x", math.MaxInt32, 1, "x"},
+		{"another process with its id", "x", self.PID, self.Start + 1, "x"},
 	} {
-		p := earlier.Process{Spec: process.Spec{Owner: tc.owner}}
+		owner := process.Owner{Session: tc.session, ProxyPID: tc.pid, ProxyStart: tc.start}
+		p := earlier.Process{Spec: process.Spec{Owner: owner}}
 		if got := p.Deserted(); got != tc.want {
 			t.Errorf("%s: session %q is deserted, want %q", tc.name, got, tc.want)
 		}

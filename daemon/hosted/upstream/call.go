@@ -90,10 +90,9 @@ func (h *Hub) DropLocked(c *Call) {
 // needs the record, since it would have to cancel the call.
 func (u *Process) CancelLocked(c *Call, forget bool) {
 	write := c.write
-	line := jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, c.write))
 	u.writes.Push(background.Write{
 		Rec:  calls.Record{N: c.Key.N, Session: c.Key.Session, Kind: calls.KindCancel, Name: c.Name},
-		Line: line,
+		Line: jsonrpc.AppendRequest(nil, nil, mcp.CancelledNote, fmt.Appendf(nil, `{"requestId":%d}`, write)),
 		Done: func(err error) {
 			if err != nil || !forget {
 				return

@@ -29,6 +29,9 @@
 // State without a lock is in packages of its own: questions, output, records, audience and
 // subscriptions. Background writes have a lock of their own.
 //
-// The hub's mutex guards all state of processes and calls. Functions whose names end
-// in Locked are called with it. No file, socket or process is touched under it.
+// The hub's mutex guards the fields of a [Hub] after Mu, [Guarded] and [Call]. Functions
+// whose names end in Locked are called with it, and so are the methods of an [Instance].
+// Packages hosted and dispatch share it: they change hubs and calls, too, but only read a
+// Guarded. TestLocks finds what breaks that in the source. No file, socket or process is
+// touched under the mutex.
 package upstream

@@ -44,9 +44,10 @@ func TestLocks(t *testing.T) {
 			}
 			files = append(files, f)
 		}
-		c := checker{T: t, fset: fset, guarded: map[types.Object]bool{}, fixed: map[types.Object]bool{}, info: types.Info{
-			Selections: map[*ast.SelectorExpr]*types.Selection{}, Types: map[ast.Expr]types.TypeAndValue{},
-		}}
+		c := checker{
+			T: t, fset: fset, guarded: map[types.Object]bool{}, fixed: map[types.Object]bool{},
+			info: types.Info{Selections: map[*ast.SelectorExpr]*types.Selection{}},
+		}
 		pkg, err := (&types.Config{Importer: from}).Check(path, fset, files, &c.info)
 		if err != nil {
 			t.Fatal(err)

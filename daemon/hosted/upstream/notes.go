@@ -78,9 +78,8 @@ func (u *Process) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return
 	}
-	line := jsonrpc.AppendRequest(nil, nil, method, params)
 	u.writes.Push(background.Write{
 		Rec:  calls.Record{Session: u.Owner.Session, Kind: calls.KindNote, Name: method},
-		Line: line,
+		Line: jsonrpc.AppendRequest(nil, nil, method, params),
 	})
 }

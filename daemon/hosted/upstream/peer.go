@@ -18,10 +18,8 @@ import (
 
 // Initialized tells a legacy process that the handshake is over.
 func (u *Process) Initialized(ctx context.Context) error {
-	_, err := u.Worker().WriteFunc(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized},
-		func(int64) ([]byte, error) {
-			return append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n'), nil
-		})
+	line := append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n')
+	_, err := u.Worker().Write(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, line)
 	if err != nil {
 		return u.fallen(ctx, err)
 	}

@@ -57,8 +57,7 @@ type Process struct {
 }
 
 // Guarded is the state of a process that the hub's mutex guards: it is used between Lock and
-// Unlock of [Hub.Mu], and in functions whose names end in Locked. Other packages only read
-// it. TestLocks checks all of that in the source.
+// Unlock of [Hub.Mu], and in functions whose names end in Locked. Other packages only read it.
 type Guarded struct {
 	State      State
 	Generation int64           // of the worker

@@ -121,7 +121,8 @@ func (u *Process) respondLocked(q *question.Question, by calls.Record, line []by
 	u.questions.Answer(q)
 	u.restartClocksLocked(q)
 	rec := calls.Record{
-		N: by.N, Call: by.Call, Session: u.Owner.Session, Kind: calls.KindRespond, ID: json.RawMessage(q.Raw), Name: q.ID,
+		N: by.N, Call: by.Call, Session: u.Owner.Session,
+		Kind: calls.KindRespond, ID: json.RawMessage(q.Raw), Name: q.ID,
 	}
 	u.writes.Push(background.Write{
 		Rec:  rec,
