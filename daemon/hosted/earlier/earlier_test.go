@@ -29,6 +29,7 @@ type left struct {
 }
 
 func newLeft(t *testing.T) *left {
+	t.Helper()
 	run := t.TempDir()
 	l := &left{t, supervisor.New(supervisor.Options{RuntimeDir: run, Log: slog.New(slog.DiscardHandler)}), ""}
 	l.dir = l.workers.Dir("s-1")
