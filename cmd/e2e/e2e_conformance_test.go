@@ -50,7 +50,7 @@ func undiscoveredMain(args []string) int {
 func builtServer(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "everything-server")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path,
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path,
 		conformanceServer).CombinedOutput(); err != nil {
 		t.Fatalf("go build %s: %v\n%s", conformanceServer, err, out)
 	}

@@ -29,7 +29,7 @@ func TestLaunchdTakesOver(t *testing.T) {
 	}
 	var s control.StatusAnswer
 	waitFor(t, "the daemon of launchd", func() bool { // for a moment there may be none
-		out, _, code := p.run("", "status", "--json")
+		out, _, code := p.look("status", "--json")
 		return code == exitOK && json.Unmarshal([]byte(out), &s) == nil && s.Daemon.StartedBy == "launchd"
 	})
 	if s.Daemon.PID == before.PID {

@@ -33,7 +33,7 @@ func (p *place) login() *place {
 func (p *place) pid(before int) int {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
-		out, errs, code := p.run("", "status", "--json")
+		out, errs, code := p.look("status", "--json")
 		var s control.StatusAnswer
 		if code == 0 && json.Unmarshal([]byte(out), &s) == nil && s.Daemon.PID != before {
 			return s.Daemon.PID
@@ -113,7 +113,7 @@ func (a *agent) rest(ids ...int) {
 func (p *place) ended() string {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(20 * time.Millisecond) {
-		out, errs, _ := p.run("", "consults", "list")
+		out, errs, _ := p.look("consults", "list")
 		for _, state := range []string{"done", "failed", "cancelled"} {
 			if strings.Contains(out, state) {
 				return out
@@ -297,9 +297,11 @@ func TestReboot(t *testing.T) {
 	a.wait(a.call("consult", args))
 	p.untilSteps(3)
 	s := p.status()
-	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID, s.Workers[0].ChildPID} {
+	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID} {
 		kill9(t, pid)
 	}
+	waitFor(t, "the end of the child, which dies with its worker",
+		func() bool { return !alive(s.Workers[0].ChildPID) })
 	// After a reboot the runtime directory is gone, and the boot has another id.
 	run := filepath.Join(p.dir, "run", "holdline")
 	if err := os.RemoveAll(run); err != nil {

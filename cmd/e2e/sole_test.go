@@ -59,7 +59,7 @@ func TestSoleDaemon(t *testing.T) {
 	second.Env = append(slices.Clip(p.env), "XDG_STATE_HOME="+filepath.Join(p.dir, "state"))
 	p.background(second)
 	waitFor(t, "the second daemon",
-		func() bool { _, _, code := p.run("", "status", "--socket", other); return code == 0 })
+		func() bool { _, _, code := p.look("status", "--socket", other); return code == 0 })
 }
 
 // raceLimit is longer than a refusal may take, and shorter than a daemon waits for one that

@@ -29,8 +29,8 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, v := range []string{older, newer} {
 		paths[v] = filepath.Join(programs, "holdline-"+v)
-		out, err := exec.Command("go", "build", "-ldflags", "-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o",
-			paths[v], "holdline/cmd/holdline").CombinedOutput()
+		out, err := exec.Command("go", "build", "-trimpath", "-ldflags",
+			"-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o", paths[v], "holdline/cmd/holdline").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("go build: %w\n%s", err, out)
 		}
@@ -373,7 +373,7 @@ func TestHandoverUseless(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() { done <- cmd.Wait() }()
-		waitFor(t, "the daemon", func() bool { _, _, code := p.run("", "status"); return code == 0 })
+		waitFor(t, "the daemon", func() bool { _, _, code := p.look("status"); return code == 0 })
 		if d := p.status().Daemon; d.PID != cmd.Process.Pid || d.Epoch != 1 {
 			t.Errorf("daemon = %+v", d)
 		}

@@ -272,7 +272,10 @@ func TestJournalCutAnywhere(t *testing.T) {
 // was voided.
 func TestJournalAsAModel(t *testing.T) {
 	for seed := range uint64(100) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { model(t, rand.New(rand.NewPCG(seed, 1))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel() // they wait for the disk
+			model(t, rand.New(rand.NewPCG(seed, 1)))
+		})
 	}
 }
 
