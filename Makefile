@@ -19,6 +19,9 @@ FLAGS   ?=
 DIST    ?= dist
 # The tests of whole processes wait more than they work.
 ATONCE   = -parallel 6
+# Tests compile packages as the program does, so that both share them; check vets them.
+TEST     = go test -trimpath -vet=off
+E2E      = $(shell grep -rl --include='*_test.go' '^func TestE2E' cmd daemon | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 # Tools by exact version; none of them is in go.mod.
 GOFUMPT  = go run mvdan.cc/gofumpt@v0.12.0
@@ -47,29 +50,29 @@ demo: build ## show the main job in under a minute, for free (REAL=1 uses your l
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
 
 test: ## run the tests; the last lines name those that were skipped (RUN=name, PKG=./proxy)
-	@go test -v $(ATONCE) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
+	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
-	@go test -v -race -shuffle=on -count=1 $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
+	@$(TEST) -v -race -shuffle=on -count=1 $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays, HOSTILE=0: no servers that misbehave)
-	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/e2e
+	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/e2e
 
 notices: ## break each rule of recovery in turn: the oracle has to notice (three minutes)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/e2e
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 1h -run '^TestChaosNotices$$' ./cmd/e2e
 
 neighbours: ## chaos without and with servers that misbehave: how much slower are the others' calls (CHAOS=5m or more)
-	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) go test -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/e2e
+	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/e2e
 
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
-	GOOS=linux CGO_ENABLED=0 go vet ./...
-	GOOS=darwin CGO_ENABLED=0 go vet ./...
+	GOOS=linux CGO_ENABLED=0 go vet -trimpath ./...
+	GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
 	$(LINT) config verify
 	$(LINT) run ./...
 	@dead=$$($(DEADCODE) -test ./...); test -z "$$dead" || { printf '%s\n' "$$dead"; exit 1; }
 	@diff=$$(go fix -diff ./... 2>&1 || true); test -z "$$diff" || { printf '%s\n' "$$diff"; exit 1; }
-	go test -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
+	CGO_ENABLED=0 $(TEST) -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
 	go mod tidy -diff
 	go mod verify
 
@@ -86,11 +89,12 @@ bench: build ## measure round trips, start-up, throughput, memory and allocation
 	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) go test -run '^$$' -bench . -benchmem $(PKG) | grep -v 'no test files'
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
-	HOLDLINE_E2E=1 go test -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' $(PKG) | awk -f .ci/tests.awk
+	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
+		$(if $(filter ./...,$(PKG)),$(E2E),$(PKG)) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
 	@contrib/systemd/lab --can || { echo "skipped: make e2e-systemd"; exit 0; }; \
-	mkdir -p bin && go test -c -o bin/e2e-systemd.test ./cmd/e2e && cd cmd/e2e && \
+	mkdir -p bin && CGO_ENABLED=0 $(TEST) -c -ldflags '-s -w' -o bin/e2e-systemd.test ./cmd/e2e && cd cmd/e2e && \
 	../../contrib/systemd/lab ../../bin/e2e-systemd.test -test.v -test.timeout 5m -test.run '^TestSystemd$$'
 
 cover: ## coverage by package, and the total
