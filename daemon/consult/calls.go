@@ -324,13 +324,7 @@ func (m *Manager) List(identity string) []answer.Info {
 		}
 	}
 	slices.SortFunc(list, func(a, b answer.Info) int {
-		if a.CreatedUnixMS != b.CreatedUnixMS {
-			if a.CreatedUnixMS > b.CreatedUnixMS {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.ID, b.ID)
+		return cmp.Or(cmp.Compare(b.CreatedUnixMS, a.CreatedUnixMS), strings.Compare(a.ID, b.ID))
 	})
 	return list
 }

@@ -1,5 +1,18 @@
 // Package answer has what is kept of a consult, and the forms in which tools, commands
 // and the audit log show it.
+//
+// An [Answer] embeds a [Summary] and [Details]. So a field has one name, and one meaning,
+// in answer.json and in what clients see. The forms are:
+//
+//   - [View]: the value of render=json, with a page of the text
+//   - [Answer.Result], [Answer.Ending] and [Answer.Pending]: what a tool returns, whose
+//     text ends with a footer
+//   - [Info]: a row of a list, see [List]
+//   - [Audit]: a line of the audit log, without prompt and text
+//
+// Clients cut the text of a result that is too long. A long answer is therefore shown in
+// pages, and each page says how to fetch the next one. The length of a page is counted as
+// clients count it: in UTF-16 units of its JSON.
 package answer
 
 import (
@@ -112,6 +125,7 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 	if out.Level != "" {
 		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
 	}
+	// A partial answer without a fault is Done: it is the best that could be had in time.
 	if out.Fault != nil {
 		a.State = Failed
 		if out.Fault.Fault.Code == fault.Cancelled {

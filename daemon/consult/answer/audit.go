@@ -48,8 +48,9 @@ const (
 	maxArg  = 256 // bytes
 )
 
-// Audit returns the audit line of a consult that has ended. argv is the program's command
-// line.
+// Audit returns the audit line of a consult that has ended. What was asked comes from the
+// record, since the answer has no prompt. argv is the program's command line; nil if it is
+// not known.
 func (a *Answer) Audit(rec *jobdir.Record, argv []string) Audit {
 	// The hash lets a user prove which prompt it was, without the log holding it.
 	sum := sha256.Sum256([]byte(rec.Request.Prompt))

@@ -38,6 +38,7 @@ func (a *Answer) Ending(offset int, d tool.Detail) tool.Result {
 			text.WriteString(" What there is of an answer:\n" + v.Answer)
 		}
 	case Failed:
+		// The fault belongs to the first page. The others are parts of the text alone.
 		if offset == 0 {
 			text.WriteString("The consult had failed before: " + a.Fault.Fault.Detail)
 		} else {
@@ -54,7 +55,8 @@ func (a *Answer) Ending(offset int, d tool.Detail) tool.Result {
 }
 
 // Pending returns the result of a call whose wait was over before its job had ended: the
-// id, how to use it, and what the program has said so far.
+// id, how to use it, and what the program has said so far. The caller must have written to
+// disk that the client knows the id.
 func (a *Answer) Pending(d tool.Detail) tool.Result {
 	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result "+
 		"{\"consult_id\":%q}\n"+

@@ -87,7 +87,7 @@ func (a *Answer) page(offset, limit int, d tool.Detail) View {
 		v.Progress = a.Why
 	}
 	if d == tool.Full {
-		details := a.Details // a copy, since the answer is shared
+		details := a.Details // a copy: fitting changes it, and the answer is shared
 		v.Details = &details
 	}
 	return v

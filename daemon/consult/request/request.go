@@ -1,5 +1,10 @@
 // Package request makes the request to an engine out of the arguments of a call of the
-// tool consult.
+// tool consult, and checks the answer against the schema that the caller gave.
+//
+// The tool's own schema, see [Properties], is checked before a call gets here. This
+// package checks what a schema cannot say: the sizes of prompt and schema, that the
+// directories exist and may be read, and that the engine can do what is asked. What a call
+// does not say comes from the configuration.
 package request
 
 import (
@@ -14,7 +19,8 @@ import (
 )
 
 // Arguments are the arguments of the tool consult; [Properties] describes them. Times are
-// in seconds.
+// in seconds. A zero value means that the call does not say it, except for WaitS, where 0
+// has a meaning of its own.
 type Arguments struct {
 	Prompt   string   `json:"prompt"`
 	Cwd      string   `json:"cwd"`
@@ -80,6 +86,7 @@ func (a *Arguments) Resolve(
 		}
 		req.AddDirs = append(req.AddDirs, path)
 	}
+	// What the call asks for must fit. Later, preset leaves out what does not.
 	if err := eng.Fits(req); err != nil {
 		return none, 0, err
 	}
