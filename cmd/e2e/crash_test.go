@@ -776,7 +776,8 @@ func (d *day) consult() {
 func (c crash) kills() bool {
 	kind, _, _ := strings.Cut(c.after, ".")
 	if c.victim() == "engine" { // afterwards the outcome is in its file
-		return !slices.Contains([]string{"adapter.outcome", "adapter.answered", "adapter.cancelled"}, c.point)
+		return kind == "worker" ||
+			!slices.Contains([]string{"adapter.outcome", "adapter.answered", "adapter.cancelled"}, c.point)
 	}
 	return c.victim() == "worker" || c.victim() == "exec" || c.point == "file.half" && c.who == "" || kind == "worker"
 }

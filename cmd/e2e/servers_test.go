@@ -352,6 +352,28 @@ func TestStopAllDuringStart(t *testing.T) {
 	waitFor(t, "the end of all", func() bool { return len(p.processes()) == 0 })
 }
 
+// TestStopDuringStartOfDaemon checks that stop waits for a daemon that is starting, and then
+// stops it.
+func TestStopDuringStartOfDaemon(t *testing.T) {
+	t.Parallel()
+	const point = "start.locked"
+	for _, args := range [][]string{{"stop"}, {"stop", "--all"}} {
+		p := newPlace(t).faults()
+		p.dieAs(point, death{held: true})
+		d := p.command("daemon")
+		if err := d.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the start", func() bool { return p.died(point) })
+		time.AfterFunc(300*time.Millisecond, func() { p.letGo(point) }) // an end of stop before that is wrong
+		out, errs, code := p.run("", args...)
+		if code != 0 || !strings.Contains(out, fmt.Sprintf("daemon %d stopped", d.Process.Pid)) {
+			t.Errorf("%v: exit %d, %s%s", args, code, out, errs)
+		}
+		_ = d.Wait()
+	}
+}
+
 // TestServerListedAnew checks that an adopted server that never listed anything is asked
 // for its lists before a client gets one.
 func TestServerListedAnew(t *testing.T) {

@@ -176,13 +176,13 @@ func HolderOf(path string) (pid int, start uint64, says string, err error) {
 	says, _, _ = strings.Cut(rest, "\n")
 	said := strings.Fields(first)
 	if len(said) != 2 {
-		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)
+		return 0, 0, "", fmt.Errorf("read lock %s: it names no process", path)
 	}
 	if pid, err = strconv.Atoi(said[0]); err == nil {
 		start, err = strconv.ParseUint(said[1], 10, 64)
 	}
 	if err != nil || pid < 1 {
-		return 0, 0, "", fmt.Errorf("read lock %s: it names nobody", path)
+		return 0, 0, "", fmt.Errorf("read lock %s: it names no process", path)
 	}
 	return pid, start, says, nil
 }

@@ -67,7 +67,7 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	if onCall(proc, paths) {
 		return stopAbsent(cmd, proc, all, dir)
 	}
-	c, err := attach.Connect(cmd.Context(), cmd, proc)
+	c, err := connectSoon(cmd, proc, dir)
 	// A daemon that hangs is killed with --all only.
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
@@ -85,6 +85,21 @@ func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		return stopHung(cmd, proc, dir)
 	}
 	return err
+}
+
+// connectSoon connects to the daemon as [attach.Connect] does. A daemon that holds the lock of
+// its runtime directory dir and does not listen is starting or ending: connectSoon waits until
+// it listens or has ended, for [stopWait] at most.
+func connectSoon(cmd *cobra.Command, proc *cmdenv.Process, dir string) (c *control.Client, err error) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
+	defer cancel()
+	_ = attach.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+		// In this order: a daemon that has begun to listen meanwhile is connected to.
+		held, _ := statedir.Held(filepath.Join(dir, socket.LockFile)) // without that file there is none
+		c, err = attach.Connect(cmd.Context(), cmd, proc)
+		return !held || !errors.Is(err, cmdenv.ErrNoDaemon), nil
+	})
+	return c, err
 }
 
 // onCall reports whether systemd listens for the daemon and no daemon runs. Then a connection
