@@ -170,7 +170,7 @@ func (s *search) askWhy(ctx context.Context) {
 	s.absent = s.p.o.Absent(ctx)
 	if s.absent != nil && s.last != nil && !s.told {
 		s.told = true
-		s.p.say(fmt.Sprintf("waiting for the daemon, up to %v: %v", s.within, s.absent), s.absent.Hint)
+		s.p.printMessage(fmt.Sprintf("waiting for the daemon, up to %v: %v", s.within, s.absent), s.absent.Hint)
 	}
 }
 

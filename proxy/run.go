@@ -156,7 +156,7 @@ func Run(ctx context.Context, o Options) int {
 	var wg sync.WaitGroup
 	wg.Go(func() { p.readClient(reading) })
 	wg.Go(func() { p.unblock(ctx, reading) })
-	code := p.run(ctx)
+	code := p.serveConnections(ctx)
 	stop()
 	_ = o.In.Close()
 	_ = o.Out.Close()
@@ -181,9 +181,9 @@ func (p *proxy) unblock(ctx, done context.Context) {
 	}
 }
 
-// run serves one connection after the other, and returns the exit code. Before it returns
+// serveConnections serves one connection after the other, and returns the exit code. Before it returns
 // with an error it has answered all pending requests with faults.
-func (p *proxy) run(ctx context.Context) int {
+func (p *proxy) serveConnections(ctx context.Context) int {
 	l, err := p.connect(ctx, nil)
 	for {
 		if err != nil {
@@ -195,7 +195,7 @@ func (p *proxy) run(ctx context.Context) int {
 		case endBroken:
 			return p.broken(ctx)
 		case endStopped:
-			p.say("the daemon has ended this session: "+l.farewell(),
+			p.printMessage("the daemon has ended this session: "+l.farewell(),
 				"start the server again in your client; holdline status shows the daemon")
 			p.settle("the daemon ended the session: " + l.farewell())
 			return p.after(ctx, ExitLost)
@@ -239,7 +239,7 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 	if had {
 		code = ExitLost
 	}
-	p.say(err.Error(), hint)
+	p.printMessage(err.Error(), hint)
 	if !had {
 		p.firstLine(ctx)
 	}
@@ -292,7 +292,7 @@ func (p *proxy) broken(ctx context.Context) int {
 	if ctx.Err() != nil {
 		return ExitDone
 	}
-	p.say(fmt.Sprintf("write to the client: %v", p.out.broken()), "")
+	p.printMessage(fmt.Sprintf("write to the client: %v", p.out.broken()), "")
 	return ExitFailed
 }
 
@@ -333,8 +333,8 @@ func (p *proxy) fault(e *entry, f *fault.Record) {
 	p.out.line(append(mcp.AppendFault(nil, e.id, method, modern, f), '\n'), func() {})
 }
 
-// say writes a message for the user to Err, and what the user can do on its own line.
-func (p *proxy) say(message, hint string) {
+// printMessage writes a message for the user to Err, and what the user can do on its own line.
+func (p *proxy) printMessage(message, hint string) {
 	text := "holdline: " + message + "\n"
 	if hint != "" {
 		text += "hint: " + hint + "\n"

@@ -52,10 +52,10 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 	}
 }
 
-// add gives a line the next number and queues it to be sent. It keeps a copy of line. A
+// addLine gives a line the next number and queues it to be sent. It keeps a copy of line. A
 // cancellation ends the wait for its request at once: the proxy then drops an answer that
 // comes too late.
-func (s *store) add(line []byte) {
+func (s *store) addLine(line []byte) {
 	e := newEntry(line)
 	if e.kind == kindRequest {
 		e.came = s.sinceBoot()
@@ -192,9 +192,9 @@ func (s *store) release(e *entry) {
 	}
 }
 
-// take removes the next line to send from the queue and returns it; nil if there is none.
+// takeNext removes the next line to send from the queue and returns it; nil if there is none.
 // After writing it the caller must call [store.flushed].
-func (s *store) take() *entry {
+func (s *store) takeNext() *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.unsent) == 0 {
@@ -297,8 +297,8 @@ func (s *store) seen(n int64) {
 	}
 }
 
-// end records that the client sends no more lines.
-func (s *store) end() {
+// endInput records that the client sends no more lines.
+func (s *store) endInput() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.eof = true

@@ -35,7 +35,7 @@ const (
 // store is full.
 func (p *proxy) readClient(ctx context.Context) {
 	defer poke(p.idle)
-	defer p.store.end()
+	defer p.store.endInput()
 	lines := jsonrpc.NewLines(p.o.In, nil, jsonrpc.MaxFrame)
 	for {
 		for p.store.full(p.link.Load() != nil) {
@@ -51,7 +51,7 @@ func (p *proxy) readClient(ctx context.Context) {
 			m, err := jsonrpc.Parse(line)
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
-			p.store.add(line)
+			p.store.addLine(line)
 			faultpoint.At("proxy.read")
 			if !p.forwardNow() {
 				poke(p.work)
@@ -108,7 +108,7 @@ wait:
 		case <-l.watch.woke:
 			look.Reset(l.watch.each)
 		case <-look.C:
-			if l.watch.look(p, l.conn) {
+			if l.watch.checkConnection(p, l.conn) {
 				look.Reset(l.watch.each)
 			}
 		case <-p.idle:
@@ -185,7 +185,7 @@ func (l *link) giveTurn() { l.turn <- struct{}{} }
 // takeLine makes the next line of the store the one that is begun, and reports whether
 // there was one. The caller has the turn.
 func (p *proxy) takeLine(l *link) bool {
-	e := p.store.take()
+	e := p.store.takeNext()
 	if e == nil {
 		return false
 	}
@@ -345,7 +345,7 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 		if p.out.broken() != nil {
 			return endBroken
 		}
-		a.add(len(line))
+		a.countLine(len(line))
 	}
 }
 
@@ -438,8 +438,8 @@ type acks struct {
 	isDue bool       // an ack must be written now
 }
 
-// add counts a line of n bytes, and wakes the writer if an ack is due or its delay begins.
-func (a *acks) add(n int) {
+// countLine counts a line of n bytes, and wakes the writer if an ack is due or its delay begins.
+func (a *acks) countLine(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lines++

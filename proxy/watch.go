@@ -72,9 +72,9 @@ func (w *watch) begin(p *proxy) {
 	}
 }
 
-// look checks whether the daemon still holds the connection. It returns false if no call is
+// checkConnection checks whether the daemon still holds the connection. It returns false if no call is
 // in flight: then the next look comes after the next call has begun.
-func (w *watch) look(p *proxy, conn net.Conn) bool {
+func (w *watch) checkConnection(p *proxy, conn net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.on = p.store.calling() > 0

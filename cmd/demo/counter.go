@@ -38,7 +38,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 			if err != nil {
 				return err
 			}
-			d.say("agent %s calls counter__count: %s", a.name, text)
+			d.printLine("agent %s calls counter__count: %s", a.name, text)
 		}
 		return nil
 	}
@@ -61,7 +61,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		return err
 	}
 	pid := counterPID(&before)
-	d.say("$ kill -KILL %d\nthe server that both agents share is killed", pid)
+	d.printLine("$ kill -KILL %d\nthe server that both agents share is killed", pid)
 	begin := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)
@@ -74,7 +74,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 	if err != nil {
 		return err
 	}
-	d.say("after %d ms the daemon has restarted it as process %d, without a call",
+	d.printLine("after %d ms the daemon has restarted it as process %d, without a call",
 		time.Since(begin).Milliseconds(), counterPID(&after))
 	if err := countAll(); err != nil {
 		return err

@@ -74,9 +74,9 @@ type demo struct {
 	mu   sync.Mutex // guards out
 }
 
-// say prints one line of the story, with the time since the beginning. Further lines of the text
+// printLine prints one line of the story, with the time since the beginning. Further lines of the text
 // are indented. Any goroutine may call it.
-func (d *demo) say(format string, args ...any) {
+func (d *demo) printLine(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "\n         ")
@@ -174,7 +174,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		if notFound != nil {
 			return nil, fmt.Errorf("REAL=1 needs claude on PATH: %w", notFound)
 		}
-		d.say("consults use %s with your own login: THIS MAY COST MONEY", found)
+		d.printLine("consults use %s with your own login: THIS MAY COST MONEY", found)
 		return nil, nil //nolint:nilnil // no stand-in is wanted
 	}
 	// A home of its own keeps claude from the user's login and settings, and so from the
@@ -191,7 +191,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 			return nil, err
 		}
 		d.env = append(d.env, "HOLDLINE_CLAUDE_BIN="+fake, "ANTHROPIC_API_KEY=stand-in")
-		d.say("consults use a built-in imitation of claude (claude is not on PATH) and cost nothing")
+		d.printLine("consults use a built-in imitation of claude (claude is not on PATH) and cost nothing")
 		return nil, nil //nolint:nilnil // the imitation needs no stand-in behind it
 	}
 	api, err := claudetest.StartAPI()
@@ -199,7 +199,7 @@ func (d *demo) chooseClaude() (*claudetest.API, error) {
 		return nil, err
 	}
 	d.env = append(d.env, api.Env()...)
-	d.say("consults use the real claude at %s with a stand-in model at %s and cost nothing", found, api.URL())
+	d.printLine("consults use the real claude at %s with a stand-in model at %s and cost nothing", found, api.URL())
 	return api, nil
 }
 
@@ -228,7 +228,7 @@ func (d *demo) command(ctx context.Context, args ...string) *exec.Cmd {
 // that fails is an error of the demo.
 func (d *demo) showCommand(ctx context.Context, args ...string) error {
 	out, err := d.command(ctx, args...).CombinedOutput()
-	d.say("$ holdline %s\n%s", strings.Join(args, " "), strings.TrimRight(string(out), "\n"))
+	d.printLine("$ holdline %s\n%s", strings.Join(args, " "), strings.TrimRight(string(out), "\n"))
 	if err != nil {
 		return fmt.Errorf("holdline %s: %w", strings.Join(args, " "), err)
 	}

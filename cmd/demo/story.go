@@ -28,7 +28,7 @@ type agent struct {
 func (d *demo) startAgent(ctx context.Context, name string) (*agent, error) {
 	client := mcp.NewClient(&mcp.Implementation{Name: "demo-" + name, Version: "1"}, &mcp.ClientOptions{
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
-			d.say("agent %s sees progress: %s", name, r.Params.Message)
+			d.printLine("agent %s sees progress: %s", name, r.Params.Message)
 		},
 	})
 	cmd := d.command(ctx, "mcp-stdio", "--identity", name, "--no-autostart")
@@ -39,7 +39,7 @@ func (d *demo) startAgent(ctx context.Context, name string) (*agent, error) {
 	}
 	d.pids[cmd.Process.Pid] = "proxy of " + name
 	server := session.InitializeResult().ServerInfo
-	d.say("agent %s is connected through proxy %d to %s %s", name, cmd.Process.Pid, server.Name, server.Version)
+	d.printLine("agent %s is connected through proxy %d to %s %s", name, cmd.Process.Pid, server.Name, server.Version)
 	return &agent{name, session}, nil
 }
 
@@ -76,7 +76,8 @@ var prompts = map[string]string{
 // end of the daemon, the shared server, and the counters. It ends the sessions and the daemon.
 // After an error they are left to [demo.show].
 func (d *demo) tellStory(ctx context.Context) error {
-	d.say("daemon %d listens at %s (private: this does not touch your own daemon)", d.daemon.Process.Pid, d.socket)
+	d.printLine("daemon %d listens at %s (private: this does not touch your own daemon)",
+		d.daemon.Process.Pid, d.socket)
 	agents := map[string]*agent{}
 	// Two agents, each with an identity of its own.
 	for _, name := range []string{"alpha", "beta"} {
@@ -95,7 +96,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 		consults.Go(func() error {
 			answer, err := a.call(ctx, "consult", map[string]any{"prompt": prompt})
 			if err == nil {
-				d.say("agent %s gets its answer, once:\n%s", name, answer)
+				d.printLine("agent %s gets its answer, once:\n%s", name, answer)
 			}
 			return err
 		})
@@ -120,7 +121,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("telemetry_snapshot:\n%s", text)
+	d.printLine("telemetry_snapshot:\n%s", text)
 	if err := d.showCommand(ctx, "consults"); err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (d *demo) showHealth(ctx context.Context, a *agent) error {
 	if err != nil {
 		return err
 	}
-	d.say("health_snapshot answers after %.1f ms while both consults run: %s",
+	d.printLine("health_snapshot answers after %.1f ms while both consults run: %s",
 		float64(time.Since(begin).Microseconds())/1000, text)
 	return d.showCommand(ctx, "status")
 }
@@ -167,7 +168,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	d.say("$ kill -KILL %d\nthe daemon is killed while both consults run", old)
+	d.printLine("$ kill -KILL %d\nthe daemon is killed while both consults run", old)
 	begin := time.Now()
 	if err := d.daemon.Process.Kill(); err != nil {
 		return err
@@ -181,7 +182,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.say("daemon %d is gone; after %d ms daemon %d has adopted all its workers",
+	d.printLine("daemon %d is gone; after %d ms daemon %d has adopted all its workers",
 		old, time.Since(begin).Milliseconds(), after.Daemon.PID)
 	for _, w := range after.Workers {
 		same := func(was control.Worker) bool {
@@ -191,9 +192,9 @@ func (d *demo) killDaemon(ctx context.Context) error {
 			return fmt.Errorf("the new daemon has worker %+v, which the old one did not have: %+v", w, before.Workers)
 		}
 		if w.Kind == "consult" {
-			d.say("consult %s continues in the same claude process %d", w.ID, w.ChildPID)
+			d.printLine("consult %s continues in the same claude process %d", w.ID, w.ChildPID)
 		} else {
-			d.say("server %s continues in the same process %d", w.Name, w.ChildPID)
+			d.printLine("server %s continues in the same process %d", w.Name, w.ChildPID)
 		}
 	}
 	return nil
@@ -213,7 +214,7 @@ func (d *demo) checkNothingLeft() error {
 		return errors.Join(err, fmt.Errorf("still running: %s", strings.Join(left, ", ")))
 	}
 	if err == nil {
-		d.say("nothing is left: all %d processes have ended, %s is removed", len(d.pids), d.dir)
+		d.printLine("nothing is left: all %d processes have ended, %s is removed", len(d.pids), d.dir)
 	}
 	return err
 }

@@ -51,12 +51,12 @@ func (d *decoder) where(path string) int {
 
 // wrong records a mistake in the value at path.
 func (d *decoder) wrong(path, format string, args ...any) {
-	d.fail(d.where(path), "%s: %s", clip(path), fmt.Sprintf(format, args...))
+	d.fail(d.where(path), "%s: %s", clipName(path), fmt.Sprintf(format, args...))
 }
 
 // wrongKey records a mistake in the key at the end of path, which the user made up.
 func (d *decoder) wrongKey(path, format string, args ...any) {
-	d.fail(d.where(path+"\x00"), "%s: %s", clip(path), fmt.Sprintf(format, args...))
+	d.fail(d.where(path+"\x00"), "%s: %s", clipName(path), fmt.Sprintf(format, args...))
 }
 
 // name checks a key that the user made up; the error is shown at the key.

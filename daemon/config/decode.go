@@ -145,13 +145,13 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			case tolerated:
 				return
 			case hint != "":
-				d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clip(inner), hint)
+				d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clipName(inner), hint)
 				return
 			}
 			if near := Nearest(key, keys(dst.Type())); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
-			d.fail(m.Name.StartOffset, "unknown key %q%s", clip(inner), hint)
+			d.fail(m.Name.StartOffset, "unknown key %q%s", clipName(inner), hint)
 		})
 	case reflect.Map:
 		dst.Set(reflect.MakeMap(dst.Type()))
@@ -188,7 +188,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		if lit, ok := d.number(v, path, "a whole number"); ok {
 			n, err := strconv.Atoi(lit)
 			if err != nil {
-				d.fail(v.StartOffset, "%s: wants a whole number, not %s", path, clip(lit))
+				d.fail(v.StartOffset, "%s: wants a whole number, not %s", path, clipName(lit))
 			}
 			dst.SetInt(int64(n))
 		}
@@ -230,7 +230,7 @@ func (d *decoder) object(v *hujson.Value, path string, f func(m *hujson.ObjectMe
 			inner = path + "." + key
 		}
 		if seen[key] {
-			d.fail(m.Name.StartOffset, "duplicate key %q", clip(inner))
+			d.fail(m.Name.StartOffset, "duplicate key %q", clipName(inner))
 			continue
 		}
 		seen[key] = true
@@ -247,7 +247,7 @@ func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
 	}
 	s := lit.String()
 	if strings.Contains(s, "\x00") { // which no argument, path or variable of a process can have
-		d.fail(v.StartOffset, "%s: has a NUL character", clip(path))
+		d.fail(v.StartOffset, "%s: has a NUL character", clipName(path))
 	}
 	return s, true
 }
@@ -299,8 +299,8 @@ func keys(t reflect.Type) []string {
 	return out
 }
 
-// clip bounds a name of the file that is repeated in an error.
-func clip(s string) string {
+// clipName bounds a name of the file that is repeated in an error.
+func clipName(s string) string {
 	const limit = 80
 	if utf8.RuneCountInString(s) <= limit {
 		return s

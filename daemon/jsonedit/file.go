@@ -142,7 +142,7 @@ func (f *File) Set(text string, path ...string) error {
 	if err != nil {
 		return SyntaxError("the value", err)
 	}
-	return f.put(string(plain), true, path)
+	return f.putText(string(plain), true, path)
 }
 
 // Put sets the value at a path as [File.Set] does, but keeps the text of the value as
@@ -151,11 +151,11 @@ func (f *File) Put(text string, path ...string) error {
 	if _, err := hujson.Parse([]byte(text)); err != nil {
 		return SyntaxError("the value", err)
 	}
-	return f.put(text, false, path)
+	return f.putText(text, false, path)
 }
 
-// put makes the value at a path that of a JSON text.
-func (f *File) put(text string, layOut bool, path []string) error {
+// putText makes the value at a path that of a JSON text.
+func (f *File) putText(text string, layOut bool, path []string) error {
 	p, err := f.locate(path)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (f *File) put(text string, layOut bool, path []string) error {
 		if err := f.Set("{}", path[:len(path)-len(p.missing)]...); err != nil {
 			return err
 		}
-		return f.put(text, layOut, path)
+		return f.putText(text, layOut, path)
 	}
 	if layOut {
 		text, err = f.layOut(text, p)

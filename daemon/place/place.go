@@ -98,7 +98,7 @@ func Take(ctx context.Context, o Options) (*Place, error) {
 	}
 	var err error
 	if p.dir, err = socket.OpenDir(p.socket); err == nil {
-		err = p.take(ctx, o, ln)
+		err = p.takePlace(ctx, o, ln)
 	}
 	if err != nil {
 		if p.listener == nil && ln != nil {
@@ -133,9 +133,9 @@ func (p *Place) inherit(h *rollout.Handover) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// take takes what the package comment lists, in that order. ln is a socket that was handed
+// takePlace takes what the package comment lists, in that order. ln is a socket that was handed
 // over, or nil.
-func (p *Place) take(ctx context.Context, o Options, ln *net.UnixListener) error {
+func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) error {
 	if p.lock == nil {
 		if err := p.takeLock(ctx, o); err != nil {
 			return err

@@ -211,7 +211,7 @@ func (c *Cache) find(k key) (result json.RawMessage, f *flight, leads bool) {
 			c.tool(k.toolKey).used.MoveToFront(element)
 			return e.result, nil, false
 		}
-		c.drop(element)
+		c.dropAnswer(element)
 	}
 	if f := c.flights[k]; f != nil {
 		return nil, f, false
@@ -277,17 +277,17 @@ func (c *Cache) store(k key, f *flight) ending {
 		k.private, k.identity = false, ""
 	}
 	if old := c.entries[k]; old != nil {
-		c.drop(old)
+		c.dropAnswer(old)
 	}
 	// A copy, since the result may be a small part of what was read.
 	c.entries[k] = t.used.PushFront(&entry{key: k, result: bytes.Clone(f.result), expires: time.Now().Add(ttl)})
 	c.bytes += size
 	if t.used.Len() > maxEntries {
-		c.drop(t.used.Back())
+		c.dropAnswer(t.used.Back())
 	}
 	for c.bytes > c.limit {
 		if oldest := c.recent.Back().Value.(*toolState); oldest.used.Len() > 1 {
-			c.drop(oldest.used.Back())
+			c.dropAnswer(oldest.used.Back())
 		} else {
 			c.forgetTool(oldest)
 		}
@@ -314,14 +314,14 @@ func (c *Cache) tool(k toolKey) *toolState {
 // forgetTool drops a tool and its entries. The caller must hold mu.
 func (c *Cache) forgetTool(t *toolState) {
 	for t.used.Len() > 0 {
-		c.drop(t.used.Back())
+		c.dropAnswer(t.used.Back())
 	}
 	c.recent.Remove(t.recent)
 	delete(c.tools, t.key)
 }
 
-// drop removes an answer. The caller must hold mu.
-func (c *Cache) drop(element *list.Element) {
+// dropAnswer removes an answer. The caller must hold mu.
+func (c *Cache) dropAnswer(element *list.Element) {
 	e := element.Value.(*entry)
 	c.tools[e.key.toolKey].used.Remove(element)
 	delete(c.entries, e.key)

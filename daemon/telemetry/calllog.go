@@ -93,7 +93,7 @@ func (l *callLog) logCall(c *Call) {
 	line := callLineOf(c, time.Now().UnixMilli(), l.paths.Load())
 	l.Write(line)
 	l.mu.Lock()
-	summary := l.hot.add(line)
+	summary := l.hot.countCall(line)
 	l.mu.Unlock()
 	if summary != nil {
 		l.Write(summary)

@@ -62,9 +62,9 @@ type counts struct {
 	at        time.Time  // of the last request
 }
 
-// add counts one request, which took the time took and was replayed that many times. A
+// countRequest counts one request, which took the time took and was replayed that many times. A
 // nil fault is a success. Negative values count as 0: a clock may have been set back.
-func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
+func (c *counts) countRequest(took time.Duration, replays int, f *fault.Record) {
 	took = max(took, 0)
 	c.total.RequestCount++
 	c.total.RetryCount += int64(max(replays, 0))
@@ -87,7 +87,7 @@ func (c *counts) add(took time.Duration, replays int, f *fault.Record) {
 	if c.latency == nil {
 		c.latency = &histogram{}
 	}
-	c.latency.add(took)
+	c.latency.countDuration(took)
 }
 
 // merge adds the counts of b, which must have counted at least one request. The later
@@ -157,8 +157,8 @@ type histogram struct {
 	bucket [buckets]uint32
 }
 
-// add counts a duration.
-func (h *histogram) add(d time.Duration) {
+// countDuration counts a duration.
+func (h *histogram) countDuration(d time.Duration) {
 	i := bucketOf(uint64(d / time.Microsecond))
 	if h.bucket[i] == math.MaxUint32 {
 		return

@@ -40,9 +40,9 @@ type hotLine struct {
 	Slowest  []pathLine `json:"slowest_paths"`
 }
 
-// add counts the call of a line. After each hundredth call it returns a summary, else
+// countCall counts the call of a line. After each hundredth call it returns a summary, else
 // nil. If the table is full, a new path replaces the one with the fewest calls.
-func (h *hotPaths) add(line *callLine) *hotLine {
+func (h *hotPaths) countCall(line *callLine) *hotLine {
 	h.events++
 	if path := line.PathHint; path != nil {
 		p := h.byPath[*path]

@@ -182,8 +182,8 @@ func (r *Recorder) Request(op Operation, took time.Duration, replays int, f *fau
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.totals.add(took, replays, f)
-	counter(r.operations, op, maxOperations, Operation{Method: other}).add(took, replays, f)
+	r.totals.countRequest(took, replays, f)
+	counter(r.operations, op, maxOperations, Operation{Method: other}).countRequest(took, replays, f)
 	switch {
 	case f == nil:
 		if isWork(op) {
@@ -251,7 +251,7 @@ func (r *Recorder) count(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	identity := bounded(c.Identity, maxField)
-	counter(r.identities, identity, maxIdentities, other).add(c.Took, c.Replays, c.Fault)
+	counter(r.identities, identity, maxIdentities, other).countRequest(c.Took, c.Replays, c.Fault)
 
 	if c.Session == "" {
 		return
@@ -266,7 +266,7 @@ func (r *Recorder) count(c *Call) {
 		r.sessions[key] = s
 	}
 	s.number, s.identity, s.client = c.Number, identity, bounded(c.Client, maxField)
-	s.add(c.Took, c.Replays, c.Fault)
+	s.countRequest(c.Took, c.Replays, c.Fault)
 }
 
 // SessionEnded forgets the counts of the session with that hash. The counts of its

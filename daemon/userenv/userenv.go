@@ -116,7 +116,7 @@ func (e *Environ) Refresh() {
 // and reports a change after each. With first set it also closes the channels that
 // [Environ.Await] waits for.
 func (e *Environ) askShells(ctx context.Context, first bool) {
-	err := e.ask(ctx, e.o.Shell.Login, e.login, first, func(env []string, err error) bool {
+	err := e.askShell(ctx, e.o.Shell.Login, e.login, first, func(env []string, err error) bool {
 		e.failure = err
 		if err != nil || slices.Equal(e.loginEnv, env) {
 			return false
@@ -133,7 +133,7 @@ func (e *Environ) askShells(ctx context.Context, first bool) {
 	}
 	// Its PATH alone is of interest. A shell that fails when it is interactive
 	// has said what it could as a login shell.
-	err = e.ask(ctx, e.o.Shell.Interactive, e.settled, first, func(env []string, err error) bool {
+	err = e.askShell(ctx, e.o.Shell.Interactive, e.settled, first, func(env []string, err error) bool {
 		dirs := splitPath(command.Variable(env, "PATH"))
 		if err != nil || slices.Equal(e.interactive, dirs) {
 			return false
@@ -152,10 +152,10 @@ func (e *Environ) askShells(ctx context.Context, first bool) {
 	}
 }
 
-// ask asks a shell. store stores the answer, with e.mu held, and reports whether the
+// askShell asks a shell. store stores the answer, with e.mu held, and reports whether the
 // environment has changed by it. Then, with first set, known is closed, and a change is
 // reported. The error is the shell's. An answer that comes when ctx is done is dropped.
-func (e *Environ) ask(
+func (e *Environ) askShell(
 	ctx context.Context, shell func(context.Context) ([]string, error), known chan struct{}, first bool,
 	store func(env []string, err error) (changed bool),
 ) error {

@@ -48,7 +48,7 @@ func (w *worker) startSpool() error {
 		}
 		data := e.data
 		if e.spooled {
-			data, err = old.read(e)
+			data, err = old.readEntry(e)
 		}
 		if err == nil {
 			_, err = f.WriteAt(data, s.size)
@@ -110,8 +110,8 @@ func (w *worker) spoolStdout(data []byte) bool {
 	return false
 }
 
-// read returns the bytes of an entry that is in the spool. The caller must hold w.spooling.
-func (s *spool) read(e *entry) ([]byte, error) {
+// readEntry returns the bytes of an entry that is in the spool. The caller must hold w.spooling.
+func (s *spool) readEntry(e *entry) ([]byte, error) {
 	lockcheck.Blocking("read spool")
 	b := make([]byte, e.size)
 	_, err := s.f.ReadAt(b, e.off)
@@ -143,7 +143,7 @@ func (c *conn) loadEvent() {
 	if !e.spooled {
 		return
 	}
-	data, err := s.read(&e)
+	data, err := s.readEntry(&e)
 	if err != nil {
 		w.logf("read spool: %v", err)
 		data = nil

@@ -217,7 +217,7 @@ func (r *Record) LastWords() []string {
 	var lines []string
 	for _, line := range r.Cause.StderrTail {
 		if line = strings.TrimSpace(line); line != "" {
-			lines = append(lines, clip(line, maxLastLine))
+			lines = append(lines, clipText(line, maxLastLine))
 		}
 	}
 	lines = lines[max(0, len(lines)-maxLastLines):]
@@ -241,17 +241,17 @@ func New(c Code, stage Stage, operation, format string, args ...any) *Record {
 	return &Record{
 		Fault: Body{
 			Class: r.class, Code: c, Directive: r.directive,
-			Detail: clip(fmt.Sprintf(format, args...), maxDetail),
+			Detail: clipText(fmt.Sprintf(format, args...), maxDetail),
 		},
 		Stage:       stage,
-		Operation:   clip(operation, maxOperation),
+		Operation:   clipText(operation, maxOperation),
 		JSONRPCCode: r.jsonrpc,
 		Retryable:   r.directive != abortRequest,
 	}
 }
 
-// clip is s, or its first most bytes and an ellipsis; no rune is cut.
-func clip(s string, most int) string {
+// clipText is s, or its first most bytes and an ellipsis; no rune is cut.
+func clipText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}

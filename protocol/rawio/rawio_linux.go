@@ -32,9 +32,9 @@ func (s *Stream) init(raw syscall.RawConn) {
 		return
 	}
 	s.raw = raw
-	s.in.step, s.out.step = s.in.read, s.out.write
+	s.in.step, s.out.step = s.in.readPipe, s.out.writePipe
 	if socket {
-		s.in.step, s.out.step = s.in.receive, s.out.send
+		s.in.step, s.out.step = s.in.receive, s.out.sendSocket
 	}
 	s.try = func(fd uintptr) bool {
 		s.out.step(fd)
@@ -42,8 +42,8 @@ func (s *Stream) init(raw syscall.RawConn) {
 	}
 }
 
-// read makes one read(2) of a pipe; see [transfer].
-func (t *transfer) read(fd uintptr) bool {
+// readPipe makes one read(2) of a pipe; see [transfer].
+func (t *transfer) readPipe(fd uintptr) bool {
 	for {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
@@ -65,8 +65,8 @@ func (t *transfer) receive(fd uintptr) bool {
 	}
 }
 
-// write makes write(2) on a pipe until all is written or the pipe is full.
-func (t *transfer) write(fd uintptr) bool {
+// writePipe makes write(2) on a pipe until all is written or the pipe is full.
+func (t *transfer) writePipe(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
@@ -77,8 +77,8 @@ func (t *transfer) write(fd uintptr) bool {
 	return true
 }
 
-// send makes send(2) on a socket until all is written or its buffer is full.
-func (t *transfer) send(fd uintptr) bool {
+// sendSocket makes send(2) on a socket until all is written or its buffer is full.
+func (t *transfer) sendSocket(fd uintptr) bool {
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd,
@@ -144,12 +144,12 @@ func InMemory(f *os.File) bool {
 func (f *File) init() {
 	raw, err := f.SyscallConn()
 	if err == nil {
-		f.raw, f.step = raw, f.write
+		f.raw, f.step = raw, f.writeAll
 	}
 }
 
-// write makes pwrite(2) until all is written.
-func (f *File) write(fd uintptr) {
+// writeAll makes pwrite(2) until all is written.
+func (f *File) writeAll(fd uintptr) {
 	t := &f.out
 	for t.n < len(t.buf) {
 		p := t.rest()

@@ -269,7 +269,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 		Stop: func(context.Context) error {
 			defer cmd.SetErr(cmd.ErrOrStderr())
 			cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
-			return stop(cmd, proc, true)
+			return stopDaemon(cmd, proc, true)
 		},
 	}, nil
 }

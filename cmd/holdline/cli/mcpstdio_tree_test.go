@@ -40,7 +40,7 @@ func TestMCPStdioInTree(t *testing.T) {
 // output and exit code.
 func runInProcess(stdin string, args ...string) (stdout, stderr string, code int) {
 	var out, errs strings.Builder
-	code = run(context.Background(), cmdenv.Process{
+	code = runProcess(context.Background(), cmdenv.Process{
 		Args: args, Stdin: strings.NewReader(stdin), Stdout: &out, Stderr: &errs,
 		Getenv: func(string) string { return "" }, Environ: func() []string { return nil },
 	})

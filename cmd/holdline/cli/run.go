@@ -41,7 +41,7 @@ import (
 // standard streams, and returns the exit code.
 func Main() int {
 	keepOwnerBits()
-	return run(context.Background(), cmdenv.Process{
+	return runProcess(context.Background(), cmdenv.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
@@ -60,9 +60,9 @@ var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
 }
 
-// run runs the command that the arguments name, and returns the exit code. It prints the
+// runProcess runs the command that the arguments name, and returns the exit code. It prints the
 // error of the command, if any.
-func run(ctx context.Context, proc cmdenv.Process) int {
+func runProcess(ctx context.Context, proc cmdenv.Process) int {
 	// One of these runs for each agent, each server and each consult. They cost less
 	// without the tree.
 	if len(proc.Args) > 0 {

@@ -46,19 +46,19 @@ that does not answer.
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent
 that: systemctl --user stop holdline.socket.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return stop(cmd, proc, all) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return stopDaemon(cmd, proc, all) },
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
 }
 
-// stop ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
+// stopDaemon ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
 // does not answer. It returns when the daemon has ended.
 //
 // There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
 // hangs is killed, if all ([stopHung]), and without a daemon only workers are left to end
 // ([stopAbsent]).
-func stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
+func stopDaemon(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
 		return err

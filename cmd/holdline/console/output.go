@@ -50,14 +50,14 @@ func (o *Output) Write(p []byte) (int, error) {
 	if o.terminal {
 		text = o.legible(p)
 	}
-	if err := o.write(text); err != nil {
+	if err := o.writeUnlessFailed(text); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// write writes p unless an earlier write has failed. The caller must hold o.mu.
-func (o *Output) write(p []byte) error {
+// writeUnlessFailed writes p unless an earlier write has failed. The caller must hold o.mu.
+func (o *Output) writeUnlessFailed(p []byte) error {
 	if o.err == nil && len(p) > 0 {
 		_, o.err = o.w.Write(p)
 	}
@@ -94,7 +94,7 @@ func WriteControl(w io.Writer, command string) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.write([]byte(command)) // o keeps the error
+	_ = o.writeUnlessFailed([]byte(command)) // o keeps the error
 }
 
 // Printable returns r if it is printable, a space for any other kind of space, and a question

@@ -104,7 +104,7 @@ func (p *Plan) planFile(s clients.File) {
 	case s.Tree != "" && !p.o.Project:
 		f.Why = "it lies in the git work tree " + s.Tree + ": --project has it imported"
 	}
-	doc := f.read()
+	doc := f.readDocument()
 	if doc == nil {
 		return
 	}
@@ -134,10 +134,10 @@ func (f *File) giveUp(err error) {
 	}
 }
 
-// read reads the file into f.before and parses it. A file that is to be created is
-// empty. If the file cannot be read or parsed, read returns nil, sets Broken, and sets
+// readDocument reads the file into f.before and parses it. A file that is to be created is
+// empty. If the file cannot be read or parsed, readDocument returns nil, sets Broken, and sets
 // Why.
-func (f *File) read() clients.Document {
+func (f *File) readDocument() clients.Document {
 	var err error
 	if !f.Make {
 		f.before, err = clients.ReadFile(f.Path)

@@ -68,7 +68,7 @@ func hash(data []byte) string {
 func journalsDir(state string) string { return filepath.Join(state, "import") }
 
 // newJournal creates the directory of a journal, which has the time as its name, so
-// that a later journal sorts behind it. Nothing is recorded before [journal.write].
+// that a later journal sorts behind it. Nothing is recorded before [journal.writeFile].
 func newJournal(state string, now time.Time) (*journal, error) {
 	j := &journal{Version: journalVersion, Time: now.UTC()}
 	root := journalsDir(state)
@@ -84,8 +84,8 @@ func newJournal(state string, now time.Time) (*journal, error) {
 	return j, nil
 }
 
-// write stores the journal. It is on the disk before an edit that it records is made.
-func (j *journal) write() error {
+// writeFile stores the journal. It is on the disk before an edit that it records is made.
+func (j *journal) writeFile() error {
 	text, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return err

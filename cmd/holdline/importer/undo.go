@@ -54,7 +54,7 @@ func (j *journal) undo(ctx context.Context, o *Options, d *Done) error {
 	}
 	slices.Reverse(left)
 	j.Edits, d.Backup = left, j.dir
-	return j.write()
+	return j.writeFile()
 }
 
 // undoEdit reverts one edit. If the file changes meanwhile, it tries again, at most
@@ -99,7 +99,7 @@ func (r *reversal) revert(ctx context.Context) error {
 		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		for _, k := range e.Keys {
-			r.leave(k, "its file is gone; its old content is in "+filepath.Join(r.j.dir, e.Backup))
+			r.leaveEntry(k, "its file is gone; its old content is in "+filepath.Join(r.j.dir, e.Backup))
 		}
 		return nil
 	case err != nil:
@@ -145,8 +145,8 @@ func (r *reversal) swap(ctx context.Context, data []byte) error {
 	return nil
 }
 
-// leave records that an entry stays as it is.
-func (r *reversal) leave(k *keyChange, why string) {
+// leaveEntry records that an entry stays as it is.
+func (r *reversal) leaveEntry(k *keyChange, why string) {
 	k.Left = why
 	r.d.Left = append(r.d.Left, Left{Path: r.e.Path, Key: k.name(), Why: why})
 }
@@ -167,7 +167,7 @@ func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]
 			why = k.revert(doc)
 		}
 		if why != "" {
-			r.leave(k, why)
+			r.leaveEntry(k, why)
 			left = append(left, k)
 		}
 	}

@@ -62,7 +62,7 @@ func (p *Plan) Write(ctx context.Context, now time.Time) (Done, error) {
 				return d, errors.Join(err, j.remove())
 			}
 			d.Files = append(d.Files, f.Path)
-		} else if err := f.write(ctx, j, j.Edits[i], &d); err != nil {
+		} else if err := f.writeEdit(ctx, j, j.Edits[i], &d); err != nil {
 			d.Left = append(d.Left, Left{Path: f.Path, Why: err.Error()})
 		}
 	}
@@ -97,7 +97,7 @@ func (p *Plan) record(j *journal, files []*File) error {
 			return err
 		}
 	}
-	return j.write()
+	return j.writeFile()
 }
 
 // changes returns the changes of the file's entries, as f.after has them. The new text
@@ -122,10 +122,10 @@ func (f *File) changes() ([]*keyChange, error) {
 	return out, nil
 }
 
-// write edits the file. If the file has changed since the plan was made, write plans
+// writeEdit edits the file. If the file has changed since the plan was made, it plans
 // the edit again and retries, at most maxTries times. What was left out is appended to
 // d.Left.
-func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
+func (f *File) writeEdit(ctx context.Context, j *journal, e *edit, d *Done) error {
 	for range maxTries {
 		before := f.before
 		if f.Make {
@@ -152,7 +152,7 @@ func (f *File) write(ctx context.Context, j *journal, e *edit, d *Done) error {
 // have the bytes that the edit replaces.
 func (f *File) planAnew(j *journal, e *edit, d *Done) error {
 	f.Make, e.Made = false, false
-	doc := f.read()
+	doc := f.readDocument()
 	if doc == nil {
 		return errors.New(f.Why)
 	}
@@ -171,5 +171,5 @@ func (f *File) planAnew(j *journal, e *edit, d *Done) error {
 	if err := j.update(e, f); err != nil {
 		return err
 	}
-	return j.write()
+	return j.writeFile()
 }

@@ -49,9 +49,9 @@ func (c content) id() string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(c.data))
 }
 
-// put gives the content to path, as a whole: a reader never sees half of a file. If
-// the content does not exist, put removes what is at path. The directory must exist.
-func (c content) put(path string) error {
+// putFile gives the content to path, as a whole: a reader never sees half of a file. If
+// the content does not exist, putFile removes what is at path. The directory must exist.
+func (c content) putFile(path string) error {
 	pattern := fmt.Sprintf(".%s.%d-", filepath.Base(path), os.Getpid())
 	switch {
 	case !c.exists:

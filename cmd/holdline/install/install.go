@@ -155,8 +155,8 @@ func Lasting(bin string) error {
 // commandLine returns a command line for people.
 func commandLine(argv []string) string { return strings.Join(argv, " ") }
 
-// run runs a program.
-func (o *Options) run(ctx context.Context, argv []string) error {
+// runProgram runs a program.
+func (o *Options) runProgram(ctx context.Context, argv []string) error {
 	_, err := o.Run(ctx, argv[0], argv[1:]...)
 	return err
 }

@@ -35,7 +35,7 @@ func (l launchd) reach(ctx context.Context) error {
 		return cmdenv.WithHint(fmt.Errorf("launchd is macOS's, and this is %s", l.OS),
 			"holdline install --systemd, or no manager at all: the first agent starts the daemon")
 	}
-	if err := l.run(ctx, []string{"launchctl", "print", l.domain()}); err != nil {
+	if err := l.runProgram(ctx, []string{"launchctl", "print", l.domain()}); err != nil {
 		return cmdenv.WithHint(fmt.Errorf("launchd has no session %s for you: %w", l.domain(), err),
 			"log in at the screen once; or leave out --launchd: the first agent starts the daemon")
 	}
@@ -48,14 +48,16 @@ func (l launchd) files(bin string) ([]contrib.Unit, error) {
 }
 
 // isStarted reports whether launchd has loaded the daemon.
-func (l launchd) isStarted(ctx context.Context) bool { return l.run(ctx, l.launchctl("print")) == nil }
+func (l launchd) isStarted(ctx context.Context) bool {
+	return l.runProgram(ctx, l.launchctl("print")) == nil
+}
 
 // reread loads the daemon again if it was loaded.
 func (l launchd) reread(ctx context.Context, started bool) error {
 	if !started || l.isStarted(ctx) {
 		return nil
 	}
-	return l.run(ctx, l.launchctl("bootstrap"))
+	return l.runProgram(ctx, l.launchctl("bootstrap"))
 }
 
 // addStart adds the steps by which launchd loads the daemon.
@@ -76,7 +78,7 @@ func (l launchd) addStart(_ context.Context, p *plan, changed, started bool) {
 			if err := os.MkdirAll(logs, 0o700); err != nil {
 				return err
 			}
-			return l.run(ctx, argv)
+			return l.runProgram(ctx, argv)
 		},
 	})
 }
@@ -86,18 +88,18 @@ func (l launchd) unload(ctx context.Context) error {
 	if !l.isStarted(ctx) {
 		return nil
 	}
-	return l.run(ctx, l.launchctl("bootout"))
+	return l.runProgram(ctx, l.launchctl("bootout"))
 }
 
-// leave makes launchd forget the daemon, and reports it. It is no error that launchd
+// removeStart makes launchd forget the daemon, and reports it. It is no error that launchd
 // has not loaded it.
-func (l launchd) leave(ctx context.Context) error {
+func (l launchd) removeStart(ctx context.Context) error {
 	if !l.DryRun && !l.isStarted(ctx) {
 		l.report("launchd does not have %s", contrib.LaunchLabel)
 		return nil
 	}
 	argv := l.launchctl("bootout")
-	return l.change("run "+commandLine(argv), func() error { return l.run(ctx, argv) })
+	return l.change("run "+commandLine(argv), func() error { return l.runProgram(ctx, argv) })
 }
 
 // forget does nothing: launchd has forgotten the daemon already.

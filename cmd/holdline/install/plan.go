@@ -59,7 +59,9 @@ type plan struct {
 // addCommand adds a step that runs a program; undo may be nil.
 func (p *plan) addCommand(argv []string, undo func(context.Context) error) {
 	p.steps = append(p.steps, step{
-		what: "run " + commandLine(argv), do: func(ctx context.Context) error { return p.o.run(ctx, argv) }, undo: undo,
+		what: "run " + commandLine(argv),
+		do:   func(ctx context.Context) error { return p.o.runProgram(ctx, argv) },
+		undo: undo,
 	})
 }
 
@@ -109,9 +111,9 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return err
 			}
-			return want.put(path)
+			return want.putFile(path)
 		},
-		undo: func(context.Context) error { return now.put(path) },
+		undo: func(context.Context) error { return now.putFile(path) },
 	})
 	return true, nil
 }
@@ -130,7 +132,7 @@ type serviceManager interface {
 	// addStart adds the steps by which the manager starts the daemon.
 	addStart(ctx context.Context, p *plan, changed, started bool)
 	// leave has the manager start the daemon no more.
-	leave(ctx context.Context) error
+	removeStart(ctx context.Context) error
 	// forget has the manager see that its files are gone.
 	forget(ctx context.Context)
 }

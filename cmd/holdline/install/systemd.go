@@ -27,9 +27,9 @@ type systemd struct{ *Options }
 // systemctl returns a command line to the user's systemd.
 func systemctl(args ...string) []string { return append([]string{"systemctl", "--user"}, args...) }
 
-// ask runs a command of the user's systemd and returns its output without white space at
+// askSystemctl runs a command of the user's systemd and returns its output without white space at
 // its ends.
-func (s systemd) ask(ctx context.Context, args ...string) (string, error) {
+func (s systemd) askSystemctl(ctx context.Context, args ...string) (string, error) {
 	argv := systemctl(args...)
 	out, err := s.Run(ctx, argv[0], argv[1:]...)
 	return strings.TrimSpace(out), err
@@ -38,7 +38,7 @@ func (s systemd) ask(ctx context.Context, args ...string) (string, error) {
 // reach returns an error unless the user's systemd answers and is new enough for the
 // units.
 func (s systemd) reach(ctx context.Context) error {
-	out, err := s.ask(ctx, "show", "--property=Version", "--value")
+	out, err := s.askSystemctl(ctx, "show", "--property=Version", "--value")
 	if errors.Is(err, exec.ErrNotFound) {
 		return cmdenv.WithHint(errors.New("this machine has no systemctl"), withoutSystemd)
 	}
@@ -70,7 +70,8 @@ func (s systemd) files(bin string) ([]contrib.Unit, error) {
 // isStarted reports whether the socket is enabled, and systemd listens.
 func (s systemd) isStarted(ctx context.Context) bool {
 	for verb, want := range map[string]string{"is-enabled": "enabled", "is-active": "active"} {
-		if out, err := s.ask(ctx, verb, contrib.SystemdSocket); err != nil || out != want { // "disabled" is an error
+		out, err := s.askSystemctl(ctx, verb, contrib.SystemdSocket) // "disabled" is an error
+		if err != nil || out != want {
 			return false
 		}
 	}
@@ -80,7 +81,7 @@ func (s systemd) isStarted(ctx context.Context) bool {
 // reread makes systemd read the units again. It does so whether systemd started the
 // daemon before or not, since systemd may have read files that are gone now.
 func (s systemd) reread(ctx context.Context, _ bool) error {
-	return s.run(ctx, systemctl("daemon-reload"))
+	return s.runProgram(ctx, systemctl("daemon-reload"))
 }
 
 // addStart adds the steps by which the socket is enabled and listens.
@@ -96,7 +97,7 @@ func (s systemd) addStart(ctx context.Context, p *plan, changed, started bool) {
 		p.recordMissing(filepath.Join(s.UnitDir, target))
 	}
 	p.addCommand(systemctl("enable", "--now", contrib.SystemdSocket),
-		func(ctx context.Context) error { return s.run(ctx, disable) })
+		func(ctx context.Context) error { return s.runProgram(ctx, disable) })
 	s.noteVariables(ctx)
 }
 
@@ -107,7 +108,7 @@ var disable = systemctl("disable", "--now", contrib.SystemdSocket, contrib.Syste
 // whose daemon would look for its files elsewhere. If systemd does not show its
 // environment, it reports nothing.
 func (s systemd) noteVariables(ctx context.Context) {
-	out, err := s.ask(ctx, "show-environment")
+	out, err := s.askSystemctl(ctx, "show-environment")
 	if err != nil {
 		return
 	}
@@ -120,16 +121,16 @@ func (s systemd) noteVariables(ctx context.Context) {
 	}
 }
 
-// leave disables and stops the units. If the user's systemd cannot be reached, it
+// removeStart disables and stops the units. If the user's systemd cannot be reached, it
 // removes the links by which they are enabled; systemd will see that at its next start.
-func (s systemd) leave(ctx context.Context) error {
+func (s systemd) removeStart(ctx context.Context) error {
 	if !s.DryRun {
 		if err := s.reach(ctx); err != nil {
 			s.report("note: %v; what it may still run of holdline ends with it", err)
 			return s.unlinkUnits()
 		}
 	}
-	err := s.change("run "+commandLine(disable), func() error { return s.run(ctx, disable) })
+	err := s.change("run "+commandLine(disable), func() error { return s.runProgram(ctx, disable) })
 	if err == nil {
 		return nil
 	}
@@ -144,8 +145,8 @@ func (s systemd) stopUnits(ctx context.Context) error {
 	for _, unit := range []string{contrib.SystemdSocket, contrib.SystemdService} {
 		argv := systemctl("stop", unit)
 		// It fails for a unit that systemd has forgotten, too.
-		err := s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) })
-		state, aerr := s.ask(ctx, "show", "--property=ActiveState", "--value", unit)
+		err := s.change("run "+commandLine(argv), func() error { return s.runProgram(ctx, argv) })
+		state, aerr := s.askSystemctl(ctx, "show", "--property=ActiveState", "--value", unit)
 		if aerr != nil || state != "inactive" && state != "failed" {
 			return errors.Join(fmt.Errorf("%s is not stopped, it is %q", unit, state), err, aerr)
 		}
@@ -173,8 +174,8 @@ func (s systemd) unlinkUnits() error {
 // are removed already.
 func (s systemd) forget(ctx context.Context) {
 	argv := systemctl("daemon-reload")
-	if s.DryRun || s.change("run "+commandLine(argv), func() error { return s.run(ctx, argv) }) != nil {
+	if s.DryRun || s.change("run "+commandLine(argv), func() error { return s.runProgram(ctx, argv) }) != nil {
 		return
 	}
-	_ = s.run(ctx, systemctl("reset-failed", contrib.SystemdService, contrib.SystemdSocket))
+	_ = s.runProgram(ctx, systemctl("reset-failed", contrib.SystemdService, contrib.SystemdSocket))
 }

@@ -77,7 +77,7 @@ func (o *Options) stopAll(ctx context.Context, manager serviceManager) error {
 	if err := stop(); err != nil || manager == nil { // first, so that it can tell its agents
 		return err
 	}
-	if err := manager.leave(ctx); err != nil || o.DryRun {
+	if err := manager.removeStart(ctx); err != nil || o.DryRun {
 		return err
 	}
 	return stop() // the one that the manager has started for an agent meanwhile

@@ -84,10 +84,10 @@ func short(hash string) string { return hash[:min(len(hash), 12)] }
 // moment returns a time in milliseconds since 1970 as local time.
 func moment(ms int64) string { return time.UnixMilli(ms).Format("2006-01-02 15:04:05") }
 
-// accept has the daemon pin the tools of a server as they are now, and prints which ones have
+// acceptTools has the daemon pin the tools of a server as they are now, and prints which ones have
 // changed. It starts a daemon if none runs. params must name a server: there is
 // no way to accept the tools of all at once.
-func (s *serversCommand) accept(cmd *cobra.Command, params control.ServerParams) error {
+func (s *serversCommand) acceptTools(cmd *cobra.Command, params control.ServerParams) error {
 	if params.Name == "" {
 		return cmdenv.WithHint(fmt.Errorf("%w: --accept wants the name of a server", cmdenv.ErrUsage),
 			"holdline servers tools NAME --accept")

@@ -31,7 +31,7 @@ func (s *serversCommand) controls() []*cobra.Command {
 	) *cobra.Command {
 		return &cobra.Command{
 			Use: verb + " NAME", Short: short, Long: long, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error { return s.control(cmd, method, args[0], words) },
+			RunE: func(cmd *cobra.Command, args []string) error { return s.controlServer(cmd, method, args[0], words) },
 		}
 	}
 	return []*cobra.Command{
@@ -62,16 +62,16 @@ flight end with a fault.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return s.control(cmd, control.ServerReload, args[0], started)
+				return s.controlServer(cmd, control.ServerReload, args[0], started)
 			}
 			return reload(cmd, s.proc)
 		},
 	}
 }
 
-// control asks the daemon to do method to a server and prints the outcome in words; n is the
+// controlServer asks the daemon to do method to a server and prints the outcome in words; n is the
 // number of processes that the daemon has started or ended.
-func (s *serversCommand) control(
+func (s *serversCommand) controlServer(
 	cmd *cobra.Command, method, name string, words func(name string, n int) string,
 ) error {
 	params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}
@@ -156,9 +156,9 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 				params.Name = args[0]
 			}
 			if accept {
-				return s.accept(cmd, params)
+				return s.acceptTools(cmd, params)
 			}
-			return s.tools(cmd, params, changes)
+			return s.listTools(cmd, params, changes)
 		},
 	})
 	cmd.Flags().BoolVar(&changes, "changes", false, "show which tools have changed since they were first seen, and how")
@@ -167,10 +167,10 @@ known). With --accept, an object: server, tools (names of those accepted).`,
 	return cmd
 }
 
-// tools lists the tools of one server or of all; with changes it shows how they have changed.
+// listTools lists the tools of one server or of all; with changes it shows how they have changed.
 // If the tools of a server are not known, the reason is an error if the user has named that
 // server, else a warning.
-func (s *serversCommand) tools(cmd *cobra.Command, params control.ServerParams, changes bool) error {
+func (s *serversCommand) listTools(cmd *cobra.Command, params control.ServerParams, changes bool) error {
 	answer, err := attach.AskOrStart[control.ServerToolsAnswer](cmd, s.proc, control.ServerTools, params, nil)
 	if err != nil {
 		return err
@@ -268,7 +268,7 @@ With --json, the result as the server gave it.`,
 					return err
 				}
 			}
-			return s.call(cmd, params)
+			return s.callTool(cmd, params)
 		},
 	})
 }
@@ -293,10 +293,10 @@ func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// call calls a tool and prints the result. It starts a daemon if none runs. If the daemon ends
+// callTool calls a tool and prints the result. It starts a daemon if none runs. If the daemon ends
 // meanwhile the call is not made again: it may have had its effect. An interrupt ends the
 // connection, and with it the call.
-func (s *serversCommand) call(cmd *cobra.Command, params control.ServerCallParams) error {
+func (s *serversCommand) callTool(cmd *cobra.Command, params control.ServerCallParams) error {
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
 	answer, err := attach.AskOrStart[control.ServerCallAnswer](cmd, s.proc, control.ServerCall, params, show)
 	done()
@@ -417,7 +417,7 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int,
 			if len(answer.Logs) == 0 && !follow {
 				lastWords(cmd, name, answer)
 			}
-			if err := p.print(answer.Logs); err != nil || !follow {
+			if err := p.printNew(answer.Logs); err != nil || !follow {
 				return err
 			}
 			select {
@@ -463,9 +463,9 @@ type logPrinter struct {
 	last  string           // worker whose log was printed last
 }
 
-// print prints the new part of each log. When the process changes it prints a heading first,
+// printNew prints the new part of each log. When the process changes it prints a heading first,
 // unless there is only one process. The error is that of a write.
-func (p *logPrinter) print(logs []control.ServerLog) error {
+func (p *logPrinter) printNew(logs []control.ServerLog) error {
 	for _, l := range logs {
 		text := []byte(l.Text)
 		// Only the end of a log that is new here is printed; later parts are printed whole.

@@ -59,7 +59,7 @@ shared (one for all), session (one for each agent).`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return s.add(cmd, args, o) },
+		RunE: func(cmd *cobra.Command, args []string) error { return s.addServer(cmd, args, o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "the server's JSON object, instead of a command or an address")
@@ -85,13 +85,13 @@ shared (one for all), session (one for each agent).`,
 }
 
 // edits returns the other commands that edit the configuration file: remove, enable and
-// disable. Each changes the entry of one server, by [serversCommand.edit].
+// disable. Each changes the entry of one server, by [serversCommand.editFile].
 func (s *serversCommand) edits() []*cobra.Command {
 	remove := &cobra.Command{
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.edit(cmd, args[0], "removed", func(path string) (bool, error) {
+			return s.editFile(cmd, args[0], "removed", func(path string) (bool, error) {
 				return true, config.RemoveServer(cmd.Context(), path, args[0])
 			})
 		},
@@ -100,7 +100,7 @@ func (s *serversCommand) edits() []*cobra.Command {
 		return &cobra.Command{
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
-				return s.edit(cmd, args[0], done, func(path string) (bool, error) {
+				return s.editFile(cmd, args[0], done, func(path string) (bool, error) {
 					return config.EnableServer(cmd.Context(), path, args[0], on)
 				})
 			},
@@ -113,13 +113,13 @@ func (s *serversCommand) edits() []*cobra.Command {
 	}
 }
 
-// edit changes the configuration file by change, prints what was done to the server, and has a
+// editFile changes the configuration file by change, prints what was done to the server, and has a
 // running daemon read the file. done says it in a word, for example "removed". If change
-// reports that nothing is different, edit prints that, and the daemon is not asked.
+// reports that nothing is different, editFile prints that, and the daemon is not asked.
 //
 // The error may be that of the daemon, which goes on with its old configuration: then the file
 // is written all the same.
-func (s *serversCommand) edit(
+func (s *serversCommand) editFile(
 	cmd *cobra.Command, name, done string, change func(path string) (changed bool, err error),
 ) error {
 	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
@@ -143,9 +143,9 @@ func (s *serversCommand) edit(
 	return ReloadFile(cmd, s.proc, path)
 }
 
-// add adds a server to the configuration file, and warns of what would keep it from starting.
+// addServer adds a server to the configuration file, and warns of what would keep it from starting.
 // args are the name and what stands behind it.
-func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) error {
+func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptions) error {
 	name, rest := args[0], args[1:]
 	// With -- before the name, the name may be the command.
 	if cmd.ArgsLenAtDash() == 0 {
@@ -156,13 +156,13 @@ func (s *serversCommand) add(cmd *cobra.Command, args []string, o addOptions) er
 	if err != nil {
 		return err
 	}
-	err = s.edit(cmd, name, "added", func(path string) (bool, error) {
+	err = s.editFile(cmd, name, "added", func(path string) (bool, error) {
 		return true, config.AddServer(cmd.Context(), path, name, object, o.replace)
 	})
 	if err != nil {
 		return err
 	}
-	s.warn(cmd, name)
+	s.warnOfEntry(cmd, name)
 	return nil
 }
 
@@ -293,12 +293,12 @@ func absolute(path string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// warn prints to stderr what keeps a server that was added from starting, and what makes its
+// warnOfEntry prints to stderr what keeps a server that was added from starting, and what makes its
 // entry unsafe. None of that makes the command fail: what the server lacks may come later.
-func (s *serversCommand) warn(cmd *cobra.Command, name string) {
+func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 	// The file was written a moment ago. If it cannot be read now there is nothing to say
 	// about the server.
-	path, cfg, err := s.load()
+	path, cfg, err := s.loadConfig()
 	if err != nil {
 		return
 	}

@@ -54,14 +54,14 @@ max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_m
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
 server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
-		RunE: s.list,
+		RunE: s.listServers,
 	})
 	// All commands below take the flag --config, also those that only ask the daemon.
 	cmdenv.ConfigFlag(cmd.PersistentFlags(), &s.file)
-	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.list})
+	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.listServers})
 	get := console.WithJSON(&cobra.Command{
 		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
-		Args: cobra.ExactArgs(1), RunE: s.get,
+		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
 	cmd.AddCommand(list, get, newServersAdd(s))
 	cmd.AddCommand(s.edits()...)
@@ -135,9 +135,9 @@ func (s server) MarshalJSON() ([]byte, error) {
 // may be secret.
 func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
-// load reads the configuration file that the commands are about. A missing file is one without
+// loadConfig reads the configuration file that the commands are about. A missing file is one without
 // servers. cfg has absolute paths in place of those that begin with ~/.
-func (s *serversCommand) load() (path string, cfg config.Config, err error) {
+func (s *serversCommand) loadConfig() (path string, cfg config.Config, err error) {
 	if path, err = cmdenv.ConfigPath(s.file, s.proc.Getenv); err != nil {
 		return "", cfg, err
 	}
@@ -145,10 +145,10 @@ func (s *serversCommand) load() (path string, cfg config.Config, err error) {
 	return path, cfg.WithHome(s.proc.Getenv("HOME")), err
 }
 
-// list prints the configured servers, sorted by name, with their status if a daemon runs that
+// listServers prints the configured servers, sorted by name, with their status if a daemon runs that
 // reads the same file, and warns of variables that enabled servers lack.
-func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
-	path, cfg, err := s.load()
+func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
+	path, cfg, err := s.loadConfig()
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 		all = append(all, settings)
 	}
 	// The list does not need a daemon: without one, the columns about processes are left out.
-	live, known, err := s.live(cmd, path)
+	live, known, err := s.liveServers(cmd, path)
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	if len(all) == 0 {
 		return console.Say(cmd, "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...", path)
 	}
-	s.table(cmd, all, live, known)
+	s.printTable(cmd, all, live, known)
 	// A disabled server does not start, so it may lack variables.
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
@@ -186,10 +186,12 @@ func (s *serversCommand) list(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// table prints a row for each configured server. known reports whether live has the status of
+// printTable prints a row for each configured server. known reports whether live has the status of
 // the servers that the daemon hosts; if not, the columns of the status are left out. What runs
 // comes last, since only the last cell of a row may be long.
-func (s *serversCommand) table(cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool) {
+func (s *serversCommand) printTable(
+	cmd *cobra.Command, all []config.Settings, live map[string]control.Server, known bool,
+) {
 	head := []string{"SERVER", "STATE", "TRANSPORT", "SCOPE"}
 	if known {
 		head = append(head, "SESSIONS", "RESTARTS", "TOOLS")
@@ -229,9 +231,9 @@ func runs(s config.Settings) string {
 	return strings.Join(append([]string{s.Command}, redact.Args(s.Args)...), " ")
 }
 
-// get prints the settings of one server as the file has them. It asks no daemon.
-func (s *serversCommand) get(cmd *cobra.Command, args []string) error {
-	path, cfg, err := s.load()
+// showServer prints the settings of one server as the file has them. It asks no daemon.
+func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
+	path, cfg, err := s.loadConfig()
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,12 @@ import (
 	"holdline/protocol/control"
 )
 
-// live asks the running daemon for the status of its servers, by name. known is false if no
+// liveServers asks the running daemon for the status of its servers, by name. known is false if no
 // daemon runs. It is also false, with a warning, if the daemon reads another file than that at
 // path.
-func (s *serversCommand) live(cmd *cobra.Command, path string) (all map[string]control.Server, known bool, err error) {
+func (s *serversCommand) liveServers(
+	cmd *cobra.Command, path string,
+) (all map[string]control.Server, known bool, err error) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, s.proc, control.Status, nil)
 	if errors.Is(err, cmdenv.ErrNoDaemon) {
 		return nil, false, nil

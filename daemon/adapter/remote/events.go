@@ -40,11 +40,11 @@ func (e *events) from(r io.Reader) {
 	e.in.Buffer(nil, e.max+len("data: \r\n"))
 }
 
-// read calls f with the data of each event that has data. It returns the number of
+// readEvents calls f with the data of each event that has data. It returns the number of
 // these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut
 // at the end of the stream. An event without its final empty line is dropped, and its
 // id does not count: a resume then delivers it again.
-func (e *events) read(f func(data []byte) error) (n int, err error) {
+func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 	var data []byte
 	var kind, id []byte
 	some, first := false, true

@@ -33,7 +33,7 @@ func TestEvents(t *testing.T) {
 	} {
 		var got []string
 		e := newEvents(iotest.OneByteReader(strings.NewReader(x.in)), 100)
-		n, err := e.read(func(data []byte) error {
+		n, err := e.readEvents(func(data []byte) error {
 			got = append(got, string(data))
 			return nil
 		})
@@ -42,11 +42,11 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	e := newEvents(strings.NewReader("retry: 70\n\nretry: x\n\n"), 100)
-	if _, err := e.read(nil); !errors.Is(err, errCut) || e.retry(3) != 70*time.Millisecond {
+	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(3) != 70*time.Millisecond {
 		t.Errorf("retry %v, %v", e.retry(3), err)
 	}
 	e = newEvents(strings.NewReader("retry: 999999999\n"), 100)
-	if _, err := e.read(nil); !errors.Is(err, errCut) || e.retry(0) != maxRetry {
+	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(0) != maxRetry {
 		t.Errorf("retry %v, %v", e.retry(0), err)
 	}
 	e = newEvents(nil, 100)
@@ -72,7 +72,7 @@ func FuzzEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in string) {
 		const limit = 64
-		_, err := newEvents(strings.NewReader(in), limit).read(func(data []byte) error {
+		_, err := newEvents(strings.NewReader(in), limit).readEvents(func(data []byte) error {
 			if len(data) > limit || !strings.Contains(in, strings.SplitN(string(data), "\n", 2)[0]) {
 				t.Errorf("%q: event %q", in, data)
 			}

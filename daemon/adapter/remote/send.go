@@ -282,7 +282,7 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 	e := newEvents(body, c.o.MaxMessage)
 	for resumes := 0; ; resumes++ {
 		answered := false
-		n, err := e.read(func(text []byte) error {
+		n, err := e.readEvents(func(text []byte) error {
 			is, err := c.deliver(m, text, emit)
 			answered = answered || is
 			if err == nil && is {
@@ -362,7 +362,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 		}
 		if err == nil {
 			e.from(body)
-			n, err := e.read(func(text []byte) error {
+			n, err := e.readEvents(func(text []byte) error {
 				_, err := c.deliver(nil, text, emit)
 				return err
 			})

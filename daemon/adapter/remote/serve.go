@@ -44,7 +44,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
 	b := &bridge{c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}}
-	err := b.read(ctx, jsonrpc.NewLines(in, nil, b.c.o.MaxMessage))
+	err := b.handleLines(ctx, jsonrpc.NewLines(in, nil, b.c.o.MaxMessage))
 	if why := context.Cause(ctx); why != nil {
 		err = why
 	}
@@ -76,9 +76,9 @@ type call struct {
 	end    context.CancelCauseFunc
 }
 
-// read handles the lines until their end, and then returns nil. Lines that are no
+// handleLines handles the lines until their end, and then returns nil. Lines that are no
 // messages are skipped and logged.
-func (b *bridge) read(ctx context.Context, lines *jsonrpc.Lines) error {
+func (b *bridge) handleLines(ctx context.Context, lines *jsonrpc.Lines) error {
 	for {
 		line, err := lines.Next()
 		switch {
@@ -99,14 +99,14 @@ func (b *bridge) read(ctx context.Context, lines *jsonrpc.Lines) error {
 		case m.Method == mcp.CancelledNote:
 			b.cancel(ctx, &m)
 		default:
-			b.note(ctx, &m)
+			b.sendNote(ctx, &m)
 		}
 	}
 }
 
-// note sends a notification or a response, and blocks until the server has it, at most
+// sendNote sends a notification or a response, and blocks until the server has it, at most
 // [noteTimeout]. After "initialized" it starts to listen to the server.
-func (b *bridge) note(ctx context.Context, m *message) {
+func (b *bridge) sendNote(ctx context.Context, m *message) {
 	timed, stop := context.WithTimeout(ctx, noteTimeout)
 	defer stop()
 	if err := b.c.Send(timed, m.line, b.emit); err != nil && ctx.Err() == nil {
@@ -134,7 +134,7 @@ func (b *bridge) cancel(ctx context.Context, m *message) {
 		return
 	}
 	if !c.modern {
-		b.note(ctx, m)
+		b.sendNote(ctx, m)
 	}
 	c.end(errCancelled)
 }

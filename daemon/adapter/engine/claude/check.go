@@ -41,13 +41,13 @@ const (
 // unless the program's file changes; a failure is not remembered. Callers that come at
 // the same time share one check.
 func (c *Claude) Check(ctx context.Context) (engine.Info, error) {
-	return c.looks.Look(ctx, &c.program, checkedFor, c.look)
+	return c.looks.Look(ctx, &c.program, checkedFor, c.inspectProgram)
 }
 
-// look asks the program at path for its version, its options and its login. The trial
+// inspectProgram asks the program at path for its version, its options and its login. The trial
 // of bubblewrap runs beside these questions, since each takes a while. A trial that was
 // interrupted says nothing about the machine, so its result is not remembered.
-func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
+func (c *Claude) inspectProgram(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path}
 	var noShell error
 	var trial sync.WaitGroup
@@ -66,7 +66,7 @@ func (c *Claude) look(ctx context.Context, path string) (engine.Info, error) {
 	if errors.Is(noShell, sandbox.ErrInterrupted) {
 		c.looks.Doubt()
 	}
-	info.Levels = []engine.Level{c.read(&info), c.shell(&info, noShell)}
+	info.Levels = []engine.Level{c.readLevel(&info), c.shellLevel(&info, noShell)}
 	return c.account(ctx, path, info)
 }
 

@@ -11,10 +11,10 @@ import (
 	"holdline/daemon/sandbox"
 )
 
-// read returns what holds a run to level read. In any case the model gets no tool that
+// readLevel returns what holds a run to level read. In any case the model gets no tool that
 // writes or executes. Where the kernel has Landlock, it also keeps the program, and all
 // that it starts, from writing anything but the program's own files.
-func (c *Claude) read(info *engine.Info) engine.Level {
+func (c *Claude) readLevel(info *engine.Info) engine.Level {
 	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
 	if !slices.Contains(info.Features, optRestricted) {
 		level.Notes = append(level.Notes, "Claude Code "+info.Version+
@@ -42,7 +42,7 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 	return level
 }
 
-// shell returns what holds a run to level shell. missing is why bubblewrap does not
+// shellLevel returns what holds a run to level shell. missing is why bubblewrap does not
 // work here, or nil.
 //
 // Two sandboxes are needed. In the inner one, which is the program's own, its shell
@@ -50,7 +50,7 @@ func (c *Claude) read(info *engine.Info) engine.Level {
 // would make directories in the project to guard what is there, and would leave the
 // repository behind a work tree open to commands. Landlock cannot be the outer one,
 // since it forbids the mounts that the inner one needs.
-func (c *Claude) shell(info *engine.Info, missing error) engine.Level {
+func (c *Claude) shellLevel(info *engine.Info, missing error) engine.Level {
 	level := engine.Level{Name: engine.LevelShell}
 	switch {
 	case !slices.Contains(info.Features, optRestricted):

@@ -70,7 +70,7 @@ func (r *Run) Begin() []byte {
 	if strings.HasPrefix(text, "/") {
 		text = " " + text
 	}
-	return say(text)
+	return userMessage(text)
 }
 
 // Once returns false: the program reads further messages.
@@ -93,7 +93,7 @@ func (r *Run) BestAnswer() []byte {
 	if len(r.req.Schema) > 0 {
 		tools = "Call no tool but StructuredOutput, by which you answer."
 	}
-	return say("The time for this task is up. " + tools +
+	return userMessage("The time for this task is up. " + tools +
 		" Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
 }
 
@@ -119,8 +119,8 @@ func detach(text string) string {
 	return text
 }
 
-// say returns a user message as one line.
-func say(text string) []byte {
+// userMessage returns a user message as one line.
+func userMessage(text string) []byte {
 	return line(map[string]any{
 		"type": "user",
 		"message": map[string]any{

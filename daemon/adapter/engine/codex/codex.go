@@ -122,12 +122,12 @@ var needs = program.Needs{
 // program's file changes; a failure is not remembered. The error is a [*fault.Record],
 // or the cause of ctx.
 func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
-	return c.looks.Look(ctx, &c.program, checkedFor, c.look)
+	return c.looks.Look(ctx, &c.program, checkedFor, c.inspectProgram)
 }
 
-// look asks the program at path for its version and options. It asks for the login only
+// inspectProgram asks the program at path for its version and options. It asks for the login only
 // if neither the environment nor the configuration provides one.
-func (c *Codex) look(ctx context.Context, path string) (engine.Info, error) {
+func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, error) {
 	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config}
 	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {

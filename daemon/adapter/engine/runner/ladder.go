@@ -62,7 +62,7 @@ func (r *run) endTurn(answered bool) {
 		ask := r.talk.BestAnswer()
 		if !answered && ask != nil {
 			r.ladder("time is up, asked for the best answer so far")
-			r.prog.write(ask)
+			r.prog.queueInput(ask)
 			r.enter(best, ladder.Best)
 			return
 		}
@@ -92,7 +92,7 @@ func (r *run) cancel() {
 			return
 		}
 		r.ladder("cancelling")
-		r.prog.write(interrupt)
+		r.prog.queueInput(interrupt)
 		r.enter(cancelling, r.params.Ladder.Cancel)
 	case leaving, closing:
 		r.why = engine.Cancelled
@@ -141,7 +141,7 @@ func (r *run) interrupt(why engine.Why, note string) {
 		return
 	}
 	r.ladder(note)
-	r.prog.write(line)
+	r.prog.queueInput(line)
 	r.enter(interrupting, r.params.Ladder.Interrupt)
 }
 
@@ -186,5 +186,5 @@ func (r *run) grace() time.Duration {
 func (r *run) ladder(note string) {
 	r.flushPiece()
 	r.record(engine.Entry{Kind: engine.KindLadder, Text: note})
-	r.say("%s", note)
+	r.reportStep("%s", note)
 }

@@ -40,9 +40,9 @@ func newOutbox(w io.Writer, broken func(error)) *outbox {
 	return o
 }
 
-// put queues an answer. It does not block: a client that leaves too many answers unread is
+// queueAnswer queues an answer. It does not block: a client that leaves too many answers unread is
 // given up.
-func (o *outbox) put(line []byte) {
+func (o *outbox) queueAnswer(line []byte) {
 	select {
 	case o.lines <- append(line, '\n'):
 	default:
@@ -50,11 +50,11 @@ func (o *outbox) put(line []byte) {
 	}
 }
 
-// note queues a progress report, and drops it if the client is far behind: a later one says
+// queueProgress queues a progress report, and drops it if the client is far behind: a later one says
 // more. It does not block.
-func (o *outbox) note(line []byte) {
+func (o *outbox) queueProgress(line []byte) {
 	if len(o.lines) < maxQueued/4 {
-		o.put(line)
+		o.queueAnswer(line)
 	}
 }
 

@@ -136,9 +136,9 @@ func (p *program) writeLoop() {
 	}
 }
 
-// write queues data for stdin. If too much waits, it drops data: the program does not
+// queueInput queues data for stdin. If too much waits, it drops data: the program does not
 // read, and the ladder will end it.
-func (p *program) write(data []byte) {
+func (p *program) queueInput(data []byte) {
 	select {
 	case p.writes <- data:
 	default:
@@ -146,7 +146,7 @@ func (p *program) write(data []byte) {
 }
 
 // closeStdin closes stdin after the writes that wait.
-func (p *program) closeStdin() { p.write(nil) }
+func (p *program) closeStdin() { p.queueInput(nil) }
 
 // signal sends sig to the program's process group. SIGKILL also goes to all that the
 // program has started, since the commands of its tools run in sessions of their own.

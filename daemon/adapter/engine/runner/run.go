@@ -208,11 +208,11 @@ func (r *run) conduct(ctx context.Context) {
 	defer stall.Stop()
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
-	r.prog.write(r.talk.Begin())
+	r.prog.queueInput(r.talk.Begin())
 	if r.talk.Once() {
 		r.prog.closeStdin()
 	}
-	r.say("started")
+	r.reportStep("started")
 	p, cancelled := r.prog, ctx.Done()
 	stdout, stderr := p.stdout, p.stderr
 	for r.phase != ended {
@@ -293,11 +293,11 @@ func (r *run) readLine(line []byte) {
 			r.flushPiece()
 			r.progress.Session, r.progress.Model = e.Session, e.Model
 			r.record(engine.Entry{Kind: engine.KindSession, Session: e.Session, Model: e.Model})
-			r.say("%s is thinking", cmp.Or(e.Model, r.o.Name))
+			r.reportStep("%s is thinking", cmp.Or(e.Model, r.o.Name))
 		case engine.Text:
 			r.piece.Reset()
 			r.record(engine.Entry{Kind: engine.KindText, Text: e.Text, Turn: e.Turn})
-			r.say("writing")
+			r.reportStep("writing")
 		case engine.Piece:
 			r.piece.WriteString(e.Text)
 			if time.Since(r.pieceAt) >= pieceTime {
@@ -305,14 +305,14 @@ func (r *run) readLine(line []byte) {
 			}
 		case engine.ToolUse:
 			r.record(engine.Entry{Kind: engine.KindTool, Text: e.Text, Turn: e.Turn})
-			r.say("%s", e.Text)
+			r.reportStep("%s", e.Text)
 		case engine.Retry, engine.Fallback, engine.Limit:
 			if e.Window != nil {
 				r.progress.Window = e.Window
 			}
 			if e.Text != "" {
 				r.record(engine.Entry{Kind: engine.KindNote, Text: e.Text})
-				r.say("%s", e.Text)
+				r.reportStep("%s", e.Text)
 			}
 		case engine.Stuck:
 			if r.phase == working {
@@ -366,8 +366,8 @@ func (r *run) flushPiece() {
 	r.message = "writing"
 }
 
-// say sets what the run does, for people, and reports it if a report is due.
-func (r *run) say(format string, args ...any) {
+// reportStep sets what the run does, for people, and reports it if a report is due.
+func (r *run) reportStep(format string, args ...any) {
 	r.message = fmt.Sprintf(format, args...)
 	r.sendProgress()
 }

@@ -164,7 +164,7 @@ func (s *server) leaveIfOrphan() {
 func (s *server) handle(ctx context.Context, line []byte) {
 	m, err := jsonrpc.Parse(line)
 	if err != nil {
-		s.out.put(jsonrpc.AppendError(nil, m.ID, jsonrpc.CodeParse, err.Error(), nil))
+		s.out.queueAnswer(jsonrpc.AppendError(nil, m.ID, jsonrpc.CodeParse, err.Error(), nil))
 		return
 	}
 	params, err := mcp.ParseParams(m.Params)
@@ -183,7 +183,7 @@ func (s *server) handle(ctx context.Context, line []byte) {
 // fail answers a request with a JSON-RPC error. It is for requests that make no sense;
 // a run that fails has a result with a fault.
 func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
-	s.out.put(jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
+	s.out.queueAnswer(jsonrpc.AppendError(nil, id, code, fmt.Sprintf(format, args...), nil))
 }
 
 // request answers a request, or starts the call that will answer it. It speaks both the
@@ -192,7 +192,7 @@ func (s *server) fail(id jsonrpc.ID, code int, format string, args ...any) {
 func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
 	version, modern := mcp.String(p.Meta.Version)
 	if modern && version != mcp.Modern {
-		s.out.put(jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
+		s.out.queueAnswer(jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
 			engine.JSON(map[string]any{"supported": mcp.Supported(), "requested": version})))
 		return
 	}
@@ -226,7 +226,7 @@ func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
 	if modern {
 		result["resultType"] = "complete"
 	}
-	s.out.put(jsonrpc.AppendResult(nil, id, engine.JSON(result)))
+	s.out.queueAnswer(jsonrpc.AppendResult(nil, id, engine.JSON(result)))
 }
 
 // call starts a call of the tool, in a goroutine of its own. It refuses a second call
@@ -275,7 +275,7 @@ func (s *server) reporter(token json.RawMessage) reporter {
 	last := int64(-1)
 	return func(elapsed time.Duration, message string, p engine.Progress) {
 		last = max(last+1, elapsed.Milliseconds())
-		s.out.note(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
+		s.out.queueProgress(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
 			"progressToken": token, "progress": last, "message": message,
 			"_meta": map[string]any{engine.MetaProgress: p},
 		})))
