@@ -114,8 +114,8 @@ func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, c
 	printed, err := cmd.Run(ctx)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
-		return nil, false, fault.New(fault.Timeout, fault.Host, engine.Operation, "diff: git %s took more than %s", args[0],
-			gitTimeout)
+		return nil, false, fault.New(fault.Timeout, fault.Host, engine.Operation,
+			"diff: git %s took more than %s", args[0], gitTimeout)
 	case ctx.Err() != nil:
 		return nil, false, context.Cause(ctx)
 	case failed:

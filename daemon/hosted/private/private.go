@@ -232,7 +232,8 @@ func (c *caller) attach(ctx context.Context) error {
 	}
 	made := w.LastWrite() > 0
 	f := calls.Facts{
-		Pending: true, Recorded: made, Taken: made, Alive: alive || lerr != nil, Call: true, Private: true, Started: true,
+		Pending: true, Recorded: made, Taken: made, Alive: alive || lerr != nil,
+		Call: true, Private: true, Started: true,
 	}
 	if calls.Decide(f) != calls.Dispatch {
 		c.called = make(chan struct{})

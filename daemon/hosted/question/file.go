@@ -35,7 +35,8 @@ func Write(worker, name string, line []byte) error {
 // Remove removes the files of requests from a worker's directory, and logs failures.
 func Remove(worker string, names []string, log *slog.Logger) {
 	for _, name := range names {
-		if err := os.Remove(filepath.Join(worker, process.DirAsks, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		err := os.Remove(filepath.Join(worker, process.DirAsks, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			log.Warn("the file of a request that has its answer cannot be removed", "err", err)
 		}
 	}

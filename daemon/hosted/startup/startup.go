@@ -57,7 +57,8 @@ func CannotStart(server string, err error) *fault.Record {
 	if f := fault.Exhausted(Operation(server), err); f != nil {
 		return f
 	}
-	return fault.New(fault.SpawnFailure, fault.Server, Operation(server), "server %s cannot be started: %v", server, err)
+	return fault.New(fault.SpawnFailure, fault.Server, Operation(server),
+		"server %s cannot be started: %v", server, err)
 }
 
 // A Failure is a start after which the process does not serve.
@@ -86,7 +87,8 @@ func (f *Failure) Fault(err error) *fault.Record {
 	// A process that has refused the handshake, or that was ended for what it
 	// answered, says by its exit code nothing of the reason. Any server may refuse
 	// the question which era it is of.
-	if f.Death != nil && (errors.Is(err, standing.ErrExited) || !f.Ended && (!refused || refusal.Method == mcp.Discover)) {
+	exited := errors.Is(err, standing.ErrExited)
+	if f.Death != nil && (exited || !f.Ended && (!refused || refusal.Method == mcp.Discover)) {
 		why = f.Death.Fault.Detail + lastWords(f.Death.Cause)
 	}
 	r := fault.New(fault.SpawnFailure, fault.Server, operation, "server %s did not come up: %s", f.Server, why)
