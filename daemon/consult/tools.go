@@ -82,8 +82,10 @@ func (m *Manager) resultTool() tool.Tool {
 		Dispatch:    tool.OnHost,
 		Contract:    tool.Convergent,
 		Properties: json.RawMessage(`{
-"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult. Without it, your consults are listed."},
-"wait_s":{"type":"number","minimum":0,"maximum":86400,"description":"How long to wait for the answer, in seconds. Default: 100."},
+"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$",
+	"description":"From the answer of consult. Without it, your consults are listed."},
+"wait_s":{"type":"number","minimum":0,"maximum":86400,
+	"description":"How long to wait for the answer, in seconds. Default: 100."},
 "offset":{"type":"integer","minimum":0,"description":"Character at which to begin, for the rest of a long answer."}}`),
 		Meta:   json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
 		Handle: named(resultName, m.consultResult),
