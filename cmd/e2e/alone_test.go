@@ -39,7 +39,7 @@ func TestEndedAlone(t *testing.T) {
 	t.Parallel()
 	const parts = 16 // 4 MiB of output
 	p := newPlace(t).windows(40).faults()
-	p.dieAt("consult.called", 1)
+	p.dieAt("private.called", 1)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	if x := a.wait(a.call("consult", p.wordy(parts))); x.Result.IsError || x.Error != nil {
@@ -48,7 +48,7 @@ func TestEndedAlone(t *testing.T) {
 	for alive(d.Process.Pid) {
 		time.Sleep(time.Millisecond)
 	}
-	if !p.died("consult.called") {
+	if !p.died("private.called") {
 		t.Fatal("the daemon died elsewhere")
 	}
 	p.untilSteps(2)

@@ -24,10 +24,10 @@ type consultDeath struct {
 // Before the program has its prompt, its death and that of its engine process are the same.
 var consultDeaths = []consultDeath{
 	{victim: "daemon", step: "queued"},
-	{victim: "daemon", step: "starting", point: "consult.starting"},
+	{victim: "daemon", step: "starting", point: "private.starting"},
 	{victim: "daemon", step: "prompted", point: "write.made"},
 	{victim: "daemon", step: "answering"},
-	{victim: "daemon", step: "answered", point: "consult.followed"},
+	{victim: "daemon", step: "answered", point: "private.followed"},
 	{victim: "daemon", step: "kept", point: "consult.kept"},
 	{victim: "worker", step: "starting", point: "worker.starting"},
 	{victim: "worker", step: "prompted", point: "worker.written"},

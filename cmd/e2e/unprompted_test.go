@@ -15,7 +15,7 @@ import (
 func TestCancelledUnprompted(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login().faults()
-	const started, exited = "consult.started", "consult.exited"
+	const started, exited = "private.started", "private.exited"
 	p.dieAs(started, death{held: true})
 	a := p.agent().shake()
 	x := a.wait(a.call("consult",

@@ -61,7 +61,7 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	}
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
-	faultpoint.At("adopt.queued")
+	faultpoint.At("consult.resumed")
 	for _, j := range jobs {
 		m.opt.Log.Info("consult of an earlier daemon", "consult", j.rec.ID, "identity", j.rec.Identity,
 			"state", j.state, "attended", j.rec.Attended)

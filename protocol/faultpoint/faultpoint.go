@@ -9,7 +9,7 @@
 // fails if the rule is not kept.
 //
 // Names are lower case words with dots between them, the process or part
-// first: consult.answer.kept. Each name stands in the code once.
+// first: consult.kept. Each name stands in the code once.
 package faultpoint
 
 // hook is nil but in test binaries. It is written before anything else runs.

@@ -122,9 +122,9 @@ func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 	p.Watch.WorkerStarting(id, c.w.Generation())
 	p.Watch.WorkerReady(id)
 	c.end.Generation = c.w.Generation()
-	faultpoint.At("consult.started")
+	faultpoint.At("private.started")
 	closed := c.follow(ctx)
-	faultpoint.At("consult.followed")
+	faultpoint.At("private.followed")
 	settle(c.end)
 	if closed {
 		c.release(ctx)
@@ -189,7 +189,7 @@ func (c *caller) openOnce(ctx context.Context) error {
 		Owner:  process.Owner{Session: c.Record.Session, N: c.Record.N, Identity: c.Record.Identity},
 		Orphan: process.Orphan{Do: process.OrphanLeave, HardDeadlineBootMS: bootclock.AtMS(time.Now().Add(c.Limit))},
 	}
-	faultpoint.At("consult.starting")
+	faultpoint.At("private.starting")
 	c.w, err = c.workers.Start(ctx, c.Dir, spec, env)
 	return err
 }
@@ -218,12 +218,12 @@ func (c *caller) compose(ctx context.Context) (env []string, err error) {
 // certainly not taken the call, attach composes it again.
 func (c *caller) attach(ctx context.Context) error {
 	alive, lerr := supervisor.Alive(c.Dir)
-	faultpoint.At("adopt.attaching")
+	faultpoint.At("private.attaching")
 	w, err := c.workers.Attach(ctx, c.Dir)
 	if err != nil {
 		return err
 	}
-	faultpoint.At("adopt.attached")
+	faultpoint.At("private.attached")
 	c.w = w
 	c.last, _ = w.Old()
 	c.stdout.Resume(c.last)
@@ -303,7 +303,7 @@ func (c *caller) send(ctx context.Context) {
 	c.called = make(chan struct{})
 	c.ops.Go(func() {
 		err := c.write(ctx, calls.KindCall, c.line)
-		faultpoint.At("consult.called")
+		faultpoint.At("private.called")
 		close(c.called)
 		if err != nil && ctx.Err() == nil {
 			c.failed <- err
@@ -355,13 +355,13 @@ func (c *caller) terminate(ctx context.Context) {
 // readEvent handles one event of the worker. An event from which the next daemon learns
 // how the process ended stays with the worker.
 func (c *caller) readEvent(ev *supervisor.Event) {
-	faultpoint.At("consult.event")
+	faultpoint.At("private.event")
 	c.last = max(c.last, ev.Seq)
 	switch {
 	case ev.Kind == supervisor.Output && ev.Stream == process.Stdout:
 		c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
 	case ev.Kind == supervisor.Exited:
-		faultpoint.At("consult.exited")
+		faultpoint.At("private.exited")
 		c.end.Exit, c.keep = ev.Exit, min(c.keep, ev.Seq)
 	case ev.Kind == supervisor.Lost:
 		c.end.Lost = ev.Fault
@@ -386,7 +386,7 @@ func (c *caller) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
 	c.w.Ack(c.last)
-	faultpoint.At("consult.letting")
+	faultpoint.At("private.letting")
 	select {
 	case <-c.w.Done():
 	case <-ctx.Done():
