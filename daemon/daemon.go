@@ -243,7 +243,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
 		Rules:    d.rules(),
 	})
-	if err := d.servers.Load(ctx); err != nil {
+	if err := d.servers.Load(); err != nil {
 		return err
 	}
 	if d.servers.Unread() {

@@ -31,7 +31,10 @@
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, and restarts. Its parts:
+//	             entry, verdict
+//	                        the configured servers, and which of them get no processes
 //	             catalog    what sessions see of the servers, and find by name
+//	             subscriber subscriptions of sessions to resources
 //	             dispatch   takes a call to a process, and its answer back
 //	             upstream   one process of a server, and its calls
 //	             question, audience, subscription
@@ -41,8 +44,9 @@
 //	                        which output and which records are still needed, and writes
 //	                        that belong to no call
 //	             group      goroutines that contain their panics
-//	             handshake, startup, hang
-//	                        how a process is introduced, why it did not start, or hangs
+//	             handshake, relist, startup, hang
+//	                        how a process is introduced, what it lists when that has changed,
+//	                        why it did not start, or hangs
 //	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server
 //	             private    calls with a process of their own, as consults are

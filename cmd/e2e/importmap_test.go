@@ -40,7 +40,7 @@ var layers = readLayers(`
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
-9 daemon/launch
+4 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 5 daemon/session
 2 daemon/session/outbox
@@ -55,6 +55,8 @@ var layers = readLayers(`
 0 daemon/session/returning
 4 daemon/standing
 0 daemon/hosted/sight
+1 daemon/hosted/verdict
+2 daemon/hosted/entry
 5 daemon/hosted/handshake
 2 daemon/hosted/question
 3 daemon/hosted/background
@@ -69,6 +71,8 @@ var layers = readLayers(`
 5 daemon/hosted/upstream
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog
+7 daemon/hosted/subscriber
+6 daemon/hosted/relist
 4 daemon/dialect
 5 daemon/consult
 3 daemon/hosted/private

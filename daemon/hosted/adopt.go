@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/earlier"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
@@ -28,16 +28,14 @@ import (
 //
 // Call it once, before the daemon serves any session: a session that came earlier
 // could repeat a call whose record is still unread.
-func (m *Manager) Load(ctx context.Context) error {
+func (m *Manager) Load() error {
 	for _, dir := range []string{m.o.CatalogDir, m.o.StateDir} {
 		if err := statedir.MakeDir(dir); err != nil {
 			return fmt.Errorf("files of servers: %w", err)
 		}
 	}
 	for _, s := range m.servers { // no other goroutine knows them yet, so no lock is needed
-		if err := errors.Join(s.remember(), s.recall()); err != nil {
-			m.hub.Log.WarnContext(ctx, "what was known of a server is forgotten", "server", s.spec.Name, "err", err)
-		}
+		s.read()
 	}
 	dirs, err := m.o.Workers.ServerDirs()
 	if err != nil {
@@ -124,9 +122,10 @@ func (m *Manager) restore(e *earlier.Process) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst := m.ownerLocked(&e.Spec, e.Alive)
-	if s := inst.srv; e.Lists != nil && e.Lists.Key == s.spec.Key {
-		inst.own = s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut)
-		s.latest = cmp.Or(s.latest, inst.own)
+	// A dead process does not speak for a scope that has a living one: that is restored first.
+	speaks := inst.use != retired || m.instances[inst.key] == nil
+	if s := inst.srv; speaks && e.Lists != nil && e.Lists.Key == s.spec.Key {
+		s.offers.Restore(inst.key.of, s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut))
 	}
 	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
 	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
@@ -163,28 +162,19 @@ func (m *Manager) taken(inst *instance) {
 // retired instance of its own, which only ends the calls that the process has.
 func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	o := &spec.Owner
-	key := instanceKey{server: spec.Name, key: o.Key, scope: Scope(o.Scope)}
-	switch key.scope {
-	case Project:
-		key.of = o.Project
-	case Session:
-		key.of = o.Session
-	case Shared:
-	}
+	scope := entry.Scope(o.Scope)
+	key := instanceKey{server: spec.Name, key: o.Key, scope: scope, of: scope.Of(o.Project, o.Session)}
 	s := m.servers[spec.Name]
 	configured := s != nil && s.spec.Key == key.key && s.spec.Scope == key.scope
 	if configured && alive && m.instances[key] == nil {
-		inst := s.newInstanceLocked(key)
-		inst.root, inst.inherited = o.Root, true
+		inst := s.addInstanceLocked(key, o.Root)
+		inst.inherited = true
 		return inst
 	}
 	if !configured {
 		s = m.goneServerLocked(key)
 	}
-	return &instance{
-		m: m, srv: s, key: key, root: o.Root, name: workerID(key.server), guards: newGuards(s.now()),
-		use: retired,
-	}
+	return s.newInstance(key, o.Root, retired)
 }
 
 // goneServerLocked returns a server for a process whose entry was edited or removed.
@@ -193,7 +183,7 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 func (m *Manager) goneServerLocked(key instanceKey) *server {
 	spec := m.o.Gone
 	if s := m.servers[key.server]; s != nil {
-		spec = *s.now()
+		spec = *s.Entry()
 	}
 	spec.Name, spec.Key, spec.Scope, spec.Offers = key.server, key.key, key.scope, nil
 	return m.newServer(&spec)
@@ -261,7 +251,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	switch {
 	case u.State == upstream.Ending:
 		u.TerminateLocked() // it could not be so far
-	case inst.srv.stopped:
+	case inst.srv.verdict.Stopped:
 		u.EndLocked()
 	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
 		// A server without a finished handshake has no calls, so it is ended.
@@ -273,17 +263,17 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 		}
 	case !alive: // its reader will handle the event of its death
 	default:
-		inst.up, inst.relisting = u, &relisting{up: u}
+		inst.runLocked(u)
 		u.AdoptedLocked(&server)
 		if inst.srv.era == "" {
 			inst.srv.era = server.Era
 		}
 		switch {
-		case inst.srv.latest == nil: // callers that list tools wait, as for a server that starts
+		case inst.srv.offers.Latest() == nil: // callers that list tools wait, as for a server that starts
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.hub.WG.Go(func() { inst.listFirst(u) })
 			return true
-		case inst.own == nil, len(standing.NotifiedLists(server.Result)) > 0:
+		case inst.srv.offers.Own(inst.key.of) == nil, len(standing.NotifiedLists(server.Result)) > 0:
 			// it may have said meanwhile that they have changed
 			inst.ListsChanged()
 		}
@@ -298,7 +288,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 // which listFirst closes.
 func (inst *instance) listFirst(u *upstream.Process) {
 	u.Contain("listed what a process offers", func() {
-		inst.readLists(u)
+		inst.lists.ReadAgain()
 		_ = inst.m.serve(u) // it may have died since
 	})
 	inst.m.hub.Mu.Lock()
@@ -318,13 +308,11 @@ func (m *Manager) serve(u *upstream.Process) error {
 	}
 	u.ChangeLocked(upstream.Ready)
 	inst.mustRecover = false
-	if startup.IsOurs(inst.srv.fault) { // it has passed
-		inst.srv.fault = nil
+	if startup.IsOurs(inst.srv.verdict.Fault) { // it has passed
+		inst.srv.verdict.Fault = nil
 	}
 	u.Standing.Wake()
-	if r := inst.relisting; r != nil && r.up == u && r.unheard {
-		inst.ListsChanged()
-	}
+	inst.lists.RetryLocked()
 	m.o.Watch.WorkerReady(inst.name)
 	return nil
 }

@@ -26,23 +26,22 @@
 // differs is reported to the user, and offered as it is unless pins block it.
 //
 // Package upstream speaks with one process, and package dispatch takes calls to
-// processes; this package decides which processes there are. Package private makes the
-// one call of a process that no session shares. Calls run in the goroutines of their
+// processes; this package decides which processes there are. Package entry has the
+// configured servers, package verdict those that get no processes. Package private makes
+// the one call of a process that no session shares. Calls run in the goroutines of their
 // sessions. [Manager.Close] waits for all goroutines that are the manager's; the
 // processes live on.
 //
 // Where to find what:
 //
 //	manager, lifecycle   sessions come and go; start, stop and configure servers
-//	server, view         what package catalog needs to know of the servers
+//	server, view         what packages catalog and dispatch need to know of the servers
 //	succeed              an edited server is replaced once its successor works
 //	instance             start a process; package startup says why it did not start
 //	instancestate        the states of an instance, and what its processes tell it
-//	lists, offering      the handshake and lists of a process, by package handshake
+//	offering             the handshake and lists of a process; files of offers and verdicts
 //	adopt                continue the processes that package earlier has found
-//	guard                the guards of an instance, and what calls need of a server
-//	subscribe            subscriptions to resources
-//	serverstate, status  what outlives all processes, and what users see
+//	status               what users see
 //
 // Locks, in the order in which they are taken: Manager.careful, configuring and
 // filing, each of which orders one sort of work on files; the mutex of the hub,

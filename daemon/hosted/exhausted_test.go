@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -32,8 +33,8 @@ func TestOwnExhaustion(t *testing.T) {
 	} {
 		t.Run(errno.Error(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				spec := Spec{
-					Name: "s", Scope: Shared, Lazy: true, MaxConcurrent: 1, MaxRestarts: 5,
+				spec := entry.Server{
+					Name: "s", Scope: entry.Shared, Lazy: true, MaxConcurrent: 1, MaxRestarts: 5,
 					RestartWindow: 5 * time.Minute, CircuitThreshold: 5, CircuitReset: 30 * time.Second,
 					Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
 				}
@@ -45,7 +46,7 @@ func TestOwnExhaustion(t *testing.T) {
 				}
 				m := New(Options{
 					Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: t.TempDir(),
-					CatalogDir: t.TempDir(), Servers: []Spec{spec},
+					CatalogDir: t.TempDir(), Servers: []entry.Server{spec},
 				})
 				c := tool.Caller{Session: "s"}
 				for range 20 {

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/relist"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -28,7 +30,7 @@ import (
 type instanceKey struct {
 	server string
 	key    string // of the spec
-	scope  Scope
+	scope  entry.Scope
 	of     string // project's key or session's hash; "" if shared
 }
 
@@ -41,10 +43,9 @@ type instance struct {
 	root string // of the project, for one in project scope
 	name string // by which its processes, one after the other, are watched
 
-	own    *listing.Offering // what its process lists, or listed last; nil until one has
 	up     *upstream.Process // nil while none is up or coming up
 	use    instanceUse
-	guards guards
+	guards dispatch.Guards
 	err    error     // of the last start
 	begun  time.Time // when the latest start was
 
@@ -55,10 +56,10 @@ type instance struct {
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
 	// its process ended by itself, and none has served since: the next one needs no call to start
 	mustRecover bool
-	abandoned   bool       // its last session left during a start: the process is drained at once
-	inherited   bool       // it has, or had, a process of an earlier daemon
-	relisting   *relisting // of its process; nil until it has one
-	idleSince   time.Time  // no session shares it since then; zero while one does
+	abandoned   bool           // its last session left during a start: the process is drained at once
+	inherited   bool           // it has, or had, a process of an earlier daemon
+	lists       *relist.Reader // of its process; nil until it has one
+	idleSince   time.Time      // no session shares it since then; zero while one does
 }
 
 // errEnded says that Holdline ended a process before it served.
@@ -80,25 +81,16 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	key := s.instanceKey(c)
 	inst := s.m.instances[key]
 	if inst == nil {
-		inst = s.newInstanceLocked(key)
-		if s.spec.Scope != Shared {
-			inst.root = c.Place()
-		}
+		inst = s.addInstanceLocked(key, c.Place())
 	}
 	return inst
 }
 
 // instanceKey returns the key of the instance that a caller uses.
 func (s *server) instanceKey(c *tool.Caller) instanceKey {
-	key := instanceKey{server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope}
-	switch s.spec.Scope {
-	case Project:
-		key.of = c.Project
-	case Session:
-		key.of = c.Session
-	case Shared:
+	return instanceKey{
+		server: s.spec.Name, key: s.spec.Key, scope: s.spec.Scope, of: s.spec.Scope.Of(c.Project, c.Session),
 	}
-	return key
 }
 
 // maxInstances is the number of instances above which unused ones are evicted.
@@ -113,22 +105,31 @@ func (m *Manager) evictIdleLocked() {
 		}
 		for key, inst := range m.instances {
 			if inst.up == nil && inst.starting == nil && inst.adopting == nil &&
-				(all || !inst.guards.restarts.Ejected()) && inst.usersLocked() == 0 {
+				(all || !inst.guards.Restarts.Ejected()) && inst.usersLocked() == 0 {
 				delete(m.instances, key)
+				inst.srv.offers.Forget(key.of)
 			}
 		}
 	}
 }
 
-// newInstanceLocked makes an instance with the state that it had in an earlier
-// daemon.
-func (s *server) newInstanceLocked(key instanceKey) *instance {
-	s.m.evictIdleLocked()
-	inst := &instance{m: s.m, srv: s, key: key, name: workerID(key.server), guards: newGuards(s.now())}
-	if slices.Contains(s.ejected, key.of) {
-		inst.guards.restarts.Eject()
+// newInstance returns an instance that no session finds yet. root is that of its project.
+func (s *server) newInstance(key instanceKey, root string, use instanceUse) *instance {
+	if key.scope == entry.Shared {
+		root = ""
 	}
-	inst.own = s.inheritedLocked(key)
+	return &instance{
+		m: s.m, srv: s, key: key, root: root, use: use, name: workerID(key.server), guards: dispatch.NewGuards(s.Entry()),
+	}
+}
+
+// addInstanceLocked makes an instance with the state that it had in an earlier daemon.
+func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
+	s.m.evictIdleLocked()
+	inst := s.newInstance(key, root, inUse)
+	if slices.Contains(s.verdict.Ejected, key.of) {
+		inst.guards.Restarts.Eject()
+	}
 	s.m.instances[key] = inst
 	return inst
 }
@@ -158,7 +159,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 		case wait != nil: // a second process would be another server, and this one may have ended
 		case inst.up != nil && inst.up.State == upstream.Serving:
 			return inst.up, nil
-		case inst.guards.restarts.Ejected():
+		case inst.guards.Restarts.Ejected():
 			return nil, inst.ejectedLocked()
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
@@ -189,11 +190,11 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 // failure.
 func (inst *instance) ejectedLocked() *fault.Record {
 	name := inst.key.server
-	f := inst.guards.restarts.Fault(name, "")
+	f := inst.guards.Restarts.Fault(name, "")
 	f.Operation = startup.Operation(name)
-	if inst.srv.fault != nil {
-		f.Fault.Detail += "; the last time: " + inst.srv.fault.Fault.Detail
-		f.Cause = inst.srv.fault.Cause
+	if inst.srv.verdict.Fault != nil {
+		f.Fault.Detail += "; the last time: " + inst.srv.verdict.Fault.Fault.Detail
+		f.Cause = inst.srv.verdict.Fault.Cause
 	}
 	return f
 }
@@ -205,7 +206,7 @@ func (inst *instance) refusalLocked() error {
 		return tool.ErrStopping
 	case inst.use == retired:
 		return unused(inst.key.server)
-	case inst.srv.stopped:
+	case inst.srv.verdict.Stopped:
 		return inst.srv.stoppedFault()
 	}
 	return nil
@@ -269,13 +270,13 @@ const exhaustedPause = time.Second
 // has to wait, or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
-	inst.srv.fault, inst.srv.faultAt = f, now
+	inst.srv.verdict.Blame(f)
 	if startup.IsOurs(f) { // it passes by itself
 		inst.notUntil, inst.mustRecover = now.Add(exhaustedPause), true
 		return
 	}
-	before := inst.guards.restarts.Ejected()
-	wait, ok := inst.guards.restarts.Failed(now)
+	before := inst.guards.Restarts.Ejected()
+	wait, ok := inst.guards.Restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
 	if !ok && !before {
 		inst.m.hub.WG.Go(inst.srv.persist)
@@ -311,7 +312,7 @@ func (inst *instance) start() error {
 		return err
 	}
 	begun := time.Now()
-	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.now().StartTimeout)
+	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
 	for spare := true; ; {
 		u, err := inst.spawn(ctx, clock)
@@ -363,8 +364,7 @@ func (inst *instance) startFault(f *startup.Failure, err error) error {
 		return tool.ErrStopping
 	}
 	if refusal, refused := errors.AsType[*dialect.RefusalError](err); refused {
-		limits := inst.srv.Limits()
-		if own := limits.Proxied(refusal.Raw); own != nil {
+		if own := dispatch.Proxied(inst.srv, refusal.Raw); own != nil {
 			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation
 			return own
 		}
@@ -410,9 +410,9 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
 	}
 	switch inst.key.scope {
-	case Project:
+	case entry.Project:
 		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
-	case Session:
+	case entry.Session:
 		ws.Owner.Session = inst.key.of
 		m.hub.Mu.Lock()
 		if c := m.hub.Clients[inst.key.of]; c != nil {
@@ -420,7 +420,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 			ws.Owner.ProxyPID, ws.Owner.ProxyStart = who.PID, who.Start
 		}
 		m.hub.Mu.Unlock()
-	case Shared:
+	case entry.Shared:
 	}
 	dir := filepath.Join(m.o.WorkersDir, id)
 	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env, p.Secrets...)
@@ -453,7 +453,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 		u.EndLocked()
 		return nil, err
 	}
-	inst.up, inst.relisting = u, &relisting{up: u}
+	inst.runLocked(u)
 	if inst.abandoned && inst.usersLocked() == 0 {
 		inst.leaveLocked()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/catalog"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 )
@@ -16,13 +17,13 @@ import (
 // many, ejected ones last.
 func TestInstancesThin(t *testing.T) {
 	m := New(Options{
-		Log: slog.New(slog.DiscardHandler), Servers: []Spec{{Name: "s", Scope: Project, Key: "k", MaxConcurrent: 1}},
+		Log: slog.New(slog.DiscardHandler), Servers: []entry.Server{{Name: "s", Scope: entry.Project, Key: "k", MaxConcurrent: 1}},
 	})
 	s := m.servers["s"]
 	busy := s.instanceLocked(&tool.Caller{Project: "busy"})
 	busy.up = &upstream.Process{}
 	ejected := s.instanceLocked(&tool.Caller{Project: "ejected"})
-	ejected.guards.restarts.Eject()
+	ejected.guards.Restarts.Eject()
 	for i := range 10 * maxInstances {
 		s.instanceLocked(&tool.Caller{Project: fmt.Sprint(i)})
 	}
@@ -33,7 +34,7 @@ func TestInstancesThin(t *testing.T) {
 		t.Error("one that is needed was forgotten")
 	}
 	for i := range 2 * maxInstances {
-		s.instanceLocked(&tool.Caller{Project: fmt.Sprint("e", i)}).guards.restarts.Eject()
+		s.instanceLocked(&tool.Caller{Project: fmt.Sprint("e", i)}).guards.Restarts.Eject()
 	}
 	if n := len(m.instances); n > maxInstances || m.instances[busy.key] != busy {
 		t.Errorf("%d instances are kept of a machine of sick ones", n)

@@ -43,7 +43,7 @@ func (inst *instance) stateLocked() instanceState {
 		return adopting
 	case inst.up != nil && inst.up.State == upstream.Serving:
 		return running
-	case inst.guards.restarts.Ejected():
+	case inst.guards.Restarts.Ejected():
 		return ejected
 	case inst.starting != nil && inst.skipBackoff != nil:
 		return backingOff
@@ -57,12 +57,12 @@ func (inst *instance) stateLocked() instanceState {
 
 // Limits returns the time that a call may take without progress, and in all.
 func (inst *instance) Limits() (answer, most time.Duration) {
-	spec := inst.srv.now()
+	spec := inst.srv.Entry()
 	return spec.Timeout, spec.MaxTimeout
 }
 
 // Blame records why Holdline ends the process of the instance.
-func (inst *instance) Blame(f *fault.Record) { inst.srv.fault, inst.srv.faultAt = f, time.Now() }
+func (inst *instance) Blame(f *fault.Record) { inst.srv.verdict.Blame(f) }
 
 // Exited forgets a process that has exited.
 func (inst *instance) Exited(u *upstream.Process) {

@@ -18,6 +18,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
@@ -144,9 +145,9 @@ func (w *world) serve() {
 		Log: log, Workers: workers, Watch: nobody{}, WorkersDir: filepath.Join(w.dir, "w"),
 		CatalogDir: filepath.Join(w.dir, "catalog"), StateDir: filepath.Join(w.dir, "servers"),
 		Info: mcp.Implementation{Name: "holdline", Version: "test"},
-		Servers: []hosted.Spec{
-			w.spec(exe, sharedLegacy, hosted.Shared), w.spec(exe, sharedModern, hosted.Shared),
-			w.spec(exe, perProject, hosted.Project), w.spec(exe, perSession, hosted.Session),
+		Servers: []entry.Server{
+			w.spec(exe, sharedLegacy, entry.Shared), w.spec(exe, sharedModern, entry.Shared),
+			w.spec(exe, perProject, entry.Project), w.spec(exe, perSession, entry.Session),
 		},
 	})
 	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), manager)
@@ -163,7 +164,7 @@ func (w *world) serve() {
 	})
 	own, daemon := w.listen("u"), w.listen("s")
 	w.wg.Go(func() { w.acceptUpstreams(own) })
-	if err := manager.Load(t.Context()); err != nil {
+	if err := manager.Load(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -199,8 +200,8 @@ func (w *world) listen(name string) *net.UnixListener {
 }
 
 // spec returns the spec of a hosted server that the test plays.
-func (w *world) spec(exe, name string, scope hosted.Scope) hosted.Spec {
-	return hosted.Spec{
+func (w *world) spec(exe, name string, scope entry.Scope) entry.Server {
+	return entry.Server{
 		Name: name, Scope: scope, Key: name,
 		Process: func(string) (config.Process, error) {
 			return config.Process{

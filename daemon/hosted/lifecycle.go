@@ -9,9 +9,10 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/hosted/catalog"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -49,7 +50,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 		return 0, err
 	}
 	m.hub.Mu.Lock()
-	s.stopped = true
+	s.verdict.Stopped = true
 	m.hub.Mu.Unlock()
 	written := s.write() // before anything is ended: what was begun to be stopped stays so
 	m.hub.Mu.Lock()
@@ -124,12 +125,12 @@ func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int,
 
 // pardonLocked clears a server's stop and failures, and the back-off of its starts.
 func (s *server) pardonLocked() {
-	s.stopped, s.ejected, s.fault = false, nil, nil
+	s.verdict = verdict.Verdict{}
 	for key, inst := range s.m.instances {
 		if key.server != s.spec.Name {
 			continue
 		}
-		inst.guards.restarts.Reset()
+		inst.guards.Restarts.Reset()
 		inst.guards.Breaker.Reset()
 		inst.notUntil, inst.err, inst.mustRecover = time.Time{}, nil, false
 		inst.skipBackoffLocked()
@@ -155,7 +156,7 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 			wanted[s.instanceLocked(&who)] = struct{}{}
 		}
 	}
-	if len(wanted) == 0 && s.spec.Scope != Session {
+	if len(wanted) == 0 && s.spec.Scope != entry.Session {
 		wanted[s.instanceLocked(c)] = struct{}{}
 	}
 	m.hub.Mu.Unlock()
@@ -186,10 +187,10 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 // whose configuration has changed does so, too, once its successor has come up, see
 // [Manager.Replaced]. The successor starts with no failures counted, but stays stopped
 // if the server was. Sessions whose list of tools may have changed are notified.
-func (m *Manager) Configure(specs []Spec) {
+func (m *Manager) Configure(specs []entry.Server) {
 	m.configuring.Lock()
 	defer m.configuring.Unlock()
-	wanted := map[string]*Spec{}
+	wanted := map[string]*entry.Server{}
 	for i := range specs {
 		wanted[specs[i].Name] = &specs[i]
 	}
@@ -232,7 +233,7 @@ func (m *Manager) Configure(specs []Spec) {
 // newcomers returns, by name, a new server for each wanted spec that is not
 // configured yet, or that is configured differently. It reads their files, so it must
 // not hold the hub's mutex.
-func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
+func (m *Manager) newcomers(wanted map[string]*entry.Server) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {
 		old, err := m.lookup(name)
@@ -240,18 +241,11 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 			continue
 		}
 		s := m.newServer(spec)
-		if err != nil { // what a user has said of it before it was left out holds
-			if err := s.recall(); err != nil {
-				m.hub.Log.Warn("how a server stood is forgotten", "server", name, "err", err)
-			}
-			s.ejected = nil
-		}
-		if err := s.remember(); err != nil {
-			m.hub.Log.Warn("what a server offered is forgotten", "server", name, "err", err)
-		}
+		s.read()
+		s.verdict.Ejected, s.verdict.Fault = nil, nil // that the user has stopped it holds
 		if old != nil {
 			m.hub.Mu.Lock()
-			s.pins = old.pins // also those that could not be written down
+			s.offers.Inherit(&old.offers) // also pins that could not be written down
 			m.hub.Mu.Unlock()
 		}
 		fresh[name] = s
@@ -262,15 +256,15 @@ func (m *Manager) newcomers(wanted map[string]*Spec) map[string]*server {
 // adjustLocked puts other limits and lists into force for a server whose processes go
 // on. It remakes all offerings, since contracts, and what is offered at all, depend
 // on the configuration. It reports whether some session may see other tools now.
-func (s *server) adjustLocked(spec *Spec) bool {
+func (s *server) adjustLocked(spec *entry.Server) bool {
 	was := s.limits.Swap(spec)
 	for key, inst := range s.m.instances {
 		if key.server == s.spec.Name {
-			inst.guards.follow(was, spec)
+			inst.guards.Follow(was, spec)
 		}
 	}
 	s.sights.Configure(spec.Visible)
-	changed := s.remakeLocked() || was.BlockChanged != spec.BlockChanged
+	changed := s.offers.Remake(s.source()) || was.BlockChanged != spec.BlockChanged
 	for _, c := range s.m.hub.Clients {
 		who := c.Caller()
 		s.sights.Sees(who.Place()) // this looks again, and notifies sessions whose list changes
@@ -281,12 +275,16 @@ func (s *server) adjustLocked(spec *Spec) bool {
 // Changed notifies all sessions that their lists may have changed.
 func (m *Manager) Changed() {
 	m.hub.Mu.Lock()
-	all := slices.Collect(maps.Values(m.hub.Clients))
-	m.hub.Mu.Unlock()
+	defer m.hub.Mu.Unlock()
+	for _, c := range m.hub.Clients {
+		announceAll(c)
+	}
+}
+
+// announceAll notifies a session that all its lists may have changed.
+func announceAll(c tool.Client) {
 	for k := range listing.Kinds {
-		for _, c := range all {
-			c.ListChanged(k.MCP().Changed)
-		}
+		c.ListChanged(k.MCP().Changed)
 	}
 }
 
@@ -333,15 +331,7 @@ func (inst *instance) sharedByLocked(session string, c tool.Client) bool {
 	if _, known := inst.srv.sights.Sees(who.Place()); known && !inst.srv.visible(&who) {
 		return false
 	}
-	switch inst.key.scope {
-	case Session:
-		return session == inst.key.of
-	case Project:
-		return who.Project == inst.key.of
-	case Shared:
-		return true
-	}
-	return false
+	return inst.key.scope.Of(who.Project, session) == inst.key.of
 }
 
 // Uses reports whether a session shares the instance and sees its server.
@@ -356,12 +346,12 @@ func (inst *instance) Uses(session string, c tool.Client) bool {
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
-		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == Session || !inst.idleSince.IsZero() ||
+		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session || !inst.idleSince.IsZero() ||
 			inst.usersLocked() > 0 {
 			continue
 		}
 		inst.idleSince = now
-		wait := inst.srv.now().KeepAlive
+		wait := inst.srv.Entry().KeepAlive
 		m.hub.WG.Go(func() {
 			err := m.hub.Pause(wait, nil)
 			m.hub.Mu.Lock()
@@ -380,7 +370,7 @@ func (m *Manager) idleLocked() {
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
-		if s.now().Lazy || s.stopped || !s.visible(&c) || m.hub.Closed {
+		if s.Entry().Lazy || s.verdict.Stopped || !s.visible(&c) || m.hub.Closed {
 			continue
 		}
 		inst := s.instanceLocked(&c)
@@ -394,18 +384,9 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 // For a process of one session they are its client's, which are not known before the
 // client's first request.
 func (inst *instance) introducesLocked() bool {
-	if inst.key.scope != Session {
+	if inst.key.scope != entry.Session {
 		return true
 	}
 	c := inst.m.hub.Clients[inst.key.of]
 	return c != nil && c.Capabilities() != nil
-}
-
-// Server is lookup for the catalog.
-func (m *Manager) Server(name string) (catalog.Server, error) {
-	s, err := m.lookup(name)
-	if err != nil {
-		return nil, err // not a nil server in an interface
-	}
-	return s, nil
 }

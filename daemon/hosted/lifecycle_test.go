@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"holdline/daemon/hosted/entry"
 )
 
 // TestRecall checks that a stopped server stays stopped whatever its configuration, and
@@ -24,14 +26,14 @@ func TestRecall(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(tc.file), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := m.newServer(&Spec{Name: "s", Key: "k"})
-		if err := s.recall(); err != nil || !s.stopped || !slices.Equal(s.ejected, tc.ejected) {
-			t.Errorf("%s: stopped %v, ejected %v, %v", tc.file, s.stopped, s.ejected, err)
+		s := m.newServer(&entry.Server{Name: "s", Key: "k"})
+		if s.read(); !s.verdict.Stopped || !slices.Equal(s.verdict.Ejected, tc.ejected) {
+			t.Errorf("%s: stopped %v, ejected %v", tc.file, s.verdict.Stopped, s.verdict.Ejected)
 		}
 	}
 	// A server that was removed and is configured again is as the user left it.
-	m.Configure([]Spec{{Name: "s", Key: "k", Lazy: true}})
-	if s := m.servers["s"]; !s.stopped || s.ejected != nil {
-		t.Errorf("configured again: stopped %v, ejected %v", s.stopped, s.ejected)
+	m.Configure([]entry.Server{{Name: "s", Key: "k", Lazy: true}})
+	if s := m.servers["s"]; !s.verdict.Stopped || s.verdict.Ejected != nil {
+		t.Errorf("configured again: stopped %v, ejected %v", s.verdict.Stopped, s.verdict.Ejected)
 	}
 }

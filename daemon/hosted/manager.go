@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,73 +11,17 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/config"
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
-
-// A Scope says which sessions share a process of a server.
-type Scope string
-
-// The scopes.
-const (
-	Project Scope = "project" // all sessions of one project
-	Shared  Scope = "shared"  // all sessions
-	Session Scope = "session" // no other session
-)
-
-// Spec is a configured server. It is read-only, and has no defaults: every
-// limit is set.
-type Spec struct {
-	Name  string
-	Scope Scope
-	// Key is equal for specs whose processes can replace each other: it covers the
-	// configured command, environment and directory.
-	Key string
-	// Process returns how to start a process for the project with that root, which
-	// is "" if there is none. Its error names what is missing.
-	Process func(root string) (config.Process, error)
-	// Ready waits, within bounds, until what Process needs is known. The error
-	// says why no process can be started. nil does not wait.
-	Ready func(ctx context.Context, root string) error
-	// Visible reports whether sessions of the project with that root see the server.
-	// It may block on the file system. nil shows the server to all.
-	Visible func(root string) bool
-	// Contract returns the operator's setting for a tool, or "" to use the tool's
-	// own annotations. nil has no settings.
-	Contract func(tool string) tool.Contract
-	// Offers reports whether at least one identity may use something of the server,
-	// by its names for it. nil offers all. See [tool.Rules].
-	Offers func(names ...string) bool
-	// BlockChanged hides, and refuses calls of, a tool that differs from its pin,
-	// until the user accepts it.
-	BlockChanged bool
-	// Remote says that a process of ours stands for a server elsewhere. If its error
-	// contains a fault record, that process reports its own failure, not the
-	// server's.
-	Remote     bool
-	Timeout    time.Duration // of a call, anew at each progress
-	MaxTimeout time.Duration // of a call, whatever its progress
-	// StartTimeout is how long a process may take from its start to its lists. It
-	// begins anew whenever the process writes to stderr: it may be downloading what
-	// it runs.
-	StartTimeout time.Duration
-
-	Lazy             bool          // a process is started by the first call, not by the first session
-	KeepAlive        time.Duration // of a process whose last session has left
-	MaxConcurrent    int           // calls at once in one process
-	MaxRestarts      int           // in RestartWindow; one more ejects the server
-	RestartWindow    time.Duration
-	CircuitThreshold int // consecutive failures that open the breaker
-	CircuitReset     time.Duration
-}
 
 // A Watcher receives the states of processes, for counts and health. Its methods may be
 // called with the hub's mutex held: they must not block or call back.
@@ -103,7 +46,7 @@ type Options struct {
 	CatalogDir string // what servers offer is remembered here
 	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
-	Servers    []Spec
+	Servers    []entry.Server
 	// Prepared reports whether Ready of a spec would return at once, or almost. nil
 	// means that it always would.
 	Prepared func() bool
@@ -116,7 +59,7 @@ type Options struct {
 	Careful bool
 	// Gone has the limits for a server that is not configured any more, while a
 	// process of it from an earlier daemon still has calls.
-	Gone Spec
+	Gone entry.Server
 	// Budget returns how many calls a session of an identity may make; 0 is no
 	// limit. It may be nil.
 	Budget func(identity string) int
@@ -137,6 +80,7 @@ type Options struct {
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
 	*catalog.Catalog
+	*subscriber.Subscriber
 	hub   *upstream.Hub
 	o     Options
 	begun time.Time
@@ -175,7 +119,12 @@ func New(o Options) *Manager {
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
 	}
 	m.calls = dispatch.New(m.hub, o.Budget)
-	m.Catalog = catalog.New(m, o.Rules, m.hub.Log)
+	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view}, m.calls, o.Rules, m.hub.Log)
+	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{
+		Find:     func(name string) (dispatch.Server, error) { return m.find(name) },
+		View:     m.view,
+		Resource: m.Resource,
+	}, o.Rules)
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
 	}
@@ -247,9 +196,12 @@ func (m *Manager) forsakeLocked(session string) {
 	}
 	m.hub.RefuseAsksLocked(session)
 	for key, inst := range m.instances {
-		if key.scope == Session && key.of == session {
+		if key.scope == entry.Session && key.of == session {
 			inst.retireLocked()
 		}
+	}
+	for _, s := range m.servers {
+		s.offers.Forget(session) // does nothing unless the session is a scope
 	}
 }
 
@@ -264,17 +216,10 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 		return nil, c != nil
 	}
 	inst := instanceOf(c.Up)
-	if o := cmp.Or(inst.own, inst.srv.offersOfLocked(inst.key)).Tool(c.Name); o != nil {
+	if o := inst.srv.offers.Of(inst.key.of).Tool(c.Name); o != nil {
 		return &o.Remote, true
 	}
-	o := &listing.Offer{Own: c.Name, Method: mcp.ToolsCall}
-	contract := tool.NeverReplay
-	if c.Repeats {
-		contract = tool.Convergent
-	}
-	o.Remote = tool.Remote{Name: tool.Shown(inst.key.server, c.Name), Server: inst.key.server, Contract: contract}
-	o.Bind(inst.srv.source().Handle)
-	return &o.Remote, true
+	return &inst.srv.source().Recalled(c.Name, c.Repeats).Remote, true
 }
 
 // expect waits for [Options.Return], then gives up the sessions of an earlier daemon
@@ -294,7 +239,7 @@ func (m *Manager) expect() {
 		gone[key.Session] = struct{}{}
 	}
 	for key := range m.instances {
-		if key.scope == Session {
+		if key.scope == entry.Session {
 			gone[key.of] = struct{}{}
 		}
 	}
@@ -375,18 +320,18 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Processes returns how many processes have not exited.
-func (m *Manager) Processes() int {
+// Tuned makes processes reconcile their log levels, since a session wants messages of
+// another level than before.
+func (m *Manager) Tuned() {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
-	n := 0
-	for u := range m.hub.Processes {
-		if u.State != upstream.Exited {
-			n++
-		}
-	}
-	return n
+	m.hub.ReconcileLocked()
 }
+
+// Notified passes a notification of a session's client on to the servers that it
+// concerns: that its roots have changed, or its progress with what a server has asked
+// for.
+func (m *Manager) Notified(session string, msg jsonrpc.Message) { m.hub.Notified(session, msg) }
 
 // Respond takes the answer of a session's client, its line n, to the server that asked.
 // It reports whether a server did.

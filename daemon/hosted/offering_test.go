@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
@@ -27,30 +28,31 @@ func twoProjects(t *testing.T, p, q listing.Lists) *server {
 	t.Helper()
 	m := New(Options{
 		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(),
-		Servers: []Spec{{Name: "s", Scope: Project, Key: "k", MaxConcurrent: 1}},
+		Servers: []entry.Server{{Name: "s", Scope: entry.Project, Key: "k", MaxConcurrent: 1}},
 	})
 	s := m.servers["s"]
 	for _, one := range []struct {
 		project string
 		raw     listing.Lists
 	}{{"p", p}, {"q", q}} {
-		inst := s.instanceLocked(&tool.Caller{Project: one.project})
-		inst.own = s.offeringLocked(inst, one.raw, nil, nil)
-		s.latest = inst.own
-		s.pins.Compare(listing.Likenesses(one.raw[listing.Tools]), time.UnixMilli(1))
+		takeLists(s, one.project, one.raw, time.UnixMilli(1))
 	}
 	return s
+}
+
+// takeLists makes lists those of the process of a project.
+func takeLists(s *server, project string, raw listing.Lists, now time.Time) {
+	s.offers.Take(project, s.source(), &listing.Memory{Lists: raw}, listing.Likenesses(raw[listing.Tools]), now)
 }
 
 // TestOfferingShared checks that processes with the same lists share one offering.
 func TestOfferingShared(t *testing.T) {
 	s := twoProjects(t, listed("a", "b"), listed("a", "b"))
-	p, q := s.offersLocked(&tool.Caller{Project: "p"}), s.offersLocked(&tool.Caller{Project: "q"})
+	p, q := s.offers.Of("p"), s.offers.Of("q")
 	if p == nil || p != q {
 		t.Errorf("%p and %p", p, q)
 	}
-	if s = twoProjects(t, listed("a"),
-		listed("a", "b")); s.offersLocked(&tool.Caller{Project: "p"}) == s.offersLocked(&tool.Caller{Project: "q"}) {
+	if s = twoProjects(t, listed("a"), listed("a", "b")); s.offers.Of("p") == s.offers.Of("q") {
 		t.Error("one for two that differ")
 	}
 }
@@ -61,15 +63,16 @@ func TestAcceptForOne(t *testing.T) {
 	s := twoProjects(t, listed("a", "b"), listed("b", "c"))
 	other := listed("a", "b")
 	other[listing.Tools][0] = json.RawMessage(`{"name":"a","description":"another"}`)
-	s.pins.Compare(listing.Likenesses(other[listing.Tools]), time.UnixMilli(2))
-	inst := s.instanceLocked(&tool.Caller{Project: "p"})
-	inst.own = s.offeringLocked(inst, other, nil, nil)
-	s.latest = inst.own
+	takeLists(s, "p", other, time.UnixMilli(2))
+	pin := func(name string) *listing.Pin {
+		view := s.View(&tool.Caller{Project: "p"})
+		return view.Pins.Find(name)
+	}
 	got, err := s.m.Accept(t.Context(), tool.Caller{Project: "q"}, "s")
 	if err != nil || len(got) != 0 {
 		t.Errorf("for q: %q, %v", got, err)
 	}
-	if !s.pins.Find("a").Changed() {
+	if !pin("a").Changed() {
 		t.Error("the change that p is offered is not told any more")
 	}
 	if got, err = s.m.Accept(t.Context(), tool.Caller{Project: "p"}, "s"); err != nil || len(got) != 1 ||
@@ -77,11 +80,11 @@ func TestAcceptForOne(t *testing.T) {
 		t.Errorf("for p: %q, %v", got, err)
 	}
 	for _, name := range []string{"b", "c"} {
-		if p := s.pins.Find(name); p == nil || p.SinceMS != 1 || p.Changed() {
+		if p := pin(name); p == nil || p.SinceMS != 1 || p.Changed() {
 			t.Errorf("%s is pinned as %+v", name, p)
 		}
 	}
-	if s.pins.Find("a").Changed() {
+	if pin("a").Changed() {
 		t.Error("what was accepted is still a change")
 	}
 }
@@ -93,13 +96,13 @@ func TestShortenedNamesAreCallable(t *testing.T) {
 	s := twoProjects(t, listed(long, "short"), listed())
 	for _, only := range []string{"", "s"} {
 		c := &tool.Caller{Project: "p", Only: only}
-		list := s.m.View(c).List(listing.Tools)
+		list := s.m.view(t.Context(), c).List(listing.Tools)
 		if len(list) != 2 {
 			t.Fatalf("%d tools are listed", len(list))
 		}
 		for _, l := range list {
 			name, _ := mcp.String(jsonrpc.Field(l.Raw, "name"))
-			o := s.offersLocked(c).Find(listing.Tools, name, only != "")
+			o := s.offers.Of("p").Find(listing.Tools, name, only != "")
 			if o == nil || len(name) > 125 || o.Own != long && o.Own != "short" {
 				t.Errorf("the tool listed as %s for a session of %q is %+v", name, only, o)
 			}

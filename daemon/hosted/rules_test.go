@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdline/daemon/config"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
@@ -29,13 +30,13 @@ func TestRulesOfPrompts(t *testing.T) {
 	rules := policy.NewRules(cfg)
 	m := New(Options{
 		Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), Rules: rules,
-		Servers: []Spec{{Name: "s", Scope: Shared, Key: "k", MaxConcurrent: 1, Offers: func(names ...string) bool {
+		Servers: []entry.Server{{Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Offers: func(names ...string) bool {
 			ok, _ := rules.Offers("s", names...)
 			return ok
 		}}},
 	})
 	s := m.servers["s"]
-	s.latest = s.source().Offering(listing.Lists{
+	s.offers.Load(&listing.Memory{Lists: listing.Lists{
 		listing.Prompts: {
 			json.RawMessage(`{"name":"ask/me"}`),
 			json.RawMessage(`{"name":"hidden"}`),
@@ -44,7 +45,7 @@ func TestRulesOfPrompts(t *testing.T) {
 		listing.Templates: {
 			json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`),
 		},
-	}, json.RawMessage(`{"capabilities":{"resources":{}}}`), nil)
+	}, About: json.RawMessage(`{"capabilities":{"resources":{}}}`)}, s.source())
 
 	for _, x := range []struct {
 		identity, name string
@@ -65,7 +66,7 @@ func TestRulesOfPrompts(t *testing.T) {
 		for _, only := range []string{"", "s"} {
 			c := tool.Caller{Session: "x", Identity: x.identity, Only: only}
 			name, routes := x.name, map[string]string{}
-			if s.latest.Find(listing.Prompts, x.name, true) != nil || x.name == "hidden" {
+			if s.offers.Latest().Find(listing.Prompts, x.name, true) != nil || x.name == "hidden" {
 				if only == "" {
 					name = tool.Shown("s", x.name)
 				}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/sight"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -18,16 +19,17 @@ import (
 func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked *int) {
 	t.Helper()
 	asked = new(int)
-	m = New(Options{Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), StateDir: t.TempDir(), Servers: []Spec{
-		{Name: "all", Scope: Shared, Lazy: true, MaxConcurrent: 1},
-		{Name: "some", Scope: Shared, Lazy: true, MaxConcurrent: 1, Visible: func(root string) bool {
+	m = New(Options{Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), StateDir: t.TempDir(), Servers: []entry.Server{
+		{Name: "all", Scope: entry.Shared, Lazy: true, MaxConcurrent: 1},
+		{Name: "some", Scope: entry.Shared, Lazy: true, MaxConcurrent: 1, Visible: func(root string) bool {
 			*asked++
 			return look(root)
 		}},
 	}})
 	for _, s := range m.servers {
-		s.latest = s.source().Offering(listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}},
-			json.RawMessage(`{}`), nil)
+		s.offers.Load(&listing.Memory{
+			Lists: listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}, About: json.RawMessage(`{}`),
+		}, s.source())
 	}
 	return m, asked
 }
@@ -101,9 +103,9 @@ func TestSightsAreRenewed(t *testing.T) {
 		if n := count(); n != 1 || *asked != 2 {
 			t.Errorf("%d tools, asked %d times, after a while", n, *asked)
 		}
-		m.Configure([]Spec{
-			{Name: "all", Scope: Shared, Lazy: true, MaxConcurrent: 1},
-			{Name: "some", Scope: Shared, Lazy: true, MaxConcurrent: 1, Visible: func(string) bool {
+		m.Configure([]entry.Server{
+			{Name: "all", Scope: entry.Shared, Lazy: true, MaxConcurrent: 1},
+			{Name: "some", Scope: entry.Shared, Lazy: true, MaxConcurrent: 1, Visible: func(string) bool {
 				*asked++
 				return true
 			}},

@@ -1,13 +1,16 @@
 package hosted
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
+	"holdline/daemon/masked"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -24,7 +27,8 @@ func (m *Manager) Status() []control.Server {
 	owners := map[string]string{}
 	for _, s := range m.inOrderLocked() {
 		st := s.statusLocked(now)
-		st.Notes = slices.Concat(s.latest.Cut(), listing.Clashes(s.spec.Name, s.latest, owners), s.overreachLocked())
+		latest := s.offers.Latest()
+		st.Notes = slices.Concat(latest.Cut(), listing.Clashes(s.spec.Name, latest, owners), s.overreachLocked())
 		list = append(list, st)
 	}
 	return list
@@ -43,16 +47,16 @@ func (inst *instance) failedToStartLocked() bool {
 // instances.
 func (s *server) statusLocked(now time.Time) control.Server {
 	st := control.Server{
-		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.now().Lazy,
-		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.fault,
-		Ejected: len(s.ejected) > 0,
+		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.Entry().Lazy,
+		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.verdict.Fault,
+		Ejected: len(s.verdict.Ejected) > 0,
 	}
-	if s.fault != nil {
-		st.LastFaultMS = s.faultAt.UnixMilli()
+	if s.verdict.Fault != nil {
+		st.LastFaultMS = s.verdict.FaultAt.UnixMilli()
 	}
-	if s.latest != nil {
-		st.Tools, st.Changed = new(len(s.latest.All(listing.Tools))), s.pins.CountChanged(s.latest)
-		st.Blocked = s.now().BlockChanged && st.Changed > 0
+	if latest := s.offers.Latest(); latest != nil {
+		st.Tools, st.Changed = new(len(latest.All(listing.Tools))), s.offers.CountChanged()
+		st.Blocked = s.Entry().BlockChanged && st.Changed > 0
 	}
 	worst := func(state string) {
 		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}
@@ -65,7 +69,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 			continue
 		}
 		st.RefCount += inst.usersLocked()
-		st.Restarts += inst.guards.restarts.Count(now)
+		st.Restarts += inst.guards.Restarts.Count(now)
 		inside, waiting := inst.guards.Gate.Load()
 		st.InFlight += inside
 		st.Queued += waiting
@@ -73,11 +77,11 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
 			st.Circuit = string(circuit)
 		}
-		st.Ejected = st.Ejected || inst.guards.restarts.Ejected()
+		st.Ejected = st.Ejected || inst.guards.Restarts.Ejected()
 		switch state := inst.stateLocked(); {
 		case state == running:
 			worst("ready")
-		case (state == launching || state == backingOff) && inst.guards.restarts.Count(now) > 0:
+		case (state == launching || state == backingOff) && inst.guards.Restarts.Count(now) > 0:
 			worst("recovering")
 		case state == launching, state == backingOff, inst.up != nil:
 			worst("starting")
@@ -94,7 +98,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		worst("ejected")
 	}
-	if s.stopped {
+	if s.verdict.Stopped {
 		st.State = "stopped"
 	}
 	return st
@@ -115,10 +119,42 @@ func (s *server) overreachLocked() []string {
 	if s.beyond == "" {
 		return nil
 	}
-	other := Session
-	if s.beyond == mcp.RootsList && s.spec.Scope == Shared {
-		other = Project
+	other := entry.Session
+	if s.beyond == mcp.RootsList && s.spec.Scope == entry.Shared {
+		other = entry.Project
 	}
 	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
 		"\"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
+}
+
+// Logs returns what each process of a server wrote to stderr, with the secrets of its
+// environment hidden. after has the offset in bytes at which to begin, by worker;
+// other logs begin near their end. With follow an incomplete last line is left for
+// the next call. The fault is that of the process that ended last, or nil.
+func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]control.ServerLog, *fault.Record, error) {
+	s, err := m.lookup(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.hub.Mu.Lock()
+	var running []*upstream.Process
+	for u := range m.hub.Processes {
+		if instanceOf(u).key.server == name && u.State != upstream.Exited {
+			running = append(running, u)
+		}
+	}
+	last := s.verdict.Fault
+	m.hub.Mu.Unlock()
+	slices.SortFunc(running, func(a, b *upstream.Process) int { return cmp.Compare(a.ID, b.ID) })
+	logs := []control.ServerLog{}
+	for _, u := range running {
+		from, known := after[u.ID]
+		l, err := u.ReadLog(masked.Place{From: from, Known: known, Follow: follow})
+		if err != nil {
+			return nil, nil, fmt.Errorf("log of %s: %w", u.ID, err)
+		}
+		l.Root = instanceOf(u).root
+		logs = append(logs, l)
+	}
+	return logs, last, nil
 }

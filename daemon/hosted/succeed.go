@@ -3,7 +3,6 @@ package hosted
 import (
 	"context"
 	"errors"
-	"time"
 
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
@@ -25,8 +24,8 @@ type succession struct {
 // keepLocked ends the succession of a server, because its entry is again as before.
 // The fault of the successor's start is cleared.
 func (s *server) keepLocked() {
-	if x := s.succession; x != nil && x.fault == s.fault {
-		s.fault = nil
+	if x := s.succession; x != nil && x.fault == s.verdict.Fault {
+		s.verdict.Fault = nil
 	}
 	s.succession = nil
 }
@@ -51,21 +50,15 @@ func (s *server) servesLocked() (*instance, tool.Client) {
 // session, a process of the new one must come up first; a goroutine sees to that. It
 // reports whether the server is replaced already.
 func (m *Manager) replaceLocked(old, next *server) bool {
-	next.stopped = old.stopped
+	next.verdict.Stopped = old.verdict.Stopped
 	inst, c := old.servesLocked()
-	if inst == nil || old.stopped || m.hub.Closed {
+	if inst == nil || old.verdict.Stopped || m.hub.Closed {
 		m.retireLocked(old)
 		m.servers[next.spec.Name] = next
 		return true
 	}
 	who := c.Caller()
-	trial := &instance{
-		m: m, srv: next, key: next.instanceKey(&who), name: workerID(next.spec.Name),
-		guards: newGuards(next.now()), use: onTrial,
-	}
-	if next.spec.Scope != Shared {
-		trial.root = who.Place()
-	}
+	trial := next.newInstance(next.instanceKey(&who), who.Place(), onTrial)
 	x := &succession{next: next, done: make(chan struct{})}
 	old.succession = x
 	m.hub.WG.Go(func() {
@@ -85,7 +78,8 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
 		f.Fault.Detail = "its entry was edited, and what that says now does not start, " +
 			"so the server goes on as it was: " + f.Fault.Detail
-		old.fault, old.faultAt, old.succession.fault = f, time.Now(), f
+		old.succession.fault = f
+		old.verdict.Blame(f)
 	}
 	if err != nil || !wanted || m.hub.Closed {
 		trial.use = retired
@@ -99,11 +93,11 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		return err
 	}
 	trial.use = inUse
-	next.stopped = old.stopped
+	next.verdict.Stopped = old.verdict.Stopped
 	m.retireLocked(old)
 	m.servers[next.spec.Name] = next
 	m.instances[trial.key] = trial
-	if next.stopped {
+	if next.verdict.Stopped {
 		trial.retireLocked()
 	}
 	for _, c := range m.hub.Clients {

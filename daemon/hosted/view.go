@@ -1,73 +1,75 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	"holdline/daemon/hosted/catalog"
+	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/masked"
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
-	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
-// Visible returns the servers that a caller sees, by name.
-func (m *Manager) Visible(ctx context.Context, c *tool.Caller) []catalog.Server {
-	m.awaitSights(ctx, c)
-	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
-	var seen []catalog.Server
-	for _, s := range m.inOrderLocked() {
-		if s.visible(c) {
-			seen = append(seen, s)
-		}
-	}
-	return seen
-}
-
-// Logs returns what each process of a server wrote to stderr, with the secrets of its
-// environment hidden. after has the offset in bytes at which to begin, by worker;
-// other logs begin near their end. With follow an incomplete last line is left for
-// the next call. The fault is that of the process that ended last, or nil.
-func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]control.ServerLog, *fault.Record, error) {
+// find returns the server that has a name now, for package catalog.
+func (m *Manager) find(name string) (catalog.Server, error) {
 	s, err := m.lookup(name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err // not a nil server in an interface
 	}
-	m.hub.Mu.Lock()
-	var running []*upstream.Process
-	for u := range m.hub.Processes {
-		if instanceOf(u).key.server == name && u.State != upstream.Exited {
-			running = append(running, u)
-		}
-	}
-	last := s.fault
-	m.hub.Mu.Unlock()
-	slices.SortFunc(running, func(a, b *upstream.Process) int { return cmp.Compare(a.ID, b.ID) })
-	logs := []control.ServerLog{}
-	for _, u := range running {
-		from, known := after[u.ID]
-		l, err := u.ReadLog(masked.Place{From: from, Known: known, Follow: follow})
-		if err != nil {
-			return nil, nil, fmt.Errorf("log of %s: %w", u.ID, err)
-		}
-		l.Root = instanceOf(u).root
-		logs = append(logs, l)
-	}
-	return logs, last, nil
+	return s, nil
 }
+
+// view returns what a caller sees of all servers. It waits up to [sight.Wait] if that
+// is not known yet. The caller must not hold the hub's mutex.
+func (m *Manager) view(ctx context.Context, c *tool.Caller) *listing.View {
+	m.awaitSights(ctx, c)
+	m.hub.Mu.Lock()
+	var seen []listing.ServerView
+	for _, s := range m.servers {
+		if s.visible(c) {
+			seen = append(seen, s.viewLocked(c))
+		}
+	}
+	m.hub.Mu.Unlock()
+	return listing.NewView(c, m.o.Rules, seen)
+}
+
+// viewLocked returns what a caller is offered by the server.
+func (s *server) viewLocked(c *tool.Caller) listing.ServerView {
+	return s.offers.View(s.spec.Name, s.Scope(c), s.Entry().BlockChanged)
+}
+
+// View is [server.viewLocked] for a caller that does not hold the hub's mutex.
+func (s *server) View(c *tool.Caller) listing.ServerView {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	return s.viewLocked(c)
+}
+
+// Guards returns the guards of the instance that a caller uses.
+func (s *server) Guards(c *tool.Caller) (dispatch.Guards, error) {
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	inst, err := s.useLocked(c)
+	if err != nil {
+		return dispatch.Guards{}, err
+	}
+	return inst.guards, nil
+}
+
+// Scope names those that share a process with a caller: a project or a session, or all.
+func (s *server) Scope(c *tool.Caller) string { return s.instanceKey(c).of }
 
 // Rests returns why a server is not asked for its tools: it is lazy and does not run.
 // It returns nil if the server is to be asked, or if its tools are known.
 func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	if start || !s.now().Lazy || s.offersLocked(c) != nil {
+	if start || !s.Entry().Lazy || s.offers.Of(s.Scope(c)) != nil {
 		return nil
 	}
 	for key, inst := range s.m.instances {
@@ -84,29 +86,19 @@ func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	if s.stopped {
+	if s.verdict.Stopped {
 		return s.stoppedFault()
 	}
 	inst := s.m.instances[s.instanceKey(c)]
 	switch {
-	case inst == nil && slices.Contains(s.ejected, s.instanceKey(c).of):
-		return newGuards(s.now()).restarts.Fault(s.spec.Name, "")
+	case inst == nil && slices.Contains(s.verdict.Ejected, s.instanceKey(c).of):
+		return dispatch.NewGuards(s.Entry()).Restarts.Fault(s.spec.Name, "")
 	case inst == nil || inst.up != nil && inst.up.State == upstream.Serving:
 		return nil
-	case inst.guards.restarts.Ejected():
+	case inst.guards.Restarts.Ejected():
 		return inst.ejectedLocked()
 	case inst.failedToStartLocked():
 		return fault.From(inst.err, fault.Server, startup.Operation(s.spec.Name))
-	}
-	return nil
-}
-
-// StartError returns why the last start for a caller failed, or nil.
-func (s *server) StartError(c *tool.Caller) error {
-	s.m.hub.Mu.Lock()
-	defer s.m.hub.Mu.Unlock()
-	if inst := s.m.instances[s.instanceKey(c)]; inst != nil && inst.failedToStartLocked() {
-		return inst.err
 	}
 	return nil
 }
@@ -116,4 +108,29 @@ func (s *server) Patience(c *tool.Caller) time.Duration {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	return s.instanceLocked(c).patienceLocked(time.Now())
+}
+
+// nextList is how long a list waits for a server whose last start failed. Most such
+// servers fail again.
+const nextList = time.Second
+
+// unreadyList is how long a list waits for a server whose environment is not known
+// yet. Some clients go on without a server that has not listed its tools within a
+// second: for them, Holdline with all its servers is one.
+const unreadyList = 500 * time.Millisecond
+
+// patienceLocked returns how long a list waits for an instance that has never listed.
+// All lists together wait only as long as the first one.
+func (inst *instance) patienceLocked(now time.Time) time.Duration {
+	wait := catalog.FirstList
+	switch {
+	case inst.m.o.Prepared != nil && !inst.m.o.Prepared():
+		wait = unreadyList
+	case inst.failedToStartLocked():
+		wait = nextList
+	}
+	if inst.starting != nil {
+		wait -= now.Sub(inst.begun)
+	}
+	return max(wait, 0)
 }

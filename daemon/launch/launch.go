@@ -20,7 +20,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
-	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
@@ -81,8 +81,8 @@ type Launcher struct {
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
 // leaves out servers that are switched off, and those of the old transport sse with a
 // warning.
-func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []hosted.Spec {
-	var specs []hosted.Spec
+func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server {
+	var specs []entry.Server
 	for _, name := range slices.Sorted(maps.Keys(cfg.Servers)) {
 		s, _ := cfg.Server(name)
 		switch {
@@ -100,7 +100,7 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []hosted.Spec 
 
 // GoneSpec returns the spec of a server that the configuration does not name any
 // more: the default limits, and nothing that could be started.
-func (l *Launcher) GoneSpec() hosted.Spec {
+func (l *Launcher) GoneSpec() entry.Server {
 	s, _ := config.Config{}.Server("")
 	spec := l.spec(s)
 	spec.Process, spec.Ready, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil, nil
@@ -109,9 +109,9 @@ func (l *Launcher) GoneSpec() hosted.Spec {
 
 // spec returns the spec of a server. Its functions resolve the settings at each start,
 // by the environment and the configuration of that moment.
-func (l *Launcher) spec(s config.Settings) hosted.Spec {
-	spec := hosted.Spec{
-		Name: s.Name, Scope: hosted.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
+func (l *Launcher) spec(s config.Settings) entry.Server {
+	spec := entry.Server{
+		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
 		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout,
 		BlockChanged: s.Pin == config.PinBlock,
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,

@@ -23,11 +23,7 @@ const (
 // UnknownServer returns the fault unknown_tool of a call to a server that the caller
 // does not see. It names those servers whose names are most like it.
 func (v *View) UnknownServer(name string) error {
-	var names []string
-	for i := range v.servers {
-		names = append(names, v.servers[i].Server)
-	}
-	return unknown("no server "+quote(name)+" is hosted here", near(name, names))
+	return unknown("no server "+quote(name)+" is hosted here", near(name, v.Servers()))
 }
 
 // UnknownTool returns the fault unknown_tool of a call to a tool that a server does

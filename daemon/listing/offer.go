@@ -63,6 +63,18 @@ type Source struct {
 	Warn     func(kind string, malformed error) // an entry was left out
 }
 
+// Recalled returns an offer of a tool that was called by its own name, and is not listed
+// any more. repeats says that it was convergent.
+func (s *Source) Recalled(own string, repeats bool) *Offer {
+	o := &Offer{Own: own, Method: mcp.ToolsCall}
+	o.Remote = tool.Remote{Name: tool.Shown(s.Server, own), Server: s.Server, Contract: tool.NeverReplay}
+	if repeats {
+		o.Remote.Contract = tool.Convergent
+	}
+	o.Bind(s.Handle)
+	return o
+}
+
 // offer makes the offer of one listing. It returns nil if no session may see it.
 func (s *Source) offer(k Kind, listing json.RawMessage) (*Offer, error) {
 	how := k.MCP()

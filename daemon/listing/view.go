@@ -63,6 +63,15 @@ func (v *View) Server(name string) *ServerView {
 	return &v.servers[i]
 }
 
+// Servers returns the names of the servers that the caller sees, in order.
+func (v *View) Servers() []string {
+	var names []string
+	for i := range v.servers {
+		names = append(names, v.servers[i].Server)
+	}
+	return names
+}
+
 // mayUse reports whether the rules let the caller use what a server knows by these
 // names.
 func (v *View) mayUse(server string, names ...string) bool {

@@ -1,7 +1,7 @@
 // Package catalog has what sessions see of the hosted servers: it lists their offers, and
 // finds one by its name. A server that has never listed is started and asked first.
 //
-// It keeps no state: which servers there are, and what they offer, its [Source] knows.
+// It keeps no state: which servers there are, and what they offer, its [Servers] know.
 package catalog
 
 import (
@@ -23,27 +23,18 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// A Source knows the servers. Its methods may wait a moment until it is known which
-// servers a caller sees.
-type Source interface {
-	// Server returns a configured server, or a fault.
-	Server(name string) (Server, error)
-	// Visible returns the servers that a caller sees, by name.
-	Visible(ctx context.Context, c *tool.Caller) []Server
-	// View returns what a caller sees of all servers.
-	View(c *tool.Caller) *listing.View
-	// Handle makes a call of an offer, which may come from a server of that name whose
-	// entry was edited since.
-	Handle(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error)
+// Servers are the configured servers. Both functions are safe for concurrent use.
+type Servers struct {
+	// Find returns the server that has a name now, or a fault.
+	Find func(name string) (Server, error)
+	// View returns what a caller sees of all servers. It may wait a moment, at most
+	// until ctx ends, until it is known which of them the caller sees.
+	View func(ctx context.Context, c *tool.Caller) *listing.View
 }
 
 // A Server is a configured server.
 type Server interface {
 	dispatch.Server
-	// View returns what a caller is offered by the server.
-	View(c *tool.Caller) listing.ServerView
-	// Reached reports whether the identity of a caller may use anything of the server.
-	Reached(c *tool.Caller) bool
 	// Patience returns how long a list waits for the server if it has never listed.
 	Patience(c *tool.Caller) time.Duration
 	// Rests returns why the server is not asked for its tools, or nil if it is to be
@@ -51,19 +42,40 @@ type Server interface {
 	Rests(c *tool.Caller, start bool) *fault.Record
 	// Trouble returns why a call would fail at once, or nil if no reason is known.
 	Trouble(c *tool.Caller) *fault.Record
-	// StartError returns why the last start for the caller failed, or nil.
-	StartError(c *tool.Caller) error
 }
 
 // A Catalog answers sessions. It is safe for concurrent use.
 type Catalog struct {
-	s     Source
+	s     Servers
+	calls *dispatch.Dispatcher
 	rules tool.Rules // nil allows everything
 	log   *slog.Logger
 }
 
-// New returns a catalog.
-func New(s Source, rules tool.Rules, log *slog.Logger) *Catalog { return &Catalog{s, rules, log} }
+// New returns a catalog of servers, whose offers calls takes to them.
+func New(s Servers, calls *dispatch.Dispatcher, rules tool.Rules, log *slog.Logger) *Catalog {
+	return &Catalog{s, calls, rules, log}
+}
+
+// handle makes a call of an offer. The server that has the offer's name now gets it.
+func (d *Catalog) handle(ctx context.Context, o *listing.Offer, rc *tool.RemoteCall) (tool.RemoteResult, error) {
+	s, err := d.s.Find(o.Remote.Server)
+	if err != nil {
+		return tool.RemoteResult{}, err
+	}
+	return d.calls.Handle(ctx, s, o, rc)
+}
+
+// visible returns the servers that a caller sees, by name.
+func (d *Catalog) visible(ctx context.Context, c *tool.Caller) []Server {
+	var seen []Server
+	for _, name := range d.s.View(ctx, c).Servers() {
+		if s, err := d.s.Find(name); err == nil { // else it was removed meanwhile
+			seen = append(seen, s)
+		}
+	}
+	return seen
+}
 
 // FirstList is how long a list of tools waits for servers that have never listed
 // theirs; the tools of slower servers appear by a change of the list. It is less
@@ -88,7 +100,7 @@ func (d *Catalog) List(
 	for k := range listing.Kinds {
 		if how := k.MCP(); how.List == method {
 			d.askAll(ctx, c)
-			return how.Member, d.s.View(&c).List(k), true
+			return how.Member, d.s.View(ctx, &c).List(k), true
 		}
 	}
 	return "", nil, false
@@ -101,26 +113,26 @@ func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
 	var mu sync.Mutex // guards failed
 	failed := map[string]error{}
 	var asking sync.WaitGroup
-	for _, s := range d.s.Visible(ctx, &c) {
+	for _, s := range d.visible(ctx, &c) {
 		if view := s.View(&c); view.Offering != nil {
 			continue
 		}
-		patience := s.Patience(&c)
+		name, patience := s.Entry().Name, s.Patience(&c)
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, patience,
-				fault.New(fault.Timeout, fault.Server, startup.Operation(s.Name()),
-					"server %s has not said in time what it offers: it may still be starting, try again", s.Name()))
+				fault.New(fault.Timeout, fault.Server, startup.Operation(name),
+					"server %s has not said in time what it offers: it may still be starting, try again", name))
 			defer cancel()
 			_, err := s.Ready(ctx, c)
 			if err == nil {
 				return
 			}
 			if ctx.Err() == nil {
-				d.log.WarnContext(ctx, "server is not listed", "server", s.Name(), "err", err)
+				d.log.WarnContext(ctx, "server is not listed", "server", name, "err", err)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			failed[s.Name()] = err
+			failed[name] = err
 		})
 	}
 	asking.Wait()
@@ -139,7 +151,7 @@ func (d *Catalog) Find(ctx context.Context, c tool.Caller, name string) *tool.Re
 
 // Known returns the tool of that name if it is listed now, else nil.
 func (d *Catalog) Known(c tool.Caller, name string) *tool.Remote {
-	if o, _ := d.s.View(&c).Find(listing.Tools, name); o != nil {
+	if o, _ := d.s.View(context.Background(), &c).Find(listing.Tools, name); o != nil {
 		return &o.Remote
 	}
 	return nil
@@ -147,7 +159,7 @@ func (d *Catalog) Known(c tool.Caller, name string) *tool.Remote {
 
 // find returns the offer of that exposed name, or nil; see [Catalog.Find].
 func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name string) *listing.Offer {
-	found, unlisted := d.s.View(&c).Find(k, name)
+	found, unlisted := d.s.View(ctx, &c).Find(k, name)
 	if found != nil || len(unlisted) == 0 {
 		return found
 	}
@@ -155,7 +167,7 @@ func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 	defer cancel()
 	var failed *listing.Offer
 	for _, server := range unlisted {
-		s, err := d.s.Server(server)
+		s, err := d.s.Find(server)
 		if err == nil {
 			err = dispatch.Try(ctx, s, c, name)
 		}
@@ -174,11 +186,11 @@ func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 // Resource returns the offer of a resource, or nil if no server is concerned; see
 // [listing.View.Resource]. A resource that is listed waits for no other server.
 func (d *Catalog) Resource(ctx context.Context, c tool.Caller, uri string) *listing.Offer {
-	if o := d.s.View(&c).Listed(uri); o != nil {
+	if o := d.s.View(ctx, &c).Listed(uri); o != nil {
 		return o
 	}
 	unasked := d.askAll(ctx, c)
-	if o := d.s.View(&c).Resource(uri, d.s.Handle); o != nil || len(unasked) == 0 {
+	if o := d.s.View(ctx, &c).Resource(uri, d.handle); o != nil || len(unasked) == 0 {
 		return o
 	}
 	first := slices.Min(slices.Collect(maps.Keys(unasked)))
@@ -199,15 +211,15 @@ var errStarting = errors.New("the server is still starting")
 func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, aboutWait, errStarting)
 	defer cancel()
-	s, err := d.s.Server(c.Only)
+	s, err := d.s.Find(c.Only)
 	if err != nil {
 		return tool.About{}, err
 	}
 	switch {
-	case !s.Reached(&c):
+	case d.rules != nil && !d.rules.Reaches(c.Identity, c.Only):
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize,
 			"identity %q may use no tool of server %s", c.Identity, c.Only)
-	case len(d.s.Visible(ctx, &c)) == 0:
+	case len(d.visible(ctx, &c)) == 0:
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
 			c.Only)
 	}
@@ -218,9 +230,11 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		view = s.View(&c)
 		about = view.Offering.About()
 		if errors.Is(err, errStarting) {
-			if err = s.StartError(&c); err == nil {
+			f := s.Trouble(&c)
+			if f == nil {
 				return listing.DescribeStarting(c.Only), nil
 			}
+			err = f
 		}
 		if err != nil {
 			return tool.About{}, err
@@ -252,7 +266,7 @@ func (d *Catalog) Route(
 			o = d.Resource(ctx, c, uri)
 		}
 		if o != nil {
-			o = o.Completion(d.s.Handle)
+			o = o.Completion(d.handle)
 		}
 	default:
 		return nil, false
@@ -265,4 +279,4 @@ func (d *Catalog) Route(
 
 // Has returns what the servers that a session sees offer besides tools. A server
 // that has never listed may offer everything.
-func (d *Catalog) Has(c tool.Caller) tool.Has { return d.s.View(&c).Has() }
+func (d *Catalog) Has(c tool.Caller) tool.Has { return d.s.View(context.Background(), &c).Has() }

@@ -19,13 +19,13 @@ import (
 func (d *Catalog) Offers(ctx context.Context, c tool.Caller, name string) ([]control.ServerOffers, error) {
 	var asked []Server
 	if name != "" {
-		s, err := d.s.Server(name)
+		s, err := d.s.Find(name)
 		if err != nil {
 			return nil, err
 		}
 		asked = append(asked, s)
 	} else {
-		asked = d.s.Visible(ctx, &c)
+		asked = d.visible(ctx, &c)
 	}
 	all := make([]control.ServerOffers, len(asked))
 	var asking sync.WaitGroup
@@ -41,8 +41,8 @@ func (d *Catalog) Offers(ctx context.Context, c tool.Caller, name string) ([]con
 func Tools(ctx context.Context, s Server, c tool.Caller) control.ServerOffers {
 	view := s.View(&c)
 	if view.Offering == nil {
-		if err := dispatch.Try(ctx, s, c, s.Name()); err != nil {
-			return noTools(s.Name(), fault.From(err, fault.Server, startup.Operation(s.Name())))
+		if err := dispatch.Try(ctx, s, c, view.Server); err != nil {
+			return noTools(view.Server, fault.From(err, fault.Server, startup.Operation(view.Server)))
 		}
 		view = s.View(&c)
 	}
@@ -57,7 +57,7 @@ func noTools(server string, why *fault.Record) control.ServerOffers {
 // Tool returns a tool of a server by its own name, or by the one that sessions see.
 // A server that has never listed is asked first.
 func (d *Catalog) Tool(ctx context.Context, c tool.Caller, server, name string) (*tool.Remote, error) {
-	s, err := d.s.Server(server)
+	s, err := d.s.Find(server)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +79,12 @@ func (d *Catalog) Tool(ctx context.Context, c tool.Caller, server, name string) 
 func (d *Catalog) Discover(ctx context.Context, c tool.Caller, start bool) []control.ServerOffers {
 	ctx, cancel := withFirstList(ctx, mcp.ToolsList)
 	defer cancel()
-	asked := d.s.Visible(ctx, &c)
+	asked := d.visible(ctx, &c)
 	all := make([]control.ServerOffers, len(asked))
 	var asking sync.WaitGroup
 	for i, s := range asked {
 		if f := s.Rests(&c, start); f != nil {
-			all[i] = noTools(s.Name(), f)
+			all[i] = noTools(s.Entry().Name, f)
 			continue
 		}
 		asking.Go(func() {
@@ -106,21 +106,21 @@ func (d *Catalog) Discover(ctx context.Context, c tool.Caller, start bool) []con
 func (d *Catalog) Inner(ctx context.Context, c tool.Caller, name, own string) (*tool.Remote, error) {
 	ctx, cancel := withFirstList(ctx, mcp.ToolsCall+":"+own)
 	defer cancel()
-	view := d.s.View(&c)
+	view := d.s.View(ctx, &c)
 	offered := view.Server(name)
 	if offered == nil {
 		return nil, view.UnknownServer(name)
 	}
 	if offered.Offering == nil {
 		shown := tool.Shown(name, strings.TrimPrefix(own, name+"__"))
-		s, err := d.s.Server(name)
+		s, err := d.s.Find(name)
 		if err == nil {
 			err = dispatch.Try(ctx, s, c, shown)
 		}
 		if err != nil {
 			return &listing.Unknown(name, listing.Tools, shown, err).Remote, nil
 		}
-		view = d.s.View(&c)
+		view = d.s.View(ctx, &c)
 		if offered = view.Server(name); offered == nil { // it was removed meanwhile
 			return nil, view.UnknownServer(name)
 		}

@@ -11,28 +11,28 @@ import (
 
 // A call has bounds that hold wherever it waits, and over any number of daemons.
 //
-// From the moment at which its client sent it, it has [Limits.MaxTimeout] in all. The
+// From the moment at which its client sent it, it has [entry.Server.MaxTimeout] in all. The
 // proxy remembers that moment and tells it to each daemon. The context that
 // [request.bounded] returns ends with that time, whether the call waits for its turn,
 // a start, the adoption of a process, or its answer.
 //
 // Within that time it waits no longer than [request.patience] for a process, and, once
-// it is dispatched, [Limits.Timeout] for an answer or for progress, which begins that
+// it is dispatched, [entry.Server.Timeout] for an answer or for progress, which begins that
 // time anew. Until when, stands in its record, so that a call that hangs gets no more
 // time by the next daemon, and one that makes progress no less.
 
 // bounded returns a context that ends when the call has used up all of its time,
 // counted from when its client sent it. The caller must call the returned function.
 func (r *request) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	most := r.s.Limits().MaxTimeout
+	most := r.s.Entry().MaxTimeout
 	f := fault.New(fault.Timeout, fault.Server, r.o.Operation(),
-		"the call has waited for server %s for %v, the most that it may take: it was not made", r.s.Name(), most)
+		"the call has waited for server %s for %v, the most that it may take: it was not made", r.s.Entry().Name, most)
 	return context.WithDeadlineCause(ctx, later(r.rc.Sent.Add(most), time.Now().Add(overdueGrace)), overdueError{f})
 }
 
 // patience returns how long a call waits for a process that serves.
 func (r *request) patience() time.Duration {
-	return max(r.s.Limits().Timeout, r.s.Limits().StartTimeout)
+	return max(r.s.Entry().Timeout, r.s.Entry().StartTimeout)
 }
 
 // patientUntil returns until when a call waits for a process that serves. lost says
@@ -62,7 +62,7 @@ func (r *request) soonest(c *upstream.Call) time.Time {
 // progress, but at least until soonest. Its clock stands still while a person answers
 // a question of the server.
 func (r *request) timeLeft(c *upstream.Call, soonest time.Time) time.Duration {
-	spec := r.s.Limits()
+	spec := r.s.Entry()
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
 	left := time.Until(later(c.Deadline.At(spec.Timeout, c.OnProgress != nil), soonest))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -21,14 +22,13 @@ import (
 // A stubServer has limits, and no process.
 type stubServer struct {
 	Server
-	limits Limits
+	limits entry.Server
 }
 
-func (stubServer) Name() string     { return "s" }
-func (s stubServer) Limits() Limits { return s.limits }
+func (s stubServer) Entry() *entry.Server { return &s.limits }
 
 // newRequest returns a request of a tool of a server with these limits.
-func newRequest(limits Limits) *request {
+func newRequest(limits entry.Server) *request {
 	hub := upstream.New(upstream.Options{Log: slog.New(slog.DiscardHandler)})
 	return &request{New(hub, nil), stubServer{limits: limits}, &listing.Offer{Own: "t", Method: mcp.ToolsCall}, nil}
 }
@@ -38,7 +38,7 @@ func newRequest(limits Limits) *request {
 // answer.
 func TestTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRequest(Limits{Timeout: 320 * time.Second, MaxTimeout: time.Hour})
+		r := newRequest(entry.Server{Name: "s", Timeout: 320 * time.Second, MaxTimeout: time.Hour})
 		told := func(json.RawMessage) {}
 		for _, tc := range []struct {
 			name      string
@@ -74,7 +74,7 @@ func TestTimeLeft(t *testing.T) {
 // all daemons and queues together.
 func TestBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRequest(Limits{Timeout: 10 * time.Second, MaxTimeout: time.Minute, StartTimeout: 20 * time.Second})
+		r := newRequest(entry.Server{Name: "s", Timeout: 10 * time.Second, MaxTimeout: time.Minute, StartTimeout: 20 * time.Second})
 		for age, want := range map[time.Duration][2]time.Duration{
 			0:                {time.Minute, 20 * time.Second},
 			15 * time.Second: {45 * time.Second, 5 * time.Second},

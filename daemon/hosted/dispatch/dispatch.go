@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
@@ -22,36 +23,19 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Limits are those of the calls of a server.
-type Limits struct {
-	Timeout      time.Duration // of a call, anew at each progress
-	MaxTimeout   time.Duration // of a call, whatever its progress
-	StartTimeout time.Duration // of a process
-	// Remote says that a process of ours stands for a server elsewhere. If its error
-	// contains a fault record, that process reports its own failure, not the server's.
-	Remote bool
-}
-
-// Guards protect the processes of a scope, and their callers.
-type Guards struct {
-	Breaker *policy.Breaker // refuses calls after failures in a row
-	Gate    *policy.Gate    // bounds the calls at once
-}
-
 // A Server is a server that is called. Its methods are safe for concurrent use, and are
 // called without the hub's mutex.
 type Server interface {
-	Name() string
-	// Limits returns the present limits.
-	Limits() Limits
+	// Entry returns the server as it is configured now.
+	Entry() *entry.Server
+	// View returns what the caller is offered by the server now.
+	View(c *tool.Caller) listing.ServerView
 	// Scope names those that share a process with the caller.
 	Scope(c *tool.Caller) string
 	// Guards returns the guards of the processes that the caller uses.
 	Guards(c *tool.Caller) (Guards, error)
 	// Ready returns a process that serves the caller. It starts one if there is none.
 	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
-	// CheckBlocked returns the fault of a tool that the user must accept first.
-	CheckBlocked(c *tool.Caller, o *listing.Offer) error
 }
 
 // A Dispatcher makes calls. It is safe for concurrent use.
@@ -182,7 +166,7 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		case calls.Dispatch:
 			if attempt++; attempt > MaxAttempts {
 				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, r.o.Operation(),
-					"server %s ended %d times before it read the call: it was not made", r.s.Name(), MaxAttempts)
+					"server %s ended %d times before it read the call: it was not made", r.s.Entry().Name, MaxAttempts)
 			}
 			if patient.IsZero() || at == calls.Lost {
 				patient = r.patientUntil(at == calls.Lost)
@@ -214,17 +198,17 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		}
 	}
 	starting, cancel := context.WithDeadlineCause(ctx, patient,
-		r.timedOut(nil, "server %s has not come up within %v: the call was not made", r.s.Name(), r.patience()))
+		r.timedOut(nil, "server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience()))
 	defer cancel()
 	u, err := r.s.Ready(starting, r.rc.Caller)
 	if err == nil {
-		err = r.s.CheckBlocked(&r.rc.Caller, r.o) // it may have been listed anew by a process that was just started
+		err = r.checkBlocked() // it may have been listed anew by a process that was just started
 	}
 	if err != nil {
 		return AsFault(err, r.o)
 	}
 	u.Standing.AwaitLevel(ctx)
-	timeout := r.s.Limits().Timeout
+	timeout := r.s.Entry().Timeout
 	until := time.Now().Add(timeout)
 	rec := calls.Record{
 		N: r.rc.N, Round: c.Key.Round, Session: r.rc.Caller.Session, ID: json.RawMessage(r.rc.ID),
@@ -294,14 +278,14 @@ func (r *request) await(ctx context.Context, c *upstream.Call, soonest time.Time
 		case <-c.Progress():
 		case <-ctx.Done():
 			if isOverdue(ctx) {
-				return r.timedOut(c, "no answer within %v: the call was cancelled", r.s.Limits().MaxTimeout)
+				return r.timedOut(c, "no answer within %v: the call was cancelled", r.s.Entry().MaxTimeout)
 			}
 			return AsFault(context.Cause(ctx), r.o)
 		case <-t.C:
 		}
 		left := r.timeLeft(c, soonest)
 		if left <= 0 {
-			return r.timedOut(c, "no answer and no progress within %v: the call was cancelled", r.s.Limits().Timeout)
+			return r.timedOut(c, "no answer and no progress within %v: the call was cancelled", r.s.Entry().Timeout)
 		}
 		t.Reset(left)
 	}
@@ -342,8 +326,7 @@ func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 		return tool.RemoteResult{}, fault.New(fault.InternalFailure, fault.Host, r.o.Operation(),
 			"the kept answer cannot be read: %v", err)
 	}
-	limits := r.s.Limits()
-	if f := cmp.Or(limits.Proxied(a.Error), a.Fault); f != nil {
+	if f := cmp.Or(Proxied(r.s, a.Error), a.Fault); f != nil {
 		own := *f
 		own.Operation = r.o.Operation()
 		return tool.RemoteResult{}, &own
@@ -392,8 +375,8 @@ const maxShared = 8 << 20
 
 // Proxied returns the fault that our own process for a remote server has answered in
 // the server's place; nil if the answer is the server's.
-func (l *Limits) Proxied(failure json.RawMessage) *fault.Record {
-	if failure == nil || !l.Remote {
+func Proxied(s Server, failure json.RawMessage) *fault.Record {
+	if failure == nil || !s.Entry().Remote {
 		return nil
 	}
 	var f fault.Record

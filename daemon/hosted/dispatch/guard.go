@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
@@ -15,6 +17,48 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
+
+// Limits of the calls that wait for a process of a server.
+const (
+	maxWaiting     = 1024
+	maxWaitingEach = 256 // of one session
+)
+
+// Guards protect the processes of a scope, and their callers.
+type Guards struct {
+	Restarts *policy.Restarts // ejects a server that fails too often
+	Breaker  *policy.Breaker  // refuses calls after failures in a row
+	Gate     *policy.Gate     // bounds the calls at once
+}
+
+// NewGuards returns guards with the limits of a server.
+func NewGuards(s *entry.Server) Guards {
+	return Guards{
+		Restarts: policy.NewRestarts(s.MaxRestarts, s.RestartWindow, rand.Float64),
+		Breaker:  policy.NewBreaker(s.Name, s.CircuitThreshold, s.CircuitReset),
+		Gate:     policy.NewGate(gateOf(s)),
+	}
+}
+
+// gateOf returns the options of the gate of a server.
+func gateOf(s *entry.Server) policy.GateOptions {
+	return policy.GateOptions{
+		Server: s.Name, InFlight: s.MaxConcurrent, Queue: maxWaiting, PerSession: maxWaitingEach,
+	}
+}
+
+// Follow takes over changed limits. A guard whose limits have changed starts without
+// its history.
+func (g *Guards) Follow(was, is *entry.Server) {
+	fresh := NewGuards(is)
+	if was.MaxRestarts != is.MaxRestarts || was.RestartWindow != is.RestartWindow {
+		g.Restarts = fresh.Restarts
+	}
+	if was.CircuitThreshold != is.CircuitThreshold || was.CircuitReset != is.CircuitReset {
+		g.Breaker = fresh.Breaker
+	}
+	g.Gate.Resize(gateOf(is))
+}
 
 // handle makes a call: it checks budget, cache, breaker and queue, in that order,
 // then takes the call to the server. A call that was already dispatched, perhaps by
@@ -39,7 +83,7 @@ func (r *request) handle(ctx context.Context) (res tool.RemoteResult, err error)
 		return r.call(ctx)
 	}
 	who := &r.rc.Caller
-	if err := r.s.CheckBlocked(who, r.o); err != nil {
+	if err := r.checkBlocked(); err != nil {
 		return tool.RemoteResult{}, err
 	}
 	if r.most != nil && !r.rc.Replay {
@@ -52,7 +96,7 @@ func (r *request) handle(ctx context.Context) (res tool.RemoteResult, err error)
 		return r.protected(ctx)
 	}
 	q := policy.Query{
-		Identity: who.Identity, Server: r.s.Name(), Tool: r.o.Own, Process: r.s.Scope(who),
+		Identity: who.Identity, Server: r.s.Entry().Name, Tool: r.o.Own, Process: r.s.Scope(who),
 		Arguments: jsonrpc.Field(r.rc.Params, "arguments"),
 	}
 	result, source, err := r.cache.Do(ctx, q, func(ctx context.Context) (json.RawMessage, error) {
@@ -69,6 +113,20 @@ func (r *request) handle(ctx context.Context) (res tool.RemoteResult, err error)
 		return res, nil
 	}
 	return tool.RemoteResult{Result: result, Replays: res.Replays, Cache: string(source)}, AsFault(err, r.o)
+}
+
+// checkBlocked returns the fault of a tool that differs from its pin and is blocked,
+// else nil. It looks at what the caller is offered now, since the server may have
+// listed the tool again after the offer was made: see [listing.ServerView.Blocked].
+func (r *request) checkBlocked() error {
+	if r.o.Method != mcp.ToolsCall {
+		return nil
+	}
+	view := r.s.View(&r.rc.Caller)
+	if f := view.Blocked(cmp.Or(view.Offering.Find(listing.Tools, r.o.Own, true), r.o)); f != nil {
+		return f
+	}
+	return nil
 }
 
 // protected makes a call if the breaker allows it, after it has waited for its turn

@@ -46,7 +46,7 @@ func (r *request) call(ctx context.Context) (tool.RemoteResult, error) {
 		}
 		if round >= maxRounds {
 			return res, fault.New(fault.DownstreamFailure, fault.Server, r.o.Operation(),
-				"server %s has asked %d times and not answered", r.s.Name(), round+1)
+				"server %s has asked %d times and not answered", r.s.Entry().Name, round+1)
 		}
 		next, lines, refusal, err := r.satisfy(ctx, round, res.Result)
 		seen = append(seen, lines...)
@@ -181,9 +181,9 @@ func (r *request) inquiries(ctx context.Context, round int, requests json.RawMes
 	if err != nil {
 		return nil, nil, nil, AsFault(err, r.o)
 	}
-	timeout := r.s.Limits().Timeout
+	timeout := r.s.Entry().Timeout
 	if person {
-		timeout = r.s.Limits().MaxTimeout
+		timeout = r.s.Entry().MaxTimeout
 	}
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
@@ -203,7 +203,7 @@ func (r *request) inquiries(ctx context.Context, round int, requests json.RawMes
 			c := r.callLocked(round)
 			r.hub.Mu.Unlock()
 			return nil, lines, nil, r.timedOut(c,
-				"server %s has asked the client something, which has not answered within %v", r.s.Name(), timeout)
+				"server %s has asked the client something, which has not answered within %v", r.s.Entry().Name, timeout)
 		case <-ctx.Done():
 			return nil, lines, nil, AsFault(context.Cause(ctx), r.o)
 		}

@@ -1,14 +1,14 @@
-package hosted
+package relist
 
 import (
 	"testing"
 	"time"
 )
 
-// TestRelistPause checks that a server that keeps announcing changed lists is asked for them
+// TestPause checks that a server that keeps announcing changed lists is asked for them
 // less and less often, and at once again after it was quiet.
-func TestRelistPause(t *testing.T) {
-	var r relisting
+func TestPause(t *testing.T) {
+	var r Reader
 	now := time.Now()
 	asked := func(quiet time.Duration) time.Duration {
 		now = now.Add(quiet)

@@ -1,0 +1,79 @@
+// Package entry has the configured servers, as the parts that host them need them.
+package entry
+
+import (
+	"context"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/tool"
+)
+
+// A Scope says which sessions share a process of a server.
+type Scope string
+
+// The scopes.
+const (
+	Project Scope = "project" // all sessions of one project
+	Shared  Scope = "shared"  // all sessions
+	Session Scope = "session" // no other session
+)
+
+// Of names those that share a process with a session of a project: the key of the
+// project, the hash of the session, or "" for all.
+func (s Scope) Of(project, session string) string {
+	switch s {
+	case Project:
+		return project
+	case Session:
+		return session
+	case Shared:
+	}
+	return ""
+}
+
+// Server is a configured server. It is read-only, and has no defaults: every
+// limit is set.
+type Server struct {
+	Name  string
+	Scope Scope
+	// Key is equal for entries whose processes can replace each other: it covers the
+	// configured command, environment and directory.
+	Key string
+	// Process returns how to start a process for the project with that root, which
+	// is "" if there is none. Its error names what is missing.
+	Process func(root string) (config.Process, error)
+	// Ready waits, within bounds, until what Process needs is known. The error
+	// says why no process can be started. nil does not wait.
+	Ready func(ctx context.Context, root string) error
+	// Visible reports whether sessions of the project with that root see the server.
+	// It may block on the file system. nil shows the server to all.
+	Visible func(root string) bool
+	// Contract returns the operator's setting for a tool, or "" to use the tool's
+	// own annotations. nil has no settings.
+	Contract func(tool string) tool.Contract
+	// Offers reports whether at least one identity may use something of the server,
+	// by its names for it. nil offers all. See [tool.Rules].
+	Offers func(names ...string) bool
+	// BlockChanged hides, and refuses calls of, a tool that differs from its pin,
+	// until the user accepts it.
+	BlockChanged bool
+	// Remote says that a process of ours stands for a server elsewhere. If its error
+	// contains a fault record, that process reports its own failure, not the
+	// server's.
+	Remote     bool
+	Timeout    time.Duration // of a call, anew at each progress
+	MaxTimeout time.Duration // of a call, whatever its progress
+	// StartTimeout is how long a process may take from its start to its lists. It
+	// begins anew whenever the process writes to stderr: it may be downloading what
+	// it runs.
+	StartTimeout time.Duration
+
+	Lazy             bool          // a process is started by the first call, not by the first session
+	KeepAlive        time.Duration // of a process whose last session has left
+	MaxConcurrent    int           // calls at once in one process
+	MaxRestarts      int           // in RestartWindow; one more ejects the server
+	RestartWindow    time.Duration
+	CircuitThreshold int // consecutive failures that open the breaker
+	CircuitReset     time.Duration
+}
