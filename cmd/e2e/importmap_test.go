@@ -55,6 +55,7 @@ var layers = readLayers(`
 0 daemon/session/returning
 4 daemon/standing
 0 daemon/hosted/sight
+0 daemon/waiting
 1 daemon/hosted/verdict
 2 daemon/hosted/entry
 5 daemon/hosted/handshake

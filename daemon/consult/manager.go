@@ -24,6 +24,7 @@ import (
 	"holdline/daemon/consult/queue"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
@@ -415,18 +416,10 @@ func (m *Manager) Close(ctx context.Context) error {
 // life, which makes those goroutines return, waits for that, and returns the cause of
 // ctx.
 func (m *Manager) drain(ctx context.Context) error {
-	done := make(chan struct{})
-	var wait sync.WaitGroup
-	wait.Go(func() {
-		m.jobs.Wait()
-		close(done)
-	})
-	defer wait.Wait()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
+	err := waiting.For(ctx, &m.jobs)
+	if err != nil {
 		m.abandon()
-		return context.Cause(ctx)
+		m.jobs.Wait()
 	}
+	return err
 }

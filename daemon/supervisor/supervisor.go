@@ -26,6 +26,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -357,15 +358,8 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	for _, w := range all {
 		w.Close()
 	}
-	done := make(chan struct{})
-	go func() {
-		s.wg.Wait()
-		close(done)
-	}()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("detach workers: %w", context.Cause(ctx))
+	if err := waiting.For(ctx, &s.wg); err != nil {
+		return fmt.Errorf("detach workers: %w", err)
 	}
+	return nil
 }
