@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 )
 
@@ -69,7 +70,7 @@ func TestOwnExhaustion(t *testing.T) {
 					t.Errorf("tried %d times, %+v; want nothing held against it, and the reason", tried, st)
 				}
 				m.hub.End()
-				if err := m.wait(context.WithoutCancel(t.Context())); err != nil {
+				if err := waiting.For(context.WithoutCancel(t.Context()), &m.hub.WG); err != nil {
 					t.Error(err)
 				}
 			})

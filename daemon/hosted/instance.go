@@ -3,12 +3,9 @@ package hosted
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"holdline/daemon/dialect"
@@ -70,7 +67,7 @@ var errEnded = errors.New("it was ended while it started")
 func (s *server) useLocked(c *tool.Caller) (*instance, error) {
 	now := s.m.servers[s.spec.Name]
 	if now == nil {
-		return nil, s.m.errNoServer(s.spec.Name)
+		return nil, startup.NoServer(s.spec.Name)
 	}
 	return now.instanceLocked(c), nil
 }
@@ -119,7 +116,7 @@ func (s *server) newInstance(key instanceKey, root string, use instanceUse) *ins
 		root = ""
 	}
 	return &instance{
-		m: s.m, srv: s, key: key, root: root, use: use, name: workerID(key.server), guards: dispatch.NewGuards(s.Entry()),
+		m: s.m, srv: s, key: key, root: root, use: use, name: startup.WorkerID(key.server), guards: dispatch.NewGuards(s.Entry()),
 	}
 }
 
@@ -160,7 +157,7 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 		case inst.up != nil && inst.up.State == upstream.Serving:
 			return inst.up, nil
 		case inst.guards.Restarts.Ejected():
-			return nil, inst.ejectedLocked()
+			return nil, startup.Ejected(inst.key.server, inst.guards.Restarts, inst.srv.verdict.Fault)
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
@@ -186,28 +183,15 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 	}
 }
 
-// ejectedLocked returns the fault of calls to an ejected instance, with the last
-// failure.
-func (inst *instance) ejectedLocked() *fault.Record {
-	name := inst.key.server
-	f := inst.guards.Restarts.Fault(name, "")
-	f.Operation = startup.Operation(name)
-	if inst.srv.verdict.Fault != nil {
-		f.Fault.Detail += "; the last time: " + inst.srv.verdict.Fault.Fault.Detail
-		f.Cause = inst.srv.verdict.Fault.Cause
-	}
-	return f
-}
-
 // refusalLocked returns why the instance may have no process, or nil if it may.
 func (inst *instance) refusalLocked() error {
 	switch {
 	case inst.m.hub.Closed:
 		return tool.ErrStopping
 	case inst.use == retired:
-		return unused(inst.key.server)
+		return startup.Unused(inst.key.server)
 	case inst.srv.verdict.Stopped:
-		return inst.srv.stoppedFault()
+		return startup.Stopped(inst.srv.spec.Name)
 	}
 	return nil
 }
@@ -404,7 +388,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	if err != nil {
 		return nil, startup.CannotStart(spec.Name, err)
 	}
-	id := workerID(spec.Name)
+	id := startup.WorkerID(spec.Name)
 	ws := process.Spec{
 		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
 		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
@@ -459,24 +443,6 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	}
 	inst.abandoned = false
 	return u, nil
-}
-
-func unused(name string) *fault.Record {
-	return fault.New(fault.TransportFailure, fault.Server, startup.Operation(name), "server %s is not used any more", name)
-}
-
-// workerID returns a new id that begins with the server's name.
-func workerID(name string) string {
-	const most = 12
-	safe := strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
-			return r
-		}
-		return '-'
-	}, name)
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return "s" + safe[:min(len(safe), most)] + "-" + hex.EncodeToString(b[:])
 }
 
 // retireLocked ends the instance and its process. It never starts again.

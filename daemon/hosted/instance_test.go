@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
-	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
@@ -41,34 +39,20 @@ func TestInstancesThin(t *testing.T) {
 	}
 }
 
-// TestPatience checks how long a request for lists waits for a server that has not listed
-// anything yet: as long as the first such request in all, and hardly for a server that has
-// just failed to start.
-func TestPatience(t *testing.T) {
-	now := time.Now()
-	up := make(chan struct{})
+// TestStartOfEndedProcess checks that a start that Holdline itself has ended does not count
+// as one that has failed.
+func TestStartOfEndedProcess(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Servers: []entry.Server{{Name: "s", Scope: entry.Shared, MaxConcurrent: 1}},
+	})
+	s := m.servers["s"]
 	for _, tc := range []struct {
-		name  string
-		begun time.Duration // ago
-		inst  instance
-		want  time.Duration
-	}{
-		{"not started", 0, instance{}, catalog.FirstList},
-		{"starting", 4 * time.Second, instance{starting: up}, catalog.FirstList - 4*time.Second},
-		{"starting for long", time.Minute, instance{starting: up}, 0},
-		{"failed", time.Minute, instance{err: errors.New("no")}, nextList},
-		{
-			"starting after it has failed",
-			300 * time.Millisecond,
-			instance{err: errors.New("no"), starting: up},
-			nextList - 300*time.Millisecond,
-		},
-		{"ended by us", time.Minute, instance{err: errEnded}, catalog.FirstList},
-	} {
-		tc.inst.begun = now.Add(-tc.begun)
-		tc.inst.m = &Manager{}
-		if got := tc.inst.patienceLocked(now); got != tc.want {
-			t.Errorf("%s: it is waited for %v, want %v", tc.name, got, tc.want)
+		err    error // of the last start
+		failed bool
+	}{{nil, false}, {errEnded, false}, {errors.New("no"), true}} {
+		s.instanceLocked(&tool.Caller{}).err = tc.err
+		if is := s.Start(&tool.Caller{}); is.Failed != tc.failed || !is.Begun.IsZero() {
+			t.Errorf("after %v: %+v", tc.err, is)
 		}
 	}
 }

@@ -15,20 +15,7 @@ import (
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
-	"holdline/protocol/fault"
 )
-
-// stoppedFault returns the fault for callers of a stopped server.
-func (s *server) stoppedFault() *fault.Record {
-	return fault.New(fault.Ejected, fault.Host, startup.Operation(s.spec.Name),
-		"server %s was stopped: holdline servers start %s", s.spec.Name, s.spec.Name)
-}
-
-// errNoServer returns the fault for a name of no configured server.
-func (m *Manager) errNoServer(name string) error {
-	return fault.New(fault.InvalidInput, fault.Host, startup.Operation(name),
-		"no server %q is hosted here: holdline servers list shows those that are", name)
-}
 
 // lookup returns the configured server of that name, or a fault.
 func (m *Manager) lookup(name string) (*server, error) {
@@ -37,7 +24,7 @@ func (m *Manager) lookup(name string) (*server, error) {
 	if s := m.servers[name]; s != nil {
 		return s, nil
 	}
-	return nil, m.errNoServer(name)
+	return nil, startup.NoServer(name)
 }
 
 // Stop ends all processes of a server. No daemon starts one before [Manager.Start] or
@@ -91,36 +78,38 @@ func waitDead(ctx context.Context, all []*upstream.Process) error {
 // scope that has sessions; without any, for the caller's scope. It returns how many
 // serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
-	s, err := m.lookup(name)
-	if err != nil {
-		return 0, err
-	}
-	m.hub.Mu.Lock()
-	s.pardonLocked()
-	m.hub.Mu.Unlock()
-	s.persist()
-	return s.startAll(ctx, &c)
+	return m.start(ctx, name, &c, false)
 }
 
 // Restart ends all processes of a server, clears its failures, and starts it as
 // [Manager.Start] does. Calls in flight end as if the server had died. Cached answers
 // are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
+	return m.start(ctx, name, &c, true)
+}
+
+// start is [Manager.Start], or [Manager.Restart] if the processes are to end before.
+func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew bool) (int, error) {
 	s, err := m.lookup(name)
 	if err != nil {
 		return 0, err
 	}
+	var ending []*upstream.Process
 	m.hub.Mu.Lock()
-	ending := s.endAllLocked()
+	if anew {
+		ending = s.endAllLocked()
+		s.era = ""
+	}
 	s.pardonLocked()
-	s.era = ""
 	m.hub.Mu.Unlock()
 	s.persist()
 	if err := waitDead(ctx, ending); err != nil {
 		return 0, err
 	}
-	m.calls.Cache().Forget(name)
-	return s.startAll(ctx, &c)
+	if anew {
+		m.calls.Cache().Forget(name)
+	}
+	return s.startAll(ctx, c)
 }
 
 // pardonLocked clears a server's stop and failures, and the back-off of its starts.
@@ -160,26 +149,23 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 		wanted[s.instanceLocked(c)] = struct{}{}
 	}
 	m.hub.Mu.Unlock()
-	var mu sync.Mutex // guards the two below
-	var errs []error
-	serving := 0
+	errs := make([]error, 0, len(wanted))
+	var mu sync.Mutex // guards errs
 	var starting sync.WaitGroup
 	for inst := range wanted {
 		starting.Go(func() {
 			m.hub.Mu.Lock()
 			_, err := inst.readyLocked(ctx)
 			m.hub.Mu.Unlock()
-			mu.Lock()
-			defer mu.Unlock()
 			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
 				errs = append(errs, err)
-			} else {
-				serving++
 			}
 		})
 	}
 	starting.Wait()
-	return serving, errors.Join(errs...)
+	return len(wanted) - len(errs), errors.Join(errs...)
 }
 
 // Configure replaces the list of servers. A server whose configuration is unchanged

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/private"
 	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -26,15 +29,10 @@ import (
 // A Watcher receives the states of processes, for counts and health. Its methods may be
 // called with the hub's mutex held: they must not block or call back.
 type Watcher interface {
-	// WorkerStarting reports that a worker was started or attached.
-	WorkerStarting(id string, generation int64)
-	// WorkerReady reports that the process of a worker serves.
-	WorkerReady(id string)
+	private.Watcher
 	// WorkerLost reports a process that was not ended on request. restarts is
 	// false if its instance gets no other process.
 	WorkerLost(id string, restarts bool)
-	// WorkerEnded reports that no process runs and none is being started.
-	WorkerEnded(id string)
 }
 
 // Options of a [Manager].
@@ -75,16 +73,22 @@ type Options struct {
 	Return time.Duration
 }
 
+// sessionCalls is what sessions say of their calls to a [dispatch.Dispatcher].
+type sessionCalls interface {
+	Resumed(session string, pending map[int64]struct{})
+	Confirmed(session string, n int64)
+	Respond(session string, n int64, msg jsonrpc.Message) bool
+}
+
 // A Manager runs the configured servers for all sessions. It is safe for concurrent
 // use. Make it with [New], then call [Manager.Load] once. [Manager.Close] leaves the
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
 	*catalog.Catalog
 	*subscriber.Subscriber
+	sessionCalls
 	hub   *upstream.Hub
 	o     Options
-	begun time.Time
-
 	calls *dispatch.Dispatcher
 
 	unreadable bool // records of earlier daemons could not be read; set by Load
@@ -101,12 +105,8 @@ type Manager struct {
 // New returns a manager for o.Servers. It reads no file and starts nothing: see
 // [Manager.Load].
 func New(o Options) *Manager {
-	if o.MaxSpooled == 0 {
-		o.MaxSpooled = 8 * jsonrpc.MaxFrame
-	}
-	if o.Return == 0 {
-		o.Return = protocol.StartWindow
-	}
+	o.MaxSpooled = cmp.Or(o.MaxSpooled, 8*jsonrpc.MaxFrame)
+	o.Return = cmp.Or(o.Return, protocol.StartWindow)
 	if o.Touch == nil {
 		o.Touch = func(string) {}
 	}
@@ -115,10 +115,11 @@ func New(o Options) *Manager {
 			Log: o.Log.With("component", "hosted"), Workers: o.Workers, Info: o.Info, Rules: o.Rules,
 			MaxSpooled: o.MaxSpooled, Touch: o.Touch,
 		}),
-		o: o, begun: time.Now(),
+		o:       o,
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
 	}
 	m.calls = dispatch.New(m.hub, o.Budget)
+	m.sessionCalls = m.calls
 	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view}, m.calls, o.Rules, m.hub.Log)
 	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{
 		Find:     func(name string) (dispatch.Server, error) { return m.find(name) },
@@ -152,26 +153,6 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	}
 }
 
-// Resumed settles the calls of a session whose client is back, except the calls of
-// the lines that the client lists as pending. Only the proxy knows what is pending: a
-// call that it does not list has its answer, or was cancelled.
-func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
-	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
-	for key, c := range m.hub.Calls {
-		if key.Session == session {
-			m.hub.ContainLocked(c.Up, "settled a call", func() { m.hub.ReviewLocked(c, calls.Resumed(pending)) })
-		}
-	}
-}
-
-// Confirmed settles the calls of line n of a session: its client holds the answer.
-func (m *Manager) Confirmed(session string, n int64) {
-	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
-	m.calls.ConfirmedLocked(session, n)
-}
-
 // Closed gives up everything of a session that is over: its calls, subscriptions and
 // own processes. agent names its client if this was the client's last session, else
 // it is ""; the client's budget ends with it.
@@ -189,12 +170,7 @@ func (m *Manager) Closed(session, agent string) {
 // forsakeLocked gives up the calls of a session, except detached ones, refuses the
 // requests of servers that wait for it, and ends its own processes.
 func (m *Manager) forsakeLocked(session string) {
-	for key, c := range m.hub.Calls {
-		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
-			m.hub.ContainLocked(c.Up, "gave up a call", func() { m.hub.DropLocked(c) })
-		}
-	}
-	m.hub.RefuseAsksLocked(session)
+	m.calls.ForsakeLocked(session)
 	for key, inst := range m.instances {
 		if key.scope == entry.Session && key.of == session {
 			inst.retireLocked()
@@ -266,25 +242,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	for _, u := range all {
 		u.Detach()
 	}
-	return m.wait(ctx)
-}
-
-// wait waits for the manager's goroutines. If ctx ends first it returns its cause,
-// and one goroutine still waits.
-func (m *Manager) wait(ctx context.Context) error {
-	done := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		m.hub.WG.Wait()
-		close(done)
-	})
-	select {
-	case <-done:
-		waiting.Wait()
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("let go of servers: %w", context.Cause(ctx))
+	if err := waiting.For(ctx, &m.hub.WG); err != nil {
+		return fmt.Errorf("let go of servers: %w", err)
 	}
+	return nil
 }
 
 // EndAll ends all processes with their trees, and those that are being started. It
@@ -332,9 +293,3 @@ func (m *Manager) Tuned() {
 // concerns: that its roots have changed, or its progress with what a server has asked
 // for.
 func (m *Manager) Notified(session string, msg jsonrpc.Message) { m.hub.Notified(session, msg) }
-
-// Respond takes the answer of a session's client, its line n, to the server that asked.
-// It reports whether a server did.
-func (m *Manager) Respond(session string, n int64, msg jsonrpc.Message) bool {
-	return m.calls.Respond(session, n, msg)
-}

@@ -1,10 +1,8 @@
 package hosted
 
 import (
-	"cmp"
 	"context"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 
 	"holdline/daemon/hosted/entry"
@@ -39,9 +37,6 @@ func (m *Manager) newServer(spec *entry.Server) *server {
 	return s
 }
 
-// compareNames orders servers by name.
-func compareNames(a, b *server) int { return cmp.Compare(a.spec.Name, b.spec.Name) }
-
 // Entry returns the server as it is configured now. Its limits may change while its
 // processes go on; name, scope, key and process do not.
 func (s *server) Entry() *entry.Server { return s.limits.Load() }
@@ -69,16 +64,6 @@ func (m *Manager) Waits() bool {
 		}
 	}
 	return false
-}
-
-// inOrderLocked returns the servers by name.
-func (m *Manager) inOrderLocked() []*server {
-	all := make([]*server, 0, len(m.servers))
-	for _, s := range m.servers {
-		all = append(all, s)
-	}
-	slices.SortFunc(all, compareNames)
-	return all
 }
 
 // awaitSights waits, up to [sight.Wait], until it is known which servers a caller

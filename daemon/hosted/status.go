@@ -4,17 +4,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
-	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/masked"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
-	"holdline/protocol/mcp"
 )
 
 // Status returns the state of each server, by name. It reads no file and asks no
@@ -25,10 +24,11 @@ func (m *Manager) Status() []control.Server {
 	defer m.hub.Mu.Unlock()
 	list := make([]control.Server, 0, len(m.servers))
 	owners := map[string]string{}
-	for _, s := range m.inOrderLocked() {
+	for _, name := range slices.Sorted(maps.Keys(m.servers)) {
+		s := m.servers[name]
 		st := s.statusLocked(now)
 		latest := s.offers.Latest()
-		st.Notes = slices.Concat(latest.Cut(), listing.Clashes(s.spec.Name, latest, owners), s.overreachLocked())
+		st.Notes = slices.Concat(latest.Cut(), listing.Clashes(name, latest, owners), s.spec.Scope.Overreach(s.beyond))
 		list = append(list, st)
 	}
 	return list
@@ -111,20 +111,6 @@ func (inst *instance) Overreaches(method string) {
 		s.beyond = fault.Quote([]byte(method))
 		s.m.hub.Log.Warn("server asks for what its scope does not offer", "server", s.spec.Name, "method", s.beyond)
 	}
-}
-
-// overreachLocked returns a note for the user if the server has asked for what its
-// scope does not offer; it names the scope that does.
-func (s *server) overreachLocked() []string {
-	if s.beyond == "" {
-		return nil
-	}
-	other := entry.Session
-	if s.beyond == mcp.RootsList && s.spec.Scope == entry.Shared {
-		other = entry.Project
-	}
-	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
-		"\"scope\": %q in its holdline object would", s.beyond, s.spec.Scope, other)}
 }
 
 // Logs returns what each process of a server wrote to stderr, with the secrets of its

@@ -3,7 +3,6 @@ package hosted
 import (
 	"context"
 	"slices"
-	"time"
 
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
@@ -87,7 +86,7 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	if s.verdict.Stopped {
-		return s.stoppedFault()
+		return startup.Stopped(s.spec.Name)
 	}
 	inst := s.m.instances[s.instanceKey(c)]
 	switch {
@@ -96,41 +95,21 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	case inst == nil || inst.up != nil && inst.up.State == upstream.Serving:
 		return nil
 	case inst.guards.Restarts.Ejected():
-		return inst.ejectedLocked()
+		return startup.Ejected(inst.key.server, inst.guards.Restarts, inst.srv.verdict.Fault)
 	case inst.failedToStartLocked():
 		return fault.From(inst.err, fault.Server, startup.Operation(s.spec.Name))
 	}
 	return nil
 }
 
-// Patience returns how long a list waits for the server if it has never listed.
-func (s *server) Patience(c *tool.Caller) time.Duration {
+// Start returns how the start of the caller's process stands.
+func (s *server) Start(c *tool.Caller) catalog.Start {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	return s.instanceLocked(c).patienceLocked(time.Now())
-}
-
-// nextList is how long a list waits for a server whose last start failed. Most such
-// servers fail again.
-const nextList = time.Second
-
-// unreadyList is how long a list waits for a server whose environment is not known
-// yet. Some clients go on without a server that has not listed its tools within a
-// second: for them, Holdline with all its servers is one.
-const unreadyList = 500 * time.Millisecond
-
-// patienceLocked returns how long a list waits for an instance that has never listed.
-// All lists together wait only as long as the first one.
-func (inst *instance) patienceLocked(now time.Time) time.Duration {
-	wait := catalog.FirstList
-	switch {
-	case inst.m.o.Prepared != nil && !inst.m.o.Prepared():
-		wait = unreadyList
-	case inst.failedToStartLocked():
-		wait = nextList
-	}
+	inst := s.instanceLocked(c)
+	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: s.m.o.Prepared != nil && !s.m.o.Prepared()}
 	if inst.starting != nil {
-		wait -= now.Sub(inst.begun)
+		st.Begun = inst.begun
 	}
-	return max(wait, 0)
+	return st
 }

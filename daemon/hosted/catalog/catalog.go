@@ -35,8 +35,8 @@ type Servers struct {
 // A Server is a configured server.
 type Server interface {
 	dispatch.Server
-	// Patience returns how long a list waits for the server if it has never listed.
-	Patience(c *tool.Caller) time.Duration
+	// Start returns how the start of the caller's process stands.
+	Start(c *tool.Caller) Start
 	// Rests returns why the server is not asked for its tools, or nil if it is to be
 	// asked, or if they are known. With start a lazy server is asked, too.
 	Rests(c *tool.Caller, start bool) *fault.Record
@@ -82,6 +82,38 @@ func (d *Catalog) visible(ctx context.Context, c *tool.Caller) []Server {
 // than the 10 s after which clients give up a server that is slow to start.
 const FirstList = 8 * time.Second
 
+// nextList is how long a list waits for a server whose last start failed. Most such
+// servers fail again.
+const nextList = time.Second
+
+// unreadyList is how long a list waits for a server whose environment is not known
+// yet. Some clients go on without a server that has not listed its tools within a
+// second: for them, Holdline with all its servers is one.
+const unreadyList = 500 * time.Millisecond
+
+// A Start says how the start of a process stands.
+type Start struct {
+	Begun      time.Time // zero if no start is under way
+	Failed     bool      // the last one has failed
+	Unprepared bool      // what it needs is not known yet
+}
+
+// patience returns how long a list waits for a server that has never listed. All lists
+// together wait only as long as the first one.
+func patience(s Start, now time.Time) time.Duration {
+	wait := FirstList
+	switch {
+	case s.Unprepared:
+		wait = unreadyList
+	case s.Failed:
+		wait = nextList
+	}
+	if !s.Begun.IsZero() {
+		wait -= now.Sub(s.Begun)
+	}
+	return max(wait, 0)
+}
+
 // withFirstList returns a context that ends after [FirstList], with a fault of that
 // operation as its cause.
 func withFirstList(ctx context.Context, operation string) (context.Context, context.CancelFunc) {
@@ -117,9 +149,9 @@ func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
 		if view := s.View(&c); view.Offering != nil {
 			continue
 		}
-		name, patience := s.Entry().Name, s.Patience(&c)
+		name, wait := s.Entry().Name, patience(s.Start(&c), time.Now())
 		asking.Go(func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, patience,
+			ctx, cancel := context.WithTimeoutCause(ctx, wait,
 				fault.New(fault.Timeout, fault.Server, startup.Operation(name),
 					"server %s has not said in time what it offers: it may still be starting, try again", name))
 			defer cancel()

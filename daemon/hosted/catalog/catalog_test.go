@@ -84,7 +84,7 @@ func (s *fakeServer) Ready(ctx context.Context, _ tool.Caller) (*upstream.Proces
 	return nil, s.failure
 }
 
-func (s *fakeServer) Patience(*tool.Caller) time.Duration { return FirstList }
+func (s *fakeServer) Start(*tool.Caller) Start { return Start{} }
 
 func (s *fakeServer) Rests(_ *tool.Caller, start bool) *fault.Record {
 	if start {
@@ -428,4 +428,32 @@ func TestToolOfServer(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPatience checks how long a request for lists waits for a server that has not listed
+// anything yet: as long as the first such request in all, and hardly for a server that has
+// just failed to start.
+func TestPatience(t *testing.T) {
+	now := time.Now()
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	for _, tc := range []struct {
+		name string
+		is   Start
+		want time.Duration
+	}{
+		{"not started", Start{}, FirstList},
+		{"starting", Start{Begun: ago(4 * time.Second)}, FirstList - 4*time.Second},
+		{"starting for long", Start{Begun: ago(time.Minute)}, 0},
+		{"failed", Start{Failed: true}, nextList},
+		{
+			"starting after it has failed",
+			Start{Begun: ago(300 * time.Millisecond), Failed: true},
+			nextList - 300*time.Millisecond,
+		},
+		{"without its environment", Start{Unprepared: true}, unreadyList},
+	} {
+		if got := patience(tc.is, now); got != tc.want {
+			t.Errorf("%s: it is waited for %v, want %v", tc.name, got, tc.want)
+		}
+	}
 }

@@ -79,8 +79,34 @@ func (d *Dispatcher) EndLocked(session, agent string) {
 	d.budget.End(agent)
 }
 
-// ConfirmedLocked settles the calls of line n of a session: its client holds the answer.
-func (d *Dispatcher) ConfirmedLocked(session string, n int64) {
+// ForsakeLocked gives up the calls of a session, except detached ones, and refuses the
+// requests of servers that wait for it.
+func (d *Dispatcher) ForsakeLocked(session string) {
+	for key, c := range d.hub.Calls {
+		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
+			d.hub.ContainLocked(c.Up, "gave up a call", func() { d.hub.DropLocked(c) })
+		}
+	}
+	d.hub.RefuseAsksLocked(session)
+}
+
+// Resumed settles the calls of a session whose client is back, except the calls of
+// the lines that the client lists as pending. Only the proxy knows what is pending: a
+// call that it does not list has its answer, or was cancelled.
+func (d *Dispatcher) Resumed(session string, pending map[int64]struct{}) {
+	d.hub.Mu.Lock()
+	defer d.hub.Mu.Unlock()
+	for key, c := range d.hub.Calls {
+		if key.Session == session {
+			d.hub.ContainLocked(c.Up, "settled a call", func() { d.hub.ReviewLocked(c, calls.Resumed(pending)) })
+		}
+	}
+}
+
+// Confirmed settles the calls of line n of a session: its client holds the answer.
+func (d *Dispatcher) Confirmed(session string, n int64) {
+	d.hub.Mu.Lock()
+	defer d.hub.Mu.Unlock()
 	for _, c := range d.roundsLocked(session, n) {
 		d.hub.ContainLocked(c.Up, "settled a call", func() { d.hub.ReviewLocked(c, calls.Resumed(nil)) })
 	}

@@ -3,10 +3,12 @@ package entry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"holdline/daemon/config"
 	"holdline/daemon/tool"
+	"holdline/protocol/mcp"
 )
 
 // A Scope says which sessions share a process of a server.
@@ -30,6 +32,20 @@ func (s Scope) Of(project, session string) string {
 	case Shared:
 	}
 	return ""
+}
+
+// Overreach returns a note for the user about a server that has asked for what its scope
+// does not offer; it names the scope that does. It returns nil if method is "".
+func (s Scope) Overreach(method string) []string {
+	if method == "" {
+		return nil
+	}
+	other := Session
+	if method == mcp.RootsList && s == Shared {
+		other = Project
+	}
+	return []string{fmt.Sprintf("asks its client for %s, which scope %s does not offer: "+
+		"\"scope\": %q in its holdline object would", method, s, other)}
 }
 
 // Server is a configured server. It is read-only, and has no defaults: every

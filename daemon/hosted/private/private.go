@@ -83,8 +83,11 @@ type End struct {
 
 // A Watcher receives the states of workers.
 type Watcher interface {
+	// WorkerStarting reports that a worker was started or attached.
 	WorkerStarting(id string, generation int64)
+	// WorkerReady reports that the process of a worker serves.
 	WorkerReady(id string)
+	// WorkerEnded reports that no process runs and none is being started.
 	WorkerEnded(id string)
 }
 

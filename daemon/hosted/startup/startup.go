@@ -1,5 +1,5 @@
 // Package startup has the time that a process of a server may take to start, and says why
-// one did not.
+// one did not, or may not.
 package startup
 
 import (

@@ -1,0 +1,53 @@
+package startup
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"strings"
+
+	"holdline/daemon/policy"
+	"holdline/protocol/fault"
+)
+
+// NoServer returns the fault for a name of no configured server.
+func NoServer(name string) *fault.Record {
+	return fault.New(fault.InvalidInput, fault.Host, Operation(name),
+		"no server %q is hosted here: holdline servers list shows those that are", name)
+}
+
+// Stopped returns the fault for callers of a server that the user has stopped.
+func Stopped(server string) *fault.Record {
+	return fault.New(fault.Ejected, fault.Host, Operation(server),
+		"server %s was stopped: holdline servers start %s", server, server)
+}
+
+// Unused returns the fault for callers of a server that gets no process any more.
+func Unused(server string) *fault.Record {
+	return fault.New(fault.TransportFailure, fault.Server, Operation(server), "server %s is not used any more", server)
+}
+
+// Ejected returns the fault for callers of a server that was ejected by restarts. last is
+// its last failure; it may be nil.
+func Ejected(server string, restarts *policy.Restarts, last *fault.Record) *fault.Record {
+	f := restarts.Fault(server, "")
+	f.Operation = Operation(server)
+	if last != nil {
+		f.Fault.Detail += "; the last time: " + last.Fault.Detail
+		f.Cause = last.Cause
+	}
+	return f
+}
+
+// WorkerID returns a new id of a worker, which begins with the server's name.
+func WorkerID(server string) string {
+	const most = 12
+	safe := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, server)
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "s" + safe[:min(len(safe), most)] + "-" + hex.EncodeToString(b[:])
+}
