@@ -86,7 +86,7 @@ func (m *Manager) auditKept(id, dir string) {
 	if err == nil {
 		var rec jobdir.Record
 		if rec, err = jobdir.ReadRecord(dir); err == nil {
-			m.audit(&rec, a, nil)
+			m.writeAudit(&rec, a, nil)
 		}
 	}
 	if err != nil {
@@ -142,17 +142,17 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	a := m.keep(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
+	a := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
-		m.audit(&rec, a, nil)
+		m.writeAudit(&rec, a, nil)
 	}
 	return nil, keptOf(a, m.restoreClaim(&rec)), nil
 }
 
-// keep makes the answer of a job whose run has ended, and writes it to disk. It returns
+// keepAnswer makes the answer of a job whose run has ended, and writes it to disk. It returns
 // the answer even if the write fails; the error is in the log, and [Manager.finish] then
 // keeps the answer in memory.
-func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *answer.Answer {
+func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) *answer.Answer {
 	rec := &j.rec
 	j.mu.Lock()
 	began, why, session := j.began, j.stopWhy, j.session
@@ -182,10 +182,10 @@ func (m *Manager) keep(j *job, out engine.Outcome, ended time.Time) *answer.Answ
 	return a
 }
 
-// audit writes the audit line of a consult that has ended. If the caller does not know
-// the program's command line, argv is nil, and audit takes it from the transcript. Call
+// writeAudit writes the audit line of a consult that has ended. If the caller does not know
+// the program's command line, argv is nil, and writeAudit takes it from the transcript. Call
 // it only after answer.json is written: see [unaudited].
-func (m *Manager) audit(rec *jobdir.Record, a *answer.Answer, argv []string) {
+func (m *Manager) writeAudit(rec *jobdir.Record, a *answer.Answer, argv []string) {
 	if argv == nil {
 		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
 			argv = said.Start.Argv

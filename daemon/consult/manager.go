@@ -290,9 +290,9 @@ func (m *Manager) wait(j *job) bool {
 // temporary directory: see [unaudited]. A claim whose client is not connected gets its
 // full time from now.
 func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
-	a := m.keep(j, out, at)
+	a := m.keepAnswer(j, out, at)
 	faultpoint.At("consult.kept")
-	m.audit(&j.rec, a, out.Argv)
+	m.writeAudit(&j.rec, a, out.Argv)
 	entry := keptOf(a, nil)
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)

@@ -97,7 +97,7 @@ func (m *Manager) heard(j *job, params json.RawMessage) {
 		Meta    map[string]engine.Progress `json:"_meta"`
 	}
 	if json.Unmarshal(params, &p) == nil {
-		m.hear(p.Meta[engine.MetaProgress].Window)
+		m.keepWindow(p.Meta[engine.MetaProgress].Window)
 		j.progress(p.Message, p.Meta[engine.MetaProgress])
 	}
 }

@@ -59,9 +59,9 @@ func (m *Manager) writeLedgerLocked() {
 	}
 }
 
-// hear keeps the latest window of the subscription that a program has reported; nil
+// keepWindow keeps the latest window of the subscription that a program has reported; nil
 // changes nothing.
-func (m *Manager) hear(w *engine.Window) {
+func (m *Manager) keepWindow(w *engine.Window) {
 	if w == nil {
 		return
 	}

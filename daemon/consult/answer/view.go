@@ -22,10 +22,10 @@ const partialUnits = 20_000
 // window.
 const tellUsed = 0.5
 
-// cut returns the part of text that begins at character offset and costs at most limit
+// cutPage returns the part of text that begins at character offset and costs at most limit
 // units, the offset of the rest, or 0 if there is none, and the number of characters of
 // text. Beyond the end the part is empty.
-func cut(text string, offset, limit int) (part string, next, total int) {
+func cutPage(text string, offset, limit int) (part string, next, total int) {
 	total = utf8.RuneCountInString(text)
 	if offset >= total {
 		return "", 0, total
@@ -79,7 +79,7 @@ func (a *Answer) View(d tool.Detail) View { return a.page(0, maxText*6, d) }
 // only if it fits.
 func (a *Answer) page(offset, limit int, d tool.Detail) View {
 	v := View{Summary: a.Summary, DenialN: len(a.Denials)}
-	v.Answer, v.NextOffset, v.Length = cut(a.Text, offset, limit)
+	v.Answer, v.NextOffset, v.Length = cutPage(a.Text, offset, limit)
 	if offset > 0 || len(a.Structured) > limit {
 		v.Structured = nil
 	}
@@ -117,7 +117,7 @@ func (a *Answer) fitting(offset int, d tool.Detail) View {
 	}
 	for n := over(); n > 0 && limit > leastPage; n = over() {
 		limit = max(limit-n, leastPage)
-		v.Answer, v.NextOffset, _ = cut(a.Text, offset, limit)
+		v.Answer, v.NextOffset, _ = cutPage(a.Text, offset, limit)
 	}
 	return v
 }

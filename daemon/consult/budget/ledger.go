@@ -69,7 +69,7 @@ func (l *Ledger) Write(path string) error {
 // Add books the cost of an answer that is about to be removed. If there are too many
 // sessions or identities, the entry that was booked least recently is dropped.
 func (l *Ledger) Add(c Cost, now time.Time) {
-	l.book(c, now)
+	l.bookCost(c, now)
 	for _, m := range []map[string]Spent{l.Sessions, l.Identities} {
 		if len(m) > maxEntries {
 			delete(m, slices.MinFunc(slices.Collect(maps.Keys(m)), func(a, b string) int {
@@ -83,16 +83,16 @@ func (l *Ledger) Add(c Cost, now time.Time) {
 // ever.
 func (l *Ledger) With(costs iter.Seq[Cost], now time.Time) *Ledger {
 	sum := &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions)}
-	sum.begin(now)
+	sum.beginDay(now)
 	for c := range costs {
-		sum.book(c, now)
+		sum.bookCost(c, now)
 	}
 	return sum
 }
 
-// begin empties the table of identities if it is not of today, and makes the tables that
+// beginDay empties the table of identities if it is not of today, and makes the tables that
 // are missing.
-func (l *Ledger) begin(now time.Time) {
+func (l *Ledger) beginDay(now time.Time) {
 	if today := day(now); l.Day != today || l.Identities == nil {
 		l.Day, l.Identities = today, map[string]Spent{}
 	}
@@ -101,9 +101,9 @@ func (l *Ledger) begin(now time.Time) {
 	}
 }
 
-// book adds a cost to its session, and to its identity if the consult has ended today.
-func (l *Ledger) book(c Cost, now time.Time) {
-	l.begin(now)
+// bookCost adds a cost to its session, and to its identity if the consult has ended today.
+func (l *Ledger) bookCost(c Cost, now time.Time) {
+	l.beginDay(now)
 	add := func(m map[string]Spent, key string) {
 		s := m[key]
 		s.Consults, s.Day = s.Consults+1, l.Day

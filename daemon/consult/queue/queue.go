@@ -78,7 +78,7 @@ func (q *Queue[J]) Add(j J) { q.waiting = append(q.waiting, j) }
 // positions.
 func (q *Queue[J]) Start(limit int) {
 	for len(q.waiting) > 0 && q.total < limit {
-		q.next().Start()
+		q.takeNext().Start()
 	}
 	// Each start changes the positions of those that still wait. The order is the one in
 	// which they would start if slots came free one by one.
@@ -86,13 +86,13 @@ func (q *Queue[J]) Start(limit int) {
 	later.waiting = slices.Clone(q.waiting)
 	later.running, later.served = maps.Clone(q.running), maps.Clone(q.served)
 	for i := range q.waiting {
-		later.next().SetPosition(i+1, len(q.waiting))
+		later.takeNext().SetPosition(i+1, len(q.waiting))
 	}
 }
 
-// next removes the job that is next from those that wait, and counts it as running. There
+// takeNext removes the job that is next from those that wait, and counts it as running. There
 // must be one.
-func (q *Queue[J]) next() J {
+func (q *Queue[J]) takeNext() J {
 	best := 0
 	for i, j := range q.waiting {
 		a, b := j.Identity(), q.waiting[best].Identity()
@@ -123,7 +123,7 @@ func (q *Queue[J]) Remove(j J) bool {
 		return false
 	}
 	q.waiting = slices.Delete(q.waiting, i, i+1)
-	q.forget(j.Identity())
+	q.forgetIdentity(j.Identity())
 	return true
 }
 
@@ -131,12 +131,12 @@ func (q *Queue[J]) Remove(j J) bool {
 func (q *Queue[J]) Release(j J) {
 	q.total--
 	q.running[j.Identity()]--
-	q.forget(j.Identity())
+	q.forgetIdentity(j.Identity())
 }
 
-// forget drops the counts of an identity that has no job left. Without that the maps
+// forgetIdentity drops the counts of an identity that has no job left. Without that the maps
 // would grow with each name that a client invents.
-func (q *Queue[J]) forget(identity string) {
+func (q *Queue[J]) forgetIdentity(identity string) {
 	if q.running[identity] > 0 {
 		return
 	}
