@@ -36,24 +36,37 @@ func (e *RemoteError) Error() string { return e.Message }
 
 // NewClient greets the daemon on conn, which it owns from then on, and waits for
 // its welcome for [protocol.GreetingTimeout] at most. A refusal is returned as a
-// [*protocol.Refusal]. version is that of the calling program.
+// [*protocol.Refusal]. If ctx is done the error is its cause, so that an interrupt is
+// not taken for a daemon that does not answer. version is that of the calling program.
 func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
+	err := c.greet(ctx, version)
+	if err == nil {
+		return c, nil
+	}
+	conn.Close()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, err
+}
+
+// greet sends the greeting and reads the welcome, within [protocol.GreetingTimeout].
+func (c *Client) greet(ctx context.Context, version string) error {
+	if err := c.conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
+		return err
+	}
 	stop := c.interruptBy(ctx)
 	defer stop()
-	if err := conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
-		return nil, err
-	}
 	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version}
-	_, werr := conn.Write(protocol.Append(nil, greeting))
+	_, werr := c.conn.Write(protocol.Append(nil, greeting))
 	welcome, err := protocol.ReadWelcome(c.lines, werr)
 	if err != nil {
-		conn.Close()
-		return nil, err
+		return err
 	}
 	c.Daemon = welcome.Daemon
-	return c, conn.SetDeadline(time.Time{})
+	return c.conn.SetDeadline(time.Time{})
 }
 
 // Close ends the connection, and with it whatever the daemon does for it.

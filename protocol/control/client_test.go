@@ -1,12 +1,15 @@
 package control
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"path/filepath"
 	"testing"
 
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 )
 
 // TestRefusedUngreeted checks that a refusal for lack of room is read, even if the daemon
@@ -34,5 +37,23 @@ func TestRefusedUngreeted(t *testing.T) {
 	_, err = NewClient(t.Context(), conn, "1")
 	if r, ok := errors.AsType[*protocol.Refusal](err); !ok || *r != *full {
 		t.Errorf("NewClient = %v, want what the daemon said", err)
+	}
+}
+
+// TestInterruptedGreeting checks that the end of the context is the error of a client whose
+// daemon does not answer: an interrupt must not look like a daemon that hangs.
+func TestInterruptedGreeting(t *testing.T) {
+	ours, daemon := net.Pipe()
+	defer daemon.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = jsonrpc.NewLines(daemon, nil, protocol.MaxGreeting).Next()
+		cancel() // the greeting was read, and no welcome follows
+	}()
+	if _, err := NewClient(ctx, ours, "1"); !errors.Is(err, context.Canceled) {
+		t.Errorf("NewClient = %v, want that it was cancelled", err)
+	}
+	if _, err := ours.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("write after that = %v, want a closed connection", err)
 	}
 }
