@@ -23,6 +23,8 @@ func TestUsage(t *testing.T) {
 		{"servers add --nonsense", "--nonsense", ""}, // has a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
 		{"logs -n -5", "-5", " logs"},
+		{"servers logs x -n -5", "-5", " servers logs"},
+		{"servers stop x --config other.json", "--config", " servers stop"}, // the daemon has its own
 		{"daemon --idle-exit -5s", "-5s", " daemon"},
 		{"consult prefix -", `"-"`, " consult"},
 		{"consult --max-turns 0 x", "max_turns", " consult"},

@@ -24,7 +24,7 @@ import (
 // of daemons that are started on demand.
 func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 	var follow bool
-	lines := 200
+	lines := uint(200)
 	cmd := &cobra.Command{
 		Use:   "logs [NAME]",
 		Short: "Show the daemon's log, or what a server wrote to stderr",
@@ -34,9 +34,6 @@ writes. With NAME, what the processes of that MCP server wrote to stderr; values
 its env and headers configure, and secrets in its args and url, are shown as ***.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if lines < 0 {
-				return fmt.Errorf("%w: --lines %d is negative, 0 is none", cmdenv.ErrUsage, lines)
-			}
 			if len(args) == 1 {
 				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
 			}
@@ -73,13 +70,13 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")
-	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines to begin with")
+	cmd.Flags().UintVarP(&lines, "lines", "n", lines, "how many lines to begin with")
 	return cmd
 }
 
 // journal runs journalctl for the daemon's unit, with the streams of this command. It blocks
 // until journalctl ends, and returns nil if the user interrupts it.
-func journal(cmd *cobra.Command, follow bool, lines int) error {
+func journal(cmd *cobra.Command, follow bool, lines uint) error {
 	// Not --user, which looks into journals of the user's own alone: there is
 	// none where the journal is not kept over a reboot.
 	args := []string{"--user-unit", contrib.SystemdService, "-n", fmt.Sprint(lines), "--no-pager"}

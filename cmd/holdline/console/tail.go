@@ -15,7 +15,7 @@ import (
 // Tail prints the last lines of a file. With follow it goes on as the file grows, until ctx
 // ends, which is no error. If the file is rotated, it prints the rest of the old file and goes
 // on with the new one.
-func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
+func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool) error {
 	f, err := ownfile.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return cmdenv.WithHint(fmt.Errorf("there is no log at %s", path), "no daemon was started on demand yet")
@@ -71,14 +71,13 @@ func Tail(ctx context.Context, w io.Writer, path string, lines int, follow bool)
 const maxTail = 1 << 20
 
 // EndOf returns the last lines of b, that many at most.
-func EndOf(b []byte, lines int) []byte {
-	if lines <= 0 {
+func EndOf(b []byte, lines uint) []byte {
+	if lines == 0 {
 		return nil
 	}
 	for i := len(b) - 1; i > 0; i-- {
 		if b[i-1] == '\n' {
-			lines--
-			if lines <= 0 {
+			if lines--; lines == 0 {
 				return b[i:]
 			}
 		}

@@ -382,7 +382,7 @@ func resultText(result json.RawMessage) string {
 // logsCommand returns the command servers logs, which is the same as logs with a name.
 func (s *serversCommand) logsCommand() *cobra.Command {
 	var follow bool
-	lines := 200
+	lines := uint(200)
 	cmd := &cobra.Command{
 		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -390,14 +390,14 @@ func (s *serversCommand) logsCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it writes")
-	cmd.Flags().IntVarP(&lines, "lines", "n", lines, "how many lines of each process to begin with")
+	cmd.Flags().UintVarP(&lines, "lines", "n", lines, "how many lines of each process to begin with")
 	return cmd
 }
 
 // PrintLogs prints what the running processes of a server have written to stderr: the last
 // lines of each. With follow it goes on as they write, also when the daemon is replaced, until
 // the user ends it, which is no error. It asks again every [console.LogPoll].
-func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines int, follow bool) error {
+func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines uint, follow bool) error {
 	// The printer outlives connections, so that nothing is printed twice.
 	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
 	// look prints the logs of one daemon. It may be called again for the next one: p.after
@@ -458,7 +458,7 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer)
 // logPrinter prints logs of processes, each byte once. One goroutine uses it.
 type logPrinter struct {
 	out   io.Writer
-	lines int              // how many of each process to begin with
+	lines uint             // how many of each process to begin with
 	after map[string]int64 // by worker: how far its log was printed
 	last  string           // worker whose log was printed last
 }

@@ -56,15 +56,17 @@ server needs and that are not set), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
 		RunE: s.listServers,
 	})
-	// All commands below take the flag --config, also those that only ask the daemon.
-	cmdenv.ConfigFlag(cmd.PersistentFlags(), &s.file)
 	list := console.WithJSON(&cobra.Command{Use: "list", Short: "List the servers", RunE: s.listServers})
 	get := console.WithJSON(&cobra.Command{
 		Use: "get NAME", Short: "Show what the configuration says of a server, defaults included",
 		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
-	cmd.AddCommand(list, get, newServersAdd(s))
-	cmd.AddCommand(s.edits()...)
+	// The other commands ask the daemon, which has a file of its own.
+	ofFile := append(s.edits(), list, get, newServersAdd(s))
+	cmd.AddCommand(ofFile...)
+	for _, one := range append(ofFile, cmd) {
+		cmdenv.ConfigFlag(one.Flags(), &s.file)
+	}
 	cmd.AddCommand(s.controls()...)
 	return cmd
 }
