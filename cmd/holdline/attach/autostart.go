@@ -15,6 +15,7 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/command"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -267,13 +268,11 @@ func closeOnExec() {
 }
 
 // inherited are the variables that a daemon gets from the proxy that starts it,
-// besides those of the user's session: those that decide where both meet and which
-// programs consults run. It is a list of names and never a pattern: HOLDLINE_WORKER
-// would make the daemon look like a child of a worker, and HOLDLINE_TOKEN is a secret
-// of one agent.
-var inherited = []string{
-	"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",
-}
+// besides those of the user's session: those that decide where both meet. Those that
+// name the programs of consults follow. It is a list of names and never a pattern:
+// HOLDLINE_WORKER would make the daemon look like a child of a worker, and
+// HOLDLINE_TOKEN is a secret of one agent.
+var inherited = []string{"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG"}
 
 // DaemonEnv returns the environment of a daemon that a process with environment
 // env starts: that of the user's session, what is inherited, and this process's
@@ -281,9 +280,12 @@ var inherited = []string{
 // users cannot write.
 func DaemonEnv(env func(string) string) []string {
 	list := userenv.UserShell(env).Env
-	names := inherited
+	names := slices.Clone(inherited)
+	for _, e := range engines.All {
+		names = append(names, e.Variable)
+	}
 	if runtime.GOOS == "darwin" {
-		names = append(slices.Clone(names), "TMPDIR") // where the socket lies there
+		names = append(names, "TMPDIR") // where the socket lies there
 	}
 	for _, name := range names {
 		if value := env(name); value != "" {

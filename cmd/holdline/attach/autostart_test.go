@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
 )
@@ -94,8 +95,10 @@ func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string)
 		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
 		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/agent/bin:.::relative:/usr/bin",
 		"HOLDLINE_TOKEN": "secret", "HOLDLINE_WORKER": "secret", "HOLDLINE_IDENTITY": "secret",
-		"ANTHROPIC_API_KEY": "secret", "HOLDLINE_CONFIG": "/c.json", "HOLDLINE_CLAUDE_BIN": "/claude",
-		"HOLDLINE_CODEX_BIN": "/codex",
+		"ANTHROPIC_API_KEY": "secret", "HOLDLINE_CONFIG": "/c.json",
+	}
+	for _, e := range engines.All {
+		vars[e.Variable] = "/" + e.Name
 	}
 	env := func(k string) string { return vars[k] }
 	paths, err := socket.Resolve("", env)
@@ -157,12 +160,15 @@ func TestAutostart(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(b)
-	for _, want := range []string{
-		"cwd=/ leader=true stdin=0 leaked=false", `"LANG=C.UTF-8"`, `"SHELL=/bin/false"`,
-		`"HOLDLINE_CONFIG=/c.json"`, `"HOLDLINE_CLAUDE_BIN=/claude"`, `"HOLDLINE_CODEX_BIN=/codex"`,
+	wanted := []string{
+		"cwd=/ leader=true stdin=0 leaked=false", `"LANG=C.UTF-8"`, `"SHELL=/bin/false"`, `"HOLDLINE_CONFIG=/c.json"`,
 		`"PATH=/agent/bin:/usr/bin:` + strings.Replace(userenv.BasePath, "/usr/bin:", "", 1) + `"`,
 		`"XDG_RUNTIME_DIR=` + vars["HOME"] + `"`, `"XDG_STATE_HOME=` + vars["XDG_STATE_HOME"] + `"`,
-	} {
+	}
+	for _, e := range engines.All {
+		wanted = append(wanted, fmt.Sprintf("%q", e.Variable+"=/"+e.Name))
+	}
+	for _, want := range wanted {
 		if !strings.Contains(text, want) {
 			t.Errorf("the daemon's log lacks %s: %s", want, text)
 		}
