@@ -112,10 +112,10 @@ type Orphan struct {
 
 // Defaults of a [Spec].
 const (
-	DefaultRetain   = 8 << 20
-	DefaultLine     = 65 << 20 // more than a message may have, so that a daemon sees which line is too long
-	DefaultStderr   = 256 << 10
-	DefaultSpoolMax = 256 << 20
+	defaultRetain   = 8 << 20
+	defaultLine     = 65 << 20 // more than a message may have, so that a daemon sees which line is too long
+	defaultStderr   = 256 << 10
+	defaultSpoolMax = 256 << 20
 )
 
 // SetDefaults fills in what is zero.
@@ -125,14 +125,14 @@ func (s *Spec) SetDefaults() {
 			*p = v
 		}
 	}
-	set(&s.Limits.Retain, DefaultRetain)
-	set(&s.Limits.Line, DefaultLine)
-	set(&s.Limits.Stderr, DefaultStderr)
+	set(&s.Limits.Retain, defaultRetain)
+	set(&s.Limits.Line, defaultLine)
+	set(&s.Limits.Stderr, defaultStderr)
 	if s.Orphan.AfterMS == 0 {
 		s.Orphan.AfterMS = protocol.WorkerWindow.Milliseconds()
 	}
 	if s.Orphan.SpoolMax == 0 {
-		s.Orphan.SpoolMax = DefaultSpoolMax
+		s.Orphan.SpoolMax = defaultSpoolMax
 	}
 	if s.Orphan.Do == "" {
 		s.Orphan.Do = OrphanTerminate

@@ -81,7 +81,7 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && ownDir(dir, p.uid) {
 		p.runtime = filepath.Join(dir, dirName, socketName)
 	}
-	for _, dir := range StateDirs(env) {
+	for _, dir := range stateDirs(env) {
 		p.pointers = append(p.pointers, filepath.Join(dir, pointerName))
 	}
 	id := strconv.Itoa(p.uid)
@@ -93,10 +93,10 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	return p, CheckPath(p.Start())
 }
 
-// StateDirs lists the directories in which holdline's state may lie, the one
+// stateDirs lists the directories in which holdline's state may lie, the one
 // to write to first: $XDG_STATE_HOME/holdline, then $HOME/.local/state/holdline.
 // It is empty if neither variable holds an absolute path.
-func StateDirs(env func(string) string) []string {
+func stateDirs(env func(string) string) []string {
 	var dirs []string
 	if dir := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		dirs = append(dirs, filepath.Join(dir, dirName))

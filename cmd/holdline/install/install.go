@@ -63,8 +63,8 @@ type Wish struct {
 // report writes a line for the user.
 func (o *Options) report(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
 
-// BinPath returns where the binary is put.
-func (o *Options) BinPath() string { return filepath.Join(o.BinDir, "holdline") }
+// binPath returns where the binary is put.
+func (o *Options) binPath() string { return filepath.Join(o.BinDir, "holdline") }
 
 // Install makes the machine what w says and reports each step on Out. It checks all
 // that can be checked before it changes anything. If a step fails, it undoes the steps
@@ -88,7 +88,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 		if err := p.planBinary(w); err != nil {
 			return err
 		}
-		bin = o.BinPath()
+		bin = o.binPath()
 	}
 	if w.Manager != Nobody {
 		if err := p.planManager(ctx, w.Manager, bin, w.Force); err != nil {
@@ -112,7 +112,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 // do if this program is the installed one, or if the installed one is what a link
 // would lead to.
 func (p *plan) planBinary(w Wish) error {
-	path := p.o.BinPath()
+	path := p.o.binPath()
 	if path == p.o.Exe {
 		p.o.report("unchanged: %s is this program", path)
 		return nil

@@ -227,7 +227,7 @@ func TestInstall(t *testing.T) {
 	m.write(filepath.Join(m.home, ".profile"), "mine")
 	before := m.tree()
 	out := m.install(whole)
-	bin := m.BinPath()
+	bin := m.binPath()
 	if info, err := os.Stat(bin); err != nil || info.Mode().Perm() != 0o755 || m.read(bin) != "program 1" {
 		t.Errorf("the binary: %v, %v", info, err)
 	}
@@ -278,7 +278,7 @@ func TestDryInstall(t *testing.T) {
 	before := m.tree()
 	out := m.install(whole)
 	for _, want := range []string{
-		"would write " + m.BinPath(),
+		"would write " + m.binPath(),
 		"would write " + filepath.Join(m.UnitDir, "holdline.service"),
 		"would run systemctl --user enable --now holdline.socket",
 	} {
@@ -300,7 +300,7 @@ func TestTakenBack(t *testing.T) {
 		m.fails = fails
 		err := m.Install(t.Context(), whole)
 		if fails == "daemon-reload" { // undoing needs it, too
-			if err == nil || m.read(ManifestFile(m.StateDir)) == "" {
+			if err == nil || m.read(manifestFile(m.StateDir)) == "" {
 				t.Errorf("%s: %v, and nobody knows what may be left", fails, err)
 			}
 			m.fails = ""
@@ -337,18 +337,18 @@ func TestUpgrade(t *testing.T) {
 	m.install(whole)
 	m.write(m.Exe, "program 2")
 	out := m.install(whole)
-	if m.read(m.BinPath()) != "program 2" || len(m.ran) > 0 || strings.Count(out, "write ") != 1 {
-		t.Errorf("the binary is %q, ran %q\n%s", m.read(m.BinPath()), m.ran, out)
+	if m.read(m.binPath()) != "program 2" || len(m.ran) > 0 || strings.Count(out, "write ") != 1 {
+		t.Errorf("the binary is %q, ran %q\n%s", m.read(m.binPath()), m.ran, out)
 	}
 	m.write(m.Exe, "program 1") // once more, from the old path
 	m.install(whole)
-	if f := m.manifest(); len(f.file(m.BinPath()).Content) != 1 {
+	if f := m.manifest(); len(f.file(m.binPath()).Content) != 1 {
 		t.Errorf("programs that are not there any more are on record: %+v", f)
 	}
 	// The installation was killed after the plan was saved and before it was carried out.
 	m.write(m.Exe, "program 3")
 	p := &plan{o: m.Options, next: m.manifest()}
-	if _, err := p.addFile(Binary, m.BinPath(), content{exists: true, data: []byte("program 3"), mode: 0o755},
+	if _, err := p.addFile(Binary, m.binPath(), content{exists: true, data: []byte("program 3"), mode: 0o755},
 		false); err != nil {
 		t.Fatal(err)
 	}
@@ -374,10 +374,10 @@ func (m *machine) manifest() Manifest {
 // neither replaced nor removed.
 func TestForeign(t *testing.T) {
 	m := newMachine(t)
-	m.write(m.BinPath(), "not ours")
+	m.write(m.binPath(), "not ours")
 	before := m.tree()
 	err := m.Install(t.Context(), whole)
-	if f, ok := errors.AsType[*ForeignError](err); !ok || f.Path != m.BinPath() ||
+	if f, ok := errors.AsType[*foreignError](err); !ok || f.Path != m.binPath() ||
 		!strings.Contains(hintOf(err), "--force") {
 		t.Errorf("Install = %v (%s)", err, hintOf(err))
 	}
@@ -387,13 +387,13 @@ func TestForeign(t *testing.T) {
 	w := whole
 	w.Force = true
 	m.install(w)
-	if m.read(m.BinPath()) != "program 1" {
+	if m.read(m.binPath()) != "program 1" {
 		t.Error("--force does not replace it")
 	}
 
 	unit := filepath.Join(m.UnitDir, contrib.SystemdService)
 	m.write(unit, "edited")
-	if _, ok := errors.AsType[*ForeignError](m.Install(t.Context(), whole)); !ok {
+	if _, ok := errors.AsType[*foreignError](m.Install(t.Context(), whole)); !ok {
 		t.Error("an edited unit is replaced")
 	}
 	out := m.uninstall(false)
@@ -404,7 +404,7 @@ func TestForeign(t *testing.T) {
 	if got := m.manifest(); len(got.Files) != 1 || got.Files[0].Path != unit {
 		t.Errorf("the manifest has %+v", got)
 	}
-	units, err := contrib.SystemdUnits(m.BinPath())
+	units, err := contrib.SystemdUnits(m.binPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestForeign(t *testing.T) {
 	}
 	// A file that was there before, with the same content, is not removed either.
 	m = newMachine(t)
-	m.write(m.BinPath(), "program 1")
+	m.write(m.binPath(), "program 1")
 	before = m.tree()
 	m.install(Wish{Bin: true, Path: "/a"})
 	m.uninstall(true)
@@ -430,29 +430,29 @@ func TestLink(t *testing.T) {
 	before := m.tree()
 	for range 2 {
 		m.install(Wish{Bin: true, Link: true, Path: "/a"})
-		if to, err := os.Readlink(m.BinPath()); to != m.Exe || err != nil {
+		if to, err := os.Readlink(m.binPath()); to != m.Exe || err != nil {
 			t.Errorf("the link leads to %q, %v", to, err)
 		}
 		if out := m.install(Wish{Bin: true, Link: true, Path: "/a"}); strings.Contains(out, "link ") {
 			t.Errorf("a second time:\n%s", out)
 		}
 		m.install(Wish{Bin: true, Path: "/a"})
-		if info, err := os.Lstat(m.BinPath()); err != nil || !info.Mode().IsRegular() {
+		if info, err := os.Lstat(m.binPath()); err != nil || !info.Mode().IsRegular() {
 			t.Errorf("the copy: %v, %v", info, err)
 		}
 	}
 	// Run from the installed path it has nothing to do.
-	m.Exe = m.BinPath()
+	m.Exe = m.binPath()
 	if out := m.install(Wish{Bin: true, Path: "/a"}); strings.Contains(out, "write ") {
 		t.Errorf("it writes over itself:\n%s", out)
 	}
 	// Run through a link to the installed path it does not make a link to itself.
 	m.Exe = filepath.Join(t.TempDir(), "alias")
-	if err := os.Symlink(m.BinPath(), m.Exe); err != nil {
+	if err := os.Symlink(m.binPath(), m.Exe); err != nil {
 		t.Fatal(err)
 	}
 	m.install(Wish{Bin: true, Link: true, Path: "/a"})
-	if m.read(m.BinPath()) != "program 1" {
+	if m.read(m.binPath()) != "program 1" {
 		t.Error("the program is gone")
 	}
 	m.uninstall(false)
@@ -540,7 +540,7 @@ func TestPurge(t *testing.T) {
 		m.read(filepath.Join(m.StateDir, "telemetry.jsonl")) != "{}" {
 		t.Error("they are gone without --purge")
 	}
-	if _, err := os.Stat(m.BinPath()); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(m.binPath()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the binary: %v", err)
 	}
 	m.write(filepath.Join(m.RuntimeDir, "epoch"), "1")
@@ -609,7 +609,7 @@ func TestLaunchd(t *testing.T) {
 	w := Wish{Manager: Launchd, Bin: true, Path: "/a"}
 	m.install(w)
 	agent := filepath.Join(m.home, "Library/LaunchAgents/holdline.daemon.plist")
-	if m.read(agent) != string(contrib.LaunchAgent(m.BinPath(), m.home)) {
+	if m.read(agent) != string(contrib.LaunchAgent(m.binPath(), m.home)) {
 		t.Errorf("the agent is\n%s", m.read(agent))
 	}
 	if want := []string{"launchctl bootstrap gui/7 " + agent}; !slices.Equal(m.ran, want) {
@@ -654,11 +654,11 @@ func TestLaunchd(t *testing.T) {
 func TestManifestOfOthers(t *testing.T) {
 	m := newMachine(t)
 	for _, content := range []string{"garbage", `{"version":99}`} {
-		m.write(ManifestFile(m.StateDir), content)
+		m.write(manifestFile(m.StateDir), content)
 		if err := m.Install(t.Context(), whole); err == nil {
 			t.Errorf("Install over the manifest %q succeeds", content)
 		}
-		if err := m.Uninstall(t.Context(), true); err == nil || m.read(ManifestFile(m.StateDir)) != content {
+		if err := m.Uninstall(t.Context(), true); err == nil || m.read(manifestFile(m.StateDir)) != content {
 			t.Errorf("Uninstall with the manifest %q = %v", content, err)
 		}
 	}

@@ -44,14 +44,14 @@ const (
 	Path   Kind = "path" // the captured PATH
 )
 
-// ManifestFile returns where the manifest of a state directory is.
-func ManifestFile(stateDir string) string { return filepath.Join(stateDir, "install.json") }
+// manifestFile returns where the manifest of a state directory is.
+func manifestFile(stateDir string) string { return filepath.Join(stateDir, "install.json") }
 
 // ReadManifest reads the manifest of a state directory. It is empty if nothing was
 // installed. A manifest that cannot be read, or has another version, is an error:
 // install and uninstall must not guess which files are theirs.
 func ReadManifest(stateDir string) (Manifest, error) {
-	path := ManifestFile(stateDir)
+	path := manifestFile(stateDir)
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, os.ErrNotExist) {
 		return Manifest{Version: manifestVersion}, nil
@@ -75,7 +75,7 @@ func ReadManifest(stateDir string) (Manifest, error) {
 // store writes the manifest into a state directory, which must exist. A manifest that
 // is empty is removed there.
 func (m *Manifest) store(stateDir string) error {
-	path := ManifestFile(stateDir)
+	path := manifestFile(stateDir)
 	if m.Manager == Nobody && len(m.Files) == 0 && len(m.Dirs) == 0 {
 		if err := removeFile(path); err != nil {
 			return fmt.Errorf("forgetting what was installed: %w", err)

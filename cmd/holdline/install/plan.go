@@ -19,11 +19,11 @@ import (
 // undoTimeout bounds the undoing of steps.
 const undoTimeout = 30 * time.Second
 
-// ForeignError says that a path has what install did not put there.
-type ForeignError struct{ Path string }
+// foreignError says that a path has what install did not put there.
+type foreignError struct{ Path string }
 
 // Error names the path.
-func (e *ForeignError) Error() string {
+func (e *foreignError) Error() string {
 	return fmt.Sprintf("%s is there already, and is not what holdline install has put there", e.Path)
 }
 
@@ -79,7 +79,7 @@ func (p *plan) recordMissing(dir string) {
 
 // addFile adds a step that gives path a content, and reports whether anything is to be
 // done. What is at path now must be what install has put there, unless force is set;
-// otherwise the error is a [*ForeignError]. The undo of the step restores what is
+// otherwise the error is a [*foreignError]. The undo of the step restores what is
 // there now.
 func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, error) {
 	now, err := readContent(path)
@@ -92,7 +92,7 @@ func (p *plan) addFile(kind Kind, path string, want content, force bool) (bool, 
 	}
 	rec := p.next.file(path)
 	if now.exists && !rec.isOurs(now) && !force {
-		return false, cmdenv.WithHint(&ForeignError{Path: path}, fmt.Sprintf("look at %s, then move it away; "+
+		return false, cmdenv.WithHint(&foreignError{Path: path}, fmt.Sprintf("look at %s, then move it away; "+
 			"or: holdline install --force replaces it, and uninstall will remove it", path))
 	}
 	p.recordMissing(filepath.Dir(path))
