@@ -28,8 +28,8 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// Version is the greeting's version. A daemon also takes the previous one,
-// since proxies live as long as their agents.
+// Version is the greeting's version. A daemon takes no other. Proxies outlive daemons, so a
+// new member comes without a new version: both sides ignore members that they do not know.
 const Version = 1
 
 // MaxGreeting is the most bytes that a greeting may have.
@@ -123,7 +123,7 @@ type Welcome struct {
 type DaemonInfo struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
-	Epoch   int64  `json:"epoch"`   // counts daemon lives on this runtime directory
+	Epoch   int64  `json:"epoch"`   // generation of the daemon, counted in its runtime directory
 	Managed string `json:"managed"` // "systemd", "launchd" or "no"
 }
 

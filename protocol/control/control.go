@@ -310,7 +310,7 @@ type Cache struct {
 type Daemon struct {
 	PID       int    `json:"pid"`
 	Version   string `json:"version"`
-	Epoch     int64  `json:"epoch"` // counts daemon lives on this runtime directory
+	Epoch     int64  `json:"epoch"` // generation of the daemon, counted in its runtime directory
 	UptimeMS  int64  `json:"uptime_ms"`
 	Socket    string `json:"socket"`
 	StartedBy string `json:"started_by"`        // systemd, launchd, proxy or shell

@@ -69,7 +69,7 @@ func daemonMetrics(m *metrics, counts *telemetry.Snapshot, s *control.StatusAnsw
 	m.single("daemon_info", gauge, "", "The daemon that answers.", 1, "version", s.Daemon.Version,
 		"pid", strconv.Itoa(s.Daemon.PID), "started_by", s.Daemon.StartedBy, "rollout", s.Daemon.Rollout)
 	m.single("uptime_seconds", gauge, "seconds", "Age of the daemon.", float64(s.Daemon.UptimeMS)/1000)
-	m.single("epoch", gauge, "", "Lives of daemons on this runtime directory.", float64(s.Daemon.Epoch))
+	m.single("epoch", gauge, "", "Generation of the daemon.", float64(s.Daemon.Epoch))
 	t := &counts.Telemetry
 	m.single("ready", gauge, "", "1 if nothing is recovering or starting.",
 		float64(truth(t.State == telemetry.Ready || t.State == telemetry.Cold)))

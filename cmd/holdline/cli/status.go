@@ -122,7 +122,7 @@ func inForce(d control.Daemon) string {
 // go through [console.Printable].
 func printStatus(w io.Writer, s control.StatusAnswer) {
 	d := s.Daemon
-	fmt.Fprintf(w, "holdline %s  pid %d  up %s  life %d  started by %s  %s\n",
+	fmt.Fprintf(w, "holdline %s  pid %d  up %s  generation %d  started by %s  %s\n",
 		d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	fmt.Fprintf(w, "socket   %s\n", d.Socket)
 	// What is not as it should be follows, if anything.

@@ -132,12 +132,10 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			conn, path, err := paths.Dial(ctx)
-			if err == nil {
-				at = path
-			}
 			if err != nil {
 				return nil, err // not a nil *net.UnixConn in an interface
 			}
+			at = path
 			return conn, nil
 		},
 		HungUp: func(conn net.Conn) bool {
