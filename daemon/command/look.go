@@ -2,6 +2,7 @@ package command
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,13 +38,16 @@ func SafePath(path string) string {
 // none.
 func LookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
-		return name, executable(name)
+		return name, CheckExecutable(name)
 	}
 	dirs := SearchDirs(path)
-	var err error = &notFoundError{name, dirs}
+	err := error(&lookError{name + " is in none of " + strings.Join(dirs, ", "), syscall.ENOENT})
+	if len(dirs) == 0 {
+		err = &lookError{name + " is a name, and the PATH has no absolute directory", syscall.ENOENT}
+	}
 	for _, dir := range dirs {
 		file := filepath.Join(dir, name)
-		switch failure := executable(file); {
+		switch failure := CheckExecutable(file); {
 		case failure == nil:
 			return file, nil
 		case !errors.Is(failure, os.ErrNotExist):
@@ -53,31 +57,29 @@ func LookPath(name, path string) (string, error) {
 	return "", err
 }
 
-// notFoundError is the error about a program that no directory of a PATH has.
-type notFoundError struct {
-	name string
-	dirs []string
+// lookError is the error about a program that is not there, or is no program.
+type lookError struct {
+	text  string // for people
+	errno syscall.Errno
 }
 
-// Error names the directories.
-func (e *notFoundError) Error() string {
-	if len(e.dirs) == 0 {
-		return e.name + " is a name, and the PATH has no absolute directory"
-	}
-	return e.name + " is in none of " + strings.Join(e.dirs, ", ")
-}
+// Error returns the text, without the errno.
+func (e *lookError) Error() string { return e.text }
 
-// Unwrap returns ENOENT.
-func (e *notFoundError) Unwrap() error { return syscall.ENOENT }
+// Unwrap returns ENOENT or EACCES.
+func (e *lookError) Unwrap() error { return e.errno }
 
-// executable returns nil if the file at path can be run as a program.
-func executable(path string) error {
+// CheckExecutable returns nil if the file at path can be run as a program. Otherwise the
+// error says why not, and wraps ENOENT or EACCES.
+func CheckExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return &lookError{path + " is not there", syscall.ENOENT}
 	case err != nil:
 		return err
 	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return &os.PathError{Op: "run", Path: path, Err: syscall.EACCES}
+		return &lookError{fmt.Sprintf("%s is no program (%v)", path, info.Mode()), syscall.EACCES}
 	}
 	return nil
 }

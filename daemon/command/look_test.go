@@ -56,8 +56,8 @@ func TestLookPathSaysWhere(t *testing.T) {
 	}
 	path := "/nowhere:" + dir
 	for name, want := range map[string]string{
-		"none": "none is in none of /nowhere, " + dir, "data": filepath.Join(dir, "data") + ": permission denied",
-		filepath.Join(dir, "data"): "permission denied",
+		"none": "none is in none of /nowhere, " + dir, "data": filepath.Join(dir, "data") + " is no program (",
+		filepath.Join(dir, "data"): " is no program (-rw-r--r--)", filepath.Join(dir, "none"): "none is not there",
 	} {
 		if _, err := LookPath(name, path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("LookPath(%s) = %v, want %q", name, err, want)

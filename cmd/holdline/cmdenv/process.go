@@ -7,7 +7,6 @@ package cmdenv
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -76,18 +75,4 @@ func SameFile(a, b string) bool {
 	}
 	y, err := os.Stat(b)
 	return err == nil && os.SameFile(x, y)
-}
-
-// CheckProgram returns an error if the file at path does not exist or cannot be executed.
-func CheckProgram(path string) error {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("%s is not there", path)
-	case err != nil:
-		return err
-	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return fmt.Errorf("%s is no program (%v)", path, info.Mode())
-	}
-	return nil
 }

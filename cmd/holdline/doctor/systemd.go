@@ -9,8 +9,8 @@ import (
 	"regexp"
 	"strings"
 
-	"holdline/cmd/holdline/cmdenv"
 	"holdline/contrib"
+	"holdline/daemon/command"
 	"holdline/daemon/service"
 )
 
@@ -95,7 +95,7 @@ func checkRunnable(path string) error {
 	case strings.Contains(path, "%"):
 		return nil
 	}
-	return cmdenv.CheckProgram(path)
+	return command.CheckExecutable(path)
 }
 
 // checkUnitStates judges the states of the units. enabled reports whether the user has enabled

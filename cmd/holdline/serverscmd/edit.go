@@ -374,7 +374,7 @@ func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) 
 	here, err := command.LookPath(name, command.Variable(s.proc.Environ(), "PATH"))
 	switch {
 	case strings.Contains(name, "/"):
-		return cmdenv.CheckProgram(name)
+		return command.CheckExecutable(name)
 	case sees == nil && err != nil:
 		return fmt.Errorf("%s is nowhere on the PATH; the daemon looks on that of your login shell", name)
 	case sees == nil || len(sees.Programs) > 0:
