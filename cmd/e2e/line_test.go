@@ -137,8 +137,8 @@ func TestStaleSocketAndStop(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/daemon.sock")); err == nil {
 		t.Error("the socket is still there")
 	}
-	if _, _, code := p.run("", "status"); code != exitNoDaemon {
-		t.Errorf("status without a daemon: exit %d, want %d", code, exitNoDaemon)
+	if _, errs, code := p.run("", "status"); code != exitNoDaemon || strings.Count(errs, "no daemon") != 1 {
+		t.Errorf("status without a daemon: exit %d, want %d\n%s", code, exitNoDaemon, errs)
 	}
 	if out, _, code := p.run("", "stop"); code != 0 {
 		t.Errorf("stop without a daemon: exit %d, %s", code, out)

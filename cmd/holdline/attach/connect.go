@@ -53,7 +53,7 @@ func PathsOf(cmd *cobra.Command, proc *cmdenv.Process) (socket.Paths, error) {
 }
 
 // Connect connects to the running daemon and exchanges greetings. The error wraps
-// [cmdenv.ErrNoDaemon] if none runs, and is a [*HungError] if it does not answer. The
+// [socket.ErrNoDaemon] if none runs, and is a [*HungError] if it does not answer. The
 // caller must close the client.
 func Connect(ctx context.Context, cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	paths, err := PathsOf(cmd, proc)
@@ -71,7 +71,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		conn, path, err := paths.Dial(ctx)
 		switch {
 		case errors.Is(err, socket.ErrNoDaemon):
-			return nil, fmt.Errorf("%w: %w", cmdenv.ErrNoDaemon, err)
+			return nil, err
 		case err != nil:
 			return nil, fmt.Errorf("connecting to the daemon: %w", err)
 		}
@@ -89,7 +89,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 // waits for it, for up to startWait. The caller must close the client.
 func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	c, err := Connect(cmd.Context(), cmd, proc)
-	if !errors.Is(err, cmdenv.ErrNoDaemon) {
+	if !errors.Is(err, socket.ErrNoDaemon) {
 		return c, err
 	}
 	paths, err := PathsOf(cmd, proc)

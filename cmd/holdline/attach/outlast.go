@@ -133,7 +133,7 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 	starts := 0
 	ended := Poll(ctx, longestSearchGap, func() (bool, error) {
 		c, err = Connect(cmd.Context(), cmd, proc)
-		if errors.Is(err, cmdenv.ErrNoDaemon) && starts < maxStarts {
+		if errors.Is(err, socket.ErrNoDaemon) && starts < maxStarts {
 			if isStopped(cmd, proc) {
 				return false, fmt.Errorf("%w: %w", cmdenv.ErrLost, errStopped)
 			}

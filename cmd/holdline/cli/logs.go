@@ -15,6 +15,7 @@ import (
 	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/protocol/control"
+	"holdline/protocol/socket"
 )
 
 // newLogsCommand returns the command logs.
@@ -40,7 +41,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 			// An error is no reason to fail here: the log is needed most when the daemon does
 			// not answer. Then the file of daemons that are started on demand is printed.
 			c, err := attach.Connect(cmd.Context(), cmd, proc)
-			if errors.Is(err, cmdenv.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
+			if errors.Is(err, socket.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
 				return journal(cmd, follow, lines)
 			}
 			if err == nil {

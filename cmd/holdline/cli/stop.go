@@ -71,7 +71,7 @@ func stopDaemon(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	// A daemon that hangs is killed with --all only.
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
-	case errors.Is(err, cmdenv.ErrNoDaemon):
+	case errors.Is(err, socket.ErrNoDaemon):
 		return stopAbsent(cmd, proc, all, dir)
 	case hangs && all:
 		return stopHung(cmd, proc, h.Dir)
@@ -97,7 +97,7 @@ func connectSoon(cmd *cobra.Command, proc *cmdenv.Process, dir string) (c *contr
 		// In this order: a daemon that has begun to listen meanwhile is connected to.
 		held, _ := statedir.Held(filepath.Join(dir, socket.LockFile)) // without that file there is none
 		c, err = attach.Connect(cmd.Context(), cmd, proc)
-		return !held || !errors.Is(err, cmdenv.ErrNoDaemon), nil
+		return !held || !errors.Is(err, socket.ErrNoDaemon), nil
 	})
 	return c, err
 }

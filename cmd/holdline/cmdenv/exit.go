@@ -10,6 +10,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/socket"
 )
 
 // Exit codes of every command. Users may rely on them, so they never change.
@@ -25,8 +26,6 @@ const (
 var (
 	// ErrUsage is the error of a command line that makes no sense.
 	ErrUsage = errors.New("usage")
-	// ErrNoDaemon means that no process listens on the daemon's socket.
-	ErrNoDaemon = errors.New("no daemon is running")
 	// ErrLost means that the daemon ended before it had answered.
 	ErrLost = errors.New("line lost")
 )
@@ -88,7 +87,7 @@ func classify(err error) (code int, hint string) {
 	switch {
 	case errors.Is(err, ErrUsage):
 		return ExitUsage, hint
-	case errors.Is(err, ErrNoDaemon):
+	case errors.Is(err, socket.ErrNoDaemon):
 		if hint == "" {
 			hint = "an agent that starts `holdline mcp-stdio` starts it, or: holdline daemon"
 		}

@@ -13,6 +13,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/protocol/control"
+	"holdline/protocol/socket"
 )
 
 // liveServers asks the running daemon for the status of its servers, by name. known is false if no
@@ -22,7 +23,7 @@ func (s *serversCommand) liveServers(
 	cmd *cobra.Command, path string,
 ) (all map[string]control.Server, known bool, err error) {
 	status, err := attach.Ask[control.StatusAnswer](cmd, s.proc, control.Status, nil)
-	if errors.Is(err, cmdenv.ErrNoDaemon) {
+	if errors.Is(err, socket.ErrNoDaemon) {
 		return nil, false, nil
 	} else if err != nil {
 		return nil, false, err

@@ -12,6 +12,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/protocol/control"
+	"holdline/protocol/socket"
 )
 
 // NewReloadCommand returns the command reload. It fails if the file is refused, or if a server
@@ -65,7 +66,7 @@ func unreplaced(answer *control.ReloadAnswer) error {
 func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	answer, err := attach.Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
 	switch {
-	case errors.Is(err, cmdenv.ErrNoDaemon):
+	case errors.Is(err, socket.ErrNoDaemon):
 		return nil
 	case err != nil:
 		return fmt.Errorf("the file is written, but the daemon goes on with what it had: %w", err)
