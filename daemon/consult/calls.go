@@ -169,12 +169,20 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 	return m.pending(j, c.Detail), nil
 }
 
+// unlisted returns the fault about an id of the command line that is no consult's.
+func unlisted(id string) *fault.Record {
+	return engine.Invalid("no consult %q is known here: holdline consults lists those that are", id)
+}
+
 // find returns the live job or the kept answer with that id; one of the two is set. An
 // identity finds only its own consults: those of other identities give the same
 // invalid_input fault as an unknown id. The command line passes "" and finds all.
 func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
-	unknown := fault.New(fault.InvalidInput, fault.Host, operation,
+	unknown := engine.Invalid(
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
+	if identity == "" {
+		unknown = unlisted(id)
+	}
 	m.mu.Lock()
 	j, k := m.live[id], m.kept[id]
 	var unwritten *answer.Answer
@@ -382,7 +390,7 @@ func (m *Manager) Remove(id string) error {
 		return engine.Invalid("consult_id: %s has not ended; cancel it first", id)
 	case k == nil:
 		m.mu.Unlock()
-		return engine.Invalid("consult_id: %q is not known here", id)
+		return unlisted(id)
 	case k.claim.isOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,
