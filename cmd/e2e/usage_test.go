@@ -29,6 +29,7 @@ func TestUsage(t *testing.T) {
 		{"consult prefix -", `"-"`, " consult"},
 		{"consult --max-turns 0 x", "max_turns", " consult"},
 		{"consult --effort huge x", "effort", " consult"},
+		{"import --from codex,nope", `"nope" is not known; these are: claude, codex,`, " import"},
 		{"consult --cwd /nowhere x", "/nowhere", " consult"},
 	} {
 		_, errs, code := p.run("what is wrong", strings.Fields(c.args)...)
@@ -38,6 +39,15 @@ func TestUsage(t *testing.T) {
 		if c.of != "" && !strings.Contains(errs, "hint: see holdline"+c.of+" --help\n") ||
 			strings.Count(errs, "hint: ") != 1 {
 			t.Errorf("holdline %s does not say where its help is:\n%s", c.args, errs)
+		}
+	}
+	// The user of the command line knows the commands, and not the tools of agents.
+	p.daemon()
+	for _, verb := range []string{"show", "wait", "cancel", "rm"} {
+		_, errs, code := p.run("", "consults", verb, "abc")
+		if code != exitFailure ||
+			errs != "holdline: no consult \"abc\" is known here: holdline consults lists those that are\n" {
+			t.Errorf("consults %s abc: exit %d\n%s", verb, code, errs)
 		}
 	}
 	// The refusal of a name in a greeting says where to look, and the limit is described

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,12 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
 	default:
 		return fmt.Errorf("%w: --scope wants one of project, shared, session", cmdenv.ErrUsage)
+	}
+	for _, name := range o.from {
+		if !slices.Contains(clients.Names(), name) {
+			return fmt.Errorf("%w: --from: client %q is not known; these are: %s", cmdenv.ErrUsage, name,
+				strings.Join(clients.Names(), ", "))
+		}
 	}
 	look, err := clientOptions(proc, o)
 	if err != nil {

@@ -1,11 +1,9 @@
 package clients
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // Syntax is how a client writes variables into the strings of a server's entry.
@@ -129,12 +127,12 @@ func Names() []string {
 	return names
 }
 
-// Parse reads the bytes of a client's file; name stands for it in errors.
-func (c *Client) Parse(name string, data []byte) (Document, error) {
+// Parse reads the bytes of a client's file. Errors do not contain its path.
+func (c *Client) Parse(data []byte) (Document, error) {
 	if c.TOML {
-		return parseTOML(name, data, c.Key)
+		return parseTOML(data, c.Key)
 	}
-	return parseJSON(name, data, c)
+	return parseJSON(data, c)
 }
 
 // OwnEntry is the name of the entry that starts holdline for its own tools.
@@ -215,14 +213,8 @@ type File struct {
 // project of p.Cwd.
 //
 // A client without a file has its first one listed as Missing if it is named in from,
-// or if its directory shows that it is used here. It is an error if from names an
-// unknown client.
-func Files(p Places, from []string) ([]File, error) {
-	for _, name := range from {
-		if !slices.Contains(Names(), name) {
-			return nil, fmt.Errorf("client %q is not known; these are: %s", name, strings.Join(Names(), ", "))
-		}
-	}
+// or if its directory shows that it is used here. Names of unknown clients are ignored.
+func Files(p Places, from []string) []File {
 	root := ProjectRoot(p.Cwd)
 	var out []File
 	add := func(f File) {
@@ -259,7 +251,7 @@ func Files(p Places, from []string) ([]File, error) {
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // twin returns the path of a listed file that is the same file as path, or "".

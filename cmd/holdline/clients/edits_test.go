@@ -27,11 +27,11 @@ func TestSnippets(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := c.Parse(snippet, text)
+		want, err := c.Parse(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.Parse("f", nil)
+		got, err := c.Parse(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,13 +75,13 @@ func FuzzEdits(f *testing.F) {
 			c = &table[1]
 		}
 		parse := func(data []byte) Document {
-			doc, err := c.Parse("f", data)
+			doc, err := c.Parse(data)
 			if err != nil {
 				t.Fatalf("%v:\n%s", err, data)
 			}
 			return doc
 		}
-		doc, err := c.Parse("f", []byte(text))
+		doc, err := c.Parse([]byte(text))
 		if err != nil {
 			t.Skip(err)
 		}
@@ -142,4 +142,19 @@ func without(v any, key string) any {
 		delete(m, key)
 	}
 	return v
+}
+
+// TestParseErrors checks that the error about a file that cannot be read names the place and
+// neither the path, which callers name, nor any text of the file.
+func TestParseErrors(t *testing.T) {
+	for _, c := range []struct{ client, text, want string }{
+		{"cursor", "{\n\"a\": secret}", "line 2, column 6: it is no valid JSON"},
+		{"cursor", "[]", "the file wants an object"},
+		{"codex", "a = 1\nb = [secret\n", "line 2: it is no valid TOML"},
+	} {
+		_, err := ByName(c.client).Parse([]byte(c.text))
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %q: %v, want %q", c.client, c.text, err, c.want)
+		}
+	}
 }

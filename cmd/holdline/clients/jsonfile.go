@@ -24,12 +24,15 @@ type jsonFile struct {
 
 // parseJSON reads a file. Its errors name the place and nothing else: the messages of the
 // parser quote the file.
-func parseJSON(name string, data []byte, c *Client) (Document, error) {
-	x, err := jsonedit.Parse(name, data)
-	if at, ok := errors.AsType[*config.Error](err); ok && at.Line > 0 {
-		return nil, fmt.Errorf("%s:%d:%d: is no valid JSON", name, at.Line, at.Column)
-	}
-	if err != nil {
+func parseJSON(data []byte, c *Client) (Document, error) {
+	x, err := jsonedit.Parse("", data)
+	at, ok := errors.AsType[*config.Error](err)
+	switch {
+	case ok && at.Line > 0:
+		return nil, fmt.Errorf("line %d, column %d: it is no valid JSON", at.Line, at.Column)
+	case ok: // it is valid, and no object, or it nests too deep
+		return nil, errors.New(at.Message)
+	case err != nil:
 		return nil, err
 	}
 	return &jsonFile{x, c}, nil

@@ -38,14 +38,14 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // parseTOML reads a file. Its errors name the line and nothing else, since the
 // parser's messages quote the file.
-func parseTOML(name string, data []byte, key string) (Document, error) {
+func parseTOML(data []byte, key string) (Document, error) {
 	f := &tomlFile{data: data, key: key}
 	if err := f.parse(); err != nil {
 		line := 0
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
 			line, _ = at.Position()
 		}
-		return nil, fmt.Errorf("%s:%d: is no valid TOML", name, line)
+		return nil, fmt.Errorf("line %d: it is no valid TOML", line)
 	}
 	return f, nil
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"slices"
 	"strings"
 
 	"holdline/cmd/holdline/importer"
@@ -21,7 +22,7 @@ func checkClients(o Options) []Finding {
 	for _, c := range plan.Files {
 		var own []string // servers that holdline could host
 		for _, s := range c.Servers {
-			if s.Verdict == importer.Moves {
+			if s.Verdict == importer.Moves && !slices.Contains(own, s.Name) { // a project may have one of its own
 				own = append(own, s.Name)
 			}
 		}

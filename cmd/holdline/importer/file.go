@@ -144,7 +144,7 @@ func (f *File) readDocument() clients.Document {
 	}
 	var doc clients.Document
 	if err == nil {
-		doc, err = f.client.Parse(f.Path, f.before)
+		doc, err = f.client.Parse(f.before)
 	}
 	if err != nil {
 		f.Why, f.Broken = err.Error(), true
@@ -173,7 +173,7 @@ func (f *File) edit(doc clients.Document) error {
 	}
 	if f.after = f.before; len(f.steps) > 0 {
 		f.after = doc.Bytes()
-		if _, err := f.client.Parse(f.Path, f.after); err != nil {
+		if _, err := f.client.Parse(f.after); err != nil {
 			return stay("it would not be valid any more")
 		}
 	}

@@ -583,15 +583,6 @@ func TestInsideWorkTree(t *testing.T) {
 	}
 }
 
-// TestUnknownClient checks that the error for an unknown client names the known ones.
-func TestUnknownClient(t *testing.T) {
-	o := options(t.TempDir())
-	o.From = []string{"emacs"}
-	if _, err := Look(t.Context(), o); err == nil || !strings.Contains(err.Error(), "codex") {
-		t.Errorf("Look = %v", err)
-	}
-}
-
 // TestLockOfClaude checks that nothing is written while Claude Code holds its lock, and
 // that an abandoned lock does not block import for ever.
 func TestLockOfClaude(t *testing.T) {

@@ -123,11 +123,7 @@ func makePlan(o Options, failures map[string]string) (*Plan, error) {
 	if err := p.readOwn(); err != nil {
 		return nil, err
 	}
-	files, err := clients.Files(o.Places, o.From)
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range files {
+	for _, f := range clients.Files(o.Places, o.From) {
 		p.planFile(f)
 	}
 	return p, p.planOwn()
@@ -171,7 +167,7 @@ func (p *Plan) planOwn() error {
 			})
 		}
 	}
-	doc, err := clients.Holdline.Parse(p.Config, p.own.before)
+	doc, err := clients.Holdline.Parse(p.own.before)
 	if err == nil {
 		err = p.own.edit(doc)
 	}

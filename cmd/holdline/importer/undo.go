@@ -156,7 +156,7 @@ func (r *reversal) leaveEntry(k *keyChange, why string) {
 // its copy can be read. inUse has the servers that must stay, with the reasons. The
 // file is removed if the import created it and nothing is left in it.
 func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]string) error {
-	doc, err := r.client.Parse(r.e.Path, r.now)
+	doc, err := r.client.Parse(r.now)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (r *reversal) revertKeys(ctx context.Context, was []byte, inUse map[string]
 			left = append(left, k)
 		}
 	}
-	if before, err := r.client.Parse(r.e.Path, was); err == nil {
+	if before, err := r.client.Parse(was); err == nil {
 		for _, k := range r.e.Keys {
 			doc.RemoveEmptyParents(k.Path, before)
 		}
@@ -220,17 +220,13 @@ func (r *reversal) serversInUse() map[string]string {
 	if r.client != &clients.Holdline {
 		return nil
 	}
-	files, err := clients.Files(r.o.Places, nil)
-	if err != nil {
-		return nil
-	}
 	out := map[string]string{}
-	for _, f := range files {
+	for _, f := range clients.Files(r.o.Places, nil) {
 		data, err := clients.ReadFile(f.Path)
 		if err != nil {
 			continue
 		}
-		doc, err := f.Client.Parse(f.Path, data)
+		doc, err := f.Client.Parse(data)
 		if err != nil {
 			continue
 		}

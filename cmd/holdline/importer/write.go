@@ -103,7 +103,7 @@ func (p *Plan) record(j *journal, files []*File) error {
 // changes returns the changes of the file's entries, as f.after has them. The new text
 // is read back from the file: it is what an undo compares.
 func (f *File) changes() ([]*keyChange, error) {
-	doc, err := f.client.Parse(f.Path, f.after)
+	doc, err := f.client.Parse(f.after)
 	if err != nil {
 		return nil, err
 	}
