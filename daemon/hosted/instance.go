@@ -116,7 +116,8 @@ func (s *server) newInstance(key instanceKey, root string, use instanceUse) *ins
 		root = ""
 	}
 	return &instance{
-		m: s.m, srv: s, key: key, root: root, use: use, name: startup.WorkerID(key.server), guards: dispatch.NewGuards(s.Entry()),
+		m: s.m, srv: s, key: key, root: root, use: use,
+		name: startup.WorkerID(key.server), guards: dispatch.NewGuards(s.Entry()),
 	}
 }
 

@@ -332,7 +332,8 @@ func (inst *instance) Uses(session string, c tool.Client) bool {
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
-		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session || !inst.idleSince.IsZero() ||
+		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session ||
+			!inst.idleSince.IsZero() ||
 			inst.usersLocked() > 0 {
 			continue
 		}

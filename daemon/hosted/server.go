@@ -78,7 +78,8 @@ func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 	}
 	m.hub.Mu.Unlock()
 	if !sight.Await(ctx, c.Place(), tables) {
-		m.hub.Log.WarnContext(ctx, "it takes long to find out whether a project sees all servers: its sessions go on without",
+		m.hub.Log.WarnContext(ctx,
+			"it takes long to find out whether a project sees all servers: its sessions go on without",
 			"root", c.Place())
 	}
 }

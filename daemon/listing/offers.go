@@ -49,7 +49,8 @@ func (o *Offers) Load(mem *Memory, s *Source) {
 // Memory returns what the server's file is to have.
 func (o *Offers) Memory(key, era string) *Memory {
 	return &Memory{
-		Key: key, Era: era, Lists: o.latest.Lists(), About: o.latest.About(), Cut: o.latest.Cut(), Pins: o.pins.Stored(),
+		Key: key, Era: era, Lists: o.latest.Lists(), About: o.latest.About(),
+		Cut: o.latest.Cut(), Pins: o.pins.Stored(),
 	}
 }
 

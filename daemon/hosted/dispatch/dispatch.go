@@ -176,7 +176,8 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		}
 		r.hub.Mu.Unlock()
 		if at == calls.Over { // it was made, and no client waits for it
-			return tool.RemoteResult{}, fault.New(fault.Cancelled, fault.Host, r.o.Operation(), "%v", context.Cause(ctx))
+			return tool.RemoteResult{}, fault.New(
+				fault.Cancelled, fault.Host, r.o.Operation(), "%v", context.Cause(ctx))
 		}
 		switch calls.Decide(f) {
 		case calls.Deliver:

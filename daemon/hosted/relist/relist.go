@@ -131,7 +131,8 @@ func (r *Reader) follow() {
 		if r.unheard {
 			unheard++
 		}
-		more := (r.state == again || r.unheard && unheard < maxUnheard) && r.up.State != upstream.Exited && !r.hub.Closed
+		more := (r.state == again || r.unheard && unheard < maxUnheard) &&
+			r.up.State != upstream.Exited && !r.hub.Closed
 		if r.state = idle; more {
 			r.state = running
 		}

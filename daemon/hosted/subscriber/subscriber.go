@@ -79,7 +79,9 @@ func (b *Subscriber) Subscribe(
 // find returns the server of a resource, and the names by which rules know the
 // resource. It returns a fault if the server does not offer subscriptions, or if the
 // caller may not use the resource.
-func (b *Subscriber) find(ctx context.Context, c *tool.Caller, uri string) (s dispatch.Server, names []string, err error) {
+func (b *Subscriber) find(
+	ctx context.Context, c *tool.Caller, uri string,
+) (s dispatch.Server, names []string, err error) {
 	server := c.Only // says itself that it does not notify of changes, if it does not list the resource
 	if o := b.servers.Resource(ctx, *c, uri); o != nil {
 		server, names = o.Remote.Server, o.Remote.Names
