@@ -271,6 +271,7 @@ func TestJournalCutAnywhere(t *testing.T) {
 // a model. It must have each record that was neither forgotten nor voided, and none that
 // was voided.
 func TestJournalAsAModel(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel() // they wait for the disk

@@ -41,8 +41,12 @@ func realBin(t *testing.T, version string) string {
 // TestE2ERows runs the real Claude Code against everything that an API may do. Each case is
 // a fault of its own, or an answer.
 func TestE2ERows(t *testing.T) {
+	t.Parallel()
 	for _, version := range claudetest.Versions() {
-		t.Run(version, func(t *testing.T) { rows(t, realBin(t, version)) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			rows(t, realBin(t, version))
+		})
 	}
 }
 
@@ -116,8 +120,8 @@ func rows(t *testing.T, bin string) {
 		},
 		{
 			name:  "schema at the deadline",
-			steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
-			args:  map[string]any{"schema": map[string]any{"type": "object"}, "timeout_s": 3}, text: "{}\n\n[consult ",
+			steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 300)), Chunk: 7, ChunkDelay: 0.1}},
+			args:  map[string]any{"schema": map[string]any{"type": "object"}, "timeout_s": 8}, text: "{}\n\n[consult ",
 		},
 		{name: "a directory that is not there", args: map[string]any{"cwd": "nowhere"}, code: fault.InvalidInput},
 		{

@@ -26,6 +26,7 @@ import (
 // no cost. It runs only if HOLDLINE_E2E is 1; the programs are installed from npm into a
 // cache.
 func TestE2EClaude(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		t.Skip("HOLDLINE_E2E=1 is not set: it installs Claude Code from npm")
 	}
@@ -38,6 +39,7 @@ func TestE2EClaude(t *testing.T) {
 	}
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			bin, err := claudetest.Install(ctx, filepath.Join(cache, "holdline-e2e"), version)
@@ -168,8 +170,8 @@ func endings(t *testing.T, bin string) {
 		},
 		{
 			name:  "deadline",
-			steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 100)), Chunk: 7, ChunkDelay: 0.1}},
-			args:  map[string]any{"timeout_s": 3}, text: "this is the best answer so far",
+			steps: []claudetest.Step{{Text: new(strings.Repeat("so far ", 300)), Chunk: 7, ChunkDelay: 0.1}},
+			args:  map[string]any{"timeout_s": 8}, text: "this is the best answer so far",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
