@@ -165,9 +165,14 @@ func TestConsultCommandStopped(t *testing.T) {
 func TestConsultCommandAbandoned(t *testing.T) {
 	t.Parallel()
 	for _, waits := range []bool{false, true} {
-		p := newPlace(t).windows(20).login() // the command may come back for 4.4 s
+		p := newPlace(t).login()
+		args := p.slow(8)
+		if !waits {
+			p.windows(20) // the command may come back for 4.4 s
+			args = p.hangs()
+		}
 		d := p.daemon()
-		ask := p.asking(t, "consult", p.slow(8)["prompt"].(string))
+		ask := p.asking(t, "consult", args["prompt"].(string))
 		p.untilSteps(1)
 		kill9(t, d.Process.Pid)
 		_ = ask.cmd.Process.Kill()
