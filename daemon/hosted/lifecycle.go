@@ -333,8 +333,7 @@ func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
 		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session ||
-			!inst.idleSince.IsZero() ||
-			inst.usersLocked() > 0 {
+			!inst.idleSince.IsZero() || inst.usersLocked() > 0 {
 			continue
 		}
 		inst.idleSince = now

@@ -42,7 +42,7 @@ type daemonOptions struct {
 	wanted    time.Duration // reading of the boot clock when the start was asked for; 0 for now
 }
 
-// NewCommand returns the command daemon.
+// NewCommand returns the command daemon. Proxies, service managers and users run it.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o daemonOptions
 	cmd := &cobra.Command{
@@ -87,7 +87,8 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if proc.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(processors(runtime.NumCPU()))
 	}
-	// Signals that arrive during the start are kept for the daemon.
+	// Signals that arrive during the start are kept for the daemon, which stops or reloads as
+	// soon as it serves.
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(signals)
@@ -115,6 +116,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
+	// A daemon that a proxy starts ends if the user has stopped the daemon after this moment.
 	if o.wanted == 0 {
 		o.wanted = bootclock.Now()
 	}
@@ -213,7 +215,8 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 	return exe, nil
 }
 
-// LogHandler returns the handler of a log. If stderr is a journal, which records the time
+// LogHandler returns the handler of a log, for the daemon and for children of workers that are
+// this program. If stderr is a journal, which records the time
 // itself, the lines are plain and go to stderr. Else they go to to, in colours if stderr is a
 // terminal.
 func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Handler {

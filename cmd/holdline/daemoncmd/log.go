@@ -29,7 +29,7 @@ type boundedLog struct {
 }
 
 // logOf returns the writer for the daemon's log: a bounded log if stderr or stdout is the file
-// at path, else stderr.
+// at path, else stderr. A file that the user has chosen is theirs to bound.
 func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	named, err := os.Lstat(path)
 	if err != nil || !named.Mode().IsRegular() {
@@ -52,7 +52,7 @@ func logOf(path string, stderr, stdout io.Writer) io.Writer {
 }
 
 // adopt makes another of the process's standard streams the log file, too. Later rotations
-// include it.
+// include it. It does nothing if the stream is the log file already.
 func (l *boundedLog) adopt(stream *os.File) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 )
 
 // Launcher starts servers as the daemon would, with the same configuration, environment and
-// directory, but without the daemon.
+// directory, but without the daemon. Several goroutines may try servers at the same time.
 type Launcher struct {
 	from  launch.Start     // configuration, home and program; its environment is set for each server
 	env   *userenv.Environ // of the user's login shell
@@ -104,7 +104,9 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	return p, nil
 }
 
-// Run replaces this process with a configured server. It returns only if that fails.
+// Run replaces this process with a configured server. It returns only if that fails. The server
+// gets the streams of this process, its environment as the daemon would make it, and keeps the
+// pid.
 func Run(proc *cmdenv.Process, server string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -149,7 +151,8 @@ const (
 )
 
 // Try starts a server, waits until it answers its first request, and kills its process group.
-// The error says why the server does not work, with secrets masked.
+// The error says why the server does not work, with secrets masked. It blocks for [tryTimeout]
+// at most, besides the time in which the login shell answers.
 func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) error {
 	p, err := l.process(ctx, s, project)
 	if err != nil {
@@ -222,7 +225,8 @@ func firstAnswer(stdin io.Writer, stdout io.Reader) ([]byte, error) {
 	return nil, io.EOF
 }
 
-// lastBytes is a writer that keeps the last bytes that are written to it.
+// lastBytes is a writer that keeps the last bytes that are written to it, most of them at most.
+// The goroutine of exec.Cmd writes; [lastBytes.last] may be called after Wait.
 type lastBytes struct {
 	most int
 	b    []byte

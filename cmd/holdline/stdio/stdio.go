@@ -78,9 +78,10 @@ type Options struct {
 	noAutostart               bool
 }
 
-// Run runs the proxy and returns the exit code. It is called before the command tree is built:
-// many proxies run at the same time, so each links and does little. help prints how to use it,
-// and is called if args ask for that.
+// Run runs the proxy until its client or its line ends, and returns the exit code. With --direct
+// it returns only if it fails: the process becomes the server. It is called before the command
+// tree is built: many proxies run at the same time, so each links and does little. help prints
+// how to use it, and is called if args ask for that.
 func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	env, stderr := proc.Getenv, console.NewOutput(proc.Stderr)
 	// The live heap of a proxy is tiny: collect early rather than grow to the runtime's
@@ -220,9 +221,9 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 	return f, drain
 }
 
-// parseMCPStdio returns the options that the arguments and the variables of env give. The
-// error is [flag.ErrHelp] if the user wants help, and else a usage error or one about the
-// token file.
+// parseMCPStdio returns the options that the arguments and the variables of env give. It reads
+// the token file, if one is named. The error is [flag.ErrHelp] if the user wants help, and else
+// a usage error or one about the token file.
 func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	var o Options
 	f, drain := Flags(&o, env)
@@ -259,7 +260,8 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	return o, err
 }
 
-// readToken returns the token in a file. It refuses a file that other users can read.
+// readToken returns the token in a file, without white space around it. It refuses a file that
+// other users can read, and one that is empty or has more than [maxToken] bytes.
 func readToken(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -287,7 +289,8 @@ func readToken(path string) (string, error) {
 	return token, nil
 }
 
-// greet returns the greeting of a new session.
+// greet returns the greeting of a new session, which says what the daemon must know of this
+// process: its directory, its project and its logins.
 func greet(o Options) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail.
 	cwd, _ := os.Getwd()
