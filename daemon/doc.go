@@ -171,8 +171,10 @@
 //     tools", and the tests of cmd/e2e that list the own tools name it, too.
 //   - A consult engine: a package in adapter/engine with the interface engine.Engine
 //     (codex is the smaller example), its row in adapter/engines, and its name in the row
-//     of consult.engine in config/keys.go. Its Command must hold a run to its level and
-//     say by what (EnforcedBy); otherwise the run is refused.
+//     of consult.engine in config/keys.go; then the reference page, as for a key below.
+//     Its Command must hold a run to its level and say by what (EnforcedBy); otherwise the
+//     run is refused. Doctor, the command line, the texts for agents and the variables that
+//     a daemon inherits follow the row.
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it)
 //     and a line in cli/run.go. If it asks the daemon: a method in protocol/control and a
 //     handler in [holdline/daemon/commands.Daemon.Handlers].
