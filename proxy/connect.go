@@ -367,7 +367,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	stream := rawio.New(conn)
 	l := &link{
 		conn: conn, out: stream, turn: make(chan struct{}, 1),
-		lines: jsonrpc.NewLines(stream, nil, protocol.MaxGreeting),
+		lines: jsonrpc.NewLines(stream, protocol.MaxGreeting),
 	}
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {

@@ -36,7 +36,7 @@ const (
 func (p *proxy) readClient(ctx context.Context) {
 	defer poke(p.idle)
 	defer p.store.endInput()
-	lines := jsonrpc.NewLines(p.o.In, nil, jsonrpc.MaxFrame)
+	lines := jsonrpc.NewLines(p.o.In, jsonrpc.MaxFrame)
 	for {
 		for p.store.full(p.link.Load() != nil) {
 			select {

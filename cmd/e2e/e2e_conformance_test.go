@@ -30,7 +30,7 @@ func undiscoveredMain(args []string) int {
 	if err != nil || cmd.Start() != nil {
 		return 1
 	}
-	lines := jsonrpc.NewLines(os.Stdin, nil, jsonrpc.MaxFrame)
+	lines := jsonrpc.NewLines(os.Stdin, jsonrpc.MaxFrame)
 	for line, err := lines.Next(); err == nil; line, err = lines.Next() {
 		if msg, bad := jsonrpc.Parse(line); bad == nil && msg.Method == mcp.Discover {
 			refusal := jsonrpc.AppendError(nil, msg.ID, jsonrpc.CodeUnknownMethod, "unknown method", nil)

@@ -191,7 +191,7 @@ func (c *client) replayLocked(g *protocol.Greeting) []string {
 
 // read handles the lines of one connection until it ends.
 func (c *client) read(conn *net.UnixConn) {
-	lines := jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)
+	lines := jsonrpc.NewLines(conn, jsonrpc.MaxFrame)
 	for {
 		line, err := lines.Next()
 		c.w.mu.Lock()

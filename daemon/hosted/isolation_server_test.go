@@ -106,7 +106,7 @@ func (u *upstream) read() {
 	defer u.conn.Close()
 	defer u.out.Close()
 	defer u.in.Close()
-	lines := jsonrpc.NewLines(u.in, nil, jsonrpc.MaxFrame)
+	lines := jsonrpc.NewLines(u.in, jsonrpc.MaxFrame)
 	for {
 		line, err := lines.Next()
 		if err != nil {

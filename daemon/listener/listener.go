@@ -232,7 +232,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(s.Greeting)); err != nil {
 		return err
 	}
-	c.Lines = jsonrpc.NewLines(rawio.New(c.UnixConn), nil, protocol.MaxGreeting)
+	c.Lines = jsonrpc.NewLines(rawio.New(c.UnixConn), protocol.MaxGreeting)
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):

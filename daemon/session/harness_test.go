@@ -275,7 +275,7 @@ func (h *host) dial(tb testing.TB) *client {
 	}
 	tb.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(waitLimit))
-	return &client{t: tb, conn: conn.(*net.UnixConn), lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+	return &client{t: tb, conn: conn.(*net.UnixConn), lines: jsonrpc.NewLines(conn, jsonrpc.MaxFrame)}
 }
 
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"

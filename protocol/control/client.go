@@ -39,7 +39,7 @@ func (e *RemoteError) Error() string { return e.Message }
 // [*protocol.Refusal]. If ctx is done the error is its cause, so that an interrupt is
 // not taken for a daemon that does not answer. version is that of the calling program.
 func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, error) {
-	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, nil, jsonrpc.MaxFrame)}
+	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
 	err := c.greet(ctx, version)
 	if err == nil {

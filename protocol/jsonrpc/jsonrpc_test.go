@@ -143,7 +143,7 @@ func TestLines(t *testing.T) {
 			"whole": strings.NewReader(tc.in), "bytes": iotest.OneByteReader(strings.NewReader(tc.in)),
 			"data with EOF": iotest.DataErrReader(strings.NewReader(tc.in)),
 		} {
-			l := NewLines(r, nil, 10)
+			l := NewLines(r, 10)
 			l.DropTail = tc.tail
 			if got := collect(t, l); got != tc.want {
 				t.Errorf("%s %q: got %s, want %s", name, tc.in, got, tc.want)
@@ -157,7 +157,7 @@ func TestLines(t *testing.T) {
 func TestLinesGivesMemoryBack(t *testing.T) {
 	in := io.MultiReader(strings.NewReader(strings.Repeat("x", 4<<20)+"\n"),
 		strings.NewReader(strings.Repeat("y\n", 4096)))
-	l := NewLines(in, nil, MaxFrame)
+	l := NewLines(in, MaxFrame)
 	if line, err := l.Next(); err != nil || len(line) != 4<<20 {
 		t.Fatalf("got %d bytes, %v", len(line), err)
 	}
@@ -200,7 +200,7 @@ func FuzzLines(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte, size int) {
 		const limit = 16
 		size = max(1, size%32)
-		l := NewLines(&chunks{in, size}, nil, limit)
+		l := NewLines(&chunks{in, size}, limit)
 		var want []string
 		for line := range bytes.SplitSeq(in, []byte("\n")) {
 			// The limit applies to the bytes before the newline, but a last line without

@@ -35,11 +35,8 @@ type Lines struct {
 	skipping bool   // inside a line that was too long
 }
 
-// NewLines reads from r lines of at most limit bytes; buffered is what was
-// already read from r.
-func NewLines(r io.Reader, buffered []byte, limit int) *Lines {
-	return &Lines{r: r, max: limit, buf: bytes.Clone(buffered)}
-}
+// NewLines reads from r lines of at most limit bytes.
+func NewLines(r io.Reader, limit int) *Lines { return &Lines{r: r, max: limit} }
 
 // Next returns the next line without its end. The line stays valid until the next call. At
 // the end of input Next returns io.EOF. After [ErrTooLong] the caller may go on; any other
@@ -81,9 +78,6 @@ func (l *Lines) Next() ([]byte, error) {
 		l.fill()
 	}
 }
-
-// Partial returns the number of bytes held of a line whose end was not yet read.
-func (l *Lines) Partial() int { return len(l.buf) - l.start }
 
 // tooLong returns an [ErrTooLong] with the limit.
 func (l *Lines) tooLong() error {

@@ -8,16 +8,10 @@ import (
 // maxDepth is how deep values may nest, as for [json.Valid].
 const maxDepth = 10_000
 
-// Valid reports whether b is one JSON value (RFC 8259) that nests no deeper than maxDepth.
+// check reports whether b is one JSON value (RFC 8259) that nests no deeper than maxDepth.
 // It returns the same as [json.Valid] in a fraction of the time: proxy and daemon check each
-// line. Like that one it does not check for valid UTF-8.
-func Valid(b []byte) bool {
-	valid, _ := check(b)
-	return valid
-}
-
-// check reports whether b is valid, as [Valid] does. deep is true if b is refused only since
-// it nests too deep: what follows was not checked.
+// line. Like that one it does not check for valid UTF-8. deep is true if b is refused only
+// since it nests too deep: what follows was not checked.
 //
 // It uses no recursion: a deep value would grow the stack. open holds the bracket of each
 // level.

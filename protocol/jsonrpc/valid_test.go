@@ -17,34 +17,40 @@ var ordinary = []string{
 	"{}\x00", `{"a":"}"}`, `{1:2}`, `|`, `[|`, `}`, `[1}`, "\u00a0{}",
 }
 
-// TestValid checks that Valid agrees with package json, also about the depth.
-func TestValid(t *testing.T) {
+// valid is check without its second result.
+func valid(b []byte) bool {
+	ok, _ := check(b)
+	return ok
+}
+
+// TestCheck checks that check agrees with package json, also about the depth.
+func TestCheck(t *testing.T) {
 	for _, s := range ordinary {
-		if got, want := Valid([]byte(s)), json.Valid([]byte(s)); got != want {
-			t.Errorf("Valid(%q) = %v", s, got)
+		if got, want := valid([]byte(s)), json.Valid([]byte(s)); got != want {
+			t.Errorf("check(%q) = %v", s, got)
 		}
 	}
 	for depth := maxDepth - 1; depth <= maxDepth+1; depth++ {
 		for _, brackets := range []string{"[]", `{"a": }`} {
 			open, end, _ := strings.Cut(brackets, brackets[len(brackets)-1:])
 			s := strings.Repeat(open, depth-1) + "[]" + strings.Repeat(brackets[len(brackets)-1:], depth-1) + end
-			if got, want := Valid([]byte(s)), json.Valid([]byte(s)); got != want {
-				t.Errorf("%d of %s: Valid = %v", depth, brackets, got)
+			if got, want := valid([]byte(s)), json.Valid([]byte(s)); got != want {
+				t.Errorf("%d of %s: check = %v", depth, brackets, got)
 			}
 		}
 	}
 }
 
-// FuzzValid compares Valid with package json.
-func FuzzValid(f *testing.F) {
+// FuzzCheck compares check with package json.
+func FuzzCheck(f *testing.F) {
 	for _, s := range ordinary {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, want := Valid(b), json.Valid(b); got != want {
-			t.Errorf("Valid(%q) = %v", b, got)
+		if got, want := valid(b), json.Valid(b); got != want {
+			t.Errorf("check(%q) = %v", b, got)
 		}
-		if !Valid(b) {
+		if !valid(b) {
 			return
 		}
 		if i := skipSpace(b, 0); b[i] == '"' && skipString(b, i) != endString(b, i) {

@@ -73,15 +73,5 @@ func (d *Dir) Hold() error {
 	return nil
 }
 
-// Still reports whether the path still leads to this directory.
-func (d *Dir) Still() bool {
-	there, err := os.Lstat(d.path)
-	if err != nil {
-		return false
-	}
-	here, err := d.f.Stat()
-	return err == nil && os.SameFile(here, there)
-}
-
 // Close closes the directory and ends [Dir.Hold].
 func (d *Dir) Close() error { return d.f.Close() }

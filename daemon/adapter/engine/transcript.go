@@ -143,8 +143,8 @@ type Said struct {
 
 // ReadTranscript reads the transcript in a job's directory. Without the file it returns
 // an empty Said and no error: then the program was never started. A torn last line is
-// left out, and so is all that follows a line that the disk has lost. Pieces of a text
-// that was never finished count as a text.
+// left out, and so is a line that is not JSON. Pieces of a text that was never finished
+// count as a text.
 func ReadTranscript(dir string) (Said, error) {
 	var s Said
 	f, err := ownfile.Open(filepath.Join(dir, FileTranscript))
@@ -157,12 +157,12 @@ func ReadTranscript(dir string) (Said, error) {
 	defer f.Close()
 	var texts Texts
 	var pieces strings.Builder
-	lines := jsonrpc.NewLines(bufio.NewReader(f), nil, 2*maxTranscript)
+	lines := jsonrpc.NewLines(bufio.NewReader(f), 2*maxTranscript)
 	lines.DropTail = true
 	for {
 		line, err := lines.Next()
 		if err != nil {
-			break // the end, or what a disk lost: the rest is what there is
+			break // the end, or a line that is too long to be one of ours
 		}
 		var e Entry
 		if json.Unmarshal(line, &e) != nil {

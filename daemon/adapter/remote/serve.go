@@ -44,7 +44,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
 	b := &bridge{c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}}
-	err := b.handleLines(ctx, jsonrpc.NewLines(in, nil, b.c.o.MaxMessage))
+	err := b.handleLines(ctx, jsonrpc.NewLines(in, b.c.o.MaxMessage))
 	if why := context.Cause(ctx); why != nil {
 		err = why
 	}

@@ -34,7 +34,7 @@ func startServe(ctx context.Context, t *testing.T, o Options) *bridged {
 	b := &bridged{T: t, in: toServe, out: make(chan string, 1000), ended: make(chan error, 1)}
 	go func() {
 		defer close(b.out)
-		for lines := jsonrpc.NewLines(fromServe, nil, jsonrpc.MaxFrame); ; {
+		for lines := jsonrpc.NewLines(fromServe, jsonrpc.MaxFrame); ; {
 			line, err := lines.Next()
 			if err != nil {
 				return

@@ -103,7 +103,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, o Options) {
 // that are too long are skipped.
 func (s *server) readLines(ctx context.Context, in io.Reader, lines chan<- []byte) {
 	defer close(lines)
-	reader := jsonrpc.NewLines(in, nil, jsonrpc.MaxFrame)
+	reader := jsonrpc.NewLines(in, jsonrpc.MaxFrame)
 	for {
 		line, err := reader.Next()
 		switch {
