@@ -106,6 +106,35 @@ func TestProc(t *testing.T) {
 	}
 }
 
+// TestUnseenProcess checks that a process does not count as gone while this one lacks the file
+// descriptors to look at it.
+func TestUnseenProcess(t *testing.T) {
+	if !Exact {
+		t.Skip("a look takes no descriptor here")
+	}
+	self := Self()
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	none := was
+	none.Cur = 0
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &none); err != nil {
+		t.Fatal(err)
+	}
+	_, lookup := Lookup(self.PID)
+	signal := Signal(self, 0)
+	_, list := List()
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{"Lookup": lookup, "Signal": signal, "List": list} {
+		if !errors.Is(err, syscall.EMFILE) || errors.Is(err, ErrGone) {
+			t.Errorf("%s without descriptors = %v, want EMFILE alone", what, err)
+		}
+	}
+}
+
 // TestWorkerDir checks which command lines are taken for a worker's.
 func TestWorkerDir(t *testing.T) {
 	for args, want := range map[string]string{

@@ -20,11 +20,15 @@ import (
 // whose it was.
 const Exact = true
 
-// Lookup finds the process that now has pid. It returns a zombie with [ErrGone].
+// Lookup finds the process that now has pid. It returns a zombie with [ErrGone]. Any other
+// error, for example a lack of descriptors, says nothing about the process.
 func Lookup(pid int) (Proc, error) {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return Proc{}, fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	if err != nil {
+		return Proc{}, err
 	}
 	// The name is in parentheses and may hold anything, parentheses too.
 	i := bytes.LastIndexByte(b, ')')
@@ -59,10 +63,13 @@ func Signal(p Proc, sig syscall.Signal) error {
 		return killed(syscall.Kill(p.PID, sig))
 	}
 	if err != nil {
-		return ErrGone
+		return killed(err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if !IsAlive(p.PID, p.Start) {
+	switch now, err := Lookup(p.PID); {
+	case err != nil:
+		return err
+	case now.Start != p.Start:
 		return ErrGone
 	}
 	return killed(unix.PidfdSendSignal(fd, sig, nil, 0))
@@ -150,8 +157,12 @@ func List() ([]Proc, error) {
 	all, err := pids()
 	var found []Proc
 	for _, pid := range all {
-		if p, err := Lookup(pid); err == nil {
+		p, err := Lookup(pid)
+		switch {
+		case err == nil:
 			found = append(found, p)
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			return nil, err // a process may be there that was not seen
 		}
 	}
 	return found, err

@@ -38,7 +38,7 @@ func (p Peer) Alive() bool {
 		_, blind := process.Lookup(os.Getpid())
 		return blind != nil || !errors.Is(err, process.ErrGone)
 	}
-	return err == nil && now.Start == p.Start
+	return !errors.Is(err, process.ErrGone) && (err != nil || now.Start == p.Start)
 }
 
 // ClientOf returns the process that started the proxy with that pid, and the key
