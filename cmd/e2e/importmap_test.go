@@ -111,7 +111,7 @@ var layers = readLayers(`
 1 daemon/telemetry
 1 daemon/tool
 1 protocol/control
-1 protocol/process
+-1 protocol/process
 1 protocol/workerwire
 0 contrib
 0 daemon/command
@@ -120,16 +120,16 @@ var layers = readLayers(`
 0 daemon/redact
 2 daemon/lines
 2 daemon/masked
-0 protocol
+-2 protocol
 0 protocol/mcp
 -1 protocol/rawio
 0 protocol/socket
--2 protocol/lockcheck (below all, which hold locks and open files)
+-3 protocol/lockcheck (below all, which hold locks and open files)
 -1 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
 -1 protocol/faultpoint (below all, which all pass through points)
--1 protocol/jsonrpc
--1 protocol/ownfile (below all, which open files)
+-3 protocol/jsonrpc
+-2 protocol/ownfile (below all, which open files)
 `)
 
 // readLayers reads a map of layers by package. The text is no Go map so that two

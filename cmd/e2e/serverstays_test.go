@@ -85,7 +85,7 @@ func TestServerAsksAndDaemonDies(t *testing.T) {
 		t.Fatal(x.raw)
 	}
 	s := p.until("the server", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
-	stray := filepath.Join(p.dir, "run/holdline/w", s.Workers[0].ID, "a", fmt.Sprintf(".7.%d-1", s.Daemon.PID))
+	stray := filepath.Join(p.dir, "run/holdline/w", s.Workers[0].ID, "a", fmt.Sprintf(".7.%d.1-1", s.Daemon.PID))
 	if err := os.WriteFile(stray, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,9 @@ func TestQueuedAgain(t *testing.T) {
 	h.detach()
 	// A temporary file that the program before an upgrade, with the same pid, left half
 	// written.
-	half := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 2), fmt.Sprintf(".%s.%d-7", process.FileSpec, os.Getpid()))
+	me := process.Self()
+	half := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 2),
+		fmt.Sprintf(".%s.%d.%d-7", process.FileSpec, me.PID, me.Start))
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

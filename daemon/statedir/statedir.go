@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
 )
 
 // ErrForeign is wrapped by errors about a directory that is not safe to use:
@@ -120,10 +122,18 @@ func Overwrite(path string, data []byte) error {
 // the new. The file has mode 0600. A process that is killed meanwhile leaves a file that
 // [Sweep] removes.
 func WriteFile(path string, data []byte) error {
-	pattern := fmt.Sprintf(".%s.%d-*", filepath.Base(path), os.Getpid())
+	me := self()
+	pattern := fmt.Sprintf(tempPattern, filepath.Base(path), me.PID, me.Start)
 	err := ownfile.Replace(path, pattern, data, 0o600, false, func() { faultpoint.At("file.half") })
 	if err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil
 }
+
+// tempPattern makes the pattern of a temporary file of the path's last element and of its
+// writer: see [temporary].
+const tempPattern = ".%s.%d.%d-*"
+
+// self returns this process, which is looked up once.
+var self = sync.OnceValue(process.Self)

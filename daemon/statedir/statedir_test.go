@@ -9,6 +9,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
 )
 
 // TestMain lets the test binary run as another process that holds a lock until its stdin
@@ -97,19 +100,27 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
-// TestSweep checks that Sweep removes what a dead writer left, and nothing else.
+// TestSweep checks that Sweep removes what a dead writer left, also if another process has its
+// pid by now, and nothing else.
 func TestSweep(t *testing.T) {
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)
 	}
-	parent, self, gone := os.Getppid(), os.Getpid(), dead.Process.Pid
+	parent, err := process.Lookup(os.Getppid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, me := dead.Process.Pid, process.Self()
 	for _, own := range []bool{false, true} {
 		dir := t.TempDir()
 		keep := map[string]bool{
-			fmt.Sprintf(".f.%d-12345", gone): false, fmt.Sprintf(".f.%d-12345", self): !own,
-			fmt.Sprintf(".f.%d-12345", parent): true, fmt.Sprintf(".f.%d", gone): true,
-			fmt.Sprintf("f.%d-1", gone): true, ".profile": true,
+			fmt.Sprintf(".f.%d.7-12345", gone): false, fmt.Sprintf(".f.%d.%d-12345", me.PID, me.Start): !own,
+			fmt.Sprintf(".f.%d.%d-12345", parent.PID, parent.Start): true,
+			fmt.Sprintf(".f.%d.%d-1", parent.PID, parent.Start+1):   false,
+			fmt.Sprintf(".f.%d.0-1", parent.PID):                    true, // its writer did not know its start
+			fmt.Sprintf(".f.%d.7", gone):                            true,
+			fmt.Sprintf("f.%d.7-1", gone):                           true, ".profile": true,
 		}
 		for name := range keep {
 			if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
@@ -123,6 +134,30 @@ func TestSweep(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSweepKnowsTemporaryFiles has a write fail once its temporary file is written, and
+// checks that Sweep knows that file.
+func TestSweepKnowsTemporaryFiles(t *testing.T) {
+	dir := t.TempDir()
+	me := self()
+	pattern := fmt.Sprintf(tempPattern, "f", me.PID, me.Start)
+	name, err := ownfile.WriteTemp(dir, pattern, []byte("half"), 0o600, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if Sweep(dir, false); !exists(name) {
+		t.Errorf("%s is swept while its writer lives", name)
+	}
+	if Sweep(dir, true); exists(name) {
+		t.Errorf("%s is not swept", name)
+	}
+}
+
+// exists reports whether there is a file.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // TestLockBetweenProcesses checks that a lock held by another process is refused, names its
