@@ -202,7 +202,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Servers: d.servers, Consults: d.consults, Rules: d.rules(), Stop: d.stopAsked, Upgrade: d.upgrade,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
-		tool.NewFindTools(d.discover), tool.NewCallTool())
+		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
 	cat, err := tool.NewCatalog(d.rules(), d.servers, tools...)
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ var layers = readLayers(`
 0 daemon/statedir
 1 daemon/telemetry
 1 daemon/tool
-1 protocol/control
+0 protocol/control
 -1 protocol/process
 1 protocol/workerwire
 0 contrib

@@ -8,35 +8,21 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
-// Discovery is what hosted servers offer a caller.
-type Discovery struct {
-	Tools    []Candidate
-	Servers  int // that were looked at
-	Troubles []Trouble
-}
-
-// Candidate is a tool of a hosted server that the caller may use.
-type Candidate struct {
-	Server  string
-	Tool    string          // the server's own name
-	Exposed string          // the name by which sessions that list it see it
-	Listing json.RawMessage // as the server lists it
-}
-
-// Trouble says why it is not known what a server offers, or why that cannot be used now.
-type Trouble struct {
+// trouble says why it is not known what a server offers, or why that cannot be used now.
+type trouble struct {
 	Server string `json:"server"`
 	Error  string `json:"error"`
 }
 
 // Discover asks hosted servers what they offer a caller, for a limited time. It starts lazy
 // servers only if start is true.
-type Discover func(ctx context.Context, c Caller, start bool) Discovery
+type Discover func(ctx context.Context, c Caller, start bool) []control.ServerOffers
 
 // Limits of an answer of find_tools.
 const (
@@ -84,11 +70,11 @@ func NewFindTools(discover Discover) Tool {
 				return Result{}, fault.New(fault.InvalidInput, fault.Host, mcp.ToolsCall+":"+FindTools,
 					"query: has no word to look for: letters or digits are wanted")
 			}
-			d := discover(ctx, c.Caller, a.Start)
+			offers := discover(ctx, c.Caller, a.Start)
 			if ctx.Err() != nil {
 				return Result{}, context.Cause(ctx)
 			}
-			out := search(query, a.Limit, &d)
+			out := search(query, a.Limit, offers)
 			return Result{Text: out.text(c.Detail), Value: out}, nil
 		},
 	}
@@ -101,7 +87,7 @@ type findings struct {
 	Servers  int       `json:"servers"`
 	Tools    []finding `json:"tools"`
 	LeftOut  int       `json:"schemas_left_out,omitempty"` // schemas that are too large for one answer
-	Errors   []Trouble `json:"errors"`
+	Errors   []trouble `json:"errors"`
 }
 
 // finding is a tool that was found.
@@ -116,28 +102,35 @@ type finding struct {
 	arguments string
 }
 
+// candidate is a tool of a hosted server that the caller may use.
+type candidate struct {
+	server string
+	*control.ServerTool
+}
+
 // search finds the best tools for the words of a query.
-func search(query []string, limit int, d *Discovery) findings {
-	documents := make([]document, len(d.Tools))
-	for i := range d.Tools {
-		t := &d.Tools[i]
-		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
-		documents[i].name = t.Exposed
-		documents[i].words = append(words(t.Server+" "+t.Tool), words(text[:min(len(text), maxRanked)])...)
-		for _, a := range argumentsOf(t.Listing) {
-			documents[i].words = append(documents[i].words, words(a.name)...)
+func search(query []string, limit int, offers []control.ServerOffers) findings {
+	out := findings{Servers: len(offers), Tools: []finding{}, Errors: []trouble{}}
+	var all []candidate
+	var documents []document
+	for i := range offers {
+		o := &offers[i]
+		if o.Fault != nil && len(out.Errors) < maxTroubles {
+			out.Errors = append(out.Errors, trouble{o.Server, fault.Short(o.Fault.Fault.Detail, maxTroubleText)})
+		}
+		for j := range o.Tools {
+			t := candidate{o.Server, &o.Tools[j]}
+			all, documents = append(all, t), append(documents, t.document())
 		}
 	}
 	hits := rank(query, documents)
-	out := findings{
-		Matches: len(hits), Searched: len(d.Tools), Servers: d.Servers, Tools: []finding{}, Errors: []Trouble{},
-	}
+	out.Matches, out.Searched = len(hits), len(all)
 	room := maxSchemas
 	for i, h := range hits[:min(len(hits), limit)] {
-		t := &d.Tools[h.document]
+		t := all[h.document]
 		text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
 		f := finding{
-			Server: t.Server, Tool: t.Tool, Name: t.Exposed, Description: fault.Short(text, maxWords),
+			Server: t.server, Tool: t.Name, Name: t.Exposed, Description: fault.Short(text, maxWords),
 			Score:     math.Round(h.score*1000) / 1000,
 			arguments: signature(argumentsOf(t.Listing)),
 		}
@@ -153,10 +146,19 @@ func search(query []string, limit int, d *Discovery) findings {
 		}
 		out.Tools = append(out.Tools, f)
 	}
-	for _, t := range d.Troubles[:min(len(d.Troubles), maxTroubles)] {
-		out.Errors = append(out.Errors, Trouble{t.Server, fault.Short(t.Error, maxTroubleText)})
-	}
 	return out
+}
+
+// document returns what of a tool is searched: its names, the beginning of its description
+// and the names of its arguments.
+func (t candidate) document() document {
+	text, _ := mcp.String(jsonrpc.Field(t.Listing, "description"))
+	d := document{name: t.Exposed, words: words(t.server + " " + t.Name)}
+	d.words = append(d.words, words(text[:min(len(text), maxRanked)])...)
+	for _, a := range argumentsOf(t.Listing) {
+		d.words = append(d.words, words(a.name)...)
+	}
+	return d
 }
 
 // text renders the answer for a model to read.

@@ -9,20 +9,35 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
-// candidate returns a tool whose input has these properties.
-func candidate(server, name, description, properties string) Candidate {
-	return Candidate{server, name, server + "__" + name, json.RawMessage(fmt.Sprintf(
+// offer returns the offers of a server with one tool whose input has these properties.
+func offer(server, name, description, properties string) control.ServerOffers {
+	return offerRaw(server, name, fmt.Appendf(nil,
 		`{"name":%q,"description":%q,"inputSchema":{"type":"object","properties":%s,"required":["path"]}}`, name,
-		description, properties))}
+		description, properties))
+}
+
+// offerRaw returns the offers of a server with one tool, as it is listed.
+func offerRaw(server, name string, listing json.RawMessage) control.ServerOffers {
+	return control.ServerOffers{
+		Server: server, Tools: []control.ServerTool{{Name: name, Exposed: server + "__" + name, Listing: listing}},
+	}
+}
+
+// broken returns the offers of a server that cannot be asked.
+func broken(server, why string) control.ServerOffers {
+	return control.ServerOffers{
+		Server: server, Fault: fault.New(fault.ProcessFailure, fault.Server, "start:"+server, "%s", why),
+	}
 }
 
 // find calls find_tools, and returns the findings and the text.
-func find(t *testing.T, d Discovery, arguments string) (findings, string, error) {
+func find(t *testing.T, d []control.ServerOffers, arguments string) (findings, string, error) {
 	t.Helper()
-	tl := NewFindTools(func(context.Context, Caller, bool) Discovery { return d })
+	tl := NewFindTools(func(context.Context, Caller, bool) []control.ServerOffers { return d })
 	p, err := Prepare(&tl)
 	if err != nil {
 		t.Fatal(err)
@@ -38,18 +53,15 @@ func find(t *testing.T, d Discovery, arguments string) (findings, string, error)
 
 // TestFind checks the result of find_tools: hits, order, notes and text.
 func TestFind(t *testing.T) {
-	d := Discovery{
-		Servers: 2,
-		Tools: []Candidate{
-			candidate("files", "read_file", "Reads a file.\nAll of it.",
-				`{"limit":{"type":"integer"},"path":{"type":"string"}}`),
-			candidate("files", "stat", "Tells what is known.", `{"path":{}}`),
-			candidate("mail", "sendMessage", "Sends it.", `{}`),
-		},
-		Troubles: []Trouble{{"gone", "it is gone"}},
+	d := []control.ServerOffers{
+		offer("files", "read_file", "Reads a file.\nAll of it.",
+			`{"limit":{"type":"integer"},"path":{"type":"string"}}`),
+		offer("files", "stat", "Tells what is known.", `{"path":{}}`),
+		offer("mail", "sendMessage", "Sends it.", `{}`),
+		broken("gone", "it is gone"),
 	}
 	f, text, err := find(t, d, `{"query":"READ path"}`)
-	if err != nil || len(f.Tools) != 2 || f.Matches != 2 || f.Searched != 3 || f.Tools[0].Tool != "read_file" ||
+	if err != nil || len(f.Tools) != 2 || f.Matches != 2 || f.Searched != 3 || f.Servers != 4 || f.Tools[0].Tool != "read_file" ||
 		f.Tools[0].Name != "files__read_file" {
 		t.Errorf("%+v, %v", f, err)
 	}
@@ -100,12 +112,12 @@ call one with call_tool {server, tool, arguments}`; text != want {
 
 // TestFindIsBounded checks that the answer fits a client, whatever servers list.
 func TestFindIsBounded(t *testing.T) {
-	d := Discovery{}
+	var d []control.ServerOffers
 	for i := range 60 {
-		d.Tools = append(d.Tools,
-			candidate("server", fmt.Sprintf("tool%d", i), strings.Repeat("word ", 5000),
-				fmt.Sprintf(`{"path":{"description":%q}}`, strings.Repeat("x", 2000))))
-		d.Troubles = append(d.Troubles, Trouble{fmt.Sprint("server", i), strings.Repeat("e", 5000)})
+		d = append(d,
+			offer("server", fmt.Sprintf("tool%d", i), strings.Repeat("word ", 5000),
+				fmt.Sprintf(`{"path":{"description":%q}}`, strings.Repeat("x", 2000))),
+			broken(fmt.Sprint("server", i), strings.Repeat("e", 5000)))
 	}
 	f, text, err := find(t, d, `{"query":"word","limit":50,"detail":"full"}`)
 	b, _ := json.Marshal(f)
@@ -194,8 +206,8 @@ func FuzzSearch(f *testing.F) {
 		if !json.Valid(listing) {
 			t.Skip()
 		}
-		d := Discovery{Tools: []Candidate{{"s", "t", "s__t", listing}, {"s", "u", "s__u", listing}}}
-		out := search(words(query), 8, &d)
+		out := search(words(query), 8,
+			[]control.ServerOffers{offerRaw("s", "t", listing), offerRaw("s", "u", listing)})
 		if text := out.text(Full); len(out.Tools) > 0 &&
 			!strings.Contains(text, "[1] server s, tool "+out.Tools[0].Tool) {
 			t.Errorf("%q: %s", query, text)

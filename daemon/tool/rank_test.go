@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"holdline/protocol/control"
 )
 
 // TestWords checks how texts and names are split into words.
@@ -73,15 +75,15 @@ func TestRank(t *testing.T) {
 }
 
 func BenchmarkSearch(b *testing.B) {
-	var d Discovery
+	var d []control.ServerOffers
 	for i := range 1000 {
-		d.Tools = append(d.Tools,
-			candidate("server", fmt.Sprintf("tool_%d", i), strings.Repeat("some words of a description ", 10),
+		d = append(d,
+			offer("server", fmt.Sprintf("tool_%d", i), strings.Repeat("some words of a description ", 10),
 				`{"path":{},"line":{}}`))
 	}
 	query := words("words of tool 500")
 	for b.Loop() {
-		if f := search(query, 8, &d); f.Tools[0].Tool != "tool_500" {
+		if f := search(query, 8, d); f.Tools[0].Tool != "tool_500" {
 			b.Fatal(f.Tools[0])
 		}
 	}
