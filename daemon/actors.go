@@ -61,15 +61,13 @@ func poll(ctx context.Context, every, limit time.Duration, done func() bool) {
 	}
 }
 
-// watchdog ends a process that does not manage to stop in time: it writes all
-// goroutines to w, so that the one that hangs can be found, and exits. The
-// returned func calls it off.
-func watchdog(grace time.Duration, w io.Writer) (callOff func() bool) {
-	t := time.AfterFunc(grace, func() {
+// watchdog ends the process if it does not manage to stop in time: it writes all
+// goroutines to w, so that the one that hangs can be found, and exits.
+func watchdog(grace time.Duration, w io.Writer) {
+	time.AfterFunc(grace, func() {
 		buf := make([]byte, 1<<20)
 		fmt.Fprintf(w, "holdline: the daemon did not stop within %v; it is ended now. Its goroutines:\n%s\n",
 			grace, buf[:runtime.Stack(buf, true)])
 		os.Exit(1) //nolint:forbidigo // nothing else is left to be done
 	})
-	return t.Stop
 }

@@ -86,11 +86,5 @@ func findProgram(name string, environ []string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil // if it cannot be executed, exec says why
 	}
-	path := ""
-	for _, v := range environ {
-		if list, ok := strings.CutPrefix(v, "PATH="); ok {
-			path = list
-		}
-	}
-	return command.LookPath(name, path)
+	return command.LookPath(name, command.Variable(environ, "PATH"))
 }

@@ -135,7 +135,7 @@ func (c *Child) AwaitExec() process.Exit {
 	case err == nil && len(b) == 0:
 		return process.Exit{}
 	case json.Unmarshal(b, &f) == nil && f.Errno != 0:
-		return process.Exit{SpawnErrno: errnoName(syscall.Errno(f.Errno)), SpawnOp: f.Op}
+		return process.Exit{SpawnErrno: process.ErrnoName(syscall.Errno(f.Errno)), SpawnOp: f.Op}
 	}
 	return process.Exit{SpawnErrno: "EIO", SpawnOp: "exec"}
 }
@@ -148,7 +148,7 @@ const AnyChild = -1
 func Failed(op string, err error) process.Exit {
 	name := "EIO"
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		name = errnoName(errno)
+		name = process.ErrnoName(errno)
 	}
 	return process.Exit{SpawnErrno: name, SpawnOp: op}
 }
@@ -165,12 +165,4 @@ func ExitOf(failed process.Exit, err error, ws syscall.WaitStatus) process.Exit 
 		return process.Exit{Signal: unix.SignalName(ws.Signal())}
 	}
 	return process.Exit{Code: new(ws.ExitStatus())}
-}
-
-// errnoName returns the symbol of errno, like ENOENT.
-func errnoName(errno syscall.Errno) string {
-	if name := unix.ErrnoName(errno); name != "" {
-		return name
-	}
-	return errno.Error()
 }

@@ -11,10 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"sync"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -133,12 +130,4 @@ func (l *limited) Write(b []byte) (int, error) {
 	l.left -= n
 	_, _ = l.w.Write(b[:n])
 	return len(b), nil
-}
-
-// errnoName returns the symbol of errno, like ENOENT.
-func errnoName(errno syscall.Errno) string {
-	if name := unix.ErrnoName(errno); name != "" {
-		return name
-	}
-	return errno.Error()
 }

@@ -186,7 +186,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	}
 	r := fault.New(fault.SpawnFailure, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
-		name := errnoName(errno)
+		name := process.ErrnoName(errno)
 		r.Cause = &fault.Cause{Errno: &name}
 	}
 	return r

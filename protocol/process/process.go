@@ -14,6 +14,9 @@ package process
 import (
 	"encoding/json"
 	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // EnvWorker is a variable of every child. Its value is the directory of the child's
@@ -51,6 +54,14 @@ func (e Exit) String() string {
 		return fmt.Sprintf("exit code %d", *e.Code)
 	}
 	return "unknown"
+}
+
+// ErrnoName returns the symbol of an error of the system, as [Exit] has it: "ENOENT".
+func ErrnoName(errno syscall.Errno) string {
+	if name := unix.ErrnoName(errno); name != "" {
+		return name
+	}
+	return errno.Error()
 }
 
 // KilledByOthers reports whether the child was ended by a signal that other processes
