@@ -61,6 +61,7 @@ type run struct {
 	log    *engine.Transcript
 	hide   *strings.Replacer // replaces secrets
 	report reporter          // nil if the caller wants none
+	temp   string            // the run's temporary directory if this process made it, and so removes it; else ""
 
 	// The phase, and what decides on the next one.
 	began  time.Time
@@ -106,10 +107,10 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	out := r.outcome(err)
 	r.record(engine.Entry{Kind: engine.KindEnd, Text: string(out.State)})
 	r.log.Close()
+	if r.temp != "" {
+		_ = os.RemoveAll(r.temp)
+	}
 	if params.Dir == "" {
-		if params.TempDir != "" {
-			_ = os.RemoveAll(params.TempDir)
-		}
 		return out
 	}
 	if out.State == engine.Aborted {
@@ -164,9 +165,10 @@ func (r *run) prepare(ctx context.Context) error {
 		return err
 	}
 	if p.TempDir == "" {
-		if p.TempDir, err = os.MkdirTemp("", "holdline-engine-"); err != nil {
+		if r.temp, err = os.MkdirTemp("", "holdline-engine-"); err != nil {
 			return fmt.Errorf("making the run's temporary directory: %w", err)
 		}
+		p.TempDir = r.temp
 	}
 	if len(p.Schema) > 0 {
 		p.SchemaFile = filepath.Join(p.TempDir, fileSchema)

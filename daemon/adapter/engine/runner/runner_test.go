@@ -117,6 +117,34 @@ func TestModern(t *testing.T) {
 	}
 }
 
+// TestTemporaryDirectory checks that a run by hand removes the temporary directory that it has
+// made, and leaves one alone that the call names.
+func TestTemporaryDirectory(t *testing.T) {
+	t.Parallel()
+	made, named := t.TempDir(), t.TempDir()
+	own := filepath.Join(named, "file")
+	if err := os.WriteFile(own, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, true, "claude", "", "TMPDIR="+made)
+	for id, args := range []map[string]any{{"prompt": "hello"}, {"prompt": "hello", "temp": named}} {
+		h.run(id+1, args)
+		if m := h.next(""); m.Result.Outcome.State != engine.Done {
+			t.Errorf("%v: %+v", args, m.Result)
+		}
+	}
+	if err := h.in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	h.wait()
+	if left, err := os.ReadDir(made); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	if _, err := os.Stat(own); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestJob runs jobs to each of their endings: outcome.json equals the result line, the
 // transcript begins with its start line, and the process exits by itself after its one
 // call.
