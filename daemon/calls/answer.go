@@ -119,9 +119,6 @@ func AnswersIn(dir string) (map[int64]int64, error) {
 	return sizes, nil
 }
 
-// Keeping returns where the answer is kept.
-func (c *Call) Keeping() Keeping { return c.keeping }
-
 // BeginWriting returns true if the caller must write the answer to a file now. It
 // does that without its lock, and then calls [Call.Written].
 func (c *Call) BeginWriting() bool {

@@ -50,8 +50,8 @@ func TestAnswerInFile(t *testing.T) {
 	if !c.BeginWriting() || c.BeginWriting() {
 		t.Fatal("an answer is not written once")
 	}
-	if grown := c.Written(0, errors.New("full")); grown != 0 || c.Answer.IsZero() || c.Keeping() != InMemory {
-		t.Errorf("a file that cannot be written: grown %d, keeping %d, answer %+v", grown, c.Keeping(), c.Answer)
+	if grown := c.Written(0, errors.New("full")); grown != 0 || c.Answer.IsZero() || c.keeping != InMemory {
+		t.Errorf("a file that cannot be written: grown %d, keeping %d, answer %+v", grown, c.keeping, c.Answer)
 	}
 	c.BeginWriting()
 	if _, err := WriteAnswer(dir, 7, c.Answer); err == nil {
@@ -61,8 +61,8 @@ func TestAnswerInFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	size, err := WriteAnswer(dir, 7, c.Answer)
-	if grown := c.Written(size, err); err != nil || grown != size || !c.Answer.IsZero() || c.Keeping() != InFile {
-		t.Errorf("written: %v, grown %d of %d, keeping %d", err, grown, size, c.Keeping())
+	if grown := c.Written(size, err); err != nil || grown != size || !c.Answer.IsZero() || c.keeping != InFile {
+		t.Errorf("written: %v, grown %d of %d, keeping %d", err, grown, size, c.keeping)
 	}
 	if _, err := WriteAnswer(dir, 8, Answer{Error: []byte(`{"code":1,"message":"m"}`)}); err != nil {
 		t.Fatal(err)

@@ -52,10 +52,8 @@ type Record struct {
 	Name           string          `json:"name,omitempty"`
 	Write          int64           `json:"write"` // write id; also the child's request id and progress token
 	Contract       string          `json:"contract,omitempty"`
-	Generation     int64           `json:"generation"`
 	DeadlineBootMS int64           `json:"deadline_boot_ms,omitempty"` // reading of the boot clock, in ms
 	Identity       string          `json:"identity,omitempty"`
-	UnixMS         int64           `json:"at"` // when it was recorded
 	// Round counts the earlier calls that line N has come to: a modern server
 	// answers a request with what it wants to know first, and is called again.
 	Round int `json:"round,omitempty"`

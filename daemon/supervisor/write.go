@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"holdline/daemon/calls"
 	"holdline/protocol/fault"
@@ -183,10 +182,7 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 	wr.size = len(data)
 	w.outstanding += wr.size
 	w.mu.Unlock()
-	rec.Write, rec.Generation = wr.id, w.spec.Generation
-	if rec.UnixMS == 0 {
-		rec.UnixMS = time.Now().UnixMilli()
-	}
+	rec.Write = wr.id
 	late := faultpoint.Broken("record.first")
 	if !late {
 		if err := w.journal.Append(rec); err != nil {
