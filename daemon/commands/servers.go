@@ -43,7 +43,8 @@ func (d *Daemon) handleServer(do func(ctx context.Context, name string, c tool.C
 }
 
 // doServer calls do with a server that is hosted, and answers with the number of
-// processes that do returns.
+// processes that do returns. do must start nothing for the caller's own session, which
+// doServer does not end: see [holdline/daemon/hosted.Manager.Start].
 func (d *Daemon) doServer(
 	ctx context.Context, p control.ServerParams, do func(ctx context.Context, name string, c tool.Caller) (int, error),
 ) (any, error) {

@@ -75,8 +75,8 @@ func waitDead(ctx context.Context, all []*upstream.Process) error {
 }
 
 // Start makes a stopped or ejected server usable again, and starts a process for each
-// scope that has sessions; without any, for the caller's scope. It returns how many
-// serve, and the errors of the others.
+// scope that has sessions; without any, for the caller's scope, unless that is its session
+// alone. It returns how many serve, and the errors of the others.
 func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, error) {
 	return m.start(ctx, name, &c, false)
 }

@@ -1,13 +1,17 @@
 package hosted
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 
+	"holdline/daemon/config"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/tool"
 )
 
 // TestRecall checks that a stopped server stays stopped whatever its configuration, and
@@ -35,5 +39,25 @@ func TestRecall(t *testing.T) {
 	m.Configure([]entry.Server{{Name: "s", Key: "k", Lazy: true}})
 	if s := m.servers["s"]; !s.verdict.Stopped || s.verdict.Ejected != nil {
 		t.Errorf("configured again: stopped %v, ejected %v", s.verdict.Stopped, s.verdict.Ejected)
+	}
+}
+
+// TestStartForCommand checks that a command that starts a server of scope session starts no
+// process for its own session: no client has that session, so its end would end nothing.
+func TestStartForCommand(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(),
+		Servers: []entry.Server{{
+			Name: "s", Scope: entry.Session, Key: "k", MaxConcurrent: 1,
+			Process: func(string) (config.Process, error) { return config.Process{}, errors.New("it is started") },
+		}},
+	})
+	for name, start := range map[string]func(context.Context, string, tool.Caller) (int, error){
+		"start": m.Start, "restart": m.Restart,
+	} {
+		n, err := start(t.Context(), "s", tool.Caller{Session: "of the command"})
+		if n != 0 || err != nil || len(m.instances) != 0 {
+			t.Errorf("%s: %d processes, %d instances, %v", name, n, len(m.instances), err)
+		}
 	}
 }
