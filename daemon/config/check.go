@@ -215,7 +215,7 @@ func (d *decoder) serverEnv(at string, env map[string]Secret) {
 func (d *decoder) remote(at string, s Server) {
 	d.expands(at+".url", s.URL)
 	if s.URL != "" && !strings.Contains(s.URL, "${") {
-		if err := CheckURL(s.URL); err != nil {
+		if err := checkURL(s.URL); err != nil {
 			d.wrong(at+".url", "%v", err)
 		}
 	}
@@ -230,8 +230,8 @@ func (d *decoder) remote(at string, s Server) {
 	}
 }
 
-// CheckURL returns what is wrong with the address of a server.
-func CheckURL(address string) error {
+// checkURL returns what is wrong with the address of a server.
+func checkURL(address string) error {
 	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("wants a http or https address") // the parser's error would show it
 	}

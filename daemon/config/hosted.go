@@ -196,7 +196,7 @@ func (s Settings) Address(a Around) (Address, error) {
 	if e.err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
-	if err := CheckURL(out.URL); err != nil {
+	if err := checkURL(out.URL); err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.url: %w", s.Name, err)
 	}
 	for _, name := range sorted(out.Headers) {

@@ -27,9 +27,9 @@ type Reply struct {
 	IsComplete bool
 }
 
-// IsAnswer reports whether the program has succeeded and all of its output was read.
+// isAnswer reports whether the program has succeeded and all of its output was read.
 // Only then does something that is missing in Stdout not exist in the program.
-func (r *Reply) IsAnswer() bool { return r.IsComplete && r.ExitCode == 0 }
+func (r *Reply) isAnswer() bool { return r.IsComplete && r.ExitCode == 0 }
 
 // Probe runs the program at path with args, and blocks until it has ended or ctx is
 // done. Its stdin is empty, and its process group does not outlive the reply. An exit
@@ -116,12 +116,12 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 	}
 	known := false
 	for word := range strings.FieldsSeq(string(said.Stdout)) { // "2.1.329 (Claude Code)", "codex-cli 0.169.0"
-		if v, known = ParseVersion(word); known {
+		if v, known = parseVersion(word); known {
 			break
 		}
 	}
 	switch {
-	case !known && !said.IsAnswer():
+	case !known && !said.isAnswer():
 		return v, nil, p.Unanswered(&said, "--version")
 	case !known:
 		return v, nil, p.unfit("%s --version does not say a version: it is not %s, or broken", path, p.Name)
@@ -133,7 +133,7 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 	}
 	has = options(help.Stdout)
 	lacks := func(opt string) bool { return !has[opt] }
-	if !help.IsAnswer() && slices.ContainsFunc(slices.Concat(needs.Options, needs.Wanted), lacks) {
+	if !help.isAnswer() && slices.ContainsFunc(slices.Concat(needs.Options, needs.Wanted), lacks) {
 		return v, nil, p.Unanswered(&help, needs.Help...)
 	}
 	if i := slices.IndexFunc(needs.Options, lacks); i >= 0 {
@@ -146,9 +146,9 @@ func (p *Program) Ask(ctx context.Context, path string, needs Needs) (v Version,
 // Version is three numbers, most significant first.
 type Version [3]int
 
-// ParseVersion reads three numbers with dots, as in "2.1.329". A dash and what follows
+// parseVersion reads three numbers with dots, as in "2.1.329". A dash and what follows
 // it are ignored.
-func ParseVersion(word string) (v Version, ok bool) {
+func parseVersion(word string) (v Version, ok bool) {
 	word, _, _ = strings.Cut(word, "-")
 	parts := strings.Split(word, ".")
 	if len(parts) != len(v) {

@@ -61,9 +61,9 @@ func Calling(calling, login string) string {
 	return strings.Join(all, string(filepath.ListSeparator))
 }
 
-// InDirs returns the path of the program name in the first of the directories that has
+// inDirs returns the path of the program name in the first of the directories that has
 // it, or "".
-func InDirs(name string, dirs []string) string {
+func inDirs(name string, dirs []string) string {
 	path, err := command.LookPath(name, strings.Join(dirs, string(filepath.ListSeparator)))
 	if err != nil {
 		return ""

@@ -18,8 +18,8 @@ import (
 
 // Limits of a shell that is asked for its environment.
 const (
-	LoginTimeout       = 8 * time.Second // many profiles start version managers
-	InteractiveTimeout = 3 * time.Second
+	loginTimeout       = 8 * time.Second // many profiles start version managers
+	interactiveTimeout = 3 * time.Second
 	maxOutput          = 1 << 20 // bytes
 )
 
@@ -77,14 +77,14 @@ func UserShell(getenv func(string) string) Shell {
 // Login returns the environment that the shell gives to programs when it is
 // started as a login shell.
 func (s Shell) Login(ctx context.Context) ([]string, error) {
-	return s.printEnviron(ctx, LoginTimeout, false)
+	return s.printEnviron(ctx, loginTimeout, false)
 }
 
 // Interactive returns the environment that the shell gives to programs when it
 // is started as an interactive login shell: many users set their PATH in a file
 // that only interactive shells read.
 func (s Shell) Interactive(ctx context.Context) ([]string, error) {
-	return s.printEnviron(ctx, InteractiveTimeout, true)
+	return s.printEnviron(ctx, interactiveTimeout, true)
 }
 
 // LoginPath returns the PATH that the login shell gives to programs.

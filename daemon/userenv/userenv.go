@@ -220,7 +220,7 @@ func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(nam
 // answer of the interactive shell. It waits no longer than the shells have time. It
 // returns an error only if ctx is done before: the cause of ctx.
 func (e *Environ) Await(ctx context.Context, command string) error {
-	limit := time.NewTimer(LoginTimeout + InteractiveTimeout)
+	limit := time.NewTimer(loginTimeout + interactiveTimeout)
 	defer limit.Stop()
 	for _, known := range []chan struct{}{e.login, e.settled} {
 		select {
@@ -253,7 +253,7 @@ func (e *Environ) Known() bool {
 // has the program.
 func (e *Environ) found(name string) bool {
 	for _, p := range e.Paths() {
-		if p.Source != Interactive && p.Source != Starter && InDirs(name, p.Dirs) != "" {
+		if p.Source != Interactive && p.Source != Starter && inDirs(name, p.Dirs) != "" {
 			return true
 		}
 	}
@@ -264,7 +264,7 @@ func (e *Environ) found(name string) bool {
 // has it; empty strings if none has.
 func (e *Environ) Find(name string) (path, source string) {
 	for _, p := range e.Paths() {
-		if path := InDirs(name, p.Dirs); path != "" {
+		if path := inDirs(name, p.Dirs); path != "" {
 			return path, p.Source
 		}
 	}

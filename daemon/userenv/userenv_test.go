@@ -86,7 +86,7 @@ func TestOrder(t *testing.T) {
 		if got, where := e.Find("tool"); got != want || where != source {
 			t.Errorf("with %q found %q by %q, want %q by %q", has, got, where, want, source)
 		}
-		if got := InDirs("tool", splitPath(value(e.List(), "PATH"))); got != want {
+		if got := inDirs("tool", splitPath(value(e.List(), "PATH"))); got != want {
 			t.Errorf("with %q the environment finds %q, want %q", has, got, want)
 		}
 	}
