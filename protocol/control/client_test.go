@@ -47,7 +47,7 @@ func TestInterruptedGreeting(t *testing.T) {
 	defer daemon.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		_, _ = jsonrpc.NewLines(daemon, nil, protocol.MaxGreeting).Next()
+		_, _ = jsonrpc.NewLines(daemon, protocol.MaxGreeting).Next()
 		cancel() // the greeting was read, and no welcome follows
 	}()
 	if _, err := NewClient(ctx, ours, "1"); !errors.Is(err, context.Canceled) {
