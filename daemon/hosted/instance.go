@@ -26,7 +26,7 @@ import (
 // process.
 type instanceKey struct {
 	server string
-	key    string // of the spec
+	key    string // of the entry
 	scope  entry.Scope
 	of     string // project's key or session's hash; "" if shared
 }
@@ -357,7 +357,7 @@ func (inst *instance) startFault(f *startup.Failure, err error) error {
 	return f.Fault(err)
 }
 
-// ready waits until Process of the spec can know all it needs. This wait does not
+// ready waits until Process of the entry can know all it needs. This wait does not
 // count as start time.
 func (inst *instance) ready() error {
 	m, spec := inst.m, inst.srv.spec

@@ -45,7 +45,7 @@ type Options struct {
 	StateDir   string // how servers stand is remembered here
 	Info       mcp.Implementation
 	Servers    []entry.Server
-	// Prepared reports whether Ready of a spec would return at once, or almost. nil
+	// Prepared reports whether Ready of an entry would return at once, or almost. nil
 	// means that it always would.
 	Prepared func() bool
 	// Touch is called with the directory of a worker before the manager reads what
