@@ -134,7 +134,7 @@ func (c *Call) UnsureLocked() chan struct{} {
 	return c.Up.unsure
 }
 
-// MadeLocked reports whether the call was made. It is only right if unsureLocked
+// MadeLocked reports whether the call was made. It is only right if UnsureLocked
 // returns nil.
 func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 

@@ -48,7 +48,7 @@ type Hub struct {
 	Processes     map[*Process]struct{}  // living, and dead ones whose directories stay
 }
 
-// A Instance is what a process belongs to: the instance of a server. All methods but
+// An Instance is what a process belongs to: the instance of a server. All methods but
 // Limits are called with the hub's mutex held, and must not block.
 type Instance interface {
 	// Limits returns the time that a call may take without progress, and in all.
@@ -87,7 +87,7 @@ func (h *Hub) BoundLocked(session string) {
 	}
 }
 
-// ContainLocked is contain for a caller that holds the hub's mutex. u may be nil
+// ContainLocked is [Process.Contain] for a caller that holds the hub's mutex. u may be nil
 // if no process is concerned. The mutex stays locked after a panic, so f must not
 // unlock it.
 func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
@@ -103,7 +103,7 @@ func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 
 // LockOrPanic locks the hub's mutex for a goroutine that has recovered from a
 // panic. If the mutex stays locked for [lockWait], the panicking goroutine itself
-// probably holds it. Then lockOrPanic panics again: the daemon ends, and the next one
+// probably holds it. Then LockOrPanic panics again: the daemon ends, and the next one
 // serves.
 func (h *Hub) LockOrPanic(reason any) {
 	again := time.NewTicker(time.Millisecond)
@@ -164,7 +164,7 @@ func (h *Hub) ForgetLocked(session string) {
 // that process and nothing else: the daemon serves everybody.
 
 // Contain calls f, which handles output or files of the process; doing completes the
-// words "when it …" for the log. If f panics, contain condemns the process and
+// words "when it …" for the log. If f panics, Contain condemns the process and
 // returns false. The caller must not hold the hub's mutex.
 func (u *Process) Contain(doing string, f func()) (ok bool) {
 	defer func() {
@@ -194,7 +194,7 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 }
 
 // exitLocked marks the process as exited: nothing is left of its tree. Its open calls
-// are lost, and goroutines that wait for u.exited are woken. Call it once for each
+// are lost, and goroutines that wait for u.Exited are woken. Call it once for each
 // process.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(exit)

@@ -140,7 +140,7 @@ func (u *Process) nudge() {
 	}
 }
 
-// EndLocked begins to end the process. It does not wait: u.exited is closed when
+// EndLocked begins to end the process. It does not wait: u.Exited is closed when
 // nothing is left of it.
 func (u *Process) EndLocked() {
 	if u.ChangeLocked(Terminate) {
