@@ -261,13 +261,15 @@ func (s *server) adjustLocked(spec *entry.Server) bool {
 // Changed notifies all sessions that their lists may have changed.
 func (m *Manager) Changed() {
 	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
-	for _, c := range m.hub.Clients {
+	all := slices.Collect(maps.Values(m.hub.Clients))
+	m.hub.Mu.Unlock()
+	for _, c := range all {
 		announceAll(c)
 	}
 }
 
-// announceAll notifies a session that all its lists may have changed.
+// announceAll notifies a session that all its lists may have changed. The caller must not
+// hold the hub's mutex: the session may look at its lists.
 func announceAll(c tool.Client) {
 	for k := range listing.Kinds {
 		c.ListChanged(k.MCP().Changed)

@@ -97,19 +97,26 @@ func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 	if taken.Relisted {
 		m.calls.Cache().Forget(s.spec.Name)
 	}
+	var changed map[tool.Client][]listing.Kind
 	if inst.use != onTrial { // else sessions are notified when it takes the place of the other
-		s.announceLocked(inst.key.of, &taken)
+		changed = s.changedLocked(inst.key.of, &taken)
 	}
 	m.hub.Mu.Unlock()
+	for c, kinds := range changed {
+		for _, k := range kinds {
+			c.ListChanged(k.MCP().Changed) // without the mutex: the session may look at its lists
+		}
+	}
 	s.warnChanged(taken.Altered)
 	if taken.Store {
 		_ = s.storeOffers() // it is logged
 	}
 }
 
-// announceLocked notifies the sessions whose lists have changed: those of the scope, and
-// those whose own scope has never listed.
-func (s *server) announceLocked(scope string, taken *listing.Taken) {
+// changedLocked returns the kinds of which the lists of sessions have changed: of sessions
+// of the scope, and of those whose own scope has never listed.
+func (s *server) changedLocked(scope string, taken *listing.Taken) map[tool.Client][]listing.Kind {
+	changed := map[tool.Client][]listing.Kind{}
 	for _, c := range s.m.hub.Clients {
 		who := c.Caller()
 		if !s.visible(&who) {
@@ -122,10 +129,9 @@ func (s *server) announceLocked(scope string, taken *listing.Taken) {
 		case s.offers.Own(own) != nil:
 			continue
 		}
-		for _, k := range differ {
-			c.ListChanged(k.MCP().Changed)
-		}
+		changed[c] = differ
 	}
+	return changed
 }
 
 // warnChanged logs the names of tools that differ from their pins, at most 20 of

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"strings"
@@ -54,6 +55,37 @@ func TestOfferingShared(t *testing.T) {
 	}
 	if s = twoProjects(t, listed("a"), listed("a", "b")); s.offers.Of("p") == s.offers.Of("q") {
 		t.Error("one for two that differ")
+	}
+}
+
+// lister is a session that looks at its lists when one has changed.
+type lister struct {
+	tool.Client
+	m      *Manager
+	looked int
+}
+
+func (l *lister) Caller() tool.Caller { return tool.Caller{Session: "l", Project: "p", Root: "/p"} }
+
+func (l *lister) ListChanged(string) {
+	l.m.List(context.Background(), l.Caller(), mcp.ToolsList)
+	l.looked++
+}
+
+// TestChangedWithoutLock checks that a session that is notified of changed lists can look
+// at them.
+func TestChangedWithoutLock(t *testing.T) {
+	m, _ := sightManager(t, func(string) bool { return true })
+	l := &lister{m: m}
+	m.hub.Clients["l"] = l
+	m.Changed()
+	if l.looked == 0 {
+		t.Error("it was not notified")
+	}
+	l.looked = 0
+	m.servers["all"].looked("/p", true)
+	if l.looked == 0 {
+		t.Error("it was not notified that it sees the server")
 	}
 }
 

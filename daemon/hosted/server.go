@@ -88,6 +88,12 @@ func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
 // see the server. With news it notifies them: their requests went by another answer.
 func (s *server) looked(root string, news bool) {
 	m := s.m
+	var changed []tool.Client
+	defer func() {
+		for _, c := range changed {
+			announceAll(c)
+		}
+	}()
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	if m.hub.Closed || m.servers[s.spec.Name] != s {
@@ -100,7 +106,7 @@ func (s *server) looked(root string, news bool) {
 		}
 		m.eagerLocked(who)
 		if news {
-			announceAll(c)
+			changed = append(changed, c)
 		}
 	}
 	m.idleLocked()

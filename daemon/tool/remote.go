@@ -87,7 +87,8 @@ type Client interface {
 	// newline. It reports whether the client has a connection.
 	Ask(line []byte) bool
 	// ListChanged notifies that a list has changed; method is that of the
-	// notification.
+	// notification. The session may look at its lists meanwhile, so the caller must
+	// not hold a mutex that this takes.
 	ListChanged(method string)
 	// Level is the most verbose level of log messages that the client has ever
 	// asked for in a request, or that it has set; "" if it wants none.
