@@ -328,7 +328,7 @@ func TestConsultAudit(t *testing.T) {
 	if out, _, _ := p.run("", "consults"); !strings.Contains(out, "no consult") {
 		t.Errorf("after it was removed: %s", out)
 	}
-	if _, errs, code := p.run("", "consults", "rm", line.ID); code == 0 || !strings.Contains(errs, "not known") {
+	if _, errs, code := p.run("", "consults", "rm", line.ID); code == 0 || !strings.Contains(errs, "is known here") {
 		t.Errorf("removed twice: exit %d, %q", code, errs)
 	}
 }
