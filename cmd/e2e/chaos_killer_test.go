@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,6 +61,12 @@ var usual = menu{gap: 600 * time.Millisecond, acts: []menuItem{
 	{actStall, 10},
 }}
 
+// countedAs has the names under which a run counts the acts of the usual menu.
+var countedAs = map[string]string{
+	actDaemon: "killed daemon", actWorker: "killed worker", actChild: "killed child", actProxy: "killed proxy",
+	actPause: "stopped", actFreeze: "stopped", actReplace: "replaced binary", actStall: "stalled",
+}
+
 // killPlan is one act of the killer.
 type killPlan struct {
 	Act  string
@@ -89,16 +96,33 @@ func (m *menu) planKill(r *rand.Rand) killPlan {
 	}
 }
 
-// killer carries out its plan until the run is over.
+// killer carries out its plan until the run is over. Each third act is one that has not
+// happened yet, if there is any: on a busy machine a run has few acts, and each of the menu
+// must be among them.
 func (r *chaosRun) killer() {
 	plan := rand.New(rand.NewPCG(r.seed, 1<<32))
-	for {
+	for i := 1; ; i++ {
 		k := r.menu.planKill(plan)
+		if i%3 == 0 {
+			k.Act = cmp.Or(r.missing(), k.Act)
+		}
 		if !r.rest(min(k.Gap, 5*r.menu.gap)) {
 			return
 		}
 		r.act(k)
 	}
+}
+
+// missing returns an act of the menu that has not happened yet, or "".
+func (r *chaosRun) missing() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, i := range r.menu.acts {
+		if name := countedAs[i.act]; name != "" && r.counts[name] == 0 {
+			return i.act
+		}
+	}
+	return ""
 }
 
 func (r *chaosRun) act(k killPlan) {
