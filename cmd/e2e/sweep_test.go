@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,7 +13,8 @@ func TestStrayFiles_GoWithTheNextDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
-	const noProcess = "4194305" // above every pid
+	// A pid above all, and that of this process with the start time of an earlier one.
+	writers := []string{"4194305.7", fmt.Sprintf("%d.1", os.Getpid())}
 	var stray []string
 	for _, dir := range []string{
 		"run/holdline", "home/.local/state/holdline", "home/.local/state/holdline/catalog",
@@ -21,11 +23,13 @@ func TestStrayFiles_GoWithTheNextDaemon(t *testing.T) {
 		if err := os.MkdirAll(filepath.Join(p.dir, dir), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join(p.dir, dir, ".tools.json."+noProcess+"-7")
-		if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
-			t.Fatal(err)
+		for _, writer := range writers {
+			path := filepath.Join(p.dir, dir, ".tools.json."+writer+"-7")
+			if err := os.WriteFile(path, []byte("half"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			stray = append(stray, path)
 		}
-		stray = append(stray, path)
 	}
 	p.daemon()
 	p.status()

@@ -97,7 +97,8 @@ func RemoveAnswers(dir string, writes []int64) {
 }
 
 // AnswersIn returns the sizes in bytes of the answers that lie in the worker
-// directory dir, by write. It removes what a crash left half written.
+// directory dir, by write. It removes what a crash left half written, so no answer may be
+// written meanwhile. If none was ever kept the map is empty, without an error.
 func AnswersIn(dir string) (map[int64]int64, error) {
 	dir = filepath.Join(dir, DirAnswers)
 	statedir.Sweep(dir, true)

@@ -120,7 +120,8 @@ func (s *session) Full() {
 
 // awaitLink blocks until the client has connected again, and returns the new connection.
 // It returns nil if the client's process has ended, after [protocol.ResumeWindow], or if
-// ctx is done. why is the reason why the last connection ended.
+// ctx is done. why is the reason why the last connection ended; if that is that a later one
+// took its place, the process is not looked at. The caller makes the connection the session's.
 //
 // The first checks of the process follow each other fast: most often a connection ends
 // because its process does.

@@ -167,8 +167,10 @@ func (w *worker) watchStdin(f *os.File) {
 	w.closedByChildLocked(process.Stdin)
 }
 
-// makeLocked writes the first of the queue to stdin. It unlocks w.mu meanwhile, so that
-// the child may end and stdin be shut before it returns. The caller must hold w.mu.
+// makeLocked takes the first write out of the queue, which must not be empty, and writes it to
+// stdin. It unlocks w.mu meanwhile, so that the child may end and stdin be shut before it
+// returns. After an error the write was not made, and is torn if a part of it was written.
+// The caller must hold w.mu, and be the only one that writes.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
 	data := in.queue[0]

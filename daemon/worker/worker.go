@@ -290,8 +290,9 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 }
 
 // goAloneLocked begins the time without a daemon: as spec.Orphan says, the worker ends its
-// child, or writes stdout to the spool. If there can be no spool, stdout is held up. The
-// caller must hold w.mu.
+// child, or writes stdout to the spool. Until the spool is open, and if there can be none,
+// stdout is not read, so that the child has to wait. The spool is opened once w.mu is
+// unlocked. The caller must hold w.mu.
 func (w *worker) goAloneLocked() {
 	w.attendLocked(holding)
 	faultpoint.At("worker.alone")

@@ -49,7 +49,8 @@ type inquiry struct {
 
 // inquire writes a request of the daemon's own and returns the number of its write. made
 // is called with that number and with the hub's mutex held, before the worker gets the
-// write. With an error no answer will be taken.
+// write. rec is the record of the write. The answer goes to own, later. With an error no
+// answer will be taken. The caller must not hold the mutex.
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {

@@ -39,7 +39,7 @@ const (
 	exit                   // its worker reported the end, or is gone
 )
 
-// after returns the state that follows s by the event.
+// after returns the state that follows s by the event: s itself if the event changes nothing.
 func (s State) after(e Event) State {
 	switch {
 	case e == Ready && s == Starting:
