@@ -98,7 +98,7 @@ func (s *wildServer) call(m *toolMessage) int {
 			s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":"w%d","method":"ping"}`+"\n", n))
 		}
 		s.note("drowned")
-		select {}
+		time.Sleep(time.Hour) // select {} would end a process without other goroutines
 	case "endless":
 		s.write(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"res`, m.ID))
 		piece := strings.Repeat("z", 1<<16)
