@@ -144,7 +144,9 @@ func TestE2EClaude(t *testing.T) {
 			api := p.standIn(t)
 			p.daemon()
 			inner := claudetest.Say("an opinion")
-			inner.Delay = 2
+			// Progress comes each second. Claude Code calls its token unknown if the answer
+			// comes at the same time: it looks at notifications later than at answers.
+			inner.Delay = 1.5
 			steps := []claudetest.Step{
 				holdlineTool("health_snapshot", map[string]any{}),
 				holdlineTool("health_snapshot", map[string]any{"render": "json", "detail": "full"}),
