@@ -16,6 +16,8 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "session"})})
 	stays, goes := p.agent("--identity", "stays").shake(), p.agent("--identity", "goes").shake()
 	s := p.until("a server for each session", func(s control.StatusAnswer) bool { return len(s.Workers) == 2 })
+	// A server that is not ready yet would be started again by the next daemon.
+	stays.wait(stays.call("tools__effect", map[string]any{"token": "ready"}))
 	goes.call("tools__hang", map[string]any{"token": "a"})
 	p.untilEffect("begin a")
 	for _, pid := range []int{s.Daemon.PID, goes.cmd.Process.Pid} {
