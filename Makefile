@@ -89,7 +89,8 @@ bench: build ## measure round trips, start-up, throughput, memory and allocation
 	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) go test -run '^$$' -bench . -benchmem $(PKG) | grep -v 'no test files'
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
-	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
+	@# One package at a time: several real programs at once take all of two cores.
+	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
 		$(if $(filter ./...,$(PKG)),$(E2E),$(PKG)) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
