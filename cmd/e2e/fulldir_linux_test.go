@@ -76,7 +76,7 @@ func TestFullRuntimeDir(t *testing.T) {
 	a.rest()
 
 	p.must("stop")
-	_ = d.Wait()
+	waitFor(t, "the daemon's end", func() bool { return !alive(d.Process.Pid) })
 	fill(t, run)
 	d = p.daemon()
 	p.agent("--no-autostart").shake().rest()

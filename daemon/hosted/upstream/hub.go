@@ -199,7 +199,9 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(exit)
 	if u.Condemned != nil && death != nil { // that is the reason, and how it ended is the cause
-		u.Condemned.Cause, death = death.Cause, u.Condemned
+		both := *u.Condemned // a copy: answers that have it are being written
+		both.Cause = death.Cause
+		u.Condemned, death = &both, &both
 	}
 	u.Death, u.EndedBy = death, by
 	for _, c := range u.Calls {
