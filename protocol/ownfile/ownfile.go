@@ -7,6 +7,7 @@
 package ownfile
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +117,19 @@ func Read(path string, limit int64) ([]byte, error) {
 		return nil, refuse(path, fmt.Sprintf("a file of more than %d bytes", limit))
 	}
 	return b, err
+}
+
+// ReadJSON decodes the JSON file at path, of at most [MaxDocument] bytes, into v. If it is no
+// such JSON, the error says which file it was.
+func ReadJSON(path string, v any) error {
+	b, err := Read(path, MaxDocument)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
 }
 
 // errTooLarge is wrapped by the error of [ReadBounded] about a file that is too large.

@@ -230,29 +230,17 @@ type Server struct {
 // by [Spec.Check], not here.
 func ReadSpec(dir string) (Spec, error) {
 	var s Spec
-	return s, readJSON(filepath.Join(dir, FileSpec), &s)
+	return s, ownfile.ReadJSON(filepath.Join(dir, FileSpec), &s)
 }
 
 // ReadState reads the state of the worker directory dir.
 func ReadState(dir string) (State, error) {
 	var s State
-	return s, readJSON(filepath.Join(dir, FileState), &s)
+	return s, ownfile.ReadJSON(filepath.Join(dir, FileState), &s)
 }
 
 // ReadServer reads what the handshake of the server in the worker directory dir came to.
 func ReadServer(dir string) (Server, error) {
 	var s Server
-	return s, readJSON(filepath.Join(dir, FileServer), &s)
-}
-
-// readJSON reads the JSON file path into v, with [ownfile.Read] and its checks.
-func readJSON(path string, v any) error {
-	b, err := ownfile.Read(path, ownfile.MaxDocument)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return s, ownfile.ReadJSON(filepath.Join(dir, FileServer), &s)
 }

@@ -97,15 +97,7 @@ func (rec *Record) Write(dir string) error { return Write(dir, FileJob, rec) }
 
 // Read decodes a JSON file of a job's directory into v. The error says which file it was.
 func Read(dir, name string, v any) error {
-	path := filepath.Join(dir, name)
-	b, err := ownfile.Read(path, ownfile.MaxDocument)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return ownfile.ReadJSON(filepath.Join(dir, name), v)
 }
 
 // Write replaces a file of a job's directory by v as JSON.
