@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"holdline/daemon/waiting"
 )
 
 // reapLimit is how long a child of the older program may run. These children are short
@@ -27,13 +29,5 @@ func Reap(ctx context.Context, pids []int) {
 			_, _ = child.Wait()
 		})
 	}
-	reaped := make(chan struct{})
-	go func() {
-		children.Wait()
-		close(reaped)
-	}()
-	select {
-	case <-reaped:
-	case <-ctx.Done():
-	}
+	_ = waiting.For(ctx, &children) // at the end of ctx the rest is left
 }
