@@ -168,16 +168,16 @@
 //
 //   - A host tool: a func in package tool that returns a Tool (find.go is an example), its
 //     name in the list of tools in daemon.go (build), and its name in the map own of
-//     tool/names.go, by which config check and config explain know it. README, "The
-//     tools", and the tests of cmd/e2e that list the own tools name it, too.
+//     tool/names.go, by which config check and config explain know it. The page
+//     contrib/doc/guide.md and the tests of cmd/e2e that list the own tools name it, too.
 //   - A consult engine: a package in adapter/engine with the interface engine.Engine
 //     (codex is the smaller example), its row in adapter/engines, and its name in the row
 //     of consult.engine in config/keys.go; then the reference page, as for a key below.
 //     Its Command must hold a run to its level and say by what (EnforcedBy); otherwise the
 //     run is refused. Doctor, the command line, the texts for agents and the variables that
 //     a daemon inherits follow the row.
-//   - A command of the command line: a func in cmd/holdline/cli (or a package beside it)
-//     and a line in cli/run.go. If it asks the daemon: a method in protocol/control and a
+//   - A command of the command line: a func in cmd/holdline/cli (or a package beside it),
+//     a line in cli/run.go and a row in contrib/doc/guide.md. If it asks the daemon: a method in protocol/control and a
 //     handler in [holdline/daemon/commands.Daemon.Handlers].
 //   - A field of the call record: a field of calls.Record; callers of Append fill it in.
 //   - A configuration key: a field in config/config.go and a row of the table in

@@ -23,7 +23,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// Exit codes of every command, as the README promises them to scripts.
+// Exit codes of every command, as contrib/doc/guide.md promises them to scripts.
 const (
 	exitOK       = 0
 	exitFailure  = 1

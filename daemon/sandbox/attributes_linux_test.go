@@ -12,7 +12,7 @@ import (
 )
 
 // TestAttributesStayOpen checks that Landlock does not stop changes of a file's mode, times
-// and extended attributes, as the README and the note of level read say. If it fails on a
+// and extended attributes, as contrib/doc/security.md and the note of level read say. If it fails on a
 // newer kernel, change those texts and [sandbox.Confine].
 func TestAttributesStayOpen(t *testing.T) {
 	needLandlock(t)
