@@ -184,11 +184,7 @@ func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
 		unknown = unlisted(id)
 	}
 	m.mu.Lock()
-	j, k := m.live[id], m.kept[id]
-	var unwritten *answer.Answer
-	if k != nil {
-		unwritten = k.answer
-	}
+	j, k, unwritten := m.live[id], m.kept[id], m.unwrittenLocked(id)
 	m.mu.Unlock()
 	switch {
 	case j != nil:
@@ -200,8 +196,9 @@ func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
 		if identity != "" && k.info.Identity != identity {
 			return nil, nil, unknown
 		}
-		a, err := m.read(id, unwritten)
-		return nil, a, err
+		if a, err := m.read(id, unwritten); a != nil || err != nil {
+			return nil, a, err
+		}
 	}
 	return nil, nil, unknown
 }
@@ -398,9 +395,9 @@ func (m *Manager) Remove(id string) error {
 	default:
 		delete(m.kept, id)
 		m.ledger.Add(k.cost, now)
-		m.writeLedgerLocked()
 	}
 	m.mu.Unlock()
+	m.writeLedger()
 	return jobdir.Remove(filepath.Join(m.opt.Dir, id))
 }
 

@@ -3,7 +3,9 @@ package consult
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -11,6 +13,9 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
+	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 )
 
 // job is a consult that is queued or running. Lock order: writing before mu; the
@@ -28,13 +33,14 @@ type job struct {
 	life  context.Context //nolint:containedctx // done when the job is left to the next daemon
 	leave context.CancelFunc
 
-	writing sync.Mutex // orders the writes of job.json; taken before mu
+	writing sync.Mutex // orders the writes of job.json, and guards refused; taken before mu
+	refused error      // why the record could not be made; job.json is then another job's, or none
 
 	slot chan struct{} // closed when the job has a slot
 	stop chan struct{} // closed when the job is asked to end
 	done chan struct{} // closed when answer is set
 
-	mu        sync.Mutex
+	mu        lockcheck.Mutex
 	state     answer.State
 	began     time.Time // when it left the queue
 	attending int       // calls that wait; while the job is attended, the end of the last one ends it
@@ -70,10 +76,56 @@ func (m *Manager) hardTime(j *job) time.Duration { return j.timeout + m.opt.Ladd
 func (j *job) write() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
+	return j.writeLocked()
+}
+
+// writeLocked does the work of write. The caller must hold j.writing.
+func (j *job) writeLocked() error {
+	if j.refused != nil {
+		return j.refused
+	}
 	j.mu.Lock()
 	rec := j.rec
 	j.mu.Unlock()
 	return rec.Write(j.dir)
+}
+
+// record makes the directory of a new job, and writes job.json. It returns nil or a fault;
+// after a fault, job.json is never written.
+//
+// If the directory exists already, an earlier daemon has begun this job and this one
+// could not read it. Running the consult again might run it twice, so the fault is
+// outcome_unknown.
+func (j *job) record() *fault.Record {
+	j.writing.Lock()
+	defer j.writing.Unlock()
+	lockcheck.Blocking("make directory")
+	err := os.Mkdir(j.dir, 0o700)
+	faultpoint.At("consult.dir")
+	if err == nil {
+		err = j.writeLocked()
+	}
+	if err == nil {
+		return nil
+	}
+	var f *fault.Record
+	if errors.Is(err, os.ErrExist) {
+		f = fault.New(fault.OutcomeUnknown, fault.Host, operation,
+			"consult %s was begun by an earlier daemon, and what became of it is not known here", j.rec.ID)
+	} else {
+		_ = os.RemoveAll(j.dir)
+		f = fault.New(fault.ResourceExhausted, fault.Host, operation, "the consult cannot be written down: %v", err)
+	}
+	j.refused = f
+	return f
+}
+
+// finish sets the answer and wakes the callers that wait for it.
+func (j *job) finish(a *answer.Answer) {
+	j.mu.Lock()
+	j.state, j.answer = a.State, a
+	j.mu.Unlock()
+	close(j.done)
 }
 
 // end asks the job to end. The first call counts; its reason is shown to the user. end

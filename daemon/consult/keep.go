@@ -250,10 +250,10 @@ func (m *Manager) prune() {
 			m.ledger.Add(k.cost, now)
 		}
 	}
-	if len(gone) > 0 {
-		m.writeLedgerLocked()
-	}
 	m.mu.Unlock()
+	if len(gone) > 0 {
+		m.writeLedger()
+	}
 	for _, id := range gone {
 		if err := jobdir.Remove(filepath.Join(m.opt.Dir, id)); err != nil {
 			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
@@ -262,14 +262,30 @@ func (m *Manager) prune() {
 	m.writeAgain()
 }
 
+// unwrittenLocked returns the answer of a kept job if it could not be written, and else nil.
+// The caller must hold m.mu, and later passes the answer to [Manager.read].
+func (m *Manager) unwrittenLocked(id string) *answer.Answer {
+	if k := m.kept[id]; k != nil {
+		return k.answer
+	}
+	return nil
+}
+
 // read returns the answer of a kept job. unwritten is the answer of its entry: nil if
-// the answer is on disk.
+// the answer is on disk. The caller must not hold m.mu. If the answer was removed since the
+// caller has found its entry, read returns nil and no error.
 func (m *Manager) read(id string, unwritten *answer.Answer) (*answer.Answer, error) {
 	if unwritten != nil {
 		return unwritten, nil
 	}
 	a, err := answer.Read(filepath.Join(m.opt.Dir, id))
 	if err != nil {
+		m.mu.Lock()
+		k := m.kept[id]
+		m.mu.Unlock()
+		if k == nil {
+			return nil, nil //nolint:nilnil // see above
+		}
 		return nil, fault.New(fault.InternalFailure, fault.Host, operation,
 			"the kept answer of consult %s cannot be read: %v", id, err)
 	}

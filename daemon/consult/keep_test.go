@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/fault"
 )
 
 // TestKeep checks that answers outlive the manager, within the limits of the
@@ -215,4 +216,56 @@ func TestAnswerUnwritten(t *testing.T) {
 	if a, err := answer.Read(dir); err != nil || a.Text != "well" {
 		t.Errorf("on disk: %v, %+v", err, a)
 	}
+}
+
+// TestRecordUnwritten checks a consult whose record cannot be written. Its caller, and another
+// one that found the job meanwhile, get the fault; it gives its slot back, and nothing writes
+// a record of it later.
+func TestRecordUnwritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config.Consult.MaxConcurrent = 1 })
+		ask := func(n int64) fault.Code {
+			return code(w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
+				map[string]any{"prompt": "x"}))
+		}
+		rec := jobdir.Record{
+			ID: jobdir.ID("hash-a", 1), Session: "hash-a", N: 1, Identity: "a", Attended: true,
+			CreatedUnixMS: time.Now().UnixMilli(),
+		}
+		j := w.newJob(rec, filepath.Join(w.dir, rec.ID))
+		if err := w.admit(j); err != nil {
+			t.Fatal(err)
+		}
+		found := make(chan fault.Code, 1)
+		go func() { found <- ask(1) }()
+		synctest.Wait()
+		if err := os.Remove(w.dir); err != nil { // its directory cannot be made there
+			t.Fatal(err)
+		}
+		f := j.record()
+		if f == nil || f.Fault.Code != fault.ResourceExhausted {
+			t.Fatalf("got %v, want a fault", f)
+		}
+		w.withdraw(j, f)
+		if got := <-found; got != fault.ResourceExhausted {
+			t.Errorf("the caller that found the job got %q", got)
+		}
+		if got := ask(2); got != fault.ResourceExhausted {
+			t.Errorf("without a directory: got %q", got)
+		}
+		if err := os.MkdirAll(j.dir, 0o700); err != nil { // as if another daemon's
+			t.Fatal(err)
+		}
+		j.detach()
+		if err := j.saveDetached(); err == nil {
+			t.Error("the record of a refused job was written")
+		}
+		if got := ask(1); got != fault.OutcomeUnknown {
+			t.Errorf("with a directory of another daemon: got %q", got)
+		}
+		if r, q, _ := w.Counts(); r+q > 0 || ask(3) != "" {
+			t.Errorf("%d consults run and %d wait, or the next one fails", r, q)
+		}
+		w.finish()
+	})
 }

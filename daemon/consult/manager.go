@@ -29,10 +29,11 @@ import (
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/lockcheck"
 )
 
-// Manager owns the jobs and the kept answers. It is safe for concurrent use. Its mutex
-// is never held during a call to a worker.
+// Manager owns the jobs and the kept answers. It is safe for concurrent use. It touches no
+// file and calls no worker while it holds mu.
 type Manager struct {
 	opt    Options
 	config atomic.Pointer[config.Config]
@@ -48,8 +49,10 @@ type Manager struct {
 	begun   time.Time // when the manager was made
 	jobs    sync.WaitGroup
 
+	ledgerFile sync.Mutex // orders the writes of the ledger's file, and guards nothing else; taken before mu
+
 	// mu guards the fields that follow, and the claims of jobs and answers.
-	mu     sync.Mutex
+	mu     lockcheck.Mutex
 	live   map[string]*job // queued or running, by id
 	queue  *queue.Queue[*job]
 	kept   map[string]*kept // ended, by id
@@ -189,31 +192,48 @@ func (m *Manager) refusalLocked() error { return context.Cause(m.open) }
 // unattended in between.
 func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err := m.refusalLocked(); err != nil {
-		return nil, nil, err
+	refusal, j, k, unwritten := m.refusalLocked(), m.live[id], m.kept[id], m.unwrittenLocked(id)
+	if refusal == nil && j != nil && attended {
+		j.attend()
 	}
-	if j := m.live[id]; j != nil {
-		if attended {
-			j.attend()
-		}
+	m.mu.Unlock()
+	switch {
+	case refusal != nil:
+		return nil, nil, refusal
+	case j != nil || k == nil:
 		return j, nil, nil
 	}
-	if k := m.kept[id]; k != nil {
-		a, err := m.read(id, k.answer)
-		return nil, a, err
-	}
-	return nil, nil, nil
+	a, err := m.read(id, unwritten)
+	return nil, a, err
 }
 
-// enqueue writes the job's file, puts the job into the queue and starts its goroutine.
-// It holds m.mu throughout: the queue must have room before anything is written, and
-// the file must be on disk before the job can start.
+// enqueue puts a new job into the queue, writes its record, and starts its goroutine. The
+// job takes its place in the queue before the write, so that the queue must have room before
+// anything is written. It may even get a slot meanwhile, but only its goroutine can use that,
+// and the record is on disk before the goroutine starts.
 //
-// If the directory exists already, an earlier daemon has begun this job and this one
-// could not read it. Running the consult again might run it twice, so the fault is
-// outcome_unknown.
+// Callers that find the job meanwhile wait for it as for any other. If the record cannot be
+// written, they get the fault as its answer, and enqueue returns it.
 func (m *Manager) enqueue(j *job) error {
+	if err := m.admit(j); err != nil {
+		return err
+	}
+	if f := j.record(); f != nil {
+		m.withdraw(j, f)
+		return f
+	}
+	faultpoint.At("consult.queued")
+	go func() {
+		defer m.jobs.Done()
+		m.serve(j)
+	}()
+	return nil
+}
+
+// admit makes a new job known, and puts it into the queue if that has room. It counts the
+// goroutine of the job as one that [Manager.drain] waits for. The caller must start that
+// goroutine or call [Manager.withdraw].
+func (m *Manager) admit(j *job) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
@@ -225,26 +245,25 @@ func (m *Manager) enqueue(j *job) error {
 	if err := m.queue.Room(j.rec.Identity); err != nil {
 		return err
 	}
-	err := os.Mkdir(j.dir, 0o700)
-	faultpoint.At("consult.dir")
-	if err == nil {
-		err = j.write()
-	}
-	// The directory exists although no job of this id is known: an earlier daemon has made it.
-	if errors.Is(err, os.ErrExist) {
-		return fault.New(fault.OutcomeUnknown, fault.Host, operation,
-			"consult %s was begun by an earlier daemon, and what became of it is not known here", j.rec.ID)
-	}
-	if err != nil {
-		_ = os.RemoveAll(j.dir)
-		return fault.New(fault.ResourceExhausted, fault.Host, operation, "the consult cannot be written down: %v", err)
-	}
-	faultpoint.At("consult.queued")
 	m.live[j.rec.ID] = j
 	m.queue.Add(j)
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
-	m.jobs.Go(func() { m.serve(j) })
+	m.jobs.Add(1)
 	return nil
+}
+
+// withdraw takes back an admitted job whose record could not be written. Nothing of the job
+// is kept.
+func (m *Manager) withdraw(j *job, f *fault.Record) {
+	defer m.jobs.Done()
+	m.mu.Lock()
+	delete(m.live, j.rec.ID)
+	if !m.queue.Remove(j) {
+		m.queue.Release(j)
+	}
+	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
+	m.mu.Unlock()
+	j.finish(answer.FromOutcome(&j.rec, &engine.Outcome{Fault: f}, time.Now(), ""))
 }
 
 // serve takes a job from the queue, or from its adoption, to its answer. It runs in the
@@ -311,10 +330,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	}
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
-	j.mu.Lock()
-	j.state, j.answer = a.State, a
-	j.mu.Unlock()
-	close(j.done)
+	j.finish(a)
 	code := fault.Code("")
 	if a.Fault != nil {
 		code = a.Fault.Fault.Code

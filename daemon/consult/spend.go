@@ -51,10 +51,15 @@ func (m *Manager) Spendings() []control.Spending {
 	return m.sumsWithout(nil).Spendings(m.config.Load().Identities)
 }
 
-// writeLedgerLocked writes the ledger to disk. Call it before the booked answers are
-// removed. The caller must hold m.mu.
-func (m *Manager) writeLedgerLocked() {
-	if err := m.ledger.Write(m.opt.Ledger); err != nil {
+// writeLedger writes the ledger of now to disk. Call it after the costs of answers are
+// booked, and before the answers are removed. The caller must not hold m.mu.
+func (m *Manager) writeLedger() {
+	m.ledgerFile.Lock()
+	defer m.ledgerFile.Unlock()
+	m.mu.Lock()
+	ledger := m.ledger.Clone()
+	m.mu.Unlock()
+	if err := ledger.Write(m.opt.Ledger); err != nil {
 		m.opt.Log.Warn("what consults have cost cannot be written down", "err", err)
 	}
 }

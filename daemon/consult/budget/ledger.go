@@ -79,10 +79,15 @@ func (l *Ledger) Add(c Cost, now time.Time) {
 	}
 }
 
+// Clone returns a copy that shares nothing with l.
+func (l *Ledger) Clone() *Ledger {
+	return &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions)}
+}
+
 // With returns a ledger with more costs: what identities have spent today, and sessions
 // ever.
 func (l *Ledger) With(costs iter.Seq[Cost], now time.Time) *Ledger {
-	sum := &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions)}
+	sum := l.Clone()
 	sum.beginDay(now)
 	for c := range costs {
 		sum.bookCost(c, now)

@@ -29,6 +29,7 @@ import (
 	"holdline/daemon/consult/material"
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
@@ -113,6 +114,7 @@ func Write(dir, name string, v any) error {
 // halfway, the next daemon finds a directory without job.json and does not take it for
 // a job that has yet to begin.
 func Remove(dir string) error {
+	lockcheck.Blocking("remove directory")
 	if err := os.Remove(filepath.Join(dir, FileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
