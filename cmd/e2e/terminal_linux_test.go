@@ -52,7 +52,7 @@ func TestServersOnATerminal(t *testing.T) {
 	} {
 		said := false
 		got := ttytest.OnScreen(t, func(tty *os.File) {
-			cmd := p.command(args...)
+			cmd := p.command(append([]string{"--color", "never"}, args...)...)
 			cmd.Stdout, cmd.Stderr = tty, tty
 			_ = cmd.Run() // whether it fails is not tested here
 			said = true

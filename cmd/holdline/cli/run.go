@@ -126,6 +126,10 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	root.SetVersionTemplate("holdline {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err) })
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	color := root.PersistentFlags().String("color", "auto", "use colour: "+console.ColorModes)
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		return console.Configure(cmd, *color, proc.Getenv)
+	}
 	// A new command goes into this list. Its checks of arguments come from CheckArgs below.
 	root.AddCommand(
 		daemoncmd.NewCommand(proc), stdio.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc),

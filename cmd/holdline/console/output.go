@@ -5,10 +5,14 @@ package console
 
 import (
 	"io"
+	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // An Output is the standard output or error of a command. All commands print through one,
@@ -25,11 +29,66 @@ type Output struct {
 	err      error
 	looked   bool // terminal is known
 	terminal bool
+	color    bool   // text may have styles
+	columns  int    // that the user wants lines to have; 0 for those of the terminal
 	rest     []byte // the first bytes of a character whose other bytes the next write has
 }
 
 // NewOutput returns a writer to w that keeps the first error of a write.
 func NewOutput(w io.Writer) *Output { return &Output{w: w} }
+
+// Configure makes the output look as the user wants: mode is the flag --color, see
+// [WantsColor], and $COLUMNS goes before the width of the terminal. Output that goes elsewhere
+// has lines of any length.
+func (o *Output) Configure(mode string, getenv func(string) string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var err error
+	o.color, err = WantsColor(mode, getenv, o.isTerminal())
+	if n, bad := strconv.Atoi(getenv("COLUMNS")); bad == nil && o.isTerminal() {
+		o.columns = max(n, minColumns)
+	}
+	return err
+}
+
+// minColumns is the width below which nothing can be laid out.
+const minColumns = 20
+
+// isTerminal reports whether the output is a terminal. The caller must hold o.mu.
+func (o *Output) isTerminal() bool {
+	if !o.looked {
+		o.looked, o.terminal = true, IsTerminal(o.w)
+	}
+	return o.terminal
+}
+
+// layout returns how many columns a line of w has, or 0 if it may have any number, and whether
+// text has styles. It asks a terminal each time, whose window may get another size.
+func layout(w io.Writer) (columns int, color bool) {
+	o, ok := w.(*Output)
+	if !ok {
+		return 0, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case !o.isTerminal():
+		return 0, o.color
+	case o.columns > 0:
+		return o.columns, o.color
+	}
+	size, err := unix.IoctlGetWinsize(int(o.w.(*os.File).Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 { // a serial line does not know its width
+		return 0, o.color
+	}
+	return max(int(size.Col), minColumns), o.color
+}
+
+// Columns returns how many columns a line of w has, or 0 if lines may have any length.
+func Columns(w io.Writer) int {
+	columns, _ := layout(w)
+	return columns
+}
 
 // Failure returns the first error of a write.
 func (o *Output) Failure() error {
@@ -43,11 +102,8 @@ func (o *Output) Failure() error {
 func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.looked {
-		o.looked, o.terminal = true, IsTerminal(o.w)
-	}
 	text := p
-	if o.terminal {
+	if o.isTerminal() {
 		text = o.legible(p)
 	}
 	if err := o.writeUnlessFailed(text); err != nil {
@@ -86,15 +142,19 @@ func (o *Output) legible(p []byte) []byte {
 
 // WriteControl writes a control sequence to w, which is a terminal. An [Output] does not alter
 // it.
-func WriteControl(w io.Writer, command string) {
+func WriteControl(w io.Writer, command string) { writeOwn(w, command) }
+
+// writeOwn writes text that is harmless, or has only control sequences of this program. An
+// [Output] does not alter it.
+func writeOwn(w io.Writer, text string) {
 	o, ok := w.(*Output)
 	if !ok {
-		_, _ = io.WriteString(w, command)
+		_, _ = io.WriteString(w, text)
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_ = o.writeUnlessFailed([]byte(command)) // o keeps the error
+	_ = o.writeUnlessFailed([]byte(text)) // o keeps the error
 }
 
 // Printable returns r if it is printable, a space for any other kind of space, and a question
@@ -118,9 +178,9 @@ const (
 	maxLastCell = 1024
 )
 
-// cell returns a text as a cell of a table shows it: on one line, with at most that many
+// bound returns a text as a cell of a table shows it: on one line, with at most that many
 // characters, and "-" for an empty text.
-func cell(text string, most int) string {
+func bound(text string, most int) string {
 	if text == "" {
 		return "-"
 	}
@@ -129,5 +189,5 @@ func cell(text string, most int) string {
 			text = string(r[:most-1]) + "…"
 		}
 	}
-	return strings.Map(Printable, text)
+	return oneLine(text)
 }

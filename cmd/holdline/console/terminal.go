@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -13,11 +12,16 @@ import (
 	"holdline/protocol/control"
 )
 
-// isTTY reports whether fd is a terminal: only a terminal has a window size
-// (ioctl_tty(2)).
-func isTTY(fd uintptr) bool {
-	_, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
-	return err == nil
+// Configure makes the outputs of a command look as the user wants, see [Output.Configure].
+func Configure(cmd *cobra.Command, color string, getenv func(string) string) error {
+	for _, w := range []io.Writer{cmd.OutOrStdout(), cmd.ErrOrStderr()} {
+		if o, ok := w.(*Output); ok {
+			if err := o.Configure(color, getenv); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // WithJSON adds the flag --json to a command and returns the command. See [Print].
@@ -63,16 +67,23 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// IsTerminal reports whether v is a file that is a terminal: a character device with a window
-// size.
+// IsTerminal reports whether v is a file that is a terminal, or an [Output] to one: a character
+// device with a window size.
 func IsTerminal(v any) bool {
+	if o, ok := v.(*Output); ok {
+		v = o.w
+	}
 	f, ok := v.(*os.File)
 	if !ok {
 		return false
 	}
 	info, err := f.Stat()
 	const charDevice = os.ModeDevice | os.ModeCharDevice
-	return err == nil && info.Mode()&charDevice == charDevice && isTTY(f.Fd())
+	if err != nil || info.Mode()&charDevice != charDevice {
+		return false
+	}
+	_, err = unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) // only a terminal has that (ioctl_tty(2))
+	return err == nil
 }
 
 // IsPiped reports whether v is a pipe or a regular file, which the user has put there. Other
@@ -96,12 +107,12 @@ func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
 		return nil, func() {}
 	}
 	return func(p control.Progress) {
-			text := strings.Map(Printable, p.Message)
-			if r := []rune(text); len(r) > 100 {
-				text = string(r[:99]) + "…"
+			columns := Columns(w)
+			if columns == 0 {
+				columns = 80
 			}
-			WriteControl(w, "\r\x1b[K")
-			fmt.Fprint(w, text)
+			// A line that reaches the last column would go on below.
+			writeOwn(w, "\r\x1b[K"+Shorten(oneLine(p.Message), columns-1))
 		}, func() {
 			WriteControl(w, "\r\x1b[K")
 		}

@@ -1,0 +1,136 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"holdline/cmd/holdline/ttytest"
+)
+
+// onScreen returns what a terminal with that many columns shows of an output, with colour if
+// mode says so.
+func onScreen(t *testing.T, columns int, mode string, show func(out *Output)) string {
+	t.Helper()
+	return ttytest.OnScreen(t, func(tty *os.File) {
+		out := NewOutput(tty)
+		env := map[string]string{"COLUMNS": fmt.Sprint(columns), "TERM": "xterm"}
+		if err := out.Configure(mode, func(name string) string { return env[name] }); err != nil {
+			t.Error(err)
+		}
+		show(out)
+	})
+}
+
+// table prints a table with a column of each kind.
+func table(out *Output) {
+	t := NewTable(out, "SERVER", "STATE", "SESSIONS", "CACHED", "RUNS", "CWD")
+	t.Optional("CACHED", "CWD")
+	t.Row("github", Good.Paint("ready"), 3, 128, "npx -y @example/server-github --toolsets all --read-only",
+		Path("/home/user/projects/shop"))
+	t.Row("日本語のサーバー", Bad.Paint("failed"), 12, 0, "uvx", Path("/home/user"))
+	t.Row("e\u0301te", "idle", "", 7, "node \x1b[31mserver.js\n--x", Path("/srv"))
+	t.Flush()
+}
+
+// TestTableFitsTheTerminal checks what a table leaves out and shortens on a terminal, and that
+// each row is one line.
+func TestTableFitsTheTerminal(t *testing.T) {
+	for columns, want := range map[int]string{
+		80: `SERVER            STATE   SESSIONS  CACHED  RUNS               CWD
+github            ready          3     128  npx -y @example/…  …er/projects/shop
+日本語のサーバー  failed        12       0  uvx                /home/user
+éte               idle           -       7  node ?[31mserver…  /srv
+`,
+		50: `SERVER            STATE   SESSIONS  RUNS
+github            ready          3  npx -y @examp…
+日本語のサーバー  failed        12  uvx
+éte               idle           -  node ?[31mser…
+`,
+		20: `SERVER            S…
+github            r…
+日本語のサーバー  f…
+éte               i…
+`,
+	} {
+		got := onScreen(t, columns, "never", table)
+		if strings.ReplaceAll(got, "e\u0301", "é") != want {
+			t.Errorf("at %d columns:\n%s\nwant:\n%s", columns, got, want)
+		}
+		for line := range strings.Lines(got) {
+			if n := Width(strings.TrimSuffix(line, "\n")); n > columns {
+				t.Errorf("at %d columns a line has %d: %q", columns, n, line)
+			}
+		}
+	}
+}
+
+// TestTableInAPipe checks that a table elsewhere shows everything and has no colour, unless the
+// user wants it.
+func TestTableInAPipe(t *testing.T) {
+	for mode, colored := range map[string]bool{"auto": false, "never": false, "always": true} {
+		var b bytes.Buffer
+		out := NewOutput(&b)
+		env := map[string]string{"COLUMNS": "30"}
+		if err := out.Configure(mode, func(name string) string { return env[name] }); err != nil {
+			t.Error(err)
+		}
+		table(out)
+		if !strings.Contains(b.String(), "--toolsets all --read-only  /home/user/projects/shop\n") {
+			t.Errorf("something is left out:\n%s", b.String())
+		}
+		styled := strings.Contains(b.String(), "\x1b[32mready\x1b[0m ")
+		if styled != colored || strings.Contains(b.String(), "\x1b") != colored {
+			t.Errorf("--color %s: %q", mode, b.String())
+		}
+	}
+}
+
+// TestColor checks when text has colour.
+func TestColor(t *testing.T) {
+	for _, c := range []struct {
+		mode, noColor, term string
+		terminal, want      bool
+	}{
+		{mode: "auto", terminal: true, want: true},
+		{mode: "auto"},
+		{mode: "auto", terminal: true, noColor: "1"},
+		{mode: "auto", terminal: true, term: "dumb"},
+		{mode: "always", noColor: "1", want: true},
+		{mode: "never", terminal: true},
+	} {
+		env := map[string]string{"NO_COLOR": c.noColor, "TERM": c.term}
+		got, err := WantsColor(c.mode, func(name string) string { return env[name] }, c.terminal)
+		if got != c.want || err != nil {
+			t.Errorf("%+v: %v, %v", c, got, err)
+		}
+	}
+	if _, err := WantsColor("yes", os.Getenv, true); err == nil {
+		t.Error("--color yes is accepted")
+	}
+}
+
+// TestLineWraps checks that lines are wrapped between words, by what the terminal shows, and
+// that words of others stay harmless text.
+func TestLineWraps(t *testing.T) {
+	show := func(out *Output) {
+		Line(out, 4, "%-8v %s: %v has %d calls in %s", Bad.Paint("problem"), "a\x1b[2Jb\nc", Dim.Paint("it all"), 7,
+			"/a/path/that/is/longer/than/the/line")
+	}
+	want := "problem  a?[2Jb c: it\n    all has 7 calls in\n    /a/path/that/is/longer/than/the/line\n"
+	if got := onScreen(t, 22, "never", show); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	styles := strings.NewReplacer("problem ", "\x1b[31mproblem\x1b[0m ", "it\n    all", "\x1b[2mit\n    all\x1b[0m")
+	want = styles.Replace(want)
+	if got := onScreen(t, 22, "auto", show); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	var b bytes.Buffer
+	show(NewOutput(&b))
+	if strings.Count(b.String(), "\n") != 1 || strings.Contains(b.String(), "\x1b") {
+		t.Errorf("in a pipe: %q", b.String())
+	}
+}
