@@ -32,6 +32,7 @@ type Client struct {
 	project []string // a project's, by their paths from its root
 	used    string   // pattern of a directory that exists where the client is used; "" is that of files[0]
 	logins  string   // pattern of the file with its logins to servers; "" if there is none
+	own     []Field  // further members that a new entry needs
 }
 
 // Files inside the directory of an editor's settings.
@@ -65,7 +66,7 @@ var table = []Client{
 	{
 		Name: "gemini", Title: "Gemini CLI", Key: "mcpServers", Syntax: Dollar,
 		files: []string{"$HOME/.gemini/settings.json"}, project: []string{".gemini/settings.json"},
-		logins: "$HOME/.gemini/mcp-oauth-tokens.json",
+		used: "$HOME/.gemini/tmp", logins: "$HOME/.gemini/mcp-oauth-tokens.json", // Antigravity is in ~/.gemini, too
 	},
 	{
 		Name: "zed", Title: "Zed", Key: "context_servers",
@@ -92,6 +93,21 @@ var table = []Client{
 	{
 		Name: "windsurf", Title: "Windsurf", Key: "mcpServers", Syntax: Editor,
 		files: []string{"$HOME/.codeium/windsurf/mcp_config.json"},
+	},
+	{
+		// The file, its members and the project's file: docs.github.com, "Adding MCP servers for GitHub Copilot
+		// CLI". COPILOT_HOME: github/copilot-cli issues 1750 and 3000. Variables: issue 903, since 1.0.10.
+		Name: "copilot", Title: "GitHub Copilot CLI", Key: "mcpServers", Syntax: Dollar,
+		kind: Field{"type", "local"}, files: []string{"$COPILOT_HOME/mcp-config.json"},
+		project: []string{".github/mcp.json"}, own: []Field{{"tools", []any{"*"}}},
+	},
+	{
+		// Antigravity 2 and its command line read the first file, older versions of the editor the second:
+		// antigravity.google/docs/cli/mcp and browseros-ai/BrowserOS pull request 1862. The address of a remote
+		// server is its serverUrl. Variables stay as they are: google-antigravity/antigravity-cli issue 233.
+		Name: "antigravity", Title: "Antigravity", Key: "mcpServers",
+		files: []string{"$HOME/.gemini/config/mcp_config.json", "$HOME/.gemini/antigravity/mcp_config.json"},
+		used:  "$HOME/.gemini/antigravity",
 	},
 }
 
@@ -138,9 +154,15 @@ func (c *Client) Parse(data []byte) (Document, error) {
 // OwnEntry is the name of the entry that starts holdline for its own tools.
 const OwnEntry = "holdline"
 
+// OwnFields returns the members of an entry for holdline itself, where the client had
+// none: those of [Client.StartingFields], and what else the client wants in an entry.
+// The snippets in contrib/clients have the same members.
+func (c *Client) OwnFields(command string, more ...string) []Field {
+	return append(c.StartingFields(command, more...), c.own...)
+}
+
 // StartingFields returns the members of an entry by which the client starts command
-// as its MCP server, with more added to its arguments. The snippets in contrib/clients
-// have the same members.
+// as its MCP server, with more added to its arguments.
 func (c *Client) StartingFields(command string, more ...string) []Field {
 	args := []any{"mcp-stdio"}
 	for _, m := range more {
@@ -171,6 +193,7 @@ var directories = map[string]struct{ variable, pattern string }{
 	"CLAUDE_FILE_DIR":                 {"CLAUDE_CONFIG_DIR", "$HOME"}, // the file lies beside the directory
 	"CLAUDE_SECURESTORAGE_CONFIG_DIR": {"CLAUDE_SECURESTORAGE_CONFIG_DIR", "$CLAUDE_CONFIG_DIR"},
 	"CODEX_HOME":                      {"CODEX_HOME", "$HOME/.codex"},
+	"COPILOT_HOME":                    {"COPILOT_HOME", "$HOME/.copilot"},
 	"XDG_CONFIG_HOME":                 {"XDG_CONFIG_HOME", "$HOME/.config"},
 	"XDG_DATA_HOME":                   {"XDG_DATA_HOME", "$HOME/.local/share"},
 }

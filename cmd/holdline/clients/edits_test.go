@@ -36,7 +36,7 @@ func TestSnippets(t *testing.T) {
 			t.Fatal(err)
 		}
 		at := []string{c.Key, OwnEntry}
-		if err := got.Start(at, c.StartingFields("holdline")); err != nil {
+		if err := got.Start(at, c.OwnFields("holdline")); err != nil {
 			t.Fatalf("%s: no entry, %v", c.Name, err)
 		}
 		if w, _ := want.Text(at...); !got.Same(at, w) || w == "" {
@@ -65,7 +65,10 @@ func FuzzEdits(f *testing.F) {
 	for _, seed := range []string{
 		"[mcp_servers.a]\ncommand = \"x\"\n",
 		"x = 1 # y\r\n[mcp_servers.'a b']\r\nurl = '''\r\nz'''\r\n\r\n[mcp_servers.'a b'.http_headers]\r\nA = 1 # b",
-		"[mcp_servers.b]\nargs = [\n  'x', # y\n]\n# c\nenv.A = 1\n[t]\n[mcp_servers.b.env.C]\nz = 2\n[[n]]\n[mcp_servers.c]", "[mcp_servers.a]\nx = nan\ny = 1979-05-27", "mcp_servers = {a = {}}", "\xef\xbb\xbf[mcp_servers]\na.b = 1",
+		"[mcp_servers.b]\nargs = [\n  'x', # y\n]\n# c\nenv.A = 1\n" +
+			"[t]\n[mcp_servers.b.env.C]\nz = 2\n" +
+			"[[n]]\n[mcp_servers.c]",
+		"[mcp_servers.a]\nx = nan\ny = 1979-05-27", "mcp_servers = {a = {}}", "\xef\xbb\xbf[mcp_servers]\na.b = 1",
 	} {
 		f.Add(seed, true)
 	}
@@ -150,7 +153,7 @@ func TestParseErrors(t *testing.T) {
 	for _, c := range []struct{ client, text, want string }{
 		{"cursor", "{\n\"a\": secret}", "line 2, column 6: it is no valid JSON"},
 		{"cursor", "[]", "the file wants an object"},
-		{"codex", "a = 1\nb = [secret\n", "line 2: it is no valid TOML"},
+		{"codex", "a = 1\nb = [secret\n", "line 2, column 6: it is no valid TOML"},
 	} {
 		_, err := ByName(c.client).Parse([]byte(c.text))
 		if err == nil || err.Error() != c.want {

@@ -36,16 +36,16 @@ type expression struct {
 // byteOrderMark begins the files of some editors. The parser does not accept it.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// parseTOML reads a file. Its errors name the line and nothing else, since the
+// parseTOML reads a file. Its errors name the place and nothing else, since the
 // parser's messages quote the file.
 func parseTOML(data []byte, key string) (Document, error) {
 	f := &tomlFile{data: data, key: key}
 	if err := f.parse(); err != nil {
-		line := 0
 		if at, ok := errors.AsType[*toml.DecodeError](err); ok {
-			line, _ = at.Position()
+			line, column := at.Position()
+			return nil, fmt.Errorf("line %d, column %d: it is no valid TOML", line, column)
 		}
-		return nil, fmt.Errorf("line %d: it is no valid TOML", line)
+		return nil, errors.New("it is no valid TOML")
 	}
 	return f, nil
 }

@@ -260,6 +260,10 @@ func refuseLimits(keys map[string]any) error {
 			return stay("%s cannot be kept in one entry for all servers", key)
 		}
 	}
+	// GitHub Copilot CLI has a list of tools, of which * is all. Other clients have something else there.
+	if list, ok := keys["tools"].([]any); ok && !slices.Contains(list, any("*")) {
+		return stay("its list of tools cannot be kept in one entry for all servers")
+	}
 	return nil
 }
 
@@ -349,5 +353,5 @@ func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
 		path[1] = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
 	}
 	f.Consult = path[1]
-	f.steps = append(f.steps, step{path: path, fields: f.client.StartingFields(p.command(f), more...)})
+	f.steps = append(f.steps, step{path: path, fields: f.client.OwnFields(p.command(f), more...)})
 }

@@ -78,9 +78,9 @@ func serverName(name string) string {
 }
 
 // share makes c stand for another server, too, and reports whether it does. Both
-// servers must be the same but for the projects that see them and for the timeout.
+// servers must be the same but for the projects that see them and for the timeouts.
 //
-// The shared server is seen in the projects of both, and the longer timeout counts. A
+// The shared server is seen in the projects of both, and the longer timeouts count. A
 // server that the user wrote into holdline's file is never changed: it is shared only
 // if the projects of the other one see it already.
 func (c *candidate) share(s *server, settings config.Settings) bool {
@@ -100,6 +100,9 @@ func (c *candidate) share(s *server, settings config.Settings) bool {
 	if settings.Timeout > c.settings.Timeout {
 		h.Timeout, c.settings.Timeout = s.Hosting.Timeout, settings.Timeout
 	}
+	if settings.StartTimeout > c.settings.StartTimeout {
+		h.StartTimeout, c.settings.StartTimeout = s.Hosting.StartTimeout, settings.StartTimeout
+	}
 	return true
 }
 
@@ -107,7 +110,7 @@ func (c *candidate) share(s *server, settings config.Settings) bool {
 // their names, projects and timeouts.
 func sameServer(a, b config.Settings) bool {
 	for _, s := range []*config.Settings{&a, &b} {
-		s.Name, s.Projects, s.Timeout, s.MaxTimeout = "", nil, 0, 0
+		s.Name, s.Projects, s.Timeout, s.MaxTimeout, s.StartTimeout = "", nil, 0, 0, 0
 		// An empty list or object says the same as none.
 		if len(s.Env) == 0 {
 			s.Env = nil

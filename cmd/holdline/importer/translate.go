@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,9 +52,10 @@ func (s *server) fields() []clients.Field {
 
 // hosting is the part of a server's settings that only holdline knows.
 type hosting struct {
-	Scope    string   `json:"scope,omitempty"`
-	Projects []string `json:"projects,omitempty"`
-	Timeout  string   `json:"timeout,omitempty"`
+	Scope        string   `json:"scope,omitempty"`
+	Projects     []string `json:"projects,omitempty"`
+	Timeout      string   `json:"timeout,omitempty"`
+	StartTimeout string   `json:"start_timeout,omitempty"`
 }
 
 // translation turns a client's entry into a [server]. Its methods read one aspect of the
@@ -244,20 +246,35 @@ func (t *translation) readDirectory() {
 }
 
 // readPassedVariables reads the names of variables that the client passes on to the
-// server. A value that the entry itself sets counts more.
+// server, if they are set. A value that the entry itself sets counts more. Codex may
+// write a name as a table, which says on which machine the variable is.
 func (t *translation) readPassedVariables() {
 	list, _ := t.keys["env_vars"].([]any)
 	for _, v := range list {
+		table, _ := v.(map[string]any)
 		name, ok := v.(string)
+		if where, _ := table["source"].(string); where == "" || where == "local" {
+			name, ok = cmp.Or(name, firstString(table["name"])), ok || table["name"] != nil
+		}
 		if !ok {
-			t.stays("not all of its env_vars are names")
+			t.stays("not all of its env_vars are names of variables on this machine")
 			return
 		}
 		if _, set := t.s.Env[name]; !set {
-			t.s.Env[name] = "${" + name + ":-}" // the client starts the server without those that are not set
+			t.s.Env[name] = optional(name)
 		}
 	}
 }
+
+// firstString returns v if it is a string, else "".
+func firstString(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// optional returns how holdline's file names a variable without which the server starts,
+// too.
+func optional(name string) string { return "${" + name + ":-}" }
 
 // readAddress reads where a remote server is, and its headers. The server stays if the
 // client has logged in to it: the login belongs to the client, and holdline could not
@@ -274,7 +291,7 @@ func (t *translation) readAddress() {
 	t.s.URL = t.expand("url", address)
 	t.s.Headers = t.readMap("headers")
 	for header, variable := range t.readMap("env_http_headers") {
-		t.s.Headers[header] = "${" + variable + "}"
+		t.s.Headers[header] = optional(variable) // Codex leaves out a header whose variable is not set
 	}
 	if name := t.readText("bearer_token_env_var"); name != "" {
 		t.s.Headers["Authorization"] = "Bearer ${" + name + "}"
@@ -341,7 +358,7 @@ func (t *translation) setHosting() {
 	if t.o.Scope != config.ScopeProject { // which is the default
 		h.Scope = t.o.Scope
 	}
-	h.Timeout = t.longTimeout()
+	h.Timeout, h.StartTimeout = t.longLimits()
 	if t.project != "" {
 		// A session is one of a whole work tree, and so is a server's directory.
 		root := clients.ProjectRoot(t.project)
@@ -352,24 +369,31 @@ func (t *translation) setHosting() {
 	}
 }
 
-// longTimeout returns the client's limit of a call if it is longer than holdline's
-// default, as a duration for holdline's file, else "". A shorter limit is not copied:
-// the client still ends its calls by itself.
-func (t *translation) longTimeout() string {
-	unit := time.Millisecond
-	value := t.keys["timeout"]
-	if t.c.TOML {
-		value = t.keys["tool_timeout_sec"]
-	}
+// longLimits returns the client's limits of a call and of the server's start, as durations
+// for holdline's file: those that are longer than holdline's defaults, else "". A shorter
+// limit is not copied: it stays in the client's entry, and the client keeps to it.
+func (t *translation) longLimits() (call, start string) {
+	unit, key := time.Millisecond, "timeout"
 	if t.c.Seconds {
 		unit = time.Second
 	}
-	if t.c.Name == "opencode" { // its timeout limits the list of tools, not a call
-		return ""
+	if t.c.TOML {
+		key = "tool_timeout_sec"
 	}
-	number, _ := value.(json.Number)
+	if t.c.Name != "opencode" { // its timeout limits the list of tools, not a call
+		call = t.longLimit(key, unit, 300*time.Second)
+	}
+	start = t.longLimit("startup_timeout_sec", time.Second, 2*time.Minute)
+	return call, cmp.Or(start, t.longLimit("startup_timeout_ms", time.Millisecond, 2*time.Minute))
+}
+
+// longLimit returns the number of a key, in that unit, as a duration for holdline's file.
+// It returns "" if the number is not above a default, or above what holdline's file may
+// say.
+func (t *translation) longLimit(key string, unit, least time.Duration) string {
+	number, _ := t.keys[key].(json.Number)
 	n, err := strconv.ParseFloat(number.String(), 64)
-	if limit := time.Duration(n) * unit; err == nil && n <= 1e9 && limit > 300*time.Second && limit <= 168*time.Hour {
+	if limit := time.Duration(n * float64(unit)); err == nil && n <= 1e9 && limit > least && limit <= 168*time.Hour {
 		return limit.String()
 	}
 	return ""
