@@ -61,10 +61,13 @@ func poll(ctx context.Context, every, limit time.Duration, done func() bool) {
 	}
 }
 
-// watchdog ends the process if it does not manage to stop in time: it writes all
-// goroutines to w, so that the one that hangs can be found, and exits.
-func watchdog(grace time.Duration, w io.Writer) {
+// watchdog ends the process if it does not manage to stop in time: it flushes the log, writes
+// all goroutines to w, so that the one that hangs can be found, and exits. It also exits if
+// nothing reads w.
+func watchdog(grace time.Duration, w io.Writer, flushLog func()) {
 	time.AfterFunc(grace, func() {
+		time.AfterFunc(lastWords, func() { os.Exit(1) }) //nolint:forbidigo // as below
+		flushLog()
 		buf := make([]byte, 1<<20)
 		fmt.Fprintf(w, "holdline: the daemon did not stop within %v; it is ended now. Its goroutines:\n%s\n",
 			grace, buf[:runtime.Stack(buf, true)])

@@ -47,14 +47,15 @@ const logDelay = 100 * time.Millisecond
 type Options struct {
 	place.Options // but for Reclaim
 
-	Level  *slog.LevelVar // follows the configuration
-	Stderr io.Writer      // for last words only
-	Ready  func()         // called once the daemon serves
-	Exe    string         // the path that this program was started by, links kept; it is watched
-	Image  string         // the path of the very file that runs, for workers
-	Argv   []string       // how this program was called, for its successor
-	Units  service.Units
-	Config string // path of the configuration file
+	Level    *slog.LevelVar // follows the configuration
+	Stderr   io.Writer      // for last words only
+	FlushLog func()         // writes what waits of the log; it takes a moment at most
+	Ready    func()         // called once the daemon serves
+	Exe      string         // the path that this program was started by, links kept; it is watched
+	Image    string         // the path of the very file that runs, for workers
+	Argv     []string       // how this program was called, for its successor
+	Units    service.Units
+	Config   string // path of the configuration file
 	// FindConfig returns that path for another environment.
 	FindConfig func(getenv func(string) string) (string, error)
 	Home       string
@@ -70,6 +71,7 @@ const (
 	watchEvery  = 5 * time.Second  // the paths are looked at so often
 	stopGrace   = 10 * time.Second // for consults to end politely
 	stopLimit   = 20 * time.Second // then the process is ended whatever hangs
+	lastWords   = time.Second      // for those of a process that is ended so
 	byeTime     = 300 * time.Millisecond
 	tidyTimeout = 5 * time.Second
 )
@@ -346,7 +348,7 @@ func (d *daemon) control(ctx context.Context) error {
 // service manager. If the user has asked for the stop it also informs the proxies, and
 // waits a moment for them to disconnect.
 func (d *daemon) stopping(ctx context.Context, why error) {
-	watchdog(stopLimit, d.Stderr)
+	watchdog(stopLimit, d.Stderr, d.FlushLog)
 	_ = d.Notifier.Stopping()
 	d.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")

@@ -132,9 +132,9 @@
 // Inside the daemon a mutex belongs to one struct, whose comment says what it guards.
 // The one that most code meets is that of upstream.Hub: it guards all state of hosted
 // servers, and a test of package upstream finds code that uses that without it. No file,
-// process or network call is made while a shared mutex is held, but for the log:
-// protocol/lockcheck fails a test that does. A mutex that orders the writes of one file and
-// guards nothing else is not shared.
+// process or network call is made while a shared mutex is held: protocol/lockcheck fails a
+// test that does. A mutex that orders the writes of one file and guards nothing else is not
+// shared. Code may log under any mutex: a goroutine of its own writes the log.
 //
 // # Words
 //

@@ -101,6 +101,7 @@ func (d *daemon) execPaused(ctx context.Context, s filewatch.Stamp) error {
 	err := d.listener.Pause(d.place.Listener())
 	if err == nil {
 		poll(ctx, time.Millisecond, flushTime, d.sessions.Flushed)
+		d.FlushLog() // what waits would be lost with this program
 		faultpoint.At("rollout.flushed")
 		err = d.exec(s)
 	}

@@ -1,6 +1,6 @@
 // Package daemoncmd has the command daemon: it makes the options of package daemon from
-// flags, variables and descriptors (command.go), and bounds the log file of a daemon that
-// was started on demand (log.go).
+// flags, variables and descriptors (command.go), bounds the log file of a daemon that was
+// started on demand (log.go), and writes the log without blocking the daemon (asynclog.go).
 package daemoncmd
 
 import (
@@ -145,8 +145,14 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		shell = &user
 	}
 	level := new(slog.LevelVar)
-	to := logOf(filepath.Join(state, attach.DaemonLog), proc.Stderr, proc.Stdout)
-	log := slog.New(LogHandler(proc, to, level))
+	to := proc.Stderr
+	if !inJournal(proc) {
+		to = logOf(filepath.Join(state, attach.DaemonLog), proc.Stderr, proc.Stdout)
+	}
+	handler := func(w io.Writer) slog.Handler { return LogHandler(proc, w, level) }
+	queue := newAsyncLog(to, handler)
+	defer queue.Close()
+	log := slog.New(handler(queue))
 	if named := o.config != "" || proc.Getenv("HOLDLINE_CONFIG") != ""; named && config.Absent(cfg) {
 		// That is no error: `holdline servers add` may be about to make the file.
 		log.WarnContext(cmd.Context(),
@@ -171,10 +177,11 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 			Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier,
 			StartedBy: o.startedBy, Wanted: o.wanted, StateDir: state,
 		},
-		Level: level, Stderr: proc.Stderr, Ready: ready, Exe: exe, Image: image, Argv: os.Args,
+		Level: level, Stderr: proc.Stderr, FlushLog: queue.Flush, Ready: ready, Exe: exe, Image: image, Argv: os.Args,
 		Units: service.FindUnits(proc.Getenv), Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
 		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})
+	queue.Flush() // before the words of the command
 	if errors.Is(err, place.ErrRunning) {
 		console.Warn(cmd, "%v", err)
 		return nil
@@ -215,14 +222,18 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 	return exe, nil
 }
 
-// LogHandler returns the handler of a log, for the daemon and for children of workers that are
-// this program. If stderr is a journal, which records the time
-// itself, the lines are plain and go to stderr. Else they go to to, in colours if stderr is a
-// terminal.
-func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Handler {
+// inJournal reports whether stderr is read by a journal.
+func inJournal(proc *cmdenv.Process) bool {
 	file, ok := proc.Stderr.(*os.File)
-	if ok && service.InJournal(proc.Getenv("JOURNAL_STREAM"), file) {
-		return service.NewJournalHandler(file, level)
+	return ok && service.InJournal(proc.Getenv("JOURNAL_STREAM"), file)
+}
+
+// LogHandler returns the handler of a log, for the daemon and for children of workers that are
+// this program. The lines go to to. If stderr is a journal, which records the time itself, they
+// are plain. Else they are in colours if stderr is a terminal.
+func LogHandler(proc *cmdenv.Process, to io.Writer, level slog.Leveler) slog.Handler {
+	if inJournal(proc) {
+		return service.NewJournalHandler(to, level)
 	}
 	return tint.NewTextHandler(to, &tint.Options{
 		Level: level, TimeFormat: "2006-01-02 15:04:05.000",

@@ -28,7 +28,7 @@ type boundedLog struct {
 	size int64 // estimate of the bytes in the file; guarded by mu
 }
 
-// logOf returns the writer for the daemon's log: a bounded log if stderr or stdout is the file
+// logOf returns where the daemon's log is written: a bounded log if stderr or stdout is the file
 // at path, else stderr. A file that the user has chosen is theirs to bound.
 func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	named, err := os.Lstat(path)
