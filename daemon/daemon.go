@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
+	"holdline/daemon/events"
 	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
@@ -93,6 +94,7 @@ type daemon struct {
 	file      *configfile.File
 	env       *userenv.Environ
 	telemetry *telemetry.Recorder
+	events    *events.Ring
 	workers   *supervisor.Supervisor
 	crashes   *place.CrashLoop
 	programs  *launch.Programs
@@ -116,7 +118,9 @@ type daemon struct {
 // [place.ErrRunning] if another daemon serves the socket already, and [*place.InUseError] if
 // a daemon at another socket uses the state directory.
 func Run(ctx context.Context, o Options) (err error) {
-	d := &daemon{Options: o, begin: time.Now(), asked: make(chan error, 1)}
+	ring := events.NewRing()
+	o.Log = slog.New(ring.Handler(o.Log.Handler()))
+	d := &daemon{Options: o, begin: time.Now(), events: ring, asked: make(chan error, 1)}
 	d.file, err = configfile.Open(ctx, configfile.Options{
 		Log: o.Log, Path: o.Config, Home: o.Home, StateDir: o.StateDir, Apply: d.apply,
 	})
@@ -200,7 +204,7 @@ func (d *daemon) build(ctx context.Context) error {
 	}
 	d.commands = &commands.Daemon{
 		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
-		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
+		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Events: d.events, Workers: d.workers,
 		Servers: d.servers, Consults: d.consults, Rules: d.rules(), Stop: d.stopAsked, Upgrade: d.upgrade,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
@@ -317,7 +321,7 @@ func (d *daemon) serve(ctx context.Context) error {
 		d.Log.WarnContext(ctx, "service manager not told", "err", err)
 	}
 	d.Log.InfoContext(ctx, "daemon ready", "socket", d.place.Socket(), "pid", d.PID, "version", d.Version,
-		"epoch", d.place.Generation(), "started_by", d.StartedBy)
+		"epoch", d.place.Generation(), "started_by", d.StartedBy, "event", d.started())
 	return g.Run()
 }
 

@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"holdline/daemon/config"
+	"holdline/daemon/configfile"
 )
 
 // apply puts another configuration into force in every part; see
@@ -46,6 +47,6 @@ func (d *daemon) environChanged(ctx context.Context) {
 // reload reads the configuration, and logs why if it is refused.
 func (d *daemon) reload(ctx context.Context) {
 	if _, err := d.file.Reload(ctx); err != nil {
-		d.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
+		configfile.LogRefusal(ctx, d.Log, err)
 	}
 }

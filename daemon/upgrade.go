@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/commands"
+	"holdline/daemon/events"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/rollout"
 	"holdline/protocol"
@@ -64,6 +65,14 @@ func (d *daemon) rollouts() int64 {
 		return 0
 	}
 	return d.Handover.Rollouts + 1
+}
+
+// started returns the event that this program serves.
+func (d *daemon) started() events.Note {
+	if h := d.Handover; h != nil {
+		return events.New(control.Upgraded, "", "upgraded from %s to %s; nothing was lost", h.From, d.Version)
+	}
+	return events.New(control.Started, "", "Holdline %s has started", d.Version)
 }
 
 // wouldStart returns the command that a new program must be able to run: it must accept the

@@ -109,6 +109,7 @@ var layers = readLayers(`
 1 daemon/calls
 0 daemon/statedir
 1 daemon/telemetry
+1 daemon/events
 1 daemon/tool
 0 protocol/control
 -1 protocol/process

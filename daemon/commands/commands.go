@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/events"
 	"holdline/daemon/hosted"
 	"holdline/daemon/place"
 	"holdline/daemon/session"
@@ -50,6 +51,7 @@ type Daemon struct {
 	Place     *place.Place
 	Env       *userenv.Environ
 	Telemetry *telemetry.Recorder
+	Events    *events.Ring
 	Workers   *supervisor.Supervisor
 	Servers   *hosted.Manager
 	Consults  *consult.Manager
@@ -70,6 +72,9 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Health: handleNone(func(context.Context) (any, error) { return encodeView(d.Health(tool.Full)) }),
 		control.Telemetry: handleNone(func(context.Context) (any, error) {
 			return encodeView(d.Snapshot(tool.Full))
+		}),
+		control.Events: handle(func(ctx context.Context, p control.EventsParams, progress Progress) (any, error) {
+			return nil, d.Events.Follow(ctx, p.After, func(e control.Event) { progress(control.Progress{Event: &e}) })
 		}),
 		control.Stop:        handle(d.stopDaemon),
 		control.Reload:      handleNone(d.reload),

@@ -111,7 +111,7 @@ func (d *Daemon) listConsults() []control.Consult {
 		list = append(list, control.Consult{
 			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
 			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
-			Level: i.Level, EnforcedBy: i.EnforcedBy,
+			Level: i.Level, EnforcedBy: i.EnforcedBy, Question: i.Question, Note: i.Note,
 		})
 	}
 	return list

@@ -76,6 +76,9 @@ func (d *Daemon) status() control.StatusAnswer {
 		Cache:    d.Servers.Cache(),
 		Runtime:  heap.Usage(),
 	}
+	for i, loads := 0, d.Telemetry.Loads(); i < len(s.Servers); i++ {
+		s.Servers[i].Load = loads[s.Servers[i].Name]
+	}
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
 	if log := health.TelemetryLog; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/events"
 	"holdline/daemon/filewatch"
+	"holdline/protocol/control"
 )
 
 // Times of the watch for an edited file.
@@ -143,7 +145,8 @@ func (f *File) Reload(ctx context.Context) (changed bool, err error) {
 		f.o.Log.WarnContext(ctx,
 			"the configuration is not there any more, all settings have their defaults", "path", r.path)
 	}
-	f.o.Log.InfoContext(ctx, "configuration read", "path", r.path, "changed", changed)
+	f.o.Log.InfoContext(ctx, "configuration read", "path", r.path, "changed", changed, "event",
+		events.New(control.Configured, "", "the configuration was read: %s", r.path))
 	return changed, r.refused
 }
 
@@ -184,9 +187,15 @@ func (f *File) Watch(ctx context.Context) error {
 		}
 		f.o.Log.InfoContext(ctx, "the configuration was edited", "path", f.Path())
 		if _, err := f.Reload(ctx); err != nil {
-			f.o.Log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err)
+			LogRefusal(ctx, f.o.Log, err)
 		}
 	}
+}
+
+// LogRefusal logs why the configuration is not in force after an edit.
+func LogRefusal(ctx context.Context, log *slog.Logger, err error) {
+	log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err, "event",
+		events.NewBad(control.Configured, "", "the edited configuration is refused, the old one stays in force: %v", err))
 }
 
 // Refusal returns, in one line for people, why the file is not in force; "" if it

@@ -23,10 +23,12 @@ import (
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/queue"
 	"holdline/daemon/consult/request"
+	"holdline/daemon/events"
 	"holdline/daemon/tool"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck"
@@ -138,6 +140,8 @@ func (m *Manager) begin(
 		return nil, nil, err
 	}
 	if _, err := m.afford(cfg, c.Identity, session, eng, req, nil); err != nil {
+		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
+			"event", events.NewBad(control.Refused, "", "a consult of %s was refused: %v", c.Identity, err))
 		return nil, nil, err
 	}
 	info, err := eng.Check(ctx)
@@ -178,7 +182,8 @@ func (m *Manager) begin(
 	if err := m.enqueue(j); err != nil {
 		return nil, nil, err
 	}
-	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended)
+	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
+		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, name, answer.New(&j.rec, answer.Queued).Question))
 	return j, nil, nil
 }
 
@@ -332,12 +337,14 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	m.mu.Unlock()
 	j.finish(a)
 	code := fault.Code("")
+	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, answer.Seconds(at.Sub(j.created)))
 	if a.Fault != nil {
-		code = a.Fault.Fault.Code
+		code, note.Bad = a.Fault.Fault.Code, a.State == answer.Failed
+		note.Text += ": " + a.Fault.Fault.Detail
 	}
 	m.opt.Log.Info("consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
 		"code", code,
-		"dur", time.Since(j.created))
+		"dur", time.Since(j.created), "event", note)
 	m.prune()
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/events"
 	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/startup"
@@ -17,6 +18,7 @@ import (
 	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -314,6 +316,11 @@ func (m *Manager) serve(u *upstream.Process) error {
 	u.Standing.Wake()
 	inst.lists.RetryLocked()
 	m.o.Watch.WorkerReady(inst.name)
+	how := "started"
+	if inst.guards.Restarts.Count(time.Now()) > 0 {
+		how = "up again"
+	}
+	u.Log.Info("server serves", "event", events.New(control.Served, inst.key.server, "%s", how))
 	return nil
 }
 

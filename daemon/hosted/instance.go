@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/dialect"
+	"holdline/daemon/events"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/relist"
@@ -17,6 +18,7 @@ import (
 	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -263,9 +265,15 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	before := inst.guards.Restarts.Ejected()
 	wait, ok := inst.guards.Restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
-	if !ok && !before {
+	log, name := inst.m.hub.Log, inst.key.server
+	switch {
+	case ok:
+		log.Warn("server failed", "server", name, "err", f, "pause", wait, "event",
+			events.NewBad(control.Crashed, name, "%s; next start in %v", f.Fault.Detail, wait.Round(time.Millisecond)))
+	case !before:
 		inst.m.hub.WG.Go(inst.srv.persist)
-		inst.m.hub.Log.Error("server ejected: it ended or failed to start too often", "server", inst.key.server)
+		log.Error("server ejected: it ended or failed to start too often", "server", name, "err", f, "event",
+			events.NewBad(control.Ejected, name, "given up, it failed too often: %s", f.Fault.Detail))
 	}
 }
 

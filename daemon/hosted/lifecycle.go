@@ -9,12 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/events"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 )
 
 // lookup returns the configured server of that name, or a fault.
@@ -43,6 +45,8 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	m.hub.Mu.Lock()
 	ending := s.endAllLocked()
 	m.hub.Mu.Unlock()
+	m.hub.Log.InfoContext(ctx, "server stopped by the user", "server", name, "event",
+		events.New(control.Stopped, name, "stopped; to start it again: holdline servers start %s", name))
 	if written != nil {
 		written = fmt.Errorf("server %s is stopped, but the next daemon will start it again: %w", name, written)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/events"
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/handshake"
@@ -15,6 +16,7 @@ import (
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
@@ -142,7 +144,9 @@ func (s *server) warnChanged(changed []string) {
 	}
 	const most = 20
 	s.m.hub.Log.Warn("tools are not what they were when they were first seen",
-		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed))
+		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed), "event",
+		events.NewBad(control.Changed, s.spec.Name, "%d tools are not what they were, see: holdline servers tools %s",
+			len(changed), s.spec.Name))
 }
 
 // Accept pins the tools of a server as the caller is offered them now, and returns

@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/events"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/telemetry"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
@@ -188,7 +190,8 @@ func (w *Watcher) handOver(ctx context.Context, s filewatch.Stamp, begin func(Fo
 	f := failure(err)
 	w.settler.Reset()
 	w.rejected = s
-	w.o.Log.WarnContext(ctx, "the new program is not used", "path", w.o.Path, "err", err)
+	w.o.Log.WarnContext(ctx, "the new program is not used", "path", w.o.Path, "err", err, "event",
+		events.NewBad(control.Upgraded, "", "the new program at %s is not used: %v", w.o.Path, err))
 	w.setState(telemetry.Rejected, f)
 	return f
 }

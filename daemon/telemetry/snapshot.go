@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
@@ -123,6 +124,29 @@ func (r *Recorder) Snapshot(cache CacheCounts) Snapshot {
 	}
 	s.Sessions, s.Identities = busiest(s.Sessions), busiest(s.Identities)
 	return s
+}
+
+// Loads returns what was counted of the tool calls of each hosted server, by its name.
+func (r *Recorder) Loads() map[string]control.Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sums := map[string]*counts{}
+	for op, c := range r.operations {
+		if op.Server == "" || op.Method != toolsCall {
+			continue
+		}
+		if sums[op.Server] == nil {
+			sums[op.Server] = &counts{}
+		}
+		sums[op.Server].merge(c)
+	}
+	loads := map[string]control.Load{}
+	for server, c := range sums {
+		loads[server] = control.Load{
+			Calls: c.total.RequestCount, Errors: c.total.RequestCount - c.total.SuccessCount, P50MS: ms(c.percentile(.5)),
+		}
+	}
+	return loads
 }
 
 // method returns the row of an operation. It copies the error's code, which later

@@ -20,6 +20,7 @@ const (
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
 	Reload        = "reload"         // → [ReloadAnswer]
 	Upgrade       = "upgrade"        // → [UpgradeAnswer], or a [Progress] and the end of the connection: handed over
+	Events        = "events"         // [EventsParams] →: a [Progress] for each event; ends with the connection
 	Environment   = "environment"    // [EnvironmentParams] → [EnvironmentAnswer]: what programs are started with
 	ConsultRun    = "consult/run"    // [ConsultParams] → [ConsultAnswer]; ends with the connection
 	ConsultList   = "consult/list"   // → [ConsultListAnswer]
@@ -81,6 +82,7 @@ type UpgradeAnswer struct {
 type Progress struct {
 	Message   string `json:"message"`              // "" if it says something else alone
 	ConsultID string `json:"consult_id,omitempty"` // of a consult, once it is begun
+	Event     *Event `json:"event,omitempty"`      // for [Events]
 }
 
 // ConsultParams of [ConsultRun].
@@ -182,6 +184,9 @@ type Consult struct {
 
 	Level      string `json:"level,omitempty"`
 	EnforcedBy string `json:"enforced_by,omitempty"`
+
+	Question string `json:"question,omitempty"` // its beginning, on one line
+	Note     string `json:"note,omitempty"`     // what it does, if it has not ended
 }
 
 // Whereabouts say where the command line runs. The daemon finds by them the project whose
@@ -381,6 +386,14 @@ type Server struct {
 	Notes       []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
 	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
+	Load        Load          `json:"load"`
+}
+
+// Load counts the tool calls of a server since the daemon has started.
+type Load struct {
+	Calls  int64   `json:"calls"`
+	Errors int64   `json:"errors"`
+	P50MS  float64 `json:"p50_ms"`
 }
 
 // Consults counts jobs.

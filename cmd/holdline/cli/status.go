@@ -38,7 +38,8 @@ version, client_pid: the process that started the proxy, server: the one that it
 is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
-changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms), consults (running,
+changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms, load: calls,
+errors, p50_ms), consults (running,
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,

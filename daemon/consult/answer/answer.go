@@ -51,8 +51,9 @@ type Answer struct {
 	Project  string `json:"project,omitempty"`
 	Caller   string `json:"caller,omitempty"` // hash of the session that asked
 	Text     string `json:"answer"`
-	Cut      bool   `json:"cut,omitempty"` // it was longer than what is kept
-	Why      string `json:"why,omitempty"` // of a cancelled one; what it does, of one that has not ended
+	Cut      bool   `json:"cut,omitempty"`      // it was longer than what is kept
+	Why      string `json:"why,omitempty"`      // of a cancelled one; what it does, of one that has not ended
+	Question string `json:"question,omitempty"` // its beginning
 	Summary
 	Details
 }
@@ -100,6 +101,7 @@ type Details struct {
 func New(rec *jobdir.Record, state State) *Answer {
 	return &Answer{
 		Version: jobdir.Version, Identity: rec.Identity, Project: rec.Project, Caller: rec.Session,
+		Question: question(rec.Request.Prompt),
 		Summary: Summary{
 			ID: rec.ID, State: state, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Engine: rec.Engine,
 		},
@@ -108,6 +110,15 @@ func New(rec *jobdir.Record, state State) *Answer {
 			CreatedUnixMS: rec.CreatedUnixMS, Notes: rec.Notes, Context: rec.Context,
 		},
 	}
+}
+
+// maxQuestion bounds what is kept of a prompt to know a consult by, in characters.
+const maxQuestion = 200
+
+// question returns the beginning of a prompt on one line. The prompt may have megabytes of
+// context behind it.
+func question(prompt string) string {
+	return fault.Short(strings.ToValidUTF8(prompt[:min(len(prompt), 8*maxQuestion)], ""), maxQuestion)
 }
 
 // FromOutcome returns the answer of a job whose run ended with out at that time. why is
@@ -165,6 +176,7 @@ type Info struct {
 	Engine        string   `json:"engine"`
 	Level         string   `json:"level,omitempty"`
 	EnforcedBy    string   `json:"enforced_by,omitempty"`
+	Question      string   `json:"question,omitempty"` // its beginning
 }
 
 // Info returns the row of an answer. Its model is the one with the most output, if the
@@ -173,7 +185,7 @@ func (a *Answer) Info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
 		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level,
-		EnforcedBy: a.EnforcedBy,
+		EnforcedBy: a.EnforcedBy, Question: a.Question,
 	}
 	if len(a.Models) > 0 {
 		i.Model = a.Models[0]

@@ -49,7 +49,7 @@ const (
 )
 
 // Audit returns the audit line of a consult that has ended. What was asked comes from the
-// record, since the answer has no prompt. argv is the program's command line; nil if it is
+// record, since the answer has only the beginning of the prompt. argv is the program's command line; nil if it is
 // not known.
 func (a *Answer) Audit(rec *jobdir.Record, argv []string) Audit {
 	// The hash lets a user prove which prompt it was, without the log holding it.
