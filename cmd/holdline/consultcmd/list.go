@@ -33,7 +33,8 @@ func NewListCommand(proc *cmdenv.Process) *cobra.Command {
 		Long: `List the consults, running and kept.
 
 With --json, a list of objects: id, state (queued, running, done, failed,
-cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code.`,
+cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code, question (its
+beginning), note (what it does).`,
 		RunE: list,
 	}
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
