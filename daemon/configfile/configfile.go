@@ -195,7 +195,7 @@ func (f *File) Watch(ctx context.Context) error {
 // LogRefusal logs why the configuration is not in force after an edit.
 func LogRefusal(ctx context.Context, log *slog.Logger, err error) {
 	log.ErrorContext(ctx, "configuration refused, the old one stays in force", "err", err, "event",
-		events.NewBad(control.Configured, "", "the edited configuration is refused, the old one stays in force: %v", err))
+		events.NewBad(control.Configured, "", "the edit is refused, the old configuration stays in force: %v", err))
 }
 
 // Refusal returns, in one line for people, why the file is not in force; "" if it

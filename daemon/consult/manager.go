@@ -183,7 +183,7 @@ func (m *Manager) begin(
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
-		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, name, answer.New(&j.rec, answer.Queued).Question))
+		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, name, j.info(now).Question))
 	return j, nil, nil
 }
 
