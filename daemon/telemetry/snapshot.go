@@ -143,7 +143,8 @@ func (r *Recorder) Loads() map[string]control.Load {
 	loads := map[string]control.Load{}
 	for server, c := range sums {
 		loads[server] = control.Load{
-			Calls: c.total.RequestCount, Errors: c.total.RequestCount - c.total.SuccessCount, P50MS: ms(c.percentile(.5)),
+			Calls: c.total.RequestCount, Errors: c.total.RequestCount - c.total.SuccessCount,
+			P50MS: ms(c.percentile(.5)),
 		}
 	}
 	return loads
