@@ -205,7 +205,8 @@ func (d *daemon) build(ctx context.Context) error {
 	d.commands = &commands.Daemon{
 		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
-		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(), Stop: d.stopAsked, Upgrade: d.upgrade,
+		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
+		Stop: d.stopAsked, Upgrade: d.upgrade,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
