@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
 	"holdline/daemon/events"
+	"holdline/daemon/footprint"
 	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
@@ -206,7 +207,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
-		Stop: d.stopAsked, Upgrade: d.upgrade,
+		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())

@@ -68,6 +68,7 @@
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telemetry    counts, health and the log of calls
 //	events       what has lately happened, for people who watch
+//	footprint    memory of the processes
 //
 // Arrows point down only: cmd/e2e TestImportMap has the layers. What a part needs from
 // above or beside it is a small interface or func, which this package fills in.

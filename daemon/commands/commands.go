@@ -26,6 +26,7 @@ import (
 	"holdline/daemon/consult"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/events"
+	"holdline/daemon/footprint"
 	"holdline/daemon/hosted"
 	"holdline/daemon/place"
 	"holdline/daemon/session"
@@ -57,6 +58,7 @@ type Daemon struct {
 	Consults  *consult.Manager
 	Sessions  *session.Server
 	Rules     tool.Rules
+	Memory    *footprint.Meter
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
 	// Upgrade hands over to the program at the watched path, and returns only if that
@@ -68,7 +70,7 @@ type Daemon struct {
 // for example since a server has to start, end early when the command is interrupted.
 func (d *Daemon) Handlers() map[string]Handler {
 	return map[string]Handler{
-		control.Status: handleNone(func(context.Context) (any, error) { return d.status(), nil }),
+		control.Status: handle(d.showStatus),
 		control.Health: handleNone(func(context.Context) (any, error) { return encodeView(d.Health(tool.Full)) }),
 		control.Telemetry: handleNone(func(context.Context) (any, error) {
 			return encodeView(d.Snapshot(tool.Full))

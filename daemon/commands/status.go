@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"context"
 	"time"
 
 	"holdline/daemon/heap"
@@ -8,6 +9,7 @@ import (
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // Health returns the answer of the tool health_snapshot: a text for models, and a value
@@ -87,4 +89,46 @@ func (d *Daemon) status() control.StatusAnswer {
 		s.Daemon.Refusal = f.Fault.Detail
 	}
 	return s
+}
+
+// showStatus answers the command status.
+func (d *Daemon) showStatus(ctx context.Context, p control.StatusParams, _ Progress) (any, error) {
+	s := d.status()
+	if p.Memory {
+		d.addMemory(ctx, &s)
+	}
+	return s, nil
+}
+
+// addMemory adds to a status how much memory the processes take. What could not be measured in
+// time stays 0.
+func (d *Daemon) addMemory(ctx context.Context, s *control.StatusAnswer) {
+	roots := []int{d.PID}
+	for _, w := range s.Workers {
+		roots = append(roots, w.PID)
+	}
+	for _, one := range s.Sessions {
+		roots = append(roots, one.PID)
+	}
+	trees := d.Memory.Trees(ctx, roots)
+	s.Daemon.MemoryBytes = trees[d.PID].Own.Total
+	servers := map[string]*control.Server{}
+	for i := range s.Servers {
+		servers[s.Servers[i].Name] = &s.Servers[i]
+	}
+	// A worker adopts what its child has left behind, so all below it counts.
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		t := trees[w.PID]
+		w.OSProcesses, w.MemoryBytes, w.PrivateBytes = t.Processes, t.Below.Total, t.Below.Private
+		w.WorkerBytes = t.Own.Total
+		if one := servers[w.Name]; one != nil && w.Kind == process.KindServer {
+			one.OSProcesses += w.OSProcesses
+			one.MemoryBytes += w.MemoryBytes
+			one.PrivateBytes += w.PrivateBytes
+		}
+	}
+	for i := range s.Sessions {
+		s.Sessions[i].MemoryBytes = trees[s.Sessions[i].PID].Own.Total
+	}
 }

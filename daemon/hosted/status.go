@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"holdline/daemon/hosted/upstream"
@@ -68,7 +69,15 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		if key.server != s.spec.Name {
 			continue
 		}
-		st.RefCount += inst.usersLocked()
+		for session, c := range s.m.hub.Clients {
+			if !inst.sharedByLocked(session, c) {
+				continue
+			}
+			st.RefCount++
+			if who := c.Caller(); who.Number != 0 {
+				st.Sessions = append(st.Sessions, strconv.FormatInt(who.Number, 10))
+			}
+		}
 		st.Restarts += inst.guards.Restarts.Count(now)
 		inside, waiting := inst.guards.Gate.Load()
 		st.InFlight += inside
@@ -95,6 +104,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 			st.Suspect = st.Suspect || u.Suspect
 		}
 	}
+	slices.Sort(st.Sessions)
 	if st.Ejected {
 		worst("ejected")
 	}

@@ -14,7 +14,7 @@ import (
 
 // Methods. Each is a request; those that take time send [Progress] first.
 const (
-	Status        = "status"         // → [StatusAnswer]
+	Status        = "status"         // [StatusParams] → [StatusAnswer]
 	Telemetry     = "telemetry"      // → [TelemetryAnswer]
 	Health        = "health"         // → [TelemetryAnswer]
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
@@ -291,6 +291,13 @@ type ServerLog struct {
 	Next   int64  `json:"next"` // for After
 }
 
+// StatusParams of [Status].
+type StatusParams struct {
+	// Memory asks how much memory the processes take. That may take half a second. Without
+	// it those fields of the answer are 0.
+	Memory bool `json:"memory,omitempty"`
+}
+
 // StatusAnswer is what `holdline status --json` prints.
 type StatusAnswer struct {
 	Daemon   Daemon    `json:"daemon"`
@@ -329,6 +336,8 @@ type Daemon struct {
 	ConfigCopy string `json:"config_copy,omitempty"`
 
 	Degraded string `json:"degraded,omitempty"` // what does not work, for people
+
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 }
 
 // Session describes one connected agent.
@@ -348,6 +357,8 @@ type Session struct {
 
 	ClientPID int    `json:"client_pid"` // process that started the proxy; 0 if it is not known
 	Server    string `json:"server"`     // the one that the session is for; "" if it is for all
+
+	MemoryBytes int64 `json:"memory_bytes,omitempty"` // of the proxy
 }
 
 // Worker describes one worker process.
@@ -360,6 +371,11 @@ type Worker struct {
 	Generation int64  `json:"generation"`
 	State      string `json:"state"` // starting, ready, recovering or stopping
 	Attached   bool   `json:"attached"`
+
+	OSProcesses  int   `json:"os_processes,omitempty"`        // its child and what that has started
+	MemoryBytes  int64 `json:"memory_bytes,omitempty"`        // of them
+	PrivateBytes int64 `json:"private_bytes,omitempty"`       // the part that one more of the same would need, too
+	WorkerBytes  int64 `json:"worker_memory_bytes,omitempty"` // of the worker itself
 }
 
 // Server describes one hosted server.
@@ -387,6 +403,11 @@ type Server struct {
 	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 	Load        Load          `json:"load"`
+
+	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
+	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started
+	MemoryBytes  int64    `json:"memory_bytes,omitempty"`  // of them
+	PrivateBytes int64    `json:"private_bytes,omitempty"` // the part that as many more would need, too
 }
 
 // Load counts the tool calls of a server since the daemon has started.

@@ -32,20 +32,23 @@ Sessions of one client process are one row: most clients have one for each serve
 that they use. "holdline sessions" lists them one by one.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, refusal, config, config_refused, config_copy, degraded), sessions
-(id, identity, client, era, project, cwd, pid, state, in_flight, calls, since_ms, proxy: its
-version, client_pid: the process that started the proxy, server: the one that it
-is for), workers (id, kind, name, pid, child_pid, generation, state, attached),
+socket, started_by, rollout, refusal, config, config_refused, config_copy, degraded,
+memory_bytes), sessions (id, identity, client, era, project, cwd, pid, state, in_flight,
+calls, since_ms, proxy: its version, client_pid: the process that started the proxy,
+server: the one that it is for, memory_bytes: of the proxy), workers (id, kind, name, pid,
+child_pid, generation, state, attached, os_processes: its child and what that has started,
+memory_bytes and private_bytes: of those, worker_memory_bytes),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms, load: calls,
-errors, p50_ms), consults (running,
+errors, p50_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults (running,
 queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			params := control.StatusParams{Memory: true}
 			for {
-				s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
+				s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, params)
 				if err != nil {
 					return err
 				}

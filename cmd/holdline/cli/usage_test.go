@@ -14,7 +14,9 @@ import (
 // print.
 func TestStatusKeys(t *testing.T) {
 	help := newStatusCommand(nil).Long
-	words := strings.FieldsFunc(help, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) })
+	words := strings.FieldsFunc(help, func(r rune) bool {
+		return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
 	var look func(of reflect.Type)
 	look = func(of reflect.Type) {
 		for of.Kind() == reflect.Slice || of.Kind() == reflect.Pointer {
