@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/control"
 )
 
@@ -146,6 +148,41 @@ func TestServerBusy(t *testing.T) {
 			a.rest()
 		})
 	}
+}
+
+// TestUnansweredPing checks that the record of a ping that a living server leaves without an
+// answer is dropped.
+func TestUnansweredPing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	h := hosting{"scope": "shared", "timeout": "1s"}
+	p.configure(map[string]any{"wild": p.wildEntry(h, "-murmurs")}).daemon()
+	a := p.agent().shake()
+	before := p.untilReady("wild")
+	x := a.wait(a.call("wild__raw", map[string]any{"text": `{"jsonrpc":"2.0","method":"notifications/unknown"}`}))
+	if x.code() != "timeout" {
+		t.Errorf("the call without an answer: %s", x.raw)
+	}
+	probed := func() bool {
+		files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", calls.File))
+		for _, file := range files {
+			records, err := calls.ReadRecords(filepath.Dir(file))
+			isPing := func(r calls.Record) bool { return r.Kind == calls.KindProbe }
+			if err == nil && slices.ContainsFunc(records, isPing) {
+				return true
+			}
+		}
+		return false
+	}
+	waitFor(t, "the ping", probed)
+	waitFor(t, "its record's end", func() bool { return !probed() })
+	if x := a.wait(a.call("wild__echo", map[string]any{"text": "next"})); x.text() != "next" {
+		t.Errorf("the next call: %s", x.raw)
+	}
+	if child(p.status(), "wild") != before {
+		t.Error("the server was ended")
+	}
+	a.rest()
 }
 
 // TestServerHangsForImpatientClient checks that a client's early cancellation also makes

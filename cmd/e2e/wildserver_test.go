@@ -21,13 +21,15 @@ import (
 //	drown {count}        sends this many requests, and reads nothing any more
 //	endless {}           writes a line that never ends
 //
-// With -listing LINE it answers tools/list with that line, as raw does.
+// With -listing LINE it answers tools/list with that line, as raw does. With -murmurs it answers
+// a ping with a notification.
 //
 // In the file -ledger it notes, with its pid, when half has written its first part ("half"),
 // and what drown has sent ("drowned").
 type wildServer struct {
 	standIn
 	gate, listing string
+	murmurs       bool
 }
 
 // wildServerMain plays the server until the end of its input.
@@ -40,6 +42,7 @@ func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	f.StringVar(&s.ledger, "ledger", "", "")
 	f.StringVar(&s.gate, "gate", "", "")
 	f.StringVar(&s.listing, "listing", "", "")
+	f.BoolVar(&s.murmurs, "murmurs", false, "")
 	if err := f.Parse(args); err != nil {
 		return 2
 	}
@@ -47,6 +50,8 @@ func wildServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		switch {
 		case m.Method == "tools/list" && s.listing != "":
 			s.raw(m.ID, s.listing)
+		case m.Method == "ping" && s.murmurs:
+			s.line(`{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`)
 		case m.Method == "tools/call":
 			return s.call(m)
 		default:

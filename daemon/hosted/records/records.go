@@ -34,11 +34,13 @@ func (r *Records) Remove(write int64) { r.files = append(r.files, write) }
 
 // Made notes that a write was made that belongs to no call, and drops the records that
 // have served. Those of cancellations and notifications go at once: no later decision
-// needs them. Those of answers to the server stay for a while, so that a request that
+// needs them. So do those of requests that an earlier daemon has made for itself, and of the
+// end of the handshake. Those of answers to the server stay for a while, so that a request that
 // is read again is not answered twice.
 func (r *Records) Made(kind string, write int64) {
 	switch kind {
-	case calls.KindCancel, calls.KindNote:
+	case calls.KindCancel, calls.KindNote, calls.KindInitialize, calls.KindInitialized, calls.KindDiscover,
+		calls.KindList, calls.KindProbe:
 		r.Forget(write)
 	case calls.KindRespond:
 		if r.answers = append(r.answers, write); len(r.answers) > mostAnswers {

@@ -15,7 +15,8 @@ func TestMade(t *testing.T) {
 	r.Made(calls.KindCancel, 1)
 	r.Made(calls.KindNote, 2)
 	r.Made(calls.KindSetLevel, 3) // it stands
-	if forget, files := r.Take(); len(forget) != 2 || len(files) != 0 {
+	r.Made(calls.KindList, 4)     // of an earlier daemon
+	if forget, files := r.Take(); len(forget) != 3 || len(files) != 0 {
 		t.Errorf("the records %v and the files %v go", forget, files)
 	}
 	for n := range int64(2 * question.Max) {

@@ -25,7 +25,7 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 	if err != nil {
 		return nil, u.fallen(ctx, err)
 	}
-	defer u.dropInquiry(write)
+	defer u.forgetInquiry(write)
 	select {
 	case msg := <-ch:
 		return dialect.ResultOf(method, msg)
@@ -73,6 +73,16 @@ func (u *Process) dropInquiry(write int64) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	delete(u.internal, write)
+}
+
+// forgetInquiry is [Process.dropInquiry] for a write that was made. Its record is not needed any
+// more: the answer can come at any time, or never, and will be ignored.
+func (u *Process) forgetInquiry(write int64) {
+	if _, unanswered := u.takeInquiry(write); unanswered {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		u.nudge()
+	}
 }
 
 // fallTimeout bounds the wait for the process's end after a failed write. That end is

@@ -27,9 +27,8 @@ func (u *Process) CatchUp() {
 	}
 }
 
-// recordLocked restores one record of an earlier daemon. Records of answers,
-// cancellations and subscriptions wait in u.records until [Process.ResumeLocked] knows
-// which of these writes were made.
+// recordLocked restores one record of an earlier daemon. Those of all writes but calls wait
+// in u.records until [Process.ResumeLocked] knows which of these writes were made.
 //
 // Two processes may have a record of the same call: the daemon made the call again
 // after the first process died. Then the younger process has the call, and the write
@@ -44,9 +43,6 @@ func (u *Process) recordLocked(r calls.Record) {
 			c.Key.N = r.N
 			h.Calls[c.Key] = c
 		}
-	case calls.KindCancel, calls.KindNote, calls.KindSetLevel, calls.KindSubscribe,
-		calls.KindUnsubscribe, calls.KindListen:
-		u.records.Find(r)
 	case calls.KindCall:
 		c := NewCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))
 		c.Up, c.write = u, r.Write
@@ -61,6 +57,8 @@ func (u *Process) recordLocked(r calls.Record) {
 			c.Replays = len(c.earlier)
 		}
 		h.Calls[c.Key] = c
+	default:
+		u.records.Find(r)
 	}
 }
 
