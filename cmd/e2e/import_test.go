@@ -90,6 +90,36 @@ func TestImported(t *testing.T) {
 	}
 }
 
+// TestImport_UnreadableFile checks that a client's file that cannot be parsed is named with
+// its place and makes the command fail, and that the other clients' files are imported. In a
+// pipe the progress is a line for each server.
+func TestImport_UnreadableFile(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	own := p.toolsEntry(nil)
+	delete(own, "holdline")
+	const broken = "x = 1\n[mcp_servers.a]\ncommand = \"a\n"
+	p.putHome(t, map[string]string{
+		".claude.json":       mustJSON(t, map[string]any{"mcpServers": map[string]any{"tools": own}}),
+		".codex/config.toml": broken,
+	})
+	path := filepath.Join(p.dir, "home/.codex/config.toml")
+	for _, args := range [][]string{{"import"}, {"import", "--json"}, {"import", "--write"}} {
+		out, errs, code := p.run("", args...)
+		if code != exitFailure || !strings.Contains(out, path) || !strings.Contains(out, "line 3, column 13") ||
+			!strings.Contains(out, "tools") || !strings.Contains(errs, "tools: starts, ") {
+			t.Errorf("%v: exit %d\n%s%s", args, code, out, errs)
+		}
+	}
+	if got := p.read(t, ".claude.json"); !strings.Contains(got, "mcp-stdio") {
+		t.Errorf("the readable file is not imported:\n%s", got)
+	}
+	if got := p.read(t, ".codex/config.toml"); got != broken {
+		t.Errorf("the unreadable file is\n%s", got)
+	}
+	p.must("import", "--undo")
+}
+
 // TestImportFromBuild checks that a temporary program, as of `go run`, is written into no
 // client's file. It shows what it would do, and once holdline is installed it names the
 // installed program.

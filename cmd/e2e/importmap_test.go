@@ -30,6 +30,7 @@ var layers = readLayers(`
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
 5 cmd/holdline/importer
+8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
 7 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)

@@ -43,6 +43,9 @@ type Options struct {
 	// service manager does. Else it is what any session has, and what the
 	// profile says of a variable counts more.
 	OwnFirst bool
+	// Captured stands for the PATH that install captured, before install has written
+	// it; "" is what StateDir has.
+	Captured string
 	// Changed is called from the goroutine of [Environ.Run] when the
 	// environment has become another one; nil if no part wants to know.
 	Changed func(context.Context)
@@ -327,9 +330,12 @@ func decidesPlace(name string) bool {
 // order of the search. It reads the captured PATH each time, so that a refreshed one
 // holds for the next start of a server.
 func (e *Environ) Paths() []control.SearchPath {
-	captured, err := ReadPath(PathFile(e.o.StateDir))
-	if err != nil && !os.IsNotExist(err) {
-		e.o.Log.Warn("the captured PATH is not used", "err", err)
+	captured := e.o.Captured
+	if captured == "" {
+		var err error
+		if captured, err = ReadPath(PathFile(e.o.StateDir)); err != nil && !os.IsNotExist(err) {
+			e.o.Log.Warn("the captured PATH is not used", "err", err)
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

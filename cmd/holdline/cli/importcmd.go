@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +21,7 @@ import (
 	"holdline/cmd/holdline/direct"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
+	"holdline/cmd/holdline/planview"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/daemon/config"
 )
@@ -30,6 +34,8 @@ type importOptions struct {
 	project   bool     // also the files of the current project
 	undo      bool     // revert earlier imports
 	noCheck   bool     // do not start the servers that would move
+	verbose   bool     // show the plan for each file, too
+	skip      []string // servers that stay
 	scope     string   // of servers that move; "" is the default
 	file      string   // holdline's configuration file
 }
@@ -63,12 +69,15 @@ configuration already keeps its name before all others.
 changed since, else entry by entry. It leaves and names entries that have changed. The
 files as they were are kept in ~/.local/state/holdline/import until then.
 
-Values of variables, headers and arguments are never shown.
+The plan is a summary and a line for each server; -v shows each file. Values of
+variables, headers and arguments are never shown. A client's file that cannot be read
+is left; the command goes on with the others, and fails in the end.
 
-With --json, an object: files (client, title, path, project, make, why, servers,
-consult, changes, diff), servers (names that holdline's file gets), config; and after
---write or --undo done (files, backup, left). Servers have name, project, verdict
-(moves, stays, ours), as, why, notes, runs, args (how many), env and headers (names).`,
+With --json, an object: summary (counts), files (client, title, path, project, make,
+why, broken, servers, consult, changes, diff), servers (names that holdline's file
+gets), config; and after --write or --undo done (files, backup, left). Servers have
+name, project, verdict (moves, stays, ours), as, why, differs, login, tools, notes,
+runs, args (how many), env and headers (names).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
 	})
 	f := cmd.Flags()
@@ -76,6 +85,8 @@ consult, changes, diff), servers (names that holdline's file gets), config; and 
 		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.BoolVar(&o.write, "write", false, "do it")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
+	f.StringSliceVar(&o.skip, "skip", nil, "servers that stay with their clients, with commas")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan for each file, too")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
@@ -116,25 +127,13 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		}
 		return finishImport(cmd, proc, nil, look.Config, done)
 	}
-	// The servers are started with what the daemon has: its environment and its PATH. With
-	// this shell's, a server might work here and fail there.
-	if !o.noCheck {
-		l, err := direct.New(cmd.Context(), proc, look.Config)
-		if err != nil {
-			return err
-		}
-		look.Try = l.Try
-		look.Trying = func(n int) {
-			fmt.Fprintf(cmd.ErrOrStderr(), "starting %d servers, to see whether they work with what the daemon has; "+
-				"a slow one takes up to a minute…\n", n)
-		}
-	}
-	plan, err := importer.Look(cmd.Context(), look)
+	plan, err := lookAtClients(cmd, proc, o, look, "")
 	if err != nil {
 		return err
 	}
 	if !o.write {
-		return console.Print(cmd, plan, func(out io.Writer) { printPlan(out, plan) })
+		err := console.Print(cmd, plan, func(out io.Writer) { printPlan(out, plan, o.verbose) })
+		return cmp.Or(err, unreadable(plan))
 	}
 	// The clients' files would name a program that may go away, such as a test build.
 	if err := install.Lasting(look.Command); err != nil {
@@ -144,25 +143,57 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 	}
 	// With --json the plan is printed once, together with what was done.
 	if !console.IsJSON(cmd) {
-		plan.Print(cmd.OutOrStdout())
+		planview.Print(cmd.OutOrStdout(), plan, o.verbose)
 	}
 	done, err := plan.Write(cmd.Context(), time.Now())
 	if err != nil {
 		return err
 	}
-	return finishImport(cmd, proc, plan, plan.Config, done)
+	return cmp.Or(finishImport(cmd, proc, plan, plan.Config, done), unreadable(plan))
+}
+
+// lookAtClients plans an import. Unless the user wants none of that, it starts each server that
+// would move with what the daemon has: its environment and its PATH. With this shell's, a server
+// might work here and fail there. capture is the PATH that the daemon will have in the place of
+// the captured one; "" leaves that. Progress goes to stderr.
+func lookAtClients(
+	cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look importer.Options, capture string,
+) (*importer.Plan, error) {
+	if !o.noCheck {
+		l, err := direct.New(cmd.Context(), proc, look.Config, capture)
+		if err != nil {
+			return nil, err
+		}
+		look.Try = func(ctx context.Context, s *config.Settings, root string) importer.Trial {
+			tools, err := l.Try(ctx, s, root)
+			return importer.Trial{Tools: tools, Err: err, Login: errors.Is(err, direct.ErrNeedsLogin)}
+		}
+		show, done := planview.Tries(cmd.ErrOrStderr())
+		defer done()
+		look.Trying = show
+	}
+	return importer.Look(cmd.Context(), look)
+}
+
+// unreadable returns an error if the plan lacks files that could not be read. The plan has
+// named them.
+func unreadable(plan *importer.Plan) error {
+	if plan.Summary.Broken == 0 {
+		return nil
+	}
+	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
 
 // printPlan prints what an import would do, and how to do it.
-func printPlan(out io.Writer, plan *importer.Plan) {
-	plan.Print(out)
+func printPlan(out io.Writer, plan *importer.Plan, verbose bool) {
+	planview.Print(out, plan, verbose)
 	switch {
 	case len(plan.Files) == 0:
 		fmt.Fprintln(out, "no client's configuration was found; --from NAME makes one")
 	case plan.Empty():
 		fmt.Fprintln(out, "there is nothing to do")
 	default:
-		fmt.Fprintln(out, "nothing was changed; to do it: holdline import --write")
+		fmt.Fprintln(out, "nothing was changed; -v shows each file; to do it: holdline import --write")
 	}
 }
 
@@ -246,7 +277,7 @@ func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, er
 	return importer.Options{
 		Places: clients.Places{Home: home, Cwd: cwd, Getenv: proc.Getenv, System: runtime.GOOS},
 		Config: path, State: state, Command: command,
-		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope,
+		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope, Skip: o.skip,
 	}, nil
 }
 

@@ -115,22 +115,36 @@ func stringsOf(v any) []string {
 
 // StartsHoldline reports whether the entry starts holdline's proxy, and for which of
 // its servers; "" is all of them. A program counts as holdline if its name begins so,
-// wherever it lies.
+// wherever it lies, and whatever starts it: env, a shell with -c, or a program that keeps
+// it to some limits.
 func (e *Entry) StartsHoldline() (server string, ok bool) {
 	program, args := e.CommandLine()
-	if !strings.HasPrefix(filepath.Base(program), "holdline") || len(args) == 0 || args[0] != "mcp-stdio" {
+	var words []string
+	for _, word := range append([]string{program}, args...) {
+		words = append(words, strings.Fields(word)...) // a shell has a whole line as one argument
+	}
+	at := slices.IndexFunc(words, func(word string) bool {
+		return strings.HasPrefix(filepath.Base(strings.Trim(word, `"'`)), "holdline")
+	})
+	if at < 0 {
 		return "", false
 	}
-	for i, word := range args {
+	// The program that is the proxy alone needs no command.
+	proxy := strings.HasPrefix(filepath.Base(strings.Trim(words[at], `"'`)), "holdline-stdio")
+	words = words[at+1:]
+	if !proxy && !slices.Contains(words, "mcp-stdio") {
+		return "", false
+	}
+	for i, word := range words {
 		name, long := strings.CutPrefix(word, "--server=")
 		switch {
 		case long:
 			server = name
-		case word == "--server" && i+1 < len(args):
-			server = args[i+1]
+		case word == "--server" && i+1 < len(words):
+			server = words[i+1]
 		}
 	}
-	return server, true
+	return strings.Trim(server, `"'`), true
 }
 
 // describing are the keys of an entry that say what the server is. Once holdline

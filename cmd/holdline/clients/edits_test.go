@@ -161,3 +161,30 @@ func TestParseErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestStartsHoldline checks which entries count as holdline's own, and for which server.
+func TestStartsHoldline(t *testing.T) {
+	for _, c := range []struct{ entry, want string }{
+		{`{"command": "/usr/bin/holdline", "args": ["mcp-stdio"]}`, "all"},
+		{`{"command": ["holdline-1.2", "mcp-stdio", "--server=a"]}`, "a"},
+		{`{"command": "holdline", "args": ["--socket", "/x", "mcp-stdio", "--server", "a"]}`, "a"},
+		{`{"command": "env", "args": ["A=1", "/opt/my programs/holdline", "mcp-stdio", "--server", "a"]}`, "a"},
+		{`{"command": "sh", "args": ["-c", "exec '/opt/holdline' mcp-stdio --server 'a'"]}`, "a"},
+		{`{"command": "/usr/libexec/holdline-stdio", "args": ["--server", "a"]}`, "a"},
+		{`{"command": "holdline", "args": ["status"]}`, "no"},
+		{`{"command": "npx", "args": ["files", "/home/me/holdline"]}`, "no"},
+		{`{"url": "https://holdline/mcp-stdio"}`, "no"},
+	} {
+		doc, err := ByName("cursor").Parse([]byte(`{"mcpServers": {"x": ` + c.entry + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := doc.Entries()[0].StartsHoldline()
+		if got = cmp.Or(got, "all"); !ok {
+			got = "no"
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.entry, got, c.want)
+		}
+	}
+}

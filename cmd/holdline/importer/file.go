@@ -30,7 +30,7 @@ type File struct {
 	Diff []string `json:"diff"`
 
 	// Broken is set if the file cannot be read, or is not what its client reads.
-	Broken bool `json:"-"`
+	Broken bool `json:"broken,omitempty"`
 	// NeedsProject is set if the file, or holdline's own, is edited only with
 	// [Options.Project].
 	NeedsProject bool `json:"-"`
@@ -55,6 +55,11 @@ type Server struct {
 	Args    int      `json:"args,omitempty"` // how many; they may be secret
 	Env     []string `json:"env,omitempty"`  // names
 	Headers []string `json:"headers,omitempty"`
+	// Differs says in which respects the server differs from the one that has its name in
+	// holdline's file.
+	Differs []string `json:"differs,omitempty"`
+	Login   bool     `json:"login,omitempty"` // it stays since it needs a login
+	Tools   []string `json:"tools,omitempty"` // that its start has shown
 
 	path    []string
 	program string // that starts holdline
@@ -222,15 +227,23 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if p.ownTree != "" && !p.o.Project {
 		return stay("holdline's own file lies in the git work tree %s: --project has it moved there", p.ownTree)
 	}
+	if slices.Contains(p.o.Skip, s.Name) {
+		return stay("it is to stay")
+	}
 	key := string(clients.Object(made.fields()))
-	if why, fails := p.failures[key]; fails {
-		return stay("it does not work with what the daemon has: %s", why)
+	t := p.trials[key]
+	switch {
+	case t.Login:
+		s.Login = true
+		return stay("%v, which holdline cannot give yet", t.Err)
+	case t.Err != nil:
+		return stay("it does not start: %v", t.Err)
 	}
 	settings, err := made.settings()
 	if err != nil {
 		return err
 	}
-	one := trial{settings: settings}
+	one := attempt{settings: settings}
 	one.settings.Name = s.Name // for people
 	if len(made.Hosting.Projects) > 0 {
 		one.root = made.Hosting.Projects[0]
@@ -240,7 +253,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if !p.o.Aggregate {
 		step.fields = f.client.StartingFields(p.command(f), "--server", s.As)
 	}
-	s.Verdict, s.Notes = Moves, notes
+	s.Verdict, s.Notes, s.Tools = Moves, notes, t.Tools
 	p.tries[key] = one
 	f.steps = append(f.steps, step)
 	return nil

@@ -44,7 +44,9 @@ func (p *Plan) chooseName(f *File, s *Server, made *server, settings config.Sett
 			return name
 		}
 		if name == want {
-			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first", name, p.taken[i].by)
+			s.Differs = differences(&settings, &p.taken[i].settings)
+			s.Why = fmt.Sprintf("another server %s is %s's and keeps the name, being first (here: %s)",
+				name, p.taken[i].by, strings.Join(s.Differs, ", "))
 		}
 		if name = want + "-" + suffix; n > 1 {
 			name = fmt.Sprintf("%s-%s-%d", want, suffix, n)

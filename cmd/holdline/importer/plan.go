@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -32,10 +31,30 @@ type Options struct {
 	Aggregate bool     // one entry for all servers instead of one for each
 	Scope     string   // of the servers that move; "" is the default
 
-	// Try starts a server as the daemon would, and returns why it does not work. A
-	// few are tried at the same time. With nil all servers are taken to work.
-	Try    func(ctx context.Context, s *config.Settings, root string) error
-	Trying func(servers int) // called before servers are tried; may be nil
+	// Skip has names of servers that stay, as the clients' files or holdline's have them.
+	Skip []string
+
+	// Try starts a server as the daemon would, and says what it has shown. A server
+	// that does not work stays. root is that of its project, or "". Several goroutines
+	// call Try. If it is nil, servers are not tried.
+	Try func(ctx context.Context, s *config.Settings, root string) Trial
+	// Trying is called when the start of a server begins, and when it has ended. It may
+	// be nil, and is called by the goroutine of Look.
+	Trying func(TryEvent)
+}
+
+// Trial is what the start of a server has shown.
+type Trial struct {
+	Tools []string // names; nil if the server does not say
+	Err   error    // why it does not work
+	Login bool     // it needs a login; Err is set, too
+}
+
+// TryEvent says that the start of a server has begun or ended.
+type TryEvent struct {
+	Name  string
+	Trial *Trial // nil if it has begun
+	Of    int    // how many servers are tried
 }
 
 // Verdict is what is to become of a server.
@@ -53,6 +72,7 @@ type Plan struct {
 	Files   []*File  `json:"files"`
 	Servers []string `json:"servers"` // names that holdline's file gets, in its order
 	Config  string   `json:"config"`  // holdline's file
+	Summary Summary  `json:"summary"`
 
 	o       *Options
 	own     *File       // holdline's configuration file
@@ -60,14 +80,14 @@ type Plan struct {
 	ownTree string      // git work tree that this file is in, or ""
 	taken   []*candidate
 	// tries are the servers that are to move, by the JSON that holdline's file gets:
-	// two entries that say the same are started once. failures says by the same key why
-	// a server does not work.
-	tries    map[string]trial
-	failures map[string]string
+	// two entries that say the same are started once. trials has by the same key what
+	// the start of a server has shown; it is nil if none was started.
+	tries  map[string]attempt
+	trials map[string]Trial
 }
 
-// trial is a server that is to be started, to see whether it works.
-type trial struct {
+// attempt is a server that is to be started, to see whether it works.
+type attempt struct {
 	settings config.Settings
 	root     string // of its project; "" is that of the current directory
 }
@@ -88,37 +108,56 @@ func Look(ctx context.Context, o Options) (*Plan, error) {
 	if err != nil || o.Try == nil || len(p.tries) == 0 {
 		return p, err
 	}
-	if o.Trying != nil {
-		o.Trying(len(p.tries))
-	}
-	var mu sync.Mutex
-	failures := map[string]string{} // guarded by mu
-	var g errgroup.Group
-	g.SetLimit(maxTriesAtOnce)
-	for key, one := range p.tries {
-		g.Go(func() error {
-			if err := o.Try(ctx, &one.settings, one.root); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				failures[key] = err.Error()
-			}
-			return context.Cause(ctx)
-		})
-	}
-	if err := g.Wait(); err != nil {
+	trials, err := p.try(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if len(failures) == 0 {
-		return p, nil
-	}
-	return makePlan(o, failures)
+	return makePlan(o, trials)
 }
 
-// makePlan plans the import. failures has the reasons why servers do not work, by the
+// try starts the servers that are to move and returns what they have shown. The error is the
+// cause of ctx.
+func (p *Plan) try(ctx context.Context) (map[string]Trial, error) {
+	type event struct {
+		key string
+		TryEvent
+	}
+	events := make(chan event)
+	var g errgroup.Group
+	g.SetLimit(maxTriesAtOnce)
+	go func() { // it ends with the tries, whose events are all received below
+		defer close(events)
+		for key, one := range p.tries {
+			g.Go(func() error {
+				begun := TryEvent{Name: one.settings.Name, Of: len(p.tries)}
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				events <- event{key, begun}
+				ended := p.o.Try(ctx, &one.settings, one.root)
+				events <- event{key, TryEvent{Name: begun.Name, Trial: &ended, Of: begun.Of}}
+				return nil
+			})
+		}
+		_ = g.Wait() // its error is that of ctx
+	}()
+	trials := map[string]Trial{}
+	for e := range events {
+		if e.Trial != nil {
+			trials[e.key] = *e.Trial
+		}
+		if p.o.Trying != nil {
+			p.o.Trying(e.TryEvent)
+		}
+	}
+	return trials, context.Cause(ctx)
+}
+
+// makePlan plans the import. trials has what the start of the servers has shown, by the
 // key of Plan.tries; it is nil if none was started.
-func makePlan(o Options, failures map[string]string) (*Plan, error) {
+func makePlan(o Options, trials map[string]Trial) (*Plan, error) {
 	p := &Plan{
-		o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, tries: map[string]trial{}, failures: failures,
+		o: &o, Config: o.Config, Files: []*File{}, Servers: []string{}, tries: map[string]attempt{}, trials: trials,
 	}
 	if err := p.readOwn(); err != nil {
 		return nil, err
@@ -126,7 +165,11 @@ func makePlan(o Options, failures map[string]string) (*Plan, error) {
 	for _, f := range clients.Files(o.Places, o.From) {
 		p.planFile(f)
 	}
-	return p, p.planOwn()
+	if err := p.planOwn(); err != nil {
+		return p, err
+	}
+	p.summarize()
+	return p, nil
 }
 
 // readOwn reads holdline's own file into p.own. The servers in it come first in

@@ -296,7 +296,7 @@ func (t *translation) readAddress() {
 	if name := t.readText("bearer_token_env_var"); name != "" {
 		t.s.Headers["Authorization"] = "Bearer ${" + name + "}"
 	}
-	if len(t.s.Headers) == 0 {
+	if len(t.s.Headers) == 0 && t.o.Try == nil { // a try shows whether it needs a login
 		t.addNote("has no headers: if its client has logged in to it, that login does not move along")
 	}
 }

@@ -100,6 +100,9 @@ func (t *translation) expandEditor(key, name string) string {
 // which are not set here. The server moves nevertheless: the daemon may have another
 // environment.
 func (t *translation) noteUnsetVariables() {
+	if t.o.Try != nil { // a try has the daemon's environment, and shows whether the server starts
+		return
+	}
 	lookup := config.Lookup(t.o.Environ)
 	var unset []string
 	for _, s := range slices.Concat(

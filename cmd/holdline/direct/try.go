@@ -1,0 +1,303 @@
+package direct
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
+)
+
+// Limits of the start of a server that is only tried.
+const (
+	tryTimeout  = 60 * time.Second // npx and uvx may have to download it first
+	tryLine     = 32 << 20         // bytes of one of its messages
+	tryStderr   = 16 << 10         // bytes of the end of what it prints
+	tryPages    = 100              // of its list of tools
+	leaveWait   = 5 * time.Second  // for a proxy to take its leave of the daemon
+	maxLastLine = 200              // bytes of its last line that are shown
+)
+
+// ErrNeedsLogin is wrapped by the error of a server that wants a login which nobody has given
+// to holdline.
+var ErrNeedsLogin = errors.New("it needs a login")
+
+// Try starts a server, asks it for its tools as a client does, and kills its process group. It
+// returns the names of the tools; nil if the server does not say.
+//
+// The error says why the server does not work, with secrets masked. It blocks for [tryTimeout]
+// at most, besides the time in which the login shell answers.
+func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) (tools []string, err error) {
+	p, err := l.process(ctx, s, project)
+	switch {
+	case errors.Is(err, syscall.ENOENT) && !strings.Contains(s.Command, "/"):
+		return nil, fmt.Errorf("%s was not found on the daemon's PATH", s.Command)
+	case err != nil:
+		return nil, err
+	}
+	// A header is a login that the client's file has. If the server wants another one, that
+	// is no login which the client would make.
+	tools, err = ask(ctx, p, nil, 0)
+	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
+		err = errors.New("it refuses the headers that its client's file has for it (401)")
+	}
+	return tools, err
+}
+
+// TryEntry starts a program as a client would by its own configuration, asks it for its tools
+// and has it end. It waits until the list has all tools of want, within the bounds of
+// [Launcher.Try]: a daemon that starts the server just now lists it later.
+func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
+	return ask(ctx, p, want, leaveWait)
+}
+
+// ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
+// that it lists. If the list lacks some of want, ask waits for a list that has them. In the end
+// the program has the time leave to end by itself.
+func ask(ctx context.Context, p config.Process, want []string, leave time.Duration) (tools []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
+	words := &lastBytes{most: tryStderr}
+	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
+	// A group of its own, so that programs which the server starts end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	// The server gets pipes, as from the daemon. Its stderr is only shown if it fails.
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets}
+	c.lines.Buffer(nil, tryLine)
+	tools, err = c.tools(want)
+	// Look now: time may also run out while the server ends, below.
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	_ = stdin.Close()
+	killer := time.AfterFunc(leave, func() { _ = cmd.Cancel() })
+	_, _ = io.Copy(io.Discard, stdout) // until it has ended
+	killer.Stop()
+	_ = cmd.Cancel() // programs that it has left
+	_ = cmd.Wait()   // its error is in cmd.ProcessState, too
+	switch {
+	case ctx.Err() != nil && !late:
+		return nil, context.Cause(ctx)
+	case late && tools != nil: // it works, and lacks tools
+		return tools, nil
+	case late:
+		return nil, fmt.Errorf("it did not answer within %v%s", tryTimeout, words.last(p.Secrets))
+	case errors.Is(err, io.EOF):
+		return nil, fmt.Errorf("it ended before it answered (%s)%s", cmd.ProcessState, words.last(p.Secrets))
+	case errors.Is(err, ErrNeedsLogin):
+		return nil, err // its last words say it again
+	case err != nil:
+		return nil, fmt.Errorf("%w%s", err, words.last(p.Secrets))
+	}
+	return tools, nil
+}
+
+// conversation is what a client says to a server that is only tried.
+type conversation struct {
+	stdin   io.Writer
+	lines   *bufio.Scanner // of the server's stdout
+	secrets []string       // that its words may have
+	asked   int            // id of the last request
+	changed bool           // the server has said since then that its tools are others
+}
+
+// unknownMethod is the code of the answer to a method that the server does not know.
+const unknownMethod = "-32601"
+
+// tools makes the handshake and lists the tools, again and again until the list has all of
+// want. It returns nil for a server of 2026-07-28 alone, which knows no handshake: it works,
+// and its tools are not asked for. A server without tools has an empty list.
+//
+// With an error the last list is returned, too.
+func (c *conversation) tools(want []string) ([]string, error) {
+	_, code, err := c.request(mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":{},`+
+		`"clientInfo":{"name":"holdline","version":"1"}}`)
+	if code == unknownMethod {
+		return nil, nil
+	}
+	if err == nil {
+		err = c.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for {
+		c.changed = false
+		names, err := c.list()
+		if err != nil || !slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(names, name) }) {
+			return names, err
+		}
+		for !c.changed { // until its list is another one, or time is up
+			if _, err := c.next(); err != nil {
+				return names, err
+			}
+		}
+	}
+}
+
+// list returns the names of the tools, from all pages. It leaves out tools that clients refuse
+// since their schema is not that of an object.
+func (c *conversation) list() ([]string, error) {
+	names, params := []string{}, "{}"
+	for range tryPages {
+		result, code, err := c.request(mcp.ToolsList, params)
+		if code == unknownMethod {
+			return names, nil // it has none
+		}
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Tools []struct {
+				Name   string `json:"name"`
+				Schema struct {
+					Type any `json:"type"`
+				} `json:"inputSchema"`
+			} `json:"tools"`
+			Next string `json:"nextCursor"`
+		}
+		if json.Unmarshal(result, &page) != nil {
+			return nil, errors.New("its list of tools cannot be read")
+		}
+		for _, t := range page.Tools {
+			if t.Schema.Type == "object" {
+				names = append(names, t.Name)
+			}
+		}
+		if page.Next == "" {
+			return names, nil
+		}
+		cursor, err := json.Marshal(map[string]string{"cursor": page.Next})
+		if err != nil {
+			return nil, err
+		}
+		params = string(cursor)
+	}
+	return nil, errors.New("its list of tools does not end")
+}
+
+// request sends a request and returns the result of the answer. If the server refuses the
+// request, it returns the code of the answer and an error. The error is [io.EOF] if the server
+// ends without an answer.
+func (c *conversation) request(method, params string) (result []byte, code string, err error) {
+	c.asked++
+	id := fmt.Sprint(c.asked)
+	err = c.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`)
+	if err != nil {
+		return nil, "", err
+	}
+	for {
+		m, err := c.next()
+		if err != nil {
+			return nil, "", err
+		}
+		if m.Kind != jsonrpc.Response || string(m.ID) != id {
+			continue
+		}
+		code := string(jsonrpc.Field(m.Error, "code"))
+		if code == "" {
+			return m.Result, "", nil
+		}
+		return nil, code, c.refusal(method, m.Error)
+	}
+}
+
+// refusal returns the error that stands for the error of an answer. A server by address whose
+// answer is 401 has a fault that says so.
+func (c *conversation) refusal(method string, failure []byte) error {
+	var f fault.Record
+	if json.Unmarshal(jsonrpc.Field(failure, "data"), &f) == nil && f.Fault.Code == fault.Unauthenticated &&
+		f.Reason() == fault.NotLoggedIn {
+		return fmt.Errorf("%w (401)", ErrNeedsLogin)
+	}
+	if method == mcp.Initialize {
+		method = "to begin"
+	}
+	message, _ := mcp.String(jsonrpc.Field(failure, "message"))
+	return fmt.Errorf("it refused %s: %s", method, config.Mask(message, c.secrets))
+}
+
+// next returns the next message of the server. It skips lines that are no message, such as
+// those of a log. The message is valid until the next call.
+func (c *conversation) next() (jsonrpc.Message, error) {
+	for c.lines.Scan() {
+		m, err := jsonrpc.Parse(c.lines.Bytes())
+		if err != nil {
+			continue
+		}
+		c.changed = c.changed || m.Method == mcp.ToolsChanged
+		if m.Kind == jsonrpc.Request { // this client has nothing to offer
+			answer := jsonrpc.AppendResult(nil, m.ID, json.RawMessage(`{}`))
+			if m.Method != mcp.Ping {
+				answer = jsonrpc.AppendError(nil, m.ID, -32601, "Method not found", nil)
+			}
+			if err := c.write(strings.TrimSpace(string(answer))); err != nil {
+				return m, err
+			}
+		}
+		return m, nil
+	}
+	if err := c.lines.Err(); err != nil {
+		return jsonrpc.Message{}, fmt.Errorf("reading its answer: %w", err)
+	}
+	return jsonrpc.Message{}, io.EOF
+}
+
+// write sends a line. It fails with [io.EOF] if the server has ended.
+func (c *conversation) write(line string) error {
+	if _, err := io.WriteString(c.stdin, line+"\n"); err != nil {
+		return io.EOF
+	}
+	return nil
+}
+
+// lastBytes is a writer that keeps the last bytes that are written to it, most of them at most.
+// The goroutine of exec.Cmd writes; [lastBytes.last] may be called after Wait.
+type lastBytes struct {
+	most int
+	b    []byte
+}
+
+// Write keeps the last bytes of all writes. It never fails.
+func (t *lastBytes) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if extra := len(t.b) - t.most; extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	return len(p), nil
+}
+
+// last returns the last line with text, without the secrets, to be added to an error; "" if
+// there is none.
+func (t *lastBytes) last(secrets []string) string {
+	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
+	line := strings.TrimSpace(lines[len(lines)-1])
+	if line == "" {
+		return ""
+	}
+	return ": " + tool.Cut(config.Mask(line, secrets), maxLastLine)
+}

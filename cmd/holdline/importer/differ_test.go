@@ -1,0 +1,138 @@
+package importer
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+)
+
+// TestDifferences checks that two servers of one name differ by names that people know, and
+// that no value is shown.
+func TestDifferences(t *testing.T) {
+	const other = `{"command": "npx", "args": ["-y", "a", "SECRET1"], "env": {"TOKEN": "SECRET2", "B": "1"}}`
+	for _, c := range []struct{ entry, want string }{
+		{
+			`{"command": "uvx", "args": ["x"]}`,
+			"other command, without variable B, without variable TOKEN",
+		},
+		{
+			`{"command": "/opt/npx", "args": ["-y", "a", "SECRET3"], "env": {"TOKEN": "SECRET4", "B": "1"}}`,
+			"command at another path, argument 3 differs, variable TOKEN differs",
+		},
+		{
+			`{"command": "npx", "args": ["-y"], "env": {"TOKEN": "SECRET2", "B": "1", "C": "SECRET5"}}`,
+			"2 fewer arguments, with variable C",
+		},
+		{
+			`{"url": "https://SECRET6/", "headers": {"X": "SECRET7"}}`,
+			"by its address, other address, without variable B, without variable TOKEN, with header X",
+		},
+		{strings.TrimSuffix(other, "}") + `, "holdline": {"lazy": true}}`, "other settings"},
+	} {
+		settings := func(text string) *config.Settings {
+			c, err := config.Parse("", []byte(`{"mcpServers": {"x": `+text+`}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, _ := c.Server("x")
+			return &s
+		}
+		if got := strings.Join(differences(settings(c.entry), settings(other)), ", "); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", c.entry, got, c.want)
+		}
+	}
+}
+
+// TestTries checks what the starts of servers make of a plan: a server that does not start
+// stays, and so does one that needs a login. Equal servers are started once, and each start is
+// reported when it begins and when it ends.
+func TestTries(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"works": {"command": "a"}, "fails": {"command": "b"},
+		"far": {"url": "https://x/mcp"}, "kept": {"command": "c"}}}`)
+	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"works": {"command": "a"}, "mine":
+		{"command": "holdline", "args": ["mcp-stdio"]}}}`)
+	write(t, filepath.Join(home, ".codex/config.toml"), "x = 1\ny = [\n")
+	o.Skip = []string{"kept"}
+	o.Try = func(_ context.Context, s *config.Settings, _ string) Trial {
+		switch {
+		case s.Transport == config.HTTP:
+			return Trial{Err: errors.New("it needs a login"), Login: true}
+		case s.Command == "b":
+			return Trial{Err: errors.New("no such thing")}
+		}
+		return Trial{Tools: []string{"read"}}
+	}
+	var events []string
+	o.Trying = func(e TryEvent) {
+		event := "begin " + e.Name
+		if e.Trial != nil {
+			event = "end " + e.Name
+		}
+		events = append(events, event)
+		if e.Of != 3 {
+			t.Errorf("%s of %d", event, e.Of)
+		}
+	}
+	p := look(t, o)
+	slices.Sort(events)
+	if want := []string{
+		"begin fails", "begin far", "begin works", "end fails", "end far", "end works",
+	}; !slices.Equal(events, want) {
+		t.Errorf("events %q", events)
+	}
+	want := Summary{
+		Entries: 5, Clients: 2, Ours: 1, Servers: 4, Move: 1, Started: true, Login: 1, Stay: 2, Broken: 1,
+	}
+	if p.Summary != want {
+		t.Errorf("summary %+v, want %+v", p.Summary, want)
+	}
+	if got := p.Summary.String(); got != "5 entries in 2 clients → 4 servers: 1 starts, 1 needs a login, 2 stay." {
+		t.Error(got)
+	}
+	why := map[string]string{}
+	for _, f := range p.Files {
+		if f.Broken && (f.Client != "codex" || !strings.HasPrefix(f.Why, "line 2, column ")) {
+			t.Errorf("%s: %s", f.Client, f.Why)
+		}
+		for _, s := range f.Servers {
+			why[f.Client+" "+s.Name] = string(s.Verdict) + ": " + s.Why
+			if s.Login != (s.Name == "far") || slices.Equal(s.Tools, []string{"read"}) != (s.Name == "works") {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
+	for server, want := range map[string]string{
+		"claude works": "moves: ", "cursor works": "moves: ", "cursor mine": "ours: ",
+		"claude kept":  "stays: it is to stay",
+		"claude fails": "stays: it does not start: no such thing",
+		"claude far":   "stays: it needs a login, which holdline cannot give yet",
+	} {
+		if why[server] != want {
+			t.Errorf("%s %q, want %q", server, why[server], want)
+		}
+	}
+}
+
+// TestTriesInterrupted checks that a plan ends when it is interrupted while servers start.
+func TestTriesInterrupted(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "a"}, "b": {"command": "b"}}}`)
+	errEnd := errors.New("the end")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	o.Try = func(ctx context.Context, _ *config.Settings, _ string) Trial {
+		cancel(errEnd)
+		<-ctx.Done()
+		return Trial{Err: context.Cause(ctx)}
+	}
+	if _, err := Look(ctx, o); !errors.Is(err, errEnd) {
+		t.Errorf("Look = %v", err)
+	}
+}

@@ -1,0 +1,101 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Summary counts what a plan is about.
+type Summary struct {
+	Entries int  `json:"entries"` // of clients, that do not start holdline
+	Clients int  `json:"clients"` // that have them
+	Ours    int  `json:"ours"`    // entries that start holdline already
+	Servers int  `json:"servers"` // that the entries stand for; equal ones are one
+	Move    int  `json:"move"`    // servers
+	Started bool `json:"started"` // those that move were started, and work
+	Login   int  `json:"login"`   // servers that stay since they need a login
+	Stay    int  `json:"stay"`    // servers that stay for another reason
+	Broken  int  `json:"broken"`  // files that cannot be read
+}
+
+// summarize sets p.Summary.
+func (p *Plan) summarize() {
+	s := Summary{Started: p.trials != nil}
+	var clients []string
+	servers := map[string]*Server{}
+	for _, f := range p.Files {
+		if f.Broken {
+			s.Broken++
+		}
+		for _, one := range f.Servers {
+			if one.Verdict == Ours {
+				s.Ours++
+				continue
+			}
+			s.Entries++
+			if !slices.Contains(clients, f.Client) {
+				clients = append(clients, f.Client)
+			}
+			key := "moves " + one.As
+			if one.Verdict == Stays { // two of one name may be different servers
+				key = "stays " + one.Name + "\x00" + one.summary()
+			}
+			if servers[key] == nil {
+				servers[key] = one
+			}
+		}
+	}
+	for _, one := range servers {
+		switch {
+		case one.Verdict == Moves:
+			s.Move++
+		case one.Login:
+			s.Login++
+		default:
+			s.Stay++
+		}
+	}
+	s.Clients, s.Servers = len(clients), len(servers)
+	p.Summary = s
+}
+
+// String returns the summary in one line.
+func (s Summary) String() string {
+	if s.Entries == 0 {
+		text := "No client has a server of its own"
+		if s.Ours > 0 {
+			text += fmt.Sprintf("; %d entr%s start%s Holdline already", s.Ours, ies(s.Ours), s3(s.Ours))
+		}
+		return text + "."
+	}
+	verb := "would move"
+	if s.Started {
+		verb = "start" + s3(s.Move)
+	}
+	parts := []string{fmt.Sprintf("%d %s", s.Move, verb)}
+	if s.Login > 0 {
+		parts = append(parts, fmt.Sprintf("%d need%s a login", s.Login, s3(s.Login)))
+	}
+	if s.Stay > 0 {
+		parts = append(parts, fmt.Sprintf("%d stay%s", s.Stay, s3(s.Stay)))
+	}
+	return fmt.Sprintf("%d entr%s in %d client%s → %d server%s: %s.", s.Entries, ies(s.Entries),
+		s.Clients, plural(s.Clients), s.Servers, plural(s.Servers), strings.Join(parts, ", "))
+}
+
+// ies returns the ending of "entry" for n of them.
+func ies(n int) string {
+	if n == 1 {
+		return "y"
+	}
+	return "ies"
+}
+
+// s3 returns the ending of a verb whose subject is n things.
+func s3(n int) string {
+	if n == 1 {
+		return "s"
+	}
+	return ""
+}

@@ -1,0 +1,183 @@
+// Package planview shows people what an import would do: a summary, a line for each server,
+// and the details. It shows the progress of servers that are tried, too. What it prints fits
+// the terminal; package console sees to that.
+package planview
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/importer"
+)
+
+// row is one line of the plan: what becomes of a server, or of a file.
+type row struct {
+	verdict console.Painted
+	name    string
+	text    string
+}
+
+// maxName is the width to which names are padded. A longer one shifts its line.
+const maxName = 24
+
+// Print writes the plan: the summary, and a line for each server or file that changes, or that
+// does not and why. With verbose the plan for each file follows.
+func Print(w io.Writer, plan *importer.Plan, verbose bool) {
+	console.Line(w, 4, "%s", console.Bold.Paint(plan.Summary))
+	rows := slices.Concat(moving(plan), staying(plan), files(plan))
+	width := 0
+	for _, r := range rows {
+		width = max(width, min(maxName, console.Width(r.name)))
+	}
+	for _, r := range rows {
+		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
+	}
+	if !verbose {
+		return
+	}
+	fmt.Fprintln(w)
+	var text bytes.Buffer
+	plan.Print(&text)
+	for line := range strings.Lines(text.String()) {
+		line = strings.TrimRight(line, "\n")
+		content := strings.TrimLeft(line, " ")
+		indent := len(line) - len(content)
+		console.Line(w, indent+4, "%s%s", strings.Repeat(" ", indent), content)
+	}
+}
+
+// entries calls f for each entry of all files, in their order.
+func entries(plan *importer.Plan, f func(*importer.File, *importer.Server)) {
+	for _, file := range plan.Files {
+		for _, s := range file.Servers {
+			f(file, s)
+		}
+	}
+}
+
+// appendNew appends a text that the list has not.
+func appendNew(list []string, text string) []string {
+	if text == "" || slices.Contains(list, text) {
+		return list
+	}
+	return append(list, text)
+}
+
+// moving returns a row for each server that moves, with the clients whose entries it stands
+// for.
+func moving(plan *importer.Plan) []row {
+	var rows []row
+	at := map[string]int{}
+	titles := map[string][]string{}
+	notes := map[string][]string{}
+	entries(plan, func(f *importer.File, s *importer.Server) {
+		if s.Verdict != importer.Moves {
+			return
+		}
+		if _, known := at[s.As]; !known {
+			at[s.As] = len(rows)
+			rows = append(rows, row{verdict: console.Good.Paint("moves"), name: s.As})
+			if s.Tools != nil {
+				notes[s.As] = append(notes[s.As], fmt.Sprintf("%d tools", len(s.Tools)))
+			}
+		}
+		titles[s.As] = appendNew(titles[s.As], f.Title)
+		switch {
+		case len(s.Differs) > 0:
+			notes[s.As] = appendNew(notes[s.As], "not as "+s.Name+": "+strings.Join(s.Differs, ", "))
+		case s.Why != "":
+			notes[s.As] = appendNew(notes[s.As], "there "+s.Name)
+		}
+	})
+	for name, i := range at {
+		rows[i].text = strings.Join(append([]string{strings.Join(titles[name], ", ")}, notes[name]...), "; ")
+	}
+	return rows
+}
+
+// staying returns a row for each server that stays. Servers of a file that is not edited are
+// in the row of the file.
+func staying(plan *importer.Plan) []row {
+	var rows []row
+	type key struct{ name, why string }
+	at := map[key]int{}
+	titles := map[key][]string{}
+	entries(plan, func(f *importer.File, s *importer.Server) {
+		if s.Verdict != importer.Stays || f.Why != "" {
+			return
+		}
+		k := key{s.Name, s.Why}
+		if _, known := at[k]; !known {
+			at[k] = len(rows)
+			verdict := console.Odd.Paint("stays")
+			if s.Login {
+				verdict = console.Odd.Paint("login")
+			}
+			rows = append(rows, row{verdict: verdict, name: s.Name})
+		}
+		titles[k] = appendNew(titles[k], f.Title)
+	})
+	for k, i := range at {
+		rows[i].text = strings.Join(titles[k], ", ") + ": " + k.why
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.verdict.Text, b.verdict.Text) })
+	return rows
+}
+
+// files returns a row for the entries of holdline itself that clients get, and one for each
+// file that is not edited.
+func files(plan *importer.Plan) []row {
+	var own []string
+	var rows []row
+	for _, f := range plan.Files {
+		if f.Consult != "" {
+			own = appendNew(own, f.Title)
+		}
+		switch {
+		case f.Broken:
+			rows = append(rows, row{console.Bad.Paint("error"), f.Client, f.Path + ": " + f.Why})
+		case f.Why != "" && len(f.Servers) > 0:
+			var names []string
+			for _, s := range f.Servers {
+				names = appendNew(names, s.Name)
+			}
+			why := f.Title + ": " + f.Path + " is not edited: " + f.Why
+			rows = append(rows, row{console.Odd.Paint("stays"), strings.Join(names, ", "), why})
+		}
+	}
+	if len(own) > 0 {
+		text := strings.Join(own, ", ") + "; consult and Holdline's other own tools"
+		rows = slices.Insert(rows, 0, row{console.Good.Paint("adds"), "holdline", text})
+	}
+	return rows
+}
+
+// Tries returns a function for [importer.Options.Trying] that shows the progress on w, and one
+// to call when no server is tried any more.
+func Tries(w io.Writer) (show func(importer.TryEvent), done func()) {
+	var live *Live
+	return func(e importer.TryEvent) {
+			if live == nil {
+				live = NewLive(w, "Starting each server once")
+			}
+			switch {
+			case e.Trial == nil:
+				live.Begin(e.Name, e.Of)
+			case e.Trial.Err != nil:
+				live.End(e.Name, e.Trial.Err.Error())
+			case e.Trial.Tools == nil:
+				live.End(e.Name, "starts")
+			default:
+				live.End(e.Name, fmt.Sprintf("starts, %d tools", len(e.Trial.Tools)))
+			}
+		}, func() {
+			if live != nil {
+				live.Close()
+			}
+		}
+}
