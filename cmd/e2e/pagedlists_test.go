@@ -64,6 +64,7 @@ func TestListsInPages(t *testing.T) {
 	}
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-lists", dir)}).daemon()
 	a, alone := p.agent().shake(), p.agent("--server", "odd").shake()
+	p.untilReady("odd") // a list waits for a first start, but not for longer than clients do
 	killed := false
 	for method := range kinds {
 		for of, era := range map[string]func(params map[string]any) map[string]any{
@@ -95,7 +96,7 @@ func TestListsInPages(t *testing.T) {
 				}
 				if want := map[bool]int{true: n + 5, false: n}[one == a && method == "tools/list"]; len(seen) != want ||
 					pages < 3 || pages > 8 {
-					t.Errorf("%s of the %s era: %d entries on %d pages, want %d", method, of, len(seen), pages, want)
+					t.Fatalf("%s of the %s era: %d entries on %d pages, want %d", method, of, len(seen), pages, want)
 				}
 			}
 		}
