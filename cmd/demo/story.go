@@ -122,7 +122,7 @@ func (d *demo) tellStory(ctx context.Context) error {
 		return err
 	}
 	d.printLine("telemetry_snapshot:\n%s", text)
-	if err := d.showCommand(ctx, "consults"); err != nil {
+	if err := d.showCommand(ctx, "consult", "list"); err != nil {
 		return err
 	}
 	for _, a := range []*agent{agents["alpha"], agents["beta"], watcher} {

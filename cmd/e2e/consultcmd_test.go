@@ -63,7 +63,7 @@ func TestConsultCommandEngine(t *testing.T) {
 	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, bin) {
 		t.Errorf("doctor: %s", out)
 	}
-	out, _, _ := p.run("", "consults", "list", "--json")
+	out, _, _ := p.run("", "consult", "list", "--json")
 	var list []control.Consult
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 || list[0].Engine != "codex" ||
 		list[0].CostUSD != nil {
@@ -117,21 +117,65 @@ func TestConsultCommandPartial(t *testing.T) {
 	const note = "holdline: time was up: this is the best answer so far\n"
 	prompt := claudetest.Prompt("x", claudetest.Step{Do: "hang"})
 	if out, errs, code := p.run("", "consult", "--timeout", "1s", prompt); code != 0 ||
-		!strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) || errs != note {
+		!strings.HasPrefix(out, "fake answer: ") || strings.Contains(out, note) ||
+		!strings.HasPrefix(errs, note+"[consult ") {
 		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
-	out, _, _ := p.run("", "consults", "list", "--json")
+	out, _, _ := p.run("", "consult", "list", "--json")
 	var list []control.Consult
 	if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 1 {
 		t.Fatalf("%v in %s", err, out)
 	}
 	for _, how := range []string{"show", "wait"} {
-		if _, errs, code := p.run("", "consults", how, list[0].ID); code != 0 || errs != note {
+		if _, errs, code := p.run("", "consult", how, list[0].ID); code != 0 || !strings.HasPrefix(errs, note) {
 			t.Errorf("%s: exit %d, %q", how, code, errs)
 		}
 	}
-	if out, errs, code := p.run("", "consult", "whole"); code != 0 || errs != "" {
+	if out, errs, code := p.run("", "consult", "whole"); code != 0 || strings.Count(errs, "\n") != 1 ||
+		!strings.HasPrefix(errs, "[consult ") || !strings.Contains(errs, "$") {
 		t.Errorf("whole: exit %d, %q %q", code, out, errs)
+	}
+}
+
+// TestConsultWithoutDaemon checks that kept consults are listed with their questions, and
+// shown, by the beginning of an id or as the last one, with a daemon and without; and that
+// start brings a daemon, once.
+func TestConsultWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.daemon()
+	for _, words := range []string{"the first", "the second"} {
+		p.must("consult", words)
+	}
+	look := func(when string) {
+		t.Helper()
+		var list []control.Consult
+		out := p.must("consult", "list", "--json")
+		if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) != 2 ||
+			list[0].Question != "the second" || list[1].State != "done" {
+			t.Fatalf("%s: %v in %s", when, err, out)
+		}
+		for word, want := range map[string]string{"last": "fake answer: the second\n", list[1].ID[:8]: "fake answer: the first\n"} {
+			if out := p.must("consult", "show", word); out != want {
+				t.Errorf("%s, show %s: %q, want %q", when, word, out, want)
+			}
+		}
+		if out := p.must("consult", "list"); !strings.Contains(out, "the first") {
+			t.Errorf("%s: the list has no question:\n%s", when, out)
+		}
+	}
+	look("with a daemon")
+	p.must("stop")
+	look("without a daemon")
+	if _, errs, code := p.run("", "consult", "rm", "last"); code != exitNoDaemon ||
+		!strings.Contains(errs, "holdline start") {
+		t.Errorf("rm without a daemon: exit %d, %q", code, errs)
+	}
+	first, again := p.must("start"), p.must("start")
+	t.Cleanup(func() { p.run("", "stop", "--all") })
+	if want := fmt.Sprintf("(daemon %d)", p.status().Daemon.PID); !strings.Contains(first, "is running "+want) ||
+		!strings.Contains(again, "is running already "+want) {
+		t.Errorf("start says %q, then %q; want %s", first, again, want)
 	}
 }
 
@@ -247,13 +291,13 @@ func TestConsultCommandInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask.want(1, "So far so good.\n", "interrupted: the consult is ended")
-	list, _, _ := p.run("", "consults", "list", "--json")
+	list, _, _ := p.run("", "consult", "list", "--json")
 	var kept []control.Consult
 	if err := json.Unmarshal([]byte(list), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" ||
 		kept[0].CostUSD == nil {
 		t.Errorf("%v, %s", err, list)
 	}
-	if out, _, _ := p.run("", "consults", "show", kept[0].ID); !strings.Contains(out, "So far so good.") {
+	if out, _, _ := p.run("", "consult", "show", kept[0].ID); !strings.Contains(out, "So far so good.") {
 		t.Errorf("kept %q", out)
 	}
 }
@@ -280,7 +324,7 @@ func TestConsultCommandImpatient(t *testing.T) {
 	}
 	left := time.Now().UnixMilli()
 	p.until("no consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })
-	out, _, _ := p.run("", "consults", "list", "--json")
+	out, _, _ := p.run("", "consult", "list", "--json")
 	var kept []control.Consult
 	if err := json.Unmarshal([]byte(out), &kept); err != nil || len(kept) != 1 || kept[0].State != "cancelled" {
 		t.Fatalf("%v, %s", err, out)
@@ -322,13 +366,13 @@ func TestConsultAudit(t *testing.T) {
 		t.Errorf("status: %s", out)
 	}
 	waitFor(t, "the answer to be nobody's", func() bool {
-		_, _, code := p.run("", "consults", "rm", line.ID)
+		_, _, code := p.run("", "consult", "rm", line.ID)
 		return code == 0
 	})
-	if out, _, _ := p.run("", "consults"); !strings.Contains(out, "no consult") {
+	if out, _, _ := p.run("", "consult", "list"); !strings.Contains(out, "no consult") {
 		t.Errorf("after it was removed: %s", out)
 	}
-	if _, errs, code := p.run("", "consults", "rm", line.ID); code == 0 || !strings.Contains(errs, "is known here") {
+	if _, errs, code := p.run("", "consult", "rm", line.ID); code == 0 || !strings.Contains(errs, "there is no consult") {
 		t.Errorf("removed twice: exit %d, %q", code, errs)
 	}
 }

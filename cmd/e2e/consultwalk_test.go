@@ -185,12 +185,12 @@ func commandIs(cmd, victim string) bool {
 func (p *place) untilConsultSays(t *testing.T, text string) {
 	t.Helper()
 	waitFor(t, "the consult to say "+text, func() bool {
-		out, _, _ := p.run("", "consults", "list", "--json")
+		out, _, _ := p.run("", "consult", "list", "--json")
 		var list []control.Consult
 		if json.Unmarshal([]byte(out), &list) != nil || len(list) == 0 {
 			return false
 		}
-		out, _, _ = p.run("", "consults", "show", list[0].ID)
+		out, _, _ = p.run("", "consult", "show", list[0].ID)
 		return strings.Contains(out, text)
 	})
 }

@@ -416,7 +416,7 @@ func TestCrashesOfStop(t *testing.T) {
 		}
 		p.windows(100).daemon()
 		p.settled(t)
-		list, _, _ := p.run("", "consults", "list")
+		list, _, _ := p.run("", "consult", "list")
 		if strings.Count(list, " done ") != 1 || strings.Count(list, " cancelled ") != 1 || p.steps() != 3 {
 			t.Errorf("%d steps; the one in the background was begun with %s; the consults are\n%s", p.steps(),
 				background.text(), list)
@@ -520,7 +520,7 @@ func (c crash) happen(t *testing.T, modern bool) {
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 	}
 	waitFor(t, "the consults' end", func() bool {
-		list, _, _ := p.look("consults", "list", "--json")
+		list, _, _ := p.look("consult", "list", "--json")
 		return !strings.Contains(list, `"running"`) && !strings.Contains(list, `"queued"`)
 	})
 	p.settled(t)

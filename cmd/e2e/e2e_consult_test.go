@@ -183,7 +183,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 		waitFor(t, "a request of "+words, func() bool { return len(asked(api, words)) > 0 })
 	}
 	idOf := func() string {
-		out, _, _ := p.run("", "consults", "--json")
+		out, _, _ := p.run("", "consult", "list", "--json")
 		var list []control.Consult
 		if err := json.Unmarshal([]byte(out), &list); err != nil || len(list) == 0 {
 			t.Fatalf("%v in %s", err, out)
@@ -213,7 +213,7 @@ func TestE2EConsultOutlives(t *testing.T) {
 	untilAsked("client")
 	id = idOf()
 	a.leave()
-	if out, errs, code := p.run("", "consults", "wait", id); code != 0 || !strings.HasPrefix(out, "client word") {
+	if out, errs, code := p.run("", "consult", "wait", id); code != 0 || !strings.HasPrefix(out, "client word") {
 		t.Errorf("client: exit %d, %q %q", code, out, errs)
 	}
 	once(t, api, "client")

@@ -98,7 +98,7 @@ func TestE2EInterrupt(t *testing.T) {
 				t.Errorf("it took %v, want at most %v", took, endLimit)
 			}
 			<-c.done
-			out, errs, code := p.run("", "consults", "--json")
+			out, errs, code := p.run("", "consult", "list", "--json")
 			var kept []control.Consult
 			if err := json.Unmarshal([]byte(out), &kept); err != nil || code != 0 || len(kept) != 1 ||
 				kept[0].State != "cancelled" {

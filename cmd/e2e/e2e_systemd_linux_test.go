@@ -478,7 +478,7 @@ func stoppedBySystemd(m *managed) {
 	m.systemctl("start", contrib.SystemdSocket)
 	// The daemon may answer before it has read what the run has left.
 	waitFor(m.t, "the consult's answer to be kept", func() bool {
-		return strings.Contains(m.must("consults"), " done ")
+		return strings.Contains(m.must("consult", "list"), " done ")
 	})
 }
 

@@ -108,7 +108,7 @@ func TestConsultCommandLasts(t *testing.T) {
 			pid := p.pid(0)
 			ask := p.asking(t, "consult", p.slow(2)["prompt"].(string))
 			p.untilSteps(1)
-			wait := p.asking(t, "consults", "wait", p.id(t)).connected()
+			wait := p.asking(t, "consult", "wait", p.id(t)).connected()
 			end(t, p, pid)
 			ask.want(0, "the one answer\n", "")
 			wait.want(0, "the one answer\n", "")
@@ -151,11 +151,11 @@ func TestConsultCommandStopped(t *testing.T) {
 	p.untilSteps(1)
 	p.must("stop")
 	id := p.id(t)
-	ask.want(exitLost, "", "holdline consults wait "+id)
+	ask.want(exitLost, "", "holdline consult wait "+id)
 	if _, _, code := p.run("", "status"); code != exitNoDaemon {
 		t.Errorf("the command started a daemon that its user had stopped: status exits %d", code)
 	}
-	if out := p.must("consults", "wait", id); out != "the one answer\n" || p.steps() != 2 {
+	if out := p.must("consult", "wait", id); out != "the one answer\n" || p.steps() != 2 {
 		t.Errorf("%d steps, answer %q", p.steps(), out)
 	}
 }
@@ -179,7 +179,7 @@ func TestConsultCommandAbandoned(t *testing.T) {
 		<-ask.ended
 		p.daemon()
 		if waits {
-			p.asking(t, "consults", "wait", p.id(t)).want(0, "the one answer\n", "")
+			p.asking(t, "consult", "wait", p.id(t)).want(0, "the one answer\n", "")
 			continue
 		}
 		if list := p.ended(); !strings.Contains(list, "cancelled") || p.steps() != 1 {

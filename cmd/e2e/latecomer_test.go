@@ -152,7 +152,7 @@ func TestLateProxyOfConsult(t *testing.T) {
 		if x := b.wait(b.call("consult", p.slow(0))); x.Result.IsError {
 			t.Fatal(x.raw)
 		}
-		return strings.Count(p.must("consults", "list"), "cancelled") == 0
+		return strings.Count(p.must("consult", "list"), "cancelled") == 0
 	})
 	b.rest()
 	steps := p.steps()

@@ -137,7 +137,7 @@ func TestStaleSocketAndStop(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(p.dir, "run/holdline/daemon.sock")); err == nil {
 		t.Error("the socket is still there")
 	}
-	if _, errs, code := p.run("", "status"); code != exitNoDaemon || strings.Count(errs, "no daemon") != 1 {
+	if _, errs, code := p.run("", "status"); code != exitNoDaemon || strings.Count(errs, "is not running") != 1 {
 		t.Errorf("status without a daemon: exit %d, want %d\n%s", code, exitNoDaemon, errs)
 	}
 	if out, _, code := p.run("", "stop"); code != 0 {
@@ -377,14 +377,14 @@ func TestConsultCommand(t *testing.T) {
 	// A daemon that a proxy starts would have the login shell's PATH, without our programs.
 	p.daemon()
 	out, errs, code := p.run("", "consult", claudetest.Prompt("say", claudetest.Say("two words")))
-	if code != 0 || out != "two words\n" || errs != "" {
+	if code != 0 || out != "two words\n" || !strings.HasPrefix(errs, "[consult ") {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
 	}
 	out, errs, code = p.run(claudetest.Prompt("- say", claudetest.Say("from stdin")), "consult", "-")
 	if code != 0 || out != "from stdin\n" {
 		t.Errorf("exit %d, stdout %q, stderr %q", code, out, errs)
 	}
-	out, _, code = p.run("", "consults")
+	out, _, code = p.run("", "consult", "list")
 	if code != 0 || strings.Count(out, "done") != 2 {
 		t.Errorf("consults: exit %d\n%s", code, out)
 	}
@@ -453,7 +453,7 @@ func TestHelp(t *testing.T) {
 		{"status", "--help"},
 		{"sessions", "--help"},
 		{"consult", "--help"},
-		{"consults", "--help"},
+		{"consult", "--help"},
 		{"telemetry", "--help"},
 		{"logs", "--help"},
 		{"reload", "--help"},
@@ -470,7 +470,7 @@ func TestHelp(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"nonsense"}, {"status", "extra"}, {"status", "--nope"}, {"consults", "show"}, {"mcp-stdio", "--nope"},
+		{"nonsense"}, {"status", "extra"}, {"status", "--nope"}, {"consult", "show"}, {"mcp-stdio", "--nope"},
 	} {
 		if out, errs, code := p.run("", args...); code != exitUsage ||
 			!strings.HasPrefix(errs, "holdline: ") || out != "" {

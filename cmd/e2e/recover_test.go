@@ -113,7 +113,7 @@ func (a *agent) rest(ids ...int) {
 func (p *place) ended() string {
 	p.t.Helper()
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(20 * time.Millisecond) {
-		out, errs, _ := p.look("consults", "list")
+		out, errs, _ := p.look("consult", "list")
 		for _, state := range []string{"done", "failed", "cancelled"} {
 			if strings.Contains(out, state) {
 				return out
@@ -324,13 +324,13 @@ func TestReboot(t *testing.T) {
 	p.daemon()
 	// The daemon serves while it reads what the worker has left.
 	p.until("the end of the lost consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })
-	list := p.must("consults")
+	list := p.must("consult", "list")
 	if strings.Count(list, " done ") != 1 || strings.Count(list, "\n") != 3 || strings.Contains(list, " running ") {
 		t.Errorf("the consults are\n%s", list)
 	}
 	for line := range strings.Lines(list) {
 		id, _, _ := strings.Cut(line, " ")
-		out, _, code := p.run("", "consults", "show", id)
+		out, _, code := p.run("", "consult", "show", id)
 		switch {
 		case strings.Contains(line, " done "):
 			if code != 0 || !strings.Contains(out, "the one answer") {
@@ -518,6 +518,6 @@ func TestOwedAnswer(t *testing.T) {
 		t.Errorf("the program took %d steps, want 2: it ran once", n)
 	}
 	waitFor(t, "the answers beyond the limit of 1 to go", func() bool {
-		return strings.Count(p.must("consults", "list"), "done") == 1
+		return strings.Count(p.must("consult", "list"), "done") == 1
 	})
 }

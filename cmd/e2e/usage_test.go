@@ -19,7 +19,13 @@ func TestUsage(t *testing.T) {
 		of   string
 	}{
 		{"nonsense", "nonsense", ""},
-		{"consults show", "accepts 1 arg", " consults show"},
+		{"servrs", "did you mean holdline servers?", ""},
+		{"servers lst", "did you mean holdline servers list?", " servers"},
+		{"status --jsn", "did you mean --json?", " status"},
+		{"servers tools --changes --accept", "--accept and --changes cannot be used together", " servers tools"},
+		{"consult lst", "did you mean holdline consult list?", ""}, // has a hint of its own, as the next one
+		{"consult show me that", `a prompt that begins with "show"`, ""},
+		{"consult show", "an argument is missing: holdline consult show ID", " consult show"},
 		{"servers add --nonsense", "--nonsense", ""}, // has a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
 		{"logs -n -5", "-5", " logs"},
@@ -44,10 +50,10 @@ func TestUsage(t *testing.T) {
 	// The user of the command line knows the commands, and not the tools of agents.
 	p.daemon()
 	for _, verb := range []string{"show", "wait", "cancel", "rm"} {
-		_, errs, code := p.run("", "consults", verb, "abc")
+		_, errs, code := p.run("", "consult", verb, "abc")
 		if code != exitFailure ||
-			errs != "holdline: no consult \"abc\" is known here: holdline consults lists those that are\n" {
-			t.Errorf("consults %s abc: exit %d\n%s", verb, code, errs)
+			errs != "holdline: there is no consult \"abc\"; those that there are: holdline consult list\n" {
+			t.Errorf("consult %s abc: exit %d\n%s", verb, code, errs)
 		}
 	}
 	// The refusal of a name in a greeting says where to look, and the limit is described

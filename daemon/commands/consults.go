@@ -60,7 +60,7 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 	if err != nil {
 		return nil, err
 	}
-	return encodeAnswer(answer)
+	return EncodeAnswer(answer)
 }
 
 // handleConsult returns the handler of a command about one consult, which do answers. The
@@ -73,13 +73,14 @@ func (d *Daemon) handleConsult(
 		if err != nil {
 			return nil, err
 		}
-		return encodeAnswer(answer)
+		return EncodeAnswer(answer)
 	})
 }
 
-// encodeAnswer returns the answer of a consult as the command line gets it: the text alone,
-// and the value that the tool has with render=json and detail=full.
-func encodeAnswer(a *answer.Answer) (control.ConsultAnswer, error) {
+// EncodeAnswer returns the answer of a consult as the command line gets it: the text alone,
+// and the value that the tool has with render=json and detail=full. The command line uses it
+// without a daemon, too.
+func EncodeAnswer(a *answer.Answer) (control.ConsultAnswer, error) {
 	raw, err := json.Marshal(a.View(tool.Full))
 	return control.ConsultAnswer{Text: a.Text, Value: raw, Fault: a.Fault}, err
 }
@@ -108,11 +109,17 @@ func (d *Daemon) consultCounts() control.Consults {
 func (d *Daemon) listConsults() []control.Consult {
 	list := []control.Consult{}
 	for _, i := range d.Consults.List("") {
-		list = append(list, control.Consult{
-			ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
-			CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
-			Level: i.Level, EnforcedBy: i.EnforcedBy, Question: i.Question, Note: i.Note,
-		})
+		list = append(list, ConsultRow(i))
 	}
 	return list
+}
+
+// ConsultRow returns the row of a consult as the command line gets it. The command line uses
+// it without a daemon, too.
+func ConsultRow(i answer.Info) control.Consult {
+	return control.Consult{
+		ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
+		CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
+		Level: i.Level, EnforcedBy: i.EnforcedBy, Question: i.Question, Note: i.Note,
+	}
 }

@@ -171,7 +171,7 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.
 
 // unlisted returns the fault about an id of the command line that is no consult's.
 func unlisted(id string) *fault.Record {
-	return engine.Invalid("no consult %q is known here: holdline consults lists those that are", id)
+	return engine.Invalid("there is no consult %q; those that there are: holdline consult list", id)
 }
 
 // find returns the live job or the kept answer with that id; one of the two is set. An

@@ -137,6 +137,16 @@ func (u Units) ForgetStarts(ctx context.Context) error {
 	return nil
 }
 
+// StartSocket has systemd listen for the daemon.
+func (u Units) StartSocket(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if out, err := u.systemctl(ctx, "start", contrib.SystemdSocket).CombinedOutput(); err != nil {
+		return fmt.Errorf("systemctl --user start: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
 // systemctl returns a command to the user's systemd.
 func (u Units) systemctl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "systemctl", append([]string{"--user"}, args...)...)

@@ -71,7 +71,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		conn, path, err := paths.Dial(ctx)
 		switch {
 		case errors.Is(err, socket.ErrNoDaemon):
-			return nil, err
+			return nil, &absentError{paths, err}
 		case err != nil:
 			return nil, fmt.Errorf("connecting to the daemon: %w", err)
 		}
@@ -84,6 +84,23 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		}
 	}
 }
+
+// absentError is about a daemon that does not run. It wraps [socket.ErrNoDaemon].
+type absentError struct {
+	paths socket.Paths
+	err   error
+}
+
+// Error says that no daemon runs, and where it was looked for if the user has said where.
+func (e *absentError) Error() string {
+	if e.paths.Explicit() {
+		return "Holdline is not running at " + e.paths.Start()
+	}
+	return "Holdline is not running"
+}
+
+// Unwrap returns the error of the search.
+func (e *absentError) Unwrap() error { return e.err }
 
 // ConnectOrStart connects to the running daemon, or starts one as a proxy would and
 // waits for it, for up to startWait. The caller must close the client.

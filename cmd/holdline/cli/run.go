@@ -10,7 +10,7 @@
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
-// (serverscmd), consults (consultcmd), config (configcmd), daemon (daemoncmd) and
+// (serverscmd), consult (consultcmd), config (configcmd), daemon (daemoncmd) and
 // mcp-stdio (stdio). The others are here, one file for each.
 //
 // What all commands have in common is elsewhere: package attach finds the daemon or
@@ -124,20 +124,41 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	}
 	// --version prints what the command version prints.
 	root.SetVersionTemplate("holdline {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err) })
+	root.SetFlagErrorFunc(wrongFlag)
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	color := root.PersistentFlags().String("color", "auto", "use colour: "+console.ColorModes)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return console.Configure(cmd, *color, proc.Getenv)
 	}
-	// A new command goes into this list. Its checks of arguments come from CheckArgs below.
-	root.AddCommand(
-		daemoncmd.NewCommand(proc), stdio.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc),
-		consultcmd.NewCommand(proc), consultcmd.NewListCommand(proc), newTelemetryCommand(proc), newLogsCommand(proc),
-		serverscmd.NewCommand(proc), serverscmd.NewReloadCommand(proc), newUpgradeCommand(proc), newStopCommand(proc),
-		configcmd.NewCommand(proc), newDoctorCommand(proc), newVersionCommand(),
-		newMetricsCommand(proc), newImportCommand(proc), newInstallCommand(proc), newUninstallCommand(proc),
-	)
-	cmdenv.CheckArgs(root)
+	root.SetHelpCommandGroupID(groupMaintain)
+	root.SetCompletionCommandGroupID(groupMaintain)
+	// A new command goes into one of these lists. Its checks of arguments come from checkArgs.
+	add := func(group, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: group, Title: title})
+		for _, cmd := range commands {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add(groupUse, "Use:",
+		consultcmd.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc), newTelemetryCommand(proc))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
+	add(groupSetUp, "Set up:",
+		newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc), configcmd.NewCommand(proc))
+	add(groupMaintain, "Maintain:",
+		newStartCommand(proc), newStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
+		newUninstallCommand(proc), newVersionCommand())
+	add(groupPrograms, "Run by other programs, seldom by people:",
+		stdio.NewCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
+	checkArgs(root)
 	return root
 }
+
+// Groups of commands on the help page, in its order.
+const (
+	groupUse      = "use"
+	groupServers  = "servers"
+	groupSetUp    = "set up"
+	groupMaintain = "maintain"
+	groupPrograms = "programs"
+)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,7 @@ func Report(stderr io.Writer, err error) int {
 	if _, printed := errors.AsType[*exited](err); err == nil || printed {
 		return code
 	}
-	fmt.Fprintf(stderr, "holdline: %v\n", err)
+	fmt.Fprintf(stderr, "holdline: %s\n", strings.TrimPrefix(err.Error(), ErrUsage.Error()+": "))
 	if hint != "" {
 		fmt.Fprintf(stderr, "hint: %s\n", hint)
 	}
@@ -89,7 +90,7 @@ func classify(err error) (code int, hint string) {
 		return ExitUsage, hint
 	case errors.Is(err, socket.ErrNoDaemon):
 		if hint == "" {
-			hint = "an agent that starts `holdline mcp-stdio` starts it, or: holdline daemon"
+			hint = "it starts with your first agent; or: holdline start"
 		}
 		return ExitNoDaemon, hint
 	case errors.Is(err, ErrLost):
@@ -108,26 +109,4 @@ func AddHelpHint(cmd *cobra.Command, err error) error {
 		return err
 	}
 	return WithHint(err, "see "+cmd.CommandPath()+" --help")
-}
-
-// CheckArgs makes wrong arguments, and flags that exclude each other, usage errors of root
-// and the commands below it. A command without a check takes no arguments.
-func CheckArgs(root *cobra.Command) {
-	check := root.Args
-	if check == nil {
-		check = cobra.NoArgs
-	}
-	root.Args = func(cmd *cobra.Command, args []string) error {
-		err := check(cmd, args)
-		if err == nil {
-			err = cmd.ValidateFlagGroups()
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrUsage, err)
-		}
-		return nil
-	}
-	for _, cmd := range root.Commands() {
-		CheckArgs(cmd)
-	}
 }

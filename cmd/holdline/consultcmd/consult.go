@@ -1,8 +1,9 @@
-// Package consultcmd has the commands consult and consults.
+// Package consultcmd has the command consult and those below it.
 //
-// consult runs a consult for the user and blocks until its answer; it survives the end of
-// the daemon (consult.go) and cancels the consult when it is interrupted (politely.go).
-// consults lists consults of all agents, and acts on one of them (list.go).
+// consult PROMPT runs a consult for the user and blocks until its answer; it survives the end
+// of the daemon (consult.go) and cancels the consult when it is interrupted (politely.go).
+// The commands below it list the consults of all agents, and act on one of them (list.go).
+// What ended consults have left can also be read without a daemon (kept.go).
 package consultcmd
 
 import (
@@ -27,6 +28,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/config"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -50,17 +52,22 @@ type consultOptions struct {
 // take all memory.
 const maxStdinPrompt = 16 << 20
 
-// NewCommand returns the command consult. It does for a user at a terminal what the tool
-// consult does for an agent, under the identity "cli".
+// NewCommand returns the command consult with those below it. It does for a user at a terminal
+// what the tool consult does for an agent, under the identity "cli".
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o consultOptions
 	cmd := &cobra.Command{
 		Use:   "consult PROMPT…",
-		Short: "Ask " + engines.Titles() + " for a second opinion, read-only",
+		Short: "Ask " + engines.Titles() + " for a second opinion, or list, show and cancel such consults",
 		Long: `Ask the system's ` + engines.Titles() + ` for a second opinion, read-only: it may look
 at the current project and cannot write. The answer alone goes to stdout; progress
 goes to stderr when that is a terminal: what the model does, in which turn, and what
-it has cost so far, once that is known.
+it has cost so far, once that is known. At the end stderr has the consult's id, its
+model and its cost.
+
+Where ID is asked for below, the beginning of an id is enough, and "last" is the latest
+consult. A prompt whose first word is one of the commands below goes in quotes, or
+behind "--".
 
 Without a prompt, or with "-", it is read from stdin. What is piped into a command
 that has a prompt is put behind it: git diff | holdline consult 'review this'.
@@ -75,6 +82,8 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error { return runConsult(cmd, proc, o, args) },
 	}
+	cmd.AddCommand(newListCommands(proc)...)
+	cmd.PersistentFlags().Bool("json", false, "print JSON")
 	f := cmd.Flags()
 	f.StringVar(&o.engine, "engine", "", strings.Join(engines.Names(), " or ")+
 		" (default from the configuration, else "+engines.All[0].Name+")")
@@ -91,13 +100,31 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	f.Float64Var(&o.maxUSD, "max-usd", 0, "most US dollars that it may cost (default from the configuration)")
 	f.DurationVar(&o.timeout, "timeout", 0,
 		"end it after this time with the best answer so far (default from the configuration)")
-	return console.WithJSON(cmd)
+	return cmd
+}
+
+// refuseSlip returns an error for a prompt of one word that is all but the name of a command
+// below consult, such as lst: as a prompt it would cost money and answer nothing.
+func refuseSlip(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 || cmd.ArgsLenAtDash() >= 0 {
+		return nil
+	}
+	for _, sub := range cmd.Commands() {
+		if config.Distance(args[0][:min(len(args[0]), 16)], sub.Name()) == 1 {
+			return cmdenv.WithHint(fmt.Errorf("%w: did you mean holdline consult %s?", cmdenv.ErrUsage, sub.Name()),
+				"as a prompt: holdline consult -- "+args[0])
+		}
+	}
+	return nil
 }
 
 // runConsult asks the daemon for a consult and prints the answer. It blocks until then, and
 // starts a daemon if none runs. The random key lets a later daemon find the consult again, should
 // this one end.
 func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
+	if err := refuseSlip(cmd, args); err != nil {
+		return err
+	}
 	prompt, err := consultPrompt(cmd, args)
 	if err != nil {
 		return err
@@ -279,7 +306,7 @@ func askConsult(
 	case errors.Is(err, attach.ErrAbsent):
 		return answer, cmdenv.WithHint(
 			errors.New("interrupted while no daemon was there: the consult goes on until a daemon misses this command"),
-			"end it with: holdline consults cancel "+cmp.Or(id, "ID"))
+			"end it with: holdline consult cancel "+cmp.Or(id, "ID"))
 
 	case errors.Is(err, context.Canceled):
 		return answer, errors.New("interrupted: the consult is ended")
@@ -298,10 +325,10 @@ func askConsult(
 func lostConsult(id string, err error) error {
 	if id == "" {
 		return cmdenv.WithHint(fmt.Errorf("whether the consult was begun is not known: %w", err),
-			"if it was, this lists it: holdline consults")
+			"if it was, this lists it: holdline consult list")
 	}
 	return cmdenv.WithHint(fmt.Errorf("consult %s is not answered yet: %w", id, err),
-		"get it with: holdline consults wait "+id)
+		"get it with: holdline consult wait "+id)
 }
 
 // printConsult prints an answer. With a fault it prints what there is of an answer, and
@@ -326,7 +353,32 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	if note := unwhole(answer); note != "" {
 		console.Warn(cmd, "%s", note)
 	}
+	if !console.IsJSON(cmd) {
+		fmt.Fprintln(cmd.ErrOrStderr(), summary(answer))
+	}
 	return nil
+}
+
+// summary returns the line below an answer: the id of the consult, its model, what it cost and
+// how long it took, as far as these are known.
+func summary(answer control.ConsultAnswer) string {
+	var is struct {
+		ID         string   `json:"consult_id"`
+		Engine     string   `json:"engine"`
+		Models     []string `json:"models"`
+		CostUSD    *float64 `json:"cost_usd"`
+		DurationMS int64    `json:"duration_ms"`
+	}
+	_ = json.Unmarshal(answer.Value, &is) // what is not known is left out
+	parts := []string{"consult " + is.ID, cmp.Or(strings.Join(is.Models, "+"), is.Engine)}
+	if is.CostUSD != nil {
+		parts = append(parts, fmt.Sprintf("$%.4f", *is.CostUSD))
+	}
+	if is.DurationMS > 0 {
+		took := time.Duration(is.DurationMS) * time.Millisecond
+		parts = append(parts, took.Round(100*time.Millisecond).String())
+	}
+	return "[" + strings.Join(parts, ", ") + "]"
 }
 
 // unwhole returns a note that an answer is partial, or not final yet; "" if it is

@@ -1,10 +1,13 @@
 package consultcmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -12,82 +15,164 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/consult/jobdir"
 	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/socket"
 )
 
-// NewListCommand returns the command consults with its subcommands. Only wait starts a daemon
-// and survives its end; the others need one that runs. They act on the consults of all
-// identities.
-func NewListCommand(proc *cmdenv.Process) *cobra.Command {
-	// The command consults and its subcommand list do the same.
-	list := func(cmd *cobra.Command, _ []string) error {
-		answer, err := attach.Ask[control.ConsultListAnswer](cmd, proc, control.ConsultList, nil)
-		if err != nil {
-			return err
-		}
-		return console.Print(cmd, answer.Consults, func(out io.Writer) { printConsults(out, answer.Consults) })
-	}
-	cmd := &cobra.Command{
-		Use:   "consults",
-		Short: "List the consults, running and kept; show, wait for, cancel or remove one",
-		Long: `List the consults, running and kept.
+// newListCommands returns the commands below consult, which act on the consults of all
+// identities. list and show also work without a daemon. wait starts one and survives its end;
+// the others need one that runs.
+func newListCommands(proc *cmdenv.Process) []*cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List the consults, running and kept, the latest first",
+		Long: `List the consults, running and kept, the latest first. Without a daemon those are
+listed whose files are there.
 
 With --json, a list of objects: id, state (queued, running, done, failed,
-cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code, question (its
-beginning), note (what it does).`,
-		RunE: list,
+cancelled), identity, engine, cwd, model, created_unix_ms, took_ms, cost_usd, code,
+question (the beginning of the prompt), note (what it does, if it has not ended).`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			all, err := listConsults(cmd, proc)
+			if err != nil {
+				return err
+			}
+			return console.Print(cmd, all, func(out io.Writer) { printConsults(out, all) })
+		},
 	}
-	cmd.PersistentFlags().Bool("json", false, "print JSON")
-	cmd.AddCommand(&cobra.Command{Use: "list", Short: "List the consults", RunE: list})
-	// one returns a command that makes one request about one consult and prints the answer.
-	// The request may be made again if the daemon is replaced.
-	one := func(use, short, method string) *cobra.Command {
-		return &cobra.Command{
-			Use: use + " ID", Short: short, Args: cobra.ExactArgs(1),
-			RunE: func(cmd *cobra.Command, args []string) error {
-				return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-					var answer control.ConsultAnswer
-					progress, done := console.ProgressLine(cmd.ErrOrStderr())
-					err := c.Call(ctx, method, control.ConsultID{ID: args[0]}, &answer, progress)
-					done()
-					if err != nil {
-						return err
-					}
-					return printConsult(cmd, answer)
-				})
-			},
-		}
-	}
-	// wait blocks for long, so unlike the others it must survive the end of the daemon.
-	wait := &cobra.Command{
-		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: cobra.ExactArgs(1),
-		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
-and goes on with the next one if it ends.`,
+	show := &cobra.Command{
+		Use: "show ID", Short: "Print a consult's answer, or what there is of it", Args: oneID,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			answer, err := waitConsult(cmd, proc, args[0])
+			id, err := pickConsult(cmd, proc, args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := askAbout(cmd, proc, control.ConsultShow, id)
+			if errors.Is(err, socket.ErrNoDaemon) {
+				answer, err = keptAnswer(proc, id)
+			}
 			if err != nil {
 				return err
 			}
 			return printConsult(cmd, answer)
 		},
 	}
-	cmd.AddCommand(
-		wait,
-		one("show", "Print a consult's answer, or what there is of it", control.ConsultShow),
-		one("cancel", "End a running or queued consult; what it has is kept", control.ConsultCancel),
-		newConsultRemoveCommand(proc),
-	)
-	return cmd
+	// wait blocks for long, so unlike the others it must survive the end of the daemon.
+	wait := &cobra.Command{
+		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: oneID,
+		Long: `Wait for a consult and print its answer. The command starts a daemon if none runs,
+and goes on with the next one if it ends.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := pickConsult(cmd, proc, args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := waitConsult(cmd, proc, id)
+			if err != nil {
+				return err
+			}
+			return printConsult(cmd, answer)
+		},
+	}
+	cancel := &cobra.Command{
+		Use: "cancel ID", Short: "End a running or queued consult; what it has is kept", Args: oneID,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := pickConsult(cmd, proc, args[0])
+			if err != nil {
+				return err
+			}
+			answer, err := askAbout(cmd, proc, control.ConsultCancel, id)
+			if err != nil {
+				return err
+			}
+			return printConsult(cmd, answer)
+		},
+	}
+	return []*cobra.Command{list, show, wait, cancel, newRemoveCommand(proc)}
+}
+
+// oneID wants one argument. More are most likely a prompt that begins with the name of a
+// command.
+func oneID(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return cmdenv.WithHint(
+			fmt.Errorf("%w: holdline consult %s takes one ID", cmdenv.ErrUsage, cmd.Name()),
+			fmt.Sprintf("a prompt that begins with %q goes in quotes, or behind --", cmd.Name()))
+	}
+	return cobra.ExactArgs(1)(cmd, args)
+}
+
+// askAbout makes one request about one consult and returns the answer. The request may be made
+// again if the daemon is replaced.
+func askAbout(
+	cmd *cobra.Command, proc *cmdenv.Process, method, id string,
+) (answer control.ConsultAnswer, err error) {
+	err = attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+		progress, done := console.ProgressLine(cmd.ErrOrStderr())
+		defer done()
+		return c.Call(ctx, method, control.ConsultID{ID: id}, &answer, progress)
+	})
+	return answer, err
+}
+
+// listConsults returns all consults, the latest first: as the running daemon knows them, or
+// those whose files are there.
+func listConsults(cmd *cobra.Command, proc *cmdenv.Process) ([]control.Consult, error) {
+	answer, err := attach.Ask[control.ConsultListAnswer](cmd, proc, control.ConsultList, nil)
+	if errors.Is(err, socket.ErrNoDaemon) {
+		return keptConsults(proc)
+	}
+	return answer.Consults, err
+}
+
+// pickConsult returns the id of the consult that the user means: by its id, by the beginning of
+// the id, or by the word last.
+func pickConsult(cmd *cobra.Command, proc *cmdenv.Process, word string) (string, error) {
+	if jobdir.IsID(word) {
+		return word, nil // without a question; what is done with it says whether there is such a consult
+	}
+	all, err := listConsults(cmd, proc)
+	if err != nil {
+		return "", err
+	}
+	return pick(word, all)
+}
+
+// pick returns the id of the consult that word means, of all, which are sorted with the latest
+// first.
+func pick(word string, all []control.Consult) (string, error) {
+	if word == "last" && len(all) > 0 {
+		return all[0].ID, nil
+	}
+	var found []string
+	for _, one := range all {
+		if strings.HasPrefix(one.ID, strings.ToLower(word)) {
+			found = append(found, one.ID)
+		}
+	}
+	const seeAll = "those that there are: holdline consult list"
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1 && word != "":
+		slices.Sort(found)
+		return "", fmt.Errorf("%q begins the ids of %d consults: %s", word, len(found), strings.Join(found, ", "))
+	case word == "last":
+		return "", errors.New("there is no consult, running or kept")
+	}
+	return "", fmt.Errorf("there is no consult %q; %s", word, seeAll)
 }
 
 // printConsults prints a row for each consult, with the code of its fault if it has failed. The
-// cost is empty if it is not known, as with engines that tell none.
+// cost is empty if it is not known, as with engines that tell none. The question comes last,
+// since only the last cell may be long.
 func printConsults(out io.Writer, consults []control.Consult) {
 	if len(consults) == 0 {
 		fmt.Fprintln(out, "no consult is running or kept")
 		return
 	}
-	t := console.NewTable(out, "CONSULT", "STATE", "IDENTITY", "ENGINE", "MODEL", "BEGUN", "TOOK", "COST", "CWD")
+	t := console.NewTable(out, "CONSULT", "STATE", "BEGUN", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION")
 	for _, j := range consults {
 		// A cost of 0 is shown, unlike one that is not known.
 		cost := ""
@@ -95,30 +180,35 @@ func printConsults(out io.Writer, consults []control.Consult) {
 			cost = fmt.Sprintf("$%.4f", *j.CostUSD)
 		}
 		state := j.State
-		if j.Code != "" {
+		if j.Code != "" && j.Code != j.State {
 			state += " (" + j.Code + ")"
 		}
-		t.Row(j.ID, state, j.Identity, j.Engine, j.Model, time.UnixMilli(j.CreatedMS).Format("01-02 15:04:05"),
-			(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost, j.Cwd)
+		t.Row(j.ID, state, time.UnixMilli(j.CreatedMS).Format("01-02 15:04"),
+			(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost,
+			cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
 	}
 	t.Flush()
 }
 
-// newConsultRemoveCommand returns the command consults rm. It tries all ids, even if one
-// fails.
-func newConsultRemoveCommand(proc *cmdenv.Process) *cobra.Command {
+// maxQuestion bounds the part of a question that a row shows, in characters.
+const maxQuestion = 60
+
+// newRemoveCommand returns the command consult rm. It tries all ids, even if one fails.
+func newRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use: "rm ID…", Short: "Remove kept answers", Args: cobra.MinimumNArgs(1),
 		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
-holdline consults cancel; one that its client may still come for stays.`,
+holdline consult cancel; one that its client may still come for stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
 				// An unknown id must not keep the other answers from being removed.
 				var errs []error
-				for _, id := range args {
-					if err := c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil); err != nil {
-						errs = append(errs, err)
+				for _, word := range args {
+					id, err := pickConsult(cmd, proc, word)
+					if err == nil {
+						err = c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil)
 					}
+					errs = append(errs, err)
 				}
 				return errors.Join(errs...)
 			})

@@ -55,7 +55,7 @@ shared (one for all), session (one for each agent).`,
 		// COMMAND may have any number of arguments, so only the name is asked for here.
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("NAME is missing")
+				return fmt.Errorf("%w: NAME is missing", cmdenv.ErrUsage)
 			}
 			return nil
 		},

@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/config"
+)
+
+// checkArgs makes wrong arguments, and flags that exclude each other, usage errors of root
+// and the commands below it, in words of ours. A command without a check takes no arguments.
+// A check with words of its own returns an error that wraps [cmdenv.ErrUsage].
+func checkArgs(root *cobra.Command) {
+	check := root.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		switch {
+		case errors.Is(err, cmdenv.ErrUsage):
+			return err
+		case err != nil:
+			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, wrongArgs(cmd, args, check))
+		}
+		if both := exclusive(cmd); both != "" {
+			return fmt.Errorf("%w: %s cannot be used together", cmdenv.ErrUsage, both)
+		}
+		return nil
+	}
+	for _, cmd := range root.Commands() {
+		checkArgs(cmd)
+	}
+}
+
+// wrongArgs returns what is wrong with the arguments of a command, which check refuses: a
+// command that does not exist, too many arguments, or too few. cobra's own words name neither
+// the command nor its arguments.
+func wrongArgs(cmd *cobra.Command, args []string, check cobra.PositionalArgs) string {
+	// An argument of a command with commands below it is a command that does not exist.
+	if cmd.HasAvailableSubCommands() && len(args) > 0 {
+		var names []string
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				names = append(names, sub.Name())
+			}
+		}
+		words := fmt.Sprintf("there is no command %s %s", cmd.CommandPath(), args[0])
+		if near := config.Nearest(args[0], names); near != "" {
+			words += fmt.Sprintf("; did you mean %s %s?", cmd.CommandPath(), near)
+		}
+		return words
+	}
+	use, _, _ := strings.Cut(cmd.Use, "\n")
+	use = strings.TrimPrefix(cmd.CommandPath()+" "+use[len(cmd.Name()):], " ")
+	use = strings.Join(strings.Fields(use), " ")
+	// The check knows how many arguments there may be, and does not say it.
+	for more := range 3 {
+		if check(cmd, append(slices.Clone(args), make([]string, more+1)...)) == nil {
+			return "an argument is missing: " + use
+		}
+	}
+	return "too many arguments: " + use
+}
+
+// exclusive returns the flags that the user has set although they exclude each other, for
+// people; "" if there are none.
+func exclusive(cmd *cobra.Command) string {
+	if cmd.ValidateFlagGroups() == nil {
+		return ""
+	}
+	// cobra keeps the groups of a flag under this name, each as its flags with spaces between.
+	const groups = "cobra_annotation_mutually_exclusive"
+	var set []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		for _, group := range f.Annotations[groups] {
+			for other := range strings.FieldsSeq(group) {
+				if other != f.Name && cmd.Flags().Changed(other) && !slices.Contains(set, "--"+f.Name) {
+					set = append(set, "--"+f.Name)
+				}
+			}
+		}
+	})
+	return strings.Join(set, " and ")
+}
+
+// wrongFlag makes an error of the flags of a command a usage error. Of a flag that does not
+// exist it says which one may be meant.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || len(unknown.GetSpecifiedName()) < 2 {
+		return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+	}
+	name := unknown.GetSpecifiedName()
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	words := fmt.Sprintf("%s has no flag --%s", cmd.CommandPath(), name)
+	if near := config.Nearest(name, names); near != "" {
+		words += fmt.Sprintf("; did you mean --%s?", near)
+	}
+	return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)
+}

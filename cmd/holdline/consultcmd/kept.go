@@ -1,0 +1,91 @@
+package consultcmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/commands"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/statedir"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// keptConsults returns the consults that the state directory has, the latest first. It is for
+// when no daemon runs. It changes nothing: what the next daemon makes of a consult without an
+// answer is told in advance, by the same rules.
+func keptConsults(proc *cmdenv.Process) ([]control.Consult, error) {
+	root, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	dir := statedir.In(root).Consults
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the kept consults: %w", err)
+	}
+	list := []control.Consult{}
+	for _, e := range entries {
+		if !jobdir.IsID(e.Name()) {
+			continue
+		}
+		if info := keptRow(filepath.Join(dir, e.Name())); info != nil {
+			list = append(list, commands.ConsultRow(*info))
+		}
+	}
+	slices.SortFunc(list, func(a, b control.Consult) int { return cmp.Compare(b.CreatedMS, a.CreatedMS) })
+	return list, nil
+}
+
+// keptRow returns the row of the consult in a directory; nil if there is none that can be read.
+func keptRow(dir string) *answer.Info {
+	var a answer.Answer
+	facts, rec, err := jobdir.Look(dir, &a)
+	if err != nil {
+		return nil
+	}
+	info := answer.New(&rec, answer.Failed).Info()
+	switch jobdir.Decide(facts) {
+	case jobdir.Unknown:
+		return nil
+	case jobdir.Ended:
+		info = a.Info()
+	case jobdir.GoesOn:
+		info.State = answer.Running
+	case jobdir.Waits:
+		info.State = answer.Queued
+	case jobdir.NeverBegan:
+		info.Code = string(fault.ProcessFailure)
+	case jobdir.Lost:
+		info.Code = string(fault.OutcomeUnknown)
+	}
+	info.TookMS = max(info.TookMS, 0)
+	return &info
+}
+
+// keptAnswer returns the answer of a consult from its file. It is for when no daemon runs.
+func keptAnswer(proc *cmdenv.Process, id string) (control.ConsultAnswer, error) {
+	root, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return control.ConsultAnswer{}, err
+	}
+	dir := filepath.Join(statedir.In(root).Consults, id)
+	a, err := answer.Read(dir)
+	switch {
+	case err == nil:
+		return commands.EncodeAnswer(a)
+	case !errors.Is(err, fs.ErrNotExist):
+		return control.ConsultAnswer{}, fmt.Errorf("the kept answer cannot be read: %w", err)
+	case keptRow(dir) == nil:
+		return control.ConsultAnswer{}, fmt.Errorf("there is no consult %q; those that there are: holdline consult list", id)
+	}
+	return control.ConsultAnswer{}, cmdenv.WithHint(
+		fmt.Errorf("consult %s has no answer yet, and Holdline is not running", id), "holdline consult wait "+id)
+}
