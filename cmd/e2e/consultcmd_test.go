@@ -155,7 +155,9 @@ func TestConsultWithoutDaemon(t *testing.T) {
 			list[0].Question != "the second" || list[1].State != "done" {
 			t.Fatalf("%s: %v in %s", when, err, out)
 		}
-		for word, want := range map[string]string{"last": "fake answer: the second\n", list[1].ID[:8]: "fake answer: the first\n"} {
+		for word, want := range map[string]string{
+			"last": "fake answer: the second\n", list[1].ID[:8]: "fake answer: the first\n",
+		} {
 			if out := p.must("consult", "show", word); out != want {
 				t.Errorf("%s, show %s: %q, want %q", when, word, out, want)
 			}
@@ -372,7 +374,8 @@ func TestConsultAudit(t *testing.T) {
 	if out, _, _ := p.run("", "consult", "list"); !strings.Contains(out, "no consult") {
 		t.Errorf("after it was removed: %s", out)
 	}
-	if _, errs, code := p.run("", "consult", "rm", line.ID); code == 0 || !strings.Contains(errs, "there is no consult") {
+	if _, errs, code := p.run("", "consult", "rm", line.ID); code == 0 ||
+		!strings.Contains(errs, "there is no consult") {
 		t.Errorf("removed twice: exit %d, %q", code, errs)
 	}
 }

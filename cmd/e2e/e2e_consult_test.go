@@ -67,11 +67,13 @@ func TestE2EConsultCodex(t *testing.T) {
 			"too long": {long + "x", []string{"-"}, 2, ""},
 			"schema": {"", []string{
 				"--schema",
-				`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false}`, "is it?",
+				`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false}`,
+				"is it?",
 			}, 0, "{\"ok\":true}\n"},
 			"not met": {"", []string{
 				"--schema",
-				`{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],"additionalProperties":false}`, "is it?",
+				`{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],"additionalProperties":false}`,
+				"is it?",
 			}, 1, "{\"ok\":true}\n"},
 		} {
 			if out, errs, code := p.run(tt.stdin, append([]string{"consult"}, tt.args...)...); code != tt.code ||
@@ -110,7 +112,8 @@ func TestE2EConsultCodex(t *testing.T) {
 		trap := filepath.Join(p.dir, "trap")
 		for name, data := range map[string]string{
 			"AGENTS.md": "CANARY IN AGENTS\n", "main.go": "the marker is 4711\n",
-			".codex/config.toml": "sandbox_mode = \"danger-full-access\"\n[mcp_servers.trap]\ncommand = \"touch\"\nargs = [\"" + trap + "\"]\n",
+			".codex/config.toml": "sandbox_mode = \"danger-full-access\"\n" +
+				"[mcp_servers.trap]\ncommand = \"touch\"\nargs = [\"" + trap + "\"]\n",
 		} {
 			for _, root := range []string{p.project, filepath.Join(p.dir, "home")} {
 				path := filepath.Join(root, name)

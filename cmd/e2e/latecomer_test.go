@@ -228,7 +228,8 @@ func TestSlowReader_LargeAnswersWait(t *testing.T) {
 	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < calls*size*2/3 })
 	s := p.status()
 	if len(s.Sessions) != 1 || s.Sessions[0].InFlight < calls-2 {
-		t.Errorf("sessions while the client reads nothing: %+v; want one, with all calls in flight but one that its proxy has and one that waits for it", s.Sessions)
+		t.Errorf("sessions while the client reads nothing: %+v; want one, "+
+			"with all calls in flight but one that its proxy has and one that waits for it", s.Sessions)
 	}
 	read()
 	answers := answersOf(t, a, calls+1)

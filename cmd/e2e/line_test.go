@@ -15,7 +15,8 @@ import (
 	"holdline/protocol/control"
 )
 
-const piped = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"sh","version":"1"}}}
+const piped = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},` +
+	`"clientInfo":{"name":"sh","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 {"jsonrpc":"2.0","id":2,"method":"tools/list"}
 {"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"health_snapshot"}}
@@ -312,7 +313,8 @@ func TestRefusals(t *testing.T) {
 	}
 	conf := filepath.Join(p.dir, "home/.config/holdline/config.json")
 	if err := os.WriteFile(conf,
-		[]byte("{\n \"identities\": {\n  \"codex\": {\"token\": \"tk-secret-1\", \"deny\": [\"consult*\"]}, // ours\n },\n}"), 0o600); err != nil {
+		[]byte("{\n \"identities\": {\n  \"codex\": {\"token\": \"tk-secret-1\", \"deny\": [\"consult*\"]}, "+
+			"// ours\n },\n}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.daemon()

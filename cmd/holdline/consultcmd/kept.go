@@ -84,7 +84,7 @@ func keptAnswer(proc *cmdenv.Process, id string) (control.ConsultAnswer, error) 
 	case !errors.Is(err, fs.ErrNotExist):
 		return control.ConsultAnswer{}, fmt.Errorf("the kept answer cannot be read: %w", err)
 	case keptRow(dir) == nil:
-		return control.ConsultAnswer{}, fmt.Errorf("there is no consult %q; those that there are: holdline consult list", id)
+		return control.ConsultAnswer{}, noConsult(id)
 	}
 	return control.ConsultAnswer{}, cmdenv.WithHint(
 		fmt.Errorf("consult %s has no answer yet, and Holdline is not running", id), "holdline consult wait "+id)

@@ -151,7 +151,6 @@ func pick(word string, all []control.Consult) (string, error) {
 			found = append(found, one.ID)
 		}
 	}
-	const seeAll = "those that there are: holdline consult list"
 	switch {
 	case len(found) == 1:
 		return found[0], nil
@@ -161,7 +160,12 @@ func pick(word string, all []control.Consult) (string, error) {
 	case word == "last":
 		return "", errors.New("there is no consult, running or kept")
 	}
-	return "", fmt.Errorf("there is no consult %q; %s", word, seeAll)
+	return "", noConsult(word)
+}
+
+// noConsult returns the error about a word that means no consult. The daemon's says the same.
+func noConsult(word string) error {
+	return fmt.Errorf("there is no consult %q; those that there are: holdline consult list", word)
 }
 
 // printConsults prints a row for each consult, with the code of its fault if it has failed. The
