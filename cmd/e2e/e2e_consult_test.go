@@ -67,12 +67,14 @@ func TestE2EConsultCodex(t *testing.T) {
 			"too long": {long + "x", []string{"-"}, 2, ""},
 			"schema": {"", []string{
 				"--schema",
-				`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],"additionalProperties":false}`,
+				`{"type":"object","properties":{"ok":{"type":"boolean"}},"required":["ok"],` +
+					`"additionalProperties":false}`,
 				"is it?",
 			}, 0, "{\"ok\":true}\n"},
 			"not met": {"", []string{
 				"--schema",
-				`{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],"additionalProperties":false}`,
+				`{"type":"object","properties":{"no":{"type":"boolean"}},"required":["no"],` +
+					`"additionalProperties":false}`,
 				"is it?",
 			}, 1, "{\"ok\":true}\n"},
 		} {
