@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build install dist reproduce demo test race chaos notices neighbours check fuzz bench e2e e2e-systemd cover clean
+.PHONY: help build install dist reproduce demo picture test race chaos notices neighbours check fuzz bench e2e e2e-systemd cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -48,6 +48,11 @@ reproduce: ## build an archive in two places, once from nothing: they have to be
 
 demo: build ## show the main job in under a minute, for free (REAL=1 uses your login)
 	go run ./cmd/demo -bin $(OUT) $(if $(REAL),-real)
+
+picture: build ## record the demo for the README: contrib/doc/demo.svg
+	go run ./cmd/demo -bin $(OUT) > bin/demo.txt
+	go run ./cmd/picture < bin/demo.txt > bin/demo.svg
+	mv bin/demo.svg contrib/doc/demo.svg
 
 test: ## run the tests; the last lines name those that were skipped (RUN=name, PKG=./proxy)
 	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk

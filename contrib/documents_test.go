@@ -1,6 +1,7 @@
 package contrib_test
 
 import (
+	"encoding/xml"
 	"maps"
 	"os"
 	"path"
@@ -284,5 +285,32 @@ func TestGuideListsOwnTools(t *testing.T) {
 		if !strings.Contains(guide, "\n| `"+name+"` |") {
 			t.Errorf("guide.md has no row for the tool %s", name)
 		}
+	}
+}
+
+// TestPicturesAreSmall checks that the pictures are well-formed and load fast, and that the
+// recording of the demo tells the whole story.
+func TestPicturesAreSmall(t *testing.T) {
+	for _, name := range []string{"contrib/doc/parts.svg", "contrib/doc/demo.svg"} {
+		text := readText(t, name)
+		if len(text) > 200<<10 {
+			t.Errorf("%s has %d bytes, want at most 200 KiB", name, len(text))
+		}
+		if err := xml.Unmarshal([]byte(text), new(struct{ XMLName xml.Name })); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(text, "<script") || strings.Contains(text, "href=") {
+			t.Errorf("%s needs a script or another file", name)
+		}
+	}
+	story := readText(t, "contrib/doc/demo.svg")
+	for _, part := range []string{
+		">$ make demo", "kill -9", "has adopted", "gets its answer, once", "has restarted it", "nothing is left",
+	} {
+		_, after, found := strings.Cut(story, part)
+		if !found {
+			t.Errorf("demo.svg does not show %q behind what it has to show before; run make picture", part)
+		}
+		story = after
 	}
 }

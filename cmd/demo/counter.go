@@ -61,7 +61,7 @@ func (d *demo) showSharing(ctx context.Context, agents ...*agent) error {
 		return err
 	}
 	pid := counterPID(&before)
-	d.printLine("$ kill -KILL %d\nthe server that both agents share is killed", pid)
+	d.printLine("$ kill -9 %d\nthe server that both agents share is killed", pid)
 	begin := time.Now()
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill the server: %w", err)

@@ -168,7 +168,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	d.printLine("$ kill -KILL %d\nthe daemon is killed while both consults run", old)
+	d.printLine("$ kill -9 %d\nthe daemon is killed while both consults run", old)
 	begin := time.Now()
 	if err := d.daemon.Process.Kill(); err != nil {
 		return err

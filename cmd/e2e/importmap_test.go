@@ -17,6 +17,7 @@ var layers = readLayers(`
 13 cmd/dist
 13 cmd/e2e (tests only)
 13 cmd/holdline
+13 cmd/picture
 12 cmd/holdline/cli
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd

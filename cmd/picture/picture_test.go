@@ -1,0 +1,83 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// recording is the output of a short demo.
+const recording = `go run ./cmd/demo
+[  0.00s] consults use a built-in imitation of claude
+[  0.10s] daemon 25867 listens at /tmp/holdline-demo-406/run/daemon.sock (private: yes)
+[  0.12s] agent alpha sees progress: starting, 0.0 s
+[  1.42s] $ kill -9 25867
+         the daemon is killed <now>
+[  9.46s] daemon 25867 is gone; after 41 ms daemon 26464 has adopted all its workers
+[  9.50s] a line that is so long that it does not fit the terminal, and so it goes on in the next line of the picture
+
+[  9.60s] $ holdline stop --all
+         daemon 26464 stopped
+[  9.79s] nothing is left: all 13 processes have ended, /tmp/holdline-demo-406 is removed
+`
+
+// TestPicture checks that a recording becomes a well-formed picture of the lines that matter, in
+// their order, with names in place of what differs in each run.
+func TestPicture(t *testing.T) {
+	var b bytes.Buffer
+	if err := run(strings.NewReader(recording), &b); err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for _, m := range regexp.MustCompile(`<text y="\d+">(.*)</text>`).FindAllStringSubmatch(b.String(), -1) {
+		shown = append(shown, regexp.MustCompile(`</?tspan[^>]*>`).ReplaceAllString(m[1], ""))
+	}
+	want := []string{
+		"$ make demo",
+		"daemon 40101 listens at /tmp/demo/run/daemon.sock",
+		"", "$ kill -9 40101", "the daemon is killed &lt;now&gt;",
+		"daemon 40101 is gone; after 41 ms daemon 40102 has adopted all its workers",
+		"a line that is so long that it does not fit the terminal, and so it goes on in the next line of",
+		"the picture",
+		"", "$ holdline stop --all", "daemon 40102 stopped",
+		"nothing is left: all 13 processes have ended, /tmp/demo is removed",
+	}
+	if got := strings.Join(shown, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("the picture shows\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	for d := xml.NewDecoder(&b); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestPictureOfFailedDemo checks that a demo that broke off replaces no picture.
+func TestPictureOfFailedDemo(t *testing.T) {
+	for _, in := range []string{"", "[  0.10s] daemon 7 listens\n"} {
+		var b bytes.Buffer
+		if err := run(strings.NewReader(in), &b); err == nil || b.Len() != 0 {
+			t.Errorf("run(%q) = %v, and wrote %d bytes; want an error and nothing", in, err, b.Len())
+		}
+	}
+}
+
+// TestPictureKeepsPace checks that pauses of the recording become ones that a reader can follow.
+func TestPictureKeepsPace(t *testing.T) {
+	scenes := []scene{{0, []string{"a"}}, {0.01, []string{"b"}}, {60, []string{"c", "d"}}}
+	total := pace(scenes)
+	for i, want := range []float64{0, shortest + perLine, shortest + longest + 2*perLine} {
+		if got := scenes[i].at; got < want-0.001 || got > want+0.001 {
+			t.Errorf("scene %d is at %.2f s, want %.2f s", i, got, want)
+		}
+	}
+	if want := scenes[2].at + longest + 2*perLine + atEnd; total < want-0.001 || total > want+0.001 {
+		t.Errorf("the picture takes %.2f s, want %.2f s", total, want)
+	}
+}
