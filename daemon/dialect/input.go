@@ -63,7 +63,7 @@ func OwnAnswer(method string, id jsonrpc.ID, session, root string) (line []byte,
 	switch {
 	case method == mcp.Ping:
 		return jsonrpc.AppendResult(nil, id, json.RawMessage(`{}`)), false
-	case method == mcp.RootsList && root != "":
+	case method == mcp.RootsList && session == "" && root != "":
 		return jsonrpc.AppendResult(nil, id, Roots(root)), false
 	case session == "":
 		return jsonrpc.AppendError(nil, id, jsonrpc.CodeUnknownMethod,

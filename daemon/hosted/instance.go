@@ -39,7 +39,7 @@ type instance struct {
 	m    *Manager
 	srv  *server // never nil: a process of a server that is configured no more has one of its own
 	key  instanceKey
-	root string // of the project, for one in project scope
+	root string // of the project; "" if shared
 	name string // by which its processes, one after the other, are watched
 
 	up     *upstream.Process // nil while none is up or coming up
@@ -406,7 +406,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	case entry.Project:
 		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
 	case entry.Session:
-		ws.Owner.Session = inst.key.of
+		ws.Owner.Session, ws.Owner.Root = inst.key.of, inst.root
 		m.hub.Mu.Lock()
 		if c := m.hub.Clients[inst.key.of]; c != nil {
 			who := c.Caller()

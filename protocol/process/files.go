@@ -89,7 +89,7 @@ type Owner struct {
 	ProxyStart uint64 `json:"proxy_start,omitempty"`
 	Identity   string `json:"identity,omitempty"`
 	Project    string `json:"project,omitempty"` // key
-	Root       string `json:"root,omitempty"`    // directory of the project
+	Root       string `json:"root,omitempty"`    // directory of the project, or of the session's; "" if shared
 	Scope      string `json:"scope,omitempty"`   // of a server
 	Key        string `json:"key,omitempty"`     // of a server's configuration
 }

@@ -225,7 +225,7 @@ func (r *request) question(
 		return nil, errors.New("the call is not known any more")
 	}
 	u := c.Up
-	if method == mcp.RootsList && u.Owner.Root != "" {
+	if method == mcp.RootsList && u.Owner.Session == "" && u.Owner.Root != "" {
 		return dialect.Roots(u.Owner.Root), nil
 	}
 	if u.Owner.Session != r.rc.Caller.Session {

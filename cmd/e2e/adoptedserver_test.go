@@ -1,0 +1,33 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"testing"
+)
+
+// TestAdoptedServerRestarts checks that a server of one session that must be started again
+// after the daemon has died is started in the project of the session, and that the session's
+// client still says which roots it has.
+func TestAdoptedServerRestarts(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("session")
+	a := p.agent().shake()
+	before := p.untilReady("tools")
+	kill9(t, p.status().Daemon.PID)
+	if x := a.wait(a.effect("adopted", 0)); x.text() != "adopted" || p.untilReady("tools") != before {
+		t.Fatalf("the next daemon has another process, or the call failed: %s", x.raw)
+	}
+	id := a.call("tools__ask", map[string]any{"token": "q", "method": "roots/list"})
+	a.send(`{"jsonrpc":"2.0","id":` + a.question("roots/list") + `,"result":{"roots":[]}}`)
+	a.wait(id)
+	kill9(t, before)
+	pid, _ := p.untilAnother("tools", before)
+	if runtime.GOOS == "linux" {
+		if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil || dir != p.project {
+			t.Errorf("the server was started in %s, %v, want %s", dir, err, p.project)
+		}
+	}
+	a.rest()
+}
