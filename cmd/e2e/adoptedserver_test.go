@@ -5,6 +5,8 @@ import (
 	"os"
 	"runtime"
 	"testing"
+
+	"holdline/protocol/control"
 )
 
 // TestAdoptedServerRestarts checks that a server of one session that must be started again
@@ -29,5 +31,22 @@ func TestAdoptedServerRestarts(t *testing.T) {
 			t.Errorf("the server was started in %s, %v, want %s", dir, err, p.project)
 		}
 	}
+	a.rest()
+}
+
+// TestServerStartedAgain checks that a server is started again without a call if the daemon
+// died before the server was introduced, also if the next daemon has its session before it
+// has the server's process.
+func TestServerStartedAgain(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults().serve("shared")
+	p.dieAs("hosted.spawned", death{})
+	p.dieAs("hosted.adopted", death{held: true})
+	a := p.agent().shake()
+	waitFor(t, "the first daemon's death", func() bool { return p.died("hosted.spawned") })
+	waitFor(t, "the next daemon", func() bool { return p.died("hosted.adopted") })
+	p.until("the session is back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 })
+	p.letGo("hosted.adopted")
+	p.untilReady("tools")
 	a.rest()
 }

@@ -255,13 +255,20 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 		u.TerminateLocked() // it could not be so far
 	case inst.srv.verdict.Stopped:
 		u.EndLocked()
-	case err != nil, inst.use == retired, inst.up != nil || inst.starting != nil:
-		// A server without a finished handshake has no calls, so it is ended.
+	case err != nil:
+		// A server without a finished handshake has no calls, so it is ended. It had been
+		// started for a reason, so another process follows once it is gone.
+		if inst.use != retired && inst.up == nil && inst.starting == nil {
+			inst.runLocked(u)
+			inst.mustRecover = !inst.srv.Entry().Lazy
+		}
+		u.EndLocked()
+	case inst.use == retired, inst.up != nil || inst.starting != nil:
 		// One that no session uses any more first finishes its calls.
-		if err != nil || !u.HasWantedCallLocked() {
-			u.EndLocked()
-		} else {
+		if u.HasWantedCallLocked() {
 			u.DrainLocked()
+		} else {
+			u.EndLocked()
 		}
 	case !alive: // its reader will handle the event of its death
 	default:
