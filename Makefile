@@ -8,7 +8,10 @@ SHELL := bash
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
 COMMIT  ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
-LDFLAGS  = -s -w -X holdline/cmd/holdline/cmdenv.Version=$(VERSION) -X holdline/cmd/holdline/cmdenv.Commit=$(COMMIT)
+# Both programs have one build id: by it holdline knows that holdline-stdio is of its build.
+LDFLAGS  = -s -w -buildid=holdline/$(VERSION)/$(COMMIT) \
+	-X holdline/cmd/holdline/cmdenv.Version=$(VERSION) -X holdline/cmd/holdline/cmdenv.Commit=$(COMMIT)
+SMALL    = $(dir $(OUT))holdline-stdio
 FUZZTIME ?= 60s
 CHAOS   ?= 60s
 SEED    ?=
@@ -31,9 +34,10 @@ DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## build bin/holdline (OUT=path, VERSION=1.2.3)
+build: ## build bin/holdline, and holdline-stdio beside it (OUT=path, VERSION=1.2.3)
 	@mkdir -p "$$(dirname $(OUT))"
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) ./cmd/holdline
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(SMALL) ./cmd/holdline-stdio
 
 install: build ## build, then holdline install --bin: into ~/.local/bin (FLAGS=--systemd, FLAGS=--dry-run)
 	$(OUT) install --bin $(FLAGS)

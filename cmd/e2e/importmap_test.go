@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,14 +19,20 @@ var layers = readLayers(`
 13 cmd/e2e (tests only)
 13 cmd/holdline
 13 cmd/picture
+13 cmd/holdline-stdio
 12 cmd/holdline/cli
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
 11 cmd/holdline/serverscmd
-11 cmd/holdline/stdio
+8 cmd/holdline/stdio
 10 cmd/holdline/direct
 9 cmd/holdline/attach
+1 cmd/holdline/early
+0 cmd/holdline/pair
+0 cmd/holdline/project
+0 cmd/holdline/screen
+7 cmd/holdline/starter
 7 cmd/holdline/console
 7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
@@ -196,6 +203,49 @@ func TestLayersOfParts(t *testing.T) {
 	for dep := range strings.FieldsSeq(string(out)) {
 		if strings.HasSuffix(dep, "test") && strings.HasPrefix(dep, "holdline/") {
 			t.Errorf("the program links %s, which is for tests", dep)
+		}
+	}
+}
+
+// TestSmallProgram holds what is linked into holdline-stdio, of which many run: each package
+// that initialises something takes memory in every one of them. The lists have all packages
+// that are not of the standard library, and those of the standard library that must stay out.
+func TestSmallProgram(t *testing.T) {
+	want := []string{
+		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
+		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
+		"holdline/cmd/holdline/starter",
+		"holdline/cmd/holdline/stdio", "holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
+		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/jsonrpc",
+		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/rawio",
+		"holdline/protocol/socket", "holdline/proxy",
+	}
+	heavy := []string{
+		"net/http", "crypto/tls", "crypto/x509", "regexp", "text/template", "html", "encoding/xml", "encoding/gob",
+		"encoding/csv", "compress/flate", "embed", "net/url", "runtime/metrics", "expvar", "testing",
+	}
+	for _, system := range []string{"linux", "darwin"} {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f",
+			"{{.ImportPath}} {{.Standard}}", "holdline/cmd/holdline-stdio")
+		cmd.Env = append(cmd.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		var got []string
+		for line := range strings.Lines(string(out)) {
+			pkg, standard, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if standard == "false" {
+				got = append(got, pkg)
+			}
+			if slices.Contains(heavy, pkg) {
+				t.Errorf("holdline-stdio links %s on %s", pkg, system)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("holdline-stdio links on %s\n%s\nwant\n%s", system, strings.Join(got, "\n"),
+				strings.Join(want, "\n"))
 		}
 	}
 }

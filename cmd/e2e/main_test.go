@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"cmp"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/cli"
+	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/stdio"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol"
 )
@@ -24,10 +25,17 @@ func TestMain(m *testing.M) {
 	}
 	name := filepath.Base(os.Args[0])
 	if speak() {
-		name = "holdline"
+		name = pair.Whole
+	}
+	if exe, err := os.Executable(); err == nil && filepath.Base(exe) == pair.Small {
+		name = pair.Small // executed by holdline, which keeps its own name
 	}
 	switch name {
-	case "holdline", "exe": // as in /proc/self/exe
+	case pair.Small:
+		installFaults(os.Args[1:])
+		installBroken(os.Args[1:])
+		leave(stdio.Main())
+	case pair.Whole, "exe": // as in /proc/self/exe
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(cli.Main())
@@ -60,8 +68,12 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		// Benchmarks run the program that was built for use, if it is named.
-		binaries := map[string]string{"holdline": cmp.Or(os.Getenv("HOLDLINE_BENCH_BIN"), self)}
+		// holdline and holdline-stdio are this binary, and so of one build. Benchmarks run the
+		// programs that were built for use, if they are named.
+		binaries := map[string]string{pair.Whole: self, pair.Small: self}
+		if bin := os.Getenv("HOLDLINE_BENCH_BIN"); bin != "" {
+			binaries = map[string]string{pair.Whole: bin, pair.Small: filepath.Join(filepath.Dir(bin), pair.Small)}
+		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
 			"echoserver",

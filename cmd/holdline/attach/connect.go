@@ -16,6 +16,8 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/starter"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
@@ -115,11 +117,8 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
 	defer cancel()
-	auto := NewAutostart(paths, proc.Getenv)
-	ended, err := auto.Start(ctx)
-	if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
-		return nil, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)
-	}
+	program := func() (string, error) { return pair.Program(os.Args[0]) }
+	ended, err := starter.New(paths, proc.Getenv, program).Start()
 	if err != nil {
 		return nil, fmt.Errorf("starting the daemon: %w", err)
 	}
@@ -131,6 +130,9 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 		select {
 		case err := <-ended:
 			ended = nil // nil: it left the socket to another daemon
+			if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
+				return false, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)
+			}
 			if err != nil {
 				return false, fmt.Errorf("starting the daemon: %w", err)
 			}

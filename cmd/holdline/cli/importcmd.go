@@ -91,7 +91,7 @@ runs, args (how many), env and headers (names).`,
 	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
 	f.BoolVar(&o.undo, "undo", false, "take back what import did")
-	cmdenv.ConfigFlag(f, &o.file)
+	console.ConfigFlag(f, &o.file)
 	for _, other := range []string{"write", "aggregate", "from", "scope"} {
 		cmd.MarkFlagsMutuallyExclusive("undo", other)
 	}

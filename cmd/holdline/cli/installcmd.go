@@ -21,6 +21,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
+	"holdline/cmd/holdline/pair"
 	"holdline/daemon/command"
 	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
@@ -241,7 +242,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 	if !filepath.IsAbs(home) {
 		return nil, errors.New("HOME is not set to a directory")
 	}
-	exe, err := attach.Program(os.Args[0])
+	exe, err := pair.Program(os.Args[0])
 	if err != nil {
 		return nil, err
 	}

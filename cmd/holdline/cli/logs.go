@@ -12,6 +12,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/serverscmd"
+	"holdline/cmd/holdline/starter"
 	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/protocol/control"
@@ -67,7 +68,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 			if err != nil {
 				return err
 			}
-			return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, attach.DaemonLog), lines, follow)
+			return console.Tail(cmd.Context(), cmd.OutOrStdout(), filepath.Join(dir, starter.DaemonLog), lines, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")

@@ -3,15 +3,16 @@
 //
 // [Main] is the way in. It has three kinds of commands:
 //
-//   - mcp-stdio, the proxy, of which many run. It is dispatched before the command tree
-//     is built, so that it starts fast and stays small.
+//   - mcp-stdio, the proxy, of which many run. Package early makes the process
+//     holdline-stdio, if that file is there. Otherwise it is the proxy itself, dispatched
+//     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
 //     remote and engine. They are dispatched early, too.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
-// (serverscmd), consult (consultcmd), config (configcmd), daemon (daemoncmd) and
-// mcp-stdio (stdio). The others are here, one file for each.
+// (serverscmd), consult (consultcmd), config (configcmd) and daemon (daemoncmd). The others are
+// here, one file for each.
 //
 // What all commands have in common is elsewhere: package attach finds the daemon or
 // starts one, package console prints, and package cmdenv has exit codes and hints. A
@@ -32,6 +33,8 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
+	_ "holdline/cmd/holdline/early" // mcp-stdio becomes holdline-stdio
+	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/cmd/holdline/stdio"
 	"holdline/daemon/adapter/engines"
@@ -40,18 +43,11 @@ import (
 // Main runs this process as holdline, with its own arguments, environment and
 // standard streams, and returns the exit code.
 func Main() int {
-	keepOwnerBits()
+	cmdenv.KeepOwnerBits()
 	return runProcess(context.Background(), cmdenv.Process{
 		Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ,
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 	})
-}
-
-// keepOwnerBits clears the owner's bits in the umask of this process, which its
-// children inherit: holdline could not use a directory that it may not enter. The bits of
-// the group and of others stay as the user has set them.
-func keepOwnerBits() {
-	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
 }
 
 // hidden are the commands that holdline starts itself, by their names. No help shows them.
@@ -66,9 +62,8 @@ func runProcess(ctx context.Context, proc cmdenv.Process) int {
 	// One of these runs for each agent, each server and each consult. They cost less
 	// without the tree.
 	if len(proc.Args) > 0 {
-		if proc.Args[0] == "mcp-stdio" {
-			help := func() int { return runTree(ctx, &proc, []string{"help", "mcp-stdio"}) }
-			return stdio.Run(proc.Args[1:], &proc, help)
+		if proc.Args[0] == pair.Command {
+			return stdio.Run(proc.Args[1:], &proc, wholeProgram(ctx, &proc))
 		}
 		if command := hidden[proc.Args[0]]; command != nil {
 			return cmdenv.Report(proc.Stderr, command(proc.Args[1:], &proc))
@@ -94,7 +89,7 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	if failure := out.Failure(); err == nil && failure != nil {
 		err = fmt.Errorf("writing the answer: %w", failure)
 	}
-	return cmdenv.Report(errs, cmdenv.AddHelpHint(cmd, err))
+	return cmdenv.Report(errs, addHelpHint(cmd, err))
 }
 
 // NewRoot returns the command tree. Release archives have its man pages and completions. proc
@@ -149,7 +144,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		newStartCommand(proc), newStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
-		stdio.NewCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
+		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
 	checkArgs(root)
 	return root
 }

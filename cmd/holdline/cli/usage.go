@@ -13,6 +13,14 @@ import (
 	"holdline/daemon/config"
 )
 
+// addHelpHint adds to a usage error without a hint where the command's help is.
+func addHelpHint(cmd *cobra.Command, err error) error {
+	if cmdenv.HasHint(err) || !errors.Is(err, cmdenv.ErrUsage) {
+		return err
+	}
+	return cmdenv.WithHint(err, "see "+cmd.CommandPath()+" --help")
+}
+
 // checkArgs makes wrong arguments, and flags that exclude each other, usage errors of root
 // and the commands below it, in words of ours. A command without a check takes no arguments.
 // A check with words of its own returns an error that wraps [cmdenv.ErrUsage].

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"holdline/cmd/holdline/project"
 )
 
 // Syntax is how a client writes variables into the strings of a server's entry.
@@ -238,10 +240,10 @@ type File struct {
 // A client without a file has its first one listed as Missing if it is named in from,
 // or if its directory shows that it is used here. Names of unknown clients are ignored.
 func Files(p Places, from []string) []File {
-	root := ProjectRoot(p.Cwd)
+	root := project.Root(p.Cwd)
 	var out []File
 	add := func(f File) {
-		f.Tree, f.Twin = WorkTree(f.Path), twin(out, f.Path)
+		f.Tree, f.Twin = project.WorkTree(f.Path), twin(out, f.Path)
 		out = append(out, f)
 	}
 	for i := range table {
@@ -292,29 +294,4 @@ func twin(list []File, path string) string {
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
-}
-
-// ProjectRoot returns the nearest directory with a .git that is dir or above it,
-// or else dir.
-func ProjectRoot(dir string) string {
-	if tree := WorkTree(filepath.Join(dir, "x")); tree != "" {
-		return tree
-	}
-	return dir
-}
-
-// WorkTree returns the git work tree that the file at path lies in once links are
-// followed, or "".
-func WorkTree(path string) string {
-	if target, err := filepath.EvalSymlinks(path); err == nil {
-		path = target
-	}
-	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
-		if exists(filepath.Join(dir, ".git")) {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			return ""
-		}
-	}
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -45,6 +43,12 @@ func (h *hinted) Unwrap() error { return h.err }
 
 // WithHint returns err with a hint: what the user can do about it.
 func WithHint(err error, hint string) error { return &hinted{err, hint} }
+
+// HasHint reports whether err has a hint.
+func HasHint(err error) bool {
+	_, has := errors.AsType[*hinted](err)
+	return has
+}
 
 // exited is the error of a command that has printed everything already. Only its exit code
 // counts.
@@ -101,12 +105,4 @@ func classify(err error) (code int, hint string) {
 		hint = "restart the daemon: holdline stop"
 	}
 	return ExitFailure, hint
-}
-
-// AddHelpHint adds to a usage error without a hint where the command's help is.
-func AddHelpHint(cmd *cobra.Command, err error) error {
-	if _, has := errors.AsType[*hinted](err); has || !errors.Is(err, ErrUsage) {
-		return err
-	}
-	return WithHint(err, "see "+cmd.CommandPath()+" --help")
 }

@@ -2,7 +2,8 @@
 // streams, the places of its files, and its exit codes.
 //
 // Commands get a [Process] in place of os.Getenv and os.Stdout, so that a test can run
-// them in its own process.
+// them in its own process. The proxy links this package, so it imports nothing that costs
+// memory.
 package cmdenv
 
 import (
@@ -10,8 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-
-	"github.com/spf13/pflag"
+	"syscall"
 )
 
 // Version and commit of this program, set by the linker.
@@ -30,16 +30,17 @@ type Process struct {
 	Stdout, Stderr io.Writer
 }
 
+// KeepOwnerBits clears the owner's bits in the umask of this process, which its
+// children inherit: holdline could not use a directory that it may not enter. The bits of
+// the group and of others stay as the user has set them.
+func KeepOwnerBits() {
+	syscall.Umask(syscall.Umask(0o077) &^ 0o700)
+}
+
 // StateDir returns the state directory: $XDG_STATE_HOME/holdline, by default
 // ~/.local/state/holdline.
 func StateDir(getenv func(string) string) (string, error) {
 	return XDGDir(getenv, "XDG_STATE_HOME", ".local/state")
-}
-
-// ConfigFlag adds the flag --config, which sets path, for [ConfigPath].
-func ConfigFlag(flags *pflag.FlagSet, path *string) {
-	flags.StringVar(path, "config", "",
-		"configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 }
 
 // ConfigPath returns the path of the configuration file: the flag's, else the

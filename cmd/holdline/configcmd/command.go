@@ -28,7 +28,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 		Short: "Check or explain the configuration, or say where it is",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmdenv.ConfigFlag(cmd.PersistentFlags(), &file)
+	console.ConfigFlag(cmd.PersistentFlags(), &file)
 	cmd.AddCommand(newConfigExplain(proc, &file), &cobra.Command{
 		Use:   "path",
 		Short: "Print where the configuration is read from",

@@ -7,12 +7,11 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/cmd/holdline/screen"
 )
 
 // An Output is the standard output or error of a command. All commands print through one,
@@ -29,9 +28,9 @@ type Output struct {
 	err      error
 	looked   bool // terminal is known
 	terminal bool
-	color    bool   // text may have styles
-	columns  int    // that the user wants lines to have; 0 for those of the terminal
-	rest     []byte // the first bytes of a character whose other bytes the next write has
+	color    bool // text may have styles
+	columns  int  // that the user wants lines to have; 0 for those of the terminal
+	filter   screen.Filter
 }
 
 // NewOutput returns a writer to w that keeps the first error of a write.
@@ -104,7 +103,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	defer o.mu.Unlock()
 	text := p
 	if o.isTerminal() {
-		text = o.legible(p)
+		text = o.filter.Legible(p)
 	}
 	if err := o.writeUnlessFailed(text); err != nil {
 		return 0, err
@@ -118,26 +117,6 @@ func (o *Output) writeUnlessFailed(p []byte) error {
 		_, o.err = o.w.Write(p)
 	}
 	return o.err
-}
-
-// legible returns what a terminal may show of p. It keeps back the beginning of a character at
-// the end of p until the next call. The caller must hold o.mu.
-func (o *Output) legible(p []byte) []byte {
-	p = append(o.rest, p...)
-	// Find a character that begins in p and does not end there.
-	end := len(p)
-	for i := max(0, end-utf8.UTFMax+1); i < end; i++ {
-		if utf8.RuneStart(p[i]) && !utf8.FullRune(p[i:]) {
-			end = i
-		}
-	}
-	o.rest = append([]byte(nil), p[end:]...)
-	return []byte(strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return r
-		}
-		return Printable(r)
-	}, string(p[:end])))
 }
 
 // WriteControl writes a control sequence to w, which is a terminal. An [Output] does not alter
@@ -157,19 +136,8 @@ func writeOwn(w io.Writer, text string) {
 	_ = o.writeUnlessFailed([]byte(text)) // o keeps the error
 }
 
-// Printable returns r if it is printable, a space for any other kind of space, and a question
-// mark for the rest. That keeps words of others from commanding the terminal, reordering its
-// text or hiding in it: it replaces all controls, marks of direction and characters without
-// width.
-func Printable(r rune) rune {
-	switch {
-	case unicode.IsPrint(r):
-		return r
-	case unicode.Is(unicode.Zs, r):
-		return ' '
-	}
-	return '?'
-}
+// Printable returns what a terminal may show for r: see [screen.Printable].
+func Printable(r rune) rune { return screen.Printable(r) }
 
 // Most characters of a cell of a table. All cells of a column are padded to its
 // longest one, but for the last column.

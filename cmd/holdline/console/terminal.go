@@ -7,8 +7,9 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+	"github.com/spf13/pflag"
 
+	"holdline/cmd/holdline/screen"
 	"holdline/protocol/control"
 )
 
@@ -28,6 +29,12 @@ func Configure(cmd *cobra.Command, color string, getenv func(string) string) err
 func WithJSON(cmd *cobra.Command) *cobra.Command {
 	cmd.Flags().Bool("json", false, "print JSON")
 	return cmd
+}
+
+// ConfigFlag adds the flag --config, which sets path, for [cmdenv.ConfigPath].
+func ConfigFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "config", "",
+		"configuration file (default $HOLDLINE_CONFIG, else ~/.config/holdline/config.json)")
 }
 
 // IsJSON reports whether the user wants JSON. It returns false for a command without the flag.
@@ -67,23 +74,12 @@ func PrintJSON(w io.Writer, v any) error {
 	return err
 }
 
-// IsTerminal reports whether v is a file that is a terminal, or an [Output] to one: a character
-// device with a window size.
+// IsTerminal reports whether v is a file that is a terminal, or an [Output] to one.
 func IsTerminal(v any) bool {
 	if o, ok := v.(*Output); ok {
 		v = o.w
 	}
-	f, ok := v.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	const charDevice = os.ModeDevice | os.ModeCharDevice
-	if err != nil || info.Mode()&charDevice != charDevice {
-		return false
-	}
-	_, err = unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ) // only a terminal has that (ioctl_tty(2))
-	return err == nil
+	return screen.IsTerminal(v)
 }
 
 // IsPiped reports whether v is a pipe or a regular file, which the user has put there. Other

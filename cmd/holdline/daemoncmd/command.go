@@ -1,6 +1,7 @@
 // Package daemoncmd has the command daemon: it makes the options of package daemon from
-// flags, variables and descriptors (command.go), bounds the log file of a daemon that was
-// started on demand (log.go), and writes the log without blocking the daemon (asynclog.go).
+// flags, variables and descriptors (command.go). A daemon that was started on demand makes
+// its log and its environment ready first (ondemand.go), and bounds the log (log.go). The
+// log is written without blocking the daemon (asynclog.go).
 package daemoncmd
 
 import (
@@ -20,9 +21,10 @@ import (
 	"github.com/lmittmann/tint"
 	"github.com/spf13/cobra"
 
-	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/starter"
 	"holdline/daemon"
 	"holdline/daemon/config"
 	"holdline/daemon/place"
@@ -33,13 +35,14 @@ import (
 	"holdline/protocol/socket"
 )
 
-// daemonOptions are the flags of daemon. Two of them are hidden: programs that start a daemon
+// daemonOptions are the flags of daemon. Three of them are hidden: programs that start a daemon
 // use them.
 type daemonOptions struct {
 	config    string        // path of the configuration file; "" for the default one
 	idleExit  time.Duration // 0 is never
 	startedBy string        // shell, proxy or launchd; systemd is recognised without the flag
 	wanted    time.Duration // reading of the boot clock when the start was asked for; 0 for now
+	why       bool          // only say why a service manager does not start the daemon
 }
 
 // NewCommand returns the command daemon. Proxies, service managers and users run it.
@@ -60,11 +63,12 @@ succeeds.`,
 		},
 	}
 	f := cmd.Flags()
-	cmdenv.ConfigFlag(f, &o.config)
+	console.ConfigFlag(f, &o.config)
 	f.DurationVar(&o.idleExit, "idle-exit", 0, "end after so long without an agent or a consult (default never)")
 	f.StringVar(&o.startedBy, "started-by", "shell", "who starts it, for status")
 	f.DurationVar(&o.wanted, "wanted", 0, "what the boot clock showed when it was to be started")
-	for _, hidden := range []string{"started-by", "wanted"} {
+	f.BoolVar(&o.why, "why", false, "only say why a service manager does not start the daemon")
+	for _, hidden := range []string{"started-by", "wanted", "why"} {
 		if err := f.MarkHidden(hidden); err != nil {
 			panic(err) // the flag is defined above
 		}
@@ -108,6 +112,11 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
+	if o.startedBy == starter.StartedBy && handover == nil {
+		if err := prepare(cmd.Context(), proc, paths, o.why); err != nil {
+			return err
+		}
+	}
 	state, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {
 		return err
@@ -147,7 +156,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	level := new(slog.LevelVar)
 	to := proc.Stderr
 	if !inJournal(proc) {
-		to = logOf(filepath.Join(state, attach.DaemonLog), proc.Stderr, proc.Stdout)
+		to = logOf(filepath.Join(state, starter.DaemonLog), proc.Stderr, proc.Stdout)
 	}
 	handler := func(w io.Writer) slog.Handler { return LogHandler(proc, w, level) }
 	queue := newAsyncLog(to, handler)
@@ -161,7 +170,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	ready := func() {
 		bounded, ok := to.(*boundedLog)
 		stderr, file := proc.Stderr.(*os.File)
-		if o.startedBy != "proxy" || !ok || !file {
+		if o.startedBy != starter.StartedBy || !ok || !file {
 			return
 		}
 		// Until now stderr was a file of the proxy's, from which it reports a failed start.
@@ -215,7 +224,7 @@ func watchedPath(argv0 string, h *rollout.Handover) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding this program: %w", err)
 	}
-	path, ok := attach.CalledAs(argv0, exe)
+	path, ok := pair.CalledAs(argv0, exe)
 	if ok && (config.Absent(exe) || cmdenv.SameFile(exe, path)) {
 		return path, nil
 	}

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdline/cmd/holdline/attach"
 	"holdline/daemon/logfile"
 	"holdline/protocol/ownfile"
 )
@@ -35,7 +34,7 @@ func logOf(path string, stderr, stdout io.Writer) io.Writer {
 	if err != nil || !named.Mode().IsRegular() {
 		return stderr
 	}
-	l := &boundedLog{path: path, max: attach.MaxDaemonLog, size: named.Size()}
+	l := &boundedLog{path: path, max: maxLog, size: named.Size()}
 	for _, w := range []io.Writer{stderr, stdout} {
 		f, ok := w.(*os.File)
 		if !ok {

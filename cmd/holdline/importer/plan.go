@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/project"
 	"holdline/daemon/config"
 )
 
@@ -190,7 +191,7 @@ func (p *Plan) readOwn() error {
 	if info, err := os.Stat(p.Config); err == nil {
 		p.ownMode = info.Mode().Perm()
 	}
-	p.ownTree = clients.WorkTree(p.Config)
+	p.ownTree = project.WorkTree(p.Config)
 	for name := range c.Servers {
 		s, _ := c.Server(name)
 		p.taken = append(p.taken, &candidate{name: name, settings: s, fixed: true, by: "holdline"})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/project"
 	"holdline/daemon/config"
 )
 
@@ -361,7 +362,7 @@ func (t *translation) setHosting() {
 	h.Timeout, h.StartTimeout = t.longLimits()
 	if t.project != "" {
 		// A session is one of a whole work tree, and so is a server's directory.
-		root := clients.ProjectRoot(t.project)
+		root := project.Root(t.project)
 		h.Projects = []string{root}
 		if root != t.project && t.s.Command != "" && t.s.Cwd == "" {
 			t.s.Cwd = t.project

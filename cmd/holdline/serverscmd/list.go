@@ -65,7 +65,7 @@ as under "servers" in status --json).`,
 	ofFile := append(s.edits(), list, get, newServersAdd(s))
 	cmd.AddCommand(ofFile...)
 	for _, one := range append(ofFile, cmd) {
-		cmdenv.ConfigFlag(one.Flags(), &s.file)
+		console.ConfigFlag(one.Flags(), &s.file)
 	}
 	cmd.AddCommand(s.controls()...)
 	return cmd

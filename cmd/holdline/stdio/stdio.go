@@ -1,8 +1,12 @@
 // Package stdio has the command mcp-stdio: the proxy that an agent starts. It makes the
-// options of package proxy from flags and variables.
+// options of package proxy from flags and variables. [Main] is the program holdline-stdio,
+// which is that command alone; [Run] is the command of both programs.
 //
 // Flags are declared with package flag of the standard library, since the proxy does not
 // build the command tree. The tree gets the same flags for help and completions.
+//
+// Many proxies run at once. What this package imports is in every one of them: cmd/e2e
+// TestSmallProgram holds the list.
 package stdio
 
 import (
@@ -23,48 +27,15 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
-	"holdline/cmd/holdline/console"
-	"holdline/cmd/holdline/direct"
+	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/project"
+	"holdline/cmd/holdline/screen"
+	"holdline/cmd/holdline/starter"
 	"holdline/protocol"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
-
-// NewCommand returns the proxy as a command of the tree, for help, completions and man pages.
-// When the proxy runs, package cli calls [Run] before it builds the tree, unless a flag comes
-// before the name of the command.
-func NewCommand(proc *cmdenv.Process) *cobra.Command {
-	flags, _ := Flags(&Options{}, func(string) string { return "" })
-	cmd := &cobra.Command{
-		Use:   "mcp-stdio",
-		Short: "The proxy that an agent's MCP configuration names",
-		Long: `Carries one MCP client's stdio to the daemon and back. This is the command that
-an agent's MCP configuration names; a daemon is started if none runs.
-
-The names of identity, project and server are any UTF-8 of at most 128 bytes without
-control characters.
-
-Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var args []string
-			flags.VisitAll(func(f *flag.Flag) {
-				if cmd.Flags().Changed(f.Name) {
-					args = append(args, "--"+f.Name+"="+f.Value.String())
-				}
-			})
-			if code := Run(args, proc, nil); code != cmdenv.ExitOK {
-				return cmdenv.ExitWith(code)
-			}
-			return nil
-		},
-	}
-	cmd.Flags().AddGoFlagSet(flags)
-	return cmd
-}
 
 // maxToken bounds a token file, in bytes.
 const maxToken = 4 << 10
@@ -78,12 +49,36 @@ type Options struct {
 	noAutostart               bool
 }
 
+// Whole is what the proxy needs of the whole program, which holdline-stdio has to execute.
+type Whole struct {
+	Path   func() (string, error)    // returns the path of holdline, which can start a daemon
+	Help   func() int                // prints how to use the proxy, and returns the exit code
+	Direct func(server string) error // makes this process a server; it returns only if that fails
+}
+
+// Main runs this process as holdline-stdio, with its own arguments, environment and
+// standard streams, and returns the exit code.
+func Main() int {
+	cmdenv.KeepOwnerBits()
+	proc := cmdenv.Process{
+		Getenv: os.Getenv, Environ: os.Environ, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+	path, args, err := pair.OfSmall(os.Args)
+	if err != nil {
+		return cmdenv.Report(proc.Stderr, err)
+	}
+	return Run(args, &proc, Whole{
+		Path:   func() (string, error) { return path, nil },
+		Help:   func() int { return cmdenv.Report(proc.Stderr, pair.BecomeWhole(path, args)) },
+		Direct: func(string) error { return pair.BecomeWhole(path, args) },
+	})
+}
+
 // Run runs the proxy until its client or its line ends, and returns the exit code. With --direct
 // it returns only if it fails: the process becomes the server. It is called before the command
-// tree is built: many proxies run at the same time, so each links and does little. help prints
-// how to use it, and is called if args ask for that.
-func Run(args []string, proc *cmdenv.Process, help func() int) int {
-	env, stderr := proc.Getenv, console.NewOutput(proc.Stderr)
+// tree is built: many proxies run at the same time, so each links and does little.
+func Run(args []string, proc *cmdenv.Process, whole Whole) int {
+	env, stderr := proc.Getenv, screen.NewWriter(proc.Stderr)
 	// The live heap of a proxy is tiny: collect early rather than grow to the runtime's
 	// 4 MiB. One processor is enough, and each one has caches of its own.
 	debug.SetGCPercent(20)
@@ -92,7 +87,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	o, err := parseMCPStdio(args, env)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return help()
+		return whole.Help()
 	case errors.Is(err, cmdenv.ErrUsage):
 		err = cmdenv.WithHint(err, "see holdline mcp-stdio --help")
 	}
@@ -101,7 +96,7 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 	}
 	// The process becomes the server, so nothing of the proxy may have begun.
 	if o.direct != "" {
-		return cmdenv.Report(stderr, direct.Run(proc, o.direct))
+		return cmdenv.Report(stderr, whole.Direct(o.direct))
 	}
 	// The paths decide both where the daemon is found and where one is started.
 	paths, err := socket.Resolve(o.socket, env)
@@ -145,12 +140,10 @@ func Run(args []string, proc *cmdenv.Process, help func() int) int {
 		},
 		Down: func(err error) proxy.Down { return sortDial(err, at != "" && at != paths.Start()) },
 	}
-	a := attach.NewAutostart(paths, env)
+	start := starter.New(paths, env, whole.Path)
+	po.Absent = start.Absent
 	if !o.noAutostart {
-		po.Autostart = a.Start
-	}
-	if a.Manageable() {
-		po.Absent = a.Absent
+		po.Autostart = func(context.Context) (<-chan error, error) { return start.Start() }
 	}
 	return proxy.Run(ctx, po)
 }
@@ -294,12 +287,12 @@ func readToken(path string) (string, error) {
 func greet(o Options) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail.
 	cwd, _ := os.Getwd()
-	project := o.project
-	if project == "" && cwd != "" {
-		project = attach.ProjectKey(cwd)
+	key := o.project
+	if key == "" && cwd != "" {
+		key = project.Key(cwd)
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: project, Cwd: cwd, Server: o.server,
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server,
 		Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/protocol"
 	"holdline/protocol/socket"
@@ -42,7 +41,8 @@ func playPart() bool {
 	case "mcp-stdio":
 		flag.Parse()
 		os.Exit(Run(flag.Args(),
-			&cmdenv.Process{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil))
+			&cmdenv.Process{Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr},
+			Whole{Path: os.Executable}))
 	}
 	return true
 }
@@ -321,34 +321,6 @@ func TestParseMCPStdio(t *testing.T) {
 		} else if strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("the error shows the token: %v", err)
 		}
-	}
-}
-
-// TestProjectKey checks that all directories of a work tree have one key, and directories
-// outside of one each their own.
-func TestProjectKey(t *testing.T) {
-	root, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	repo, deep, other := filepath.Join(root, "repo"), filepath.Join(root, "repo", "a", "b"),
-		filepath.Join(root, "other")
-	os.MkdirAll(deep, 0o755)
-	os.MkdirAll(other, 0o755)
-	os.WriteFile(filepath.Join(repo, ".git"), []byte("gitdir: elsewhere\n"), 0o644) // as in a worktree
-	link := filepath.Join(root, "link")
-	os.Symlink(deep, link)
-	want := attach.ProjectKey(repo)
-	if !regexp.MustCompile(`^[0-9a-f]{16}$`).MatchString(want) {
-		t.Errorf("key %q", want)
-	}
-	for _, dir := range []string{deep, link, filepath.Dir(deep)} {
-		if got := attach.ProjectKey(dir); got != want {
-			t.Errorf("key of %s = %s, want that of the repository, %s", dir, got, want)
-		}
-	}
-	if attach.ProjectKey(other) == want || attach.ProjectKey(other) == attach.ProjectKey(root) {
-		t.Error("directories without .git share a key")
 	}
 }
 

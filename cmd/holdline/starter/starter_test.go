@@ -1,4 +1,4 @@
-package attach
+package starter
 
 import (
 	"errors"
@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdline/daemon/adapter/engines"
-	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
+	"holdline/proxy"
 )
 
 func TestMain(m *testing.M) {
@@ -25,16 +24,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testDaemon is a started daemon, played by this test binary. It prints its environment and
-// exits, or listens until its connection is closed.
+// testDaemon is a started daemon, played by this test binary. It exits, or writes its
+// environment to a file and listens until its connection is closed.
 func testDaemon() int {
 	switch os.Getenv("TEST_DAEMON") {
 	case "fail":
-		fmt.Println("of another daemon that was started") // another daemon may log to the same file
 		fmt.Fprintln(os.Stderr, "config.json:3:4: bad configuration")
 		return 1
 	case "yield":
 		return 0
+	case "managed":
+		fmt.Fprint(os.Stderr, "systemd sleeps\nwake it\n")
+		return ExitManaged
 	}
 	paths, err := socket.Resolve("", os.Getenv)
 	if err != nil {
@@ -56,8 +57,12 @@ func testDaemon() int {
 	sid, _ := unix.Getsid(0)
 	in, _ := io.ReadAll(os.Stdin)
 	fds, _ := os.ReadDir("/dev/fd")
-	fmt.Printf("cwd=%s leader=%v stdin=%d leaked=%v env=%q\n", cwd, sid == os.Getpid(), len(in), leaked(fds),
-		os.Environ())
+	report := fmt.Sprintf("args=%q\ncwd=%s leader=%v stdin=%d leaked=%v env=%q\n", os.Args[1:], cwd, sid == os.Getpid(),
+		len(in), leaked(fds), os.Environ())
+	if err := os.WriteFile(filepath.Join(os.Getenv("HOME"), "report"), []byte(report), 0o600); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	conn, err := ln.Accept()
 	if err != nil {
 		return 1
@@ -77,9 +82,9 @@ func leaked(fds []os.DirEntry) bool {
 	return false
 }
 
-// newTestAutostart returns an Autostart that starts the test binary as a daemon, and its
+// newTestStarter returns a starter of the test binary as a daemon, its paths, and its
 // environment.
-func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string) {
+func newTestStarter(t *testing.T, mode string) (*Starter, socket.Paths, map[string]string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -88,27 +93,21 @@ func newTestAutostart(t *testing.T, mode string) (*Autostart, map[string]string)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	exe := filepath.Join(dir, "daemon")
 	if err := writeProgram(exe,
-		"#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+"\n"); err != nil {
+		"#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+" \"$@\"\n"); err != nil {
 		t.Fatal(err)
 	}
 	vars := map[string]string{
 		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
-		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/agent/bin:.::relative:/usr/bin",
+		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin",
 		"HOLDLINE_TOKEN": "secret", "HOLDLINE_WORKER": "secret", "HOLDLINE_IDENTITY": "secret",
-		"ANTHROPIC_API_KEY": "secret", "HOLDLINE_CONFIG": "/c.json",
-	}
-	for _, e := range engines.All {
-		vars[e.Variable] = "/" + e.Name
+		"ANTHROPIC_API_KEY": "secret", "HOLDLINE_CONFIG": "/c.json", "GOGC": "1",
 	}
 	env := func(k string) string { return vars[k] }
 	paths, err := socket.Resolve("", env)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := NewAutostart(paths, env)
-	a.exe = func() (string, error) { return exe, nil }
-	a.args = nil
-	return a, vars
+	return New(paths, env, func() (string, error) { return exe, nil }), paths, vars
 }
 
 // dialUntil dials until a daemon answers.
@@ -130,10 +129,10 @@ func dialUntil(t *testing.T, paths socket.Paths, exited <-chan error) io.Closer 
 	}
 }
 
-// TestAutostart checks the process of a started daemon: its directory, session, stdin,
-// descriptors, environment and log.
-func TestAutostart(t *testing.T) {
-	a, vars := newTestAutostart(t, "")
+// TestStart checks the process of a started daemon: its arguments, directory, session, stdin,
+// descriptors and environment.
+func TestStart(t *testing.T) {
+	s, paths, vars := newTestStarter(t, "")
 	// A descriptor that the agent passed on to this process by mistake.
 	marker, err := os.Create(filepath.Join(vars["HOME"], "leak-marker"))
 	if err != nil {
@@ -145,111 +144,90 @@ func TestAutostart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	exited, err := a.Start(t.Context())
+	exited, err := s.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := dialUntil(t, a.paths, exited)
+	conn := dialUntil(t, paths, exited)
 	conn.Close() // ends that daemon
 	if err := <-exited; err != nil {
 		t.Errorf("daemon ended with %v", err)
 	}
-	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
-	b, err := os.ReadFile(log)
+	b, err := os.ReadFile(filepath.Join(vars["HOME"], "report"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(b)
-	wanted := []string{
+	for _, want := range []string{
+		`args=["daemon" "--started-by" "proxy" "--idle-exit" "30m" "--wanted=`,
 		"cwd=/ leader=true stdin=0 leaked=false", `"LANG=C.UTF-8"`, `"SHELL=/bin/false"`, `"HOLDLINE_CONFIG=/c.json"`,
-		`"PATH=/agent/bin:/usr/bin:` + strings.Replace(userenv.BasePath, "/usr/bin:", "", 1) + `"`,
-		`"XDG_RUNTIME_DIR=` + vars["HOME"] + `"`, `"XDG_STATE_HOME=` + vars["XDG_STATE_HOME"] + `"`,
-	}
-	for _, e := range engines.All {
-		wanted = append(wanted, fmt.Sprintf("%q", e.Variable+"=/"+e.Name))
-	}
-	for _, want := range wanted {
+		`"PATH=/usr/bin:/bin"`, `"XDG_RUNTIME_DIR=` + vars["HOME"] + `"`,
+		`"XDG_STATE_HOME=` + vars["XDG_STATE_HOME"] + `"`,
+	} {
 		if !strings.Contains(text, want) {
-			t.Errorf("the daemon's log lacks %s: %s", want, text)
+			t.Errorf("the daemon lacks %s: %s", want, text)
 		}
 	}
-	for _, not := range []string{"CLAUDECODE", "secret"} {
+	for _, not := range []string{"CLAUDECODE", "GOGC", "secret", "--socket"} {
 		if strings.Contains(text, not) {
-			t.Errorf("the daemon's environment has %s: %s", not, text)
-		}
-	}
-	for path, want := range map[string]os.FileMode{log: 0o600, filepath.Dir(log): 0o700 | os.ModeDir} {
-		if info, err := os.Stat(path); err != nil || info.Mode() != want {
-			t.Errorf("%s: mode %v, %v, want %v", path, info.Mode(), err, want)
+			t.Errorf("the daemon has %s: %s", not, text)
 		}
 	}
 }
 
-// TestAutostartEnds checks that the error for a daemon that ends at its start has that
-// daemon's own output, and nothing else of the log.
-func TestAutostartEnds(t *testing.T) {
-	a, vars := newTestAutostart(t, "fail")
+// TestStartEnds checks that the error for a daemon that ends at its start has that
+// daemon's own output, and nothing else of the log, and how other ends are reported.
+func TestStartEnds(t *testing.T) {
+	ended := func(s *Starter) error {
+		t.Helper()
+		exited, err := s.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return <-exited
+	}
+	s, _, vars := newTestStarter(t, "fail")
 	log := filepath.Join(vars["XDG_STATE_HOME"], "holdline", "logs", "daemon.log")
+	// The daemon makes the directory of its log, and may fail before.
+	if err := ended(s); err == nil || !strings.Contains(err.Error(), "bad configuration\n(log: "+log) {
+		t.Errorf("a daemon that failed without a log: %v", err)
+	}
 	if err := os.MkdirAll(filepath.Dir(log), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(log, []byte("of an earlier life\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	exited, err := a.Start(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = <-exited
+	err := ended(s)
 	if err == nil || !strings.Contains(err.Error(), "exit status 1\nconfig.json:3:4: bad configuration\n") ||
-		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") ||
-		strings.Contains(err.Error(), "another daemon") {
+		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") {
 		t.Errorf("a daemon that failed: %v", err)
 	}
 	if b, err := os.ReadFile(log); err != nil || !strings.HasSuffix(string(b), "config.json:3:4: bad configuration\n") {
 		t.Errorf("the log lacks what that daemon said: %v, %s", err, b)
 	}
-	// A log that has grown too long is started again.
-	if err := os.Truncate(log, MaxDaemonLog+1); err != nil {
-		t.Fatal(err)
-	}
-	if exited, err = a.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	<-exited
-	if info, err := os.Stat(log); err != nil || info.Size() > 4096 {
-		t.Errorf("log of %v bytes, %v, want it cut", info.Size(), err)
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(log), "start-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 
-	y, _ := newTestAutostart(t, "yield")
-	if exited, err = y.Start(t.Context()); err != nil {
-		t.Fatal(err)
+	if y, _, _ := newTestStarter(t, "yield"); ended(y) != nil {
+		t.Errorf("a daemon that yields ends with an error")
 	}
-	if err := <-exited; err != nil {
-		t.Errorf("a daemon that yields: %v, want nil", err)
+	m, _, _ := newTestStarter(t, "managed")
+	managed, ok := errors.AsType[*proxy.ManagedError](ended(m))
+	if !ok || managed.Why != "systemd sleeps" || managed.Hint != "wake it" {
+		t.Errorf("a daemon of a service manager's: %+v", managed)
 	}
-	a.exe = func() (string, error) { return "/nonexistent/holdline", nil }
-	if _, err := a.Start(t.Context()); !errors.Is(err, os.ErrNotExist) {
+	if managed := m.Absent(t.Context()); managed == nil || managed.Why != "systemd sleeps" {
+		t.Errorf("Absent = %+v", managed)
+	}
+	if managed := s.Absent(t.Context()); managed != nil {
+		t.Errorf("Absent of a daemon that fails = %+v", managed)
+	}
+
+	s.program = func() (string, error) { return "/nonexistent/holdline", nil }
+	if _, err := s.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("start of a program that is not there: %v", err)
-	}
-}
-
-// TestProgram checks that a daemon is started from the path by which this program was
-// called, if there is one.
-func TestProgram(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), "holdline")
-	if err := os.Symlink(exe, link); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("PATH", filepath.Dir(link))
-	for argv0, want := range map[string]string{link: link, "holdline": link, "/bin/sh": exe, "absent": exe, "": exe} {
-		if got, err := Program(argv0); err != nil || got != want {
-			t.Errorf("program(%q) = %q, %v, want %q", argv0, got, err, want)
-		}
 	}
 }
 

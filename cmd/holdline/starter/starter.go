@@ -1,0 +1,234 @@
+// Package starter starts the daemon for a proxy or a command: it runs `holdline daemon`
+// with arguments that say so. The daemon itself then makes its log, its environment and
+// everything else ready, and finds out whether a service manager has to start it instead:
+// see package daemoncmd. So the daemon is a child of the process that wants it.
+//
+// The proxy links this package, so it imports little. A proxy may start the daemon of
+// another version: what both agree on here may only be added to.
+package starter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
+	"holdline/protocol/socket"
+	"holdline/proxy"
+)
+
+// StartedBy is what a daemon is told of who starts it. Then it does what this package
+// expects of it.
+const StartedBy = "proxy"
+
+// ExitManaged is the exit code of a daemon that a service manager has to start, and does
+// not. It has then written two lines to stderr: why, and what the user can do about it.
+// It is no exit code of a command.
+const ExitManaged = 5
+
+// Variables are the variables that a daemon is started with, if they are set. It makes its
+// environment from them. They are the user's and not those of the agent that happens to
+// come first, and they stay in what the system shows of the daemon. So this is a list of
+// names and never a pattern: HOLDLINE_WORKER would make the daemon look like a child of a
+// worker, and HOLDLINE_TOKEN is a secret of one agent.
+var Variables = []string{
+	"HOME", "USER", "SHELL", "PATH", "TMPDIR",
+	"LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS",
+	"DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY",
+	"XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", // the last one has units of systemd
+	socket.Env, "HOLDLINE_CONFIG", "HOLDLINE_CLAUDE_BIN", "HOLDLINE_CODEX_BIN",
+}
+
+// DaemonLog is the log of daemons that are started on demand, in the state directory.
+const DaemonLog = "logs/daemon.log"
+
+// Limits of what a daemon says when it does not start, in bytes.
+const (
+	logTail  = 2 << 10  // shown
+	maxWords = 64 << 10 // copied into the log
+)
+
+// whyTimeout bounds the question why a service manager does not start the daemon.
+const whyTimeout = 5 * time.Second
+
+// Starter starts the daemon whose socket is at given paths. Make it with [New].
+type Starter struct {
+	program func() (string, error) // returns the path of holdline
+	environ []string
+	args    []string // that say where the socket is
+	log     string   // path of the daemon's log
+	err     error    // why there is none
+}
+
+// New returns a starter of the daemon whose socket is at paths, for a process with the
+// environment getenv. It starts nothing before [Starter.Start] is called. program returns
+// the path of holdline.
+func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
+	s := &Starter{program: program}
+	for _, name := range Variables {
+		if value := getenv(name); value != "" {
+			s.environ = append(s.environ, name+"="+value)
+		}
+	}
+	if paths.Explicit() {
+		s.args = []string{"--socket", paths.Start()}
+	}
+	state, err := cmdenv.StateDir(getenv)
+	s.log, s.err = filepath.Join(state, DaemonLog), err
+	return s
+}
+
+// Start starts the daemon in a session of its own, so that nothing that happens to the
+// agent's terminal or process group reaches it. Until it serves, its stderr is a file of
+// its own. No context ends that process: the daemon outlives this one.
+//
+// The channel has how the process ended, if it ends before this one: nil if it left the
+// socket to another daemon or the start to a service manager, and a [*proxy.ManagedError]
+// if a service manager has to start the daemon and does not.
+func (s *Starter) Start() (<-chan error, error) {
+	// If the user stops holdline from now on, that counts for this start, too: asking
+	// systemd may take its time.
+	wanted := "--wanted=" + bootclock.Now().String()
+	if s.err != nil {
+		return nil, s.err
+	}
+	exe, err := s.program()
+	if err != nil {
+		return nil, err
+	}
+	words := newWords(filepath.Dir(s.log))
+	closeOnExec()
+	args := append([]string{exe, "daemon", "--started-by", StartedBy, "--idle-exit", "30m", wanted}, s.args...)
+	cmd := exec.Cmd{
+		Path: exe, Args: args, Dir: "/", Env: s.environ, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if words != nil {
+		cmd.Stderr = words
+	}
+	if err := cmd.Start(); err != nil {
+		words.Close()
+		return nil, err
+	}
+	exited := make(chan error, 1)
+	go func() { // it ends with the daemon, which is reaped, or with this process
+		defer words.Close()
+		_ = cmd.Wait()
+		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		exited <- s.verdict(status, words)
+	}()
+	return exited, nil
+}
+
+// Absent returns why a service manager, which has to start the daemon, does not do so. It
+// returns nil if no service manager has to, if it is about to, or if that is not known.
+func (s *Starter) Absent(ctx context.Context) *proxy.ManagedError {
+	exe, err := s.program()
+	if err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, whyTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, exe, append([]string{"daemon", "--started-by", StartedBy, "--why"}, s.args...)...)
+	cmd.Dir, cmd.Env, cmd.WaitDelay = "/", s.environ, time.Second
+	_, err = cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == ExitManaged {
+		return managed(string(exit.Stderr))
+	}
+	return nil
+}
+
+// managed returns the error that a daemon has written to stderr before [ExitManaged].
+func managed(words string) *proxy.ManagedError {
+	why, hint, _ := strings.Cut(strings.TrimSuffix(words, "\n"), "\n")
+	if why == "" {
+		return &proxy.ManagedError{
+			Why: "a service manager is to start the daemon, and does not", Hint: "holdline doctor says what is wrong",
+		}
+	}
+	return &proxy.ManagedError{Why: why, Hint: hint}
+}
+
+// newWords creates a file for what a daemon writes to stderr before it serves, in dir or,
+// if that is not there yet, in the directory of temporary files. Its name is removed at
+// once, so that nothing is left of it. It returns nil if the file cannot be created; then
+// the log alone has these words.
+func newWords(dir string) *os.File {
+	for _, dir := range []string{dir, ""} {
+		if f, err := os.CreateTemp(dir, "start-*"); err == nil {
+			_ = os.Remove(f.Name())
+			return f
+		}
+	}
+	return nil
+}
+
+// verdict returns nil for a process that ended with exit code 0, else an error with
+// the last lines of words, which may be nil. It also appends these words to the log: the
+// process wrote them to a file of its own.
+func (s *Starter) verdict(status syscall.WaitStatus, words *os.File) error {
+	switch {
+	case status.Exited() && status.ExitStatus() == 0:
+		return nil
+	case status.Exited() && status.ExitStatus() == ExitManaged:
+		return managed(lastLines(words))
+	}
+	if words != nil {
+		// Without a log this start has failed since there can be none.
+		if log, err := ownfile.OpenFile(s.log, os.O_WRONLY|os.O_APPEND); err == nil {
+			_, _ = io.Copy(log, io.NewSectionReader(words, 0, maxWords))
+			log.Close()
+		}
+	}
+	if status.Signaled() { // its own words do not say why
+		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)",
+			proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), s.log)
+	}
+	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), s.log)
+}
+
+// lastLines returns the end of a file, at most logTail bytes, as whole lines. It
+// returns "" if f is nil or cannot be read.
+func lastLines(f *os.File) string {
+	info, err := f.Stat()
+	if err != nil { // there is no file
+		return ""
+	}
+	from := max(0, info.Size()-logTail)
+	b, err := io.ReadAll(io.NewSectionReader(f, from, logTail))
+	if err != nil {
+		return ""
+	}
+	text := string(b)
+	if from > 0 {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text
+}
+
+// closeOnExec marks all descriptors beyond the standard ones as not inherited. An
+// agent may have leaked some to this process; the daemon would hold the agent's pipes
+// open for ever.
+func closeOnExec() {
+	entries, err := os.ReadDir("/dev/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			syscall.CloseOnExec(fd)
+		}
+	}
+}
