@@ -24,7 +24,7 @@ var layers = readLayers(`
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
-11 cmd/holdline/serverscmd
+10 cmd/holdline/serverscmd
 8 cmd/holdline/stdio
 10 cmd/holdline/direct
 9 cmd/holdline/attach

@@ -46,9 +46,9 @@ const serversKey = "mcpServers"
 // RemoveServer removes a server from the file at path, with its comments. If the file
 // does not name it, the error wraps [ErrNoServer].
 func RemoveServer(ctx context.Context, path, name string) error {
-	return edit(ctx, path, func(x *jsonedit.File, _ Config) error {
+	return edit(ctx, path, func(x *jsonedit.File, before Config) error {
 		if !x.Remove(serversKey, name) {
-			return fmt.Errorf("server %s %w", name, ErrNoServer)
+			return NoServer(name, &before)
 		}
 		return nil
 	})
@@ -60,7 +60,7 @@ func EnableServer(ctx context.Context, path, name string, on bool) (changed bool
 	err = edit(ctx, path, func(x *jsonedit.File, before Config) error {
 		s, ok := before.Server(name)
 		if !ok {
-			return fmt.Errorf("server %s %w", name, ErrNoServer)
+			return NoServer(name, &before)
 		}
 		if s.Enabled == on {
 			return nil
@@ -104,7 +104,12 @@ func checkServer(name string, server []byte) error {
 		return err
 	}
 	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
-	_, err = Parse("", text)
+	return plainErrors(Parse("", text))
+}
+
+// plainErrors returns the mistakes that [Parse] has found without their places, for a text
+// that no file has.
+func plainErrors(_ Config, err error) error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
@@ -22,7 +23,6 @@ import (
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/planview"
-	"holdline/cmd/holdline/serverscmd"
 	"holdline/daemon/config"
 )
 
@@ -226,7 +226,7 @@ func finishImport(
 		}
 	})
 	if err == nil && len(done.Files) > 0 {
-		err = serverscmd.ReloadFile(cmd, proc, config)
+		err = attach.ReloadFile(cmd, proc, config)
 	}
 	if err != nil || len(done.Left) == 0 {
 		return err

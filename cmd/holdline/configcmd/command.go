@@ -1,5 +1,8 @@
 // Package configcmd has the command config: where the configuration is, whether it is
-// right, and what it means for one identity and tool.
+// right, what it means for one identity and tool, and changes of it.
+//
+// config edit runs the user's editor on a copy, which it checks (edit.go). get, set and unset
+// are about one setting (keys.go). After a change a running daemon reads the file.
 //
 // config check reports mistakes, which the daemon refuses, as errors. It also warns of
 // settings that the daemon accepts and that most likely have no effect, for example a
@@ -20,16 +23,18 @@ import (
 )
 
 // NewCommand returns the command config and those below it. All of them take the flag
-// --config. None needs a daemon; check and explain say more if one runs.
+// --config. None needs a daemon; check and explain say more if one runs, and
+// after a change the daemon reads the file.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Check or explain the configuration, or say where it is",
+		Short: "Edit, check or explain the configuration, or say where it is",
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	console.ConfigFlag(cmd.PersistentFlags(), &file)
-	cmd.AddCommand(newConfigExplain(proc, &file), &cobra.Command{
+	cmd.AddCommand(newKeyCommands(proc, &file)...)
+	cmd.AddCommand(newEdit(proc, &file), newConfigExplain(proc, &file), &cobra.Command{
 		Use:   "path",
 		Short: "Print where the configuration is read from",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +46,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check a configuration file and name the first mistake by line and column",
+		Short: "Check a configuration file and name its mistakes by line and column",
 		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
 is 1. What is no mistake but most likely has no effect is named on stderr, with exit
 code 0: an identity as which no client is known to have connected, and a rule that
@@ -59,9 +64,9 @@ names nothing that servers have listed.`,
 			// then all defaults are in force, which is no mistake.
 			if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 				if len(args) == 1 || file != "" {
-					return fmt.Errorf("%s is not there", path)
+					return fmt.Errorf("there is no file %s", path)
 				}
-				return console.Say(cmd, "%s: not there, all defaults", path)
+				return console.Say(cmd, "%s: there is no such file, so all settings have their defaults", path)
 			}
 			cfg, err := config.Load(path)
 			if err != nil {

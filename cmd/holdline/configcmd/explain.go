@@ -35,6 +35,8 @@ type explanation struct {
 	Budget   int             `json:"budget"`   // calls a session; 0 is no limit
 	Expose   string          `json:"expose"`   // all or search
 	State    *control.Server `json:"state,omitempty"`
+
+	unknown bool // there is no such tool, or no such server
 }
 
 // newConfigExplain returns the command config explain. file is the flag --config. The command
@@ -48,6 +50,7 @@ func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
 again and are cached, and, if a daemon runs, whether the tool's server is well.
 
 IDENTITY is the name of a client, such as codex, or what --identity of mcp-stdio says.
+The exit code is 1 if there is no such tool or server.
 TOOL is consult or another tool of holdline's own, or SERVER__TOOL of a hosted server,
 as agents see it or by the server's own name. Rules hold by either name.
 
@@ -68,7 +71,11 @@ and call_tool instead), state (of the server, as in status).`,
 			}
 			e, server := explain(&cfg, listedTools(proc), protocol.ClientName(args[0]), args[1])
 			e.State = liveServer(cmd, proc, e.Server)
-			return console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
+			err = console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
+			if err == nil && e.unknown {
+				return cmdenv.ExitWith(cmdenv.ExitFailure)
+			}
+			return err
 		},
 	})
 }
@@ -107,10 +114,15 @@ func explain(
 	s, configured := cfg.Server(server)
 	switch {
 	case !hosted:
-		e.Why = "holdline has no tool " + name + ", and those of servers are called SERVER__TOOL"
+		e.Why = "Holdline has no tool " + name + ", and those of servers are called SERVER__TOOL"
+		if near := config.Nearest(name, tool.OwnNames()); near != "" {
+			e.Why += "; did you mean " + near + "?"
+		}
+		e.unknown = true
 		return e, nil
 	case !configured:
-		e.Why = "no server " + server + " is configured: holdline servers list shows those that are"
+		e.Why = config.NoServer(server, cfg).Error() + "; those that are: holdline servers list"
+		e.unknown = true
 		return e, nil
 	}
 	e.Server, e.Unlisted = server, len(known) > 0 && !slices.Contains(known, own)

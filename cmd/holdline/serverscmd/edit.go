@@ -130,7 +130,7 @@ func (s *serversCommand) editFile(
 	changed, err := change(path)
 	switch {
 	case errors.Is(err, config.ErrNoServer):
-		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path), "see: holdline servers list")
+		return cmdenv.WithHint(err, "those in "+path+": holdline servers list")
 	case errors.Is(err, config.ErrServerExists):
 		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
 			"add --replace, or first: holdline servers remove "+name)
@@ -140,7 +140,7 @@ func (s *serversCommand) editFile(
 		return console.Say(cmd, "server %s was %s already in %s", name, done, path)
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path)
-	return ReloadFile(cmd, s.proc, path)
+	return attach.ReloadFile(cmd, s.proc, path)
 }
 
 // addServer adds a server to the configuration file, and warns of what would keep it from starting.

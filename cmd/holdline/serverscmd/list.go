@@ -241,8 +241,7 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 	}
 	settings, ok := cfg.Server(args[0])
 	if !ok {
-		return cmdenv.WithHint(fmt.Errorf("server %s %w in %s", args[0], config.ErrNoServer, path),
-			"see: holdline servers list")
+		return cmdenv.WithHint(config.NoServer(args[0], &cfg), "those in "+path+": holdline servers list")
 	}
 	unset := s.unset(settings)
 	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) {

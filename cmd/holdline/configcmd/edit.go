@@ -1,0 +1,122 @@
+package configcmd
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/daemon/config"
+)
+
+// emptyFile is what the editor shows if there is no file yet.
+const emptyFile = `// The configuration of Holdline. All keys: contrib/doc/configuration.md
+{
+  "mcpServers": {
+  }
+}
+`
+
+// newEdit returns the command edit. file is the flag --config.
+func newEdit(proc *cmdenv.Process, file *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "edit", Short: "Edit the configuration in your editor, check it, and put it into force",
+		Long: `Edit the configuration with $VISUAL, $EDITOR, or vi. You edit a copy: the file is
+replaced once the copy has no mistakes, and a running daemon then reads it. Mistakes are
+named by line and column, and you can go on editing.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := cmdenv.ConfigPath(*file, proc.Getenv)
+			if err != nil {
+				return err
+			}
+			return editFile(cmd, proc, path)
+		},
+	}
+}
+
+// editFile has the user edit a copy of the configuration file until it has no mistakes or the
+// user gives up, and replaces the file by it. If it does not, what the user has written is
+// kept in the copy, and the error says where.
+func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
+	before, err := config.Read(path)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "holdline-edit-")
+	if err != nil {
+		return fmt.Errorf("making a copy to edit: %w", err)
+	}
+	// Editors know by the name that the file is JSON.
+	draft := filepath.Join(dir, filepath.Base(path))
+	text := before
+	if text == nil {
+		text = []byte(emptyFile)
+	}
+	if err := os.WriteFile(draft, text, 0o600); err != nil {
+		return fmt.Errorf("making a copy to edit: %w", err)
+	}
+	after, err := editDraft(cmd, proc, path, draft)
+	switch {
+	case err != nil:
+	case bytes.Equal(after, text):
+		_ = os.RemoveAll(dir)
+		return console.Say(cmd, "%s: no change", path)
+	default:
+		err = config.Swap(cmd.Context(), path, before, after)
+	}
+	if err != nil {
+		return cmdenv.WithHint(fmt.Errorf("%w\n%s is as it was", err, path), "what you have written is in "+draft)
+	}
+	_ = os.RemoveAll(dir)
+	fmt.Fprintf(cmd.OutOrStdout(), "%s: changed\n", path)
+	return attach.ReloadFile(cmd, proc, path)
+}
+
+// editDraft runs the editor on a copy of the configuration, and returns what the user has
+// made of it. On a terminal it asks after mistakes whether to go on. The error has all
+// mistakes of a copy with which the user has given up; path stands for the file in them.
+func editDraft(cmd *cobra.Command, proc *cmdenv.Process, path, draft string) ([]byte, error) {
+	answers := bufio.NewScanner(cmd.InOrStdin())
+	for {
+		if err := runEditor(cmd.Context(), proc, draft); err != nil {
+			return nil, err
+		}
+		after, err := os.ReadFile(draft)
+		if err != nil {
+			return nil, fmt.Errorf("reading what was edited: %w", err)
+		}
+		_, err = config.Parse(path, after)
+		if err == nil || !console.IsTerminal(cmd.InOrStdin()) {
+			return after, err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%v\nEdit again? [Y/n] ", err)
+		if !answers.Scan() || strings.HasPrefix(strings.ToLower(strings.TrimSpace(answers.Text())), "n") {
+			return nil, errors.New("given up, with mistakes in the text")
+		}
+	}
+}
+
+// runEditor runs the user's editor on a file, and blocks until it ends. The variables may
+// have arguments, so a shell reads them, as git does.
+func runEditor(ctx context.Context, proc *cmdenv.Process, file string) error {
+	editor := cmp.Or(proc.Getenv("VISUAL"), proc.Getenv("EDITOR"), "vi")
+	// The editor handles interrupts itself: the end of our context must not kill it.
+	run := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", editor+` "$@"`, editor, file)
+	run.Stdin, run.Stdout, run.Stderr = proc.Stdin, proc.Stdout, proc.Stderr
+	if err := run.Run(); err != nil {
+		return cmdenv.WithHint(fmt.Errorf("the editor %s failed: %w", editor, err),
+			"name another one: EDITOR=nano holdline config edit")
+	}
+	return nil
+}
