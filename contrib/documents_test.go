@@ -36,6 +36,7 @@ var (
 	targetPattern = regexp.MustCompile(`(?:^|[ (])make ([a-z][a-z0-9-]*)((?: [A-Z]+=\S+)*)`)
 	ownVariable   = regexp.MustCompile(`HOLDLINE_[A-Z_0-9]+`)
 	keyPattern    = regexp.MustCompile(`^(consult|telemetry|limits|log|identities|mcpServers)(\.\w+)+$`)
+	ownName       = regexp.MustCompile(`^(mcpServers|identities)\.\w+\.`) // a name of the user's
 	pathPattern   = regexp.MustCompile(`^(\./)?(cmd|contrib|daemon|protocol|proxy)/[\w./-]+$`)
 )
 
@@ -113,6 +114,18 @@ func TestPagesAreShort(t *testing.T) {
 	}
 }
 
+// TestTablesHaveHeads checks that each table begins with a head: GitHub shows one without as text.
+func TestTablesHaveHeads(t *testing.T) {
+	for name, p := range readPages(t) {
+		for i, line := range p.lines {
+			begins := strings.HasPrefix(line, "|") && (i == 0 || !strings.HasPrefix(p.lines[i-1], "|"))
+			if begins && (i+1 == len(p.lines) || !strings.HasPrefix(p.lines[i+1], "|---")) {
+				t.Errorf("%s:%d: the table has no head", name, i+1)
+			}
+		}
+	}
+}
+
 // TestLinksLeadSomewhere checks that each relative link of the documents leads to a file, and
 // each anchor to a heading.
 func TestLinksLeadSomewhere(t *testing.T) {
@@ -163,7 +176,8 @@ func TestNamedThingsExist(t *testing.T) {
 				}
 			}
 			isKey := keyPattern.MatchString(text) && path.Ext(text) != ".jsonl"
-			if isKey && !strings.Contains(reference, "| `"+text+"` |") {
+			row := "| `" + ownName.ReplaceAllString(text, "$1.NAME.") + "` |"
+			if isKey && !strings.Contains(reference, row) {
 				t.Errorf("%s:%d: the configuration has no key %s", name, n, text)
 			}
 			if pathPattern.MatchString(text) {
