@@ -119,7 +119,7 @@ func TestInstallAndBack(t *testing.T) {
 	bin := filepath.Join(p.dir, "home/.local/bin/holdline")
 	for _, want := range []string{
 		"write " + bin + "\n", "run systemctl --user enable --now holdline.socket\n", "PATH for hosted servers: ",
-		programs + ":", "next: holdline import",
+		programs + ":", "next: holdline setup",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("install does not say %q:\n%s", want, out)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/clients"
@@ -81,21 +82,26 @@ runs, args (how many), env and headers (names).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runImport(cmd, proc, &o) },
 	})
 	f := cmd.Flags()
-	f.StringSliceVar(&o.from, "from", nil,
-		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
+	o.addFlags(f)
 	f.BoolVar(&o.write, "write", false, "do it")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
+	f.BoolVar(&o.undo, "undo", false, "take back what import did")
+	for _, other := range []string{"write", "aggregate", "from", "scope"} {
+		cmd.MarkFlagsMutuallyExclusive("undo", other)
+	}
+	return cmd
+}
+
+// addFlags adds the flags that say what is imported, and from where. Setup has them, too.
+func (o *importOptions) addFlags(f *pflag.FlagSet) {
+	f.StringSliceVar(&o.from, "from", nil,
+		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.StringSliceVar(&o.skip, "skip", nil, "servers that stay with their clients, with commas")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan for each file, too")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
-	f.BoolVar(&o.undo, "undo", false, "take back what import did")
 	console.ConfigFlag(f, &o.file)
-	for _, other := range []string{"write", "aggregate", "from", "scope"} {
-		cmd.MarkFlagsMutuallyExclusive("undo", other)
-	}
-	return cmd
 }
 
 // runImport plans an import and prints the plan. With --write it also carries the plan out,
@@ -105,17 +111,6 @@ runs, args (how many), env and headers (names).`,
 // The plan and the change are made by the same process, but the files may change between
 // the two: package importer checks each file again before it writes it.
 func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
-	switch o.scope {
-	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
-	default:
-		return fmt.Errorf("%w: --scope wants one of project, shared, session", cmdenv.ErrUsage)
-	}
-	for _, name := range o.from {
-		if !slices.Contains(clients.Names(), name) {
-			return fmt.Errorf("%w: --from: client %q is not known; these are: %s", cmdenv.ErrUsage, name,
-				strings.Join(clients.Names(), ", "))
-		}
-	}
 	look, err := clientOptions(proc, o)
 	if err != nil {
 		return err
@@ -135,11 +130,8 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 		err := console.Print(cmd, plan, func(out io.Writer) { printPlan(out, plan, o.verbose) })
 		return cmp.Or(err, unreadable(plan))
 	}
-	// The clients' files would name a program that may go away, such as a test build.
-	if err := install.Lasting(look.Command); err != nil {
-		return cmdenv.WithHint(
-			fmt.Errorf("clients are to start holdline by its path: %w", err),
-			"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline import --write")
+	if err := lastingCommand(look.Command, "import --write"); err != nil {
+		return err
 	}
 	// With --json the plan is printed once, together with what was done.
 	if !console.IsJSON(cmd) {
@@ -173,6 +165,17 @@ func lookAtClients(
 		look.Trying = show
 	}
 	return importer.Look(cmd.Context(), look)
+}
+
+// lastingCommand returns an error if clients' files would name a program that may go away,
+// such as a test build. again is the command to give by the installed program.
+func lastingCommand(path, again string) error {
+	err := install.Lasting(path)
+	if err == nil {
+		return nil
+	}
+	return cmdenv.WithHint(fmt.Errorf("clients are to start holdline by its path: %w", err),
+		"holdline install --bin puts a copy into ~/.local/bin; then, by that: ~/.local/bin/holdline "+again)
 }
 
 // unreadable returns an error if the plan lacks files that could not be read. The plan has
@@ -246,9 +249,20 @@ func warnLeft(cmd *cobra.Command, left []importer.Left) {
 	}
 }
 
-// clientOptions returns what package importer needs to know of this user, this directory and
-// the flags. The check of the clients by doctor uses it, too.
+// clientOptions checks the flags, and returns what package importer needs to know of them, of
+// this user and of this directory. The check of the clients by doctor uses it, too.
 func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, error) {
+	switch o.scope {
+	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
+	default:
+		return importer.Options{}, fmt.Errorf("%w: --scope wants one of project, shared, session", cmdenv.ErrUsage)
+	}
+	for _, name := range o.from {
+		if !slices.Contains(clients.Names(), name) {
+			return importer.Options{}, fmt.Errorf("%w: --from: client %q is not known; these are: %s",
+				cmdenv.ErrUsage, name, strings.Join(clients.Names(), ", "))
+		}
+	}
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
 		return importer.Options{}, fmt.Errorf("HOME is not set to a directory")

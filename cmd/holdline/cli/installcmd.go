@@ -116,17 +116,12 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	}
 	// Without the PATH an installation is still useful, so an error is only a warning,
 	// unless the PATH is all that the user wants.
-	rest.Path, err = userenv.UserShell(proc.Getenv).LoginPath(cmd.Context())
+	rest.Path, err = pathToCapture(cmd.Context(), proc)
 	if err != nil {
-		err = fmt.Errorf("the PATH of your login shell is not captured: %w", err)
 		if o.path {
 			return cmdenv.WithHint(err, "fix the shell's profile, or write PATH into the env of a server")
 		}
 		console.Warn(cmd, "%v", err)
-	}
-	// The shell that runs this command may have a longer PATH than a new login shell.
-	if err == nil {
-		rest.Path = userenv.Calling(proc.Getenv("PATH"), rest.Path)
 	}
 	if err := in.Install(cmd.Context(), rest); err != nil {
 		return err
@@ -151,6 +146,16 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	return nil
 }
 
+// pathToCapture returns the PATH for hosted servers: that of the login shell, or of the shell
+// that runs this command if that has more. It may take seconds.
+func pathToCapture(ctx context.Context, proc *cmdenv.Process) (string, error) {
+	login, err := userenv.UserShell(proc.Getenv).LoginPath(ctx)
+	if err != nil {
+		return "", fmt.Errorf("the PATH of your login shell is not captured: %w", err)
+	}
+	return userenv.Calling(proc.Getenv("PATH"), login), nil
+}
+
 // afterInstall returns the notes about what to do after an installation, one line for each.
 // wish must have the PATH that was captured, and the service manager in use.
 func afterInstall(in *install.Options, wish install.Wish) string {
@@ -163,7 +168,7 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+
 			"to have the service manager start it: holdline install --%s\n", ownManager())
 	}
-	b.WriteString("next: holdline import shows the MCP servers of your agents that can be shared; " +
+	b.WriteString("next: holdline setup connects your agents, and asks before it changes anything; " +
 		"holdline doctor checks everything\n")
 	return b.String()
 }

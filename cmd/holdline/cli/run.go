@@ -109,7 +109,7 @@ that they share. Each agent's MCP configuration names one command:
 Through it an agent can call the tools of the MCP servers that are configured
 once for all agents, consult (a second opinion from ` + engines.Titles() + `,
 read-only), health_snapshot and telemetry_snapshot. The daemon is started at
-first use; holdline import connects the agents of this machine.
+first use; holdline setup connects the agents of this machine.
 
 Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 		SilenceUsage:  true,
@@ -139,7 +139,8 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		consultcmd.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc), newTelemetryCommand(proc))
 	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
-		newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc), configcmd.NewCommand(proc))
+		newSetupCommand(proc), newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
+		configcmd.NewCommand(proc))
 	add(groupMaintain, "Maintain:",
 		newStartCommand(proc), newStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())

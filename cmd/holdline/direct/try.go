@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -58,16 +59,28 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 
 // TryEntry starts a program as a client would by its own configuration, asks it for its tools
 // and has it end. It waits until the list has all tools of want, within the bounds of
-// [Launcher.Try]: a daemon that starts the server just now lists it later.
+// [Launcher.Try]: a daemon that starts the server just now lists it later. If the list still
+// lacks some, the tools that it has are returned with an error.
 func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
-	return ask(ctx, p, want, leaveWait)
+	tools, err = ask(ctx, p, want, leaveWait)
+	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
+		err = fmt.Errorf("%d of its %d tools are missing: %s", len(lacks), len(want),
+			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
+	}
+	return tools, err
+}
+
+// missing returns which of want a list has not.
+func missing(list, want []string) []string {
+	return slices.DeleteFunc(slices.Clone(want), func(name string) bool { return slices.Contains(list, name) })
 }
 
 // ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
-// that it lists. If the list lacks some of want, ask waits for a list that has them. In the end
-// the program has the time leave to end by itself.
-func ask(ctx context.Context, p config.Process, want []string, leave time.Duration) (tools []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
+// that it lists. If the list lacks some of want, ask waits for a list that has them, and
+// returns the last one when time is up. In the end the program has the time leave to end by
+// itself.
+func ask(all context.Context, p config.Process, want []string, leave time.Duration) (tools []string, err error) {
+	ctx, cancel := context.WithTimeout(all, tryTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
 	words := &lastBytes{most: tryStderr}
@@ -88,11 +101,14 @@ func ask(ctx context.Context, p config.Process, want []string, leave time.Durati
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets}
+	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets, end: cancel}
 	c.lines.Buffer(nil, tryLine)
 	tools, err = c.tools(want)
 	// Look now: time may also run out while the server ends, below.
-	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+	late := ctx.Err() != nil
+	if c.late != nil {
+		c.late.Stop()
+	}
 	_ = stdin.Close()
 	killer := time.AfterFunc(leave, func() { _ = cmd.Cancel() })
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
@@ -100,8 +116,8 @@ func ask(ctx context.Context, p config.Process, want []string, leave time.Durati
 	_ = cmd.Cancel() // programs that it has left
 	_ = cmd.Wait()   // its error is in cmd.ProcessState, too
 	switch {
-	case ctx.Err() != nil && !late:
-		return nil, context.Cause(ctx)
+	case all.Err() != nil:
+		return nil, context.Cause(all)
 	case late && tools != nil: // it works, and lacks tools
 		return tools, nil
 	case late:
@@ -123,6 +139,8 @@ type conversation struct {
 	secrets []string       // that its words may have
 	asked   int            // id of the last request
 	changed bool           // the server has said since then that its tools are others
+	end     func()         // kills the server
+	late    *time.Timer    // calls end, once the list lacks tools; as long as a proxy waits for a daemon
 }
 
 // unknownMethod is the code of the answer to a method that the server does not know.
@@ -145,15 +163,22 @@ func (c *conversation) tools(want []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	var last []string
 	for {
 		c.changed = false
 		names, err := c.list()
-		if err != nil || !slices.ContainsFunc(want, func(name string) bool { return !slices.Contains(names, name) }) {
-			return names, err
+		if err != nil {
+			return last, err
+		}
+		if last = names; len(missing(names, want)) == 0 {
+			return names, nil
+		}
+		if c.late == nil {
+			c.late = time.AfterFunc(protocol.ReconnectWindow, c.end)
 		}
 		for !c.changed { // until its list is another one, or time is up
 			if _, err := c.next(); err != nil {
-				return names, err
+				return last, err
 			}
 		}
 	}

@@ -23,13 +23,22 @@ import (
 //
 // The error says that no journal could be read or written. Files that cannot be
 // reverted are listed in Done.Left instead.
-func Undo(ctx context.Context, o Options) (Done, error) {
+func Undo(ctx context.Context, o Options) (Done, error) { return undoSome(ctx, o, "") }
+
+// Undo reverts what [Plan.Write] has done, as [Undo] does, and no earlier import.
+func (d Done) Undo(ctx context.Context, o Options) (Done, error) { return undoSome(ctx, o, d.Backup) }
+
+// undoSome reverts the import whose journal is in the directory only; "" reverts all.
+func undoSome(ctx context.Context, o Options, only string) (Done, error) {
 	d := Done{Files: []string{}, Left: []Left{}}
 	list, err := readJournals(o.State)
 	if err != nil {
 		return d, err
 	}
 	for _, j := range list {
+		if only != "" && j.dir != only {
+			continue
+		}
 		if err := j.undo(ctx, &o, &d); err != nil {
 			return d, err
 		}

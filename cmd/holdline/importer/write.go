@@ -173,3 +173,50 @@ func (f *File) planAnew(j *journal, e *edit, d *Done) error {
 	}
 	return j.writeFile()
 }
+
+// Entry is an entry by which a client starts holdline.
+type Entry struct {
+	Client  string // its title
+	Path    string // of the file
+	Name    string
+	Project string // directory in which the client uses it; "" is any
+	Command string
+	Args    []string
+	Server  string   // of holdline's file; "" is all, or holdline's own tools
+	Tools   []string // that the server has listed when it was tried; nil if they are not known
+}
+
+// Written returns the entries that the import has written into clients' files, as the files
+// have them now. Those in d.Left are not among them. The error says that a file cannot be
+// read any more.
+func (p *Plan) Written(d Done) ([]Entry, error) {
+	var out []Entry
+	for _, f := range p.changed() {
+		if f == p.own || !slices.Contains(d.Files, f.Path) {
+			continue
+		}
+		data, err := clients.ReadFile(f.Path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		doc, err := f.client.Parse(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		for i := range f.steps {
+			e := clients.Find(doc, f.steps[i].path)
+			if f.steps[i].fields == nil || e == nil {
+				continue
+			}
+			one := Entry{Client: f.Title, Path: f.Path, Name: e.Name(), Project: e.Project}
+			one.Command, one.Args = e.CommandLine()
+			for _, s := range f.Servers {
+				if slices.Equal(s.path, e.Path) && s.Verdict == Moves {
+					one.Server, one.Tools, one.Project = s.As, s.Tools, s.Project
+				}
+			}
+			out = append(out, one)
+		}
+	}
+	return out, nil
+}

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"holdline/cmd/holdline/cmdenv"
-	"holdline/daemon/userenv"
 )
 
 // Manager is the service manager that starts the daemon.
@@ -96,8 +95,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 		}
 	}
 	if w.Path != "" {
-		want := content{exists: true, data: []byte(w.Path + "\n"), mode: 0o600}
-		if _, err := p.addFile(Path, userenv.PathFile(o.StateDir), want, true); err != nil { // the file is always ours
+		if _, err := p.addPath(w.Path); err != nil {
 			return err
 		}
 	}

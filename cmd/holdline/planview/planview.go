@@ -51,6 +51,14 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	}
 }
 
+// Count returns a number with its noun, which has a plural with s.
+func Count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // entries calls f for each entry of all files, in their order.
 func entries(plan *importer.Plan, f func(*importer.File, *importer.Server)) {
 	for _, file := range plan.Files {
@@ -83,7 +91,7 @@ func moving(plan *importer.Plan) []row {
 			at[s.As] = len(rows)
 			rows = append(rows, row{verdict: console.Good.Paint("moves"), name: s.As})
 			if s.Tools != nil {
-				notes[s.As] = append(notes[s.As], fmt.Sprintf("%d tools", len(s.Tools)))
+				notes[s.As] = append(notes[s.As], Count(len(s.Tools), "tool"))
 			}
 		}
 		titles[s.As] = appendNew(titles[s.As], f.Title)
@@ -173,7 +181,7 @@ func Tries(w io.Writer) (show func(importer.TryEvent), done func()) {
 			case e.Trial.Tools == nil:
 				live.End(e.Name, "starts")
 			default:
-				live.End(e.Name, fmt.Sprintf("starts, %d tools", len(e.Trial.Tools)))
+				live.End(e.Name, "starts, "+Count(len(e.Trial.Tools), "tool"))
 			}
 		}, func() {
 			if live != nil {

@@ -88,7 +88,7 @@ func TestTriesElsewhere(t *testing.T) {
 	show(importer.TryEvent{Name: "a", Of: 2, Trial: &importer.Trial{Tools: []string{"x"}}})
 	show(importer.TryEvent{Name: "b", Of: 2, Trial: &importer.Trial{Err: errors.New("it is gone")}})
 	done()
-	if got, want := out.String(), "a: starts, 1 tools\nb: it is gone\n"; got != want {
+	if got, want := out.String(), "a: starts, 1 tool\nb: it is gone\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -1,0 +1,221 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/cmd/holdline/importer"
+)
+
+// setupAnswer has the members of the JSON of setup that tests read.
+type setupAnswer struct {
+	Files   []importer.File
+	Summary importer.Summary
+	Path    string
+	Done    struct{ Files []string }
+	Checked []struct {
+		Clients []string
+		Entry   string
+		Tools   []string
+		Error   string
+	}
+	Undone bool
+}
+
+// TestSetup_MovesWhatWorks checks setup with a server that starts and is in two clients, one
+// that is missing, one that wants a login, and a file that cannot be parsed. Without --yes it
+// changes nothing, with it the server that starts is moved and works from both clients, and the
+// undo restores all files.
+func TestSetup_MovesWhatWorks(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	far := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(far.Close)
+	works := p.toolsEntry(nil)
+	delete(works, "holdline")
+	p.putHome(t, map[string]string{
+		".claude.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"tools": works, "missing": map[string]any{"command": "no-such-program-anywhere"},
+			"far": map[string]any{"type": "http", "url": far.URL},
+		}}),
+		".codex/config.toml": p.codexServers(t, "tools"),
+		".cursor/mcp.json":   "{\n  \"mcpServers\": }\n",
+	})
+	before := p.home(t)
+	_, errs, code := p.run("", "setup")
+	if code != exitUsage || !strings.Contains(errs, "setup --yes") {
+		t.Errorf("setup without a terminal: exit %d\n%s", code, errs)
+	}
+	out, errs, code := p.run("", "setup", "--dry-run")
+	got := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{
+		"4 entries in 2 clients → 3 servers: 1 starts, 1 needs a login, 1 stays.",
+		"moves tools Claude Code, Codex; 15 tools", "login far Claude Code: it needs a login (401)",
+		"stays missing Claude Code: it does not start: no-such-program-anywhere was not found",
+		"error cursor " + filepath.Join(p.dir, "home/.cursor/mcp.json") + ": line 2, column ",
+		"Nothing was changed. To do this: holdline setup",
+	} {
+		if code != exitFailure || !strings.Contains(got, want) {
+			t.Errorf("the plan has no %q: exit %d\n%s%s", want, code, out, errs)
+		}
+	}
+	if strings.Contains(out, "\x1b") {
+		t.Errorf("control codes in a pipe: %q", out)
+	}
+	p.sameHome(t, before)
+
+	p.putHome(t, map[string]string{".cursor/mcp.json": "{}\n"})
+	files := []string{".claude.json", ".codex/config.toml", ".cursor/mcp.json"}
+	texts := map[string]string{}
+	for _, name := range files {
+		texts[name] = p.read(t, name)
+	}
+	var answer setupAnswer
+	decode(t, p.must("setup", "--yes", "--json"), &answer)
+	if answer.Undone || len(answer.Done.Files) != 4 || answer.Summary.Move != 1 || answer.Path == "" {
+		t.Errorf("setup: %+v", answer)
+	}
+	var checked []string
+	for _, c := range answer.Checked {
+		checked = append(checked, fmt.Sprint(c.Entry, c.Clients, c.Error, slices.Contains(c.Tools, "effect")))
+	}
+	slices.Sort(checked)
+	if want := []string{
+		"holdline[Claude Code Codex Cursor]false", "tools[Claude Code Codex]true",
+	}; !slices.Equal(checked, want) {
+		t.Errorf("checked %q, want %q", checked, want)
+	}
+	a := p.agent("--server", "tools").shake()
+	if x := a.wait(a.call("effect", map[string]any{"token": "t"})); x.text() != "t" {
+		t.Errorf("effect: %s", x.raw)
+	}
+	a.leave()
+	if out := p.must("setup", "--yes"); !strings.Contains(out, "Nothing to do: all clients that were found are") {
+		t.Errorf("the second setup:\n%s", out)
+	}
+	p.must("setup", "--undo")
+	for _, name := range files {
+		if got := p.read(t, name); got != texts[name] {
+			t.Errorf("%s is after the undo\n%s\nwant\n%s", name, got, texts[name])
+		}
+	}
+}
+
+// fickle returns the entry of a server that does something else when it is started for the
+// second time: then the shell runs that script. The first time it lists one tool more than
+// toolserver does.
+func (p *place) fickle(script string) map[string]any {
+	first := filepath.Join(p.dir, "first")
+	serve := filepath.Join(programs, "toolserver") + " -ledger " + p.effects()
+	return map[string]any{"command": "sh", "args": []string{
+		"-c", fmt.Sprintf("if [ -e %s ]; then %s; fi; : > %s; exec %s -own", first,
+			strings.ReplaceAll(script, "SERVE", "exec "+serve), first, serve),
+	}}
+}
+
+// TestSetup_UndoneIfAnEntryFails checks that setup restores all files if one of the entries
+// that it has written does not offer what its server did before, and says which.
+func TestSetup_UndoneIfAnEntryFails(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login().windows(30)
+	works := p.toolsEntry(nil)
+	delete(works, "holdline")
+	p.putHome(t, map[string]string{
+		".claude.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"good": works, "fickle": p.fickle("SERVE"),
+		}}),
+		".codex/config.toml":   p.codexServers(t, "good"),
+		".config/holdline/env": "A=1\n",
+	})
+	p.daemon()
+	files := map[string]string{}
+	for _, name := range []string{".claude.json", ".codex/config.toml"} {
+		files[name] = p.read(t, name)
+	}
+	out, errs, code := p.run("", "setup", "--yes")
+	if code != exitFailure ||
+		!strings.Contains(out, "fails  fickle  Claude Code: 1 of its 16 tools are missing: turn") ||
+		!strings.Contains(errs, "all that was changed is undone") || !strings.Contains(errs, "setup --skip ") {
+		t.Errorf("setup: exit %d\n%s%s", code, out, errs)
+	}
+	for name, want := range files {
+		if got := p.read(t, name); got != want {
+			t.Errorf("%s is\n%s\nwant\n%s", name, got, want)
+		}
+	}
+	for _, gone := range []string{
+		".config/holdline/config.json", ".local/state/holdline/path", ".local/state/holdline/import",
+	} {
+		if _, err := os.Stat(filepath.Join(p.dir, "home", gone)); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", gone, err)
+		}
+	}
+	if s := p.status(); len(s.Servers) > 0 {
+		t.Errorf("the daemon still hosts %+v", s.Servers)
+	}
+	if err := os.Remove(filepath.Join(p.dir, "first")); err != nil {
+		t.Fatal(err)
+	}
+	out = p.must("setup", "--yes", "--skip", "fickle")
+	if !strings.Contains(out, "Done: 1 server moved") || !strings.Contains(p.read(t, ".claude.json"), `"fickle"`) {
+		t.Errorf("setup without it:\n%s", out)
+	}
+}
+
+// TestSetup_Interrupted checks that an interrupt while entries are checked undoes everything,
+// and that no daemon is left.
+func TestSetup_Interrupted(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	mark := filepath.Join(p.dir, "mark")
+	p.putHome(t, map[string]string{
+		".cursor/mcp.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"fickle": p.fickle(": > " + mark + "; exec sleep 600"),
+		}}),
+	})
+	text := p.read(t, ".cursor/mcp.json")
+	cmd := p.command("setup", "--yes", "--json")
+	var out, errs words
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for deadline := time.Now().Add(waitLimit); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(mark); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the entry is not started: %s%s", out.String(), errs.String())
+		}
+	}
+	if got := p.read(t, ".cursor/mcp.json"); !strings.Contains(got, "mcp-stdio") {
+		t.Errorf("before the interrupt the file is\n%s", got)
+	}
+	_ = cmd.Process.Signal(syscall.SIGINT)
+	if err := <-ended; err == nil || !strings.Contains(errs.String(), "interrupted; all that was changed is undone") {
+		t.Errorf("setup: %v\n%s%s", err, out.String(), errs.String())
+	}
+	var answer setupAnswer
+	if err := json.Unmarshal([]byte(out.String()), &answer); err != nil || !answer.Undone {
+		t.Errorf("setup --json: %v\n%s", err, out.String())
+	}
+	if got := p.read(t, ".cursor/mcp.json"); got != text {
+		t.Errorf("the file is\n%s\nwant\n%s", got, text)
+	}
+	if left := p.processes(); len(left) > 0 {
+		t.Errorf("processes are left: %v", left)
+	}
+}

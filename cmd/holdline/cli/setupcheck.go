@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/direct"
+	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/planview"
+	"holdline/daemon/config"
+)
+
+// maxChecksAtOnce bounds the entries that are started at the same time.
+const maxChecksAtOnce = 4
+
+// checkedEntry is what came of the start of an entry that several clients may have.
+type checkedEntry struct {
+	Clients []string `json:"clients"` // titles
+	Paths   []string `json:"paths"`   // of their files
+	Entry   string   `json:"entry"`
+	Tools   []string `json:"tools"`
+	Error   string   `json:"error,omitempty"`
+
+	entry importer.Entry
+}
+
+// failedError is the error of entries that do not work.
+type failedError struct {
+	failed, of int
+	servers    []string // that the entries start
+}
+
+// Error counts the entries. What is wrong with each is printed above.
+func (f *failedError) Error() string {
+	return fmt.Sprintf("%d of %d entries do not work as their clients start them", f.failed, f.of)
+}
+
+// checkEntries starts each entry as its client does, in the project that it is for or else in
+// cwd, and compares its tools with those that the server has listed when it was tried. Entries
+// that are the same are started once. The progress is shown on w. It returns when all have
+// ended, or soon after ctx has.
+func checkEntries(
+	ctx context.Context, w io.Writer, cwd string, environ []string, list []importer.Entry,
+) []checkedEntry {
+	checked := joinEntries(list)
+	live := planview.NewLive(w, "Checking each entry as its client starts it")
+	defer live.Close()
+	var g errgroup.Group
+	g.SetLimit(maxChecksAtOnce)
+	for i := range checked {
+		e := checked[i].entry
+		g.Go(func() error {
+			live.Begin(e.Name, len(checked))
+			tools, err := checkEntry(ctx, cwd, environ, &e)
+			outcome := "works, " + planview.Count(len(tools), "tool")
+			if err != nil {
+				outcome, checked[i].Error = err.Error(), err.Error()
+			}
+			checked[i].Tools = append(checked[i].Tools, tools...) // no other goroutine has this element
+			live.End(e.Name, outcome)
+			return nil
+		})
+	}
+	_ = g.Wait() // each error is with its entry
+	return checked
+}
+
+// checkEntry starts one entry. A name without a directory is looked for on the PATH, as the
+// client would.
+func checkEntry(ctx context.Context, cwd string, environ []string, e *importer.Entry) (tools []string, err error) {
+	p := config.Process{Command: e.Command, Args: e.Args, Dir: cwd, Env: environ}
+	if e.Project != "" {
+		p.Dir = e.Project
+	}
+	if p.Command, err = exec.LookPath(e.Command); err != nil {
+		return nil, fmt.Errorf("%s is not on the PATH", e.Command)
+	}
+	return direct.TryEntry(ctx, p, e.Tools)
+}
+
+// joinEntries returns the entries, those that start the same in the same directory as one.
+func joinEntries(list []importer.Entry) []checkedEntry {
+	var out []checkedEntry
+	for _, e := range list {
+		i := slices.IndexFunc(out, func(c checkedEntry) bool {
+			return c.entry.Command == e.Command && slices.Equal(c.entry.Args, e.Args) && c.entry.Project == e.Project
+		})
+		if i < 0 {
+			i = len(out)
+			out = append(out, checkedEntry{Entry: e.Name, Tools: []string{}, entry: e})
+		}
+		out[i].Clients, out[i].Paths = append(out[i].Clients, e.Client), append(out[i].Paths, e.Path)
+	}
+	return out
+}
+
+// failedEntries returns a [*failedError] if entries do not work, or nil.
+func failedEntries(checked []checkedEntry) error {
+	f := failedError{of: len(checked)}
+	for _, c := range checked {
+		if c.Error == "" {
+			continue
+		}
+		f.failed++
+		if c.entry.Server != "" {
+			f.servers = append(f.servers, c.entry.Server)
+		}
+	}
+	if f.failed == 0 {
+		return nil
+	}
+	return &f
+}
+
+// printFailed prints a line for each entry that does not work.
+func printFailed(out io.Writer, checked []checkedEntry) {
+	for _, c := range checked {
+		if c.Error != "" {
+			console.Line(out, 4, "  %s  %s  %s: %s",
+				console.Bad.Paint("fails"), c.Entry, strings.Join(slices.Compact(c.Clients), ", "), c.Error)
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/clients"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/install"
+	"holdline/cmd/holdline/planview"
+	"holdline/daemon/command"
+	"holdline/daemon/userenv"
+	"holdline/protocol/control"
+	"holdline/protocol/socket"
+)
+
+// setupOptions are the flags of setup. It has most of those of import.
+type setupOptions struct {
+	importOptions
+
+	yes, dryRun      bool
+	systemd, launchd bool // have that service manager start the daemon
+}
+
+// undoTimeout bounds the undo of a setup that has failed or was interrupted.
+const undoTimeout = time.Minute
+
+// newSetupCommand returns the command setup.
+func newSetupCommand(proc *cmdenv.Process) *cobra.Command {
+	var o setupOptions
+	cmd := console.WithJSON(&cobra.Command{
+		Use:   "setup",
+		Short: "Connect your agents to holdline: find them, check their servers, move those that work",
+		Long: `Connect the agents of this machine to holdline, in one command:
+
+ 1. Find the configurations of the MCP clients, and their servers.
+ 2. Start each server once with the environment that the daemon has, and end it.
+ 3. Show what would change, and ask.
+ 4. Capture the PATH for hosted servers, as install does, and move the servers that
+    work into holdline's configuration, as import does.
+ 5. Start each entry that was written as its client does, and compare its tools with
+    those that the server had before.
+
+If step 4 or 5 fails, or if you interrupt it, everything is undone: the files have their
+old bytes again. A server stays with its client if it does not start, or if it needs a
+login. --skip leaves more of them there.
+
+--undo takes back what setup did, later, as import --undo does. The PATH stays captured.
+
+With --json, an object: that of import --json, path (captured for hosted servers, if it
+is another one), checked (client, path, entry, tools, error), undone (setup has failed,
+and nothing is changed).`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o) },
+	})
+	f := cmd.Flags()
+	o.addFlags(f)
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be done, and change nothing")
+	f.BoolVar(&o.undo, "undo", false, "take back what setup did")
+	f.BoolVar(&o.systemd, "systemd", false, "have systemd's user manager start the daemon, as install does")
+	f.BoolVar(&o.launchd, "launchd", false, "have launchd start the daemon, as install does (macOS)")
+	cmd.MarkFlagsMutuallyExclusive("systemd", "launchd")
+	cmd.MarkFlagsMutuallyExclusive("yes", "dry-run")
+	for _, other := range []string{"yes", "dry-run", "aggregate", "from", "scope", "skip", "systemd", "launchd"} {
+		cmd.MarkFlagsMutuallyExclusive("undo", other)
+	}
+	return cmd
+}
+
+// setup is one run of the command.
+type setup struct {
+	cmd  *cobra.Command
+	proc *cmdenv.Process
+	o    *setupOptions
+	look importer.Options
+	in   *install.Options
+
+	ran    bool // a daemon ran before
+	answer setupAnswer
+}
+
+// setupAnswer is what setup prints with --json.
+type setupAnswer struct {
+	*importer.Plan
+
+	Path    string         `json:"path,omitempty"`
+	Done    *importer.Done `json:"done,omitempty"`
+	Checked []checkedEntry `json:"checked,omitempty"`
+	Undone  bool           `json:"undone,omitempty"`
+}
+
+// errDeclined is returned if the user does not want what setup would do.
+var errDeclined = errors.New("nothing was changed")
+
+// runSetup connects the clients of this machine, or undoes that.
+func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions) error {
+	look, err := clientOptions(proc, &o.importOptions)
+	if err != nil {
+		return err
+	}
+	if o.undo {
+		return runImport(cmd, proc, &o.importOptions)
+	}
+	if !o.yes && !o.dryRun && (!console.IsTerminal(proc.Stdin) || console.IsJSON(cmd)) {
+		return cmdenv.WithHint(
+			fmt.Errorf("%w: setup asks before it changes anything, and cannot ask here", cmdenv.ErrUsage),
+			"holdline setup --dry-run shows the changes; holdline setup --yes makes them")
+	}
+	if err := lastingCommand(look.Command, "setup"); err != nil && !o.dryRun {
+		return err
+	}
+	s := &setup{cmd: cmd, proc: proc, o: o, look: look}
+	if s.in, err = installer(cmd, proc); err != nil {
+		return err
+	}
+	err = s.run()
+	if cmd.Context().Err() != nil || errors.Is(err, errDeclined) {
+		return cmdenv.ExitWith(cmdenv.ExitFailure) // it has been said
+	}
+	return err
+}
+
+// run plans the setup, shows the plan, asks, and carries it out.
+func (s *setup) run() error {
+	if err := s.plan(); err != nil {
+		if s.cmd.Context().Err() != nil {
+			console.Warn(s.cmd, "interrupted; nothing was changed")
+		}
+		return err
+	}
+	out := s.cmd.OutOrStdout()
+	plan := s.answer.Plan
+	if !console.IsJSON(s.cmd) {
+		planview.Print(out, plan, s.o.verbose)
+		if s.answer.Path != "" {
+			console.Line(out, 4, "The PATH for hosted servers is to be captured: %d directories.",
+				len(command.SearchDirs(s.answer.Path)))
+		}
+	}
+	switch {
+	case plan.Empty() && s.answer.Path == "":
+		return s.finish("Nothing to do: " + s.unchanged())
+	case s.o.dryRun:
+		return s.finish("Nothing was changed. To do this: holdline setup")
+	case !s.o.yes:
+		if err := s.ask(); err != nil {
+			return err
+		}
+	}
+	if err := s.carryOut(); err != nil {
+		return err
+	}
+	return s.finish("")
+}
+
+// unchanged says why there is nothing to do.
+func (s *setup) unchanged() string {
+	if len(s.answer.Files) == 0 {
+		return "no MCP client was found. --from NAME connects one: " + strings.Join(clients.Names(), ", ")
+	}
+	return "all clients that were found are connected."
+}
+
+// plan captures the PATH, in memory, and makes the plan with it.
+func (s *setup) plan() error {
+	show, done := console.ProgressLine(s.cmd.ErrOrStderr())
+	if show != nil {
+		show(control.Progress{Message: "Asking your login shell for its PATH"})
+	}
+	path, err := pathToCapture(s.cmd.Context(), s.proc)
+	done()
+	if err != nil && s.cmd.Context().Err() == nil {
+		console.Warn(s.cmd, "%v; servers are checked without it", err)
+	}
+	if old, err := userenv.ReadPath(userenv.PathFile(s.look.State)); err != nil || old != path {
+		s.answer.Path = path
+	}
+	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.importOptions, s.look, path)
+	return err
+}
+
+// ask asks the user whether to do what the plan says. Anything but yes, or an empty line, is a
+// no.
+func (s *setup) ask() error {
+	errs := s.cmd.ErrOrStderr()
+	fmt.Fprint(errs, "Do this? [Y/n] ")
+	answer := make(chan string, 1)
+	go func() { // it ends with its line, or with this process
+		line, err := bufio.NewReader(s.proc.Stdin).ReadString('\n')
+		if err != nil && line == "" {
+			line = "no"
+		}
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case line := <-answer:
+		if slices.Contains([]string{"", "y", "yes"}, line) {
+			return nil
+		}
+	case <-s.cmd.Context().Done():
+		fmt.Fprintln(errs)
+	}
+	console.Line(errs, 4, "Nothing was changed.")
+	return errDeclined
+}
+
+// carryOut captures the PATH, writes the files, and checks what it has written. If that fails,
+// or if the user interrupts it, everything is undone before it returns the error.
+func (s *setup) carryOut() (err error) {
+	_, err = attach.Ask[control.StatusAnswer](s.cmd, s.proc, control.Status, nil)
+	s.ran = !errors.Is(err, socket.ErrNoDaemon)
+	var undo []func(context.Context) error // the last one first
+	defer func() {
+		if err == nil {
+			err = context.Cause(s.cmd.Context())
+		}
+		if err != nil {
+			err = s.undo(err, undo)
+		}
+	}()
+	if s.answer.Path != "" {
+		s.in.Out = io.Discard
+		back, err := s.in.CapturePath(s.cmd.Context(), s.answer.Path)
+		if err != nil {
+			return err
+		}
+		undo = append(undo, back)
+	}
+	done, err := s.answer.Write(s.cmd.Context(), time.Now())
+	if done.Backup != "" {
+		s.answer.Done = &done
+		undo = append(undo, func(ctx context.Context) error { return s.takeBack(ctx, done) })
+	}
+	if err != nil || len(done.Files) == 0 {
+		return err
+	}
+	if err := attach.ReloadFile(s.cmd, s.proc, s.look.Config); err != nil {
+		return err
+	}
+	entries, err := s.answer.Written(done)
+	if err != nil {
+		return err
+	}
+	s.answer.Checked = checkEntries(s.cmd.Context(), s.cmd.ErrOrStderr(), s.look.Cwd, s.proc.Environ(), entries)
+	return failedEntries(s.answer.Checked)
+}
+
+// undo takes back what carryOut has done, even if the user has interrupted it, and returns the
+// error to print: cause with what became of the undo.
+func (s *setup) undo(cause error, steps []func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.cmd.Context()), undoTimeout)
+	defer cancel()
+	interrupted := s.cmd.Context().Err() != nil
+	given := s.cmd.Context()
+	s.cmd.SetContext(ctx) // for the requests to the daemon
+	defer s.cmd.SetContext(given)
+	var errs []error
+	for _, step := range slices.Backward(steps) {
+		errs = append(errs, step(ctx))
+	}
+	if !s.ran { // the check has started it
+		out := s.cmd.OutOrStdout()
+		s.cmd.SetOut(io.Discard)
+		errs = append(errs, s.in.Stop(ctx))
+		s.cmd.SetOut(out)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return cmdenv.WithHint(fmt.Errorf("%w; and not all of it could be undone: %w", cause, err),
+			"holdline setup --undo tries again")
+	}
+	s.answer.Undone = true
+	switch {
+	case console.IsJSON(s.cmd):
+		if err := console.PrintJSON(s.cmd.OutOrStdout(), s.answer); err != nil {
+			return err
+		}
+	case !interrupted:
+		printFailed(s.cmd.OutOrStdout(), s.answer.Checked)
+	}
+	if interrupted {
+		console.Warn(s.cmd, "interrupted; all that was changed is undone")
+		return cause
+	}
+	hint := "holdline doctor checks what setup needs"
+	if failed, ok := errors.AsType[*failedError](cause); ok && len(failed.servers) > 0 {
+		hint = "to leave these servers with their clients: holdline setup --skip " + strings.Join(failed.servers, ",")
+	}
+	return cmdenv.WithHint(fmt.Errorf("%w; all that was changed is undone", cause), hint)
+}
+
+// takeBack reverts the import, and has a running daemon read its configuration again. It fails
+// if something could not be reverted.
+func (s *setup) takeBack(ctx context.Context, done importer.Done) error {
+	back, err := done.Undo(ctx, s.look)
+	if err != nil {
+		return err
+	}
+	if !console.IsJSON(s.cmd) {
+		warnLeft(s.cmd, back.Left)
+	}
+	if len(back.Left) > 0 {
+		return fmt.Errorf("%d entries are as setup has left them", len(back.Left))
+	}
+	if !s.ran {
+		return nil // there is no daemon that should go on
+	}
+	return attach.ReloadFile(s.cmd, s.proc, s.look.Config)
+}
+
+// finish prints the result, and installs for the service manager that the user wants. Without a
+// text setup has changed something.
+func (s *setup) finish(text string) error {
+	manager := install.Nobody
+	switch {
+	case s.o.systemd:
+		manager = install.Systemd
+	case s.o.launchd:
+		manager = install.Launchd
+	}
+	out := s.cmd.OutOrStdout()
+	if s.o.dryRun {
+		manager = install.Nobody
+	}
+	if console.IsJSON(s.cmd) {
+		out = io.Discard
+	}
+	if manager != install.Nobody {
+		s.in.Out = out
+		if err := s.in.Install(s.cmd.Context(), install.Wish{Manager: manager}); err != nil {
+			return fmt.Errorf("the agents are connected, but %s does not start the daemon: %w", manager, err)
+		}
+	}
+	if console.IsJSON(s.cmd) {
+		if err := console.PrintJSON(s.cmd.OutOrStdout(), s.answer); err != nil {
+			return err
+		}
+	}
+	done := s.answer.Done
+	switch {
+	case text != "":
+		console.Line(out, 0, "%s", text)
+	case done != nil:
+		entries := 0
+		for _, c := range s.answer.Checked {
+			entries += len(c.Clients)
+		}
+		console.Line(out, 6, "%s", console.Good.Paint(fmt.Sprintf("Done: %s moved, %s written; %s.",
+			planview.Count(len(s.answer.Servers), "server"), planview.Count(len(done.Files), "file"),
+			map[bool]string{
+				true: "its entry works", false: fmt.Sprintf("all %d entries work as their clients start them", entries),
+			}[entries == 1])))
+		console.Line(out, 6, "Next: restart your agents, so that they read their files again. Then: holdline status")
+		console.Line(out, 6, "To take it back: holdline setup --undo")
+	default:
+		console.Line(out, 0, "Done: the PATH for hosted servers is captured.")
+	}
+	if done != nil && len(done.Left) > 0 {
+		warnLeft(s.cmd, done.Left)
+		return cmdenv.ExitWith(cmdenv.ExitFailure)
+	}
+	return unreadable(s.answer.Plan)
+}
