@@ -733,7 +733,7 @@ func TestServerCache(t *testing.T) {
 		t.Errorf("%d answers are kept", s.CacheCount)
 	}
 	if c := p.status().Cache; c.Hits != 1 || c.Misses != 4 || c.Entries != 2 ||
-		!strings.Contains(p.must("status"), "cache    1 hits, 4 misses, 2 answers") {
+		!strings.Contains(p.must("status", "-v"), "cache    1 hits, 4 misses, 2 answers") {
 		t.Errorf("status has %+v", c)
 	}
 	if out := p.must("telemetry", "--json"); !strings.Contains(strings.Join(strings.Fields(out), ""),

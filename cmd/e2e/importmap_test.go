@@ -34,6 +34,7 @@ var layers = readLayers(`
 0 cmd/holdline/screen
 7 cmd/holdline/starter
 7 cmd/holdline/console
+8 cmd/holdline/glance
 7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients

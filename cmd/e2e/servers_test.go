@@ -216,7 +216,7 @@ func TestServerDies(t *testing.T) {
 	if x := a.wait(a.effect("next", 0)); x.Result.IsError {
 		t.Errorf("the next call: %s", x.raw)
 	}
-	if out := p.must("telemetry"); !strings.Contains(out, "worker_restarts=1") {
+	if out := p.must("telemetry"); !strings.Contains(out, "1 restart of workers") {
 		t.Errorf("telemetry: %s", out)
 	}
 	if x := a.wait(a.call("health_snapshot", map[string]any{})); !strings.HasPrefix(x.text(), "ready ") {

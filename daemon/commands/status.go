@@ -81,6 +81,12 @@ func (d *Daemon) status() control.StatusAnswer {
 	for i, loads := 0, d.Telemetry.Loads(); i < len(s.Servers); i++ {
 		s.Servers[i].Load = loads[s.Servers[i].Name]
 	}
+	cfg := d.File.Current()
+	for i := range s.Servers {
+		if settings, ok := cfg.Server(s.Servers[i].Name); ok {
+			s.Servers[i].Transport = settings.Transport
+		}
+	}
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
 	if log := health.TelemetryLog; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError

@@ -403,6 +403,7 @@ type Server struct {
 	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 	Load        Load          `json:"load"`
+	Transport   string        `json:"transport"` // stdio, http or sse
 
 	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started

@@ -20,7 +20,7 @@ func TestAgentRowIsShort(t *testing.T) {
 		})
 	}
 	var b strings.Builder
-	printAgents(&b, sessions)
+	printAgents(&b, sessions, "/home/user")
 	row := strings.Split(b.String(), "\n")[1]
 	if !strings.Contains(row, "server-00, server-01 and 18 more  ") || len(row) > 100 {
 		t.Errorf("%d columns: %s", len(row), row)

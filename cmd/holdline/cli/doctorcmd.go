@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
+	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/importer"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
@@ -71,15 +72,28 @@ fix.`,
 	return cmd
 }
 
-// printFindings prints one line for each check. A finding that is not OK has two more: why it
-// matters, and what fixes it.
+// printFindings prints one line for each check, and a last one with the number of problems and
+// notes. A finding that is not OK has two more: why it matters, and what fixes it.
 func printFindings(out io.Writer, found []doctor.Finding) {
+	const indent = 9
+	styles := map[doctor.State]console.Style{
+		doctor.OK: console.Good, doctor.Note: console.Odd, doctor.Problem: console.Bad,
+	}
+	count := map[doctor.State]int{}
 	for _, f := range found {
-		fmt.Fprintf(out, "%-8s %s: %s\n", f.State, f.Check, f.What)
+		count[f.State]++
+		console.Line(out, indent, "%-8v %s: %s", styles[f.State].Paint(f.State), f.Check, f.What)
 		if f.State != doctor.OK {
-			fmt.Fprintf(out, "         why:  %s\n         fix:  %s\n", f.Why, f.Fix)
+			console.Line(out, indent+6, "         why:  %s", f.Why)
+			console.Line(out, indent+6, "         fix:  %s", f.Fix)
 		}
 	}
+	problems := "no problems"
+	if count[doctor.Problem] > 0 {
+		problems = glance.Count(count[doctor.Problem], "problem")
+	}
+	fmt.Fprintln(out)
+	console.Line(out, 0, "%s, %s", problems, glance.Count(count[doctor.Note], "note"))
 }
 
 // doctorOptions returns what the checks need to know of this user and this machine. It asks

@@ -65,6 +65,10 @@ func runProcess(ctx context.Context, proc cmdenv.Process) int {
 		if proc.Args[0] == pair.Command {
 			return stdio.Run(proc.Args[1:], &proc, wholeProgram(ctx, &proc))
 		}
+		// A prompt waits for this one.
+		if proc.Args[0] == "statusline" && len(proc.Args) == 1 {
+			return cmdenv.Report(proc.Stderr, runStatusline(ctx, &proc))
+		}
 		if command := hidden[proc.Args[0]]; command != nil {
 			return cmdenv.Report(proc.Stderr, command(proc.Args[1:], &proc))
 		}
@@ -114,7 +118,7 @@ first use; holdline setup connects the agents of this machine.
 Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return runWelcome(cmd, proc) },
 		Version:       cmdenv.Version,
 	}
 	// --version prints what the command version prints.
@@ -136,7 +140,8 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		}
 	}
 	add(groupUse, "Use:",
-		consultcmd.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc), newTelemetryCommand(proc))
+		consultcmd.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc), newTelemetryCommand(proc),
+		newStatuslineCommand(proc))
 	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
 		newSetupCommand(proc), newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),

@@ -39,10 +39,10 @@ func table(out *Output) {
 // each row is one line.
 func TestTableFitsTheTerminal(t *testing.T) {
 	for columns, want := range map[int]string{
-		80: `SERVER            STATE   SESSIONS  CACHED  RUNS               CWD
-github            ready          3     128  npx -y @example/…  …er/projects/shop
-日本語のサーバー  failed        12       0  uvx                /home/user
-éte               idle           -       7  node ?[31mserver…  /srv
+		80: `SERVER            STATE   SESSIONS  RUNS                CWD
+github            ready          3  npx -y @example/s…  /home/user/projects/shop
+日本語のサーバー  failed        12  uvx                 /home/user
+éte               idle           -  node ?[31mserver.…  /srv
 `,
 		50: `SERVER            STATE   SESSIONS  RUNS
 github            ready          3  npx -y @examp…
@@ -64,6 +64,19 @@ github            r…
 				t.Errorf("at %d columns a line has %d: %q", columns, n, line)
 			}
 		}
+	}
+}
+
+// TestPathsKeepTheirEnd checks that a path loses its beginning where a text loses its end.
+func TestPathsKeepTheirEnd(t *testing.T) {
+	got := onScreen(t, 40, "never", func(out *Output) {
+		table := NewTable(out, "NAME", "CWD")
+		table.Row("a-long-name-of-a-server-of-the-team", Tilde("/home/user/projects/of-the-team/shop", "/home/user"))
+		table.Flush()
+	})
+	const want = "NAME                    CWD\na-long-name-of-a-serv…  …f-the-team/shop\n"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 
@@ -117,9 +130,10 @@ func TestColor(t *testing.T) {
 func TestLineWraps(t *testing.T) {
 	show := func(out *Output) {
 		Line(out, 4, "%-8v %s: %v has %d calls in %s", Bad.Paint("problem"), "a\x1b[2Jb\nc", Dim.Paint("it all"), 7,
-			"/a/path/that/is/longer/than/the/line")
+			"/a/path/that/is/longer/than/the/line /usr/local/bin:/usr/bin:/bin")
 	}
-	want := "problem  a?[2Jb c: it\n    all has 7 calls in\n    /a/path/that/is/longer/than/the/line\n"
+	want := "problem  a?[2Jb c: it\n    all has 7 calls in\n" +
+		"    /a/path/that/is/longer/than/the/line\n    /usr/local/bin:\n    /usr/bin:/bin\n"
 	if got := onScreen(t, 22, "never", show); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

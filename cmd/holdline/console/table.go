@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -34,15 +35,28 @@ type cell struct {
 	path bool // it is shortened at its beginning
 }
 
+// Right is a text in a cell that is aligned at the right and never shortened, such as a number
+// with its unit.
+type Right string
+
+// Tilde returns a path as a cell, with ~ in place of the home directory.
+func Tilde(path, home string) Path {
+	if rest, ok := strings.CutPrefix(path, home); ok && home != "" && (rest == "" || rest[0] == '/') {
+		return Path("~" + rest)
+	}
+	return Path(path)
+}
+
 // Path is a path in a cell. If the table is too wide, it loses its beginning.
 type Path string
 
 // Columns between two cells, and the widths to which text is shortened before an optional
-// column is left out. The first column says what the row is about.
+// column is left out. The first column says what the row is about, and the last one often has
+// the longest texts.
 const (
-	gap          = 2
-	minText      = 12
-	minFirstText = 24
+	gap         = 2
+	minText     = 16
+	minEdgeText = 24
 )
 
 // NewTable returns a table with a row of headings that is written to w.
@@ -75,10 +89,11 @@ func (t *Table) Row(cells ...any) {
 		c := cell{rendered: rendered{Text: bound(fmt.Sprint(v), most)}}
 		isNumber := c.Text == "-"
 		switch v := v.(type) {
-		case int, int64:
+		case int, int64, Right:
 			isNumber = true
 		case Painted:
-			c.Style = v.Style
+			_, err := strconv.Atoi(v.Text)
+			c.Style, isNumber = v.Style, err == nil
 		case Path:
 			c.path = true
 		}
@@ -147,28 +162,29 @@ func (t *Table) fit(limit int) []int {
 		return shown
 	}
 	for _, name := range append(slices.Clone(t.optional), "") {
-		if t.shrink(shown, limit, minText, minFirstText) {
+		if t.shrink(shown, limit, minText, minEdgeText) {
 			return shown
 		}
 		shown = slices.DeleteFunc(shown, func(i int) bool { return name != "" && t.columns[i].name == name })
 	}
-	if !t.shrink(shown, limit, 4, minText) {
+	if !t.shrink(shown, limit, 6, minText) {
 		t.shrink(shown, limit, 1, 1)
 	}
 	return shown
 }
 
 // shrink makes columns of text narrower, the widest first, until the shown columns fit into the
-// limit. None gets narrower than least or than its name; the first one not before the others, and
-// not narrower than leastFirst. It changes nothing and returns false if that is not enough.
-func (t *Table) shrink(shown []int, limit, least, leastFirst int) bool {
+// limit. None gets narrower than its name or than least, and the first and the last one not
+// narrower than leastEdge; the first one comes after the others. It changes nothing and returns
+// false if that is not enough.
+func (t *Table) shrink(shown []int, limit, least, leastEdge int) bool {
 	total, floor := gap*(len(shown)-1), gap*(len(shown)-1)
 	spare := make([]int, len(t.columns)) // by how much a column may become narrower
 	for n, i := range shown {
 		c := t.columns[i]
 		to := max(least, Width(c.name))
-		if n == 0 {
-			to = max(leastFirst, Width(c.name))
+		if n == 0 || n == len(shown)-1 {
+			to = max(leastEdge, Width(c.name))
 		}
 		if c.text {
 			spare[i] = max(0, c.width-to)

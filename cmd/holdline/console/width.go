@@ -147,9 +147,9 @@ func shortenPath(text string, columns int) string {
 }
 
 // wrap returns text with line ends between words, so that each line has at most that many
-// columns. It indents all lines but the first by hang. A longer word keeps its line to itself:
-// it may be a path or a command that the user wants to copy. With no columns the width is not
-// limited.
+// columns. It indents all lines but the first by hang. A longer word keeps its line to itself,
+// since it may be a path that the user wants to copy; only a list of paths goes on below. With
+// no columns the width is not limited.
 func wrap(text string, columns, hang int) string {
 	if columns <= 0 || Width(text) <= columns {
 		return text
@@ -163,11 +163,14 @@ func wrap(text string, columns, hang int) string {
 		if end := strings.IndexByte(word, ' '); end >= 0 {
 			word = word[:end]
 		}
+		if first := pathsWithin(word, columns-hang); first > 0 {
+			word = word[:first]
+		}
 		text = text[spaces+len(word):]
 		if word == "" {
 			break
 		}
-		if n := spaces + Width(word); begun && at+n > columns {
+		if n := spaces + Width(word); begun && (at+n > columns || spaces == 0) { // no space: a list of paths goes on
 			b.WriteString("\n" + strings.Repeat(" ", hang) + word)
 			at = hang + n - spaces
 		} else {
@@ -177,4 +180,22 @@ func wrap(text string, columns, hang int) string {
 		begun = true
 	}
 	return b.String()
+}
+
+// pathsWithin returns how many bytes of a list of paths, separated by colons, are whole paths
+// that fit into that many columns; 0 if word fits or is no such list.
+func pathsWithin(word string, columns int) int {
+	if Width(word) <= columns {
+		return 0
+	}
+	end, at := 0, 0
+	for i, r := range word {
+		if at += runeWidth(r); at > columns {
+			break
+		}
+		if r == ':' && strings.HasPrefix(word[i+1:], "/") {
+			end = i + 1
+		}
+	}
+	return end
 }

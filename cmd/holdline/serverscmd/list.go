@@ -199,10 +199,11 @@ func (s *serversCommand) printTable(
 		head = append(head, "SESSIONS", "RESTARTS", "TOOLS")
 	}
 	t := console.NewTable(cmd.OutOrStdout(), append(head, "RUNS")...)
+	t.Optional("TRANSPORT", "RESTARTS", "SCOPE")
 	var hosted []control.Server
 	for _, settings := range all {
 		one, ok := live[settings.Name]
-		row := []any{settings.Name, cmp.Or(one.State, state(settings)), settings.Transport, settings.Scope}
+		row := []any{settings.Name, Paint(cmp.Or(one.State, state(settings))), settings.Transport, settings.Scope}
 		// A server that the file got a moment ago is not hosted yet.
 		switch {
 		case ok:

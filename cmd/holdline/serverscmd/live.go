@@ -4,14 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/glance"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -41,87 +40,96 @@ func (s *serversCommand) liveServers(
 	return all, true, nil
 }
 
-// PrintStates prints a table of hosted servers, and below it what is wrong with them.
+// PrintStates prints a table of hosted servers.
 func PrintStates(w io.Writer, servers []control.Server) {
-	t := console.NewTable(w,
-		"SERVER", "STATE", "SCOPE", "SESSIONS", "IN FLIGHT", "RESTARTS", "CIRCUIT", "CACHED", "TOOLS")
+	t := console.NewTable(w, "SERVER", "STATE", "SESSIONS", "BUSY", "CALLS", "ERRORS", "P50", "MEMORY", "TOOLS",
+		"SCOPE", "RESTARTS")
+	t.Optional("RESTARTS", "SCOPE", "BUSY", "P50", "ERRORS")
 	for i := range servers {
 		s := &servers[i]
-		t.Row(s.Name, s.State, s.Scope, s.RefCount, inFlight(s), s.Restarts, s.Circuit, s.CacheCount, toolCount(s))
+		p50 := console.Right("")
+		if s.Load.Calls > 0 {
+			p50 = Milliseconds(s.Load.P50MS)
+		}
+		t.Row(s.Name, Paint(s.State), s.RefCount, inFlight(s), s.Load.Calls, s.Load.Errors, p50,
+			Memory(s.MemoryBytes), toolCount(s), s.Scope, s.Restarts)
 	}
 	t.Flush()
-	printTroubles(w, servers)
+}
+
+// Paint returns a state of a server, a worker or a session in its colour.
+func Paint(state string) console.Painted {
+	style := console.Plain
+	switch state {
+	case "ready", "attached":
+		style = console.Good
+	case "starting", "recovering", "stopping", "detached":
+		style = console.Odd
+	case "failed", "ejected":
+		style = console.Bad
+	case "idle", "stopped", "disabled":
+		style = console.Dim
+	}
+	return style.Paint(state)
+}
+
+// Memory returns a size as a cell, which is empty if it is not known.
+func Memory(bytes int64) console.Right {
+	if bytes == 0 {
+		return ""
+	}
+	return console.Right(glance.Bytes(bytes))
+}
+
+// Milliseconds returns a time as a cell.
+func Milliseconds(ms float64) console.Right {
+	if ms >= 1000 {
+		return console.Right(fmt.Sprintf("%.1f s", ms/1000))
+	}
+	return console.Right(fmt.Sprintf("%.0f ms", ms))
 }
 
 // inFlight returns the number of calls in flight, with the number of queued ones behind a plus
 // sign.
-func inFlight(s *control.Server) string {
+func inFlight(s *control.Server) console.Right {
 	if s.Queued > 0 {
-		return fmt.Sprintf("%d+%d", s.InFlight, s.Queued)
+		return console.Right(fmt.Sprintf("%d+%d", s.InFlight, s.Queued))
 	}
-	return fmt.Sprint(s.InFlight)
+	return console.Right(fmt.Sprint(s.InFlight))
 }
 
-// toolCount returns how many tools a server has, and how many of them have changed; "?" if it
-// never listed them.
-func toolCount(s *control.Server) string {
+// toolCount returns how many tools a server has; "?" if it never listed them.
+func toolCount(s *control.Server) console.Right {
 	if s.Tools == nil {
 		return "?"
 	}
-	if s.Changed > 0 {
-		return fmt.Sprintf("%d, %d changed", *s.Tools, s.Changed)
-	}
-	return fmt.Sprint(*s.Tools)
+	return console.Right(fmt.Sprint(*s.Tools))
 }
 
-// printTroubles prints what is wrong with servers and what fixes it, a line for each.
+// printTroubles prints what is wrong with servers and what fixes it.
 func printTroubles(w io.Writer, servers []control.Server) {
 	for i := range servers {
-		for _, words := range troubles(&servers[i]) {
-			fmt.Fprintf(w, "%s: %s\n", servers[i].Name, strings.Map(console.Printable, words))
+		for _, t := range glance.OfServer(&servers[i]) {
+			PrintTrouble(w, t)
 		}
 	}
 }
 
-// troubles returns what is wrong with a server, and what fixes it, a sentence for each. The
-// sentences have no subject: [printTroubles] puts the name of the server before each.
-func troubles(s *control.Server) []string {
-	var out []string
-	if f := s.LastFault; f != nil {
-		words := fmt.Sprintf("%s: %s", f.Fault.Code, f.Fault.Detail)
-		if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
-			// What the server wrote last is often the reason. The detail may end with
-			// these words already.
-			if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) {
-				words += fmt.Sprintf("; its last words: %s", last)
-			}
-		}
-		// The fault may be old, and the server well again.
-		if s.LastFaultMS > 0 {
-			words += fmt.Sprintf(" (%v ago)", max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Round(time.Second))
-		}
-		out = append(out, words)
+// PrintTrouble prints what is wrong, why, and what fixes it.
+func PrintTrouble(w io.Writer, t glance.Trouble) {
+	style := console.Odd
+	if t.Bad {
+		style = console.Bad
 	}
-	// One of these at most: what the user did comes before what the daemon does.
-	switch {
-	case s.State == "stopped":
-		out = append(out, "was stopped; to have it back: holdline servers start "+s.Name)
-	case s.Ejected:
-		out = append(out, "ended or failed to start too often; once it is fixed: holdline servers reload "+s.Name)
-	case s.State == "failed" || s.Circuit != "closed":
-		out = append(out, "is tried again by a later call; to try now: holdline servers restart "+s.Name)
+	if t.Server == "" {
+		console.Line(w, 2, "%v", style.Paint(t.What))
+	} else {
+		console.Line(w, 2, "%v: %s", style.Paint(t.Server), t.What)
 	}
-	if s.Changed > 0 {
-		blocked := ""
-		if s.Blocked {
-			blocked = ", and are blocked"
-		}
-		out = append(out, fmt.Sprintf("%d of its tools are not what they were when they were first seen%s: "+
-			"holdline servers tools %s --changes", s.Changed, blocked, s.Name))
+	if t.Why != "" {
+		console.Line(w, 7, "  why: %s", t.Why)
 	}
-	if s.NoiseLines > 0 {
-		out = append(out, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped",
-			s.NoiseLines))
+	if t.Fix != "" {
+		console.Line(w, 7, "  fix: %s", t.Fix)
 	}
-	return append(out, s.Notes...)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -59,3 +60,31 @@ func OnScreen(t *testing.T, show func(tty *os.File)) string {
 	}
 	return strings.ReplaceAll(strings.TrimSuffix(string(all), end), "\r\n", "\n")
 }
+
+// CompareFrame compares what a command shows on a terminal of 80 columns with the file
+// testdata/NAME.txt, which UPDATE=1 writes anew. No line may be longer than the terminal, and
+// width measures one.
+func CompareFrame(t *testing.T, name, got string, width func(string) int) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".txt")
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s (UPDATE=1 writes it anew):\n%s\nwant:\n%s", path, got, want)
+	}
+	for line := range strings.Lines(got) {
+		if n := width(strings.TrimSuffix(line, "\n")); n > Columns {
+			t.Errorf("%s: a line of %d columns: %s", path, n, line)
+		}
+	}
+}
+
+// Columns is the width of the terminal that [CompareFrame] compares with.
+const Columns = 80

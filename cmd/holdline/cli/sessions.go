@@ -1,0 +1,58 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/serverscmd"
+	"holdline/protocol/control"
+)
+
+// newSessionsCommand returns the command sessions, which prints the sessions of the status one
+// by one.
+func newSessionsCommand(proc *cmdenv.Process) *cobra.Command {
+	var verbose bool
+	cmd := console.WithJSON(&cobra.Command{
+		Use:   "sessions",
+		Short: "List the agents that are connected",
+		Long: `List the agents that are connected.
+
+With --json, a list of objects as under "sessions" in status --json.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
+			if err != nil {
+				return err
+			}
+			return console.Print(cmd, s.Sessions, func(out io.Writer) {
+				printSessions(out, s.Sessions, proc.Getenv("HOME"), verbose)
+			})
+		},
+	})
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the versions of MCP and of the proxies, too")
+	return cmd
+}
+
+// printSessions prints one row for each session, in the order of the status.
+func printSessions(w io.Writer, sessions []control.Session, home string, verbose bool) {
+	if len(sessions) == 0 {
+		fmt.Fprintln(w, "no agent is connected")
+		return
+	}
+	head := []string{"SESSION", "IDENTITY", "CLIENT", "SERVER", "PID", "STATE", "BUSY", "CALLS", "AGE", "CWD"}
+	if verbose {
+		head = append(head, "ERA", "PROXY")
+	}
+	t := console.NewTable(w, head...)
+	t.Optional("PROXY", "PID", "ERA", "BUSY", "AGE", "CLIENT")
+	for _, s := range sessions {
+		t.Row(s.ID, s.Identity, s.Client, cmp.Or(s.Server, "all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
+			s.Calls, console.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
+	}
+	t.Flush()
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/glance"
+	"holdline/cmd/holdline/serverscmd"
+	"holdline/daemon/telemetry"
+	"holdline/protocol/control"
+)
+
+// newTelemetryCommand returns the command telemetry.
+func newTelemetryCommand(proc *cmdenv.Process) *cobra.Command {
+	return console.WithJSON(&cobra.Command{
+		Use:   "telemetry",
+		Short: "Show what was called, how often, how fast and with which faults",
+		Long: `Show what was called since the daemon has started, how often and how fast, the busiest
+tools first. Half of the calls took as long as P50 says or less, and 95 of 100 as long as
+P95 says or less. A result with which a tool reports its own failure is no error.
+
+With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
+methods, …) and host_rollouts.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			answer, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+			if err != nil {
+				return err
+			}
+			var counts telemetry.Snapshot
+			if err := json.Unmarshal(answer.Value, &counts); err != nil {
+				return fmt.Errorf("the daemon's counters: %w", err)
+			}
+			return console.Print(cmd, answer.Value, func(out io.Writer) { printTelemetry(out, &counts) })
+		},
+	})
+}
+
+// printTelemetry prints a row for each tool, and for each other method, and what they add up
+// to.
+func printTelemetry(w io.Writer, counts *telemetry.Snapshot) {
+	body := &counts.Telemetry
+	t := console.NewTable(w, "TOOL", "SERVER", "CALLS", "ERRORS", "P50", "P95")
+	row := func(tool any, server string, sum *telemetry.Totals) {
+		var errs any = sum.ResponseErrorCount + sum.TransportFaultCount
+		if errs != int64(0) {
+			errs = console.Bad.Paint(errs)
+		}
+		p50, p95 := console.Right(""), console.Right("")
+		if sum.RequestCount > 0 {
+			p50, p95 = serverscmd.Milliseconds(sum.P50), serverscmd.Milliseconds(sum.P95)
+		}
+		t.Row(tool, server, sum.RequestCount, errs, p50, p95)
+	}
+	for i := range body.Methods {
+		m := &body.Methods[i]
+		method, name, _ := strings.Cut(m.Method, ":")
+		row(cmp.Or(m.Tool, name, method), m.Server, &m.Totals)
+	}
+	row(console.Bold.Paint("all"), "", &body.Totals)
+	t.Flush()
+	fmt.Fprintln(w)
+	parts := []string{
+		glance.Count(int(body.RestartCount), "restart") + " of workers",
+		glance.Count(int(body.Totals.RetryCount), "call") + " made again after a crash",
+	}
+	if looks := counts.Cache.Hits + counts.Cache.Misses; looks > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d answers from the cache", counts.Cache.Hits, looks))
+	}
+	console.Line(w, 2, "In %s: %s.", console.Age(body.UptimeMS), strings.Join(parts, ", "))
+}

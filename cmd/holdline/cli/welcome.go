@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/glance"
+	"holdline/daemon/config"
+	"holdline/protocol/control"
+	"holdline/protocol/socket"
+)
+
+// runWelcome is what holdline does without arguments: it prints a short status and the one next
+// step. That no daemon runs is no error, unlike in other commands.
+func runWelcome(cmd *cobra.Command, proc *cmdenv.Process) error {
+	out := cmd.OutOrStdout()
+	s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, control.StatusParams{Memory: true})
+	next := ""
+	switch {
+	case errors.Is(err, socket.ErrNoDaemon):
+		next, err = welcomeWithout(out, proc)
+	case err == nil:
+		next = welcomeWith(out, &s)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	console.Line(out, 6, "Next: %v", console.Bold.Paint(next))
+	console.Line(out, 6, "%v", console.Dim.Paint("Help: holdline --help"))
+	return nil
+}
+
+// welcomeWithout prints what is the case without a daemon and returns the next step. A
+// configuration file that cannot be read is an error.
+func welcomeWithout(out io.Writer, proc *cmdenv.Process) (next string, err error) {
+	path, err := cmdenv.ConfigPath("", proc.Getenv)
+	if err != nil {
+		return "", err
+	}
+	cfg, err := config.Load(path)
+	switch n := len(cfg.Servers); {
+	case err != nil:
+		return "", err
+	case n == 0:
+		console.Line(out, 0, "Holdline is not set up: no MCP server is configured.")
+		return "holdline setup", nil
+	default:
+		console.Line(out, 0, "Holdline is not running. %s configured. It starts with your first agent.",
+			glance.Count(n, "server"))
+		return "start an agent, or: holdline start", nil
+	}
+}
+
+// welcomeWith prints a short status and returns the next step: the first command that fixes
+// something, or else how to see more.
+func welcomeWith(out io.Writer, s *control.StatusAnswer) (next string) {
+	printHeadline(out, s)
+	for _, t := range glance.Troubles(s) {
+		if !t.Bad {
+			continue
+		}
+		if t.Server != "" {
+			t.What = t.Server + ": " + t.What
+		}
+		console.Line(out, 2, "%v", console.Bad.Paint(t.What))
+		if next == "" {
+			next = t.Fix
+		}
+	}
+	switch {
+	case next != "":
+		return next
+	case len(s.Servers) == 0:
+		return "holdline setup"
+	case len(s.Sessions) == 0:
+		console.Line(out, 0, "No agent is connected.")
+		return "start an agent, or: holdline doctor"
+	}
+	return "holdline top"
+}
