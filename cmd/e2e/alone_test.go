@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -60,11 +61,14 @@ func TestEndedAlone(t *testing.T) {
 	p.daemon()
 	p.ended()
 	b, err := os.ReadFile(filepath.Join(dirs[0], "answer.json"))
-	if err != nil {
+	var kept map[string]any
+	if err := cmp.Or(err, json.Unmarshal(b, &kept)); err != nil {
 		t.Fatal(err)
 	}
+	delete(kept, "question") // it has the beginning of the script for the model
+	said := fmt.Sprint(kept)
 	for i := range parts {
-		if n := strings.Count(string(b), fmt.Sprintf("part %d;", i)); n != 1 {
+		if n := strings.Count(said, fmt.Sprintf("part %d;", i)); n != 1 {
 			t.Errorf("part %d is there %d times", i, n)
 		}
 	}

@@ -28,6 +28,8 @@ func TestServerSpoilsNoList(t *testing.T) {
 		"good": p.oddEntry(hosting{"scope": "shared"}),
 	}).daemon()
 	a, alone := p.agent().shake(), p.agent("--server", "bad").shake()
+	p.untilReady("bad") // a list waits for a first start, but not for longer than clients do
+	p.untilReady("good")
 	for of, c := range map[*agent]struct {
 		most  int // length of a name, in characters
 		tools []string
