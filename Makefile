@@ -34,10 +34,11 @@ DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
 
-build: ## build bin/holdline, and holdline-stdio beside it (OUT=path, VERSION=1.2.3)
+build: ## build bin/holdline, and holdline-stdio and holdline-top beside it (OUT=path, VERSION=1.2.3)
 	@mkdir -p "$$(dirname $(OUT))"
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(OUT) ./cmd/holdline
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(SMALL) ./cmd/holdline-stdio
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $(dir $(OUT))holdline-top ./cmd/holdline-top
 
 install: build ## build, then holdline install --bin: into ~/.local/bin (FLAGS=--systemd, FLAGS=--dry-run)
 	$(OUT) install --bin $(FLAGS)

@@ -1,4 +1,4 @@
-// Command dist makes the archives of a release. Each archive holds the program for
+// Command dist makes the archives of a release. Each archive holds the programs for
 // one system, its completions and man pages, the units and the documents. SHA256SUMS
 // is written beside the archives.
 //
@@ -52,6 +52,9 @@ func main() {
 	}
 }
 
+// programs are in each archive, by the names of their packages.
+var programs = []string{"holdline", "holdline-top"}
+
 // release is what all archives of a release have in common: where they go, and what they are
 // made of.
 type release struct {
@@ -71,7 +74,7 @@ func (r *release) epoch(s string) error {
 }
 
 // make writes an archive for each target, and their checksums. It collects the files of
-// an archive in a temporary directory, where each target replaces the program of the
+// an archive in a temporary directory, where each target replaces the programs of the
 // target before.
 func (r *release) make(ctx context.Context, targets []string) error {
 	if r.version == "" {
@@ -89,14 +92,16 @@ func (r *release) make(ctx context.Context, targets []string) error {
 		return err
 	}
 	var sums bytes.Buffer
-	// The documents stay in the directory; only the program differs between targets.
+	// The documents stay in the directory; only the programs differ between targets.
 	for _, target := range targets {
 		goos, goarch, ok := strings.Cut(target, "/")
 		if !ok {
 			return fmt.Errorf("target %q: want GOOS/GOARCH", target)
 		}
-		if err := r.build(ctx, filepath.Join(files, "holdline"), goos, goarch); err != nil {
-			return fmt.Errorf("%s: %w", target, err)
+		for _, program := range programs {
+			if err := r.build(ctx, program, filepath.Join(files, program), goos, goarch); err != nil {
+				return fmt.Errorf("%s: %w", target, err)
+			}
 		}
 		archive, err := pack(os.DirFS(files), r.name(goos, goarch), r.time)
 		if err != nil {
@@ -126,14 +131,14 @@ func (r *release) name(goos, goarch string) string {
 	return fmt.Sprintf("holdline-%s-%s-%s", r.version, goos, goarch)
 }
 
-// build compiles the program for one system and writes it to a path. It overrides what this
+// build compiles a program for one system and writes it to a path. It overrides what this
 // machine or its user sets for the go command, such as GOFLAGS, so that the bytes are the same
 // everywhere.
-func (r *release) build(ctx context.Context, to, goos, goarch string) error {
+func (r *release) build(ctx context.Context, program, to, goos, goarch string) error {
 	const env = "holdline/cmd/holdline/cmdenv"
 	ldflags := fmt.Sprintf("-s -w -buildid= -X %s.Version=%s -X %s.Commit=%s", env, r.version, env, r.commit)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags,
-		"-o", to, "./cmd/holdline")
+		"-o", to, "./cmd/"+program)
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0",
 		"GOFLAGS=", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -20,6 +20,8 @@ var layers = readLayers(`
 13 cmd/holdline
 13 cmd/picture
 13 cmd/holdline-stdio
+13 cmd/holdline-top
+9 cmd/holdline/top
 12 cmd/holdline/cli
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd

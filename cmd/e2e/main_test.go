@@ -11,6 +11,7 @@ import (
 	"holdline/cmd/holdline/cli"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/stdio"
+	"holdline/cmd/holdline/top"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol"
 )
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(cli.Main())
+	case "holdline-top":
+		leave(top.Main())
 	case "floor":
 		leave(floorMain(os.Args[1:]))
 	case "echoserver":
@@ -76,7 +79,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
-			"echoserver",
+			"echoserver", "holdline-top",
 		} {
 			binaries[name] = self
 		}

@@ -327,6 +327,9 @@ func (m *Manager) serve(u *upstream.Process) error {
 	if inst.guards.Restarts.Count(time.Now()) > 0 {
 		how = "up again"
 	}
+	if inst.root != "" {
+		how += " in " + inst.root
+	}
 	u.Log.Info("server serves", "event", events.New(control.Served, inst.key.server, "%s", how))
 	return nil
 }

@@ -140,8 +140,8 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		}
 	}
 	add(groupUse, "Use:",
-		consultcmd.NewCommand(proc), newStatusCommand(proc), newSessionsCommand(proc), newTelemetryCommand(proc),
-		newStatuslineCommand(proc))
+		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
+		newTelemetryCommand(proc), newStatuslineCommand(proc))
 	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
 		newSetupCommand(proc), newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),

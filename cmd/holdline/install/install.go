@@ -2,8 +2,10 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -106,6 +108,32 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 	return p.carryOut(ctx)
 }
 
+// beside are the programs that lie beside this one, and are installed with it if they are
+// there: `holdline top` becomes holdline-top.
+var beside = []string{"holdline-top"}
+
+// planBeside plans copies of the programs beside this one in BinDir. A link to this program
+// finds them where they are.
+func (p *plan) planBeside(force bool) error {
+	exe, err := filepath.EvalSymlinks(p.o.Exe)
+	if err != nil {
+		return fmt.Errorf("this program: %w", err)
+	}
+	for _, name := range beside {
+		from, to := filepath.Join(filepath.Dir(exe), name), filepath.Join(p.o.BinDir, name)
+		data, err := os.ReadFile(from)
+		if from == to || errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if _, err := p.addFile(Binary, to, content{exists: true, data: data, mode: 0o755}, force); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // planBinary plans this program in BinDir, as a copy or as a link. There is nothing to
 // do if this program is the installed one, or if the installed one is what a link
 // would lead to.
@@ -129,6 +157,9 @@ func (p *plan) planBinary(w Wish) error {
 	data, err := os.ReadFile(p.o.Exe)
 	if err != nil {
 		return fmt.Errorf("this program: %w", err)
+	}
+	if err := p.planBeside(w.Force); err != nil {
+		return err
 	}
 	_, err = p.addFile(Binary, path, content{exists: true, data: data, mode: 0o755}, w.Force)
 	return err

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
+)
+
+// topProgram is the program that `holdline top` becomes. It lies beside holdline.
+const topProgram = "holdline-top"
+
+// newTopCommand returns the command top. What it shows is in package top, which this program
+// must not link: all workers would carry it.
+func newTopCommand(proc *cmdenv.Process) *cobra.Command {
+	return &cobra.Command{
+		Use:   "top",
+		Short: "Watch agents, servers, consults and events on the whole terminal, and act on them",
+		Long: `Watch agents, servers, consults and events on the whole terminal, and act on them.
+
+An agent is one row, whatever number of entries it has. A server has its state, the
+memory of its processes, its calls a second and lately, how long half of its calls take
+at most (p50), and its errors. A consult has what was asked, by whom, its time and cost,
+and what it does right now. Events are crashes, restarts, upgrades, refused budgets and
+the like, as they happen.
+
+Keys:
+  arrows, tab   move; between the tables
+  enter         details
+  l             what a server writes to its log
+  r, s          restart, stop a server; s cancels a consult. They ask first
+  /             show only rows with these words; esc shows all
+  q             quit
+
+It starts no daemon, and goes on by itself when the daemon ends and the next one comes.
+It needs a terminal of 80 columns and 24 lines; NO_COLOR switches colours off. For
+scripts there is holdline status --json.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			exe, err := os.Executable()
+			if err == nil {
+				exe, err = filepath.EvalSymlinks(exe)
+			}
+			if err != nil {
+				return fmt.Errorf("this program cannot be found: %w", err)
+			}
+			path := filepath.Join(filepath.Dir(exe), topProgram)
+			argv := []string{path}
+			if explicit, _ := cmd.Flags().GetString("socket"); explicit != "" {
+				argv = append(argv, explicit)
+			}
+			env := proc.Environ()
+			if at := attach.Whereabouts(proc); proc.Getenv("HOLDLINE_PROJECT") == "" && at.Project != "" {
+				env = append(env, "HOLDLINE_PROJECT="+at.Project) // a server that is restarted may be this project's
+			}
+			err = syscall.Exec(path, argv, env) // returns only if it fails
+			if errors.Is(err, fs.ErrNotExist) {
+				return cmdenv.WithHint(
+					fmt.Errorf("%s is not beside this program, in %s", topProgram, filepath.Dir(exe)),
+					"make install, or ./holdline install --bin of a release, installs both; holdline status --watch "+
+						"needs no second program")
+			}
+			return fmt.Errorf("%s cannot be run: %w", path, err)
+		},
+	}
+}

@@ -1,0 +1,197 @@
+package top
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// last returns the last line of the screen.
+func (s *screen) lastLine() string {
+	s.t.Helper()
+	lines := strings.Split(strings.TrimSuffix(s.frame(), "\n"), "\n")
+	return lines[len(lines)-1]
+}
+
+// TestActionsAskFirst checks that a restart, a stop and a cancellation happen after y and after
+// no other key, and that the last line says what came of them.
+func TestActionsAskFirst(t *testing.T) {
+	for name, tt := range map[string]struct {
+		keys     []string
+		question string
+		asked    string // of the daemon, after y
+		done     string
+	}{
+		"restart": {
+			[]string{"down", "r"}, "Restart context7?", "server/restart context7", "context7 is up again (1 process).",
+		},
+		"stop": {
+			[]string{"down", "s"}, "Stop context7 until you start it again?", "server/stop context7", "is stopped",
+		},
+		"restart from its details": {
+			[]string{"down", "enter", "r"}, "Restart context7?", "server/restart context7", "is up again",
+		},
+		"restart from an event": {
+			[]string{"tab", "tab", "r"}, "Restart sentry?", "server/restart sentry", "sentry is up again",
+		},
+		"cancel": {[]string{"tab", "s"}, "Cancel this consult?", "consult/cancel c3c3c3c3c3c3", "is cancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, other := range []string{"n", "esc", "enter", "q"} {
+				s := newScreen(t, 80, 24).busy().press(tt.keys...).press(other)
+				if len(s.do.asked) > 0 || s.confirm != nil {
+					t.Errorf("%s does %q", other, s.do.asked)
+				}
+			}
+			s := newScreen(t, 80, 24).busy().press(tt.keys...)
+			if got := s.lastLine(); !strings.Contains(got, tt.question) || !strings.Contains(got, "y yes") {
+				t.Errorf("the last line is %q, want %q", got, tt.question)
+			}
+			s.press("y")
+			if !slices.Equal(s.do.asked, []string{tt.asked}) || !strings.Contains(s.lastLine(), tt.done) {
+				t.Errorf("y does %q, and the last line is %q, want %q", s.do.asked, s.lastLine(), tt.done)
+			}
+			s.clock = s.clock.Add(noticeTime + time.Second)
+			s.send(statusMsg{status: s.status(99)})
+			if got := s.lastLine(); !strings.Contains(got, "quit") {
+				t.Errorf("after a while the last line is %q, want the keys", got)
+			}
+		})
+	}
+}
+
+// TestErrorsAreWords checks that a request that fails is explained in the last line.
+func TestErrorsAreWords(t *testing.T) {
+	s := newScreen(t, 120, 24).busy()
+	s.do.err = &control.RemoteError{Message: "server github did not start: exit code 1"}
+	s.press("down", "r", "y")
+	if got := s.lastLine(); got != " That did not work: server github did not start: exit code 1" {
+		t.Errorf("the last line is %q", got)
+	}
+	s.do.err = errors.New("read unix @->/run/x: connection reset by peer")
+	s.press("l")
+	if got := s.lastLine(); !strings.HasPrefix(got, " That did not work: The daemon is away.") || s.page != nil {
+		t.Errorf("the last line is %q", got)
+	}
+}
+
+// TestKeysThatDoNothingSayWhy checks the last line after keys that are for other rows.
+func TestKeysThatDoNothingSayWhy(t *testing.T) {
+	for want, keys := range map[string][]string{
+		"r is for servers. Move there with tab.": {"up", "r"},
+		"This consult has ended already.":        {"tab", "down", "down", "s"},
+		"There is nothing here yet.":             {"/", "n", "o", "n", "e", "enter", "enter"},
+	} {
+		s := newScreen(t, 80, 24).busy().press(keys...)
+		if got := s.lastLine(); !strings.Contains(got, want) || len(s.do.asked) > 0 {
+			t.Errorf("after %q the last line is %q, want %q", keys, got, want)
+		}
+	}
+	s := newScreen(t, 80, 24).busy()
+	a := s.status(70)
+	a.Servers[0].State = "stopped"
+	s.send(statusMsg{status: a})
+	if got := s.press("down", "s").lastLine(); !strings.Contains(got, "context7 is stopped already") {
+		t.Errorf("the last line is %q", got)
+	}
+}
+
+// TestSelectionStaysOnItsRow checks that the user points at the same server when servers that
+// fail move to the top, and when others go.
+func TestSelectionStaysOnItsRow(t *testing.T) {
+	s := newScreen(t, 80, 24).busy().press("down", "down", "down")
+	if got := s.pointed().key; got != "github" {
+		t.Fatalf("the selected server is %s", got)
+	}
+	a := s.status(70)
+	a.Servers[4].State = "failed"
+	s.send(statusMsg{status: a})
+	if got := s.pointed().key; got != "github" {
+		t.Errorf("after another one has failed, the selected server is %s", got)
+	}
+	a.Servers = slices.Delete(slices.Clone(a.Servers), 0, 2)
+	s.send(statusMsg{status: a})
+	if got := s.pointed().key; got != "github" {
+		t.Errorf("after others have gone, the selected server is %s", got)
+	}
+	a.Servers = a.Servers[3:]
+	s.send(statusMsg{status: a})
+	if s.pointed() == nil || s.selected[servers].index >= len(a.Servers) {
+		t.Errorf("after it has gone, the selection is %+v", s.selected[servers])
+	}
+}
+
+// TestDaemonComesBack checks that the screen goes on with the next daemon: counts that begin
+// anew are no negative rates.
+func TestDaemonComesBack(t *testing.T) {
+	s := gone(newScreen(t, 80, 24).busy())
+	if got := s.frame(); !strings.Contains(got, "The daemon is gone. (12s)") {
+		t.Errorf("while the daemon is away the screen is\n%s", got)
+	}
+	s.clock = s.clock.Add(time.Second)
+	s.send(statusMsg{status: s.status(0)})
+	if got := s.frame(); strings.Contains(got, "gone") {
+		t.Errorf("after the daemon is back the screen is\n%s", got)
+	}
+	for name, one := range s.servers {
+		if slices.Min(one.rates) < 0 || one.rates[len(one.rates)-1] != 0 {
+			t.Errorf("the rates of %s are %v", name, one.rates)
+		}
+	}
+}
+
+// TestLogGoesOn checks that the log of a server is asked for from where the last answer ended,
+// and no more once the user has left it.
+func TestLogGoesOn(t *testing.T) {
+	s := newScreen(t, 80, 24).busy().press("down", "l")
+	p := s.page
+	s.send(s.askLogs(p)())
+	if !slices.Equal(s.do.asked, []string{"logs context7 0", "logs context7 10"}) ||
+		!strings.Contains(s.frame(), "two after 10") {
+		t.Errorf("asked for %q:\n%s", s.do.asked, s.frame())
+	}
+	late := s.askLogs(p)()
+	s.press("esc")
+	if _, again := s.Update(late); again != nil || s.page != nil {
+		t.Error("a log that the user has left is asked for again")
+	}
+}
+
+// TestBoundsOfTheScreen checks that what is kept stays bounded, however long top runs.
+func TestBoundsOfTheScreen(t *testing.T) {
+	s := newScreen(t, 80, 24).busy()
+	for n := range int64(2 * maxEvents) {
+		s.send(eventMsg{Event: control.Event{N: 100 + n, Subject: "x", Kind: control.Served}})
+	}
+	p := &page{}
+	p.addText("", strings.Repeat("line\n", 2*maxPageLines), plainText)
+	one := series{}
+	for range 2 * keptRates {
+		one.push(1)
+	}
+	s.press("/").typed(strings.Repeat("x", 1000))
+	if len(s.events) != maxEvents || len(p.lines) != maxPageLines || len(one.rates) != keptRates ||
+		len(s.filter) > maxFilter {
+		t.Errorf("%d events, %d lines, %d rates, filter %q", len(s.events), len(p.lines), len(one.rates), s.filter)
+	}
+	s.frame()
+}
+
+// TestEverySizeIsDrawn checks that each frame has the size of its window, whatever that is, on
+// each page.
+func TestEverySizeIsDrawn(t *testing.T) {
+	s := newScreen(t, 80, 24).busy()
+	for _, keys := range [][]string{nil, {"enter"}, {"esc", "l"}, {"esc", "tab", "enter"}, {"esc", "s"}, {"n", "/"}} {
+		s.press(keys...)
+		for _, width := range []int{1, 49, 50, 79, 80, 149, 150, 333} {
+			for _, height := range []int{1, 11, 12, 24, 61} {
+				s.width, s.height = width, height
+				s.frame()
+			}
+		}
+	}
+}
