@@ -43,7 +43,7 @@ func latency(ms float64) string {
 func rate(r float64) string {
 	switch {
 	case r <= 0:
-		return "–"
+		return "0"
 	case r < 100:
 		return fmt.Sprintf("%.1f", r)
 	}

@@ -1,7 +1,6 @@
 package top
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -93,7 +92,7 @@ func (m *model) header() string {
 	var right []piece
 	if m.known {
 		bars := min(max(5, (m.width-70)/2), 40)
-		right = append(spark(m.total.rates).draw(bars), piece{" " + cmp.Or(strings.Trim(rate(m.total.now()), "–"), "0") + " calls/s ", boldText})
+		right = append(spark(m.total.rates).draw(bars), piece{" " + rate(m.total.now()) + " calls/s ", boldText})
 	}
 	width := 0
 	for _, p := range right {
