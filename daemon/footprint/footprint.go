@@ -29,8 +29,10 @@ type Tree struct {
 // Bounds of a measurement. The memory of one process takes the kernel about a millisecond for
 // each 100 MB.
 const (
-	// fresh is how long a measurement is used again.
-	fresh = time.Second
+	// fresh is how long a measurement is used again, and usable how long it is returned while
+	// the next one is under way.
+	fresh  = time.Second
+	usable = 5 * time.Second
 	// patience bounds the wait for one.
 	patience = 500 * time.Millisecond
 	// exactTime is how long processes are measured exactly. The rest are measured by numbers
@@ -47,18 +49,19 @@ type Meter struct {
 	running chan struct{} // closed at the end of the measurement under way; nil if there is none
 }
 
-// Trees returns the trees below the processes with these pids, as they were a second ago at
-// most. It waits for [patience] at most: if the kernel is slow, it returns what an earlier
-// measurement has found. A tree that was not measured is missing.
+// Trees returns the trees below the processes with these pids, as they were lately. It measures
+// them anew if that is more than a second ago, and waits for that if it is more than five; but
+// for [patience] at most: if the kernel is slow, it returns what an earlier measurement has
+// found. A tree that was not measured is missing.
 func (m *Meter) Trees(ctx context.Context, roots []int) map[int]Tree {
 	m.mu.Lock()
 	if m.running == nil && time.Since(m.at) > fresh {
 		m.running = make(chan struct{})
 		go m.measure(roots, m.running) // it ends by itself; there is one at most
 	}
-	running := m.running
+	running, old := m.running, time.Since(m.at) > usable
 	m.mu.Unlock()
-	if running != nil {
+	if running != nil && old {
 		select {
 		case <-running:
 		case <-ctx.Done():

@@ -1,0 +1,188 @@
+package glance
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+)
+
+// shared returns a status in which two agents, one of them with a session for each server,
+// share three servers: "one" and "two" run once, "own" runs once for each agent.
+func shared() *control.StatusAnswer {
+	server := func(name string, processes int, sessions ...string) control.Server {
+		return control.Server{
+			Name: name, State: "ready", Circuit: "closed", Processes: processes, OSProcesses: 2 * processes,
+			Sessions: sessions, Transport: "stdio", MemoryBytes: int64(processes) * 100e6,
+			PrivateBytes: int64(processes) * 80e6,
+		}
+	}
+	session := func(id string, client int) control.Session {
+		return control.Session{ID: id, ClientPID: client, PID: client + 1, State: "attached", MemoryBytes: 2e6}
+	}
+	s := &control.StatusAnswer{
+		Daemon:   control.Daemon{MemoryBytes: 20e6},
+		Sessions: []control.Session{session("1", 10), session("2", 20), session("3", 20), session("4", 20)},
+		Servers: []control.Server{
+			server("one", 1, "1", "2"), server("two", 1, "1", "3"), server("own", 2, "1", "4"),
+		},
+	}
+	for range 4 {
+		s.Workers = append(s.Workers, control.Worker{Kind: "server", OSProcesses: 2, WorkerBytes: 3e6})
+	}
+	return s
+}
+
+// TestEstimate checks what sharing saves, and that nothing is claimed that is not saved or not
+// known.
+func TestEstimate(t *testing.T) {
+	for what, c := range map[string]struct {
+		change func(s *control.StatusAnswer)
+		want   Saving
+		says   string
+	}{
+		// Of one and two a process each is saved: 160 MB. Holdline takes 20 + 4·2 + 4·3 MB.
+		"two agents": {
+			func(*control.StatusAnswer) {},
+			Saving{Agents: 2, Servers: 3, Processes: 17, Without: 12, Bytes: 120e6},
+			"2 agents × 3 servers: 120 MB saved",
+		},
+		"large servers": {
+			func(s *control.StatusAnswer) {
+				for i := range 2 {
+					s.Servers[i].OSProcesses = 20
+				}
+				s.Workers[0].OSProcesses, s.Workers[1].OSProcesses = 20, 20
+			},
+			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: 120e6},
+			"2 agents × 3 servers: 53 processes instead of 84, 120 MB saved",
+		},
+		"an agent whose proxy is gone": {
+			func(s *control.StatusAnswer) { s.Sessions[0].State = "detached" },
+			Saving{Agents: 1, Servers: 3, Processes: 16, Without: 6, Bytes: -118e6},
+			"",
+		},
+		"servers elsewhere": {
+			func(s *control.StatusAnswer) {
+				s.Servers[0].Transport, s.Servers[1].Transport = "http", "sse"
+			},
+			Saving{Agents: 2, Servers: 3, Processes: 17, Without: 4, Bytes: -240e6},
+			"",
+		},
+		"nothing runs": {
+			func(s *control.StatusAnswer) { s.Servers, s.Workers = nil, nil },
+			Saving{Processes: 5, Bytes: -28e6},
+			"",
+		},
+	} {
+		s := shared()
+		c.change(s)
+		got, ok := Estimate(s)
+		if got != c.want || got.String() != c.says || ok != (s.Servers != nil) {
+			t.Errorf("%s: %+v, %v, %q, want %+v, %q", what, got, ok, got, c.want, c.says)
+		}
+	}
+	s := shared()
+	for i := range s.Servers {
+		s.Servers[i].OSProcesses, s.Servers[i].PrivateBytes = 0, 0
+	}
+	if v, ok := Estimate(s); ok {
+		t.Errorf("without measured memory: %+v", v)
+	}
+}
+
+// TestHeadline checks the first line and the advice for each thing that can be wrong, and that
+// only what does not work counts as trouble.
+func TestHeadline(t *testing.T) {
+	died := fault.New(fault.ProcessFailure, fault.Server, "x", "server one ended: exit code 7")
+	for what, c := range map[string]struct {
+		change      func(s *control.StatusAnswer, one *control.Server)
+		line        string
+		says, fixes string // of the first trouble
+	}{
+		"all well": {
+			func(*control.StatusAnswer, *control.Server) {}, "Ready. 3 servers up, no recent faults.", "", "",
+		},
+		"one waits for its first call": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.State = "idle" },
+			"Ready. 2 servers up, 1 will start when needed, no recent faults.", "", "",
+		},
+		"none is configured": {
+			func(s *control.StatusAnswer, _ *control.Server) { s.Servers = nil },
+			"Ready. No server is configured.", "", "",
+		},
+		"one has died and is back": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.LastFault, one.LastFaultMS = died, time.Now().UnixMilli()
+			},
+			"Ready. 3 servers up, 1 recent fault.", "had a fault and works again", "",
+		},
+		"one was stopped": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.State = "stopped" },
+			"Ready. 2 servers up, 1 stopped, no recent faults.", "was stopped by a command", "holdline servers start one",
+		},
+		"one is ejected": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.State, one.Ejected = "ejected", true },
+			"Needs attention. 2 servers up, 1 in trouble.", "failed too often and is not started any more",
+			"holdline servers reload one",
+		},
+		"one is ejected and stopped": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.State, one.Ejected = "stopped", true },
+			"Ready. 2 servers up, 1 stopped, no recent faults.", "was stopped by a command", "holdline servers start one",
+		},
+		"one fails": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.Circuit = "failed", died, "open"
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
+			"holdline servers restart one",
+		},
+		"changed tools are blocked": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.Changed, one.Blocked = 2, true },
+			"Needs attention. 3 servers up, 1 in trouble.",
+			"has 2 changed tools, other than when first seen; blocked until you accept",
+			"holdline servers tools one --changes",
+		},
+		"a mistake in the configuration": {
+			func(s *control.StatusAnswer, _ *control.Server) {
+				s.Daemon.ConfigRefused, s.Daemon.Config = "no such key", "/c.json"
+			},
+			"Needs attention. 3 servers up, no recent faults.",
+			"The configuration file is refused; Holdline goes on with the configuration from before",
+			"correct /c.json; Holdline reads it by itself",
+		},
+	} {
+		s := shared()
+		c.change(s, &s.Servers[0])
+		line, well := Headline(s)
+		if line != c.line || well != strings.HasPrefix(line, "Ready") {
+			t.Errorf("%s: %q, %v, want %q", what, line, well, c.line)
+		}
+		var first Trouble
+		if all := Troubles(s); len(all) > 0 {
+			first = all[0]
+		}
+		if first.What != c.says || first.Fix != c.fixes {
+			t.Errorf("%s: %+v, want %q, %q", what, first, c.says, c.fixes)
+		}
+		if first.Why != "" && strings.Contains(first.Why, "server one") {
+			t.Errorf("%s: the reason repeats the name: %q", what, first.Why)
+		}
+	}
+}
+
+// TestStatusline checks what a prompt shows.
+func TestStatusline(t *testing.T) {
+	s := shared()
+	if got := Statusline(s); got != "2 agents · 3/3 ok" {
+		t.Error(got)
+	}
+	s.Servers[0].State, s.Servers[1].State = "stopped", "failed"
+	s.Consults = control.Consults{Running: 1, Today: []control.Spending{{CostUSD: 0.4}, {CostUSD: 0.021}}}
+	s.Sessions = s.Sessions[:1]
+	if got := Statusline(s); got != "1 agent · 1/2 ok · 1 consult · $0.42" {
+		t.Error(got)
+	}
+}
