@@ -170,7 +170,7 @@ var paints = []struct {
 	{regexp.MustCompile(`\bwatcher\b`), "w"},
 	{regexp.MustCompile(`gets its answer, once|has adopted all its workers|continues in the same( claude)? process|` +
 		`has restarted it|^nothing is left.*|\bready\b`), "g"},
-	{regexp.MustCompile(`^[A-Z][A-Z /0-9]+…?$`), "d"},
+	{regexp.MustCompile(`^[A-Z][A-Z /0-9]+$`), "d"},
 }
 
 // paint returns a line as the content of a text element, with its colours.

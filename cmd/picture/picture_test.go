@@ -21,6 +21,7 @@ const recording = `go run ./cmd/demo
 [  9.50s] a line that is so long that it does not fit the terminal, and so it goes on in the next line of the picture
 
 [  9.60s] $ holdline stop --all
+         A  TABLE  OF  MANY  COLUMNS  WHICH  ALL  HAVE  LONG  NAMES  SO  THAT  THE  LAST  ONES  HAVE  NO  ROOM  IN  IT
          daemon 26464 stopped
 [  9.79s] nothing is left: all 13 processes have ended, /tmp/holdline-demo-406 is removed
 `
@@ -43,7 +44,9 @@ func TestPicture(t *testing.T) {
 		"daemon 40101 is gone; after 41 ms daemon 40102 has adopted all its workers",
 		"a line that is so long that it does not fit the terminal, and so it goes on in the next line of",
 		"the picture",
-		"", "$ holdline stop --all", "daemon 40102 stopped",
+		"", "$ holdline stop --all",
+		"A  TABLE  OF  MANY  COLUMNS  WHICH  ALL  HAVE  LONG  NAMES  SO  THAT  THE  LAST  ONES  HAVE",
+		"daemon 40102 stopped",
 		"nothing is left: all 13 processes have ended, /tmp/demo is removed",
 	}
 	if got := strings.Join(shown, "\n"); got != strings.Join(want, "\n") {

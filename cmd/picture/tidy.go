@@ -78,15 +78,16 @@ func newNames(scenes []scene) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// wrap splits a line at spaces into lines that fit the terminal. A table's line is cut instead:
-// its columns are told apart by two spaces.
+// wrap splits a line at spaces into lines that fit the terminal. Of a table's line it keeps the
+// columns that fit: two spaces are between them.
 func wrap(line string) []string {
 	chars := []rune(line)
 	if len(chars) <= columns {
 		return []string{line}
 	}
-	if strings.Contains(strings.TrimSpace(line), "  ") {
-		return []string{string(chars[:columns-1]) + "…"}
+	if strings.Contains(strings.TrimSpace(string(chars[:columns])), "  ") {
+		fits := string(chars[:columns])
+		return []string{strings.TrimRight(fits[:strings.LastIndex(fits, "  ")], " ")}
 	}
 	end := columns
 	for i, c := range chars[:columns] {
