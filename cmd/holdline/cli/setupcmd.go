@@ -194,6 +194,7 @@ func (s *setup) plan() error {
 // no.
 func (s *setup) ask() error {
 	errs := s.cmd.ErrOrStderr()
+	console.ForgetTyped(s.proc.Stdin) // while the servers were started
 	fmt.Fprint(errs, "Do this? [Y/n] ")
 	answer := make(chan string, 1)
 	go func() { // it ends with its line, or with this process

@@ -27,7 +27,7 @@ const (
 	tryLine     = 32 << 20         // bytes of one of its messages
 	tryStderr   = 16 << 10         // bytes of the end of what it prints
 	tryPages    = 100              // of its list of tools
-	leaveWait   = 5 * time.Second  // for a proxy to take its leave of the daemon
+	leaveWait   = 2 * time.Second  // for it to end by itself once its stdin is closed
 	maxLastLine = 200              // bytes of its last line that are shown
 )
 
@@ -50,7 +50,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	}
 	// A header is a login that the client's file has. If the server wants another one, that
 	// is no login which the client would make.
-	tools, err = ask(ctx, p, nil, 0)
+	tools, err = ask(ctx, p, nil)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -62,7 +62,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 // [Launcher.Try]: a daemon that starts the server just now lists it later. If the list still
 // lacks some, the tools that it has are returned with an error.
 func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
-	tools, err = ask(ctx, p, want, leaveWait)
+	tools, err = ask(ctx, p, want)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
 		err = fmt.Errorf("%d of its %d tools are missing: %s", len(lacks), len(want),
 			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
@@ -77,9 +77,9 @@ func missing(list, want []string) []string {
 
 // ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
 // that it lists. If the list lacks some of want, ask waits for a list that has them, and
-// returns the last one when time is up. In the end the program has the time leave to end by
-// itself.
-func ask(all context.Context, p config.Process, want []string, leave time.Duration) (tools []string, err error) {
+// returns the last one when time is up. In the end its stdin is closed, and it has leaveWait to
+// end by itself: a proxy takes its leave, and docker removes its container.
+func ask(all context.Context, p config.Process, want []string) (tools []string, err error) {
 	ctx, cancel := context.WithTimeout(all, tryTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
@@ -110,7 +110,7 @@ func ask(all context.Context, p config.Process, want []string, leave time.Durati
 		c.late.Stop()
 	}
 	_ = stdin.Close()
-	killer := time.AfterFunc(leave, func() { _ = cmd.Cancel() })
+	killer := time.AfterFunc(leaveWait, func() { _ = cmd.Cancel() })
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
 	killer.Stop()
 	_ = cmd.Cancel() // programs that it has left
