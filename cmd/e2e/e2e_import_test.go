@@ -31,11 +31,12 @@ func (p *place) putHome(t *testing.T, files map[string]string) {
 	}
 }
 
-// importHome writes files into the place's home, and imports them.
+// importHome writes files into the place's home, and sets holdline up for the clients that have
+// them.
 func (p *place) importHome(t *testing.T, files map[string]string) {
 	t.Helper()
 	p.putHome(t, files)
-	p.must("import", "--write")
+	p.must("setup", "--yes")
 }
 
 // claudeServers returns a file of Claude Code's with one server, and that server.

@@ -27,16 +27,16 @@ func checkClients(o Options) []Finding {
 			}
 		}
 		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
-		fix := "holdline import --from " + c.Client
+		fix := "holdline setup --from " + c.Client
 		if c.NeedsProject {
 			fix += " --project"
 		}
-		fix += " shows the change, with --write it is made"
+		fix += " shows the change, and asks"
 		switch gone := c.Gone(); {
 		case len(gone) > 0:
 			f = f.with(Problem, c.Path+" starts "+strings.Join(gone, ", ")+", which is not there",
 				"its agents find no server at all", "install holdline there; or holdline import --undo, "+
-					"then holdline import --write by the holdline that is to stay")
+					"then holdline setup by the holdline that is to stay")
 		case c.Broken:
 			f = f.with(Note, c.Path+": "+c.Why,
 				"what its agents start is not known, and they may not find it either", "correct the file")
