@@ -27,6 +27,7 @@ import (
 
 	"holdline/cmd/holdline/cli"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/pair"
 )
 
 // main makes the archives that the flags ask for.
@@ -53,7 +54,7 @@ func main() {
 }
 
 // programs are in each archive, by the names of their packages.
-var programs = []string{"holdline", "holdline-top"}
+var programs = []string{pair.Whole, pair.Small, "holdline-top"}
 
 // release is what all archives of a release have in common: where they go, and what they are
 // made of.
@@ -136,7 +137,9 @@ func (r *release) name(goos, goarch string) string {
 // everywhere.
 func (r *release) build(ctx context.Context, program, to, goos, goarch string) error {
 	const env = "holdline/cmd/holdline/cmdenv"
-	ldflags := fmt.Sprintf("-s -w -buildid= -X %s.Version=%s -X %s.Commit=%s", env, r.version, env, r.commit)
+	// By this build id holdline knows that holdline-stdio is of its build.
+	ldflags := fmt.Sprintf("-s -w -buildid=holdline/%s/%s -X %s.Version=%s -X %s.Commit=%s",
+		r.version, r.commit, env, r.version, env, r.commit)
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags,
 		"-o", to, "./cmd/"+program)
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0",

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"time"
+
+	"holdline/cmd/holdline/pair"
 )
 
 // TestPack checks that an archive's bytes depend only on names, contents and the owner's
@@ -140,6 +142,9 @@ func TestArchive(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), filepath.Join(in, "holdline"), "man",
 		dir).CombinedOutput(); err == nil {
 		t.Errorf("the program that is shipped makes man pages: %s", out)
+	}
+	if small, err := pair.SmallOf(filepath.Join(in, pair.Whole)); err != nil {
+		t.Errorf("the small program: %s, %v", small, err)
 	}
 	for _, name := range []string{
 		"README.md", "LICENSE", "CHANGELOG.md", "man/man1/holdline.1", "man/man1/holdline-install.1",

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"holdline/cmd/holdline/pair"
 	dplace "holdline/daemon/place"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
@@ -24,13 +25,16 @@ const (
 	newer = "9.2.0"
 )
 
-// builds has the paths of the program in both versions, by version.
+// builds has the paths of the program in both versions, by version. Each has holdline-stdio
+// beside it.
 var builds = sync.OnceValues(func() (map[string]string, error) {
 	paths := map[string]string{}
 	for _, v := range []string{older, newer} {
-		paths[v] = filepath.Join(programs, "holdline-"+v)
+		dir := filepath.Join(programs, v)
+		paths[v] = filepath.Join(dir, pair.Whole)
 		out, err := exec.Command("go", "build", "-trimpath", "-ldflags",
-			"-s -w -X holdline/cmd/holdline/cmdenv.Version="+v, "-o", paths[v], "holdline/cmd/holdline").CombinedOutput()
+			"-s -w -buildid=holdline/"+v+"/test -X holdline/cmd/holdline/cmdenv.Version="+v, "-o", dir+"/",
+			"holdline/cmd/holdline", "holdline/cmd/holdline-stdio").CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("go build: %w\n%s", err, out)
 		}

@@ -18,6 +18,7 @@ import (
 	"holdline/cmd/holdline/doctor"
 	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/pair"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/launch"
@@ -102,10 +103,12 @@ func printFindings(out io.Writer, found []doctor.Finding) {
 // of its own.
 func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	name, _, _ := userenv.Account(os.Getuid())
+	program, _ := pair.Program(os.Args[0]) // without a path the check says that the other program is missing
 	o := doctor.Options{
 		Paths: paths, Home: proc.Getenv("HOME"), Environ: proc.Environ(),
 		LoginPath: userenv.UserShell(proc.Getenv).LoginPath,
 		Units:     service.FindUnits(proc.Getenv),
+		Program:   program,
 		Linger:    filepath.Join("/var/lib/systemd/linger", cmp.Or(name, proc.Getenv("USER"))),
 	}
 	// Package doctor makes no checks of launchd without these two.

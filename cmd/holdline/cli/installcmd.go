@@ -54,7 +54,8 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 login shell, or of this shell if its PATH has more entries. Hosted servers and consults
 find their programs on that PATH. The first agent that connects starts the daemon;
 with --systemd (or --launchd on macOS) the service manager starts it. --bin copies this
-program to ~/.local/bin, and the units name it there.
+program and holdline-stdio, the small proxy beside it, to ~/.local/bin, and the units
+name it there.
 
 The command reports each step. If a step fails, it undoes the earlier ones. If you run
 it again, it changes only what is different. The file install.json in the state
@@ -67,7 +68,7 @@ After a change of your profile: holdline install --path.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.systemd, "systemd", false, "write, enable and start units of systemd's user manager")
 	f.BoolVar(&o.launchd, "launchd", false, "write and load a LaunchAgent (macOS)")
-	f.BoolVar(&o.bin, "bin", false, "install this program into ~/.local/bin")
+	f.BoolVar(&o.bin, "bin", false, "install this program and holdline-stdio into ~/.local/bin")
 	f.BoolVar(&o.copy, "copy", false, "with --bin: as a copy (the default)")
 	f.BoolVar(&o.link, "link", false, "with --bin: as a link to where it is")
 	f.BoolVar(&o.force, "force", false, "also replace files that install did not make")
@@ -163,6 +164,10 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 	if wish.Bin && wish.Path != "" && !slices.Contains(filepath.SplitList(wish.Path), in.BinDir) {
 		fmt.Fprintf(&b, "note: %s is not on the PATH of your login shell: add it there, "+
 			"or agents do not find holdline\n", in.BinDir)
+	}
+	if _, err := pair.SmallOf(in.Exe); wish.Bin && err != nil {
+		b.WriteString("note: holdline-stdio is not installed, since it is not beside this program or of another build: " +
+			"everything works, and the proxy of each agent takes twice the memory\n")
 	}
 	if wish.Manager == install.Nobody {
 		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+

@@ -30,6 +30,7 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/pair"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -78,6 +79,7 @@ type Options struct {
 	// LoginPath asks the login shell for its PATH, which may take seconds.
 	LoginPath func(context.Context) (string, error)
 	Units     service.Units
+	Program   string // path of this program as it was called
 	Linger    string // the file that exists if this user lingers (see logind.conf)
 	// LaunchAgents is the directory of this user's LaunchAgents; "" on systems without
 	// launchd. Launchctl runs a command of launchd.
@@ -102,7 +104,7 @@ const timeout = 20 * time.Second
 func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found := []Finding{checkConfiguration(o), checkStateDir(o)}
+	found := []Finding{checkConfiguration(o), checkStateDir(o), checkSmallProxy(o.Program)}
 	found = append(found, checkSystemd(ctx, o)...)
 	found = append(found, checkLaunchd(ctx, o)...)
 	found = append(found, checkMachine(ctx, &o)...)
@@ -156,6 +158,19 @@ func checkStateDir(o Options) Finding {
 		return f.with(Problem, o.StateDir+" cannot be written to", "the daemon keeps all that it knows there",
 			"make it a directory that you can write to, or set XDG_STATE_HOME to one")
 	}
+	return f
+}
+
+// checkSmallProxy checks that the proxies of agents that start the program at path run the
+// small program beside it.
+func checkSmallProxy(path string) Finding {
+	f := Finding{Check: "holdline-stdio", State: OK}
+	small, err := pair.SmallOf(path)
+	if err != nil {
+		return f.with(Note, err.Error(), "everything works, but the proxy of each agent takes twice the memory",
+			"install both files of one release: ./holdline install --bin, where they were unpacked")
+	}
+	f.What = small
 	return f
 }
 

@@ -1,6 +1,7 @@
 package pair
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,5 +97,37 @@ func TestBuildID(t *testing.T) {
 	}
 	if id := BuildID(dir) + BuildID(filepath.Join(dir, "absent")); id != "" {
 		t.Errorf("a directory or nothing has the id %q", id)
+	}
+}
+
+// TestSmallOf checks that a holdline-stdio beside the program or beside what its links lead to
+// is found if it belongs to the program, and that the error says why another is not.
+func TestSmallOf(t *testing.T) {
+	program := func(id string) string { return "\x06\x00\x00\x00" + string(noteELF) + id } // ids of 6 bytes
+	for name, c := range map[string]struct {
+		small string // content; "" for no file
+		mode  os.FileMode
+		want  string // in the error
+	}{
+		"same build": {program("v1/abc"), 0o700, ""}, "another build": {program("v2/abc"), 0o700, "not of the same build"},
+		"missing": {"", 0, "is missing"}, "no program": {"#!/bin/sh\n", 0o700, "not of the same build"},
+		"not executable": {program("v1/abc"), 0o600, "cannot be executed"},
+	} {
+		dir, links := t.TempDir(), t.TempDir()
+		whole, small, link := filepath.Join(dir, Whole), filepath.Join(dir, Small), filepath.Join(links, Whole)
+		err := errors.Join(os.WriteFile(whole, []byte(program("v1/abc")), 0o600), os.Symlink(whole, link))
+		if c.small != "" {
+			err = errors.Join(err, os.WriteFile(small, []byte(c.small), c.mode))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{whole, link} {
+			got, err := SmallOf(path)
+			if c.want == "" && (err != nil || got != small) ||
+				c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%s: SmallOf(%s) = %q, %v", name, path, got, err)
+			}
+		}
 	}
 }
