@@ -190,7 +190,8 @@ func TestUpgradeOfBothFiles(t *testing.T) {
 				if got := imageOf(t, a.cmd.Process.Pid); got != image {
 					t.Errorf("the proxy is %s, want %s", got, image)
 				}
-				if x := a.ask("tools/call", map[string]any{"name": "health_snapshot"}); x.Result.IsError || x.Error != nil {
+				x := a.ask("tools/call", map[string]any{"name": "health_snapshot"})
+				if x.Result.IsError || x.Error != nil {
 					t.Errorf("health = %s", x.raw)
 				}
 			}
@@ -220,13 +221,19 @@ func TestUpgradeOfBothFiles(t *testing.T) {
 	}
 }
 
-// TestInstallOfBothFiles installs both programs as links and then as copies of another version.
-// The proxy is the small one each time, doctor says so, and uninstall removes both.
+// TestInstallOfBothFiles installs a link to one version, and then copies of both programs of
+// another. The proxy is the small one each time, doctor says so, and uninstall removes all.
 func TestInstallOfBothFiles(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	bin := filepath.Join(p.dir, "home/.local/bin")
-	for _, c := range []struct{ version, flag string }{{older, "--link"}, {newer, "--copy"}} {
+	for _, c := range []struct {
+		version, flag string
+		small         func(bin string) string // returns where holdline-stdio is
+	}{
+		{older, "--link", func(string) string { return filepath.Dir(build(t, older)) }},
+		{newer, "--copy", func(bin string) string { return bin }},
+	} {
 		p.exe = build(t, c.version)
 		p.must("install", c.flag)
 		p.exe = filepath.Join(bin, pair.Whole)
@@ -237,7 +244,8 @@ func TestInstallOfBothFiles(t *testing.T) {
 		if got := calledAs(t, p.pid(0)); got != p.exe {
 			t.Errorf("%s: the daemon was started as %s", c.flag, got)
 		}
-		if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "ok       holdline-stdio: "+filepath.Join(bin, pair.Small)) {
+		want := "ok       holdline-stdio: " + filepath.Join(c.small(bin), pair.Small)
+		if out, _, _ := p.run("", "doctor"); !strings.Contains(out, want) {
 			t.Errorf("%s: doctor:\n%s", c.flag, out)
 		}
 		a.leave()

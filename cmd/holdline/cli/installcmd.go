@@ -166,8 +166,8 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 			"or agents do not find holdline\n", in.BinDir)
 	}
 	if _, err := pair.SmallOf(in.Exe); wish.Bin && err != nil {
-		b.WriteString("note: holdline-stdio is not installed, since it is not beside this program or of another build: " +
-			"everything works, and the proxy of each agent takes twice the memory\n")
+		b.WriteString("note: holdline-stdio is not installed: it is not beside this program, or of another build. " +
+			"Everything works, but the proxy of each agent takes twice the memory.\n")
 	}
 	if wish.Manager == install.Nobody {
 		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+

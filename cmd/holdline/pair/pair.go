@@ -57,31 +57,25 @@ func BecomeSmall(args []string) {
 	_ = syscall.Exec(small, append([]string{program, Command}, args...), os.Environ())
 }
 
-// SmallOf returns the path of the holdline-stdio that belongs to the program at path: it is of
-// the same build, can be executed, and lies beside path or beside the file to which its links
-// lead. The error says why there is none.
+// SmallOf returns the path of the holdline-stdio that `holdline mcp-stdio` becomes if it is
+// started by path. It lies beside the file to which the links of path lead, is of the same
+// build and can be executed. The error says why there is none.
 func SmallOf(path string) (string, error) {
-	dirs := []string{filepath.Dir(path)}
-	if real, err := filepath.EvalSymlinks(path); err == nil && filepath.Dir(real) != dirs[0] {
-		dirs = append(dirs, filepath.Dir(real))
+	exe, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
 	}
-	var errs []error
-	for _, dir := range dirs {
-		small := filepath.Join(dir, Small)
-		info, err := os.Stat(small)
-		id := BuildID(path)
-		switch {
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s is missing", small))
-		case id == "" || BuildID(small) != id:
-			errs = append(errs, fmt.Errorf("%s is not of the same build as %s", small, path))
-		case info.Mode().Perm()&0o111 == 0:
-			errs = append(errs, fmt.Errorf("%s cannot be executed", small))
-		default:
-			return small, nil
-		}
+	small := filepath.Join(filepath.Dir(exe), Small)
+	info, err := os.Stat(small)
+	switch id := BuildID(exe); {
+	case err != nil:
+		return "", fmt.Errorf("%s is missing", small)
+	case id == "" || BuildID(small) != id:
+		return "", fmt.Errorf("%s is not of the same build as %s", small, exe)
+	case info.Mode().Perm()&0o111 == 0:
+		return "", fmt.Errorf("%s cannot be executed", small)
 	}
-	return "", errs[len(errs)-1]
+	return small, nil
 }
 
 // BecomeWhole makes this process `holdline mcp-stdio`, for arguments that need the whole

@@ -100,8 +100,8 @@ func TestBuildID(t *testing.T) {
 	}
 }
 
-// TestSmallOf checks that a holdline-stdio beside the program or beside what its links lead to
-// is found if it belongs to the program, and that the error says why another is not.
+// TestSmallOf checks that a holdline-stdio beside what the links of the program lead to is found
+// if it belongs to the program, and that the error says why another is not.
 func TestSmallOf(t *testing.T) {
 	program := func(id string) string { return "\x06\x00\x00\x00" + string(noteELF) + id } // ids of 6 bytes
 	for name, c := range map[string]struct {
@@ -109,8 +109,10 @@ func TestSmallOf(t *testing.T) {
 		mode  os.FileMode
 		want  string // in the error
 	}{
-		"same build": {program("v1/abc"), 0o700, ""}, "another build": {program("v2/abc"), 0o700, "not of the same build"},
-		"missing": {"", 0, "is missing"}, "no program": {"#!/bin/sh\n", 0o700, "not of the same build"},
+		"same build":     {program("v1/abc"), 0o700, ""},
+		"another build":  {program("v2/abc"), 0o700, "not of the same build"},
+		"no program":     {"#!/bin/sh\n", 0o700, "not of the same build"},
+		"missing":        {"", 0, "is missing"},
 		"not executable": {program("v1/abc"), 0o600, "cannot be executed"},
 	} {
 		dir, links := t.TempDir(), t.TempDir()
