@@ -221,7 +221,7 @@ func noDaemon(o Options, err error) Finding {
 		return f.with(Note, "no daemon runs",
 			"systemd is to start it, and does not listen", "see the findings about systemd")
 	}
-	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline daemon")
+	return f.with(Note, "no daemon runs", "it starts when an agent first connects", "holdline start")
 }
 
 // WayOut returns what to do about a daemon that hangs, for people.
