@@ -6,6 +6,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"holdline/daemon/dialect"
@@ -265,15 +266,18 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	before := inst.guards.Restarts.Ejected()
 	wait, ok := inst.guards.Restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
-	log, name := inst.m.hub.Log, inst.key.server
+	log, name, words := inst.m.hub.Log, inst.key.server, f.Fault.Detail
+	if tail := f.LastWords(); len(tail) > 0 && !strings.Contains(words, tail[len(tail)-1]) {
+		words += ": " + tail[len(tail)-1]
+	}
 	switch {
 	case ok:
 		log.Warn("server failed", "server", name, "err", f, "pause", wait, "event",
-			events.NewBad(control.Crashed, name, "%s; next start in %v", f.Fault.Detail, wait.Round(time.Millisecond)))
+			events.NewBad(control.Crashed, name, "%s; next start in %v", words, wait.Round(time.Millisecond)))
 	case !before:
 		inst.m.hub.WG.Go(inst.srv.persist)
 		log.Error("server ejected: it ended or failed to start too often", "server", name, "err", f, "event",
-			events.NewBad(control.Ejected, name, "given up, it failed too often: %s", f.Fault.Detail))
+			events.NewBad(control.Ejected, name, "given up, it failed too often: %s", words))
 	}
 }
 

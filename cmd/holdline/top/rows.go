@@ -203,6 +203,9 @@ func blame(s *control.Server) string {
 	case s.Suspect:
 		return "left a call without an answer"
 	case trouble(s) > 0 && s.LastFault != nil:
+		if words := s.LastFault.LastWords(); len(words) > 0 { // they often say why
+			return "“" + words[len(words)-1] + "”"
+		}
 		return strings.TrimPrefix(s.LastFault.Fault.Detail, "server "+s.Name+" ") // which is in the row
 	}
 	return ""

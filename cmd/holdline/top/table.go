@@ -183,7 +183,7 @@ func render(pieces []piece, selected bool) string {
 	for _, p := range pieces {
 		style := p.style
 		if selected {
-			style = style.Background(selection)
+			style = style.Background(selection).Bold(true)
 			if _, none := style.GetForeground().(lipgloss.NoColor); none {
 				style = style.Foreground(selectFore)
 			}

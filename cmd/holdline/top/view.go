@@ -25,7 +25,7 @@ const leastSaved = 1_000_000
 // View draws the screen.
 func (m *model) View() tea.View {
 	v := tea.NewView(strings.Join(m.draw(), "\n"))
-	v.AltScreen, v.WindowTitle = true, "holdline top"
+	v.AltScreen = true
 	return v
 }
 
