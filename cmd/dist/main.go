@@ -54,7 +54,7 @@ func main() {
 }
 
 // programs are in each archive, by the names of their packages.
-var programs = []string{pair.Whole, pair.Small, "holdline-top"}
+var programs = []string{pair.Whole, pair.Small, pair.Top}
 
 // release is what all archives of a release have in common: where they go, and what they are
 // made of.

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(cli.Main())
-	case "holdline-top":
+	case pair.Top:
 		leave(top.Main())
 	case "floor":
 		leave(floorMain(os.Args[1:]))
@@ -79,7 +79,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
-			"echoserver", "holdline-top",
+			"echoserver", pair.Top,
 		} {
 			binaries[name] = self
 		}

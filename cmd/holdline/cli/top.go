@@ -12,10 +12,8 @@ import (
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/pair"
 )
-
-// topProgram is the program that `holdline top` becomes. It lies beside holdline.
-const topProgram = "holdline-top"
 
 // newTopCommand returns the command top. What it shows is in package top, which this program
 // must not link: all workers would carry it.
@@ -50,7 +48,7 @@ scripts there is holdline status --json.`,
 			if err != nil {
 				return fmt.Errorf("this program cannot be found: %w", err)
 			}
-			path := filepath.Join(filepath.Dir(exe), topProgram)
+			path := filepath.Join(filepath.Dir(exe), pair.Top)
 			argv := []string{path}
 			if explicit, _ := cmd.Flags().GetString("socket"); explicit != "" {
 				argv = append(argv, explicit)
@@ -62,7 +60,7 @@ scripts there is holdline status --json.`,
 			err = syscall.Exec(path, argv, env) // returns only if it fails
 			if errors.Is(err, fs.ErrNotExist) {
 				return cmdenv.WithHint(
-					fmt.Errorf("%s is not beside this program, in %s", topProgram, filepath.Dir(exe)),
+					fmt.Errorf("%s is not beside this program, in %s", pair.Top, filepath.Dir(exe)),
 					"make install, or ./holdline install --bin of a release, installs both; holdline status --watch "+
 						"needs no second program")
 			}

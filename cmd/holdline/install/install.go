@@ -112,7 +112,7 @@ func (o *Options) Install(ctx context.Context, w Wish) error {
 // beside are the programs that lie beside this one, and are installed with it if they are
 // there: `holdline mcp-stdio` becomes holdline-stdio, and `holdline top` becomes holdline-top.
 // They are replaced one after the other: package pair knows two that do not belong together.
-var beside = []string{pair.Small, "holdline-top"}
+var beside = []string{pair.Small, pair.Top}
 
 // planBeside plans copies of the programs beside this one in BinDir. A link to this program
 // finds them where they are.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/pair"
 	"holdline/contrib"
 	"holdline/daemon/userenv"
 )
@@ -368,6 +369,30 @@ func (m *machine) manifest() Manifest {
 		m.t.Fatal(err)
 	}
 	return got
+}
+
+// TestProgramsBeside checks that the programs that lie beside this one are installed, replaced
+// and removed with it, and that a link brings none.
+func TestProgramsBeside(t *testing.T) {
+	m := newMachine(t)
+	before := m.tree()
+	from, to := filepath.Join(filepath.Dir(m.Exe), pair.Top), filepath.Join(m.BinDir, pair.Top)
+	m.write(from, "top 1")
+	m.install(Wish{Bin: true})
+	m.write(from, "top 2")
+	m.install(Wish{Bin: true})
+	info, err := os.Stat(to)
+	if err != nil || m.read(to) != "top 2" || info.Mode() != 0o755 {
+		t.Errorf("%v: %q is installed, %v", err, m.read(to), info)
+	}
+	m.uninstall(false)
+	if got := m.tree(); got != before {
+		t.Errorf("this is left:\n%s", got)
+	}
+	m.install(Wish{Bin: true, Link: true})
+	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("beside a link there is %s: %v", to, err)
+	}
 }
 
 // TestForeign checks that files that the user or another program wrote are named, and

@@ -23,10 +23,11 @@ import (
 	"syscall"
 )
 
-// Names of the two files.
+// Names of the files.
 const (
 	Whole = "holdline"
 	Small = "holdline-stdio"
+	Top   = "holdline-top" // a third one, which `holdline top` becomes
 )
 
 // Command is the name of the command that both programs have. Its flags follow it.
