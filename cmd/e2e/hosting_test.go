@@ -918,7 +918,7 @@ func TestServersCall(t *testing.T) {
 	})
 	out := p.must("servers", "tools", "tools") // starts a daemon
 	for _, want := range []string{
-		"effect  never_replay  does effect", "look  convergent  does look", "fresh  never_replay  does fresh",
+		"effect  not repeatable  does effect", "look  safe to repeat  does look", "fresh  not repeatable  does fresh",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(out), " "), strings.Join(strings.Fields(want), " ")) {
 			t.Errorf("tools lack %q:\n%s", want, out)

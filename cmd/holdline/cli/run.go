@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -93,7 +94,12 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	if failure := out.Failure(); err == nil && failure != nil {
 		err = fmt.Errorf("writing the answer: %w", failure)
 	}
-	return cmdenv.Report(errs, addHelpHint(cmd, err))
+	var text strings.Builder
+	code := cmdenv.Report(&text, addHelpHint(cmd, err))
+	for line := range strings.Lines(text.String()) {
+		console.Line(errs, 2, "%s", strings.TrimSuffix(line, "\n"))
+	}
+	return code
 }
 
 // NewRoot returns the command tree. Release archives have its man pages and completions. proc
@@ -124,6 +130,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	// --version prints what the command version prints.
 	root.SetVersionTemplate("holdline {{.Version}}\n")
 	root.SetFlagErrorFunc(wrongFlag)
+	console.FoldHelp(root)
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
 	color := root.PersistentFlags().String("color", "auto", "use colour: "+console.ColorModes)
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {

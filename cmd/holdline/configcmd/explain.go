@@ -194,7 +194,7 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	if !e.Allowed {
 		verdict = "may not use it"
 	}
-	t := console.NewTable(out, "IDENTITY", e.Identity)
+	t := console.NewDetails(out, "IDENTITY", e.Identity)
 	t.Row("tool", e.Tool)
 	if len(e.Names) > 1 {
 		t.Row("also called", strings.Join(e.Names[1:], ", "))

@@ -125,6 +125,42 @@ func TestColor(t *testing.T) {
 	}
 }
 
+// TestHelpFitsTheTerminal checks that rows of a help page are wrapped below their second column,
+// and that paragraphs are wrapped together if they have to be.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	const page = `Two lines that fit
+stay as they are.
+
+This line is far too long for it
+and so is filled up.
+
+Use:
+  top     Watch all of the agents
+      --json   print JSON in one go
+    an example that is indented and long
+`
+	const want = `Two lines that fit
+stay as they are.
+
+This line is far too long for
+it and so is filled up.
+
+Use:
+  top     Watch all of the
+          agents
+      --json   print JSON in
+               one go
+    an example that is
+    indented and long
+`
+	if got := Fold(page, 30); got != want {
+		t.Errorf("%s\nwant:\n%s", got, want)
+	}
+	if got := Fold(page, 0); got != page {
+		t.Errorf("in a pipe:\n%s", got)
+	}
+}
+
 // TestLineWraps checks that lines are wrapped between words, by what the terminal shows, and
 // that words of others stay harmless text.
 func TestLineWraps(t *testing.T) {

@@ -19,6 +19,7 @@ type Table struct {
 	columns  []column
 	rows     [][]cell
 	optional []string // names of columns, the least important first
+	details  bool     // see NewDetails
 }
 
 // column is a column of a table. width is that of its widest cell.
@@ -69,6 +70,14 @@ func NewTable(w io.Writer, head ...string) *Table {
 	return t
 }
 
+// NewDetails returns a table of two columns, names and values, whose first row is that one. A
+// value that is too long for the terminal goes on below, and nothing is shortened.
+func NewDetails(w io.Writer, name, value string) *Table {
+	t := NewTable(w, name, value)
+	t.details = true
+	return t
+}
+
 // Optional names the columns that a narrow terminal does not show, the least important first.
 func (t *Table) Optional(names ...string) { t.optional = append(t.optional, names...) }
 
@@ -107,6 +116,14 @@ func (t *Table) Row(cells ...any) {
 
 // Flush writes the table. The error of a write is kept by [Output].
 func (t *Table) Flush() {
+	if t.details {
+		width := t.columns[0].width + gap
+		Line(t.w, width, "%-*v%v", width, Bold.Paint(t.columns[0].name), Bold.Paint(t.columns[1].name))
+		for _, row := range t.rows {
+			Line(t.w, width, "%-*v%v", width, Painted(row[0].rendered), Painted(row[1].rendered))
+		}
+		return
+	}
 	limit, color := layout(t.w)
 	shown := t.fit(limit)
 	head := make([]cell, len(t.columns))

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,19 @@ func Configure(cmd *cobra.Command, color string, getenv func(string) string) err
 		}
 	}
 	return nil
+}
+
+// FoldHelp makes the help pages of root and the commands below it fit the terminal.
+func FoldHelp(root *cobra.Command) {
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		out := cmd.OutOrStdout()
+		var page bytes.Buffer
+		cmd.SetOut(&page)
+		help(cmd, args)
+		cmd.SetOut(out)
+		fmt.Fprint(out, Fold(page.String(), Columns(out)))
+	})
 }
 
 // WithJSON adds the flag --json to a command and returns the command. See [Print].

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -180,6 +181,44 @@ func wrap(text string, columns, hang int) string {
 		begun = true
 	}
 	return b.String()
+}
+
+// Fold returns a page of help for a terminal with that many columns. It wraps the lines that
+// are longer: rows of a list below the second column, and the lines of a paragraph together.
+func Fold(page string, columns int) string {
+	if columns <= 0 {
+		return page
+	}
+	var out, paragraph []string
+	flush := func() {
+		if slices.ContainsFunc(paragraph, func(line string) bool { return Width(line) > columns }) {
+			paragraph = []string{wrap(strings.Join(paragraph, " "), columns, 0)}
+		}
+		out, paragraph = append(out, paragraph...), nil
+	}
+	for line := range strings.SplitSeq(page, "\n") {
+		if line != "" && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		flush()
+		out = append(out, wrap(line, columns, secondColumn(line)))
+	}
+	flush()
+	return strings.Join(out, "\n")
+}
+
+// secondColumn returns where the second column of a row begins, whose first one is indented, and
+// followed by two spaces or more. A line with no second column is one that goes on at its
+// indentation.
+func secondColumn(line string) int {
+	first := strings.TrimLeft(line, " ")
+	indent := len(line) - len(first)
+	if gap := strings.Index(first, "  "); gap > 0 {
+		rest := strings.TrimLeft(first[gap:], " ")
+		return Width(line) - Width(rest)
+	}
+	return indent
 }
 
 // pathsWithin returns how many bytes of a list of paths, separated by colons, are whole paths

@@ -177,11 +177,12 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		return
 	}
 	t := console.NewTable(out, "CONSULT", "STATE", "BEGUN", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION")
+	t.Optional("IDENTITY", "MODEL", "TOOK", "COST")
 	for _, j := range consults {
 		// A cost of 0 is shown, unlike one that is not known.
-		cost := ""
+		cost := console.Right("")
 		if j.CostUSD != nil {
-			cost = fmt.Sprintf("$%.4f", *j.CostUSD)
+			cost = console.Right(fmt.Sprintf("$%.4f", *j.CostUSD))
 		}
 		state := j.State
 		if j.Code != "" && j.Code != j.State {

@@ -34,6 +34,7 @@ func printChanges(w io.Writer, servers []control.ServerOffers) {
 	var changed []string // servers with changes that are not undone
 	rows := 0
 	t := console.NewTable(w, "SERVER", "TOOL", "CHANGED", "SEEN", "FROM", "TO")
+	t.Optional("FROM", "TO", "SEEN")
 	for _, one := range servers {
 		for _, tool := range one.Tools {
 			c := tool.Pinned.Change

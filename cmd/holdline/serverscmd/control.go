@@ -130,8 +130,8 @@ server may list different tools, and each agent sees those of the process that i
 uses. Shown here is what this project's process lists; of a server with a process
 for each session, or with none here, what a process of it listed last.
 
-The contract says whether a call may run again after a crash: convergent (it may)
-or never_replay (it may not). It comes from the configuration, or else from what the
+The contract says whether a call may run again after a crash: safe to repeat (it may;
+"convergent" with --json) or not repeatable ("never_replay"). It comes from the configuration, or else from what the
 tool says of itself: _meta["io.libmcp/effect"], readOnlyHint or idempotentHint. Agents
 see it in tools/list as annotations.holdline.replayContract.
 
@@ -213,7 +213,11 @@ func printTools(w io.Writer, servers []control.ServerOffers) {
 			case tool.Changed:
 				name += " (changed)"
 			}
-			t.Row(one.Server, name, tool.Contract, firstWords(tool.Listing))
+			contract := "not repeatable"
+			if tool.Contract == "convergent" {
+				contract = "safe to repeat"
+			}
+			t.Row(one.Server, name, contract, firstWords(tool.Listing))
 			rows++
 		}
 	}

@@ -253,7 +253,7 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 // printSettings prints the settings of a server as rows of names and values, defaults
 // included. Values of variables and headers are never shown.
 func printSettings(out io.Writer, settings config.Settings, unset []string) {
-	t := console.NewTable(out, "SERVER", settings.Name)
+	t := console.NewDetails(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
 	t.Row("transport", settings.Transport)
 	t.Row("runs", runs(settings))
