@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -64,7 +65,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
 	tools, err = ask(ctx, p, want)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
-		err = fmt.Errorf("%d of its %d tools are missing: %s", len(lacks), len(want),
+		err = fmt.Errorf("it lists %d of its %d tools, and not: %s", len(want)-len(lacks), len(want),
 			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
 	}
 	return tools, err
@@ -184,8 +185,8 @@ func (c *conversation) tools(want []string) ([]string, error) {
 	}
 }
 
-// list returns the names of the tools, from all pages. It leaves out tools that clients refuse
-// since their schema is not that of an object.
+// list returns the names of the tools, from all pages. It leaves out those that the daemon
+// leaves out, too, since clients refuse them.
 func (c *conversation) list() ([]string, error) {
 	names, params := []string{}, "{}"
 	for range tryPages {
@@ -197,21 +198,16 @@ func (c *conversation) list() ([]string, error) {
 			return nil, err
 		}
 		var page struct {
-			Tools []struct {
-				Name   string `json:"name"`
-				Schema struct {
-					Type any `json:"type"`
-				} `json:"inputSchema"`
-			} `json:"tools"`
-			Next string `json:"nextCursor"`
+			Tools []json.RawMessage `json:"tools"`
+			Next  string            `json:"nextCursor"`
 		}
 		if json.Unmarshal(result, &page) != nil {
 			return nil, errors.New("its list of tools cannot be read")
 		}
-		for _, t := range page.Tools {
-			if t.Schema.Type == "object" {
-				names = append(names, t.Name)
-			}
+		kept, _ := listing.Fit(listing.Tools, page.Tools)
+		for _, one := range kept {
+			name, _ := mcp.String(jsonrpc.Field(one, listing.Tools.MCP().Key))
+			names = append(names, name)
 		}
 		if page.Next == "" {
 			return names, nil

@@ -136,3 +136,46 @@ func TestTriesInterrupted(t *testing.T) {
 		t.Errorf("Look = %v", err)
 	}
 }
+
+// TestWritten checks which entries an import has written, with the tools that each is to list,
+// and that the undo of one import leaves an earlier one.
+func TestWritten(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"first": {"command": "x"}}}`)
+	carryOut(t, look(t, o))
+	imported := read(t, filepath.Join(home, ".cursor/mcp.json"))
+	path := filepath.Join(home, ".claude.json")
+	text := `{"mcpServers": {"a b": {"command": "a"}}, "projects": {"/p": {"mcpServers": {"c": {"command": "c"}}}}}`
+	write(t, path, text)
+	o.Try = func(context.Context, *config.Settings, string) Trial { return Trial{Tools: []string{"read"}} }
+	for _, aggregate := range []bool{false, true} {
+		o.Aggregate = aggregate
+		o.From = []string{"claude"}
+		p := look(t, o)
+		d := carryOut(t, p)
+		list, err := p.Written(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range list {
+			words := slices.Concat([]string{e.Name, e.Project, e.Command}, e.Args, e.Tools)
+			got = append(got, strings.Join(words, " "))
+		}
+		want := []string{
+			"a b  " + command + " mcp-stdio --server a-b read", "c /p " + command + " mcp-stdio --server c read",
+			"holdline  " + command + " mcp-stdio --server holdline",
+		}
+		if aggregate {
+			want = []string{"holdline  " + command + " mcp-stdio a-b__read"}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("written %q, want %q", got, want)
+		}
+		if back, err := d.Undo(t.Context(), o); err != nil || len(back.Left) > 0 || read(t, path) != text ||
+			read(t, filepath.Join(home, ".cursor/mcp.json")) != imported {
+			t.Errorf("undo: %+v, %v: %s", back, err, read(t, path))
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
+	"holdline/daemon/tool"
 	"holdline/protocol/ownfile"
 )
 
@@ -183,7 +184,7 @@ type Entry struct {
 	Command string
 	Args    []string
 	Server  string   // of holdline's file; "" is all, or holdline's own tools
-	Tools   []string // that the server has listed when it was tried; nil if they are not known
+	Tools   []string // that it is to list: those of its servers when they were tried; nil if they are not known
 }
 
 // Written returns the entries that the import has written into clients' files, as the files
@@ -211,12 +212,28 @@ func (p *Plan) Written(d Done) ([]Entry, error) {
 			one := Entry{Client: f.Title, Path: f.Path, Name: e.Name(), Project: e.Project}
 			one.Command, one.Args = e.CommandLine()
 			for _, s := range f.Servers {
-				if slices.Equal(s.path, e.Path) && s.Verdict == Moves {
-					one.Server, one.Tools, one.Project = s.As, s.Tools, s.Project
+				if s.Verdict == Moves {
+					one.describe(s, slices.Equal(s.path, e.Path), p.o.Aggregate)
 				}
 			}
 			out = append(out, one)
 		}
 	}
 	return out, nil
+}
+
+// describe sets what the entry is to list of a server that has moved: mine says that it is
+// the server's own entry, and all that it is the one for all servers.
+func (e *Entry) describe(s *Server, mine, all bool) {
+	switch {
+	case mine:
+		e.Server, e.Project = s.As, s.Project
+		for _, name := range s.Tools {
+			e.Tools = append(e.Tools, tool.ShownAlone(s.As, name))
+		}
+	case all && s.Project == "":
+		for _, name := range s.Tools {
+			e.Tools = append(e.Tools, tool.Shown(s.As, name))
+		}
+	}
 }

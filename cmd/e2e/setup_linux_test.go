@@ -1,0 +1,81 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/cmd/holdline/ttytest"
+)
+
+// TestSetup_AsksOnATerminal checks that setup asks before it changes anything: that it does
+// nothing after a no, that what was typed before the question is no answer, and that it moves
+// the servers after a yes. No line is longer than the terminal.
+func TestSetup_AsksOnATerminal(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.env = append(p.env, "TERM=xterm", "COLUMNS=80")
+	own := p.toolsEntry(nil)
+	delete(own, "holdline")
+	p.putHome(t, map[string]string{
+		".cursor/mcp.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{
+			"tools": own, "missing": map[string]any{"command": "no-such-program-anywhere"},
+		}}),
+	})
+	before := p.home(t)
+	for _, c := range []struct {
+		answer, want string
+		code         int
+	}{
+		{"n\n", "Nothing was changed.", exitFailure},
+		{"\n", "Done: 1 server moved, 3 files written; all 3 entries work as their clients start them.", exitOK},
+	} {
+		tty, screen := ttytest.Open(t)
+		if _, err := screen.WriteString("y\n"); err != nil { // too early
+			t.Fatal(err)
+		}
+		cmd := p.command("--color", "never", "setup")
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		tty.Close()
+		shown := &words{}
+		ended := make(chan struct{})
+		go func() { // ends when the command has closed the terminal
+			defer close(ended)
+			b := make([]byte, 4096)
+			for {
+				n, err := screen.Read(b)
+				_, _ = shown.Write(b[:n])
+				if err != nil {
+					return
+				}
+			}
+		}()
+		for deadline := time.Now().Add(waitLimit); !strings.Contains(shown.String(), "Do this?"); {
+			if time.Now().After(deadline) {
+				t.Fatalf("no question: %q", shown.String())
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		if _, err := screen.WriteString(c.answer); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Wait() // the code is below
+		<-ended
+		got := shown.String()
+		if code := cmd.ProcessState.ExitCode(); code != c.code ||
+			!strings.Contains(strings.Join(strings.Fields(got), " "), c.want) {
+			t.Errorf("%q: exit %d\n%s", c.answer, code, got)
+		}
+		if c.code != exitOK {
+			p.sameHome(t, before)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "home/.config/holdline/config.json")); err != nil {
+		t.Error(err)
+	}
+}
