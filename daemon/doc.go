@@ -13,7 +13,8 @@
 // The proxy (package proxy, `holdline mcp-stdio`) is small and outlives the daemon. It
 // numbers each line of its client, keeps what is unanswered, finds the next daemon or
 // starts it, and says there what is still pending. It is a program of its own,
-// holdline-stdio, which `holdline mcp-stdio` becomes (cmd/holdline/pair).
+// holdline-stdio, which `holdline mcp-stdio` becomes (cmd/holdline/pair). So is what fills
+// the terminal, holdline-top (cmd/holdline/top): workers must not carry what draws.
 //
 // The daemon hosts the servers for all sessions. It may die at any moment: all that the
 // next daemon has to know is in the runtime directory, in the state directory, or with
@@ -182,6 +183,8 @@
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it),
 //     a line in cli/run.go and a row in contrib/doc/guide.md. If it asks the daemon: a method in protocol/control and a
 //     handler in [holdline/daemon/commands.Daemon.Handlers].
+//   - An event for `holdline top`: an attribute "event" of the line of the log, by
+//     [holdline/daemon/events.New].
 //   - A field of the call record: a field of calls.Record; callers of Append fill it in.
 //   - A configuration key: a field in config/config.go and a row of the table in
 //     config/keys.go; that is all to read, check and default it. Then

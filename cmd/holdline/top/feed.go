@@ -91,7 +91,7 @@ func (f *feed) wait(d time.Duration) {
 func (f *feed) watchStatus(send func(tea.Msg)) {
 	f.follow(func(err error) { send(absentMsg{err}) }, func(c *control.Client) error {
 		for n := 0; ; n++ {
-			s := statusMsg{memory: n%memoryEvery == 0}
+			s := statusMsg{memory: n%memoryEvery == 1} // not the first: it is to come at once
 			err := c.Call(f.ctx, control.Status, control.StatusParams{Memory: s.memory}, &s.status, nil)
 			if err != nil {
 				return err

@@ -122,19 +122,15 @@ func (m *model) pressRow(name string) tea.Cmd {
 	switch {
 	case r == nil:
 		m.say("There is nothing here yet. Move with tab and the arrow keys.", nil)
-	case r.server != nil && name == "enter":
-		m.page = m.serverPage(r.server)
-	case r.server != nil:
+	case r.server != nil && name != "enter":
 		return m.pressServer(name, r.server.Name)
 	case r.consult != nil && name == "s":
 		m.cancel(r.consult)
 	case r.consult != nil && name != "r":
-		m.page = m.consultPage(r.consult)
+		m.page = m.pageOf(m.focus, r)
 		return m.askAnswer(m.page, r.consult.ID)
-	case r.agent != nil && name == "enter":
-		m.page = m.agentPage(r.agent)
-	case r.event != nil && name == "enter":
-		m.page = m.eventPage(r.event)
+	case name == "enter":
+		m.page = m.pageOf(m.focus, r)
 	case r.event != nil && m.serverOf(r.event) != "":
 		return m.pressServer(name, r.event.Subject)
 	default:

@@ -124,6 +124,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		}
 	case statusMsg:
 		m.learn(msg)
+		return m, m.renew()
 	case absentMsg:
 		if m.absent == nil {
 			m.absentSince = m.now()
@@ -140,7 +141,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		return m, m.showLogs(msg)
 	case answerMsg:
 		if msg.err == nil {
-			msg.page.addAnswer(&msg.answer)
+			msg.page.showAnswer(&msg.answer)
 		} else {
 			m.say("", msg.err)
 		}
@@ -178,13 +179,18 @@ func (m *model) learn(msg statusMsg) {
 
 // learnMemory takes over how much memory processes take.
 func (m *model) learnMemory(s *control.StatusAnswer) {
-	clear(m.memory)
+	before := m.memory
+	m.memory = map[string]int64{}
 	m.ownMemory, m.saved = s.Daemon.MemoryBytes, 0
 	if v, measured := glance.Estimate(s); measured {
 		m.saved = v.Bytes
 	}
 	for i := range s.Servers {
-		m.memory[s.Servers[i].Name] = s.Servers[i].MemoryBytes
+		one := &s.Servers[i]
+		m.memory[one.Name] = one.MemoryBytes
+		if one.MemoryBytes == 0 && one.Processes > 0 { // it could not be measured in time
+			m.memory[one.Name] = before[one.Name]
+		}
 	}
 	for _, w := range s.Workers {
 		m.ownMemory += w.WorkerBytes
@@ -211,9 +217,14 @@ func (m *model) say(text string, err error) {
 	}
 }
 
+// everything returns the sections with all rows.
+func (m *model) everything() []section {
+	return []section{m.agentRows(), m.serverRows(), m.consultRows(), m.eventRows()}
+}
+
 // all returns the sections, with the rows that the filter lets through.
 func (m *model) all() []section {
-	all := []section{m.agentRows(), m.serverRows(), m.consultRows(), m.eventRows()}
+	all := m.everything()
 	if m.filter == "" {
 		return all
 	}

@@ -161,6 +161,29 @@ func TestLogGoesOn(t *testing.T) {
 	}
 }
 
+// TestDetailsAreRenewed checks that details follow what they are about, and that the answer of
+// a consult is asked for again when it has ended.
+func TestDetailsAreRenewed(t *testing.T) {
+	s := newScreen(t, 80, 24).busy().press("tab", "down", "enter")
+	if got := s.frame(); !strings.Contains(got, "Doing     Read daemon/calls/decide.go") {
+		t.Fatalf("the details are\n%s", got)
+	}
+	next := someConsults(70)
+	next[2].State, next[2].Note = "done", ""
+	s.send(statusMsg{status: s.status(70), consults: next})
+	s.send(statusMsg{status: s.status(71), consults: next})
+	if got := s.frame(); !strings.Contains(got, "State     done") || !strings.Contains(got, "taken twice") {
+		t.Errorf("the details are\n%s", got)
+	}
+	if want := "consult/show b2b2b2b2b2b2"; !slices.Equal(s.do.asked, []string{want, want}) {
+		t.Errorf("asked for %q", s.do.asked)
+	}
+	s.send(statusMsg{status: s.status(72)})
+	if got := s.frame(); !strings.Contains(got, "State     done") {
+		t.Errorf("after it was removed the details are\n%s", got)
+	}
+}
+
 // TestBoundsOfTheScreen checks that what is kept stays bounded, however long top runs.
 func TestBoundsOfTheScreen(t *testing.T) {
 	s := newScreen(t, 80, 24).busy()

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/console"
@@ -19,8 +21,13 @@ const maxPageLines = 5000
 
 // page is a text in place of the tables: the details of a row, or a log.
 type page struct {
-	title  string
-	lines  []line
+	title   string
+	section int    // with the row that it is about
+	key     string // of that row; "" for a log
+	state   string // of a consult when its answer was asked for
+	details []line // renewed while the page is shown
+	lines   []line // follow: a log, or an answer
+
 	end    bool // the end is shown, also when lines are added
 	top    int  // first line that is shown, after wrapping; corrected when the page is drawn
 	server string
@@ -38,10 +45,11 @@ type line struct {
 func (p *page) draw(width, height int) []string {
 	var all []string
 	names := 0
-	for _, l := range p.lines {
+	lines := slices.Concat(p.details, p.lines)
+	for _, l := range lines {
 		names = max(names, console.Width(l.name))
 	}
-	for _, l := range p.lines {
+	for _, l := range lines {
 		indent := 1
 		if names > 0 {
 			indent = names + 3
@@ -79,7 +87,7 @@ func (p *page) scroll(lines int) {
 // add adds a detail, unless it is empty.
 func (p *page) add(name, format string, args ...any) {
 	if words := harmless(fmt.Sprintf(format, args...)); words != "" {
-		p.lines = append(p.lines, line{name: name, text: words})
+		p.details = append(p.details, line{name: name, text: words})
 	}
 }
 
@@ -120,20 +128,58 @@ func (p *page) addLog(a *control.ServerLogsAnswer) {
 	}
 }
 
+// pageOf returns the details of a row of a section.
+func (m *model) pageOf(section int, r *row) *page {
+	var p *page
+	switch {
+	case r.server != nil:
+		p = m.serverPage(r.server)
+	case r.consult != nil:
+		p = m.consultPage(r.consult)
+	case r.agent != nil:
+		p = m.agentPage(r.agent)
+	default:
+		p = m.eventPage(r.event)
+	}
+	p.section, p.key = section, r.key
+	return p
+}
+
+// renew renews the details that are shown. It asks for the answer of a consult that has
+// changed its state.
+func (m *model) renew() tea.Cmd {
+	p := m.page
+	if p == nil || p.key == "" {
+		return nil
+	}
+	rows := m.everything()[p.section].rows
+	i := slices.IndexFunc(rows, func(r row) bool { return r.key == p.key })
+	if i < 0 { // it is gone; the last that was known stays
+		return nil
+	}
+	fresh := m.pageOf(p.section, &rows[i])
+	changed := p.state != fresh.state
+	p.details, p.state = fresh.details, fresh.state
+	if changed {
+		return m.askAnswer(p, p.key)
+	}
+	return nil
+}
+
 // serverPage returns the details of a server.
 func (m *model) serverPage(s *control.Server) *page {
 	p := &page{title: "SERVER " + harmless(s.Name), server: s.Name}
 	p.add("State", "%s, %s", s.State, plural(s.Processes, "process"))
 	if s.LastFault != nil {
 		when := time.UnixMilli(s.LastFaultMS).In(m.now().Location()).Format(time.TimeOnly)
-		p.lines = append(p.lines, line{"Last fault", harmless(when + "  " + s.LastFault.Fault.Detail), badText})
+		p.details = append(p.details, line{"Last fault", harmless(when + "  " + s.LastFault.Fault.Detail), badText})
 	}
 	for _, t := range glance.OfServer(s) {
 		style := oddText
 		if t.Bad {
 			style = badText
 		}
-		p.lines = append(p.lines, line{"Trouble", harmless(t.What), style})
+		p.details = append(p.details, line{"Trouble", harmless(t.What), style})
 		p.add("What helps", "%s", t.Fix)
 	}
 	p.add("Used by", "%s", plural(s.RefCount, "session"))
@@ -184,7 +230,7 @@ func (m *model) eventPage(e *eventMsg) *page {
 
 // consultPage returns the details of a consult, without its answer.
 func (m *model) consultPage(c *control.Consult) *page {
-	p := &page{title: "CONSULT " + c.ID}
+	p := &page{title: "CONSULT " + c.ID, state: c.State}
 	p.add("Question", "%s", c.Question)
 	p.add("State", "%s %s", c.State, strings.ReplaceAll(c.Code, "_", " "))
 	p.add("Doing", "%s", c.Note)
@@ -197,8 +243,9 @@ func (m *model) consultPage(c *control.Consult) *page {
 	return p
 }
 
-// addAnswer adds the answer of a consult, or what its program has said so far.
-func (p *page) addAnswer(a *control.ConsultAnswer) {
+// showAnswer shows the answer of a consult, or what its program has said so far.
+func (p *page) showAnswer(a *control.ConsultAnswer) {
+	p.lines = nil
 	if a.Fault != nil {
 		p.addText("Fault", a.Fault.Fault.Detail, badText)
 	}
