@@ -68,6 +68,7 @@
 //	commands     answers to the command line
 //	listener     the socket, the greeting, a goroutine for each connection
 //	rollout      the hand-over to a newer program, by exec in the same process
+//	telling      which of the last lines of a program says why it ended
 //	telemetry    counts, health and the log of calls
 //	events       what has lately happened, for people who watch
 //	footprint    memory of the processes

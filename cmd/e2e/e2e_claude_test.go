@@ -185,7 +185,7 @@ func TestE2EClaude(t *testing.T) {
 			}
 			got := toolResults(t, run.result, len(steps)-1)
 			got = got[len(got)-3:]
-			if text := got[0].text(); !strings.HasPrefix(text, "ready ") {
+			if text := got[0].text(); !strings.HasPrefix(text, "Ready. ") {
 				t.Errorf("health_snapshot = %q", text)
 			}
 			if text := got[1].text(); !json.Valid([]byte(text)) || !strings.Contains(text, `"worker_alive":`) {

@@ -169,7 +169,7 @@ func TestE2ECodex(t *testing.T) {
 					t.Errorf("the model was offered %q, without %s", offered, name)
 				}
 			}
-			for i, want := range []string{"ready ", "worker_alive", "an opinion"} {
+			for i, want := range []string{"Ready. ", "worker_alive", "an opinion"} {
 				if !strings.Contains(got[i], want) {
 					t.Errorf("the model read %q, want %q in it", got[i], want)
 				}

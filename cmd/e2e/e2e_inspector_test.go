@@ -70,7 +70,7 @@ func TestE2EInspector(t *testing.T) {
 				return x.Result.Content[0].Text, x.Result.StructuredContent
 			}
 			if text, structured := answer(call("health_snapshot", map[string]any{})); !strings.HasPrefix(text,
-				"ready ") || structured != nil {
+				"Ready. ") || structured != nil {
 				t.Errorf("health_snapshot = %q, %s", text, structured)
 			}
 			var health struct{ Ready bool }

@@ -158,7 +158,7 @@ func TestE2ECancel(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-c.done
-			if text := c.out.String(); !strings.Contains(text, `"ready gen=`) {
+			if text := c.out.String(); !strings.Contains(text, `"Ready. `) {
 				t.Error("health_snapshot was not answered after the interrupt")
 			}
 		})

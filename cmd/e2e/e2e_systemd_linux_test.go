@@ -497,7 +497,7 @@ func stoppedByCommand(m *managed) {
 		m.t.Errorf("the service is %s, the daemon lives: %v", state, alive(pid))
 	}
 	// A second stop does not start a daemon only to stop it.
-	if out := m.must("stop"); out != "no daemon is running\n" || m.main() != 0 {
+	if out := m.must("stop"); out != "Holdline is not running\n" || m.main() != 0 {
 		m.t.Errorf("a second stop says %q, and the daemon is %d", out, m.main())
 	}
 	m.agent().shake().rest()

@@ -86,7 +86,7 @@ func TestConfigEdited(t *testing.T) {
 	if n := strings.Count(string(log), "the old one stays in force"); err != nil || n < 4 || n > 6 {
 		t.Errorf("%d refusals in the log, want about 4, %v:\n%s", n, err, log)
 	}
-	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.HasPrefix(got, "Ready.") {
 		t.Errorf("the session: %s", got)
 	}
 }

@@ -101,7 +101,7 @@ func TestFindTools(t *testing.T) {
 	}
 	troubles := f.troubles()
 	if len(troubles) != 2 || !strings.Contains(troubles["gone"], "no such file") &&
-		!strings.Contains(troubles["gone"], "ENOENT") || !strings.Contains(troubles["sleeps"], "start=true") {
+		!strings.Contains(troubles["gone"], "was not found") || !strings.Contains(troubles["sleeps"], "start=true") {
 		t.Errorf("troubles: %v", troubles)
 	}
 	if s := p.server("sleeps"); s.State != "idle" || s.Tools != nil {
@@ -299,8 +299,10 @@ func TestCallTool(t *testing.T) {
 	a := p.agent("--identity", "s").shake()
 
 	// Calls 1 to 4: byte for byte, with and without arguments, in both eras.
-	const modern = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}`
-	for args, meta := range map[string]string{`,"arguments":{ "b":1.0,"a":[9007199254740993,1E2],"ü":"\u00fc<&" }`: `{"x":{"y":1.50}}`, ``: modern} {
+	const modern = `{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{}}`
+	for args, meta := range map[string]string{`,"arguments":{ "b":1.0,"a":[9007199254740993,1E2],` +
+		`"ü":"\u00fc<&" }`: `{"x":{"y":1.50}}`, ``: modern} {
 		var got []string
 		for i, params := range []string{
 			`{"name":"tools__mirror","_meta":` + meta + args + `}`,
@@ -499,7 +501,8 @@ func TestCallToolAsks(t *testing.T) {
 	in := m.required(begin(nil))
 	kill9(t, pid)
 	p.pid(pid)
-	if x := m.wait(begin(in.with(`{"action":"accept","content":{"x":1.0}}`))); x.text() != `q {"action":"accept","content":{"x":1.0}}` || p.effectsOf("asked q") != 1 {
+	if x := m.wait(begin(in.with(`{"action":"accept","content":{"x":1.0}}`))); x.text() !=
+		`q {"action":"accept","content":{"x":1.0}}` || p.effectsOf("asked q") != 1 {
 		t.Errorf("asked %d times: %s", p.effectsOf("asked q"), x.raw)
 	}
 	m.rest()

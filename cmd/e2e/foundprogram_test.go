@@ -53,7 +53,7 @@ func TestFoundByShell(t *testing.T) {
 	}
 	p.must("servers", "add", "--replace", "tools", "--scope", "shared", "--", "venvtool", "-ledger", p.effects())
 	if _, errs, code := p.run("", "servers", "start", "tools"); code == exitOK ||
-		!strings.Contains(errs, "venvtool is on no PATH that the daemon knows; it looked in ") ||
+		!strings.Contains(errs, "`venvtool` was not found. Looked in: ") ||
 		!strings.Contains(errs, "(login shell)") {
 		t.Errorf("servers start: exit %d\n%s", code, errs)
 	}

@@ -132,6 +132,7 @@ var layers = readLayers(`
 0 daemon/filewatch
 0 daemon/jsonedit
 0 daemon/redact
+0 daemon/telling
 2 daemon/lines
 2 daemon/masked
 -2 protocol

@@ -20,7 +20,8 @@ func TestLaunchdTakesOver(t *testing.T) {
 	before := p.status().Daemon
 	// The daemon must be a child of process 1, as launchd's are: its parent here ends
 	// before it begins.
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `(exec sh -c 'ulimit -t 60; until read -r _ _ _ parent _ < /proc/$$/stat && [ "$parent" = 1 ]; do :; done
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c",
+		`(exec sh -c 'ulimit -t 60; until read -r _ _ _ parent _ < /proc/$$/stat && [ "$parent" = 1 ]; do :; done
 		exec "$0" daemon --started-by launchd' "$0" >/dev/null 2>&1 </dev/null) &`, filepath.Join(programs, "holdline"))
 	cmd.Env = append(without(p.env, "XPC_SERVICE_NAME"), "XPC_SERVICE_NAME=holdline.daemon")
 	cmd.WaitDelay = time.Second
@@ -35,7 +36,7 @@ func TestLaunchdTakesOver(t *testing.T) {
 	if s.Daemon.PID == before.PID {
 		t.Errorf("status %+v", s.Daemon)
 	}
-	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+	if got := a.ask("tools/call", map[string]any{"name": "health_snapshot"}).text(); !strings.HasPrefix(got, "Ready.") {
 		t.Errorf("the session: %s", got)
 	}
 	if now := p.status().Daemon; now.PID != s.Daemon.PID {

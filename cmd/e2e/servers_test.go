@@ -219,7 +219,7 @@ func TestServerDies(t *testing.T) {
 	if out := p.must("telemetry"); !strings.Contains(out, "1 restart of workers") {
 		t.Errorf("telemetry: %s", out)
 	}
-	if x := a.wait(a.call("health_snapshot", map[string]any{})); !strings.HasPrefix(x.text(), "ready ") {
+	if x := a.wait(a.call("health_snapshot", map[string]any{})); !strings.HasPrefix(x.text(), "Ready. ") {
 		t.Errorf("health: %s", x.text())
 	}
 }

@@ -72,7 +72,7 @@ func TestSlowProfile(t *testing.T) {
 			p.configure(map[string]any{"tools": entry})
 			a := p.agent().shake()
 			if got := a.ask("tools/call",
-				map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+				map[string]any{"name": "health_snapshot"}).text(); !strings.HasPrefix(got, "Ready.") {
 				t.Errorf("health_snapshot: %s", got)
 			}
 			if s := p.server("tools"); s.LastFault != nil {
@@ -108,7 +108,7 @@ func TestBadProfile(t *testing.T) {
 			p.profile(tt.shell, tt.file, tt.text+"\n")
 			a := p.agent().shake()
 			if got := a.ask("tools/call",
-				map[string]any{"name": "health_snapshot"}).text(); !strings.Contains(got, "ready") {
+				map[string]any{"name": "health_snapshot"}).text(); !strings.HasPrefix(got, "Ready.") {
 				t.Errorf("health_snapshot: %s", got)
 			}
 			p.untilReady("tools")

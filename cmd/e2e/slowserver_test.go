@@ -94,7 +94,7 @@ func TestHandshakeWithBrokenServer(t *testing.T) {
 	}
 	a.leave()
 	if !strings.Contains(a.errs.String(), "The MCP server gone cannot be used now") ||
-		!strings.Contains(a.errs.String(), "ENOENT") {
+		!strings.Contains(a.errs.String(), "was not found") {
 		t.Errorf("the proxy wrote %q", a.errs)
 	}
 }

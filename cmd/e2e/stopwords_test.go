@@ -40,7 +40,7 @@ func TestStopSaysWhatItDid(t *testing.T) {
 		t.Errorf("doctor after a clean stop:\n%s", out)
 	}
 	p.daemon()
-	if out := p.must("stop", "--all"); strings.Contains(out, "run on") || strings.Contains(out, "disconnected") {
+	if out := p.must("stop", "--all"); strings.Contains(out, "go on without") || strings.Contains(out, "disconnected") {
 		t.Errorf("stop --all without a session says:\n%s", out)
 	}
 }

@@ -108,7 +108,7 @@ var table = map[reflect.Type][]row{
 		{"lazy", "false", "", "the server starts at its first use, not with the first session"},
 		{"keep_alive", "0s", "0s..168h", "how long a process lives after its last session"},
 		{"card", "", "home", "path or URL of the server card"},
-		{"contract", "", "", "replay after a crash, by glob of tool names: convergent or never_replay"},
+		{"contract", "", "", "by glob of tool names: convergent (safe to repeat after a crash) or never_replay"},
 		{"allow", "", "globs", "only these tools, prompts and resources of the server"},
 		{"deny", "", "globs", "not these; overrides allow"},
 		{"projects", "", "paths", "directories in which the server is visible"},

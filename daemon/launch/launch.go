@@ -173,7 +173,7 @@ func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root st
 	}
 	path, _ := config.Lookup(p.Env)("PATH")
 	if _, err := command.LookPath(p.Command, path); err != nil {
-		return fmt.Errorf("%s is on no PATH that the daemon knows; it looked in %s", p.Command, l.describePath(path))
+		return fmt.Errorf("`%s` was not found. Looked in: %s", p.Command, l.describePath(path))
 	}
 	return nil
 }

@@ -8,19 +8,22 @@ import (
 	"holdline/protocol/process"
 )
 
-// whyNot returns in words why a program was not started; "" if the error does not say.
-func whyNot(spec *process.Spec, exit process.Exit) string {
-	switch {
-	case exit.SpawnErrno != "ENOENT":
-		return ""
-	case exit.SpawnOp == "chdir":
-		return ", there is no directory " + spec.Cwd
-	case exit.SpawnOp == "exec" && !strings.Contains(spec.Argv[0], "/"):
-		return ", no such program is on its PATH"
-	case exit.SpawnOp == "exec":
-		return ", there is no such program, or not what its first line names"
+// notStarted returns in words why a program was not started.
+func notStarted(spec *process.Spec, exit process.Exit) string {
+	name := "`" + spec.Argv[0] + "`"
+	switch op := exit.SpawnOp + " " + exit.SpawnErrno; {
+	case op == "chdir ENOENT":
+		return name + " cannot be started in " + spec.Cwd + ": there is no such directory"
+	case op == "exec ENOENT" && !strings.Contains(spec.Argv[0], "/"):
+		return name + " was not found on its PATH"
+	case op == "exec ENOENT":
+		return name + " was not found, or the program that its first line names"
+	case op == "exec EACCES":
+		return name + " may not be run: it is not executable, or its directory is closed to you"
+	case op == "exec ENOEXEC":
+		return name + " is not a program of this system"
 	}
-	return ""
+	return fmt.Sprintf("%s cannot be started (%s)", name, exit)
 }
 
 // ExitFault returns the fault of a child that ended by itself while a call waited for
@@ -36,7 +39,7 @@ func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 	}
 	if exit.SpawnErrno != "" {
 		code = fault.SpawnFailure
-		detail = fmt.Sprintf("%s cannot be started: %s%s", w.spec.Argv[0], exit, whyNot(&w.spec, exit))
+		detail = notStarted(&w.spec, exit)
 		cause.Errno = &exit.SpawnErrno
 	}
 	r := fault.New(code, fault.Worker, operation, "%s", detail)

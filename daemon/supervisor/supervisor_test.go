@@ -374,22 +374,23 @@ func TestSpawnFailure(t *testing.T) {
 			func(p *process.Spec) { p.Argv = []string{"/no/such/program"} },
 			"exec",
 			"ENOENT",
-			"exec: ENOENT, there is no such program",
+			"`/no/such/program` was not found, or the program that its first line names",
 		},
 		"nopath": {
 			func(p *process.Spec) { p.Argv = []string{"no-such-program"} },
 			"exec",
 			"ENOENT",
-			"exec: ENOENT, no such program is on its PATH",
+			"`no-such-program` was not found on its PATH",
 		},
-		"noexec": {func(p *process.Spec) { p.Argv = []string{"/etc/passwd"} }, "exec", "EACCES", "exec: EACCES"},
+		"noexec": {func(p *process.Spec) { p.Argv = []string{"/etc/passwd"} }, "exec", "EACCES", "`/etc/passwd` " +
+			"may not be run: "},
 		"nocwd": {
 			func(p *process.Spec) { p.Cwd = "/no/such/dir" },
 			"chdir",
 			"ENOENT",
-			"chdir: ENOENT, there is no directory /no/such/dir",
+			"cannot be started in /no/such/dir: there is no such directory",
 		},
-		"filecwd": {func(p *process.Spec) { p.Cwd = "/etc/passwd" }, "chdir", "ENOTDIR", "chdir: ENOTDIR"},
+		"filecwd": {func(p *process.Spec) { p.Cwd = "/etc/passwd" }, "chdir", "ENOTDIR", "(chdir: ENOTDIR)"},
 	} {
 		spec := shell(name, "exit 0")
 		tt.spoil(&spec)
@@ -468,7 +469,8 @@ func TestStartRefused(t *testing.T) {
 
 // stubborn is a child that ignores SIGTERM and has a grandchild in a session of its own,
 // which holds its stdout open.
-const stubborn = `trap '' TERM INT; setsid sh -c 'trap "" TERM; echo up; while :; do sleep 100; done' & while :; do sleep 100; done`
+const stubborn = `trap '' TERM INT; setsid sh -c 'trap "" TERM; echo up; while :; do sleep 100; done' & while :;` +
+	` do sleep 100; done`
 
 // TestTerminateStubborn checks that Terminate kills a child that ignores SIGTERM, with all
 // that it started.

@@ -118,40 +118,16 @@ func (h Health) Concise() HealthConcise {
 	}
 }
 
-// Text returns h for a model to read: one line, and with full more lines.
+// Text returns h for people and models: one line of sentences, and with full more lines of
+// details.
 func (h Health) Text(full bool) string {
 	var b strings.Builder
-	if !h.Ready {
-		b.WriteString("not-")
-	}
-	fmt.Fprintf(&b, "ready gen=%d", h.Generation)
-	if h.LastFault != nil {
-		fmt.Fprintf(&b, " last_fault=%s", h.LastFault.Fault.Code)
-	}
-	b.WriteString(" worker=")
-	if h.WorkerAlive {
-		b.WriteString("alive")
-	} else {
-		b.WriteString("dead")
-	}
-	if h.Rollout != Stable {
-		fmt.Fprintf(&b, " rollout=%s", h.Rollout)
-	}
-	if !h.LaunchPathStable {
-		b.WriteString(" launch_path=unstable")
-	}
-	for i, one := range h.Unwell {
-		sep := ","
-		if i == 0 {
-			sep = " unwell="
-		}
-		fmt.Fprintf(&b, "%s%s:%s", sep, fault.Short(one.Name, maxField), one.State)
-	}
+	b.WriteString(h.sentences())
 	if !full {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "\nstate=%s uptime=%s consecutive_failures=%d restarts=%d rollout=%s",
-		h.State, (time.Duration(h.UptimeMS) * time.Millisecond).Round(time.Second), h.ConsecutiveFailures,
+	fmt.Fprintf(&b, "\nstate=%s generation=%d uptime=%s consecutive_failures=%d restarts=%d rollout=%s",
+		h.State, h.Generation, (time.Duration(h.UptimeMS) * time.Millisecond).Round(time.Second), h.ConsecutiveFailures,
 		h.RestartCount, h.Rollout)
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
 	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Sessions, h.Workers, h.Servers)
@@ -166,4 +142,40 @@ func (h Health) Text(full bool) string {
 		}
 	}
 	return b.String()
+}
+
+// sentences returns in one line whether the daemon is ready, how its servers are, what failed
+// last, and what else is out of the ordinary.
+func (h Health) sentences() string {
+	all := []string{"Ready."}
+	if !h.Ready {
+		all[0] = "Not ready."
+	}
+	var servers, faults string
+	var down []string
+	for _, one := range h.Unwell {
+		down = append(down, fmt.Sprintf("%s (%s)", fault.Short(one.Name, maxField), one.State))
+	}
+	switch up := h.Servers - len(down); {
+	case len(down) > 0:
+		servers = fmt.Sprintf("%d of %d servers up; not: %s", max(up, 0), h.Servers, strings.Join(down, ", "))
+	case up == 1:
+		servers = "1 server up"
+	default:
+		servers = fmt.Sprintf("%d servers up", up)
+	}
+	if faults = "no recent faults"; h.LastFault != nil {
+		faults = "last fault " + string(h.LastFault.Fault.Code)
+	}
+	all = append(all, servers+", "+faults+".")
+	if !h.WorkerAlive {
+		all = append(all, "A process that was lost is being replaced.")
+	}
+	if h.Rollout != Stable {
+		all = append(all, fmt.Sprintf("Upgrade: %s.", h.Rollout))
+	}
+	if !h.LaunchPathStable {
+		all = append(all, "Holdline's program is in a place that may vanish.")
+	}
+	return strings.Join(all, " ")
 }

@@ -42,28 +42,32 @@ func TestHealthOfNewDaemon(t *testing.T) {
 			Daemon: Daemon{PID: 7, Version: "1.2", Epoch: 3}, Executable: "/usr/bin/holdline", Generation: 4,
 		})
 		h := r.Health(Parts{})
-		if got, want := h.Text(false), "not-ready gen=4 worker=alive"; got != want {
+		if got, want := h.Text(false), "Not ready. 0 servers up, no recent faults."; got != want {
 			t.Errorf("Text = %q, want %q", got, want)
 		}
 		r.SetServing(true)
 		time.Sleep(1500 * msec)
 		h = r.Health(Parts{Sessions: 2, Servers: 1})
-		if got, want := h.Text(false), "ready gen=4 worker=alive"; got != want {
+		if got, want := h.Text(false), "Ready. 1 server up, no recent faults."; got != want {
 			t.Errorf("Text = %q, want %q", got, want)
 		}
 		if got, want := asJSON(t, h.Concise()),
-			`{"ready":true,"worker_generation":4,"worker_alive":true,"rollout_pending":false,"launch_path_stable":true}`; got != want {
+			`{"ready":true,"worker_generation":4,"worker_alive":true,"rollout_pending":false,`+
+				`"launch_path_stable":true}`; got != want {
 			t.Errorf("Concise = %s, want %s", got, want)
 		}
 		want :=
-			`{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,"restart_count":0,"rollout":"stable","last_fault":null},` +
-				`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},"sessions":2,"workers":0,"servers":1,` +
+			`{"health":{"state":"cold","generation":4,"uptime_ms":1500,"consecutive_failures":0,` +
+				`"restart_count":0,"rollout":"stable","last_fault":null},` +
+				`"worker_alive":true,"launch_path_stable":true,"daemon":{"pid":7,"version":"1.2","epoch":3},` +
+				`"sessions":2,"workers":0,"servers":1,` +
 				`"telemetry_log":{"written":0,"failed":0}}`
 		if got := asJSON(t, h); got != want {
 			t.Errorf("Full:\n got %s\nwant %s", got, want)
 		}
 		wantText :=
-			"ready gen=4 worker=alive\nstate=cold uptime=2s consecutive_failures=0 restarts=0 rollout=stable\n" +
+			"Ready. 1 server up, no recent faults.\nstate=cold generation=4 uptime=2s consecutive_failures=0 " +
+				"restarts=0 rollout=stable\n" +
 				"daemon pid=7 version=1.2 epoch=3\nsessions=2 workers=0 servers=1"
 		if got := h.Text(true); got != wantText {
 			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
@@ -112,7 +116,8 @@ func TestStates(t *testing.T) {
 
 	r.SetRollout(Pending, nil)
 	expect(Ready, true, true, 1)
-	if h := r.Health(Parts{}); !h.Concise().RolloutPending || !strings.HasSuffix(h.Text(false), " rollout=pending") {
+	if h := r.Health(Parts{}); !h.Concise().RolloutPending || !strings.HasSuffix(h.Text(false), " Upgrade: "+
+		"pending.") {
 		t.Errorf("pending rollout: %+v", h)
 	}
 	r.SetRollout(Reloading, nil)
@@ -174,7 +179,7 @@ func TestLastFault(t *testing.T) {
 	if h.LastFault.Fault.Detail != "it broke\nbadly" {
 		t.Error("the recorder keeps the caller's record, not a copy")
 	}
-	if !strings.HasPrefix(h.Text(false), "not-ready gen=0 last_fault=timeout worker=alive") || h.State != Recovering {
+	if !strings.HasPrefix(h.Text(false), "Not ready. 0 servers up, last fault timeout.") || h.State != Recovering {
 		t.Errorf("health = %s, %s", h.Text(false), h.State)
 	}
 	if !strings.HasSuffix(h.Text(true), "\nlast fault: timeout in tools/call:consult: it broke badly") {
@@ -199,7 +204,7 @@ func TestReadyAgreesWithState(t *testing.T) {
 				t.Errorf("after %s (own limit: %v): ready %v, state %s, counted as transport fault: %v", code, own,
 					h.Ready, h.State, f.IsTransport())
 			}
-			if first, _, _ := strings.Cut(h.Text(true), "\n"); strings.HasPrefix(first, "ready") != h.Ready {
+			if first, _, _ := strings.Cut(h.Text(true), "\n"); strings.HasPrefix(first, "Ready.") != h.Ready {
 				t.Errorf("after %s: %s", code, first)
 			}
 			if f.IsOwn() && (h.LastFault != nil || h.ConsecutiveFailures != 0) {
@@ -255,7 +260,8 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("order = %s, want %s", got, want)
 		}
 		wantText :=
-			"requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 host_rollouts=2\nhot methods:\n" +
+			"requests=9 success=7 response_error=1 transport_fault=1 retry=1\nworker_restarts=0 " +
+				"host_rollouts=2\nhot methods:\n" +
 				"ping requests=3 response_error=0 transport_fault=0 retry=0\n" +
 				consult.String() + " requests=2 response_error=0 transport_fault=1 retry=1\n" +
 				"b requests=2 response_error=1 transport_fault=0 retry=0\n" +
@@ -264,17 +270,23 @@ func TestSnapshot(t *testing.T) {
 			t.Errorf("Text:\n got %s\nwant %s", got, wantText)
 		}
 		want :=
-			`{"requests":9,"successes":7,"response_errors":1,"transport_faults":1,"retries":1,"worker_restarts":0,"host_rollouts":2,"hot_methods":[` +
+			`{"requests":9,"successes":7,"response_errors":1,"transport_faults":1,"retries":1,` +
+				`"worker_restarts":0,"host_rollouts":2,"hot_methods":[` +
 				`{"method":"ping","requests":3,"response_errors":0,"transport_faults":0,"retries":0},`
 		if got := asJSON(t, s.Concise()); !strings.HasPrefix(got, want) {
 			t.Errorf("Concise = %s", got)
 		}
 		full := asJSON(t, s)
 		for _, want := range []string{
-			`{"telemetry":{"uptime_ms":1000,"state":"recovering","generation":0,"consecutive_failures":0,"restart_count":0,"totals":{"request_count":9,"success_count":7,"response_error_count":1,"transport_fault_count":1,"retry_count":1,`,
-			`{"method":"tools/call:consult","tool":"consult","request_count":2,"success_count":1,"response_error_count":0,"transport_fault_count":1,"retry_count":1,"p50_ms":20.479,"p95_ms":40,"p99_ms":40,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"last_error":"timeout"}`,
+			`{"telemetry":{"uptime_ms":1000,"state":"recovering","generation":0,"consecutive_failures":0,` +
+				`"restart_count":0,"totals":{"request_count":9,"success_count":7,"response_error_count":1,` +
+				`"transport_fault_count":1,"retry_count":1,`,
+			`{"method":"tools/call:consult","tool":"consult","request_count":2,"success_count":1,` +
+				`"response_error_count":0,"transport_fault_count":1,"retry_count":1,"p50_ms":20.479,"p95_ms":40,` +
+				`"p99_ms":40,"last_latency_ms":20,"max_latency_ms":40,"avg_latency_ms":30,"last_error":"timeout"}`,
 			`"last_error":null`,
-			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex","client":"codex 1","calls":1,`,
+			`"host_rollouts":2,"cache":{"hits":1,"misses":1},"sessions":[{"session":1,"identity":"codex",` +
+				`"client":"codex 1","calls":1,`,
 			`"identities":[{"identity":"codex","calls":1,`,
 		} {
 			if !strings.Contains(full,
@@ -460,7 +472,7 @@ func TestRolloutRejected(t *testing.T) {
 		h.LastFault.Fault.Code != fault.RolloutFailure {
 		t.Errorf("health = %+v", h)
 	}
-	if got, want := h.Text(false), "ready gen=0 last_fault=rollout_failure worker=alive rollout=rejected"; got != want {
+	if got, want := h.Text(false), "Ready. 0 servers up, last fault rollout_failure. Upgrade: rejected."; got != want {
 		t.Errorf("Text = %q, want %q", got, want)
 	}
 	r.Request(consult, msec, 0, failure(fault.Timeout))

@@ -22,7 +22,7 @@ var limits = map[string]string{
 // want returns in words what the schema of an own tool's argument asks for, for example
 // "an integer of at least 1". The schema must name its type first.
 func want(schema []byte) string {
-	noun, pattern := "a valid value", ""
+	noun, pattern, about := "a valid value", "", ""
 	var rules []string
 	_ = jsonrpc.Fields(schema, func(key string, value []byte) error {
 		text, _ := mcp.String(value)
@@ -36,12 +36,18 @@ func want(schema []byte) string {
 		case key == "pattern" && text == `\S`:
 			pattern = "that is not blank"
 		case key == "pattern":
-			pattern = "that matches " + text
+			pattern = "of another form"
+		case key == "description":
+			about, _, _ = strings.Cut(text, ". ")
 		case limits[key] != "":
 			rules = append(rules, fmt.Sprintf(limits[key], value))
 		}
 		return nil
 	})
+	if pattern == "of another form" && about != "" {
+		// A regular expression says less to most readers than what the argument is.
+		return noun + " of another form: " + about
+	}
 	if pattern != "" {
 		rules = append(rules, pattern)
 	}

@@ -95,7 +95,7 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	}
 	path := command.Variable(env, "PATH")
 	if path == "" || strings.Contains(path, "\n") {
-		return "", fmt.Errorf("login shell %s: its PATH cannot be kept in one line", s.Path)
+		return "", fmt.Errorf("the PATH of your shell %s cannot be kept in one line", s.Path)
 	}
 	return path, nil
 }
@@ -105,7 +105,8 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 // no profile can know. A profile may also hang, so limit bounds the wait. If the shell
 // fails after it has answered, the answer counts.
 func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	slow := fmt.Errorf("the profile of your shell %s took longer than %v", s.Path, limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, slow)
 	defer cancel()
 	// A profile may print whatever it likes: the environment stands between two
 	// lines that it cannot know.
@@ -129,14 +130,13 @@ func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactiv
 	switch {
 	case command.Variable(env, "PATH") != "": // a shell may fail once it has answered
 		return env, nil
+	case errors.Is(context.Cause(ctx), slow):
+		return nil, slow
 	case err != nil:
-		return nil, fmt.Errorf("login shell %s: %w", s.Path, err)
+		return nil, fmt.Errorf("your shell %s fails as a login shell: %w", s.Path, err)
 	}
-	return nil, fmt.Errorf("login shell %s: %w", s.Path, errSilent)
+	return nil, fmt.Errorf("your shell %s ended without saying its environment", s.Path)
 }
-
-// errSilent is the error of a shell that ended without an answer.
-var errSilent = errors.New("printed no environment")
 
 // own are variables that a shell sets for itself.
 var own = []string{"", "_", "SHLVL", "PWD", "OLDPWD", "TERM", Asking}

@@ -2,6 +2,7 @@ package userenv
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -132,7 +133,7 @@ func (e *Environ) askShells(ctx context.Context, first bool) {
 	}
 	if err != nil {
 		e.o.Log.WarnContext(ctx,
-			"the login shell does not say its environment, programs get what is known without it", "err", err)
+			"the login shell does not say its environment, programs get what is known without it", "err", e.Failure())
 	}
 	// Its PATH alone is of interest. A shell that fails when it is interactive
 	// has said what it could as a login shell.
@@ -274,12 +275,18 @@ func (e *Environ) Find(name string) (path, source string) {
 	return "", ""
 }
 
-// Failure returns why the login shell did not report its environment. It returns nil
-// if the shell did, or was not asked yet.
+// Failure returns why the login shell did not report its environment, and what is used
+// instead. It returns nil if the shell did, or was not asked yet.
 func (e *Environ) Failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.failure
+	switch {
+	case e.failure == nil:
+		return nil
+	case e.loginEnv != nil || len(e.kept) > 0:
+		return fmt.Errorf("%w; using the PATH from last time", e.failure)
+	}
+	return fmt.Errorf("%w; using the PATH that the daemon was started with", e.failure)
 }
 
 // List returns the environment as it is known now, with the PATH of

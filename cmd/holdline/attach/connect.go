@@ -141,7 +141,9 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 		return false, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil, fmt.Errorf("the daemon that was started does not answer: %w", absent)
+		return nil, cmdenv.WithHint(
+			fmt.Errorf("the daemon was started and does not answer after %v (%w)", startWait, absent),
+			"holdline logs says what it does")
 	}
 	return c, err
 }
@@ -161,7 +163,7 @@ type HungError struct {
 
 // Error says which daemon does not answer, and where.
 func (h *HungError) Error() string {
-	return fmt.Sprintf("%s in %s does not answer: %v", h.name, h.Dir, h.err)
+	return fmt.Sprintf("%s in %s does not answer", h.name, h.Dir)
 }
 
 // Unwrap returns why the daemon is taken to hang.

@@ -36,7 +36,7 @@ const (
 var ErrAbsent = errors.New("no daemon was there")
 
 // errStopped ends the search for a daemon: the user has stopped it.
-var errStopped = errors.New("holdline was stopped")
+var errStopped = errors.New("Holdline was stopped")
 
 // WithDaemon calls f with a connection to the running daemon. If that daemon ends
 // before f has its answer, and another has taken its place, WithDaemon calls f again.
@@ -109,7 +109,7 @@ func reconnect(cmd *cobra.Command, c *control.Client, f func(context.Context, *c
 			losses = 0
 		}
 		if losses == maxLosses {
-			return fmt.Errorf("%w: %d daemons ended one after the other: %w", cmdenv.ErrLost, losses+1, err)
+			return fmt.Errorf("%w: %d daemons ended one after the other (%w)", cmdenv.ErrLost, losses+1, err)
 		}
 		if c, err = next(err); err != nil {
 			return err
@@ -151,7 +151,8 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 	case cmd.Context().Err() != nil:
 		return nil, fmt.Errorf("%w: %w", ErrAbsent, context.Cause(cmd.Context()))
 	}
-	return nil, fmt.Errorf("%w: the daemon ended, and there is no other within %v: %w", cmdenv.ErrLost, searchTime, err)
+	return nil, fmt.Errorf("%w: the daemon ended, and there was no other within %v (%w)",
+		cmdenv.ErrLost, searchTime, err)
 }
 
 // isStopped reports whether no daemon runs because the user has stopped it.

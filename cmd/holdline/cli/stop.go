@@ -130,7 +130,7 @@ func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 // stopAbsent prints that no daemon runs, which is no error. With all it ends the workers that
 // an earlier daemon has left. dir is the runtime directory.
 func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir string) error {
-	what := "no daemon is running"
+	what := "Holdline is not running"
 	// Workers outlive their daemon, so some may run.
 	if all {
 		n, err := endAll(cmd, proc, dir)
@@ -160,13 +160,14 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return cmdenv.WithHint(fmt.Errorf("telling daemon %d to stop: %w", c.Daemon.PID, err),
+		return cmdenv.WithHint(&slowError{fmt.Sprintf("daemon %d does not answer", c.Daemon.PID), err},
 			doctor.WayOut(c.Daemon.PID))
 	case err != nil:
 		return err
 	}
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
-		return cmdenv.WithHint(fmt.Errorf("daemon %d was told to stop and has not ended: %w", answer.PID, err),
+		return cmdenv.WithHint(
+			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, stopWait), err},
 			doctor.WayOut(answer.PID))
 	}
 	fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer))
@@ -176,6 +177,18 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	}
 	return nil
 }
+
+// slowError is about a daemon that did not do in time what it was asked for.
+type slowError struct {
+	text string
+	err  error
+}
+
+// Error returns what the daemon did not do.
+func (e *slowError) Error() string { return e.text }
+
+// Unwrap returns the error of the wait.
+func (e *slowError) Unwrap() error { return e.err }
 
 // maxNamed bounds how many agents, and how many workers, [stopWords] names.
 const maxNamed = 20
@@ -214,8 +227,8 @@ func stopWords(a *control.StopAnswer) string {
 		fmt.Fprintf(&b, "disconnected: %s\n", joinSome(agents, maxNamed))
 	}
 	if len(workers) > 0 {
-		fmt.Fprintf(&b, "run on for the next daemon: %s\n", joinSome(workers, maxNamed))
-		b.WriteString("servers end after two minutes without a daemon, consults with their turn\n")
+		fmt.Fprintf(&b, "go on without it: %s\n", joinSome(workers, maxNamed))
+		b.WriteString("consults end with their answers, which the next daemon has; servers wait two minutes for it\n")
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}
 	return b.String()

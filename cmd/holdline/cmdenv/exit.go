@@ -26,7 +26,7 @@ var (
 	// ErrUsage is the error of a command line that makes no sense.
 	ErrUsage = errors.New("usage")
 	// ErrLost means that the daemon ended before it had answered.
-	ErrLost = errors.New("line lost")
+	ErrLost = errors.New("the connection to the daemon was lost")
 )
 
 // hinted is an error with a hint for the user, which is printed on a line of its own.
@@ -100,9 +100,9 @@ func classify(err error) (code int, hint string) {
 	case errors.Is(err, ErrLost):
 		return ExitLost, hint
 	case refused && refusal.Code == protocol.RefusedVersion:
-		hint = "stop the old daemon with its own binary: holdline stop"
+		hint = "the daemon is of another version; stop it with the program that started it: holdline stop"
 	case answered && remote.Fault != nil && remote.Fault.Fault.Code == fault.UnknownMethod:
-		hint = "restart the daemon: holdline stop"
+		hint = "the daemon is older than this command; start it again: holdline stop && holdline start"
 	}
 	return ExitFailure, hint
 }

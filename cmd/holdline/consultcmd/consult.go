@@ -28,6 +28,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -218,6 +219,10 @@ func begins(in io.Reader, within time.Duration) bool {
 // numbers even a zero is passed on if the user has given it: the daemon refuses what it cannot
 // use.
 func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
+	if o.session != "" && !isSessionID(o.session) {
+		return nil, cmdenv.WithHint(fmt.Errorf("%w: %q is not a session id", cmdenv.ErrUsage, o.session),
+			"take one from: holdline consult show ID")
+	}
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
 		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort,
@@ -270,6 +275,20 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 		return nil, fmt.Errorf("encoding the prompt: %w", err)
 	}
 	return raw, nil
+}
+
+// isSessionID reports whether a text has the form of a session id of a consult program: a UUID.
+func isSessionID(text string) bool {
+	parts := strings.Split(text, "-")
+	if len(text) != 36 || len(parts) != 5 || strings.Trim(text, "0123456789abcdefABCDEF-") != "" {
+		return false
+	}
+	for i, length := range []int{8, 4, 4, 4, 12} {
+		if len(parts[i]) != length {
+			return false
+		}
+	}
+	return true
 }
 
 // askConsult runs a consult and returns its answer, which may have a fault in it. If the daemon
@@ -348,7 +367,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {
 			return errors.New("interrupted: the consult is ended")
 		}
-		return cmdenv.WithHint(fmt.Errorf("consult: %w", f), consultHint(f))
+		return cmdenv.WithHint(f, consultHint(f))
 	}
 	if note := unwhole(answer); note != "" {
 		console.Warn(cmd, "%s", note)
@@ -364,6 +383,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 func summary(answer control.ConsultAnswer) string {
 	var is struct {
 		ID         string   `json:"consult_id"`
+		Session    string   `json:"session_id"`
 		Engine     string   `json:"engine"`
 		Models     []string `json:"models"`
 		CostUSD    *float64 `json:"cost_usd"`
@@ -377,6 +397,9 @@ func summary(answer control.ConsultAnswer) string {
 	if is.DurationMS > 0 {
 		took := time.Duration(is.DurationMS) * time.Millisecond
 		parts = append(parts, took.Round(100*time.Millisecond).String())
+	}
+	if is.Session != "" {
+		parts = append(parts, "session "+is.Session)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
 }
@@ -402,10 +425,9 @@ func unwhole(answer control.ConsultAnswer) string {
 func consultHint(f *fault.Record) string {
 	switch f.Reason() {
 	case fault.NotInstalled:
-		return "install it, or name it for the daemon in " +
-			engines.Join(func(e *engines.Engine) string { return e.Variable })
+		return missingHint()
 	case fault.Rejected:
-		return "the API refused the key or the request: claude itself says more"
+		return "the program itself says more: run it in your shell"
 	case fault.NotLoggedIn:
 		return engines.Join(func(e *engines.Engine) string { return e.Login }) + ", then try again"
 	case fault.Deadline:
@@ -415,4 +437,17 @@ func consultHint(f *fault.Record) string {
 	default:
 		return ""
 	}
+}
+
+// missingHint returns how the daemon gets to find a consult program that it has not found: by
+// the PATH of this shell if the shell has the program.
+func missingHint() string {
+	for i := range engines.All {
+		e := &engines.All[i]
+		if here, err := command.LookPath(e.Name, os.Getenv("PATH")); err == nil {
+			return "your shell has it at " + here + "; to have the daemon look there: holdline install --path"
+		}
+	}
+	return "install it, or name it for the daemon in " +
+		engines.Join(func(e *engines.Engine) string { return e.Variable })
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
 
@@ -94,10 +95,10 @@ func lastFault(s *control.Server) string {
 	if f == nil {
 		return ""
 	}
-	words := strings.TrimPrefix(f.Fault.Detail, "server "+s.Name+" ")
-	if f.Cause != nil && len(f.Cause.StderrTail) > 0 {
-		if last := f.Cause.StderrTail[len(f.Cause.StderrTail)-1]; !strings.HasSuffix(words, last) {
-			words += "; its last words: " + last
+	words := strings.TrimPrefix(strings.TrimPrefix(f.Fault.Detail, "server "), s.Name+" ")
+	if f.Cause != nil {
+		if last := telling.Line(f.Cause.StderrTail); !strings.Contains(words, last) {
+			words += `, "` + last + `"`
 		}
 	}
 	ago := ""

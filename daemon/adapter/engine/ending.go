@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"holdline/daemon/telling"
 	"holdline/protocol/fault"
 )
 
@@ -33,8 +34,8 @@ func (p Program) Ended(exit Exit, why Why) *fault.Record {
 		if exit.SpawnErrno == "ENOENT" || exit.SpawnErrno == "EACCES" {
 			reason = fault.NotInstalled
 		}
-		return exit.Explain(reason, fault.New(fault.SpawnFailure, fault.Worker, p.Operation, "cannot start %s: %s",
-			p.Name, exit.SpawnErrno))
+		return exit.Explain(reason, fault.New(fault.SpawnFailure, fault.Worker, p.Operation,
+			"%s cannot be started (%s)", p.Name, exit.SpawnErrno))
 	}
 	return nil
 }
@@ -69,8 +70,8 @@ func (p Program) Silent(exit Exit, s *Stream) *fault.Record {
 			"were not JSON", p.Name, exit.Code, s.noise)
 	}
 	text := fmt.Sprintf("%s ended (exit code %d) without a result", p.Name, exit.Code)
-	if n := len(exit.Stderr); n > 0 {
-		text += ": " + fault.Short(exit.Stderr[n-1], 400)
+	if said := telling.Line(exit.Stderr); said != "" {
+		text += ": " + fault.Short(said, 400)
 	}
 	return p.Down(exit, fault.BadOutput, "%s", text)
 }

@@ -2,10 +2,15 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
+	"syscall"
 	"time"
 
 	"holdline/daemon/redact"
@@ -29,15 +34,37 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 	}
 	if !sent {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"server %s cannot be reached: %v", c.o.Name, err).WithReason(fault.Unreachable)
+			"%s cannot be reached: %s", c.o.Name, netWords(err)).WithReason(fault.Unreachable)
 	}
 	if m.Kind != jsonrpc.Request {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"the connection to server %s broke: %v", c.o.Name, err)
+			"the connection to %s broke: %s", c.o.Name, netWords(err))
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Server, m.operation(),
-		"the connection to server %s broke before its answer, and whether it did what was asked "+
-			"is not known: %v", c.o.Name, err)
+		"the connection to %s broke before its answer (%s). Whether the server did what was asked is not known",
+		c.o.Name, netWords(err))
+}
+
+// netWords says in words what went wrong with a connection.
+func netWords(err error) string {
+	var timeout interface{ Timeout() bool }
+	dns, isName := errors.AsType[*net.DNSError](err)
+	certificate, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case isName && dns.IsNotFound:
+		return "no host has the name " + dns.Name
+	case isCertificate:
+		return fmt.Sprintf("its certificate is not trusted: %v", certificate.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "no server listens at its address"
+	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
+		return "there is no network that leads to it"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return "it closed the connection"
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "no answer in time"
+	}
+	return err.Error()
 }
 
 // strange returns the fault of an answer that makes no sense.
@@ -62,23 +89,23 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 	switch {
 	case code == http.StatusUnauthorized:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
-			"server %s wants other credentials (%s); put them into mcpServers.%s.headers, such as \"Authorization\": "+
+			"%s needs a login (%s). Put its token into mcpServers.%s.headers, such as \"Authorization\": "+
 				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload",
 			name, text, name).WithReason(fault.NotLoggedIn)
 	case code == http.StatusForbidden:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
-			"server %s does not allow that with these credentials (%s); see "+
-				"mcpServers.%s.headers", name, text, name).WithReason(fault.Rejected)
+			"%s does not allow that with this login (%s). Its token is in mcpServers.%s.headers", name, text, name).
+			WithReason(fault.Rejected)
 	case code >= 300 && code < 400:
 		where := "elsewhere"
 		if at, err := resp.Location(); err == nil {
 			where = "to " + at.Scheme + "://" + at.Host + redact.URL(at.Path)
 		}
 		return fault.New(fault.DownstreamFailure, fault.Server, op,
-			"server %s points %s (%s), and redirects are not followed; if that is right, put it into "+
-				"mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)
+			"%s has moved %s (%s), and Holdline follows no redirect. If that address is right, put it "+
+				"into mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)
 	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
-		f := fault.New(fault.ResourceExhausted, fault.Server, op, "server %s takes no more for now (%s)", name, text)
+		f := fault.New(fault.ResourceExhausted, fault.Server, op, "%s takes no more requests for now (%s)", name, text)
 		f.RetryAfterMS = retryAfter(resp.Header.Get("Retry-After"))
 		if code == http.StatusTooManyRequests {
 			return f.WithReason(fault.RateLimited)
@@ -86,10 +113,10 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 		return f.WithReason(fault.Overloaded)
 	case (code == http.StatusBadGateway || code == http.StatusGatewayTimeout) && m.Kind == jsonrpc.Request:
 		return fault.New(fault.OutcomeUnknown, fault.Server, op,
-			"what stands before server %s lost its answer (%s), and whether it did what was asked "+
-				"is not known", name, text)
+			"the gateway before %s lost its answer (%s). Whether the server did what was asked is not known",
+			name, text)
 	}
-	return fault.New(fault.DownstreamFailure, fault.Server, op, "server %s answers %s", name, text).
+	return fault.New(fault.DownstreamFailure, fault.Server, op, "%s answers %s", name, text).
 		WithReason(fault.Rejected)
 }
 

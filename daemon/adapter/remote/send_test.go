@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	callLine  = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{}}}`
-	modern    = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"%s","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
+	callLine = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":{}}}`
+	modern   = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"%s",` +
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`
 	helloLine = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}`
 	readyLine = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 	helloBack = `{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18","capabilities":{}}}`
@@ -61,7 +62,8 @@ const (
 // TestSendIsLossless checks that what a server says is passed on byte by byte, but on one
 // line.
 func TestSendIsLossless(t *testing.T) {
-	const odd = `{"jsonrpc":"2.0","id":7,"result":{"z":1.50,"a":[9007199254740993,1e2,null,""],"<&>":"\u00e9\ud800","content":[{"type":"odd","x":{}}]}}`
+	const odd = `{"jsonrpc":"2.0","id":7,"result":{"z":1.50,"a":[9007199254740993,1e2,null,""],` +
+		`"<&>":"\u00e9\ud800","content":[{"type":"odd","x":{}}]}}`
 	pretty := strings.NewReplacer(",", ",\r\n  ", "{", "{\n").Replace(odd)
 	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}`
 	ask := `{"jsonrpc":"2.0","id":"7","method":"ping"}`
@@ -145,7 +147,7 @@ func TestSendFaults(t *testing.T) {
 			status(302, "Location", "https://user:pw@elsewhere.example/x?token=secret"),
 			fault.DownstreamFailure,
 			fault.Rejected,
-			"points to https://elsewhere.example/x (302 Found)",
+			"has moved to https://elsewhere.example/x (302 Found)",
 			0,
 		},
 		{
@@ -153,7 +155,7 @@ func TestSendFaults(t *testing.T) {
 			status(308, "Location", "/other"),
 			fault.DownstreamFailure,
 			fault.Rejected,
-			"redirects are not followed",
+			"follows no redirect",
 			0,
 		},
 		{"404 without a session", status(404), fault.DownstreamFailure, fault.Rejected, "answers 404 Not Found", 0},
@@ -162,7 +164,7 @@ func TestSendFaults(t *testing.T) {
 			status(429, "Retry-After", "7"),
 			fault.ResourceExhausted,
 			fault.RateLimited,
-			"takes no more for now",
+			"takes no more requests for now",
 			7000,
 		},
 		{"503", status(503), fault.ResourceExhausted, fault.Overloaded, "503", 0},
@@ -472,7 +474,8 @@ func TestHeaders(t *testing.T) {
 		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?IGI=?=", "Bearer x", both, ""})
 	check(fmt.Sprintf(modern, "=?base64?x"),
 		seen{"POST", "", "2026-07-28", "tools/call", "=?base64?PT9iYXNlNjQ/eA==?=", "Bearer x", both, ""})
-	check(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"file:///x","_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
+	check(`{"jsonrpc":"2.0","id":7,"method":"resources/read","params":{"uri":"file:///x",`+
+		`"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}`,
 		seen{"POST", "", "2026-07-28", "resources/read", "file:///x", "Bearer x", both, ""})
 	// The handler answers 202, which ends listening.
 	if err := c.Listen(t.Context(), nil); err != nil {

@@ -240,7 +240,7 @@ func TestServeEnds(t *testing.T) {
 		if err == nil {
 			t.Error("Serve ended without an error")
 		}
-		if !strings.Contains(said.String(), "server s answers 418") {
+		if !strings.Contains(said.String(), "s answers 418") {
 			t.Errorf("what was wrong is not said: %s", said.String())
 		}
 	case <-time.After(waitLimit):

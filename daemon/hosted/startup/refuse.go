@@ -12,18 +12,18 @@ import (
 // NoServer returns the fault for a name of no configured server.
 func NoServer(name string) *fault.Record {
 	return fault.New(fault.InvalidInput, fault.Host, Operation(name),
-		"no server %q is hosted here: holdline servers list shows those that are", name)
+		"there is no server %q; those that there are: holdline servers list", name)
 }
 
 // Stopped returns the fault for callers of a server that the user has stopped.
 func Stopped(server string) *fault.Record {
 	return fault.New(fault.Ejected, fault.Host, Operation(server),
-		"server %s was stopped: holdline servers start %s", server, server)
+		"%s was stopped. To have it back: holdline servers start %s", server, server)
 }
 
 // Unused returns the fault for callers of a server that gets no process any more.
 func Unused(server string) *fault.Record {
-	return fault.New(fault.TransportFailure, fault.Server, Operation(server), "server %s is not used any more", server)
+	return fault.New(fault.TransportFailure, fault.Server, Operation(server), "%s is not configured any more", server)
 }
 
 // Ejected returns the fault for callers of a server that was ejected by restarts. last is

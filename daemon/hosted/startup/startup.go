@@ -5,10 +5,12 @@ package startup
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"holdline/daemon/dialect"
 	"holdline/daemon/standing"
+	"holdline/daemon/telling"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -58,7 +60,7 @@ func CannotStart(server string, err error) *fault.Record {
 		return f
 	}
 	return fault.New(fault.SpawnFailure, fault.Server, Operation(server),
-		"server %s cannot be started: %v", server, err)
+		"%s did not start: %v", server, err)
 }
 
 // A Failure is a start after which the process does not serve.
@@ -89,9 +91,12 @@ func (f *Failure) Fault(err error) *fault.Record {
 	// the question which era it is of.
 	exited := errors.Is(err, standing.ErrExited)
 	if f.Death != nil && (exited || !f.Ended && (!refused || refusal.Method == mcp.Discover)) {
-		why = f.Death.Fault.Detail + lastWords(f.Death.Cause)
+		why = strings.TrimPrefix(f.Death.Fault.Detail, f.Server+" ended: ")
+		if words := lastWords(f.Death.Cause); words != "" {
+			why += ", " + words
+		}
 	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation, "server %s did not come up: %s", f.Server, why)
+	r := fault.New(fault.SpawnFailure, fault.Server, operation, "%s did not start: %s", f.Server, why)
 	if f.Death != nil {
 		r.Fault.Generation, r.Cause = f.Death.Fault.Generation, f.Death.Cause
 	}
@@ -103,27 +108,31 @@ func (f *Failure) Fault(err error) *fault.Record {
 func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
 	next := ""
 	if again {
-		next = "It is started again by itself. "
+		next = "Holdline starts it again by itself. "
 	}
 	r := fault.New(fault.Timeout, fault.Server, Operation(f.Server),
-		"server %s was ended by Holdline: it had not come up after %v. %s"+
-			"If it needs more time, set start_timeout in its \"holdline\" object",
-		f.Server, took.Round(time.Second), next)
+		"%s had not started after %v, so Holdline has ended it. %s"+
+			"If it needs more time: holdline config set mcpServers.%s.holdline.start_timeout 5m",
+		f.Server, took.Round(time.Second), next, f.Server)
 	r.Fault.Generation = f.Generation
 	if f.Death != nil {
 		r.Cause = f.Death.Cause
 		if words := lastWords(f.Death.Cause); words != "" {
-			r.Fault.Detail += "; the last that it wrote" + words
+			r.Fault.Detail += "; the last that it wrote: " + words
 		}
 	}
 	return r
 }
 
-// lastWords returns the last line that a process wrote to stderr, with a colon before
-// it, or "". It often says why the process ended.
+// lastWords returns, in quotes, the line of what a process wrote last to stderr that says
+// most about why it ended, or "".
 func lastWords(c *fault.Cause) string {
-	if c == nil || len(c.StderrTail) == 0 {
+	if c == nil {
 		return ""
 	}
-	return ": " + fault.Quote([]byte(c.StderrTail[len(c.StderrTail)-1]))
+	line := telling.Line(c.StderrTail)
+	if line == "" {
+		return ""
+	}
+	return `"` + fault.Quote([]byte(line)) + `"`
 }

@@ -18,7 +18,7 @@ import (
 
 // TestFault checks that the most useful of several reasons is given for a failed start.
 func TestFault(t *testing.T) {
-	death := fault.New(fault.ProcessFailure, fault.Server, "run:s", "exit code 1")
+	death := fault.New(fault.ProcessFailure, fault.Server, "run:s", "s ended: exit code 1")
 	death.Cause = &fault.Cause{StderrTail: []string{"bad credentials"}}
 	refusal := func(method string) error {
 		return &dialect.RefusalError{Method: method, Raw: []byte(`{"code":1,"message":"no"}`)}
@@ -35,7 +35,7 @@ func TestFault(t *testing.T) {
 			startup.Failure{Death: death},
 			standing.ErrExited,
 			fault.SpawnFailure,
-			"exit code 1: bad credentials",
+			`s did not start: exit code 1, "bad credentials"`,
 		},
 		{
 			"it ended meanwhile",

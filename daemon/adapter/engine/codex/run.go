@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/telling"
 	"holdline/protocol/fault"
 )
 
@@ -221,8 +222,8 @@ func (r *Run) fault(exit engine.Exit, why engine.Why) *fault.Record {
 		return named.Late(exit, why)
 	case r.req.Session != "" && !r.started && exit.Known && exit.Signal == "":
 		said := "it was not found"
-		if n := len(exit.Stderr); n > 0 {
-			said = fault.Short(exit.Stderr[n-1], 400)
+		if line := telling.Line(exit.Stderr); line != "" {
+			said = fault.Short(line, 400)
 		}
 		return exit.Explain("", fault.New(fault.InvalidInput, fault.Engine, engine.Operation,
 			"session: cannot go on from %s: %s", r.req.Session, said))

@@ -1,0 +1,85 @@
+// Package telling finds the line that says why a program ended in what it wrote last.
+//
+// The last line seldom is that one: npm ends with the path of its log, node with its version
+// and Rust with a hint at an environment variable. The choice is for people who read a
+// message; no decision depends on it.
+package telling
+
+import (
+	"regexp"
+	"strings"
+)
+
+// noise are lines that say nothing of the reason, without the prefix that [bare] removes.
+var noise = regexp.MustCompile(`^(` + strings.Join([]string{
+	`[\W\d_]*`,                                                  // brackets, carets, numbers and what underlines code
+	`\d{3}`, `code \S+`, `syscall \w+`, `errno \S+`, `path \S+`, // of npm
+	`\d{3} +(Note that|tarball|The requested resource|In most cases|it was).*`, `\d{3}  '.*`,
+	`A complete log of this run.*`, `(warn|notice|WARN)\b.*`, `Log files were not written.*`,
+	`(at|throw|raise|return|File) .*`, `Require stack:`, `- /.*`, `Node\.js v[\d.]+`, `(code|requireStack): .*`,
+	`Traceback \(most recent.*`, `During handling of .*`, `The above exception .*`, // of Python
+	`goroutine \d+ .*`, `exit status \d+`, `\S+\.go:\d+.*`, `note: .*`, // of Go and Rust
+	`(hint|help|See|For help|For more information|Usage)\b.*`, `Caused by:.*`,
+}, "|") + `)$`)
+
+// reason are lines that begin as messages of errors do.
+var reason = regexp.MustCompile(`^([\w./:-]+: )?(\[?(fatal|panic|error|Fatal|Error|FATAL|ERROR|Panic)\]?\b` +
+	`|[\w.]*(Error|Exception|Failure))\b.*[:!]|^\d{3} [A-Z]|^\S+ - - .* (ERROR|FATAL)\b|\b(ERROR|FATAL|level=error)\b`)
+
+// decoration are the marks before a line, by which programs group their lines.
+var decoration = regexp.MustCompile(`^(npm (error|ERR!)|[×╰─▶├│┌└>]+)\s*`)
+
+// bare returns a line without what stands before its words, and whether the line is one of a
+// group of an error's lines, of which the first tells most.
+func bare(line string) (text string, ofGroup bool) {
+	text = strings.TrimSpace(line)
+	for {
+		rest := decoration.ReplaceAllString(text, "")
+		if rest == text {
+			return text, ofGroup
+		}
+		text, ofGroup = rest, ofGroup || strings.HasPrefix(text, "npm ")
+	}
+}
+
+// Line returns the line of a program's last lines that says most about why it ended, without
+// decoration; "" if there is none. A line that begins as an error does counts more than
+// others. Of several the last counts, as in a traceback of Python, but of npm's the first.
+func Line(lines []string) string {
+	var plain, best string
+	grouped, branch := false, false // branch: the best line is uv's, which goes on in the next ones
+	for _, line := range lines {
+		text, ofGroup := bare(line)
+		switch {
+		case noise.MatchString(text):
+		case ofGroup:
+			if !grouped {
+				best, grouped = text, true
+			}
+		case strings.ContainsAny(line, "╰├×"):
+			best, branch = text, true
+			continue
+		case branch && strings.HasPrefix(line, "   "):
+			best += " " + text
+			continue
+		case reason.MatchString(text) && !grouped:
+			best = text
+		default:
+			plain = text
+		}
+		branch = false
+	}
+	switch {
+	case best != "":
+		return best
+	case plain != "":
+		return plain
+	}
+	// There is nothing but noise: the last of it is better than nothing.
+	for i := len(lines) - 1; i >= 0; i-- {
+		if text := strings.TrimSpace(lines[i]); text != "" {
+			return text
+		}
+	}
+	return ""
+}
