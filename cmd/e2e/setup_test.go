@@ -121,6 +121,11 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 		t.Errorf("setup --aggregate has checked %+v", answer.Checked)
 	}
 	restored()
+	p.script("systemctl", "#!/bin/sh\necho 'Failed to connect to bus: No medium found' >&2\nexit 1\n")
+	if out, errs, code := p.run("", "setup", "--yes", "--systemd"); code != exitFailure || out != "" ||
+		p.read(t, files[0]) != texts[files[0]] {
+		t.Errorf("setup without the service manager that it is to use: exit %d\n%s%s", code, out, errs)
+	}
 }
 
 // fickle returns the entry of a server that does something else when it is started for the

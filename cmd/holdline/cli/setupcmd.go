@@ -59,8 +59,8 @@ login. --skip leaves more of them there.
 --undo takes back what setup did, later, as import --undo does. The PATH stays captured.
 
 With --json, an object: that of import --json, path (captured for hosted servers, if it
-is another one), checked (client, path, entry, tools, error), undone (setup has failed,
-and nothing is changed).`,
+is another one), checked (clients, paths, entry, tools, error), undone (setup has
+failed, and nothing is changed).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o) },
 	})
 	f := cmd.Flags()
@@ -76,6 +76,17 @@ and nothing is changed).`,
 		cmd.MarkFlagsMutuallyExclusive("undo", other)
 	}
 	return cmd
+}
+
+// manager returns the service manager that is to start the daemon.
+func (o *setupOptions) manager() install.Manager {
+	switch {
+	case o.systemd:
+		return install.Systemd
+	case o.launchd:
+		return install.Launchd
+	}
+	return install.Nobody
 }
 
 // setup is one run of the command.
@@ -123,6 +134,14 @@ func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions) error {
 	s := &setup{cmd: cmd, proc: proc, o: o, look: look}
 	if s.in, err = installer(cmd, proc); err != nil {
 		return err
+	}
+	// What would keep the service manager from its part is said before anything is done.
+	if manager := o.manager(); manager != install.Nobody {
+		try := *s.in
+		try.DryRun, try.Out = true, io.Discard
+		if err := try.Install(cmd.Context(), install.Wish{Manager: manager}); err != nil {
+			return err
+		}
 	}
 	err = s.run()
 	if cmd.Context().Err() != nil || errors.Is(err, errDeclined) {
@@ -322,14 +341,7 @@ func (s *setup) takeBack(ctx context.Context, done importer.Done) error {
 // finish prints the result, and installs for the service manager that the user wants. Without a
 // text setup has changed something.
 func (s *setup) finish(text string) error {
-	manager := install.Nobody
-	switch {
-	case s.o.systemd:
-		manager = install.Systemd
-	case s.o.launchd:
-		manager = install.Launchd
-	}
-	out := s.cmd.OutOrStdout()
+	manager, out := s.o.manager(), s.cmd.OutOrStdout()
 	if s.o.dryRun {
 		manager = install.Nobody
 	}

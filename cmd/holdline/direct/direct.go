@@ -1,5 +1,6 @@
 // Package direct starts MCP servers as the daemon would, without the daemon. mcp-stdio
-// --direct replaces itself with a server; import starts servers to see whether they work.
+// --direct replaces itself with a server; import and setup start servers to see whether they
+// work, and setup starts the entries of clients, too.
 package direct
 
 import (

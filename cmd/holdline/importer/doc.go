@@ -9,9 +9,10 @@
 //
 // [Plan.Write] puts the servers into holdline's configuration and leaves in each
 // client's file an entry of the same name that starts `holdline mcp-stdio --server
-// NAME`, so that the user's rules for the server's tools still hold.
+// NAME`, so that the user's rules for the server's tools still hold. [Plan.Written] says
+// which entries these are, so that setup can check them.
 //
-// [Undo] reverts what Write did, and nothing else.
+// [Undo] reverts what Write did, and nothing else; [Done.Undo] reverts one import.
 //
 // # Promises
 //
@@ -38,7 +39,8 @@
 //	file.go       the plan for one file of a client
 //	translate.go  what holdline's file says of a client's entry; variables.go: its ${…}
 //	names.go      names of servers in holdline's file
-//	render.go     the plan for people
+//	differ.go     in what two servers of one name differ
+//	summary.go    what a plan counts; render.go: its details for people
 //	write.go      carrying out a plan
 //	journal.go    what was done, on disk; undo.go: reverting it
 package importer
