@@ -96,9 +96,7 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	}
 	var text strings.Builder
 	code := cmdenv.Report(&text, addHelpHint(cmd, err))
-	for line := range strings.Lines(text.String()) {
-		console.Line(errs, 2, "%s", strings.TrimSuffix(line, "\n"))
-	}
+	console.Lines(errs, text.String())
 	return code
 }
 

@@ -72,6 +72,14 @@ func Line(w io.Writer, hang int, format string, args ...any) {
 	writeOwn(w, wrap(fmt.Sprintf(format, shown...), columns, hang)+"\n")
 }
 
+// Lines prints each line of a text by [Line]. What follows the first line of a wrapped one is
+// indented a little.
+func Lines(w io.Writer, text string) {
+	for line := range strings.Lines(text) {
+		Line(w, 2, "%s", strings.TrimSuffix(line, "\n"))
+	}
+}
+
 // render returns the text of v on one line and harmless, with the style that v has if the
 // output shows colour.
 func render(v any, color bool) rendered {

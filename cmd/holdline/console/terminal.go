@@ -73,9 +73,9 @@ func Say(cmd *cobra.Command, format string, args ...any) error {
 	return err
 }
 
-// Warn prints one line to stderr that begins with the program's name.
+// Warn prints one line to stderr that begins with the program's name. On a terminal it is wrapped.
 func Warn(cmd *cobra.Command, format string, args ...any) {
-	fmt.Fprintf(cmd.ErrOrStderr(), "holdline: "+format+"\n", args...)
+	Lines(cmd.ErrOrStderr(), fmt.Sprintf("holdline: "+format, args...))
 }
 
 // PrintJSON prints v as indented JSON with a newline.
