@@ -2,33 +2,35 @@ package planview
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/ttytest"
 )
 
-// TestPrintOnATerminal checks that no line of a plan is longer than the terminal, with and
-// without details.
+// TestPrintOnATerminal compares what a terminal of 80 columns shows of a plan, without and with
+// details, with the frames in testdata.
 func TestPrintOnATerminal(t *testing.T) {
 	p := plan(t)
-	got := ttytest.OnScreen(t, func(tty *os.File) {
-		out := console.NewOutput(tty)
-		env := map[string]string{"COLUMNS": "80", "TERM": "xterm"}
-		if err := out.Configure("never", func(name string) string { return env[name] }); err != nil {
-			t.Error(err)
-		}
-		Print(out, p, true)
-	})
-	for line := range strings.Lines(got) {
-		line = strings.TrimRight(line, "\r\n")
-		if utf8.RuneCountInString(line) > 80 && strings.Count(strings.TrimSpace(line), " ") > 0 { // a path is one word
-			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
+	home := filepath.Dir(p.Config)
+	p.Config = strings.Replace(p.Config, home, "/home/me", 1)
+	for _, f := range p.Files {
+		f.Path = strings.Replace(f.Path, home, "/home/me", 1)
+		for _, s := range f.Servers {
+			s.Project = strings.Replace(s.Project, home, "/home/me", 1)
 		}
 	}
-	if !strings.Contains(got, "mcpServers.github") {
-		t.Errorf("no details:\n%s", got)
+	for name, verbose := range map[string]bool{"plan": false, "plan-verbose": true} {
+		got := ttytest.OnScreen(t, func(tty *os.File) {
+			out := console.NewOutput(tty)
+			env := map[string]string{"COLUMNS": "80", "TERM": "xterm"}
+			if err := out.Configure("never", func(name string) string { return env[name] }); err != nil {
+				t.Error(err)
+			}
+			Print(out, p, verbose)
+		})
+		ttytest.CompareFrame(t, name, got, console.Width)
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"holdline/daemon/config"
 )
 
+// goesOn is a long text.
+var goesOn = strings.TrimSpace(strings.Repeat("on and on ", 9))
+
 // plan returns the plan for some clients' files.
 func plan(t *testing.T) *importer.Plan {
 	t.Helper()
@@ -46,7 +49,7 @@ func plan(t *testing.T) *importer.Plan {
 			case s.URL != "":
 				return importer.Trial{Err: errors.New("it needs a login (401)"), Login: true}
 			case s.Command == "b":
-				return importer.Trial{Err: errors.New("its last words go on " + strings.Repeat("x", 99))}
+				return importer.Trial{Err: errors.New("its last words go " + goesOn)}
 			}
 			return importer.Trial{Tools: []string{"read", "write"}}
 		},
@@ -63,13 +66,13 @@ func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	Print(console.NewOutput(&out), p, false)
 	home := filepath.Dir(p.Config)
-	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), strings.Repeat("x", 99), "…")
+	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), goesOn, "…")
 	want := `8 entries in 3 clients → 7 servers: 3 start, 1 needs a login, 3 stay.
   moves  github         Claude Code, Codex; 2 tools
   moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs
   moves  my-tool        Cursor; 2 tools; there my tool
   login  far            Claude Code: it needs a login (401), which holdline cannot give yet
-  stays  fails          Claude Code: it does not start: its last words go on …
+  stays  fails          Claude Code: it does not start: its last words go …
   adds   holdline       Claude Code, Codex, Cursor; consult and Holdline's other own tools
   stays  p, q           Claude Code: $HOME/w/.mcp.json is not edited: it is a project's file: --project has it imported
   error  copilot        $HOME/.copilot/mcp-config.json: line 2, column 18: it is no valid JSON
