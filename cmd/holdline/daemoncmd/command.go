@@ -112,7 +112,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
-	if o.startedBy == starter.StartedBy && handover == nil {
+	if (o.startedBy == starter.StartedBy || o.why) && handover == nil {
 		if err := prepare(cmd.Context(), proc, paths, o.why); err != nil {
 			return err
 		}
