@@ -29,7 +29,8 @@ func TestConsultsAreEvents(t *testing.T) {
 		}
 		got, _ := ring.After(0)
 		want := []control.Event{
-			{Kind: control.Asked, Text: "a asks claude: x"}, {Kind: control.Answered, Text: "done after "},
+			{Kind: control.Asked, Text: "a asks claude: x"},
+			{Kind: control.Answered, Text: "done after "},
 			{Kind: control.Refused, Text: "a consult of a was refused: ", Bad: true},
 		}
 		for i, e := range want {
