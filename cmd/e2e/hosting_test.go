@@ -937,6 +937,14 @@ func TestServersCall(t *testing.T) {
 		!strings.Contains(errs, "was not found") {
 		t.Errorf("tools of a server that is gone: exit %d, %s", code, errs)
 	}
+	if out := p.must("servers", "test", "tools"); !strings.Contains(out, "tools works: ") ||
+		!strings.Contains(out, "effect") {
+		t.Errorf("servers test: %s", out)
+	}
+	if _, errs, code := p.run("", "servers", "test", "gone"); code != 1 ||
+		!strings.Contains(errs, "gone does not work: ") {
+		t.Errorf("servers test of a server that is gone: exit %d, %s", code, errs)
+	}
 	if out := p.must("servers", "call", "tools", "effect", `{"token": "from-the-shell"}`); out != "from-the-shell\n" ||
 		p.effectsOf("end from-the-shell") != 1 {
 		t.Errorf("call: %q", out)

@@ -26,7 +26,7 @@ var layers = readLayers(`
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
-10 cmd/holdline/serverscmd
+11 cmd/holdline/serverscmd
 8 cmd/holdline/stdio
 10 cmd/holdline/direct
 9 cmd/holdline/attach

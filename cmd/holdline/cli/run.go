@@ -157,6 +157,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	add(groupPrograms, "Run by other programs, seldom by people:",
 		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
 	checkArgs(root)
+	addCompletions(root, proc)
 	return root
 }
 

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -110,20 +113,54 @@ func IsPiped(v any) bool {
 	return err == nil && (info.Mode()&os.ModeNamedPipe != 0 || info.Mode().IsRegular())
 }
 
-// ProgressLine returns functions that show progress on one line of a terminal and remove that
-// line. If w is no terminal, show is nil and done does nothing.
+// ProgressLine returns functions that show progress on one line of a terminal, with the time
+// since the call, and remove that line. The time goes on each second without a call of show.
+// If w is no terminal, show is nil and done does nothing. Call done once.
 func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
 	if !IsTerminal(w) {
 		return nil, func() {}
 	}
-	return func(p control.Progress) {
-			columns := Columns(w)
-			if columns == 0 {
-				columns = 80
+	begun := time.Now()
+	var mu sync.Mutex // guards text, and is held while the line is written
+	text := ""
+	draw := func() {
+		line := text
+		if took := time.Since(begun).Round(time.Second); took > 0 {
+			line = strings.TrimRight(took.String()+"  "+text, " ")
+		}
+		columns := Columns(w)
+		if columns == 0 {
+			columns = 80
+		}
+		// A line that reaches the last column would go on below.
+		writeOwn(w, "\r\x1b[K"+Shorten(oneLine(line), columns-1))
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() { // it ends with done
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-tick.C:
 			}
-			// A line that reaches the last column would go on below.
-			writeOwn(w, "\r\x1b[K"+Shorten(oneLine(p.Message), columns-1))
+			mu.Lock()
+			draw()
+			mu.Unlock()
+		}
+	}()
+	return func(p control.Progress) {
+			mu.Lock()
+			defer mu.Unlock()
+			if p.Message != "" {
+				text = p.Message
+			}
+			draw()
 		}, func() {
+			close(end)
+			<-ended
 			WriteControl(w, "\r\x1b[K")
 		}
 }

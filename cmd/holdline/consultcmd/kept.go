@@ -89,3 +89,10 @@ func keptAnswer(proc *cmdenv.Process, id string) (control.ConsultAnswer, error) 
 	return control.ConsultAnswer{}, cmdenv.WithHint(
 		fmt.Errorf("consult %s has no answer yet, and Holdline is not running", id), "holdline consult wait "+id)
 }
+
+// Kept returns the consults that the state directory has, as far as it can be read, for
+// completion in the user's shell.
+func Kept(proc *cmdenv.Process) []control.Consult {
+	all, _ := keptConsults(proc)
+	return all
+}

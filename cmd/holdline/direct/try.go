@@ -2,6 +2,7 @@ package direct
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
+	"holdline/daemon/telling"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -51,7 +53,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	}
 	// A header is a login that the client's file has. If the server wants another one, that
 	// is no login which the client would make.
-	tools, err = ask(ctx, p, nil)
+	tools, err = ask(ctx, p, nil, l.Said)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -63,7 +65,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 // [Launcher.Try]: a daemon that starts the server just now lists it later. If the list still
 // lacks some, the tools that it has are returned with an error.
 func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
-	tools, err = ask(ctx, p, want)
+	tools, err = ask(ctx, p, want, nil)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
 		err = fmt.Errorf("it lists %d of its %d tools, and not: %s", len(want)-len(lacks), len(want),
 			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
@@ -79,12 +81,15 @@ func missing(list, want []string) []string {
 // ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
 // that it lists. If the list lacks some of want, ask waits for a list that has them, and
 // returns the last one when time is up. In the end its stdin is closed, and it has leaveWait to
-// end by itself: a proxy takes its leave, and docker removes its container.
-func ask(all context.Context, p config.Process, want []string) (tools []string, err error) {
+// end by itself: a proxy takes its leave, and docker removes its container. said may be nil; it
+// is called with the lines that the program writes to stderr.
+func ask(
+	all context.Context, p config.Process, want []string, said func(line string),
+) (tools []string, err error) {
 	ctx, cancel := context.WithTimeout(all, tryTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
-	words := &lastBytes{most: tryStderr}
+	words := &lastBytes{most: tryStderr, secrets: p.Secrets, said: said}
 	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -299,8 +304,10 @@ func (c *conversation) write(line string) error {
 // lastBytes is a writer that keeps the last bytes that are written to it, most of them at most.
 // The goroutine of exec.Cmd writes; [lastBytes.last] may be called after Wait.
 type lastBytes struct {
-	most int
-	b    []byte
+	most    int
+	b       []byte
+	secrets []string
+	said    func(line string) // nil, or called with the last whole line of each write
 }
 
 // Write keeps the last bytes of all writes. It never fails.
@@ -309,14 +316,17 @@ func (t *lastBytes) Write(p []byte) (int, error) {
 	if extra := len(t.b) - t.most; extra > 0 {
 		t.b = append(t.b[:0], t.b[extra:]...)
 	}
+	if line := bytes.TrimSpace(t.b); t.said != nil && bytes.HasSuffix(p, []byte("\n")) && len(line) > 0 {
+		line = line[bytes.LastIndexByte(line, '\n')+1:]
+		t.said(tool.Cut(config.Mask(string(line), t.secrets), maxLastLine))
+	}
 	return len(p), nil
 }
 
-// last returns the last line with text, without the secrets, to be added to an error; "" if
-// there is none.
+// last returns the line that says most about why the program ended, without the secrets, to be
+// added to an error; "" if there is none.
 func (t *lastBytes) last(secrets []string) string {
-	lines := strings.Split(strings.TrimSpace(string(t.b)), "\n")
-	line := strings.TrimSpace(lines[len(lines)-1])
+	line := telling.Line(strings.Split(string(t.b), "\n"))
 	if line == "" {
 		return ""
 	}

@@ -45,7 +45,7 @@ holdline servers start NAME. Calls in flight end with a fault.`),
 		command("restart", control.ServerRestart, started, "End a server's processes and start new ones",
 			`End a server's processes and start new ones. The count of restarts begins anew and the
 circuit is closed. Calls in flight end with a fault.`),
-		s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
+		s.testCommand(), s.reloadCommand(), s.toolsCommand(), s.callCommand(), s.logsCommand(),
 	}
 }
 
@@ -75,7 +75,9 @@ func (s *serversCommand) controlServer(
 	cmd *cobra.Command, method, name string, words func(name string, n int) string,
 ) error {
 	params := control.ServerParams{Whereabouts: attach.Whereabouts(s.proc), Name: name}
+	stop := s.showStart(cmd, name)
 	answer, err := attach.Ask[control.ServerAnswer](cmd, s.proc, method, params)
+	stop()
 	if err != nil {
 		return s.withLastWords(cmd, err)
 	}
