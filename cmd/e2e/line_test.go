@@ -482,8 +482,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestDoctor runs doctor without a daemon, with one, and with a state directory that other
-// users can read.
+// TestDoctor runs doctor without a daemon, with one, with a state directory that other users can
+// read, and after a clean stop.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -503,6 +503,11 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("open state directory: exit %d\n%s", code, out)
 	}
 	_ = os.Chmod(filepath.Join(p.dir, "home/.local/state/holdline"), 0o700)
+	p.must("stop")
+	if out, _, code := p.run("", "doctor"); code != 0 || strings.Contains(out, "was killed") ||
+		!strings.Contains(out, "\nno problems, ") {
+		t.Errorf("after a clean stop: exit %d\n%s", code, out)
+	}
 }
 
 // TestDoctorEngines checks that without a daemon doctor examines both consult programs as a
