@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
+	"holdline/daemon/notify"
 	"holdline/daemon/place"
 	"holdline/daemon/policy"
 	"holdline/daemon/rollout"
@@ -38,6 +39,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
+	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 )
@@ -315,6 +317,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	addActor(ctx, &g, d.Log, "reaper", d.reap)
 	addActor(ctx, &g, d.Log, "pings", d.ping)
 	addActor(ctx, &g, d.Log, "starts", d.forgetStarts)
+	addActor(ctx, &g, d.Log, "notifications", d.notifier().Run)
 
 	faultpoint.At("start.serving")
 	d.telemetry.SetServing(true)
@@ -325,6 +328,17 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.Log.InfoContext(ctx, "daemon ready", "socket", d.place.Socket(), "pid", d.PID, "version", d.Version,
 		"epoch", d.place.Generation(), "started_by", d.StartedBy, "event", d.started())
 	return g.Run()
+}
+
+// notifier returns what shows notifications of what happens from now on.
+func (d *daemon) notifier() *notify.Notifier {
+	return &notify.Notifier{
+		Log: d.Log.With("component", "notify"), Environ: d.env.List,
+		Kinds: func() []string { return d.file.Current().Notify },
+		Follow: func(ctx context.Context, show func(control.Event)) error {
+			return d.events.Follow(ctx, 0, show)
+		},
+	}
 }
 
 // stopServers detaches the hosted servers, for the next daemon, or ends them if the

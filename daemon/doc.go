@@ -70,6 +70,7 @@
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telling      which of the last lines of a program says why it ended
 //	telemetry    counts, health and the log of calls
+//	notify       notifications on the desktop
 //	events       what has lately happened, for people who watch
 //	footprint    memory of the processes
 //

@@ -123,6 +123,7 @@ var layers = readLayers(`
 1 daemon/footprint
 1 daemon/telemetry
 1 daemon/events
+1 daemon/notify
 1 daemon/tool
 0 protocol/control
 -1 protocol/process

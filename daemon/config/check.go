@@ -32,6 +32,11 @@ func (d *decoder) check(c *Config) {
 			d.wrong(fmt.Sprintf("consult.codex_config[%d]", i), "wants key=value, as codex -c does")
 		}
 	}
+	for i, kind := range c.Notify {
+		if !slices.Contains(notifyKinds, kind) {
+			d.wrong(fmt.Sprintf("notifications[%d]", i), "wants one of %s", strings.Join(notifyKinds, ", "))
+		}
+	}
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name])
 	}

@@ -46,6 +46,7 @@ type Config struct {
 	Consult    Consult             `json:"consult"`
 	Telemetry  Telemetry           `json:"telemetry"`
 	Log        Log                 `json:"log"`
+	Notify     Notify              `json:"notifications"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }
 
@@ -112,6 +113,14 @@ type Telemetry struct {
 	MaxBytes int  `json:"max_bytes"`
 	Keep     int  `json:"keep"`
 }
+
+// Notify is which notifications are shown on the desktop: names of notifyKinds. In the file
+// true stands for all of them, and false for none.
+type Notify []string
+
+// notifyKinds are what notifications can be about: consults that have ended in the background,
+// servers that were given up, tools that have changed.
+var notifyKinds = []string{"consults", "servers", "tools"}
 
 // Log is what the daemon's own log shows.
 type Log struct {

@@ -122,6 +122,13 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			}
 		}
 		return
+	case *Notify:
+		if k := v.Value.Kind(); k == 't' || k == 'f' {
+			if k == 't' {
+				*p = slices.Clone(notifyKinds)
+			}
+			return
+		}
 	case *Contracts:
 		if v.Value.Kind() == '"' {
 			s, _ := d.text(v, path, "")

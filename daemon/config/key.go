@@ -107,6 +107,8 @@ func (k Key) encode(value string) (string, error) {
 	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[slog.Level](), t.Kind() == reflect.String,
 		t == reflect.TypeFor[Contracts]() && !object:
 		return quote(value)
+	case t == reflect.TypeFor[Notify]() && (value == "true" || value == "false"):
+		return value, nil
 	case t.Kind() == reflect.Slice && !strings.HasPrefix(strings.TrimSpace(value), "["):
 		list := []string{}
 		for one := range strings.SplitSeq(value, ",") {

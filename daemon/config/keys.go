@@ -39,6 +39,7 @@ var table = map[reflect.Type][]row{
 		{"consult", "", "", "how consults run"},
 		{"telemetry", "", "", "what the call log records"},
 		{"log", "", "", "the daemon's own log"},
+		{"notifications", "", "", "desktop notifications: true, or a list of consults, servers, tools"},
 		{"mcpServers", "", "", "the hosted MCP servers, by name"},
 	},
 	reflect.TypeFor[Identity](): {

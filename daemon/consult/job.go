@@ -185,6 +185,13 @@ func (j *job) detach() {
 	j.rec.Attended = false
 }
 
+// isDetached reports whether no client waits for the answer.
+func (j *job) isDetached() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return !j.rec.Attended
+}
+
 // saveDetached writes to disk that the job is a background job, unless that is done.
 // The client may learn the id only afterwards: a next daemon would otherwise end the
 // job as one whose id no client knows.

@@ -338,6 +338,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	j.finish(a)
 	code := fault.Code("")
 	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, answer.Seconds(at.Sub(j.created)))
+	note.Background = j.isDetached()
 	if a.Fault != nil {
 		code, note.Bad = a.Fault.Fault.Code, a.State == answer.Failed
 		note.Text += ": " + a.Fault.Fault.Detail

@@ -26,6 +26,8 @@ type Event struct {
 	Subject string    `json:"subject"` // server or consult; "" for the daemon
 	Text    string    `json:"text"`    // one line for people
 	Bad     bool      `json:"bad,omitempty"`
+
+	Background bool `json:"background,omitempty"` // of an answer: no client waits for it
 }
 
 // EventsParams of [Events].
