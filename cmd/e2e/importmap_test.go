@@ -27,6 +27,7 @@ var layers = readLayers(`
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
 11 cmd/holdline/serverscmd
+11 cmd/holdline/setupcmd
 8 cmd/holdline/stdio
 10 cmd/holdline/direct
 9 cmd/holdline/attach

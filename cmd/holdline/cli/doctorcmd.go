@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/launch"
@@ -136,7 +137,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	}
 	o.Clients = func() (*importer.Plan, error) {
 		// Servers in files of projects are copies as well.
-		look, err := clientOptions(proc, &importOptions{project: true})
+		look, err := setupcmd.ClientOptions(proc, &setupcmd.ImportOptions{Project: true})
 		if err != nil {
 			return nil, err
 		}

@@ -22,6 +22,7 @@ import (
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/pair"
+	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/command"
 	"holdline/daemon/userenv"
 	"holdline/protocol/socket"
@@ -240,7 +241,7 @@ func connected(cmd *cobra.Command, state string, purge bool) error {
 		console.Warn(cmd, "clients still start holdline, and will not find it; "+
 			"to take their entries back first: holdline import --undo")
 	}
-	warnLeft(cmd, left)
+	setupcmd.WarnLeft(cmd, left)
 	return nil
 }
 

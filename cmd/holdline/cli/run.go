@@ -11,8 +11,8 @@
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
-// (serverscmd), consult (consultcmd), config (configcmd) and daemon (daemoncmd). The others are
-// here, one file for each.
+// (serverscmd), consult (consultcmd), config (configcmd), daemon (daemoncmd), setup and import
+// (setupcmd). The others are here, one file for each.
 //
 // What all commands have in common is elsewhere: package attach finds the daemon or
 // starts one, package console prints, and package cmdenv has exit codes and hints. A
@@ -37,6 +37,7 @@ import (
 	_ "holdline/cmd/holdline/early" // mcp-stdio becomes holdline-stdio
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
+	"holdline/cmd/holdline/setupcmd"
 	"holdline/cmd/holdline/stdio"
 	"holdline/daemon/adapter/engines"
 )
@@ -149,7 +150,8 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		newTelemetryCommand(proc), newStatuslineCommand(proc))
 	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
-		newSetupCommand(proc), newImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
+		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
+		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
 		configcmd.NewCommand(proc))
 	add(groupMaintain, "Maintain:",
 		newStartCommand(proc), newStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),

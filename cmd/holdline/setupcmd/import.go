@@ -1,4 +1,7 @@
-package cli
+// Package setupcmd has the commands that connect the clients of a machine: import, which moves
+// their servers, and setup, which also captures the PATH for hosted servers and checks what it
+// has written.
+package setupcmd
 
 import (
 	"cmp"
@@ -27,12 +30,12 @@ import (
 	"holdline/daemon/config"
 )
 
-// importOptions are the flags of import.
-type importOptions struct {
+// ImportOptions are the flags of import.
+type ImportOptions struct {
 	from      []string // names of clients; nil for all that are found
 	write     bool     // change the files, and do not only show the plan
 	aggregate bool     // one entry for all servers in each client's file
-	project   bool     // also the files of the current project
+	Project   bool     // also the files of the current project
 	undo      bool     // revert earlier imports
 	noCheck   bool     // do not start the servers that would move
 	verbose   bool     // show the plan for each file, too
@@ -41,9 +44,9 @@ type importOptions struct {
 	file      string   // holdline's configuration file
 }
 
-// newImportCommand returns the command import. Without --write and --undo it changes nothing.
-func newImportCommand(proc *cmdenv.Process) *cobra.Command {
-	var o importOptions
+// NewImportCommand returns the command import. Without --write and --undo it changes nothing.
+func NewImportCommand(proc *cmdenv.Process) *cobra.Command {
+	var o ImportOptions
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "import",
 		Short: "Move the MCP servers of your agents' configurations into holdline's",
@@ -93,13 +96,13 @@ runs, args (how many), env and headers (names).`,
 }
 
 // addFlags adds the flags that say what is imported, and from where. Setup has them, too.
-func (o *importOptions) addFlags(f *pflag.FlagSet) {
+func (o *ImportOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.from, "from", nil,
 		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.StringSliceVar(&o.skip, "skip", nil, "servers that stay with their clients, with commas")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan for each file, too")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
-	f.BoolVar(&o.project, "project", false, "files of the current project, and in git work trees, too")
+	f.BoolVar(&o.Project, "project", false, "files of the current project, and in git work trees, too")
 	f.StringVarP(&o.scope, "scope", "s", "", "project, shared or session, for servers that are moved (default project)")
 	console.ConfigFlag(f, &o.file)
 }
@@ -110,8 +113,8 @@ func (o *importOptions) addFlags(f *pflag.FlagSet) {
 //
 // The plan and the change are made by the same process, but the files may change between
 // the two: package importer checks each file again before it writes it.
-func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error {
-	look, err := clientOptions(proc, o)
+func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error {
+	look, err := ClientOptions(proc, o)
 	if err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *importOptions) error
 // might work here and fail there. capture is the PATH that the daemon will have in the place of
 // the captured one; "" leaves that. Progress goes to stderr.
 func lookAtClients(
-	cmd *cobra.Command, proc *cmdenv.Process, o *importOptions, look importer.Options, capture string,
+	cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions, look importer.Options, capture string,
 ) (*importer.Plan, error) {
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config, capture)
@@ -235,23 +238,23 @@ func finishImport(
 		return err
 	}
 	if !console.IsJSON(cmd) {
-		warnLeft(cmd, done.Left)
+		WarnLeft(cmd, done.Left)
 	}
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
 
-// warnLeft prints a warning for each entry or file that an import or its undo has left as it
+// WarnLeft prints a warning for each entry or file that an import or its undo has left as it
 // was.
-func warnLeft(cmd *cobra.Command, left []importer.Left) {
+func WarnLeft(cmd *cobra.Command, left []importer.Left) {
 	for _, l := range left {
 		what := strings.TrimSpace(l.Path + " " + l.Key)
 		console.Warn(cmd, "%s", strings.Map(console.Printable, "left "+what+": "+l.Why))
 	}
 }
 
-// clientOptions checks the flags, and returns what package importer needs to know of them, of
+// ClientOptions checks the flags, and returns what package importer needs to know of them, of
 // this user and of this directory. The check of the clients by doctor uses it, too.
-func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, error) {
+func ClientOptions(proc *cmdenv.Process, o *ImportOptions) (importer.Options, error) {
 	switch o.scope {
 	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
 	default:
@@ -291,7 +294,7 @@ func clientOptions(proc *cmdenv.Process, o *importOptions) (importer.Options, er
 	return importer.Options{
 		Places: clients.Places{Home: home, Cwd: cwd, Getenv: proc.Getenv, System: runtime.GOOS},
 		Config: path, State: state, Command: command,
-		Environ: environ, From: o.from, Project: o.project, Aggregate: o.aggregate, Scope: o.scope, Skip: o.skip,
+		Environ: environ, From: o.from, Project: o.Project, Aggregate: o.aggregate, Scope: o.scope, Skip: o.skip,
 	}, nil
 }
 

@@ -1,4 +1,4 @@
-package cli
+package setupcmd
 
 import (
 	"bufio"
@@ -27,7 +27,7 @@ import (
 
 // setupOptions are the flags of setup. It has most of those of import.
 type setupOptions struct {
-	importOptions
+	ImportOptions
 
 	yes, dryRun      bool
 	systemd, launchd bool // have that service manager start the daemon
@@ -36,8 +36,16 @@ type setupOptions struct {
 // undoTimeout bounds the undo of a setup that has failed or was interrupted.
 const undoTimeout = time.Minute
 
-// newSetupCommand returns the command setup.
-func newSetupCommand(proc *cmdenv.Process) *cobra.Command {
+// Installing is what setup needs of the command install.
+type Installing struct {
+	// Options returns package install's view of this machine and this user.
+	Options func(*cobra.Command, *cmdenv.Process) (*install.Options, error)
+	// Path returns the PATH to capture for hosted servers. It may take seconds.
+	Path func(context.Context, *cmdenv.Process) (string, error)
+}
+
+// NewCommand returns the command setup.
+func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
 	var o setupOptions
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "setup",
@@ -61,7 +69,7 @@ login. --skip leaves more of them there.
 With --json, an object: that of import --json, path (captured for hosted servers, if it
 is another one), checked (clients, paths, entry, tools, error), undone (setup has
 failed, and nothing is changed).`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o, by) },
 	})
 	f := cmd.Flags()
 	o.addFlags(f)
@@ -94,6 +102,7 @@ type setup struct {
 	cmd  *cobra.Command
 	proc *cmdenv.Process
 	o    *setupOptions
+	by   Installing
 	look importer.Options
 	in   *install.Options
 
@@ -115,13 +124,13 @@ type setupAnswer struct {
 var errDeclined = errors.New("nothing was changed")
 
 // runSetup connects the clients of this machine, or undoes that.
-func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions) error {
-	look, err := clientOptions(proc, &o.importOptions)
+func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions, by Installing) error {
+	look, err := ClientOptions(proc, &o.ImportOptions)
 	if err != nil {
 		return err
 	}
 	if o.undo {
-		return runImport(cmd, proc, &o.importOptions)
+		return runImport(cmd, proc, &o.ImportOptions)
 	}
 	if !o.yes && !o.dryRun && (!console.IsTerminal(proc.Stdin) || console.IsJSON(cmd)) {
 		return cmdenv.WithHint(
@@ -131,8 +140,8 @@ func runSetup(cmd *cobra.Command, proc *cmdenv.Process, o *setupOptions) error {
 	if err := lastingCommand(look.Command, "setup"); err != nil && !o.dryRun {
 		return err
 	}
-	s := &setup{cmd: cmd, proc: proc, o: o, look: look}
-	if s.in, err = installer(cmd, proc); err != nil {
+	s := &setup{cmd: cmd, proc: proc, o: o, by: by, look: look}
+	if s.in, err = by.Options(cmd, proc); err != nil {
 		return err
 	}
 	// What would keep the service manager from its part is said before anything is done.
@@ -197,7 +206,7 @@ func (s *setup) plan() error {
 	if show != nil {
 		show(control.Progress{Message: "Asking your login shell for its PATH"})
 	}
-	path, err := pathToCapture(s.cmd.Context(), s.proc)
+	path, err := s.by.Path(s.cmd.Context(), s.proc)
 	done()
 	if err != nil && s.cmd.Context().Err() == nil {
 		console.Warn(s.cmd, "%v; servers are checked without it", err)
@@ -205,7 +214,7 @@ func (s *setup) plan() error {
 	if old, err := userenv.ReadPath(userenv.PathFile(s.look.State)); err != nil || old != path {
 		s.answer.Path = path
 	}
-	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.importOptions, s.look, path)
+	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
 	return err
 }
 
@@ -327,7 +336,7 @@ func (s *setup) takeBack(ctx context.Context, done importer.Done) error {
 		return err
 	}
 	if !console.IsJSON(s.cmd) {
-		warnLeft(s.cmd, back.Left)
+		WarnLeft(s.cmd, back.Left)
 	}
 	if len(back.Left) > 0 {
 		return fmt.Errorf("%d entries are as setup has left them", len(back.Left))
@@ -379,7 +388,7 @@ func (s *setup) finish(text string) error {
 		console.Line(out, 0, "Done: the PATH for hosted servers is captured.")
 	}
 	if done != nil && len(done.Left) > 0 {
-		warnLeft(s.cmd, done.Left)
+		WarnLeft(s.cmd, done.Left)
 		return cmdenv.ExitWith(cmdenv.ExitFailure)
 	}
 	return unreadable(s.answer.Plan)
