@@ -49,7 +49,6 @@ func TestNotifications(t *testing.T) {
 			shown := filepath.Join(dir, "shown")
 			if x.installed {
 				script := "#!/bin/sh\nprintf '%s ' \"$@\" >>" + shown + "; echo >>" + shown + "\n"
-				//nolint:gosec // a program
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 					t.Fatal(err)
 				}

@@ -7,6 +7,7 @@ package telling
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -76,8 +77,8 @@ func Line(lines []string) string {
 		return plain
 	}
 	// There is nothing but noise: the last of it is better than nothing.
-	for i := len(lines) - 1; i >= 0; i-- {
-		if text := strings.TrimSpace(lines[i]); text != "" {
+	for _, line := range slices.Backward(lines) {
+		if text := strings.TrimSpace(line); text != "" {
 			return text
 		}
 	}

@@ -36,7 +36,7 @@ const (
 var ErrAbsent = errors.New("no daemon was there")
 
 // errStopped ends the search for a daemon: the user has stopped it.
-var errStopped = errors.New("Holdline was stopped")
+var errStopped = errors.New("the user has stopped Holdline")
 
 // WithDaemon calls f with a connection to the running daemon. If that daemon ends
 // before f has its answer, and another has taken its place, WithDaemon calls f again.
