@@ -28,11 +28,12 @@ import (
 )
 
 const (
-	chaosSessions = 8       // at once
-	chaosServer   = "tools" // name of the hosted server that all sessions share
-	ownServer     = "own"   // and of the one with a process for each session
-	keptInChaos   = 300     // answers of consults
-	keptBytes     = 1 << 10 // that the daemon may hold of each
+	chaosSessions = 8        // at once
+	chaosServer   = "tools"  // name of the hosted server that all sessions share
+	ownServer     = "own"    // and of the one with a process for each session
+	keptInChaos   = 300      // answers of consults
+	keptBytes     = 1280     // that the daemon may hold of each, with the beginning of its question
+	eventBytes    = 96 << 10 // that it may hold of the last events
 
 	hostileShared   = "wild"  // name of a hosted server that misbehaves and that sessions share
 	hostileOwn      = "feral" // and of one with a process for each session
@@ -297,7 +298,7 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	limit := time.Now().Add(protocol.StartWindow/shorter + 10*time.Second)
 	for ; ; r.pause(100 * time.Millisecond) {
 		s := r.collected(t)
-		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes
+		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes + eventBytes
 		left := r.processes()
 		delete(left, s.Daemon.PID)
 		same := s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap
