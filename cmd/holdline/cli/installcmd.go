@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/daemoncmd"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/pair"
@@ -281,7 +282,7 @@ func installer(cmd *cobra.Command, proc *cmdenv.Process) (*install.Options, erro
 		Stop: func(context.Context) error {
 			defer cmd.SetErr(cmd.ErrOrStderr())
 			cmd.SetErr(io.Discard) // no hint that systemd starts it again: the units go next
-			return stopDaemon(cmd, proc, true)
+			return daemoncmd.Stop(cmd, proc, true)
 		},
 	}, nil
 }

@@ -11,7 +11,7 @@
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
-// (serverscmd), consult (consultcmd), config (configcmd), daemon (daemoncmd), setup and import
+// (serverscmd), consult (consultcmd), config (configcmd), daemon, start and stop (daemoncmd), setup and import
 // (setupcmd). The others are here, one file for each.
 //
 // What all commands have in common is elsewhere: package attach finds the daemon or
@@ -154,7 +154,7 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
 		configcmd.NewCommand(proc))
 	add(groupMaintain, "Maintain:",
-		newStartCommand(proc), newStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
+		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
 		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))

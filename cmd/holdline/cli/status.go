@@ -193,8 +193,8 @@ func printAgents(w io.Writer, sessions []control.Session, home string) {
 		if a.Lost > 0 {
 			count = console.Odd.Paint(fmt.Sprintf("%d (%d lost)", len(a.Sessions), a.Lost))
 		}
-		t.Row(joinSome(a.Identities(), maxEach), joinSome(a.Clients(), maxEach), a.PID, count,
-			joinSome(a.Servers(), maxEach), a.InFlight, a.Calls, console.Age(a.SinceMS),
+		t.Row(console.JoinSome(a.Identities(), maxEach), console.JoinSome(a.Clients(), maxEach), a.PID, count,
+			console.JoinSome(a.Servers(), maxEach), a.InFlight, a.Calls, console.Age(a.SinceMS),
 			console.Tilde(a.Sessions[0].Cwd, home))
 	}
 	t.Flush()
@@ -203,12 +203,3 @@ func printAgents(w io.Writer, sessions []control.Session, home string) {
 // maxEach bounds the names in one cell, so that a row of the table of agents fits into a line
 // of a terminal.
 const maxEach = 2
-
-// joinSome returns the names, joined with commas. It names at most that many of them and counts
-// the others.
-func joinSome(names []string, most int) string {
-	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
-	}
-	return strings.Join(names, ", ")
-}

@@ -236,3 +236,12 @@ func Age(ms int64) string {
 	}
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
+
+// JoinSome returns the names, joined with commas. It names at most that many of them and counts
+// the others.
+func JoinSome(names []string, most int) string {
+	if n := len(names) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), n)
+	}
+	return strings.Join(names, ", ")
+}

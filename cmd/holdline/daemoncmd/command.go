@@ -1,7 +1,8 @@
 // Package daemoncmd has the command daemon: it makes the options of package daemon from
 // flags, variables and descriptors (command.go). A daemon that was started on demand makes
 // its log and its environment ready first (ondemand.go), and bounds the log (log.go). The
-// log is written without blocking the daemon (asynclog.go).
+// log is written without blocking the daemon (asynclog.go). Beside it are start (start.go)
+// and stop (stop.go).
 package daemoncmd
 
 import (

@@ -1,4 +1,4 @@
-package cli
+package daemoncmd
 
 import (
 	"cmp"
@@ -31,9 +31,9 @@ import (
 // stopWait bounds the request to stop, together with the wait for the daemon's end.
 const stopWait = 20 * time.Second
 
-// newStopCommand returns the command stop. It succeeds if no daemon runs, so that scripts can
+// NewStopCommand returns the command stop. It succeeds if no daemon runs, so that scripts can
 // call it at any time.
-func newStopCommand(proc *cmdenv.Process) *cobra.Command {
+func NewStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop",
@@ -46,19 +46,19 @@ that does not answer.
 If no daemon runs, there is nothing to do and the command succeeds. Where systemd
 listens for the daemon, the next agent that connects starts it again; to prevent
 that: systemctl --user stop holdline.socket.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return stopDaemon(cmd, proc, all) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return Stop(cmd, proc, all) },
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "end workers and consults, too")
 	return cmd
 }
 
-// stopDaemon ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
+// Stop ends the daemon. With all it also ends the daemon's workers, and kills a daemon that
 // does not answer. It returns when the daemon has ended.
 //
 // There are three cases: a daemon that answers is asked to stop ([requestStop]), one that
 // hangs is killed, if all ([stopHung]), and without a daemon only workers are left to end
 // ([stopAbsent]).
-func stopDaemon(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
+func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	paths, err := attach.PathsOf(cmd, proc)
 	if err != nil {
 		return err
@@ -224,10 +224,10 @@ func stopWords(a *control.StopAnswer) string {
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
 	}
 	if len(agents) > 0 {
-		fmt.Fprintf(&b, "disconnected: %s\n", joinSome(agents, maxNamed))
+		fmt.Fprintf(&b, "disconnected: %s\n", console.JoinSome(agents, maxNamed))
 	}
 	if len(workers) > 0 {
-		fmt.Fprintf(&b, "go on without it: %s\n", joinSome(workers, maxNamed))
+		fmt.Fprintf(&b, "go on without it: %s\n", console.JoinSome(workers, maxNamed))
 		b.WriteString("consults end with their answers, which the next daemon has; servers wait two minutes for it\n")
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}

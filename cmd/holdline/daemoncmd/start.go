@@ -1,4 +1,4 @@
-package cli
+package daemoncmd
 
 import (
 	"errors"
@@ -12,9 +12,9 @@ import (
 	"holdline/proxy"
 )
 
-// newStartCommand returns the command start. It succeeds if a daemon runs already, so that
+// NewStartCommand returns the command start. It succeeds if a daemon runs already, so that
 // scripts can call it at any time.
-func newStartCommand(proc *cmdenv.Process) *cobra.Command {
+func NewStartCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "start",
 		Short: "Start the daemon, as the first agent does, and wait until it answers",
