@@ -154,7 +154,8 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
 		configcmd.NewCommand(proc))
 	add(groupMaintain, "Maintain:",
-		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc), serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
+		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc),
+		serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
 		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
