@@ -21,7 +21,7 @@ func TestServerSlow(t *testing.T) {
 		func(s control.StatusAnswer) bool { return find(t, s, "stray").State == "ready" })
 	one := find(t, s, "stray")
 	if f := one.LastFault; f == nil || f.Fault.Code != "timeout" ||
-		!strings.Contains(f.Fault.Detail, "was ended by Holdline: it had not come up after 2s") ||
+		!strings.Contains(f.Fault.Detail, "had not started after 2s, so Holdline has ended it") ||
 		!strings.Contains(f.Fault.Detail, "start_timeout") {
 		t.Errorf("the fault of the first: %+v", one.LastFault)
 	}
