@@ -95,6 +95,9 @@ func TestServersHideSecrets(t *testing.T) {
 		{"status", "--json"},
 		{"doctor"},
 		{"config", "explain", "i", "far__x"},
+		{"config", "get", "mcpServers"},
+		{"config", "get", "mcpServers", "--json"},
+		{"config", "get", "mcpServers.far"},
 		{"logs", "tools"},
 	} {
 		out, errs, _ := p.run("", args...)

@@ -175,17 +175,19 @@ func NoServer(name string, c *Config) error {
 // and levels are texts as in the file. Secrets are hidden. known is false for a name that c
 // does not have, such as that of a server.
 func (c Config) Value(k Key) (value any, known bool) {
+	// Only secrets of the type Secret hide themselves, so the others are hidden before anything
+	// is looked up: the key may be that of a server, or of anything above or below one.
+	shown := make(map[string]Server, len(c.Servers))
+	for name, s := range c.Servers {
+		settings, _ := c.Server(name)
+		s.Holdline, s.Args, s.URL = settings.Hosting, redact.Args(s.Args), redact.URL(s.URL)
+		shown[name] = s
+	}
+	c.Servers = shown
+	c.Consult.CodexConfig = redact.Args(c.Consult.CodexConfig)
 	v := reflect.ValueOf(c)
-	for i, name := range k {
+	for _, name := range k {
 		switch {
-		case i == 1 && k[0] == serversKey:
-			s, ok := c.Servers[name]
-			if !ok {
-				return nil, false
-			}
-			settings, _ := c.Server(name)
-			s.Holdline, s.Args, s.URL = settings.Hosting, redact.Args(s.Args), redact.URL(s.URL)
-			v = reflect.ValueOf(s)
 		case v.Kind() == reflect.Map:
 			v = v.MapIndex(reflect.ValueOf(name))
 		case v.Kind() == reflect.Struct && field(v.Type(), name) >= 0:

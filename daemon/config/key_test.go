@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -97,5 +98,50 @@ func TestSetKey(t *testing.T) {
 				t.Errorf("unset %s: %v, %v, again %v", x.key, had, err, again)
 			}
 		}
+	}
+}
+
+// TestValueHidesSecrets checks that a value has no secret of the file, whether its key is that
+// of a secret or of anything above one, and that nothing else is hidden from it.
+func TestValueHidesSecrets(t *testing.T) {
+	c, err := Parse("c", []byte(`{
+		"mcpServers": {
+			"memory": {
+				"command": "m",
+				"args": ["--api-key", "sk-ARGsecret1", "--api-key=ctx7sk-secret2", "--root", "/kept"],
+				"env": {"PLAIN": "secret3"}
+			},
+			"weather": {"url": "http://h/mcp?api_key=secret4&city=kept", "headers": {"X": "secret5"}}
+		},
+		"identities": {"i": {"token": "secret6"}},
+		"consult": {"env": {"A": "secret7"}, "codex_config": ["model_providers.x.api_key=secret8"]}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{
+		"", "mcpServers", "mcpServers.memory", "mcpServers.memory.args", "mcpServers.memory.env",
+		"mcpServers.memory.env.PLAIN", "mcpServers.weather", "mcpServers.weather.url",
+		"mcpServers.weather.headers", "identities", "identities.i", "identities.i.token", "consult",
+		"consult.env", "consult.codex_config",
+	} {
+		var k Key // of the whole file
+		if text != "" {
+			if k, err = ParseKey(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		value, known := c.Value(k)
+		shown, err := json.Marshal(value)
+		if err != nil || !known || strings.Contains(string(shown), "secret") ||
+			!strings.Contains(string(shown), "***") {
+			t.Errorf("the value of %q: %s, known %v, %v", text, shown, known, err)
+		}
+		if text == "mcpServers" && !strings.Contains(string(shown), "/kept") {
+			t.Errorf("an argument that is no secret is hidden: %s", shown)
+		}
+	}
+	if c.Servers["memory"].Args[1] != "sk-ARGsecret1" || c.Consult.CodexConfig[0] != "model_providers.x.api_key=secret8" {
+		t.Error("the configuration itself is changed")
 	}
 }
