@@ -29,6 +29,7 @@
 //
 //	place        makes this daemon the only one: locks, generation, socket
 //	configfile   the configuration in force; config: what it may say
+//	envfile      files of variables for servers and consults
 //	userenv      the environment of the user's login shell
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call

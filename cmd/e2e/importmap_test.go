@@ -113,7 +113,8 @@ var layers = readLayers(`
 2 daemon/spawn
 2 daemon/supervisor
 2 daemon/configfile
-2 daemon/userenv
+3 daemon/userenv
+2 daemon/envfile
 2 daemon/heap
 1 daemon/adapter/engine
 1 daemon/config

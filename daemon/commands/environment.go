@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -32,7 +33,7 @@ func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParam
 		}
 	}
 	// If the file cannot be read, the start of a server says what is wrong with it.
-	variables, _ := config.ReadEnvFile(config.VariablesFile(d.File.Path()))
+	variables, _ := envfile.Read(envfile.Path(d.File.Path()))
 	value := config.Lookup(variables, d.Env.List())
 	for _, name := range p.Variables {
 		if _, set := value(name); !set {

@@ -31,16 +31,16 @@ func Load(path string) (Config, error) {
 // users can write the file. A file that does not exist is an empty one. A file that
 // is too large is cut off; [Parse] refuses what is left of it.
 func Read(path string) ([]byte, error) {
-	b, _, err := readSafe(path)
+	b, _, err := ReadSafe(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return b, err
 }
 
-// readSafe reads at most one byte more than a configuration may have from the file
-// at path, and returns its mode, too.
-func readSafe(path string) ([]byte, fs.FileMode, error) {
+// ReadSafe reads at most one byte more than [MaxFile] from the file at path, and returns
+// its mode, too. The error wraps [ErrUnsafe] if other users can write the file.
+func ReadSafe(path string) ([]byte, fs.FileMode, error) {
 	// Non-blocking, since opening a pipe would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

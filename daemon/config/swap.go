@@ -54,7 +54,7 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
 	defer unlock()
-	data, mode, err := readSafe(path)
+	data, mode, err := ReadSafe(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		mode = 0o600

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
+	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
@@ -39,12 +40,12 @@ type Start struct {
 func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
 	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	var err error
-	a.Variables, err = config.ReadEnvFile(config.VariablesFile(l.Config))
+	a.Variables, err = envfile.Read(envfile.Path(l.Config))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return config.Process{}, err
 	}
 	if s.EnvFile != "" {
-		if a.EnvFile, err = config.ReadEnvFile(s.EnvFile); err != nil {
+		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
 			return config.Process{}, fmt.Errorf("env_file: %w", err)
 		}
 	}

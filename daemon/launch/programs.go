@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/configfile"
+	"holdline/daemon/envfile"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -139,7 +140,7 @@ func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
 // more. With an error, those of the env_file are missing.
 func extraEnviron(cfg *config.Config) (extra []string, err error) {
 	if cfg.Consult.EnvFile != "" {
-		extra, err = config.ReadEnvFile(cfg.Consult.EnvFile)
+		extra, err = envfile.Read(cfg.Consult.EnvFile)
 	}
 	for name, value := range cfg.Consult.Env {
 		extra = append(extra, name+"="+value.Reveal())

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/command"
-	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
 )
@@ -206,7 +206,7 @@ func (e *Environ) keepAnswer(ctx context.Context) {
 // nil for a file that cannot be read: the kept values only stand in for an answer that
 // is about to come.
 func readKept(path string) []string {
-	lines, err := config.ReadEnvFile(path)
+	lines, err := envfile.Read(path)
 	if err != nil {
 		return nil
 	}

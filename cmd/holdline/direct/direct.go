@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/userenv"
@@ -90,7 +91,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	p, err := from.Process(s, root)
 	if unset, ok := errors.AsType[*config.UnsetError](err); ok {
 		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
-			unset.Name, config.VariablesFile(from.Config))
+			unset.Name, envfile.Path(from.Config))
 	} else if err != nil {
 		return p, err
 	}

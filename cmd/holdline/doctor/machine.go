@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
@@ -169,7 +170,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 	var found []Finding
 	path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
 	around := config.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
-	around.Variables, _ = config.ReadEnvFile(config.VariablesFile(o.Config)) // the start of a server reports the error
+	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
 		if !s.Enabled || s.Transport != config.Stdio {
@@ -177,7 +178,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 		}
 		around.EnvFile = nil
 		if s.EnvFile != "" {
-			around.EnvFile, _ = config.ReadEnvFile(s.EnvFile)
+			around.EnvFile, _ = envfile.Read(s.EnvFile)
 		}
 		found = append(found, o.checkProgram(s, around, path))
 	}
@@ -193,7 +194,7 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	// The daemon may have variables that this shell has not, so this is no problem yet.
 	if err != nil {
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",
-			"set it in "+config.VariablesFile(o.Config)+", or in the server's env")
+			"set it in "+envfile.Path(o.Config)+", or in the server's env")
 	}
 	if _, own := s.Env["PATH"]; !own { // the daemon does not search the PATH of this shell
 		p.Env = []string{"PATH=" + path}

@@ -28,6 +28,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 	"holdline/daemon/redact"
 	"holdline/protocol/control"
 )
@@ -298,7 +299,7 @@ func (s *serversCommand) variables(path string) []string {
 	if list, known := s.files[path]; known || path == "" {
 		return list
 	}
-	list, err := config.ReadEnvFile(path)
+	list, err := envfile.Read(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(s.proc.Stderr, "holdline: %v\n", err)
 	}
@@ -325,5 +326,5 @@ func (s *serversCommand) variablesPath() string {
 	if err != nil {
 		return ""
 	}
-	return config.VariablesFile(path)
+	return envfile.Path(path)
 }

@@ -28,6 +28,7 @@ import (
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/config"
+	"holdline/daemon/envfile"
 )
 
 // ImportOptions are the flags of import.
@@ -288,7 +289,7 @@ func ClientOptions(proc *cmdenv.Process, o *ImportOptions) (importer.Options, er
 	}
 	environ := proc.Environ()
 	// Variables of a file that cannot be read are not set. doctor reports the error.
-	if more, err := config.ReadEnvFile(filepath.Join(filepath.Dir(path), "env")); err == nil {
+	if more, err := envfile.Read(filepath.Join(filepath.Dir(path), "env")); err == nil {
 		environ = append(environ, more...)
 	}
 	return importer.Options{
