@@ -10,6 +10,10 @@ import (
 // checkClients looks for servers that agents start for themselves, and for clients that
 // do not know holdline. Neither is an error. An entry that starts a holdline which does not
 // exist is one. There is one finding for each client's file, by the first rule that applies.
+//
+// No server is started for that. So a server that setup cannot move may be among those that
+// it is to be asked for; it is not if its program is missing, or if it is reached by its
+// address: such a server may want a login, and no agent runs a copy of it.
 func checkClients(o Options) []Finding {
 	if o.Clients == nil {
 		return nil
@@ -20,18 +24,16 @@ func checkClients(o Options) []Finding {
 	}
 	var found []Finding
 	for _, c := range plan.Files {
-		var own []string // servers that holdline could host
-		for _, s := range c.Servers {
-			if s.Verdict == importer.Moves && !slices.Contains(own, s.Name) { // a project may have one of its own
-				own = append(own, s.Name)
-			}
-		}
+		own, far, lost := ownServers(c, o.path)
 		f := Finding{Check: "client " + c.Title, State: OK, What: c.Path + ": all that can be shared is"}
+		if len(far) > 0 {
+			f.What += "; by their address, without a copy for each agent: " + strings.Join(far, ", ")
+		}
 		fix := "holdline setup --from " + c.Client
 		if c.NeedsProject {
 			fix += " --project"
 		}
-		fix += " shows the change, and asks"
+		fix += " shows what can be moved, or why it stays, and asks"
 		switch gone := c.Gone(); {
 		case len(gone) > 0:
 			f = f.with(Problem, c.Path+" starts "+strings.Join(gone, ", ")+", which is not there",
@@ -48,8 +50,33 @@ func checkClients(o Options) []Finding {
 		case !c.Connected():
 			f = f.with(Note, c.Path+" has no entry that starts holdline",
 				"its agents cannot consult, and share no server", fix)
+		case len(lost) > 0:
+			f = f.with(Note, c.Path+" has servers whose program is missing: "+strings.Join(lost, ", "),
+				"they start for no agent, so Holdline cannot host them either",
+				"remove their entries; or install their programs, then: holdline setup --from "+c.Client)
 		}
 		found = append(found, f)
 	}
 	return found
+}
+
+// ownServers returns the names of the servers in a client's file that an import without a trial
+// would move: those of which agents run copies, those by their address, and those whose program
+// is neither there nor on path.
+func ownServers(c *importer.File, path string) (own, far, lost []string) {
+	for _, s := range c.Servers {
+		list := &own
+		switch {
+		case s.Verdict != importer.Moves:
+			continue
+		case s.ByAddress():
+			list = &far
+		case !s.HasProgram(path):
+			list = &lost
+		}
+		if !slices.Contains(*list, s.Name) { // a project may have one of its own
+			*list = append(*list, s.Name)
+		}
+	}
+	return own, far, lost
 }

@@ -67,7 +67,7 @@ func (f Finding) with(state State, what, why, fix string) Finding {
 }
 
 // Options are what the checks need to know. Functions among them are called by the checks;
-// tests replace them. The last two fields are set by checks, for those that come later.
+// tests replace them. The last three fields are set by checks, for those that come later.
 type Options struct {
 	Paths     socket.Paths
 	StateDir  string
@@ -91,6 +91,7 @@ type Options struct {
 	// Clients returns what an import of the MCP clients on this machine would do.
 	Clients func() (*importer.Plan, error)
 
+	path        string                     // the PATH of hosted servers, as far as it is known
 	missing     []string                   // servers whose program does not exist
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }

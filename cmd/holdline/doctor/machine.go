@@ -45,7 +45,8 @@ const endTime = 300 * time.Millisecond
 func checkMachine(ctx context.Context, o *Options) []Finding {
 	run := filepath.Dir(o.Paths.Start())
 	f, path := o.checkPath(ctx)
-	found := append([]Finding{f}, o.checkPrograms(path)...)
+	o.path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
+	found := append([]Finding{f}, o.checkPrograms(o.path)...)
 	found = append(found, checkDisk("disk of the state directory", o.StateDir, leastState),
 		checkDisk("disk of the runtime directory", run, leastRuntime),
 		checkLock(run, "daemon"), checkLock(o.StateDir, "state"))
@@ -168,7 +169,6 @@ func (o *Options) checkPrograms(path string) []Finding {
 		return nil
 	}
 	var found []Finding
-	path = cmp.Or(path, "/usr/local/bin:/usr/bin:/bin")
 	around := config.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
 	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {

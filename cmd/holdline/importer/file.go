@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/daemon/config"
 )
 
 // File is the plan for one configuration file of a client.
@@ -62,7 +63,8 @@ type Server struct {
 	Tools   []string `json:"tools,omitempty"` // that its start has shown
 
 	path    []string
-	program string // that starts holdline
+	program string          // that starts holdline
+	hosted  config.Settings // as holdline's file is to have it, if it moves
 }
 
 // step is one edit of a file: the entry at a path gets these fields, or is removed.
@@ -253,7 +255,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if !p.o.Aggregate {
 		step.fields = f.client.StartingFields(p.command(f), "--server", s.As)
 	}
-	s.Verdict, s.Notes, s.Tools = Moves, notes, t.Tools
+	s.Verdict, s.Notes, s.Tools, s.hosted = Moves, notes, t.Tools, settings
 	p.tries[key] = one
 	f.steps = append(f.steps, step)
 	return nil

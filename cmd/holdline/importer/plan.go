@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
 	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/project"
+	programs "holdline/daemon/command"
 	"holdline/daemon/config"
 )
 
@@ -244,6 +246,25 @@ func (p *Plan) Empty() bool { return len(p.changed()) == 0 }
 // Connected reports whether an entry of the file starts holdline.
 func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
+}
+
+// ByAddress reports whether a server that moves is reached by its address: no agent starts a
+// copy of it.
+func (s *Server) ByAddress() bool { return s.hosted.Transport == config.HTTP }
+
+// HasProgram reports whether the program of a server that moves is there, or on path, which is
+// the daemon's PATH. A program that is known only at its start, such as one with a variable in
+// its name, counts as there.
+func (s *Server) HasProgram(path string) bool {
+	name := s.hosted.Command
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) || strings.ContainsAny(name, "$~") {
+		return true
+	}
+	if _, own := s.hosted.Env["PATH"]; own {
+		return true
+	}
+	_, err := programs.LookPath(name, path)
+	return err == nil
 }
 
 // Gone returns the paths by which entries of the file start holdline and at which no
