@@ -86,6 +86,24 @@ func TestConsultNotLoggedIn(t *testing.T) {
 	if err := os.WriteFile(bin+".logged-out", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// Without a daemon, doctor judges by what the next one will have: not the key of this shell,
+	// but that of a file which the configuration names.
+	mine := p.env
+	p.env = append(p.env, "CODEX_API_KEY=secret")
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "as seen by the next daemon") ||
+		!strings.Contains(out, "your own environment has CODEX_API_KEY, and the daemon's has not") {
+		t.Errorf("doctor without a daemon:\n%s", out)
+	}
+	p.env = mine
+	keys := filepath.Join(p.dir, "keys")
+	if err := os.WriteFile(keys, []byte("CODEX_API_KEY=secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.must("config", "set", "consult.env_file", keys)
+	if out, _, _ := p.run("", "doctor"); !strings.Contains(out, "version 0.169.0, by the environment") {
+		t.Errorf("doctor without a daemon, and with a file of variables:\n%s", out)
+	}
+	p.must("config", "unset", "consult.env_file")
 	p.daemon()
 	if _, errs, code := p.run("", "consult", "--engine", "codex", "one two"); code != 1 ||
 		strings.Contains(errs, "your own environment") {

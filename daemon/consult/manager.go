@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -146,7 +145,7 @@ func (m *Manager) begin(
 	}
 	info, err := eng.Check(ctx)
 	if err != nil {
-		return nil, nil, without(err, eng, c.Logins)
+		return nil, nil, engine.NameLacking(err, eng, c.Logins)
 	}
 	// The level is checked before git and the files are: they take longer.
 	if err := permit(&req, &info); err != nil {
@@ -377,24 +376,7 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 		return engine.Info{}, err
 	}
 	info, err := eng.Check(ctx)
-	return info, without(err, eng, logins)
-}
-
-// without adds a hint to the fault of a program that is not logged in: those login
-// variables which the caller's own environment has and the daemon's has not. has are
-// the names of the caller's variables. Other errors are returned as they are.
-func without(err error, eng engine.Engine, has []string) error {
-	f, ok := errors.AsType[*fault.Record](err)
-	if !ok || f.Reason() != fault.NotLoggedIn {
-		return err
-	}
-	names := eng.Without(has)
-	if len(names) == 0 {
-		return err
-	}
-	its := *f // a copy: other callers share the fault of a check
-	its.Fault.Detail += "; your own environment has " + strings.Join(names, ", ") + ", and the daemon's has not"
-	return &its
+	return info, engine.NameLacking(err, eng, logins)
 }
 
 // permit returns a denied fault if the level that req asks for cannot be enforced on

@@ -160,8 +160,12 @@ func withBins(cfg *config.Config, environ []string) *config.Consult {
 }
 
 // CheckProgram checks the consult program of an engine as a daemon of that
-// configuration would find it in that environment. It asks no daemon.
-func CheckProgram(ctx context.Context, cfg *config.Config, environ []string, name string) (engine.Info, error) {
+// configuration would find it in that environment. It waits until that is known, within
+// bounds, and asks no daemon. logins are the names of the login variables that this process
+// has: the fault of a program that is not logged in names those which the daemon would lack.
+func CheckProgram(
+	ctx context.Context, cfg *config.Config, env *userenv.Environ, logins []string, name string,
+) (engine.Info, error) {
 	e := engines.Find(name)
 	if e == nil {
 		e = &engines.All[0]
@@ -171,5 +175,11 @@ func CheckProgram(ctx context.Context, cfg *config.Config, environ []string, nam
 		return engine.Info{}, fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck,
 			"consult.env_file: %v", err)
 	}
-	return e.New(withBins(cfg, environ), environ, extra).Check(ctx)
+	if err := env.Await(ctx, e.Program(withBins(cfg, env.List()))); err != nil {
+		return engine.Info{}, err
+	}
+	environ := env.List()
+	eng := e.New(withBins(cfg, environ), environ, extra)
+	info, err := eng.Check(ctx)
+	return info, engine.NameLacking(err, eng, logins)
 }

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +27,7 @@ import (
 	"holdline/daemon/launch"
 	"holdline/daemon/service"
 	"holdline/daemon/userenv"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -145,14 +148,15 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 		return importer.Look(context.Background(), look)
 	}
 	consults := consultConfig(proc)
-	// If no daemon runs, the consult programs are looked for on the captured PATH, too, as
-	// the next daemon will.
-	environ, err := userenv.WithCaptured(proc.Environ(), userenv.PathFile(o.StateDir))
-	if err != nil {
-		environ = proc.Environ() // the check of the PATH reports the error
-	}
+	// If no daemon runs, the environment of the next one counts: it is not that of this shell.
+	shell := userenv.UserShell(proc.Getenv)
+	next := userenv.New(userenv.Options{
+		Log: slog.New(slog.DiscardHandler), StateDir: o.StateDir, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
+	})
+	var once sync.Once
 	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
-		info, err := launch.CheckProgram(ctx, &consults, environ, engine)
+		once.Do(func() { go func() { _ = next.Run(ctx) }() }) // it ends with the checks
+		info, err := launch.CheckProgram(ctx, &consults, next, protocol.LoginVariables(o.Environ), engine)
 		return commands.CheckAnswer(&consults, engine, info, err)
 	}
 	return o

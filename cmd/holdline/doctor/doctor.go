@@ -85,7 +85,7 @@ type Options struct {
 	// launchd. Launchctl runs a command of launchd.
 	LaunchAgents string
 	Launchctl    func(ctx context.Context, args ...string) error
-	// Check checks the consult program of an engine as this process finds it. It is
+	// Check checks the consult program of an engine as the next daemon will find it. It is
 	// called if no daemon runs.
 	Check func(ctx context.Context, engine string) control.CheckAnswer
 	// Clients returns what an import of the MCP clients on this machine would do.
@@ -111,11 +111,11 @@ func Run(ctx context.Context, o Options) []Finding {
 	found = append(found, checkMachine(ctx, &o)...)
 	found = append(found, checkClients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
-	// Without a daemon this process checks what the next one would find.
+	// Without a daemon it counts what the next one would find.
 	if err != nil {
 		found = append(found, checkSocketDir(o.Paths.Start()), noDaemon(o, err))
 		ask := func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }
-		return append(found, o.checkEngines(ask, "this shell")...)
+		return append(found, o.checkEngines(ask, "the next daemon")...)
 	}
 	found = append(found, checkSocketDir(path))
 	found = append(found, asideWorkers(filepath.Dir(path))...)

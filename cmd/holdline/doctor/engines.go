@@ -49,7 +49,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 		if e.Key != "" {
 			fix += ", or " + e.Key + " in the configuration"
 		}
-		if here != "" && seenBy != "this shell" {
+		if here != "" {
 			fix = "this shell finds it at " + here + ": holdline install --path"
 		}
 	case fault.NotLoggedIn:

@@ -30,7 +30,7 @@ func TestConsults(t *testing.T) {
 				}
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
-			}, "this shell")
+			}, "the next daemon")
 			for j, other := range engines.All {
 				at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == other.Name })
 				if at < 0 {
@@ -38,7 +38,7 @@ func TestConsults(t *testing.T) {
 				}
 				f := found[at]
 				if (f.State == Problem) != (i == j) || f.State == OK || !strings.Contains(f.Fix, fixes[j]) ||
-					!strings.Contains(f.Why, "as seen by this shell") ||
+					!strings.Contains(f.Why, "as seen by the next daemon") ||
 					f.What != "what is wrong" {
 					t.Errorf("%s, of %s if %s is to answer: %+v", reason, other.Name, e.Name, f)
 				}

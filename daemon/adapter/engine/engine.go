@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,23 @@ const Operation = "tools/call:consult"
 // The message begins with the argument's name.
 func Invalid(format string, args ...any) *fault.Record {
 	return fault.New(fault.InvalidInput, fault.Host, Operation, format, args...)
+}
+
+// NameLacking adds a hint to the fault of a program that is not logged in: those login
+// variables which the caller's own environment has and the daemon's has not. has are the
+// names of the caller's variables. Other errors are returned as they are.
+func NameLacking(err error, eng Engine, has []string) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok || f.Reason() != fault.NotLoggedIn {
+		return err
+	}
+	names := eng.Without(has)
+	if len(names) == 0 {
+		return err
+	}
+	its := *f // a copy: other callers share the fault of a check
+	its.Fault.Detail += "; your own environment has " + strings.Join(names, ", ") + ", and the daemon's has not"
+	return &its
 }
 
 // Levels of a run: the most that the program may do.
