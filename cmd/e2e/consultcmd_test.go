@@ -109,6 +109,10 @@ func TestConsultNotLoggedIn(t *testing.T) {
 		strings.Contains(errs, "your own environment") {
 		t.Errorf("exit %d, %q", code, errs)
 	}
+	if out := p.must("status"); !strings.Contains(out, "1 recent fault.") ||
+		!strings.Contains(out, "1 consult failed within the last 15 minutes") {
+		t.Errorf("status after a consult that could not run:\n%s", out)
+	}
 	p.env = append(p.env, "CODEX_API_KEY=secret", "CODEX_HOME=", "ANTHROPIC_API_KEY=secret")
 	const want = "your own environment has CODEX_API_KEY, and the daemon's has not"
 	check := func(who, text string) {

@@ -156,7 +156,7 @@ func TestServersShown(t *testing.T) {
 		t.Errorf("health: %s", x.raw)
 	}
 	out := p.must("status")
-	for _, want := range []string{"SERVER", "tools", "shared", "exit code 7", "lines to stdout that are no messages"} {
+	for _, want := range []string{"SERVER", "tools", "shared", "exit code 7", "wrote 1 line to stdout"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("status lacks %q:\n%s", want, out)
 		}

@@ -92,10 +92,11 @@ func (d *Daemon) removeConsult(_ context.Context, p control.ConsultID, _ Progres
 }
 
 // consultCounts returns what status shows of consults: how many there are, what they cost
-// today, and how much of the subscription is used.
+// today, how much of the subscription is used, and which have lately failed.
 func (d *Daemon) consultCounts() control.Consults {
 	c := control.Consults{Today: d.Consults.Spendings()}
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
+	c.RecentFailures, c.LastFailure = d.Consults.Failures(control.Recent)
 	if w := d.Consults.Window(); w != nil {
 		c.Window = &control.Window{
 			Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String(),

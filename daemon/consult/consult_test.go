@@ -460,6 +460,14 @@ func TestFaults(t *testing.T) {
 				if r, q, _ := w.Counts(); r != 0 || q != 0 {
 					t.Errorf("running %d, queued %d", r, q)
 				}
+				// Whoever asks how all is hears of it for a while.
+				if n, last := w.Failures(time.Minute); n != 1 || last == "" {
+					t.Errorf("%d failures, %q", n, last)
+				}
+				time.Sleep(time.Minute)
+				if n, _ := w.Failures(time.Minute); n != 0 {
+					t.Errorf("%d failures within a minute, after a minute", n)
+				}
 				w.finish()
 			})
 		})

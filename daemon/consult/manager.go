@@ -59,6 +59,8 @@ type Manager struct {
 	kept   map[string]*kept // ended, by id
 	ledger budget.Ledger    // what those consults have cost whose answers are removed
 	window *engine.Window   // of the subscription, the latest one; nil if unknown
+
+	failures []failure // the latest ones, oldest first
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their
@@ -145,7 +147,9 @@ func (m *Manager) begin(
 	}
 	info, err := eng.Check(ctx)
 	if err != nil {
-		return nil, nil, engine.NameLacking(err, eng, c.Logins)
+		err = engine.NameLacking(err, eng, c.Logins)
+		m.noteFailure(err)
+		return nil, nil, err
 	}
 	// The level is checked before git and the files are: they take longer.
 	if err := permit(&req, &info); err != nil {
@@ -316,6 +320,9 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	a := m.keepAnswer(j, out, at)
 	faultpoint.At("consult.kept")
 	m.writeAudit(&j.rec, a, out.Argv)
+	if a.State == answer.Failed && a.Fault != nil {
+		m.noteFailure(a.Fault)
+	}
 	entry := keptOf(a, nil)
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)

@@ -8,6 +8,7 @@ package control
 
 import (
 	"encoding/json"
+	"time"
 
 	"holdline/protocol/fault"
 )
@@ -298,6 +299,9 @@ type StatusParams struct {
 	Memory bool `json:"memory,omitempty"`
 }
 
+// Recent is how long a failure that is over is worth a word to people who ask how all is.
+const Recent = 15 * time.Minute
+
 // StatusAnswer is what `holdline status --json` prints.
 type StatusAnswer struct {
 	Daemon   Daemon    `json:"daemon"`
@@ -423,6 +427,9 @@ type Consults struct {
 	Running int `json:"running"`
 	Queued  int `json:"queued"`
 	Kept    int `json:"kept"`
+
+	RecentFailures int    `json:"recent_failures,omitempty"` // that failed within [Recent], or could not run
+	LastFailure    string `json:"last_failure,omitempty"`    // why the last of those did, for people
 
 	Today  []Spending `json:"today"`            // of those who have asked today
 	Window *Window    `json:"window,omitempty"` // of the subscription, as last heard of

@@ -50,7 +50,8 @@ servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms, load: calls,
 errors, p50_ms; transport, sessions: ids, os_processes, memory_bytes, private_bytes), consults (running,
-queued, kept, today: a list of identity, cost_usd, consults, max_usd, max_consults;
+queued, kept, recent_failures and last_failure: of the last 15 minutes,
+today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -69,8 +69,12 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 			"holdline servers tools "+s.Name+" --changes; if that is right, with --accept")
 	}
 	if s.NoiseLines > 0 {
-		add(Note, fmt.Sprintf("it wrote %d lines to stdout that are no messages of MCP", s.NoiseLines),
-			"they are skipped; its log belongs on stderr", "look for an option of its own that says where it logs")
+		lines := "1 line"
+		if s.NoiseLines > 1 {
+			lines = fmt.Sprintf("%d lines", s.NoiseLines)
+		}
+		add(Note, fmt.Sprintf("it wrote %s to stdout besides messages of MCP", lines),
+			"that is skipped; its log belongs on stderr", "look for an option of its own that says where it logs")
 	}
 	return found
 }

@@ -119,6 +119,17 @@ func TestHeadline(t *testing.T) {
 			},
 			"Ready. 3 servers up, 1 recent fault.", "had a fault and works again", "",
 		},
+		"consults have failed": {
+			func(s *control.StatusAnswer, _ *control.Server) {
+				s.Consults.RecentFailures, s.Consults.LastFailure = 2, "not logged in"
+			},
+			"Ready. 3 servers up, 2 recent faults.", "2 consults failed within the last 15 minutes", "holdline doctor",
+		},
+		"a consult has failed, and none is configured": {
+			func(s *control.StatusAnswer, _ *control.Server) { s.Servers, s.Consults.RecentFailures = nil, 1 },
+			"Ready. No server is configured, 1 recent fault.", "1 consult failed within the last 15 minutes",
+			"holdline doctor",
+		},
 		"one was stopped": {
 			func(_ *control.StatusAnswer, one *control.Server) { one.State = "stopped" },
 			"Ready. 2 servers up, 1 stopped, no recent faults.", "was stopped by a command", "holdline servers start one",

@@ -46,6 +46,12 @@ func Troubles(s *control.StatusAnswer) []Trouble {
 	for i := range s.Servers {
 		all = append(all, OfServer(&s.Servers[i])...)
 	}
+	if n := s.Consults.RecentFailures; n > 0 {
+		all = append(all, Trouble{
+			What: fmt.Sprintf("%s failed within the last %d minutes", Count(n, "consult"), int(control.Recent.Minutes())),
+			Why:  s.Consults.LastFailure, Fix: "holdline doctor",
+		})
+	}
 	return all
 }
 
@@ -79,8 +85,8 @@ func OfServer(s *control.Server) []Trouble {
 		add(s.Blocked, what, "", fmt.Sprintf("holdline servers tools %s --changes", s.Name))
 	}
 	if s.NoiseLines > 0 {
-		add(false, fmt.Sprintf("wrote %d lines to stdout that are no messages of MCP; they were skipped",
-			s.NoiseLines), "", "")
+		add(false, fmt.Sprintf("wrote %s to stdout besides messages of MCP; that was skipped",
+			Count(int(s.NoiseLines), "line")), "", "")
 	}
 	for _, note := range s.Notes {
 		add(false, note, "", "")
@@ -108,13 +114,10 @@ func lastFault(s *control.Server) string {
 	return words + ago
 }
 
-// recent is how long a fault that is over is worth a word in the first line.
-const recent = 15 * time.Minute
-
 // Headline returns in a line whether all is well, and how many servers work.
 func Headline(s *control.StatusAnswer) (text string, well bool) {
 	count := map[string]int{}
-	bad, faults := 0, 0
+	bad, faults := 0, s.Consults.RecentFailures
 	for i := range s.Servers {
 		one := &s.Servers[i]
 		for _, t := range OfServer(one) {
@@ -124,7 +127,7 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 			}
 		}
 		count[one.State]++
-		if one.LastFault != nil && time.Since(time.UnixMilli(one.LastFaultMS)) < recent {
+		if one.LastFault != nil && time.Since(time.UnixMilli(one.LastFaultMS)) < control.Recent {
 			faults++
 		}
 	}
@@ -149,9 +152,9 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	switch {
 	case bad > 0:
 		part(bad, "%d in trouble")
-	case len(s.Servers) == 0:
 	case faults > 0:
 		parts = append(parts, Count(faults, "recent fault"))
+	case len(s.Servers) == 0:
 	default:
 		parts = append(parts, "no recent faults")
 	}
