@@ -33,7 +33,15 @@ type column struct {
 type cell struct {
 	rendered
 
-	path bool // it is shortened at its beginning
+	path    bool                     // it is shortened at its beginning
+	shorter func(columns int) string // nil for the usual way to shorten it
+}
+
+// Shortener is a value for a cell that knows what of it matters most.
+type Shortener interface {
+	fmt.Stringer
+	// Shorter returns the value in about that many columns; String has more.
+	Shorter(columns int) string
 }
 
 // Right is a text in a cell that is aligned at the right and never shortened, such as a number
@@ -105,6 +113,8 @@ func (t *Table) Row(cells ...any) {
 			c.Style, isNumber = v.Style, err == nil
 		case Path:
 			c.path = true
+		case Shortener:
+			c.shorter = func(columns int) string { return bound(v.Shorter(columns), most) }
 		}
 		row[i] = c
 		column := &t.columns[i]
@@ -137,6 +147,9 @@ func (t *Table) Flush() {
 			c, width := row[i], t.columns[i].width
 			if limit > 0 { // the last resort, of tables with very many columns
 				width = min(width, max(1, limit-at))
+			}
+			if c.shorter != nil && Width(c.Text) > width {
+				c.Text = c.shorter(width)
 			}
 			if c.path {
 				c.Text = shortenPath(c.Text, width)

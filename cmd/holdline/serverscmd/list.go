@@ -213,7 +213,11 @@ func (s *serversCommand) printTable(
 		case known:
 			row = append(row, "", "", "")
 		}
-		t.Row(append(row, runs(settings))...)
+		if settings.Transport == config.Stdio {
+			t.Row(append(row, commandOf(settings))...)
+		} else {
+			t.Row(append(row, runs(settings))...)
+		}
 	}
 	t.Flush()
 	printTroubles(cmd.OutOrStdout(), hosted)
@@ -232,7 +236,7 @@ func runs(s config.Settings) string {
 	if s.Transport != config.Stdio {
 		return redact.URL(s.URL)
 	}
-	return strings.Join(append([]string{s.Command}, redact.Args(s.Args)...), " ")
+	return commandOf(s).String()
 }
 
 // showServer prints the settings of one server as the file has them. It asks no daemon.
