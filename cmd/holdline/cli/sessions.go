@@ -45,11 +45,13 @@ func printSessions(w io.Writer, sessions []control.Session, home string, verbose
 		return
 	}
 	head := []string{"SESSION", "IDENTITY", "CLIENT", "SERVER", "PID", "STATE", "BUSY", "CALLS", "AGE", "CWD"}
-	if verbose {
+	optional := []string{"PID", "BUSY", "AGE", "CLIENT"}
+	if verbose { // what the user asked for stays, and more of the rest gives way
 		head = append(head, "ERA", "PROXY")
+		optional = append(optional, "CALLS", "STATE", "SERVER")
 	}
 	t := console.NewTable(w, head...)
-	t.Optional("PROXY", "PID", "ERA", "BUSY", "AGE", "CLIENT")
+	t.Optional(optional...)
 	for _, s := range sessions {
 		t.Row(s.ID, s.Identity, s.Client, cmp.Or(s.Server, "all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
 			s.Calls, console.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
