@@ -21,7 +21,7 @@ import (
 )
 
 // emptyFile is what the editor shows if there is no file yet.
-const emptyFile = `// The configuration of Holdline. All keys: contrib/doc/configuration.md
+const emptyFile = `// The configuration of Holdline. All keys: holdline config get
 {
   "mcpServers": {
   }

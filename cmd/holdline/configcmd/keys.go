@@ -18,16 +18,22 @@ import (
 const aboutKeys = `
 
 KEY has dots, as in consult.timeout or mcpServers.github.holdline.scope; a name with a
-dot in it stands in double quotes. All keys: contrib/doc/configuration.md`
+dot in it stands in double quotes. All keys: holdline config get`
 
 // newKeyCommands returns the commands get, set and unset. file is the flag --config.
 func newKeyCommands(proc *cmdenv.Process, file *string) []*cobra.Command {
 	get := console.WithJSON(&cobra.Command{
-		Use: "get KEY", Short: "Print the value of a setting that is in force, defaults included",
-		Long: "Print the value of a setting that the file puts into force, defaults included. Secrets are\n" +
-			"hidden." + aboutKeys,
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return getKey(cmd, proc, *file, args[0]) },
+		Use: "get [KEY]", Short: "Print the value of a setting that is in force, or list all keys",
+		Long: `Print the value of a setting that the file puts into force, defaults included. Secrets are
+hidden. Without KEY, list all keys and what they mean; with --json, a list of objects: key,
+help, values (that it can have, if these are a few words).` + aboutKeys,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return listKeys(cmd)
+			}
+			return getKey(cmd, proc, *file, args[0])
+		},
 	})
 	set := &cobra.Command{
 		Use: "set KEY VALUE", Short: "Change a setting in the configuration file",
@@ -69,9 +75,33 @@ func parseKey(text string) (config.Key, error) {
 	k, err := config.ParseKey(text)
 	if err != nil {
 		return nil, cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err),
-			"all keys: contrib/doc/configuration.md")
+			"all keys: holdline config get")
 	}
 	return k, nil
+}
+
+// listKeys prints all keys that a configuration can have, with NAME for the names that the user
+// chooses.
+func listKeys(cmd *cobra.Command) error {
+	type known struct {
+		Key    string   `json:"key"`
+		Help   string   `json:"help"`
+		Values []string `json:"values,omitempty"`
+	}
+	cfg := config.Config{
+		Servers: map[string]config.Server{"NAME": {}}, Identities: map[string]config.Identity{"NAME": {}},
+	}
+	var all []known
+	for _, k := range cfg.Keys() {
+		all = append(all, known{k.Key.String(), k.Help, k.Values})
+	}
+	return console.Print(cmd, all, func(out io.Writer) {
+		t := console.NewDetails(out, "KEY", "MEANING")
+		for _, k := range all {
+			t.Row(k.Key, k.Help)
+		}
+		t.Flush()
+	})
 }
 
 // getKey prints the value of a key that is in force by the configuration file.

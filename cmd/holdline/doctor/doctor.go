@@ -210,7 +210,7 @@ func noDaemon(o Options, err error) Finding {
 	f := Finding{Check: "daemon"}
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return f.with(Problem, err.Error(), "agents cannot connect",
-			"see the page contrib/doc/troubleshooting.md, or set HOLDLINE_SOCKET")
+			"see holdline logs, or set HOLDLINE_SOCKET to a path elsewhere")
 	}
 	// A daemon that holds its lock and does not listen keeps others from starting.
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
