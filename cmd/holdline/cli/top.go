@@ -35,7 +35,7 @@ Keys:
   l             what a server writes to its log
   r, s          restart, stop a server; s cancels a consult. They ask first
   /             show only rows with these words; esc shows all
-  q             quit
+  ?, q          show these keys, quit
 
 It starts no daemon, and goes on by itself when the daemon ends and the next one comes.
 It needs a terminal of 80 columns and 24 lines; NO_COLOR switches colours off. For

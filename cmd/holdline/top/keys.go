@@ -34,6 +34,9 @@ func (m *model) press(msg tea.KeyPressMsg) tea.Cmd {
 		return tea.Quit
 	case name == "ctrl+z":
 		return tea.Suspend
+	case name == "?":
+		m.page = keysPage()
+		return nil
 	case m.page != nil:
 		return m.pressPage(name)
 	}

@@ -100,6 +100,35 @@ func TestKeysThatDoNothingSayWhy(t *testing.T) {
 	}
 }
 
+// TestQuestionMarkShowsTheKeys checks that ? explains the keys, from the tables and from a page.
+func TestQuestionMarkShowsTheKeys(t *testing.T) {
+	for _, keys := range [][]string{{"?"}, {"enter", "?"}} {
+		s := newScreen(t, 80, 24).busy().press(keys...)
+		if got := s.frame(); !strings.Contains(got, "restart, stop a server") {
+			t.Errorf("after %q:\n%s", keys, got)
+		}
+		if s.press("esc"); s.page != nil {
+			t.Errorf("esc does not leave the page of keys")
+		}
+	}
+}
+
+// TestAgentThatHasNotSpoken checks that a client is named by its identity until it has said
+// its name.
+func TestAgentThatHasNotSpoken(t *testing.T) {
+	s := newScreen(t, 80, 24).busy()
+	a := s.status(70)
+	a.Sessions[4].Client, a.Sessions[4].Identity = "", "watcher"
+	s.send(statusMsg{status: a})
+	if got := s.frame(); !strings.Contains(got, "● watcher ") || strings.Contains(got, "● - ") {
+		t.Errorf("the frame does not name the watcher:\n%s", got)
+	}
+	s.press("up")
+	if got := s.press("enter").frame(); !strings.Contains(got, "AGENT ") {
+		t.Errorf("its page:\n%s", got)
+	}
+}
+
 // TestSelectionStaysOnItsRow checks that the user points at the same server when servers that
 // fail move to the top, and when others go.
 func TestSelectionStaysOnItsRow(t *testing.T) {

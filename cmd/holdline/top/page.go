@@ -208,13 +208,31 @@ func (m *model) serverPage(s *control.Server) *page {
 
 // agentPage returns the details of an agent.
 func (m *model) agentPage(a *agent) *page {
-	p := &page{title: "AGENT " + harmless(strings.Join(a.Clients(), ", "))}
+	p := &page{title: "AGENT " + harmless(a.name())}
 	p.add("Directory", "%s", short(a.Sessions[0].Cwd, m.home))
 	p.add("Process", "%d", a.PID)
 	p.add("Calls", "%s, %d in flight", count(a.Calls), a.InFlight)
 	for _, s := range a.Sessions {
 		p.add("Session", "%s: %s, %s calls, %d in flight, %s, since %s, proxy %d (%s)", cmp.Or(s.Server, "all servers"),
 			s.Identity, count(s.Calls), s.InFlight, s.State, age(s.SinceMS), s.PID, s.Proxy)
+	}
+	return p
+}
+
+// keysPage returns what each key does.
+func keysPage() *page {
+	p := &page{title: "KEYS"}
+	for _, k := range []key{
+		{"arrows, tab", "move; between the tables"},
+		{"g, G, space", "to the begin, to the end, a page down"},
+		{"enter", "details"},
+		{"l", "what a server writes to its log"},
+		{"r, s", "restart, stop a server; s cancels a consult. They ask first"},
+		{"/", "show only rows with these words; esc shows all"},
+		{"esc", "back to the tables"},
+		{"q", "quit"},
+	} {
+		p.add(k.name, "%s", k.does)
 	}
 	return p
 }

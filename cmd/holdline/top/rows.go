@@ -70,6 +70,16 @@ func agentsOf(all []control.Session) []agent {
 	return list
 }
 
+// name returns the names of an agent's client program. A client that has not spoken yet is known
+// by the identity of its entry.
+func (a *agent) name() string {
+	names := slices.DeleteFunc(a.Clients(), func(name string) bool { return name == "-" })
+	if len(names) == 0 {
+		names = a.Identities()
+	}
+	return strings.Join(names, ", ")
+}
+
 // entries returns through which entries of its configuration an agent is connected.
 func (a *agent) entries() string {
 	names := a.Servers()
@@ -123,7 +133,7 @@ func (m *model) agentRows() section {
 		}
 		rates := m.agents.of(a.key)
 		s.rows = append(s.rows, row{key: a.key, agent: a, cells: []cell{
-			text(mark+" "+strings.Join(a.Clients(), ", "), style), text(a.entries(), plainText),
+			text(mark+" "+a.name(), style), text(a.entries(), plainText),
 			number(count(int64(a.InFlight)), a.InFlight > 0), number(count(a.Calls), a.Calls > 0),
 			number(rate(rates.now()), rates.now() > 0), number(age(a.SinceMS), true),
 			text(short(a.Sessions[0].Cwd, m.home), dimText), spark(rates.rates),
