@@ -59,6 +59,16 @@ func TestEstimate(t *testing.T) {
 			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: 120e6},
 			"2 agents × 3 servers: 53 processes instead of 84, 120 MB saved",
 		},
+		"large servers whose memory is shared in any case": {
+			func(s *control.StatusAnswer) {
+				for i := range 2 {
+					s.Servers[i].OSProcesses, s.Servers[i].PrivateBytes = 20, 1e6
+				}
+				s.Workers[0].OSProcesses, s.Workers[1].OSProcesses = 20, 20
+			},
+			Saving{Agents: 2, Servers: 3, Processes: 53, Without: 84, Bytes: -38e6},
+			"2 agents × 3 servers: 53 processes instead of 84",
+		},
 		"an agent whose proxy is gone": {
 			func(s *control.StatusAnswer) { s.Sessions[0].State = "detached" },
 			Saving{Agents: 1, Servers: 3, Processes: 16, Without: 6, Bytes: -118e6},

@@ -70,13 +70,17 @@ func Estimate(s *control.StatusAnswer) (v Saving, ok bool) {
 	return v, ok
 }
 
-// String returns the saving in one line, or "" if nothing is saved.
+// String returns the saving in one line, or "" if nothing is saved. It names processes and memory
+// only if there are fewer of them: agents with an entry for each server have a proxy for each,
+// so that processes become fewer only if the servers have several, or with more agents.
 func (v Saving) String() string {
 	const least = 1_000_000 // bytes that are worth a word
 	var what string
 	switch fewer, less := v.Processes < v.Without, v.Bytes >= least; {
 	case fewer && less:
 		what = fmt.Sprintf("%d processes instead of %d, %s saved", v.Processes, v.Without, Bytes(v.Bytes))
+	case fewer:
+		what = fmt.Sprintf("%d processes instead of %d", v.Processes, v.Without)
 	case less:
 		what = Bytes(v.Bytes) + " saved"
 	default:
