@@ -104,7 +104,7 @@ func TestImport_LeavesServersThatDoNotStart(t *testing.T) {
 		"dies": "stays dies Claude Code: it does not start: it ended before it answered (exit status 7): " +
 			"the key *** is not accepted",
 		"refuses": "stays refuses Claude Code: it does not start: it refused to begin: no licence",
-		"old":     "stays old Claude Code: it speaks the old transport sse, which holdline does not",
+		"old":     "stays old Claude Code: it speaks the old transport sse, which Holdline does not",
 	} {
 		found := false
 		for line := range strings.Lines(plan) {

@@ -60,7 +60,7 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	out, errs, code := p.run("", "setup", "--dry-run")
 	got := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
-		"4 entries in 2 clients → 3 servers: 1 starts, 1 needs a login, 1 stays.",
+		"4 entries in 2 clients → 3 servers: 1 starts, 1 needs a login, 1 does not start.",
 		"moves tools Claude Code, Codex; 15 tools", "login far Claude Code: it needs a login (401)",
 		"stays missing Claude Code: it does not start: no-such-program-anywhere was not found",
 		"error cursor " + filepath.Join(p.dir, "home/.cursor/mcp.json") + ": line 2, column ",
@@ -72,6 +72,14 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	}
 	if strings.Contains(out, "\x1b") {
 		t.Errorf("control codes in a pipe: %q", out)
+	}
+	if out, errs, code := p.run("", "setup", "--dry-run", "--from", "cursor", "--skip", "nope"); code != exitFailure ||
+		strings.Contains(out, "all clients that were found") {
+		t.Errorf("setup of a broken file: exit %d\n%s%s", code, out, errs)
+	}
+	_, errs, code = p.run("", "setup", "--dry-run", "--from", "claude", "--skip", "nope")
+	if code != exitUsage || !strings.Contains(errs, `no server "nope" was found; these are: far, missing, tools`) {
+		t.Errorf("setup that skips what is not there: exit %d\n%s", code, errs)
 	}
 	p.sameHome(t, before)
 
@@ -103,6 +111,17 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	a.leave()
 	if out := p.must("setup", "--yes"); !strings.Contains(out, "Nothing to do: all clients that were found are") {
 		t.Errorf("the second setup:\n%s", out)
+	}
+	// A shell inside of another one has the directories of its PATH in another order.
+	dirs := filepath.SplitList(answer.Path)
+	slices.Reverse(dirs)
+	captured := filepath.Join(p.dir, "home/.local/state/holdline/path")
+	if err := os.WriteFile(captured, []byte(strings.Join(dirs, ":")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out := p.must("setup", "--dry-run"); !strings.Contains(out, "Nothing to do: all clients") ||
+		strings.Contains(out, "captured") || strings.Contains(out, "Nothing was changed") {
+		t.Errorf("setup to see whether anything is left to do:\n%s", out)
 	}
 	restored := func() {
 		t.Helper()

@@ -38,6 +38,9 @@ const (
 // to holdline.
 var ErrNeedsLogin = errors.New("it needs a login")
 
+// ErrLate is wrapped by the error of a server that did not answer in time.
+var ErrLate = errors.New("it did not answer within " + tryTimeout.String())
+
 // Try starts a server, asks it for its tools as a client does, and kills its process group. It
 // returns the names of the tools; nil if the server does not say.
 //
@@ -127,7 +130,7 @@ func ask(
 	case late && tools != nil: // it works, and lacks tools
 		return tools, nil
 	case late:
-		return nil, fmt.Errorf("it did not answer within %v%s", tryTimeout, words.last(p.Secrets))
+		return nil, fmt.Errorf("%w%s", ErrLate, words.last(p.Secrets))
 	case errors.Is(err, io.EOF):
 		return nil, fmt.Errorf("it ended before it answered (%s)%s", cmd.ProcessState, words.last(p.Secrets))
 	case errors.Is(err, ErrNeedsLogin):

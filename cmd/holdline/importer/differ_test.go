@@ -48,6 +48,29 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
+// TestSkip checks that a server stays if it is named as its client's file or as holdline's would
+// have it, and that a name of no server is refused before any server starts.
+func TestSkip(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"a": {"command": "a"}}}`)
+	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"a": {"command": "b"}}}`)
+	o.Skip = []string{"a-cursor"}
+	if p := look(t, o); !slices.Equal(p.Servers, []string{"a"}) || p.Summary.Stay != 1 {
+		t.Errorf("without a-cursor: %q, %+v", p.Servers, p.Summary)
+	}
+	o.Skip = []string{"a", "nope"}
+	o.Try = func(context.Context, *config.Settings, string) Trial {
+		t.Error("a server is started")
+		return Trial{}
+	}
+	_, err := Look(t.Context(), o)
+	if unknown, ok := errors.AsType[*SkipError](err); !ok || unknown.Name != "nope" ||
+		!slices.Equal(unknown.Known, []string{"a"}) {
+		t.Errorf("with nope: %v", err)
+	}
+}
+
 // TestTries checks what the starts of servers make of a plan: a server that does not start
 // stays, and so does one that needs a login. Equal servers are started once, and each start is
 // reported when it begins and when it ends.
@@ -56,7 +79,7 @@ func TestTries(t *testing.T) {
 	o := options(home)
 	write(t, filepath.Join(home, ".claude.json"), `{"mcpServers": {"works": {"command": "a"}, "fails": {"command": "b"},
 		"far": {"url": "https://x/mcp"}, "kept": {"command": "c"}}}`)
-	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"works": {"command": "a"}, "mine":
+	write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"works": {"type": "stdio", "command": "a", "timeout": 900000}, "mine":
 		{"command": "holdline", "args": ["mcp-stdio"]}}}`)
 	write(t, filepath.Join(home, ".codex/config.toml"), "x = 1\ny = [\n")
 	o.Skip = []string{"kept"}
@@ -88,12 +111,12 @@ func TestTries(t *testing.T) {
 		t.Errorf("events %q", events)
 	}
 	want := Summary{
-		Entries: 5, Clients: 2, Ours: 1, Servers: 4, Move: 1, Started: true, Login: 1, Stay: 2, Broken: 1,
+		Entries: 5, Clients: 2, Ours: 1, Servers: 4, Move: 1, Started: true, Login: 1, Stay: 2, Fail: 1, Broken: 1,
 	}
 	if p.Summary != want {
 		t.Errorf("summary %+v, want %+v", p.Summary, want)
 	}
-	if got := p.Summary.String(); got != "5 entries in 2 clients → 4 servers: 1 starts, 1 needs a login, 2 stay." {
+	if got := p.Summary.String(); got != "5 entries in 2 clients → 4 servers: 1 starts, 1 needs a login, 1 does not start, 1 stays." {
 		t.Error(got)
 	}
 	why := map[string]string{}
@@ -112,7 +135,7 @@ func TestTries(t *testing.T) {
 		"claude works": "moves: ", "cursor works": "moves: ", "cursor mine": "ours: ",
 		"claude kept":  "stays: it is to stay",
 		"claude fails": "stays: it does not start: no such thing",
-		"claude far":   "stays: it needs a login, which holdline cannot give yet",
+		"claude far":   "stays: it needs a login, which Holdline cannot give yet",
 	} {
 		if why[server] != want {
 			t.Errorf("%s %q, want %q", server, why[server], want)

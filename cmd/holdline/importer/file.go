@@ -60,11 +60,14 @@ type Server struct {
 	// holdline's file.
 	Differs []string `json:"differs,omitempty"`
 	Login   bool     `json:"login,omitempty"` // it stays since it needs a login
+	Late    bool     `json:"-"`               // it stays since it did not answer in time
 	Tools   []string `json:"tools,omitempty"` // that its start has shown
 
 	path    []string
 	program string          // that starts holdline
 	hosted  config.Settings // as holdline's file is to have it, if it moves
+	key     string          // in Plan.tries; "" if it cannot move
+	fails   bool            // it stays since its start has failed
 }
 
 // step is one edit of a file: the entry at a path gets these fields, or is removed.
@@ -232,12 +235,13 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if slices.Contains(p.o.Skip, s.Name) {
 		return stay("it is to stay")
 	}
-	key := string(clients.Object(made.fields()))
-	t := p.trials[key]
+	s.key = trialKey(made)
+	t := p.trials[s.key]
+	s.fails, s.Late = t.Err != nil && !t.Login, t.Late
 	switch {
 	case t.Login:
 		s.Login = true
-		return stay("%v, which holdline cannot give yet", t.Err)
+		return stay("%v, which Holdline cannot give yet", t.Err)
 	case t.Err != nil:
 		return stay("it does not start: %v", t.Err)
 	}
@@ -251,14 +255,26 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		one.root = made.Hosting.Projects[0]
 	}
 	step := step{path: s.path}
+	known := len(p.taken)
 	s.As = p.chooseName(f, s, &made, settings)
+	if slices.Contains(p.o.Skip, s.As) {
+		p.taken, p.skipped = p.taken[:known], append(p.skipped, s.As)
+		return stay("it is to stay")
+	}
 	if !p.o.Aggregate {
 		step.fields = f.client.StartingFields(p.command(f), "--server", s.As)
 	}
 	s.Verdict, s.Notes, s.Tools, s.hosted = Moves, notes, t.Tools, settings
-	p.tries[key] = one
+	p.tries[s.key] = one
 	f.steps = append(f.steps, step)
 	return nil
+}
+
+// trialKey returns the key of a server in Plan.tries: what decides whether it works. Timeouts do
+// not, and the type only repeats whether it has a command or an address.
+func trialKey(s server) string {
+	s.Type, s.Hosting.Timeout, s.Hosting.StartTimeout = "", "", ""
+	return string(clients.Object(s.fields()))
 }
 
 // limiting are keys by which a client uses only some tools of a server. One entry for

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +52,7 @@ type Trial struct {
 	Tools []string // names; nil if the server does not say
 	Err   error    // why it does not work
 	Login bool     // it needs a login; Err is set, too
+	Late  bool     // it did not answer in time; Err is set, too
 }
 
 // TryEvent says that the start of a server has begun or ended.
@@ -82,7 +84,8 @@ type Plan struct {
 	ownMode fs.FileMode // of that file; 0 if it does not exist
 	ownTree string      // git work tree that this file is in, or ""
 	taken   []*candidate
-	// tries are the servers that are to move, by the JSON that holdline's file gets:
+	skipped []string // names in holdline's file of servers that stay by them
+	// tries are the servers that are to move, by [trialKey]:
 	// two entries that say the same are started once. trials has by the same key what
 	// the start of a server has shown; it is nil if none was started.
 	tries  map[string]attempt
@@ -108,6 +111,9 @@ const maxTriesAtOnce = 4
 // read.
 func Look(ctx context.Context, o Options) (*Plan, error) {
 	p, err := makePlan(o, nil)
+	if err == nil {
+		err = p.checkSkip()
+	}
 	if err != nil || o.Try == nil || len(p.tries) == 0 {
 		return p, err
 	}
@@ -116,6 +122,44 @@ func Look(ctx context.Context, o Options) (*Plan, error) {
 		return nil, err
 	}
 	return makePlan(o, trials)
+}
+
+// SkipError says that a name of [Options.Skip] is that of no server.
+type SkipError struct {
+	Name  string
+	Known []string // names of servers that can stay
+}
+
+// Error names the servers that there are.
+func (s *SkipError) Error() string {
+	known := cmp.Or(strings.Join(s.Known, ", "), "none")
+	return fmt.Sprintf("no server %q was found; these are: %s", s.Name, known)
+}
+
+// checkSkip returns a [*SkipError] if a name of [Options.Skip] is that of no server. It does not
+// know the servers of a file that cannot be read; then it lets every name pass.
+func (p *Plan) checkSkip() error {
+	if p.Summary.Broken > 0 {
+		return nil
+	}
+	var known []string
+	for _, f := range p.Files {
+		for _, s := range f.Servers {
+			if s.Verdict != Ours {
+				known = append(known, printable(s.Name))
+			}
+		}
+	}
+	slices.Sort(known)
+	known = slices.Compact(known)
+	for _, name := range p.o.Skip {
+		taken := slices.ContainsFunc(p.taken, func(c *candidate) bool { return c.name == name })
+		_, found := slices.BinarySearch(known, name)
+		if !found && !taken && !slices.Contains(p.skipped, name) {
+			return &SkipError{name, known}
+		}
+	}
+	return nil
 }
 
 // try starts the servers that are to move and returns what they have shown. The error is the

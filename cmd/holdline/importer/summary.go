@@ -16,6 +16,7 @@ type Summary struct {
 	Started bool `json:"started"` // those that move were started, and work
 	Login   int  `json:"login"`   // servers that stay since they need a login
 	Stay    int  `json:"stay"`    // servers that stay for another reason
+	Fail    int  `json:"fail"`    // those of them that do not start
 	Broken  int  `json:"broken"`  // files that cannot be read
 }
 
@@ -39,7 +40,7 @@ func (p *Plan) summarize() {
 			}
 			key := "moves " + one.As
 			if one.Verdict == Stays { // two of one name may be different servers
-				key = "stays " + one.Name + "\x00" + one.summary()
+				key = "stays " + one.Name + "\x00" + one.summary() + "\x00" + one.key
 			}
 			if servers[key] == nil {
 				servers[key] = one
@@ -54,6 +55,9 @@ func (p *Plan) summarize() {
 			s.Login++
 		default:
 			s.Stay++
+			if one.fails {
+				s.Fail++
+			}
 		}
 	}
 	s.Clients, s.Servers = len(clients), len(servers)
@@ -77,8 +81,14 @@ func (s Summary) String() string {
 	if s.Login > 0 {
 		parts = append(parts, fmt.Sprintf("%d need%s a login", s.Login, s3(s.Login)))
 	}
-	if s.Stay > 0 {
-		parts = append(parts, fmt.Sprintf("%d stay%s", s.Stay, s3(s.Stay)))
+	switch {
+	case s.Fail == 1:
+		parts = append(parts, "1 does not start")
+	case s.Fail > 1:
+		parts = append(parts, fmt.Sprintf("%d do not start", s.Fail))
+	}
+	if n := s.Stay - s.Fail; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d stay%s", n, s3(n)))
 	}
 	return fmt.Sprintf("%d entr%s in %d client%s → %d server%s: %s.", s.Entries, ies(s.Entries),
 		s.Clients, plural(s.Clients), s.Servers, plural(s.Servers), strings.Join(parts, ", "))

@@ -144,7 +144,7 @@ func (t *translation) refuseClientFeatures() {
 
 // speaksSSE is why a server of the HTTP transport of 2024-11-05 stays. Without a
 // type an address that ends in "sse" is taken for one.
-const speaksSSE = "it speaks the old transport sse, which holdline does not"
+const speaksSSE = "it speaks the old transport sse, which Holdline does not"
 
 // readTransport reads the type. A remote server without one shows its transport by its
 // answer.
@@ -157,7 +157,7 @@ func (t *translation) readTransport() {
 		t.stays(speaksSSE)
 	case "", "stdio", "local", "remote":
 	default:
-		t.stays("holdline does not know its type")
+		t.stays("Holdline does not know its type")
 	}
 	if t.keys["command"] == nil && lastElement(t.readText("url")) == "sse" {
 		t.stays(speaksSSE)
@@ -409,9 +409,9 @@ func (t *translation) validate() error {
 		return err
 	}
 	if one, ok := errors.AsType[*config.Error](many.Unwrap()[0]); ok {
-		return stay("holdline cannot host it: %s", strings.TrimPrefix(one.Message, "mcpServers.x."))
+		return stay("Holdline cannot host it: %s", strings.TrimPrefix(one.Message, "mcpServers.x."))
 	}
-	return stay("holdline cannot host it")
+	return stay("Holdline cannot host it")
 }
 
 // settings returns how holdline reads the server. The error has the mistakes that the

@@ -64,7 +64,7 @@ func (t *translation) expandShell(key, s string) string {
 		s = dollarName.ReplaceAllString(s, "$${$1}")
 	}
 	if _, err := config.Expand(s, func(string) (string, bool) { return "", true }); err != nil {
-		t.stays("its %s has a ${…} that holdline does not know", key)
+		t.stays("its %s has a ${…} that Holdline does not know", key)
 	}
 	return s
 }

@@ -37,6 +37,7 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	for _, r := range rows {
 		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
 	}
+	printLate(w, plan)
 	if !verbose {
 		return
 	}
@@ -48,6 +49,27 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 		content := strings.TrimLeft(line, " ")
 		indent := len(line) - len(content)
 		console.Line(w, indent+4, "%s%s", strings.Repeat(" ", indent), content)
+	}
+}
+
+// downloaders are programs that fetch the server that they start.
+var downloaders = []string{
+	"npx", "npm", "pnpm", "pnpx", "yarn", "bunx", "bun", "deno", "uvx", "uv", "pipx", "docker", "podman",
+}
+
+// printLate prints what may keep servers from answering in time, if programs start them that
+// download them first.
+func printLate(w io.Writer, plan *importer.Plan) {
+	var by []string
+	entries(plan, func(_ *importer.File, s *importer.Server) {
+		if s.Late && slices.Contains(downloaders, s.Runs) {
+			by = appendNew(by, s.Runs)
+		}
+	})
+	if len(by) > 0 {
+		console.Line(w, 4, "No answer in time by way of %s: the server may still be downloading, or its registry "+
+			"cannot be reached. Run holdline setup again, or run the command of one of them by hand to see what "+
+			"it says.", strings.Join(by, ", "))
 	}
 }
 

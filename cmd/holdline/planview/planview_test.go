@@ -67,11 +67,11 @@ func TestPrint(t *testing.T) {
 	Print(console.NewOutput(&out), p, false)
 	home := filepath.Dir(p.Config)
 	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), goesOn, "…")
-	want := `8 entries in 3 clients → 7 servers: 3 start, 1 needs a login, 3 stay.
+	want := `8 entries in 3 clients → 7 servers: 3 start, 1 needs a login, 1 does not start, 2 stay.
   moves  github         Claude Code, Codex; 2 tools
   moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs
   moves  my-tool        Cursor; 2 tools; there my tool
-  login  far            Claude Code: it needs a login (401), which holdline cannot give yet
+  login  far            Claude Code: it needs a login (401), which Holdline cannot give yet
   stays  fails          Claude Code: it does not start: its last words go …
   adds   holdline       Claude Code, Codex, Cursor; consult and Holdline's other own tools
   stays  p, q           Claude Code: $HOME/w/.mcp.json is not edited: it is a project's file: --project has it imported
@@ -79,6 +79,24 @@ func TestPrint(t *testing.T) {
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestPrintLate checks that a plan says once what may keep servers from answering that a
+// downloader starts.
+func TestPrintLate(t *testing.T) {
+	const hint = "No answer in time by way of npx: the server may still be downloading"
+	for runs, want := range map[string]int{"npx": 1, "python3": 0} {
+		var out bytes.Buffer
+		late := func(name string) *importer.Server {
+			return &importer.Server{Name: name, Verdict: importer.Stays, Runs: runs, Late: true}
+		}
+		Print(console.NewOutput(&out), &importer.Plan{
+			Files: []*importer.File{{Servers: []*importer.Server{late("a"), late("b")}}},
+		}, false)
+		if got := strings.Count(out.String(), hint); got != want {
+			t.Errorf("%s: the hint is there %d times, want %d:\n%s", runs, got, want, out.String())
+		}
 	}
 }
 

@@ -162,13 +162,19 @@ func lookAtClients(
 		}
 		look.Try = func(ctx context.Context, s *config.Settings, root string) importer.Trial {
 			tools, err := l.Try(ctx, s, root)
-			return importer.Trial{Tools: tools, Err: err, Login: errors.Is(err, direct.ErrNeedsLogin)}
+			return importer.Trial{
+				Tools: tools, Err: err, Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
+			}
 		}
 		show, done := planview.Tries(cmd.ErrOrStderr())
 		defer done()
 		look.Trying = show
 	}
-	return importer.Look(cmd.Context(), look)
+	plan, err := importer.Look(cmd.Context(), look)
+	if unknown, ok := errors.AsType[*importer.SkipError](err); ok {
+		return nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
+	}
+	return plan, err
 }
 
 // lastingCommand returns an error if clients' files would name a program that may go away,
@@ -197,6 +203,8 @@ func printPlan(out io.Writer, plan *importer.Plan, verbose bool) {
 	switch {
 	case len(plan.Files) == 0:
 		fmt.Fprintln(out, "no client's configuration was found; --from NAME makes one")
+	case plan.Empty() && plan.Summary.Broken > 0:
+		fmt.Fprintln(out, "there is nothing to do with the files that can be read")
 	case plan.Empty():
 		fmt.Fprintln(out, "there is nothing to do")
 	default:

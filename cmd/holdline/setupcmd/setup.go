@@ -197,6 +197,10 @@ func (s *setup) unchanged() string {
 	if len(s.answer.Files) == 0 {
 		return "no MCP client was found. --from NAME connects one: " + strings.Join(clients.Names(), ", ")
 	}
+	if s.answer.Summary.Broken > 0 {
+		return "the files that can be read need no change. Correct the others, which are named above; " +
+			"then: holdline setup"
+	}
 	return "all clients that were found are connected."
 }
 
@@ -211,11 +215,22 @@ func (s *setup) plan() error {
 	if err != nil && s.cmd.Context().Err() == nil {
 		console.Warn(s.cmd, "%v; servers are checked without it", err)
 	}
-	if old, err := userenv.ReadPath(userenv.PathFile(s.look.State)); err != nil || old != path {
+	old, oerr := userenv.ReadPath(userenv.PathFile(s.look.State))
+	if oerr == nil && sameDirs(old, path) {
+		path = old // a shell inside of another one has them in another order
+	} else {
 		s.answer.Path = path
 	}
 	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
 	return err
+}
+
+// sameDirs reports whether two PATHs have the same directories, in whatever order.
+func sameDirs(a, b string) bool {
+	one, other := command.SearchDirs(a), command.SearchDirs(b)
+	slices.Sort(one)
+	slices.Sort(other)
+	return slices.Equal(one, other)
 }
 
 // ask asks the user whether to do what the plan says. Anything but yes, or an empty line, is a
