@@ -98,7 +98,11 @@ func listKeys(cmd *cobra.Command) error {
 	return console.Print(cmd, all, func(out io.Writer) {
 		t := console.NewDetails(out, "KEY", "MEANING")
 		for _, k := range all {
-			t.Row(k.Key, k.Help)
+			meaning := k.Help
+			if len(k.Values) > 0 {
+				meaning += " (" + strings.Join(k.Values, " | ") + ")"
+			}
+			t.Row(k.Key, meaning)
 		}
 		t.Flush()
 	})
