@@ -315,15 +315,28 @@ func clipName(s string) string {
 	return string([]rune(s)[:limit]) + "..."
 }
 
-// Nearest returns the candidate for which s is probably a slip, or "". Of equally near ones it
-// returns the first. It does not look at case, or at texts of more than 64 bytes.
+// Nearest returns the candidate for which s is probably a slip, or "". The shortest one that
+// begins with s counts as nearest, if s has three bytes or more. Else one byte may be wrong, or
+// more of a longer text whose first byte is right; of equally near ones it returns the first.
+// It does not look at case, or at texts of more than 64 bytes.
 func Nearest(s string, candidates []string) string {
 	best, least := "", 1+len(s)/4
 	if len(s) > 64 {
 		return ""
 	}
+	s = strings.ToLower(s)
 	for _, c := range candidates {
-		if n := Distance(strings.ToLower(s), strings.ToLower(c)); n <= least {
+		if len(s) >= 3 && strings.HasPrefix(strings.ToLower(c), s) && (best == "" || len(c) < len(best)) {
+			best = c
+		}
+	}
+	if best != "" {
+		return best
+	}
+	for _, c := range candidates {
+		lower := strings.ToLower(c)
+		n := Distance(s, lower)
+		if n <= least && (n <= 1 || lower[:1] == s[:1]) { // logs is no slip of bogus
 			best, least = c, n-1
 		}
 	}

@@ -21,3 +21,18 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+// TestNearest checks which word is suggested for a slip, and that none is suggested for a word
+// that is nothing like the others.
+func TestNearest(t *testing.T) {
+	words := []string{"start", "status", "statusline", "stop", "logs", "doctor", "config", "top"}
+	for slip, want := range map[string]string{
+		"stat": "status", "statusl": "statusline", "statsu": "status", "sttaus": "status", "stpo": "stop",
+		"dctor": "doctor", "docktor": "doctor", "CONF": "config", "log": "logs",
+		"bogus": "", "s": "", "": "", "xyz": "", "help": "",
+	} {
+		if got := Nearest(slip, words); got != want {
+			t.Errorf("for %q %q is suggested, want %q", slip, got, want)
+		}
+	}
+}
