@@ -21,6 +21,13 @@ func TestUsage(t *testing.T) {
 		{"nonsense", "nonsense", ""},
 		{"servrs", "did you mean holdline servers?", ""},
 		{"servers lst", "did you mean holdline servers list?", " servers"},
+		{"stat", "did you mean holdline status?", ""},
+		{"bogus", "there is no command holdline bogus\n", ""},
+		{"telemetry -v", "holdline telemetry has no flag -v\n", " telemetry"},
+		{"metrics --x", "holdline metrics has no flag --x\n", " metrics"},
+		{"import --from", "--from of holdline import wants a value\n", " import"},
+		{"completion tcsh", "no completions for tcsh, but for: bash, fish, powershell, zsh\n", " completion"},
+		{"completion bash x", "too many arguments", " completion bash"},
 		{"status --jsn", "did you mean --json?", " status"},
 		{"servers tools --changes --accept", "--accept and --changes cannot be used together", " servers tools"},
 		{"consult lst", "did you mean holdline consult list?", ""}, // has a hint of its own, as the next one
@@ -45,6 +52,12 @@ func TestUsage(t *testing.T) {
 		if c.of != "" && !strings.Contains(errs, "hint: see holdline"+c.of+" --help\n") ||
 			strings.Count(errs, "hint: ") != 1 {
 			t.Errorf("holdline %s does not say where its help is:\n%s", c.args, errs)
+		}
+	}
+	for _, blank := range []string{"", " \n"} {
+		if _, errs, code := p.run(blank, "consult"); code != exitUsage ||
+			!strings.Contains(errs, "the prompt is missing\nhint: holdline consult '") {
+			t.Errorf("consult without a prompt: exit %d\n%s", code, errs)
 		}
 	}
 	// The user of the command line knows the commands, and not the tools of agents.

@@ -91,6 +91,7 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 	out, errs := console.NewOutput(proc.Stdout), console.NewOutput(proc.Stderr)
 	root.SetOut(out)
 	root.SetErr(errs)
+	checkCompletion(root)
 	cmd, err := root.ExecuteContextC(ctx)
 	if failure := out.Failure(); err == nil && failure != nil {
 		err = fmt.Errorf("writing the answer: %w", failure)

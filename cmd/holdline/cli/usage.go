@@ -77,6 +77,30 @@ func wrongArgs(cmd *cobra.Command, args []string, check cobra.PositionalArgs) st
 	return "too many arguments: " + use
 }
 
+// checkCompletion makes a shell that the command completion of root does not know a usage error.
+// It must be called when the output of root is set, since cobra makes the command with it.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		var shells []string
+		for _, sub := range cmd.Commands() {
+			shells = append(shells, sub.Name())
+		}
+		cmd.Args = func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return fmt.Errorf("%w: there are no completions for %s, but for: %s",
+				cmdenv.ErrUsage, args[0], strings.Join(shells, ", "))
+		}
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // without it, Args is not asked
+		checkArgs(cmd)
+	}
+}
+
 // exclusive returns the flags that the user has set although they exclude each other, for
 // people; "" if there are none.
 func exclusive(cmd *cobra.Command) string {
@@ -98,14 +122,20 @@ func exclusive(cmd *cobra.Command) string {
 	return strings.Join(set, " and ")
 }
 
-// wrongFlag makes an error of the flags of a command a usage error. Of a flag that does not
-// exist it says which one may be meant.
+// wrongFlag makes an error of the flags of a command a usage error, in words of ours. Of a flag
+// that does not exist it says which one may be meant.
 func wrongFlag(cmd *cobra.Command, err error) error {
+	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return fmt.Errorf("%w: --%s of %s wants a value", cmdenv.ErrUsage, bare.GetFlag().Name, cmd.CommandPath())
+	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok || len(unknown.GetSpecifiedName()) < 2 {
+	if !ok {
 		return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
 	}
 	name := unknown.GetSpecifiedName()
+	if unknown.GetSpecifiedShortnames() != "" {
+		return fmt.Errorf("%w: %s has no flag -%s", cmdenv.ErrUsage, cmd.CommandPath(), name)
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

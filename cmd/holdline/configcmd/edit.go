@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/command"
 	"holdline/daemon/config"
 )
 
@@ -53,6 +54,10 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	if err != nil {
 		return err
 	}
+	editor := cmp.Or(proc.Getenv("VISUAL"), proc.Getenv("EDITOR"), "vi")
+	if err := findEditor(proc, editor); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "holdline-edit-")
 	if err != nil {
 		return fmt.Errorf("making a copy to edit: %w", err)
@@ -66,7 +71,7 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	if err := os.WriteFile(draft, text, 0o600); err != nil {
 		return fmt.Errorf("making a copy to edit: %w", err)
 	}
-	after, err := editDraft(cmd, proc, path, draft)
+	after, err := editDraft(cmd, proc, editor, path, draft)
 	switch {
 	case err != nil:
 	case bytes.Equal(after, text):
@@ -86,10 +91,10 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 // editDraft runs the editor on a copy of the configuration, and returns what the user has
 // made of it. On a terminal it asks after mistakes whether to go on. The error has all
 // mistakes of a copy with which the user has given up; path stands for the file in them.
-func editDraft(cmd *cobra.Command, proc *cmdenv.Process, path, draft string) ([]byte, error) {
+func editDraft(cmd *cobra.Command, proc *cmdenv.Process, editor, path, draft string) ([]byte, error) {
 	answers := bufio.NewScanner(cmd.InOrStdin())
 	for {
-		if err := runEditor(cmd.Context(), proc, draft); err != nil {
+		if err := runEditor(cmd.Context(), proc, editor, draft); err != nil {
 			return nil, err
 		}
 		after, err := os.ReadFile(draft)
@@ -109,14 +114,29 @@ func editDraft(cmd *cobra.Command, proc *cmdenv.Process, path, draft string) ([]
 
 // runEditor runs the user's editor on a file, and blocks until it ends. The variables may
 // have arguments, so a shell reads them, as git does.
-func runEditor(ctx context.Context, proc *cmdenv.Process, file string) error {
-	editor := cmp.Or(proc.Getenv("VISUAL"), proc.Getenv("EDITOR"), "vi")
+func runEditor(ctx context.Context, proc *cmdenv.Process, editor, file string) error {
 	// The editor handles interrupts itself: the end of our context must not kill it.
 	run := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", editor+` "$@"`, editor, file)
 	run.Stdin, run.Stdout, run.Stderr = proc.Stdin, proc.Stdout, proc.Stderr
 	if err := run.Run(); err != nil {
 		return cmdenv.WithHint(fmt.Errorf("the editor %s failed: %w", editor, err),
-			"name another one: EDITOR=nano holdline config edit")
+			otherEditor)
+	}
+	return nil
+}
+
+// otherEditor is the hint to a user whose editor does not run.
+const otherEditor = "name another one: EDITOR=nano holdline config edit"
+
+// findEditor returns an error if the program of an editor is not there. It says nothing of one
+// whose name only a shell can read.
+func findEditor(proc *cmdenv.Process, editor string) error {
+	words := strings.Fields(editor)
+	if len(words) == 0 || strings.ContainsAny(editor, "\"'`\\$~*?&|;<>()=") {
+		return nil
+	}
+	if _, err := command.LookPath(words[0], proc.Getenv("PATH")); err != nil {
+		return cmdenv.WithHint(fmt.Errorf("the editor %s was not found", words[0]), otherEditor)
 	}
 	return nil
 }

@@ -161,13 +161,14 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 		return "", fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, cmdenv.ErrUsage)
 	}
 	prompt := strings.Join(args, " ")
-	words := prompt != "" && prompt != "-"
+	words := strings.TrimSpace(prompt) != "" && prompt != "-"
+	missing := cmdenv.WithHint(fmt.Errorf("%w: the prompt is missing", cmdenv.ErrUsage),
+		"holdline consult 'what is wrong with …', or pipe it in")
 	switch in := cmd.InOrStdin(); {
 	case words && !console.IsPiped(in):
 		return prompt, nil
 	case !words && console.IsTerminal(in):
-		return "", cmdenv.WithHint(fmt.Errorf("%w: no prompt", cmdenv.ErrUsage),
-			"holdline consult 'what is wrong with …', or pipe it in")
+		return "", missing
 	}
 	// A prompt from the command line is enough, so do not wait for ever on a pipe.
 	if words && !begins(cmd.InOrStdin(), stdinWait) {
@@ -180,10 +181,12 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the prompt: %w", err)
 	}
-	switch {
+	switch blank := strings.TrimSpace(string(b)) == ""; {
+	case !words && blank:
+		return "", missing
 	case !words:
 		return string(b), nil
-	case len(strings.TrimSpace(string(b))) == 0:
+	case blank:
 		return prompt, nil
 	}
 	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
