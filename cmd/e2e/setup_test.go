@@ -147,6 +147,37 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	}
 }
 
+// TestSetup_SaysThatConsultsLackALogin checks that setup ends with what to do if the program of
+// consults is logged in by a variable of this shell only, and says nothing of it once the daemon
+// has that, too.
+func TestSetup_SaysThatConsultsLackALogin(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	bin := filepath.Join(p.dir, "codex-elsewhere")
+	p.fakeCodex(bin)
+	keys := filepath.Join(p.dir, "keys")
+	for path, text := range map[string]string{bin + ".logged-out": "", keys: "CODEX_API_KEY=secret\n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
+	p.must("config", "set", "consult.engine", "codex")
+	p.daemon()
+	p.env = append(p.env, "CODEX_API_KEY=secret")
+	p.putHome(t, map[string]string{".cursor/mcp.json": "{}\n"})
+	const want = "consult: Codex has no login that the daemon can see. Put its key into a file and run: " +
+		"holdline config set consult.env_file FILE"
+	if out := p.must("setup", "--yes"); !strings.Contains(out, want) || strings.Contains(out, "secret") {
+		t.Errorf("setup without a login:\n%s", out)
+	}
+	p.must("setup", "--undo")
+	p.must("config", "set", "consult.env_file", keys)
+	if out := p.must("setup", "--yes"); strings.Contains(out, "has no login") {
+		t.Errorf("setup with a login:\n%s", out)
+	}
+}
+
 // fickle returns the entry of a server that does something else when it is started for the
 // second time: then the shell runs that script. The first time it lists one tool more than
 // toolserver does.

@@ -132,7 +132,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	wish.Path = rest.Path
 	output := cmd.OutOrStdout()
 	if wish.Path != "" {
-		fmt.Fprintf(output, "PATH for hosted servers: %s\n", wish.Path)
+		console.Line(output, 4, "PATH for hosted servers: %s", wish.Path)
 	}
 	if o.path {
 		return nil
@@ -145,7 +145,7 @@ func runInstall(cmd *cobra.Command, proc *cmdenv.Process, o installOptions) erro
 	if wish.Manager == install.Nobody {
 		wish.Manager = made.Manager // an earlier installation has chosen it
 	}
-	fmt.Fprint(output, afterInstall(in, wish))
+	console.Lines(output, afterInstall(in, wish))
 	return nil
 }
 

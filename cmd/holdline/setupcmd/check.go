@@ -10,11 +10,16 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/direct"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/planview"
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
 )
 
 // maxChecksAtOnce bounds the entries that are started at the same time.
@@ -126,5 +131,25 @@ func printFailed(out io.Writer, checked []checkedEntry) {
 			console.Line(out, 4, "  %s  %s  %s: %s",
 				console.Bad.Paint("fails"), c.Entry, strings.Join(slices.Compact(c.Clients), ", "), c.Error)
 		}
+	}
+}
+
+// adviseLogin prints what to do if the program of consults is there, and the daemon can see no
+// login of it. That is so if its key is a variable of this shell alone. The clients have got the
+// tool consult, so their first use of it would fail. A daemon that does not answer is no matter
+// of setup's.
+func (s *setup) adviseLogin(out io.Writer) {
+	logins := protocol.LoginVariables(s.proc.Environ())
+	for _, e := range engines.All {
+		check, err := attach.Ask[control.CheckAnswer](s.cmd, s.proc, control.ConsultCheck,
+			control.CheckParams{Engine: e.Name, Logins: logins})
+		if err != nil || !check.Default {
+			continue
+		}
+		if check.Fault != nil && check.Fault.Reason() == fault.NotLoggedIn {
+			console.Line(out, 6, "consult: %s has no login that the daemon can see. Put its key into a file "+
+				"and run: holdline config set consult.env_file FILE; or %s.", e.Title, e.Login)
+		}
+		return
 	}
 }

@@ -55,20 +55,21 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
  1. Find the configurations of the MCP clients, and their servers.
  2. Start each server once with the environment that the daemon has, and end it.
  3. Show what would change, and ask.
- 4. Capture the PATH for hosted servers, as install does, and move the servers that
-    work into holdline's configuration, as import does.
- 5. Start each entry that was written as its client does, and compare its tools with
-    those that the server had before.
+ 4. Capture the PATH for hosted servers, as install does, and move the servers
+    that work into holdline's configuration, as import does.
+ 5. Start each entry that was written as its client does, and compare its tools
+    with those that the server had before.
 
-If step 4 or 5 fails, or if you interrupt it, everything is undone: the files have their
-old bytes again. A server stays with its client if it does not start, or if it needs a
-login. --skip leaves more of them there.
+If step 4 or 5 fails, or if you interrupt it, everything is undone: the files
+have their old bytes again. A server stays with its client if it does not start,
+or if it needs a login. --skip leaves more of them there.
 
---undo takes back what setup did, later, as import --undo does. The PATH stays captured.
+--undo takes back what setup did, later, as import --undo does. The PATH stays
+captured.
 
-With --json, an object: that of import --json, path (captured for hosted servers, if it
-is another one), checked (clients, paths, entry, tools, error), undone (setup has
-failed, and nothing is changed).`,
+With --json, an object: that of import --json, path (captured for hosted servers,
+if it is another one), checked (clients, paths, entry, tools, error), undone
+(setup has failed, and nothing is changed).`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSetup(cmd, proc, &o, by) },
 	})
 	f := cmd.Flags()
@@ -399,6 +400,9 @@ func (s *setup) finish(text string) error {
 			}[entries == 1])))
 		console.Line(out, 6, "Next: restart your agents, so that they read their files again. Then: holdline status")
 		console.Line(out, 6, "To take it back: holdline setup --undo")
+		if !console.IsJSON(s.cmd) {
+			s.adviseLogin(out)
+		}
 	default:
 		console.Line(out, 0, "Done: the PATH for hosted servers is captured.")
 	}
