@@ -435,6 +435,10 @@ func TestServersStop(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"stop", "none"},
+		{"restart", "none"},
+		{"get", "none"},
+		{"test", "none"},
+		{"remove", "none"},
 		{"start", "none"},
 		{"reload", "none"},
 		{"tools", "none"},
@@ -442,8 +446,14 @@ func TestServersStop(t *testing.T) {
 		{"logs", "none"},
 	} {
 		if _, errs, code := p.run("", append([]string{"servers"}, args...)...); code != 1 ||
-			!strings.Contains(errs, `"none" is not configured in `) {
+			errs != "holdline: server none is not configured; those that are: holdline servers list\n" {
 			t.Errorf("servers %v: exit %d, %s", args, code, errs)
+		}
+	}
+	for _, verb := range []string{"stop", "start", "restart", "get", "remove"} {
+		if _, errs, code := p.run("", "servers", verb, "tool"); code != 1 ||
+			errs != "holdline: server tool is not configured; did you mean tools?\n" {
+			t.Errorf("servers %s tool: exit %d, %s", verb, code, errs)
 		}
 	}
 	a.rest(id)

@@ -58,11 +58,11 @@ func (d *Daemon) doServer(
 // checkHosted returns nil if a server is hosted. Otherwise it returns an invalid_input fault
 // that says why it is not, and what the user can do.
 func (d *Daemon) checkHosted(name string) error {
-	s, ok := d.File.Current().Server(name)
+	cfg := d.File.Current()
+	s, ok := cfg.Server(name)
 	switch {
 	case !ok:
-		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
-			"server %q is not configured in %s: holdline servers list shows those that are", name, d.File.Path())
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "%v", config.NoServer(name, cfg))
 	case !s.Enabled:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
 			"server %s is disabled: holdline servers enable %s", name, name)

@@ -163,12 +163,12 @@ func UnsetKey(ctx context.Context, path string, k Key) (had bool, err error) {
 }
 
 // NoServer returns the error about a server that c does not name, with the one that may be
-// meant. It wraps [ErrNoServer].
+// meant, or the command that lists those that there are. It wraps [ErrNoServer].
 func NoServer(name string, c *Config) error {
 	if near := Nearest(name, sorted(c.Servers)); near != "" {
 		return fmt.Errorf("server %s %w; did you mean %s?", name, ErrNoServer, near)
 	}
-	return fmt.Errorf("server %s %w", name, ErrNoServer)
+	return fmt.Errorf("server %s %w; those that are: holdline servers list", name, ErrNoServer)
 }
 
 // Value returns the value of a key that is in force by c, as plain data for JSON: durations

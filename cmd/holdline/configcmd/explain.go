@@ -121,7 +121,7 @@ func explain(
 		e.unknown = true
 		return e, nil
 	case !configured:
-		e.Why = config.NoServer(server, cfg).Error() + "; those that are: holdline servers list"
+		e.Why = config.NoServer(server, cfg).Error()
 		e.unknown = true
 		return e, nil
 	}

@@ -129,8 +129,6 @@ func (s *serversCommand) editFile(
 	// Package config checks and edits the file, and keeps its comments.
 	changed, err := change(path)
 	switch {
-	case errors.Is(err, config.ErrNoServer):
-		return cmdenv.WithHint(err, "those in "+path+": holdline servers list")
 	case errors.Is(err, config.ErrServerExists):
 		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
 			"add --replace, or first: holdline servers remove "+name)

@@ -241,13 +241,13 @@ func runs(s config.Settings) string {
 
 // showServer prints the settings of one server as the file has them. It asks no daemon.
 func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
-	path, cfg, err := s.loadConfig()
+	_, cfg, err := s.loadConfig()
 	if err != nil {
 		return err
 	}
 	settings, ok := cfg.Server(args[0])
 	if !ok {
-		return cmdenv.WithHint(config.NoServer(args[0], &cfg), "those in "+path+": holdline servers list")
+		return config.NoServer(args[0], &cfg)
 	}
 	unset := s.unset(settings)
 	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) {

@@ -52,7 +52,7 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	}
 	settings, ok := cfg.Server(name)
 	if !ok {
-		return cmdenv.WithHint(config.NoServer(name, &cfg), "those in "+path+": holdline servers list")
+		return config.NoServer(name, &cfg)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
