@@ -91,9 +91,11 @@ func TestFullRuntimeDir(t *testing.T) {
 		}
 		fill(t, run)
 	}
-	worker := p.workerOf(p.untilReady("tools"))
+	server := p.untilReady("tools")
+	worker := p.workerOf(server)
 	kill9(t, d.Process.Pid)
 	kill9(t, worker)
+	waitFor(t, "the server's end", func() bool { return !alive(server) })
 	cut()
 	d = p.daemon()
 	if left, err := filepath.Glob(filepath.Join(run, "holdline/w/*/calls.jsonl")); err != nil || len(left) != 0 {
