@@ -27,7 +27,7 @@ func TestDistance(t *testing.T) {
 func TestNearest(t *testing.T) {
 	words := []string{"start", "status", "statusline", "stop", "logs", "doctor", "config", "top"}
 	for slip, want := range map[string]string{
-		"stat": "status", "statusl": "statusline", "statsu": "status", "sttaus": "status", "stpo": "stop",
+		"stat": "status", "statusl": "statusline", "statsu": "status", "sttaus": "status", "stoop": "stop",
 		"dctor": "doctor", "docktor": "doctor", "CONF": "config", "log": "logs",
 		"bogus": "", "s": "", "": "", "xyz": "", "help": "",
 	} {
