@@ -93,7 +93,8 @@ func (n *Notifier) show(ctx context.Context, e *control.Event) {
 	if err != nil {
 		if !n.missing {
 			n.missing = true
-			n.Log.WarnContext(ctx, "no notification is shown: the program for it is not installed", "program", name, "err", err)
+			n.Log.WarnContext(ctx, "no notification is shown: the program for it is not installed",
+				"program", name, "err", err)
 		}
 		return
 	}
