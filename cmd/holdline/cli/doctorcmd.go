@@ -18,13 +18,13 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
-	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/commands"
 	"holdline/daemon/config"
 	"holdline/daemon/launch"
+	"holdline/daemon/plural"
 	"holdline/daemon/service"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
@@ -95,10 +95,10 @@ func printFindings(out io.Writer, found []doctor.Finding) {
 	}
 	problems := "no problems"
 	if count[doctor.Problem] > 0 {
-		problems = glance.Count(count[doctor.Problem], "problem")
+		problems = plural.Count(count[doctor.Problem], "problem")
 	}
 	fmt.Fprintln(out)
-	console.Line(out, 0, "%s, %s", problems, glance.Count(count[doctor.Note], "note"))
+	console.Line(out, 0, "%s, %s", problems, plural.Count(count[doctor.Note], "note"))
 }
 
 // doctorOptions returns what the checks need to know of this user and this machine. It asks

@@ -12,8 +12,8 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
-	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/serverscmd"
+	"holdline/daemon/plural"
 	"holdline/daemon/telemetry"
 	"holdline/protocol/control"
 )
@@ -68,8 +68,8 @@ func printTelemetry(w io.Writer, counts *telemetry.Snapshot) {
 	t.Flush()
 	fmt.Fprintln(w)
 	parts := []string{
-		glance.Count(int(body.RestartCount), "restart") + " of workers",
-		glance.Count(int(body.Totals.RetryCount), "call") + " made again after a crash",
+		plural.Count(int(body.RestartCount), "restart") + " of workers",
+		plural.Count(int(body.Totals.RetryCount), "call") + " made again after a crash",
 	}
 	if looks := counts.Cache.Hits + counts.Cache.Misses; looks > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d answers from the cache", counts.Cache.Hits, looks))

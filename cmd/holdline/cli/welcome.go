@@ -12,6 +12,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/glance"
 	"holdline/daemon/config"
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -53,7 +54,7 @@ func welcomeWithout(out io.Writer, proc *cmdenv.Process) (next string, err error
 		return "holdline setup", nil
 	default:
 		console.Line(out, 0, "Holdline is not running. %s configured. It starts with your first agent.",
-			glance.Count(n, "server"))
+			plural.Count(n, "server"))
 		return "start an agent, or: holdline start", nil
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 )
 
@@ -69,11 +70,7 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 			"holdline servers tools "+s.Name+" --changes; if that is right, with --accept")
 	}
 	if s.NoiseLines > 0 {
-		lines := "1 line"
-		if s.NoiseLines > 1 {
-			lines = fmt.Sprintf("%d lines", s.NoiseLines)
-		}
-		add(Note, fmt.Sprintf("it wrote %s to stdout besides messages of MCP", lines),
+		add(Note, fmt.Sprintf("it wrote %s to stdout besides messages of MCP", plural.Count(int(s.NoiseLines), "line")),
 			"that is skipped; its log belongs on stderr", "look for an option of its own that says where it logs")
 	}
 	return found

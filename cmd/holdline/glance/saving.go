@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 )
 
@@ -86,7 +87,7 @@ func (v Saving) String() string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s × %s: %s", Count(v.Agents, "agent"), Count(v.Servers, "server"), what)
+	return fmt.Sprintf("%s × %s: %s", plural.Count(v.Agents, "agent"), plural.Count(v.Servers, "server"), what)
 }
 
 // Bytes returns a size for people.
@@ -100,12 +101,4 @@ func Bytes(n int64) string {
 		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
 	}
 	return fmt.Sprintf("%.0f kB", math.Ceil(float64(n)/1e3))
-}
-
-// Count returns a number with a noun, which gets an s for any number but one.
-func Count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/plural"
 	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
@@ -48,7 +49,7 @@ func Troubles(s *control.StatusAnswer) []Trouble {
 	}
 	if n := s.Consults.RecentFailures; n > 0 {
 		all = append(all, Trouble{
-			What: fmt.Sprintf("%s failed within the last %d minutes", Count(n, "consult"), int(control.Recent.Minutes())),
+			What: fmt.Sprintf("%s failed within the last %d minutes", plural.Count(n, "consult"), int(control.Recent.Minutes())),
 			Why:  s.Consults.LastFailure, Fix: "holdline doctor",
 		})
 	}
@@ -78,7 +79,7 @@ func OfServer(s *control.Server) []Trouble {
 		add(false, "had a fault and works again", why, "")
 	}
 	if s.Changed > 0 {
-		what := fmt.Sprintf("has %s, other than when first seen", Count(s.Changed, "changed tool"))
+		what := fmt.Sprintf("has %s, other than when first seen", plural.Count(s.Changed, "changed tool"))
 		if s.Blocked {
 			what += "; blocked until you accept"
 		}
@@ -86,7 +87,7 @@ func OfServer(s *control.Server) []Trouble {
 	}
 	if s.NoiseLines > 0 {
 		add(false, fmt.Sprintf("wrote %s to stdout besides messages of MCP; that was skipped",
-			Count(int(s.NoiseLines), "line")), "", "")
+			plural.Count(int(s.NoiseLines), "line")), "", "")
 	}
 	for _, note := range s.Notes {
 		add(false, note, "", "")
@@ -141,10 +142,10 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	case len(s.Servers) == 0:
 		parts = append(parts, "No server is configured")
 	case up > 0 || count["idle"] == 0:
-		parts = append(parts, Count(up, "server")+" up")
+		parts = append(parts, plural.Count(up, "server")+" up")
 		part(count["idle"], "%d will start when needed")
 	default:
-		parts = append(parts, Count(count["idle"], "server")+" will start when needed")
+		parts = append(parts, plural.Count(count["idle"], "server")+" will start when needed")
 	}
 	part(count["starting"], "%d starting")
 	part(count["stopped"], "%d stopped")
@@ -153,7 +154,7 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	case bad > 0:
 		part(bad, "%d in trouble")
 	case faults > 0:
-		parts = append(parts, Count(faults, "recent fault"))
+		parts = append(parts, plural.Count(faults, "recent fault"))
 	case len(s.Servers) == 0:
 	default:
 		parts = append(parts, "no recent faults")
@@ -179,9 +180,9 @@ func Statusline(s *control.StatusAnswer) string {
 			ok++
 		}
 	}
-	parts := []string{Count(len(Agents(s.Sessions)), "agent"), fmt.Sprintf("%d/%d ok", ok, all)}
+	parts := []string{plural.Count(len(Agents(s.Sessions)), "agent"), fmt.Sprintf("%d/%d ok", ok, all)}
 	if n := s.Consults.Running + s.Consults.Queued; n > 0 {
-		parts = append(parts, Count(n, "consult"))
+		parts = append(parts, plural.Count(n, "consult"))
 	}
 	cost := 0.0
 	for _, spent := range s.Consults.Today {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"holdline/daemon/config"
+	"holdline/daemon/plural"
 )
 
 // differences says how a server differs from another one of its name, for people. Values are
@@ -43,9 +44,9 @@ func differences(s, other *config.Settings) []string {
 func differentArguments(args, others []string, add func(bool, string, ...any)) {
 	switch more := len(args) - len(others); {
 	case more > 0:
-		add(true, "%d more argument%s", more, plural(more))
+		add(true, "%d more %s", more, plural.Noun(more, "argument"))
 	case more < 0:
-		add(true, "%d fewer argument%s", -more, plural(-more))
+		add(true, "%d fewer %s", -more, plural.Noun(-more, "argument"))
 	default:
 		for i := range args {
 			add(args[i] != others[i], "argument %d differs", i+1)
@@ -72,12 +73,4 @@ func differentNames(what string, mine, others map[string]config.Secret, add func
 			add(value != other, "%s %s differs", what, name)
 		}
 	}
-}
-
-// plural returns the ending of a noun for n of it.
-func plural(n int) string {
-	if n == 1 {
-		return ""
-	}
-	return "s"
 }

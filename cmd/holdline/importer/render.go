@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/daemon/plural"
 )
 
 // diff returns the lines that show an edit of doc: what the entry runs now, and what
@@ -57,12 +58,8 @@ func summary(e *clients.Entry) string {
 // summary returns what a server runs.
 func (s *Server) summary() string {
 	parts := []string{printable(s.Runs)}
-	switch s.Args {
-	case 0:
-	case 1:
-		parts = append(parts, "1 argument")
-	default:
-		parts = append(parts, fmt.Sprintf("%d arguments", s.Args))
+	if s.Args > 0 {
+		parts = append(parts, plural.Count(s.Args, "argument"))
 	}
 	if len(s.Env) > 0 {
 		parts = append(parts, "env "+printable(strings.Join(s.Env, " ")))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"holdline/daemon/plural"
 )
 
 // Summary counts what a plan is about.
@@ -69,7 +71,7 @@ func (s Summary) String() string {
 	if s.Entries == 0 {
 		text := "No client has a server of its own"
 		if s.Ours > 0 {
-			text += fmt.Sprintf("; %d entr%s start%s Holdline already", s.Ours, ies(s.Ours), s3(s.Ours))
+			text += fmt.Sprintf("; %s start%s Holdline already", plural.Count(s.Ours, "entry"), s3(s.Ours))
 		}
 		return text + "."
 	}
@@ -90,16 +92,8 @@ func (s Summary) String() string {
 	if n := s.Stay - s.Fail; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d stay%s", n, s3(n)))
 	}
-	return fmt.Sprintf("%d entr%s in %d client%s → %d server%s: %s.", s.Entries, ies(s.Entries),
-		s.Clients, plural(s.Clients), s.Servers, plural(s.Servers), strings.Join(parts, ", "))
-}
-
-// ies returns the ending of "entry" for n of them.
-func ies(n int) string {
-	if n == 1 {
-		return "y"
-	}
-	return "ies"
+	return fmt.Sprintf("%s in %s → %s: %s.", plural.Count(s.Entries, "entry"), plural.Count(s.Clients, "client"),
+		plural.Count(s.Servers, "server"), strings.Join(parts, ", "))
 }
 
 // s3 returns the ending of a verb whose subject is n things.

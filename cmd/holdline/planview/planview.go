@@ -13,6 +13,7 @@ import (
 
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
+	"holdline/daemon/plural"
 )
 
 // row is one line of the plan: what becomes of a server, or of a file.
@@ -73,14 +74,6 @@ func printLate(w io.Writer, plan *importer.Plan) {
 	}
 }
 
-// Count returns a number with its noun, which has a plural with s.
-func Count(n int, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
 // entries calls f for each entry of all files, in their order.
 func entries(plan *importer.Plan, f func(*importer.File, *importer.Server)) {
 	for _, file := range plan.Files {
@@ -113,7 +106,7 @@ func moving(plan *importer.Plan) []row {
 			at[s.As] = len(rows)
 			rows = append(rows, row{verdict: console.Good.Paint("moves"), name: s.As})
 			if s.Tools != nil {
-				notes[s.As] = append(notes[s.As], Count(len(s.Tools), "tool"))
+				notes[s.As] = append(notes[s.As], plural.Count(len(s.Tools), "tool"))
 			}
 		}
 		titles[s.As] = appendNew(titles[s.As], f.Title)
@@ -203,7 +196,7 @@ func Tries(w io.Writer) (show func(importer.TryEvent), done func()) {
 			case e.Trial.Tools == nil:
 				live.End(e.Name, "starts")
 			default:
-				live.End(e.Name, "starts, "+Count(len(e.Trial.Tools), "tool"))
+				live.End(e.Name, "starts, "+plural.Count(len(e.Trial.Tools), "tool"))
 			}
 		}, func() {
 			if live != nil {

@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
 )
@@ -100,7 +101,7 @@ func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 // say how to undo that, since a stop outlasts the daemon.
 func stopped(name string, n int) string {
 	return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s",
-		name, processes(n), name)
+		name, plural.Count(n, "process"), name)
 }
 
 // started returns the words for a server that may be used; n of its processes were started. A
@@ -109,15 +110,7 @@ func started(name string, n int) string {
 	if n == 0 {
 		return fmt.Sprintf("server %s may be used; each agent that connects starts its own", name)
 	}
-	return fmt.Sprintf("server %s is ready (%s)", name, processes(n))
-}
-
-// processes returns a number of processes in words, with the right number of the noun.
-func processes(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
+	return fmt.Sprintf("server %s is ready (%s)", name, plural.Count(n, "process"))
 }
 
 // toolsCommand returns the command servers tools. It lists tools, shows which ones have changed,

@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/daemon/plural"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -64,7 +65,7 @@ func checkEntries(
 		g.Go(func() error {
 			live.Begin(e.Name, len(checked))
 			tools, err := checkEntry(ctx, cwd, environ, &e)
-			outcome := "works, " + planview.Count(len(tools), "tool")
+			outcome := "works, " + plural.Count(len(tools), "tool")
 			if err != nil {
 				outcome, checked[i].Error = err.Error(), err.Error()
 			}

@@ -20,6 +20,7 @@ import (
 	"holdline/cmd/holdline/install"
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/command"
+	"holdline/daemon/plural"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
@@ -394,7 +395,7 @@ func (s *setup) finish(text string) error {
 			entries += len(c.Clients)
 		}
 		console.Line(out, 6, "%s", console.Good.Paint(fmt.Sprintf("Done: %s moved, %s written; %s.",
-			planview.Count(len(s.answer.Servers), "server"), planview.Count(len(done.Files), "file"),
+			plural.Count(len(s.answer.Servers), "server"), plural.Count(len(done.Files), "file"),
 			map[bool]string{
 				true: "its entry works", false: fmt.Sprintf("all %d entries work as their clients start them", entries),
 			}[entries == 1])))

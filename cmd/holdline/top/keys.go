@@ -152,7 +152,7 @@ func (m *model) pressServer(key, name string) tea.Cmd {
 	}
 	also := ""
 	if s.InFlight > 0 {
-		also = fmt.Sprintf(" %s in flight end with it.", plural(s.InFlight, "call"))
+		also = fmt.Sprintf(" %s in flight end with it.", counted(s.InFlight, "call"))
 	}
 	switch {
 	case key == "l":

@@ -346,6 +346,6 @@ func (m *model) doServer(method, name, question, doing, done string) *confirm {
 	do := m.do
 	return &confirm{question, doing, func() tea.Msg {
 		n, err := do.server(method, name)
-		return doneMsg{fmt.Sprintf("%s %s (%s).", name, done, plural(n, "process")), err}
+		return doneMsg{fmt.Sprintf("%s %s (%s).", name, done, counted(n, "process")), err}
 	}}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/glance"
+	"holdline/daemon/plural"
 )
 
 // count returns a number with commas between thousands.
@@ -73,19 +74,8 @@ func cost(usd *float64) string {
 	return fmt.Sprintf("$%.2f", *usd)
 }
 
-// plural returns n with the word what, in the plural unless n is 1.
-func plural(n int, what string) string {
-	switch {
-	case n == 1:
-	case strings.HasSuffix(what, "y"):
-		what = strings.TrimSuffix(what, "y") + "ies"
-	case strings.HasSuffix(what, "s"):
-		what += "es"
-	default:
-		what += "s"
-	}
-	return count(int64(n)) + " " + what
-}
+// counted returns a number with its noun, and commas between thousands.
+func counted(n int, noun string) string { return count(int64(n)) + " " + plural.Noun(n, noun) }
 
 // short returns a path with ~ for the user's home.
 func short(path, home string) string {

@@ -169,7 +169,7 @@ func (m *model) renew() tea.Cmd {
 // serverPage returns the details of a server.
 func (m *model) serverPage(s *control.Server) *page {
 	p := &page{title: "SERVER " + harmless(s.Name), server: s.Name}
-	p.add("State", "%s, %s", s.State, plural(s.Processes, "process"))
+	p.add("State", "%s, %s", s.State, counted(s.Processes, "process"))
 	if s.LastFault != nil {
 		when := time.UnixMilli(s.LastFaultMS).In(m.now().Location()).Format(time.TimeOnly)
 		p.details = append(p.details, line{"Last fault", harmless(when + "  " + s.LastFault.Fault.Detail), badText})
@@ -182,7 +182,7 @@ func (m *model) serverPage(s *control.Server) *page {
 		p.details = append(p.details, line{"Trouble", harmless(t.What), style})
 		p.add("What helps", "%s", t.Fix)
 	}
-	p.add("Used by", "%s", plural(s.RefCount, "session"))
+	p.add("Used by", "%s", counted(s.RefCount, "session"))
 	p.add("Scope", "%s", map[string]string{
 		"shared": "shared: one process for all", "project": "project: one process for each project",
 		"session": "session: one process for each session",

@@ -85,7 +85,7 @@ func (a *agent) entries() string {
 	names := a.Servers()
 	switch {
 	case len(names) > 3:
-		return plural(len(names), "entry")
+		return counted(len(names), "entry")
 	case len(names) == 1 && names[0] == "all":
 		return "all servers"
 	}

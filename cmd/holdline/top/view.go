@@ -139,9 +139,9 @@ func (m *model) summary() []piece {
 	for _, one := range s.Consults.Today {
 		spent += one.CostUSD
 	}
-	pieces := []piece{{plural(len(agentsOf(s.Sessions)), "agent"), plainText}, servers}
+	pieces := []piece{{counted(len(agentsOf(s.Sessions)), "agent"), plainText}, servers}
 	if live > 0 {
-		pieces = append(pieces, piece{plural(live, "consult"), liveText})
+		pieces = append(pieces, piece{counted(live, "consult"), liveText})
 	}
 	if spent > 0 {
 		pieces = append(pieces, piece{fmt.Sprintf("$%.2f today", spent), plainText})

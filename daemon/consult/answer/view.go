@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"holdline/daemon/plural"
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 )
@@ -162,14 +163,14 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, "cost not told by "+a.Engine)
 	}
 	if a.NumTurns > 0 {
-		parts = append(parts, plural(a.NumTurns, "turn"))
+		parts = append(parts, plural.Count(a.NumTurns, "turn"))
 	}
 	parts = append(parts, Seconds(time.Duration(a.DurationMS)*time.Millisecond))
 	if a.Level != "" {
 		parts = append(parts, "level "+a.Level+" enforced by "+a.EnforcedBy)
 	}
 	if n := len(a.Denials); n > 0 {
-		parts = append(parts, plural(n, "tool use")+" denied")
+		parts = append(parts, plural.Count(n, "tool use")+" denied")
 	}
 	if text := a.Window.String(); text != "" && (d == tool.Full || a.Window.Used >= tellUsed) {
 		parts = append(parts, text)
@@ -188,14 +189,6 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, a.Context.Lines()...)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
-}
-
-// plural returns n with the word what, in the plural unless n is 1.
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.

@@ -1,0 +1,24 @@
+// Package plural puts numbers before English nouns, for people.
+package plural
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Count returns a number with its noun, as "1 server", "2 entries" and "3 processes".
+func Count(n int, noun string) string { return fmt.Sprintf("%d %s", n, Noun(n, noun)) }
+
+// Noun returns a noun for that number of things, in the plural unless n is 1. It knows the
+// regular plural alone, and takes each y at the end for one behind a consonant.
+func Noun(n int, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "y"):
+		return strings.TrimSuffix(noun, "y") + "ies"
+	case strings.HasSuffix(noun, "s"):
+		return noun + "es"
+	}
+	return noun + "s"
+}
