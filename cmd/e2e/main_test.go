@@ -91,6 +91,7 @@ func TestMain(m *testing.M) {
 				}
 			}
 		}
+		defer printTable(os.Stdout)
 		return m.Run()
 	}())
 }

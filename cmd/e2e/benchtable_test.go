@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// goal is what a line of the table of benchmarks should reach. Fields that are zero ask
+// for nothing.
+type goal struct {
+	ratio float64 // of holdline's figure to the chain's, at most
+	most  float64 // of holdline's figure
+	least float64 // of holdline's figure
+}
+
+// line is one line of that table.
+type line struct {
+	load     string // in words
+	unit     string
+	chain    float64 // what processes take that only copy; 0 if there is nothing to compare
+	holdline float64
+	ratio    float64 // median over all rounds; if it is 0, that of the two figures
+	goal     goal
+
+	bench string // set by record
+}
+
+// table collects the lines of all benchmarks of this process.
+var table struct {
+	sync.Mutex
+
+	lines []line
+}
+
+// record puts a line into the table, in place of one of an earlier run of the benchmark.
+func record(b *testing.B, l line) {
+	b.Helper()
+	l.bench, _, _ = strings.Cut(strings.TrimPrefix(b.Name(), "Benchmark"), "/")
+	if l.ratio == 0 && l.chain != 0 {
+		l.ratio = l.holdline / l.chain
+	}
+	table.Lock()
+	defer table.Unlock()
+	if i := slices.IndexFunc(table.lines, func(old line) bool { return old.load == l.load }); i >= 0 {
+		table.lines[i] = l
+		return
+	}
+	table.lines = append(table.lines, l)
+}
+
+// printTable prints the lines that there are, as a table for contrib/doc/performance.md.
+func printTable(w io.Writer) {
+	table.Lock()
+	defer table.Unlock()
+	if len(table.lines) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n| load | bare chain | Holdline | ratio | goal | reached | `make bench BENCH=` |\n|---|---|---|---|---|---|---|\n")
+	for _, l := range table.lines {
+		aim, reached := l.verdict()
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | `%s` |\n",
+			l.load, figure(l.chain, l.unit), figure(l.holdline, l.unit), figure(l.ratio, ""), aim, reached, l.bench)
+	}
+	fmt.Fprintln(w)
+}
+
+// figure prints a number with three digits that count, and its unit. Zero is nothing.
+func figure(v float64, unit string) string {
+	if v == 0 || math.IsNaN(v) {
+		return ""
+	}
+	if unit != "" {
+		unit = " " + unit
+	}
+	if v >= 100 {
+		return fmt.Sprintf("%.0f%s", v, unit)
+	}
+	return fmt.Sprintf("%.*f%s", max(0, 2-int(math.Floor(math.Log10(v)))), v, unit)
+}
+
+// verdict returns the goal in words, and whether the line has reached it.
+func (l line) verdict() (aim, reached string) {
+	var over float64 // by which part the figure is worse than the goal
+	switch g := l.goal; {
+	case g.ratio != 0:
+		aim, over = fmt.Sprintf("ratio ≤ %g", g.ratio), l.ratio/g.ratio-1
+	case g.most != 0:
+		aim, over = fmt.Sprintf("≤ %g %s", g.most, l.unit), l.holdline/g.most-1
+	case g.least != 0:
+		aim, over = fmt.Sprintf("≥ %g %s", g.least, l.unit), 1-l.holdline/g.least
+	default:
+		return "", ""
+	}
+	if over <= 0 {
+		return aim, "yes"
+	}
+	return aim, fmt.Sprintf("no, %.0f %% off", math.Ceil(100*over))
+}
+
+// medianOf returns the median.
+func medianOf(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	values = slices.Sorted(slices.Values(values))
+	return values[len(values)/2]
+}
+
+// quotients returns a[i]/b[i] for each round i.
+func quotients(a, b []float64) []float64 {
+	q := make([]float64, len(a))
+	for i := range a {
+		q[i] = a[i] / b[i]
+	}
+	return q
+}
