@@ -176,21 +176,21 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		fmt.Fprintln(out, "no consult is running or kept")
 		return
 	}
-	t := console.NewTable(out, "CONSULT", "STATE", "BEGUN", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION")
+	t := console.NewTable(out, "CONSULT", "STATE", "AGE", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION")
 	t.Optional("IDENTITY", "MODEL", "TOOK", "COST")
+	now := time.Now().UnixMilli()
 	for _, j := range consults {
 		// A cost of 0 is shown, unlike one that is not known.
 		cost := console.Right("")
 		if j.CostUSD != nil {
-			cost = console.Right(fmt.Sprintf("$%.4f", *j.CostUSD))
+			cost = console.Right(fmt.Sprintf("$%.2f", *j.CostUSD))
 		}
 		state := j.State
 		if j.Code != "" && j.Code != j.State {
-			state += " (" + j.Code + ")"
+			state += ": " + j.Code
 		}
-		t.Row(j.ID, state, time.UnixMilli(j.CreatedMS).Format("01-02 15:04"),
-			(time.Duration(j.TookMS) * time.Millisecond).Round(100*time.Millisecond), cost,
-			cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
+		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))),
+			console.Right(console.Age(j.TookMS)), cost, cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
 	}
 	t.Flush()
 }
