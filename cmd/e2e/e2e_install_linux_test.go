@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"holdline/contrib"
+	"holdline/protocol/control"
 )
 
 // installedUnderSystemd checks that install moves a running daemon's sessions to systemd,
@@ -62,6 +63,57 @@ func installedUnderSystemd(m *managed) {
 		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 			m.t.Errorf("%s is left: %v", path, err)
 		}
+	}
+}
+
+// setUpUnderSystemd checks that setup --systemd moves a client's server and has systemd start
+// the daemon for it, that the client's entry and a session from before go on with that daemon,
+// and that the client's file has its old bytes after the undo.
+func setUpUnderSystemd(m *managed) {
+	m.removeUnits()
+	m.systemctl("daemon-reload")
+	m.login()
+	if err := os.Remove(filepath.Join(m.dir, "home/.config/holdline/config.json")); err != nil {
+		m.t.Fatal(err)
+	}
+	own := m.toolsEntry(nil)
+	delete(own, "holdline")
+	const file = ".claude.json"
+	m.putHome(m.t, map[string]string{
+		file: mustJSON(m.t, map[string]any{"mcpServers": map[string]any{"tools": own}}),
+	})
+	text := m.read(m.t, file)
+	before := m.agent("--server", "holdline").shake() // its proxy starts a daemon without systemd
+	out := m.must("setup", "--yes", "--systemd")
+	for _, want := range []string{
+		"1 entry in 1 client → 1 server: 1 starts.", "run systemctl --user enable --now " + contrib.SystemdSocket,
+		"Done: 1 server moved",
+	} {
+		if !strings.Contains(out, want) {
+			m.t.Errorf("setup says nothing of %q:\n%s", want, out)
+		}
+	}
+	m.untilMain(0)
+	a := m.agent("--server", "tools").shake()
+	if x := a.wait(a.call("effect", map[string]any{"token": "t"})); x.text() != "t" {
+		m.t.Errorf("effect: %s", x.raw)
+	}
+	if x := before.ask("ping", map[string]any{}); x.Error != nil {
+		m.t.Errorf("the session from before: %s", x.raw)
+	}
+	s := m.until("both sessions", func(s control.StatusAnswer) bool { return len(s.Sessions) == 2 })
+	if s.Daemon.StartedBy != "systemd" || s.Daemon.PID != m.main() || len(m.daemons()) != 1 {
+		m.t.Errorf("daemon %+v, systemd's is %d, and these run: %v", s.Daemon, m.main(), m.daemons())
+	}
+	if out := m.must("setup", "--yes", "--systemd"); !strings.Contains(out, "Nothing to do: ") ||
+		strings.Contains(out, "run systemctl") {
+		m.t.Errorf("a second time:\n%s", out)
+	}
+	a.rest()
+	before.rest()
+	m.must("setup", "--undo")
+	if got := m.read(m.t, file); got != text {
+		m.t.Errorf("after the undo the file is\n%s\nwant\n%s", got, text)
 	}
 }
 

@@ -42,6 +42,7 @@ func TestSystemd(t *testing.T) {
 		{"takeover", takenOver},
 		{"logout", loggedOut},
 		{"install", installedUnderSystemd},
+		{"setup", setUpUnderSystemd},
 		{"uninstall", uninstalledWithoutUnits},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(newManaged(t, dir)) })
