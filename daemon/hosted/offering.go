@@ -3,6 +3,7 @@ package hosted
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -143,10 +144,13 @@ func (s *server) warnChanged(changed []string) {
 		return
 	}
 	const most = 20
+	what := "1 tool is not what it was"
+	if len(changed) > 1 {
+		what = fmt.Sprintf("%d tools are not what they were", len(changed))
+	}
 	s.m.hub.Log.Warn("tools are not what they were when they were first seen",
 		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed), "event",
-		events.NewBad(control.Changed, s.spec.Name, "%d tools are not what they were, see: holdline servers tools %s",
-			len(changed), s.spec.Name))
+		events.NewBad(control.Changed, s.spec.Name, "%s, see: holdline servers tools %s --changes", what, s.spec.Name))
 }
 
 // Accept pins the tools of a server as the caller is offered them now, and returns

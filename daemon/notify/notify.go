@@ -79,15 +79,16 @@ func (n *Notifier) isDue(subject string) bool {
 
 // show runs the program that shows a notification, and waits for it.
 func (n *Notifier) show(ctx context.Context, e *control.Event) {
-	title := "Holdline: " + e.Subject
+	title, text := "Holdline: "+e.Subject, e.Text
 	if e.Kind == control.Answered {
 		title = "Holdline: consult " + e.Subject
+		text += "\nTo read it: holdline consult show " + e.Subject
 	}
 	environ := n.Environ()
-	name, args := "notify-send", []string{"--app-name=Holdline", "--", title, e.Text}
+	name, args := "notify-send", []string{"--app-name=Holdline", "--", title, text}
 	if runtime.GOOS == "darwin" {
 		name = "osascript"
-		args = []string{"-e", "display notification " + quote(e.Text) + " with title " + quote(title)}
+		args = []string{"-e", "display notification " + quote(text) + " with title " + quote(title)}
 	}
 	path, err := command.LookPath(name, command.Variable(environ, "PATH"))
 	if err != nil {
