@@ -189,8 +189,8 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		if j.Code != "" && j.Code != j.State {
 			state += ": " + j.Code
 		}
-		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))),
-			console.Right(console.Age(j.TookMS)), cost, cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
+		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))), console.Right(console.Age(j.TookMS)),
+			cost, cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
 	}
 	t.Flush()
 }
