@@ -13,8 +13,9 @@
 // The proxy (package proxy, `holdline mcp-stdio`) is small and outlives the daemon. It
 // numbers each line of its client, keeps what is unanswered, finds the next daemon or
 // starts it, and says there what is still pending. It is a program of its own,
-// holdline-stdio, which `holdline mcp-stdio` becomes (cmd/holdline/pair). So is what fills
-// the terminal, holdline-top (cmd/holdline/top): workers must not carry what draws.
+// holdline-stdio, which `holdline mcp-stdio` becomes (cmd/holdline/pair), and so does
+// `holdline worker`: many of both run. What fills the terminal is a third program,
+// holdline-top (cmd/holdline/top): the daemon must not carry what draws.
 //
 // The daemon hosts the servers for all sessions. It may die at any moment: all that the
 // next daemon has to know is in the runtime directory, in the state directory, or with

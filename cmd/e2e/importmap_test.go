@@ -29,6 +29,7 @@ var layers = readLayers(`
 11 cmd/holdline/serverscmd
 11 cmd/holdline/setupcmd
 8 cmd/holdline/stdio
+9 cmd/holdline/small
 10 cmd/holdline/direct
 9 cmd/holdline/attach
 1 cmd/holdline/early
@@ -111,6 +112,7 @@ var layers = readLayers(`
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn
+3 daemon/spawn/execstep
 2 daemon/supervisor
 2 daemon/configfile
 3 daemon/userenv
@@ -222,11 +224,12 @@ func TestSmallProgram(t *testing.T) {
 	want := []string{
 		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
 		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
-		"holdline/cmd/holdline/starter",
-		"holdline/cmd/holdline/stdio", "holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
+		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
+		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/worker",
+		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/jsonrpc",
-		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/rawio",
-		"holdline/protocol/socket", "holdline/proxy",
+		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
+		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
 	}
 	heavy := []string{
 		"net/http", "crypto/tls", "crypto/x509", "regexp", "text/template", "html", "encoding/xml", "encoding/gob",

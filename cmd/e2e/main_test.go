@@ -10,7 +10,7 @@ import (
 
 	"holdline/cmd/holdline/cli"
 	"holdline/cmd/holdline/pair"
-	"holdline/cmd/holdline/stdio"
+	"holdline/cmd/holdline/small"
 	"holdline/cmd/holdline/top"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol"
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	case pair.Small:
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
-		leave(stdio.Main())
+		leave(small.Main())
 	case pair.Whole, "exe": // as in /proc/self/exe
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])

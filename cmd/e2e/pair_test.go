@@ -144,6 +144,54 @@ func TestProxyIsSmall(t *testing.T) {
 	}
 }
 
+// TestWorkerIsSmall checks that the worker of a server and that of a consult run the
+// holdline-stdio beside holdline, that holdline itself starts their children, and that neither
+// is left with more than it needs. Without holdline-stdio the workers run holdline.
+func TestWorkerIsSmall(t *testing.T) {
+	t.Parallel()
+	for _, image := range []string{pair.Small, pair.Whole} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.replace(filepath.Join(programs, pair.Whole), pair.Whole)
+			if image == pair.Small {
+				p.replace(filepath.Join(programs, pair.Small), pair.Small)
+			}
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+			a := p.agentAt(p.bin(), pair.Command).shake()
+			a.call("consult", map[string]any{"prompt": hang})
+			children := map[string]string{"server": "toolserver", "consult": pair.Whole}
+			s := p.until("two children", func(s control.StatusAnswer) bool {
+				ready := 0
+				for _, w := range s.Workers {
+					if w.State == "ready" && w.ChildPID > 0 && imageOf(t, w.ChildPID) == children[w.Kind] {
+						ready++
+					}
+				}
+				return ready == 2
+			})
+			for _, w := range s.Workers {
+				if got := imageOf(t, w.PID); got != image {
+					t.Errorf("the worker of %s runs %s, want %s", w.Name, got, image)
+				}
+				for _, pid := range []int{w.PID, w.ChildPID} {
+					open, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+					for _, fd := range open {
+						if to, _ := os.Readlink(fd); to == p.bin() {
+							t.Errorf("process %d of %s has %s open as %s", pid, w.Name, to, fd)
+						}
+					}
+				}
+				environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", w.ChildPID))
+				if err != nil || strings.Contains(string(environ), pair.EnvWhole) {
+					t.Errorf("the child of %s: %v, environment %q", w.Name, err, environ)
+				}
+			}
+			a.leave()
+		})
+	}
+}
+
 // makeDir makes a directory.
 func (p *place) makeDir(path string) {
 	p.t.Helper()

@@ -38,16 +38,18 @@ func speak() bool {
 var copying sync.Mutex
 
 // speaker returns the path of a program that speaks these versions. It is a separate file,
-// so that a daemon sees another program in it.
+// so that a daemon sees another program in it, and has no holdline-stdio beside it, so that
+// it is also the program of the workers.
 func speaker(t *testing.T, from, to int) string {
 	t.Helper()
 	copying.Lock()
 	defer copying.Unlock()
-	path := filepath.Join(programs, speaking(from, to))
+	dir := filepath.Join(programs, "speakers")
+	path := filepath.Join(dir, speaking(from, to))
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if err := copyFile(filepath.Join(programs, "holdline"), path); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o700), copyFile(filepath.Join(programs, "holdline"), path)); err != nil {
 		t.Fatal(err)
 	}
 	return path

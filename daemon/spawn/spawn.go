@@ -1,8 +1,7 @@
 // Package spawn starts a program as a child process by way of the command
-// "holdline exec".
+// "holdline exec" (package execstep).
 //
-// The command is the same executable as the parent. It first waits on a pipe,
-// the go-pipe. So the parent can write the pid to disk before the program runs,
+// The command first waits on a pipe, the go-pipe. So the parent can write the pid to disk before the program runs,
 // and a parent that dies in between leaves nothing behind: the exec step sees
 // the end of the pipe and exits. Then it sets its parent-death signal, changes
 // directory, applies Landlock and becomes the program. If one of these steps
@@ -23,6 +22,12 @@ import (
 
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
+)
+
+// File descriptors of the exec step beside the program's first three.
+const (
+	FDGo     = 3 // read end of the go-pipe: [process.ExecRequest]
+	FDStatus = 4 // write end of the failure pipe: [process.ExecFailure]; a successful exec closes it
 )
 
 // Child is a program that is started in three steps: [New] makes the pipes,
@@ -59,8 +64,9 @@ func New() (*Child, error) {
 }
 
 // Fork starts the exec step with the environment env in a process group of its
-// own and returns its pid. workerDir is set as [process.EnvWorker] in place of
-// any other value; with an empty one the variable is left out.
+// own and returns its pid. exe is the path of holdline; "" stands for
+// [Self]. workerDir is set as [process.EnvWorker] in place of any other value;
+// with an empty one the variable is left out.
 //
 // On Linux the child is killed when the calling thread ends. The caller must
 // have locked its goroutine to the thread and must stay there until the child
@@ -68,7 +74,7 @@ func New() (*Child, error) {
 //
 // The error is a [syscall.Errno]. After it the pipes of the exec step are
 // closed, and the caller needs neither Release nor AwaitExec.
-func (c *Child) Fork(env []string, workerDir string) (pid int, err error) {
+func (c *Child) Fork(exe string, env []string, workerDir string) (pid int, err error) {
 	lockcheck.Blocking("fork")
 	defer func() {
 		for _, f := range c.theirs {
@@ -79,7 +85,9 @@ func (c *Child) Fork(env []string, workerDir string) (pid int, err error) {
 			_ = c.status.Close()
 		}
 	}()
-	exe, err := Self()
+	if exe == "" {
+		exe, err = Self()
+	}
 	if err == nil {
 		files := make([]uintptr, len(c.theirs))
 		for i, f := range c.theirs {

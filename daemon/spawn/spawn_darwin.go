@@ -14,8 +14,8 @@ func Self() (string, error) { return os.Executable() }
 // childAttr puts the child into a process group of its own.
 func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// dieWithParent does nothing: macOS has no parent-death signal.
-func dieWithParent(int) error { return nil }
+// DieWithParent does nothing: macOS has no parent-death signal.
+func DieWithParent(int) error { return nil }
 
 // Reap blocks until the child pid has ended, or one of all children for [AnyChild]. It reaps
 // the child, and then calls reaped with mu held. In between another process can get the pid:

@@ -18,8 +18,8 @@ func childAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// dieWithParent sets the signal that this process gets when its parent ends.
-func dieWithParent(sig int) error {
+// DieWithParent sets the signal that this process gets when its parent ends.
+func DieWithParent(sig int) error {
 	return unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(sig), 0, 0, 0)
 }
 

@@ -132,7 +132,7 @@ func WriteFile(path string, data []byte) error {
 }
 
 // tempPattern makes the pattern of a temporary file of the path's last element and of its
-// writer: see [temporary].
+// writer: see [writerOf].
 const tempPattern = ".%s.%d.%d-*"
 
 // self returns this process, which is looked up once.

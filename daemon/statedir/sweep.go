@@ -4,15 +4,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
+	"strings"
 
 	"holdline/protocol/process"
 )
-
-// temporary is the name of a file that [WriteFile] is about to put in place: it bears the
-// pid and the start time of its writer.
-var temporary = regexp.MustCompile(`^\..+\.([0-9]+)\.([0-9]+)-[0-9]+$`)
 
 // Sweep removes the temporary files that processes which were killed inside of
 // [WriteFile] have left in dir. If own is set, it also removes those of this process,
@@ -24,13 +20,8 @@ func Sweep(dir string, own bool) {
 		return
 	}
 	for _, e := range entries {
-		m := temporary.FindStringSubmatch(e.Name())
-		if m == nil {
-			continue
-		}
-		pid, perr := strconv.Atoi(m[1])
-		start, serr := strconv.ParseUint(m[2], 10, 64)
-		if err := errors.Join(perr, serr); err != nil {
+		pid, start, ok := writerOf(e.Name())
+		if !ok {
 			continue
 		}
 		writer, err := process.Lookup(pid)
@@ -40,4 +31,19 @@ func Sweep(dir string, own bool) {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}
+}
+
+// writerOf returns the pid and the start time of the writer of a temporary file with that
+// name, and whether it is such a name: see [tempPattern]. Workers link this package, so it
+// does without a regular expression.
+func writerOf(name string) (pid int, start uint64, ok bool) {
+	parts := strings.Split(name, ".")
+	if n := len(parts); n >= 4 && parts[0] == "" {
+		last, random, _ := strings.Cut(parts[n-1], "-")
+		id, perr := strconv.ParseUint(parts[n-2], 10, 31)
+		began, serr := strconv.ParseUint(last, 10, 64)
+		_, rerr := strconv.ParseUint(random, 10, 64)
+		return int(id), began, errors.Join(perr, serr, rerr) == nil
+	}
+	return 0, 0, false
 }

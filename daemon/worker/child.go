@@ -21,7 +21,10 @@ func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	defer w.recordNoChildren()
-	pid, err := c.Fork(w.env, w.dir)
+	pid, err := c.Fork(w.whole, w.env, w.dir)
+	if w.whole != "" {
+		_ = syscall.Close(fdWhole)
+	}
 	if err != nil {
 		w.logf("fork: %v", err)
 		w.recordExit(spawn.Failed("fork", err))

@@ -1,6 +1,5 @@
 // Package worker is the worker process, which owns exactly one child and
-// outlives the daemon that started it, and the exec step, which restricts
-// itself and becomes the child.
+// outlives the daemon that started it.
 //
 // A worker numbers the output of its child and keeps it until a daemon has
 // acknowledged it. It writes to the child what the attached daemon sends, each

@@ -27,6 +27,7 @@ import (
 const (
 	fdEnv   = 3 // the worker reads its [workerwire.Environment], as JSON
 	fdReady = 4 // the worker writes its [workerwire.Report], as a line
+	fdWhole = 5 // the program holdline, if the worker runs another one
 )
 
 // maxEnv bounds the environment of a child, in bytes.
@@ -39,20 +40,27 @@ const lockWait = time.Second
 // ErrUsage is returned by [Main] for arguments that make no sense.
 var ErrUsage = errors.New("usage: worker [--run] DIR")
 
+// Whole says where the program holdline is, for workers that run another one: holdline starts
+// their children. It is the zero value in a process of holdline.
+type Whole struct {
+	Path     string // of the file
+	Variable string // has the path in the next process of the worker; children do not get it
+}
+
 // Main is the command "worker". With only a directory it starts the real
 // worker in a session of its own and returns, so that the worker is no child of
 // the daemon; with --run it is that worker, and returns when the child and all that
 // came from it are gone.
-func Main(args []string, stderr io.Writer) error {
+func Main(args []string, whole Whole, stderr io.Writer) error {
 	switch {
 	case len(args) == 1 && args[0] != "--run":
-		err := detach(args[0])
+		err := detach(args[0], whole)
 		if err != nil {
 			report(os.NewFile(fdReady, "ready"), failure(err))
 		}
 		return err
 	case len(args) == 2 && args[0] == "--run":
-		return runWorker(args[1], stderr)
+		return runWorker(args[1], whole.Path, stderr)
 	}
 	return ErrUsage
 }
@@ -60,7 +68,7 @@ func Main(args []string, stderr io.Writer) error {
 // detach starts "worker --run" in a session of its own, with the descriptors of this
 // process, and does not wait for it. Its parent becomes init when this process ends, so the
 // daemon's end cannot end it.
-func detach(dir string) error {
+func detach(dir string, whole Whole) error {
 	faultpoint.At("worker.begun")
 	exe, err := spawn.Self()
 	if err != nil {
@@ -76,13 +84,20 @@ func detach(dir string) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
+	// A worker moves bytes and waits. There are many, so threads and garbage
+	// are kept few.
+	env := []string{"GOMAXPROCS=1", "GOGC=20"}
+	files := []*os.File{null, null, log, os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")}
+	if whole.Path != "" {
+		f, err := os.Open(whole.Path)
+		if err != nil {
+			return fmt.Errorf("open holdline: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		env, files = append(env, whole.Variable+"="+pathOf(fdWhole, whole.Path)), append(files, f)
+	}
 	p, err := os.StartProcess(exe, []string{"holdline", "worker", "--run", dir}, &os.ProcAttr{
-		Dir: "/",
-		// A worker moves bytes and waits. There are many, so threads and garbage
-		// are kept few.
-		Env:   []string{"GOMAXPROCS=1", "GOGC=20"},
-		Files: []*os.File{null, null, log, os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
+		Dir: "/", Env: env, Files: files, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {
 		return fmt.Errorf("start worker: %w", err)
@@ -113,10 +128,13 @@ func closeOnExec(fd int) bool {
 }
 
 // runWorker is the command "worker --run". It returns when the worker has left.
-func runWorker(dir string, stderr io.Writer) error {
-	closeOthers(fdReady + 1)
+func runWorker(dir, whole string, stderr io.Writer) error {
 	syscall.CloseOnExec(fdEnv)
 	syscall.CloseOnExec(fdReady)
+	if whole != "" {
+		syscall.CloseOnExec(fdWhole)
+	}
+	closeOthers(fdReady + 1)
 	yieldMemory()
 	ready := os.NewFile(fdReady, "ready")
 	w, err := prepare(dir, os.NewFile(fdEnv, "env"), stderr)
@@ -126,6 +144,7 @@ func runWorker(dir string, stderr io.Writer) error {
 	}
 	faultpoint.At("worker.starting")
 	report(ready, workerwire.Report{Ready: true, PID: os.Getpid()})
+	w.whole = whole
 	return w.runToEnd()
 }
 

@@ -51,6 +51,7 @@ const (
 // goroutines start; mu guards all fields below it.
 type worker struct {
 	dir     string // the worker's directory
+	whole   string // path of holdline, which starts the child; "" is this program
 	spec    process.Spec
 	env     []string         // the child's whole environment
 	secrets []string         // must not be shown where the child prints them

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,26 +12,20 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/daemoncmd"
+	"holdline/cmd/holdline/small"
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/runner"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
-	"holdline/daemon/spawn"
+	"holdline/daemon/spawn/execstep"
 	"holdline/daemon/worker"
 	"holdline/protocol/process"
 )
 
-// runWorker is the command worker, which owns one child process. Only the daemon starts it,
-// with the worker's directory as its argument. It blocks until the worker ends.
+// runWorker is the command worker where holdline-stdio is not there for it.
 func runWorker(args []string, proc *cmdenv.Process) error {
-	switch err := worker.Main(args, proc.Stderr); {
-	case errors.Is(err, worker.ErrUsage):
-		return fmt.Errorf("%w: worker [--run] DIR", cmdenv.ErrUsage)
-	case err != nil:
-		return fmt.Errorf("worker: %w", err)
-	}
-	return nil
+	return small.RunWorker(args, worker.Whole{}, proc.Stderr)
 }
 
 // runExec is the command exec, which becomes a worker's child. Only a worker starts it, with
@@ -42,7 +35,7 @@ func runExec(args []string, _ *cmdenv.Process) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%w: exec takes no arguments and is started by a worker only", cmdenv.ErrUsage)
 	}
-	_ = spawn.Exec(os.Environ())
+	_ = execstep.Exec(os.Environ())
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
 

@@ -56,8 +56,8 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 login shell, or of this shell if its PATH has more entries. Hosted servers and consults
 find their programs on that PATH. The first agent that connects starts the daemon;
 with --systemd (or --launchd on macOS) the service manager starts it. --bin copies this
-program and holdline-stdio, the small proxy beside it, to ~/.local/bin, and the units
-name it there.
+program and holdline-stdio, the small one beside it for proxies and workers, to
+~/.local/bin, and the units name it there.
 
 The command reports each step. If a step fails, it undoes the earlier ones. If you run
 it again, it changes only what is different. The file install.json in the state
@@ -169,7 +169,7 @@ func afterInstall(in *install.Options, wish install.Wish) string {
 	}
 	if _, err := pair.SmallOf(in.Exe); wish.Bin && err != nil {
 		b.WriteString("note: holdline-stdio is not installed: it is not beside this program, or of another build. " +
-			"Everything works, but the proxy of each agent takes twice the memory.\n")
+			"Everything works, but the proxy of each agent and the worker of each server take twice the memory.\n")
 	}
 	if wish.Manager == install.Nobody {
 		fmt.Fprintf(&b, "next: the first agent starts the daemon; "+

@@ -7,7 +7,7 @@
 //     holdline-stdio, if that file is there. Otherwise it is the proxy itself, dispatched
 //     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
-//     remote and engine. They are dispatched early, too.
+//     remote and engine. They are dispatched early, too, and worker becomes holdline-stdio.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
@@ -34,7 +34,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
-	_ "holdline/cmd/holdline/early" // mcp-stdio becomes holdline-stdio
+	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/cmd/holdline/setupcmd"

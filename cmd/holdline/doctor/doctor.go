@@ -105,7 +105,7 @@ const timeout = 20 * time.Second
 func Run(ctx context.Context, o Options) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found := []Finding{checkConfiguration(o), checkStateDir(o), checkSmallProxy(o.Program)}
+	found := []Finding{checkConfiguration(o), checkStateDir(o), checkSmall(o.Program)}
 	found = append(found, checkSystemd(ctx, o)...)
 	found = append(found, checkLaunchd(ctx, o)...)
 	found = append(found, checkMachine(ctx, &o)...)
@@ -162,13 +162,14 @@ func checkStateDir(o Options) Finding {
 	return f
 }
 
-// checkSmallProxy checks that the proxies of agents that start the program at path run the
-// small program beside it.
-func checkSmallProxy(path string) Finding {
+// checkSmall checks that the proxies of agents that start the program at path, and the workers
+// of its daemon, run the small program beside it.
+func checkSmall(path string) Finding {
 	f := Finding{Check: "holdline-stdio", State: OK}
 	small, err := pair.SmallOf(path)
 	if err != nil {
-		return f.with(Note, err.Error(), "everything works, but the proxy of each agent takes twice the memory",
+		return f.with(Note, err.Error(),
+			"everything works, but the proxy of each agent and the worker of each server take twice the memory",
 			"install both files of one release: ./holdline install --bin, where they were unpacked")
 	}
 	f.What = small

@@ -1,10 +1,11 @@
 // Package pair knows the two programs of holdline, which lie in one directory: holdline
-// itself, and holdline-stdio, which is its command mcp-stdio alone. Many proxies run at
-// the same time, and holdline-stdio takes half the memory.
+// itself, and holdline-stdio, which is its commands mcp-stdio and worker alone. Many proxies
+// and workers run at the same time, and holdline-stdio takes half the memory.
 //
-// [BecomeSmall] makes `holdline mcp-stdio` that program, if both are of one build. An
-// upgrade replaces one file before the other. Between the two, and without
-// holdline-stdio, `holdline mcp-stdio` does the work itself.
+// [BecomeSmall] makes `holdline mcp-stdio` that program, and [BecomeSmallWorker] makes
+// `holdline worker` that program, if both are of one build. An upgrade replaces one file
+// before the other. Between the two, and without holdline-stdio, holdline does the work
+// itself.
 //
 // Both programs link this package, so it imports little.
 package pair
@@ -19,6 +20,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -30,25 +32,22 @@ const (
 	Top   = "holdline-top" // a third one, which `holdline top` becomes
 )
 
-// Command is the name of the command that both programs have. Its flags follow it.
-const Command = "mcp-stdio"
+// Commands that both programs have. Flags follow them.
+const (
+	Command = "mcp-stdio"
+	Worker  = "worker"
+)
+
+// EnvWhole is the variable with the path of holdline in a worker that runs holdline-stdio.
+const EnvWhole = "HOLDLINE_WHOLE"
 
 // BecomeSmall makes this process holdline-stdio, with the same arguments, environment and
 // streams, and the same pid. args are the arguments behind [Command]. It returns if that
 // program is not there, is of another build or cannot be executed, or if args need the
 // whole program. Then the caller does the work.
 func BecomeSmall(args []string) {
-	exe, err := os.Executable()
-	if err == nil {
-		exe, err = filepath.EvalSymlinks(exe)
-	}
-	if err != nil || needsWhole(args) || filepath.Base(exe) == Small { // it is that program, under another name
-		return
-	}
-	small := filepath.Join(filepath.Dir(exe), Small)
-	// The file of this program may have been replaced. Only Linux has a path of what runs.
-	id := cmp.Or(BuildID("/proc/self/exe"), BuildID(exe))
-	if id == "" || BuildID(small) != id {
+	_, small := programs()
+	if small == "" || needsWhole(args) {
 		return
 	}
 	program, err := Program(os.Args[0])
@@ -56,6 +55,43 @@ func BecomeSmall(args []string) {
 		return
 	}
 	_ = syscall.Exec(small, append([]string{program, Command}, args...), os.Environ())
+}
+
+// BecomeSmallWorker makes this process holdline-stdio as [BecomeSmall] does, for the command
+// [Worker], and sets [EnvWhole]. On Linux that is the path of a descriptor, which stays open:
+// the file may be replaced before the worker starts its child.
+func BecomeSmallWorker() {
+	exe, small := programs()
+	if small == "" {
+		return
+	}
+	if fd, err := syscall.Open(running, syscall.O_RDONLY, 0); err == nil {
+		exe = "/proc/self/fd/" + strconv.Itoa(fd)
+		defer func() { _ = syscall.Close(fd) }() // it goes on as it is
+	}
+	_ = syscall.Exec(small, os.Args, append(os.Environ(), EnvWhole+"="+exe))
+}
+
+// running is a path of the file that this process runs, which may have been replaced. Only
+// Linux has one.
+const running = "/proc/self/exe"
+
+// programs returns the path of the file from which this process was started, and that of the
+// holdline-stdio beside it. small is "" if there is none of the same build, or if this process
+// is that program.
+func programs() (exe, small string) {
+	exe, err := os.Executable()
+	if err == nil {
+		exe, err = filepath.EvalSymlinks(exe)
+	}
+	if err != nil || filepath.Base(exe) == Small { // it is that program, under another name
+		return "", ""
+	}
+	small = filepath.Join(filepath.Dir(exe), Small)
+	if id := cmp.Or(BuildID(running), BuildID(exe)); id == "" || BuildID(small) != id {
+		return "", ""
+	}
+	return exe, small
 }
 
 // SmallOf returns the path of the holdline-stdio that `holdline mcp-stdio` becomes if it is

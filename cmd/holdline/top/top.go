@@ -3,8 +3,8 @@
 // points at.
 //
 // It is linked into a small program of its own, holdline-top, and not into holdline, which
-// also runs as the daemon and as every worker: what draws on the terminal would cost each of
-// them memory. `holdline top` becomes that program.
+// also runs as the daemon: what draws on the terminal would cost that memory. `holdline top`
+// becomes that program.
 //
 // A [feed] asks the daemon once a second and follows its events. It sends what it learns as
 // messages to the [model], which is the whole state of the screen and knows neither the

@@ -20,7 +20,7 @@ import (
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/adapter/engine/runner"
-	"holdline/daemon/spawn"
+	"holdline/daemon/spawn/execstep"
 	"holdline/daemon/worker"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
@@ -65,9 +65,9 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 			_, _ = fmt.Fprintf(stderr, "%s under a lock:\n%s\n", call, stack)
 			syscall.Exit(1)
 		})
-		err = worker.Main(args[1:], stderr)
+		err = worker.Main(args[1:], worker.Whole{}, stderr)
 	case "exec":
-		err = spawn.Exec(environ)
+		err = execstep.Exec(environ)
 	case "engine":
 		serveEngine(args[1], environ, stderr)
 	default:

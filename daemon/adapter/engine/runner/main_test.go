@@ -21,7 +21,7 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/adapter/engine/runner"
-	"holdline/daemon/spawn"
+	"holdline/daemon/spawn/execstep"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	case filepath.Base(os.Args[0]) == "claude":
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	case len(os.Args) > 1 && os.Args[1] == "exec":
-		_ = spawn.Exec(os.Environ())
+		_ = execstep.Exec(os.Environ())
 		leave(1)
 	case os.Getenv(envEngine) != "":
 		name, id := os.Getenv(envEngine), ""

@@ -69,7 +69,7 @@ func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 func (p *program) runChild(env []string, worker string, request process.ExecRequest) process.Exit {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	pid, err := p.child.Fork(env, worker)
+	pid, err := p.child.Fork("", env, worker)
 	if err != nil {
 		return spawn.Failed("fork", err)
 	}

@@ -1,4 +1,9 @@
-package spawn
+// Package execstep is the command "holdline exec", by which package spawn starts a program:
+// the process waits for a request, restricts itself and becomes the program.
+//
+// Workers start it and are small. It is a package of its own so that they do not link what
+// finds and confines programs.
+package execstep
 
 import (
 	"encoding/json"
@@ -12,14 +17,9 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/daemon/sandbox"
+	"holdline/daemon/spawn"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
-)
-
-// File descriptors of the exec step beside the program's first three.
-const (
-	fdGo     = 3 // read end of the go-pipe: [process.ExecRequest]
-	fdStatus = 4 // write end of the failure pipe: [process.ExecFailure]; a successful exec closes it
 )
 
 // maxRequest bounds an [process.ExecRequest], in bytes.
@@ -30,17 +30,17 @@ const maxRequest = 4 << 20
 var ErrExec = errors.New("not executed")
 
 // Exec is the command "holdline exec". It waits for the request of
-// [Child.Release] and becomes the program. It returns only if that failed; the
+// [spawn.Child.Release] and becomes the program. It returns only if that failed; the
 // reason is then in the failure pipe.
 func Exec(environ []string) error {
 	// The parent-death signal belongs to a thread, and the thread that calls
 	// exec is the one that stays.
 	runtime.LockOSThread()
-	syscall.CloseOnExec(fdGo)
-	syscall.CloseOnExec(fdStatus)
+	syscall.CloseOnExec(spawn.FDGo)
+	syscall.CloseOnExec(spawn.FDStatus)
 	faultpoint.At("exec.begun")
 	var r process.ExecRequest
-	if err := json.NewDecoder(io.LimitReader(os.NewFile(fdGo, "go"), maxRequest)).Decode(&r); err != nil {
+	if err := json.NewDecoder(io.LimitReader(os.NewFile(spawn.FDGo, "go"), maxRequest)).Decode(&r); err != nil {
 		return fmt.Errorf("%w: %w", ErrExec, err) // the parent has ended
 	}
 	faultpoint.At("exec.told")
@@ -49,7 +49,7 @@ func Exec(environ []string) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		failure.Errno = int(errno)
 	}
-	status := os.NewFile(fdStatus, "status")
+	status := os.NewFile(spawn.FDStatus, "status")
 	_, _ = status.Write(process.Encode(failure))
 	return fmt.Errorf("%w: %s: %w", ErrExec, op, err)
 }
@@ -57,7 +57,7 @@ func Exec(environ []string) error {
 // become applies the request to this process and executes the program. It
 // returns the step that failed.
 func become(r *process.ExecRequest, environ []string) (op string, err error) {
-	if err := dieWithParent(r.ParentDeathSignal); err != nil {
+	if err := spawn.DieWithParent(r.ParentDeathSignal); err != nil {
 		return "prctl", err
 	}
 	if os.Getppid() != r.Parent { // it ended before the signal was set
