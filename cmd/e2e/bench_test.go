@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 )
@@ -86,47 +85,37 @@ func copyLines(to io.Writer, from io.Reader) {
 func (p *place) floor(b *testing.B) *agent {
 	b.Helper()
 	path := filepath.Join(p.dir, "floor")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { ln.Close() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				r := bufio.NewReaderSize(conn, 64<<10)
-				for n := 1; ; n++ {
-					for {
-						_, err := r.ReadSlice('\n')
-						if err == nil {
-							break
-						}
-						if !errors.Is(err, bufio.ErrBufferFull) {
-							return
-						}
-					}
-					if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%d,"result":{}}`+"\n", n); err != nil {
-						return
-					}
-				}
-			}()
+	if !exists(path) {
+		ln, err := net.Listen("unix", path)
+		if err != nil {
+			b.Fatal(err)
 		}
-	}()
-	cmd := exec.Command(filepath.Join(programs, "floor"), path)
-	cmd.Env = p.env
-	return p.agentOf(cmd)
+		b.Cleanup(func() { ln.Close() })
+		go func() { // ends with the listener
+			for {
+				conn, err := ln.Accept()
+				if err != nil {
+					return
+				}
+				go answerLines(conn)
+			}
+		}()
+	}
+	return p.agentOf(p.program("floor", path))
 }
 
-// median reports the median of the round trips, in microseconds.
-func median(b *testing.B, took []time.Duration) {
-	b.Helper()
-	b.ReportMetric(middle(took), "µs/median")
-	b.ReportMetric(float64(took[len(took)*99/100].Nanoseconds())/1000, "µs/p99")
+// answerLines answers each line with an empty result, until the connection ends.
+func answerLines(conn net.Conn) {
+	defer conn.Close()
+	lines := bufio.NewReaderSize(conn, 64<<10)
+	for n := 1; ; n++ {
+		if _, err := lines.ReadSlice('\n'); err != nil {
+			return
+		}
+		if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%d,"result":{}}`+"\n", n); err != nil {
+			return
+		}
+	}
 }
 
 // middle sorts took and returns its median, in microseconds.
@@ -135,99 +124,55 @@ func middle(took []time.Duration) float64 {
 	return float64(took[len(took)/2].Nanoseconds()) / 1000
 }
 
-// roundTrips makes b.N requests one after the other, and reports the median round trip.
-func roundTrips(b *testing.B, a *agent, ask func() int) {
-	b.Helper()
-	for range 200 { // warm up
-		ask()
-		a.read()
-	}
-	took := make([]time.Duration, 0, b.N)
-	b.ResetTimer()
-	for range b.N {
-		begin := time.Now()
-		ask()
-		a.read()
-		took = append(took, time.Since(begin))
-	}
-	b.StopTimer()
-	median(b, took)
-}
-
-func BenchmarkRoundTrip(b *testing.B) {
+// BenchmarkPing measures a request that the daemon answers itself, beside a copying proxy
+// before a process that answers each line.
+func BenchmarkPing(b *testing.B) {
+	const rounds, calls = 40, 50
 	p := newPlace(b)
 	p.daemon()
-	b.Run("floor", func(b *testing.B) {
-		a := p.floor(b)
-		roundTrips(b, a, func() int { return a.begin("ping", nil) })
-	})
-	b.Run("ping", func(b *testing.B) {
-		a := p.agent().shake()
-		roundTrips(b, a, func() int { return a.begin("ping", map[string]any{}) })
-	})
-	b.Run("health_snapshot", func(b *testing.B) {
-		a := p.agent().shake()
-		roundTrips(b, a, func() int { return a.begin("tools/call", map[string]any{"name": "health_snapshot"}) })
-	})
-}
-
-// BenchmarkStart measures mcp-stdio from its start to its first answer.
-func BenchmarkStart(b *testing.B) {
-	p := newPlace(b)
-	p.daemon()
-	for _, name := range []string{"floor", "mcp-stdio"} {
-		b.Run(name, func(b *testing.B) {
-			took := make([]time.Duration, 0, b.N)
-			for range b.N {
+	floor, proxy := p.floor(b), p.agent().shake()
+	took := map[*agent][]float64{}
+	for range rounds {
+		for _, a := range []*agent{floor, proxy} {
+			var round []time.Duration
+			for range calls {
 				begin := time.Now()
-				var a *agent
-				if name == "floor" {
-					a = p.floor(b)
-				} else {
-					a = p.agent()
-				}
 				a.begin("ping", map[string]any{})
 				a.read()
-				took = append(took, time.Since(begin))
-				_ = a.cmd.Process.Kill()
-				_ = a.cmd.Wait()
-				_ = os.Remove(filepath.Join(p.dir, "floor"))
+				round = append(round, time.Since(begin))
 			}
-			median(b, took)
-		})
-	}
-}
-
-// BenchmarkLines sends lines of one size as fast as they are accepted.
-func BenchmarkLines(b *testing.B) {
-	p := newPlace(b)
-	p.daemon()
-	for _, size := range []int{1 << 10, 1 << 20} {
-		for _, name := range []string{"floor", "mcp-stdio"} {
-			b.Run(fmt.Sprintf("%d/%s", size, name), func(b *testing.B) {
-				var a *agent
-				if name == "floor" {
-					a = p.floor(b)
-					defer os.Remove(filepath.Join(p.dir, "floor"))
-				} else {
-					a = p.agent().shake()
-				}
-				pad := strings.Repeat("x", size-80)
-				b.SetBytes(int64(size))
-				done := make(chan struct{})
-				b.ResetTimer()
-				go func() {
-					defer close(done)
-					for range b.N {
-						a.read()
-					}
-				}()
-				for i := range b.N {
-					a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping","params":{"pad":%q}}`, i+1000, pad))
-				}
-				<-done
-				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "lines/s")
-			})
+			took[a] = append(took[a], middle(round))
 		}
 	}
+	record(b, line{
+		load: "ping, p50", unit: "µs", chain: medianOf(took[floor]), holdline: medianOf(took[proxy]),
+		ratio: medianOf(quotients(took[proxy], took[floor])),
+	})
+}
+
+// BenchmarkStart measures mcp-stdio from its start to its first answer, beside the start of
+// a copying proxy.
+func BenchmarkStart(b *testing.B) {
+	const rounds = 100
+	p := newPlace(b)
+	p.daemon()
+	took := map[string][]float64{}
+	for range rounds {
+		for name, start := range map[string]func() *agent{
+			"floor": func() *agent { return p.floor(b) }, "mcp-stdio": func() *agent { return p.agent() },
+		} {
+			begin := time.Now()
+			a := start()
+			a.begin("ping", map[string]any{})
+			a.read()
+			took[name] = append(took[name], time.Since(begin).Seconds()*1000)
+			_ = a.cmd.Process.Kill()
+			_ = a.cmd.Wait()
+		}
+	}
+	record(b, line{
+		load: "start of `mcp-stdio` to its first answer, p50", unit: "ms",
+		chain: medianOf(took["floor"]), holdline: medianOf(took["mcp-stdio"]),
+		ratio: medianOf(quotients(took["mcp-stdio"], took["floor"])),
+	})
 }

@@ -119,3 +119,24 @@ func quotients(a, b []float64) []float64 {
 	}
 	return q
 }
+
+// TestTable_LinesWithGoals_SayHowFarTheyAreOff checks lines of the table of benchmarks.
+func TestTable_LinesWithGoals_SayHowFarTheyAreOff(t *testing.T) {
+	for want, l := range map[string]line{
+		"10.0 µs, 12.5 µs, 1.25, ratio ≤ 1.25, yes": {
+			unit: "µs", chain: 10, holdline: 12.5, ratio: 1.25, goal: goal{ratio: 1.25},
+		},
+		", 2.20 MiB, , ≤ 2 MiB, no, 11 % off":                {unit: "MiB", holdline: 2.2, goal: goal{most: 2}},
+		", 24000 calls/s, , ≥ 30000 calls/s, no, 20 % off":   {unit: "calls/s", holdline: 24000, goal: goal{least: 30000}},
+		"1.00 ms, 1.50 ms, 1.50, ratio ≤ 1.25, no, 20 % off": {unit: "ms", chain: 1, holdline: 1.5, ratio: 1.5, goal: goal{ratio: 1.25}},
+		"0.00120 ms, 999 ms, 0.0500, , ":                     {unit: "ms", chain: 0.0012, holdline: 999, ratio: 0.05},
+	} {
+		aim, reached := l.verdict()
+		got := strings.Join([]string{
+			figure(l.chain, l.unit), figure(l.holdline, l.unit), figure(l.ratio, ""), aim, reached,
+		}, ", ")
+		if got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}

@@ -162,6 +162,13 @@ func (p *place) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
+// program returns one of the programs in this place's environment.
+func (p *place) program(name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, name), args...)
+	cmd.Env, cmd.Dir = p.env, p.project
+	return cmd
+}
+
 // run runs a command to its end, and returns its output and exit code.
 func (p *place) run(stdin string, args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()

@@ -3,7 +3,6 @@ package e2e
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -65,13 +64,6 @@ func newHall(b *testing.B) *hall {
 		}
 	}
 	return h
-}
-
-// program returns one of the programs in this place's environment.
-func (p *place) program(name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, name), args...)
-	cmd.Env, cmd.Dir = p.env, p.project
-	return cmd
 }
 
 // caller is a client that does as little as possible besides its calls.

@@ -7,12 +7,19 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/protocol/control"
 )
 
 // pss returns a process's proportional set size in KiB, see proc(5).
 func pss(tb testing.TB, pid int) float64 {
+	tb.Helper()
+	return memoryPart(tb, pid, "Pss")
+}
+
+// memoryPart returns a value of a process's smaps_rollup, in KiB.
+func memoryPart(tb testing.TB, pid int, key string) float64 {
 	tb.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
@@ -21,7 +28,7 @@ func pss(tb testing.TB, pid int) float64 {
 	defer f.Close()
 	var kib float64
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if rest, ok := strings.CutPrefix(lines.Text(), "Pss:"); ok {
+		if rest, ok := strings.CutPrefix(lines.Text(), key+":"); ok {
 			if _, err := fmt.Sscan(rest, &kib); err != nil {
 				tb.Fatal(err)
 			}
@@ -30,47 +37,69 @@ func pss(tb testing.TB, pid int) float64 {
 	return kib
 }
 
-// BenchmarkSize reports how much memory the parts take, in KiB of PSS: the daemon, the
-// average proxy, and the average worker of as many consults as may run at once.
-func BenchmarkSize(b *testing.B) {
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprintf("sessions=%d", n), func(b *testing.B) {
-			p := newPlace(b)
-			d := p.daemon()
-			agents := make([]*agent, n)
-			for i := range agents {
-				agents[i] = p.agent().shake()
-				agents[i].ask("tools/list", map[string]any{})
-				for range 20 {
-					agents[i].ask("tools/call", map[string]any{"name": "health_snapshot"})
-				}
-			}
-			b.ReportMetric(pss(b, d.Process.Pid), "KiB/daemon")
-			var proxies float64
-			for _, a := range agents {
-				proxies += pss(b, a.cmd.Process.Pid)
-			}
-			b.ReportMetric(proxies/float64(n), "KiB/proxy")
-			for _, a := range agents[:4] {
-				a.call("consult", map[string]any{"prompt": hang})
-			}
-			s := p.until("four workers", func(s control.StatusAnswer) bool {
-				ready := 0
-				for _, w := range s.Workers {
-					if w.ChildPID > 0 {
-						ready++
-					}
-				}
-				return ready == 4
-			})
-			var workers float64
-			for _, w := range s.Workers {
-				workers += pss(b, w.PID)
-			}
-			b.ReportMetric(workers/4, "KiB/worker")
-			b.ReportMetric(0, "ns/op")
-		})
+// meanMiB returns the mean of this value of the processes' smaps_rollup, in MiB.
+func meanMiB(tb testing.TB, key string, pids ...int) (mean float64) {
+	tb.Helper()
+	for _, pid := range pids {
+		mean += memoryPart(tb, pid, key) / 1024 / float64(len(pids))
 	}
+	return mean
+}
+
+// BenchmarkSize measures how much memory the parts take, before and right after a load of
+// ten sessions that each have eight calls in flight. Beside the proxy are the first
+// processes of the chain, which only copy.
+func BenchmarkSize(b *testing.B) {
+	const sessions, more, rest, load = 10, 50, 3 * time.Second, 5 * time.Second
+	h := newHall(b)
+	clients, pids := map[way][]*caller{}, map[way][]int{}
+	open := func(n int) {
+		for range n {
+			for _, w := range ways[1:] {
+				c := h.caller(w)
+				clients[w], pids[w] = append(clients[w], c), append(pids[w], c.pid)
+			}
+		}
+		time.Sleep(rest) // what the start has left over is given back
+	}
+	open(sessions)
+	s := h.status()
+	daemon, worker := s.Daemon.PID, s.Workers[0].PID
+	for _, when := range []struct {
+		words, short          string
+		proxy, daemon, worker float64 // goals
+	}{{"ten sessions idle", "idle", 1.5, 6, 2}, {"after load", "after", 1.8, 8, 2.5}} {
+		if when.short == "after" {
+			for _, w := range ways[1:] {
+				rate(clients[w], 8, load)
+			}
+		}
+		for _, part := range []struct {
+			name string
+			pids []int
+			most float64
+		}{
+			{"proxy", pids[through], when.proxy},
+			{"daemon", []int{daemon}, when.daemon},
+			{"worker", []int{worker}, when.worker},
+		} {
+			l := line{
+				load: "memory of the " + part.name + ", " + when.words, unit: "MiB",
+				holdline: meanMiB(b, "Pss", part.pids...), goal: goal{most: part.most},
+			}
+			if part.name == "proxy" {
+				l.chain = meanMiB(b, "Pss", pids[chain]...)
+			}
+			record(b, l)
+			b.ReportMetric(meanMiB(b, "Pss_Anon", part.pids...), "MiB-anonymous/"+part.name+"-"+when.short)
+		}
+	}
+	open(more)
+	record(b, line{
+		load: "memory of a proxy, with 60 of them", unit: "MiB", chain: meanMiB(b, "Pss", pids[chain][sessions:]...),
+		holdline: meanMiB(b, "Pss", pids[through][sessions:]...), goal: goal{most: 1.2},
+	})
+	b.ReportMetric(0, "ns/op")
 }
 
 // BenchmarkSizeShared measures how much memory ten clients and five servers take, in KiB of
