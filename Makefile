@@ -98,7 +98,7 @@ fuzz: ## run every fuzz target for a minute (FUZZTIME=10s)
 
 bench: build ## measure speed and memory beside a chain of copying processes; the last lines are a table (BENCH=Hosted, PKG=./proxy)
 	@# The benchmarks of cmd/e2e repeat what they measure by themselves.
-	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) CGO_ENABLED=0 $(TEST) -run '^$$' -bench '$(or $(BENCH),.)' -timeout 20m \
+	HOLDLINE_E2E=1 HOLDLINE_BENCH_BIN=$(abspath $(OUT)) CGO_ENABLED=0 $(TEST) -run '^$$' -bench '$(or $(BENCH),.)' -timeout 20m \
 		$(if $(filter ./...,$(PKG)),-benchtime 1x ./cmd/e2e,-benchmem $(PKG))
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -22,7 +23,8 @@ type goal struct {
 type line struct {
 	load     string // in words
 	unit     string
-	chain    float64 // what processes take that only copy; 0 if there is nothing to compare
+	beside   string  // what holdline is compared with; "" is the chain, of processes that only copy
+	chain    float64 // its figure; 0 if there is none
 	holdline float64
 	ratio    float64 // median over all rounds; if it is 0, that of the two figures
 	goal     goal
@@ -53,20 +55,24 @@ func record(b *testing.B, l line) {
 	table.lines = append(table.lines, l)
 }
 
-// printTable prints the lines that there are, as a table for contrib/doc/performance.md.
+// printTable prints the lines that there are, for contrib/doc/performance.md: a table for
+// each thing that holdline is compared with.
 func printTable(w io.Writer) {
 	table.Lock()
 	defer table.Unlock()
-	if len(table.lines) == 0 {
-		return
-	}
-	fmt.Fprint(w, "\n| load | bare chain | Holdline | ratio | goal | reached | `make bench BENCH=` |\n|---|---|---|---|---|---|---|\n")
-	for _, l := range table.lines {
+	slices.SortStableFunc(table.lines, func(a, b line) int { return strings.Compare(a.beside, b.beside) })
+	for i, l := range table.lines {
+		if i == 0 || l.beside != table.lines[i-1].beside {
+			fmt.Fprintf(w, "\n| load | %s | Holdline | ratio | goal | reached | `make bench BENCH=` |\n|---|---|---|---|---|---|---|\n",
+				cmp.Or(l.beside, "bare chain"))
+		}
 		aim, reached := l.verdict()
 		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | `%s` |\n",
 			l.load, figure(l.chain, l.unit), figure(l.holdline, l.unit), figure(l.ratio, ""), aim, reached, l.bench)
 	}
-	fmt.Fprintln(w)
+	if len(table.lines) > 0 {
+		fmt.Fprintln(w)
+	}
 }
 
 // figure prints a number with three digits that count, and its unit. Zero is nothing.

@@ -186,14 +186,14 @@ func (r *reference) entry(t *testing.T) map[string]any {
 }
 
 // program returns the path of the server's program. All packages are installed together.
-func (r *reference) program(t *testing.T) string {
-	t.Helper()
+func (r *reference) program(tb testing.TB) string {
+	tb.Helper()
 	const packages = "@modelcontextprotocol/server-"
 	var specs []string
 	for _, name := range []string{"everything", "filesystem", "memory", "sequential-thinking"} {
 		specs = append(specs, packages+name+"@"+referenceVersion)
 	}
-	root := npmInstall(t, "servers-"+referenceVersion, specs...)
+	root := npmInstall(tb, "servers-"+referenceVersion, specs...)
 	return filepath.Join(root, "node_modules", packages+r.name, "dist", "index.js")
 }
 

@@ -41,14 +41,14 @@ const e2eLimit = 60 * time.Second
 
 // e2eCache skips the test unless it can run, and returns the directory that keeps the
 // programs.
-func e2eCache(t *testing.T) string {
-	t.Helper()
+func e2eCache(tb testing.TB) string {
+	tb.Helper()
 	if os.Getenv("HOLDLINE_E2E") == "" {
-		t.Skip("HOLDLINE_E2E=1 is not set: it installs client programs from npm")
+		tb.Skip("HOLDLINE_E2E=1 is not set: it installs client programs from npm")
 	}
 	for _, name := range []string{"node", "npm"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("needs %s: %v", name, err)
+			tb.Skipf("needs %s: %v", name, err)
 		}
 	}
 	if dir := os.Getenv("HOLDLINE_E2E_CACHE"); dir != "" {
@@ -56,7 +56,7 @@ func e2eCache(t *testing.T) string {
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return filepath.Join(dir, "holdline-e2e")
 }
@@ -132,35 +132,35 @@ func npmArch() string {
 // npmInstall installs packages of exact versions into a directory of the cache, unless it
 // is there already, and returns the directory. npm runs none of their scripts, and has a
 // home of its own.
-func npmInstall(t *testing.T, name string, specs ...string) string {
-	t.Helper()
-	cache := e2eCache(t)
+func npmInstall(tb testing.TB, name string, specs ...string) string {
+	tb.Helper()
+	cache := e2eCache(tb)
 	root := filepath.Join(cache, name)
 	if _, err := os.Stat(filepath.Join(root, "node_modules")); err == nil {
 		return root
 	}
 	home := filepath.Join(cache, "npmhome")
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// Install into a temporary directory and rename it: an interrupted install must not
 	// look complete, and other processes may install the same.
 	temp, err := os.MkdirTemp(cache, "."+name+"-")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer os.RemoveAll(temp)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "npm",
 		append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp}, specs...)...)
 	cmd.Dir, cmd.Env = temp, append(cmd.Environ(), "HOME="+home)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm install %q: %v\n%s", specs, err, out)
+		tb.Fatalf("npm install %q: %v\n%s", specs, err, out)
 	}
 	if err := os.Rename(temp, root); err != nil {
 		if _, there := os.Stat(filepath.Join(root, "node_modules")); there != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return root

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -102,77 +103,103 @@ func BenchmarkSize(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSizeShared measures how much memory ten clients and five servers take, in KiB of
-// PSS of all their processes: with servers for each client, and through one daemon, with
-// one entry in each client for everything ("aggregate"), or with one for each server and
-// one for holdline's own tools, as an import writes them.
+// BenchmarkSizeShared measures how much memory ten clients with four servers take, all
+// processes together: with servers for each client, and through one daemon, with one entry
+// in each client for everything, or with one for each server and one for holdline's own
+// tools, as an import writes them. The servers are small ones in Go, and, with
+// HOLDLINE_E2E=1, the reference servers for node.
 func BenchmarkSizeShared(b *testing.B) {
-	const servers = 5
+	p := newPlace(b)
+	small, node := map[string][]string{}, map[string][]string{}
 	each := [][]string{{"--server", "holdline"}}
-	for i := range servers {
-		each = append(each, []string{"--server", fmt.Sprintf("s%d", i)})
+	for _, r := range references(p) {
+		small[r.name] = []string{filepath.Join(programs, "sdkserver")}
+		each = append(each, []string{"--server", r.name})
 	}
-	for name, entries := range map[string][][]string{"aggregate": {{}}, "entries=6": each} {
-		b.Run(name, func(b *testing.B) { benchmarkShared(b, servers, entries) })
+	benchmarkShared(b, "small servers in Go", small, each)
+	for _, r := range references(p) {
+		node[r.name] = append([]string{"node", r.program(b)}, r.argv...) // skips the rest if there is no node
+	}
+	benchmarkShared(b, "servers for node", node, each)
+}
+
+// benchmarkShared measures both layouts with servers of one kind, by name. Each client has
+// one proxy for everything, or one for each element of proxies, which has its arguments.
+func benchmarkShared(b *testing.B, kind string, servers map[string][]string, proxies [][]string) {
+	b.Helper()
+	const clients = 10
+	apart := func() (total float64) {
+		p := newPlace(b)
+		var all []*agent
+		for range clients {
+			for _, command := range servers {
+				cmd := exec.CommandContext(b.Context(), command[0], command[1:]...)
+				cmd.Env, cmd.Dir = p.env, p.project
+				all = append(all, p.agentOf(cmd))
+			}
+		}
+		for _, a := range all {
+			a.shake().ask("tools/list", map[string]any{})
+		}
+		for _, a := range all {
+			total += pss(b, a.cmd.Process.Pid) / 1024
+		}
+		end(all)
+		return total
+	}()
+	for _, layout := range []struct {
+		words   string
+		entries [][]string
+	}{{"one entry for all", [][]string{{}}}, {"one entry for each", proxies}} {
+		p := newPlace(b)
+		config := map[string]any{}
+		for name, command := range servers {
+			config[name] = map[string]any{"command": command[0], "args": command[1:]}
+		}
+		d := p.configure(config).daemon()
+		var all []*agent
+		for range clients {
+			for _, args := range layout.entries {
+				a := p.agent(args...).shake()
+				a.ask("tools/list", map[string]any{})
+				all = append(all, a)
+			}
+		}
+		s := p.until("the servers", func(s control.StatusAnswer) bool {
+			for name := range servers {
+				if child(s, name) == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		if len(s.Workers) != len(servers) {
+			b.Fatalf("%d workers for %d servers", len(s.Workers), len(servers))
+		}
+		var total float64
+		for pid := range p.processes() {
+			total += pss(b, pid) / 1024
+		}
+		ours := pss(b, d.Process.Pid) / 1024
+		for _, w := range s.Workers {
+			ours += pss(b, w.PID) / 1024
+		}
+		for _, one := range s.Sessions {
+			ours += pss(b, one.PID) / 1024
+		}
+		record(b, line{
+			load: fmt.Sprintf("%d clients, %d %s, %s (Holdline's own part: %.0f MiB)", clients, len(servers), kind, layout.words, ours),
+			unit: "MiB", beside: "servers for each client", chain: apart, holdline: total,
+		})
+		end(all)
+		p.must("stop", "--all") // processes that are left would share pages with the next ones
 	}
 }
 
-// benchmarkShared measures one layout. Each client has one proxy for each element of
-// proxies, which has its arguments.
-func benchmarkShared(b *testing.B, servers int, proxies [][]string) {
-	b.Helper()
-	const clients = 10
-	p := newPlace(b)
-	own := func() (total float64) {
-		var all []*agent
-		for range clients * servers {
-			a := p.agentOf(p.program("sdkserver")).shake()
-			a.ask("tools/list", map[string]any{})
-			all = append(all, a)
-		}
-		for _, a := range all {
-			total += pss(b, a.cmd.Process.Pid)
-		}
-		for _, a := range all {
-			_ = a.cmd.Process.Kill()
-			_ = a.cmd.Wait()
-		}
-		return total
+// end kills clients.
+func end(all []*agent) {
+	for _, a := range all {
+		_ = a.cmd.Process.Kill()
+		_ = a.cmd.Wait()
 	}
-	entries := map[string]any{}
-	for i := range servers {
-		entries[fmt.Sprintf("s%d", i)] = map[string]any{"command": filepath.Join(programs, "sdkserver")}
-	}
-	b.ReportMetric(own(), "KiB/own")
-	d := p.configure(entries).daemon()
-	for range clients {
-		for _, args := range proxies {
-			p.agent(args...).shake().ask("tools/list", map[string]any{})
-		}
-	}
-	s := p.until("the servers", func(s control.StatusAnswer) bool {
-		for name := range entries {
-			if child(s, name) == 0 {
-				return false
-			}
-		}
-		return true
-	})
-	if len(s.Workers) != servers {
-		b.Fatalf("%d workers for %d servers", len(s.Workers), servers)
-	}
-	var total, line float64
-	for pid := range p.processes() {
-		total += pss(b, pid)
-	}
-	line = pss(b, d.Process.Pid)
-	for _, w := range s.Workers {
-		line += pss(b, w.PID)
-	}
-	for _, one := range s.Sessions {
-		line += pss(b, one.PID)
-	}
-	b.ReportMetric(total, "KiB/shared")
-	b.ReportMetric(line, "KiB/holdline")
-	b.ReportMetric(0, "ns/op")
 }
