@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +10,45 @@ import (
 
 	"holdline/cmd/holdline/ttytest"
 )
+
+// onTerminal runs a command on a terminal on which the user has typed something before. Once the
+// terminal shows the text until, it calls then with the user's end, and returns all that was
+// shown when the command has ended. Its exit code is in cmd.ProcessState.
+func onTerminal(t *testing.T, cmd *exec.Cmd, typed, until string, then func(screen *os.File)) string {
+	t.Helper()
+	tty, screen := ttytest.Open(t)
+	if _, err := screen.WriteString(typed); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	tty.Close()
+	shown := &words{}
+	ended := make(chan struct{})
+	go func() { // ends when the command has closed the terminal
+		defer close(ended)
+		b := make([]byte, 4096)
+		for {
+			n, err := screen.Read(b)
+			_, _ = shown.Write(b[:n])
+			if err != nil {
+				return
+			}
+		}
+	}()
+	for deadline := time.Now().Add(waitLimit); !strings.Contains(shown.String(), until); {
+		if time.Now().After(deadline) {
+			t.Fatalf("%q does not show %q: %q", cmd.Args, until, shown.String())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	then(screen)
+	_ = cmd.Wait() // the caller looks at the exit code
+	<-ended
+	return shown.String()
+}
 
 // TestSetup_AsksOnATerminal checks that setup asks before it changes anything: that it does
 // nothing after a no, that what was typed before the question is no answer, and that it moves
@@ -32,41 +72,12 @@ func TestSetup_AsksOnATerminal(t *testing.T) {
 		{"n\n", "Nothing was changed.", exitFailure},
 		{"\n", "Done: 1 server moved, 3 files written; all 3 entries work as their clients start them.", exitOK},
 	} {
-		tty, screen := ttytest.Open(t)
-		if _, err := screen.WriteString("y\n"); err != nil { // too early
-			t.Fatal(err)
-		}
 		cmd := p.command("--color", "never", "setup")
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		tty.Close()
-		shown := &words{}
-		ended := make(chan struct{})
-		go func() { // ends when the command has closed the terminal
-			defer close(ended)
-			b := make([]byte, 4096)
-			for {
-				n, err := screen.Read(b)
-				_, _ = shown.Write(b[:n])
-				if err != nil {
-					return
-				}
+		got := onTerminal(t, cmd, "y\n", "Do this?", func(screen *os.File) { // the y comes too early
+			if _, err := screen.WriteString(c.answer); err != nil {
+				t.Error(err)
 			}
-		}()
-		for deadline := time.Now().Add(waitLimit); !strings.Contains(shown.String(), "Do this?"); {
-			if time.Now().After(deadline) {
-				t.Fatalf("no question: %q", shown.String())
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		if _, err := screen.WriteString(c.answer); err != nil {
-			t.Fatal(err)
-		}
-		_ = cmd.Wait() // the code is below
-		<-ended
-		got := shown.String()
+		})
 		if code := cmd.ProcessState.ExitCode(); code != c.code ||
 			!strings.Contains(strings.Join(strings.Fields(got), " "), c.want) {
 			t.Errorf("%q: exit %d\n%s", c.answer, code, got)

@@ -52,7 +52,26 @@ func (l *Start) Process(s *config.Settings, root string) (config.Process, error)
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
 	}
-	return s.Process(a)
+	p, err := s.Process(a)
+	if err == nil && s.InheritEnv != config.InheritNone {
+		p.Env = withTalkingNpm(p.Env)
+	}
+	return p, err
+}
+
+// withTalkingNpm returns an environment in which npm, and so npx, writes to stderr what it
+// downloads, unless the user wants something else of it. By itself npx is silent for as long as
+// that takes, so that people could not see what a first start waits for, and the time limit of
+// a start, which begins again with each line, would end a download.
+func withTalkingNpm(environ []string) []string {
+	const name = "npm_config_loglevel" // npm takes it in any case
+	if slices.ContainsFunc(environ, func(kv string) bool {
+		key, _, _ := strings.Cut(kv, "=")
+		return strings.EqualFold(key, name)
+	}) {
+		return environ
+	}
+	return append(slices.Clip(environ), name+"=http")
 }
 
 // remoteProcess returns the process that stands for a server by address: this

@@ -6,6 +6,7 @@
 package telling
 
 import (
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,7 +17,7 @@ var noise = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[\W\d_]*`,                                                  // brackets, carets, numbers and what underlines code
 	`\d{3}`, `code \S+`, `syscall \w+`, `errno \S+`, `path \S+`, // of npm
 	`\d{3} +(Note that|tarball|The requested resource|In most cases|it was).*`, `\d{3}  '.*`,
-	`A complete log of this run.*`, `(warn|notice|WARN)\b.*`, `Log files were not written.*`,
+	`A complete log of this run.*`, `npm (http|info|notice|warn|WARN)\b.*`, `(warn|notice|WARN)\b.*`, `Log files were not written.*`,
 	`(at|throw|raise|return|File) .*`, `Require stack:`, `- /.*`, `Node\.js v[\d.]+`, `(code|requireStack): .*`,
 	`Traceback \(most recent.*`, `During handling of .*`, `The above exception .*`, // of Python
 	`goroutine \d+ .*`, `exit status \d+`, `\S+\.go:\d+.*`, `note: .*`, // of Go and Rust
@@ -41,6 +42,21 @@ func bare(line string) (text string, ofGroup bool) {
 		}
 		text, ofGroup = rest, ofGroup || strings.HasPrefix(text, "npm ")
 	}
+}
+
+// download is how npm says what it has just fetched, and from where.
+var download = regexp.MustCompile(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)`)
+
+// Doing returns for people what a program does, by a line that it writes while it starts.
+func Doing(line string) string {
+	m := download.FindStringSubmatch(line)
+	if m == nil {
+		return line
+	}
+	if name, err := url.PathUnescape(m[1]); err == nil {
+		m[1] = name
+	}
+	return "npm downloads " + m[1]
 }
 
 // Line returns the line of a program's last lines that says most about why it ended, without

@@ -37,6 +37,15 @@ npm error A complete log of this run can be found in: /home/u/.npm/_logs/x.log`,
 			"could not determine executable to run",
 		},
 		{
+			"npx, downloads before the server fails", `npm http fetch GET 200 https://registry.npmjs.org/zod 74ms (cache miss)
+MEMORY_FILE is not set
+npm notice
+npm notice New minor version of npm available! 11.19.1 -> 11.21.2
+npm notice To update run: npm install -g npm@11.21.2
+npm http fetch GET 200 https://registry.npmjs.org/npm 257ms`,
+			"MEMORY_FILE is not set",
+		},
+		{
 			"node, no such module", `node:internal/modules/cjs/loader:1210
   throw err;
   ^
@@ -104,6 +113,22 @@ See 'docker run --help'.`,
 	} {
 		if got := Line(strings.Split(x.tail, "\n")); got != x.want {
 			t.Errorf("%s: %q, want %q", x.name, got, x.want)
+		}
+	}
+}
+
+// TestDoing checks that people see what npm downloads, and other lines as they are.
+func TestDoing(t *testing.T) {
+	for line, want := range map[string]string{
+		"npm http fetch GET 200 https://registry.npmjs.org/@cfworker%2fjson-schema 108ms (cache miss)": "npm downloads " +
+			"@cfworker/json-schema",
+		"npm http cache https://npm.example.org:8443/zod 3ms (cache hit)":         "npm downloads zod",
+		"npm http fetch GET 200 https://registry.npmjs.org/a%zz 1ms (cache miss)": "npm downloads a%zz",
+		"npm warn deprecated inflight@1.0.6: This module is not supported":        "npm warn deprecated inflight@1.0.6: This module is not supported",
+		"Downloading pydantic-core (1.9MiB)":                                      "Downloading pydantic-core (1.9MiB)",
+	} {
+		if got := Doing(line); got != want {
+			t.Errorf("%q is %q, want %q", line, got, want)
 		}
 	}
 }

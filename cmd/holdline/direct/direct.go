@@ -32,10 +32,6 @@ type Launcher struct {
 	env   *userenv.Environ // of the user's login shell
 	asked chan struct{}    // closed when the goroutine that asks the shell has ended
 	root  string           // of the project of the current directory
-
-	// Said is called with each line that a server which is tried writes to stderr, without
-	// secrets. It may be nil.
-	Said func(line string)
 }
 
 // New returns a launcher for the configuration at path. It starts to ask the user's login

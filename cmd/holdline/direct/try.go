@@ -42,11 +42,14 @@ var ErrNeedsLogin = errors.New("it needs a login")
 var ErrLate = errors.New("it did not answer within " + tryTimeout.String())
 
 // Try starts a server, asks it for its tools as a client does, and kills its process group. It
-// returns the names of the tools; nil if the server does not say.
+// returns the names of the tools; nil if the server does not say. said may be nil; another
+// goroutine calls it with what the server does meanwhile, by the lines that it writes to stderr.
 //
 // The error says why the server does not work, with secrets masked. It blocks for [tryTimeout]
 // at most, besides the time in which the login shell answers.
-func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) (tools []string, err error) {
+func (l *Launcher) Try(
+	ctx context.Context, s *config.Settings, project string, said func(line string),
+) (tools []string, err error) {
 	p, err := l.process(ctx, s, project)
 	switch {
 	case errors.Is(err, syscall.ENOENT) && !strings.Contains(s.Command, "/"):
@@ -56,7 +59,7 @@ func (l *Launcher) Try(ctx context.Context, s *config.Settings, project string) 
 	}
 	// A header is a login that the client's file has. If the server wants another one, that
 	// is no login which the client would make.
-	tools, err = ask(ctx, p, nil, l.Said)
+	tools, err = ask(ctx, p, nil, said)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -321,7 +324,7 @@ func (t *lastBytes) Write(p []byte) (int, error) {
 	}
 	if line := bytes.TrimSpace(t.b); t.said != nil && bytes.HasSuffix(p, []byte("\n")) && len(line) > 0 {
 		line = line[bytes.LastIndexByte(line, '\n')+1:]
-		t.said(tool.Cut(config.Mask(string(line), t.secrets), maxLastLine))
+		t.said(telling.Doing(tool.Cut(config.Mask(string(line), t.secrets), maxLastLine)))
 	}
 	return len(p), nil
 }

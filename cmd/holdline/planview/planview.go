@@ -180,27 +180,20 @@ func files(plan *importer.Plan) []row {
 	return rows
 }
 
-// Tries returns a function for [importer.Options.Trying] that shows the progress on w, and one
-// to call when no server is tried any more.
-func Tries(w io.Writer) (show func(importer.TryEvent), done func()) {
-	var live *Live
-	return func(e importer.TryEvent) {
-			if live == nil {
-				live = NewLive(w, "Starting each server once")
-			}
-			switch {
-			case e.Trial == nil:
-				live.Begin(e.Name, e.Of)
-			case e.Trial.Err != nil:
-				live.End(e.Name, e.Trial.Err.Error())
-			case e.Trial.Tools == nil:
-				live.End(e.Name, "starts")
-			default:
-				live.End(e.Name, "starts, "+plural.Count(len(e.Trial.Tools), "tool"))
-			}
-		}, func() {
-			if live != nil {
-				live.Close()
-			}
+// Tries returns a display on w of how servers are tried, and a function for
+// [importer.Options.Trying] that feeds it. Close it when no server is tried any more.
+func Tries(w io.Writer) (live *Live, show func(importer.TryEvent)) {
+	live = NewLive(w, "Starting servers")
+	return live, func(e importer.TryEvent) {
+		switch {
+		case e.Trial == nil:
+			live.Begin(e.Name, e.Of)
+		case e.Trial.Err != nil:
+			live.End(e.Name, e.Trial.Err.Error())
+		case e.Trial.Tools == nil:
+			live.End(e.Name, "starts")
+		default:
+			live.End(e.Name, "starts, "+plural.Count(len(e.Trial.Tools), "tool"))
 		}
+	}
 }

@@ -103,12 +103,14 @@ func TestPrintLate(t *testing.T) {
 // TestTriesElsewhere checks that progress in a pipe is one line for each server.
 func TestTriesElsewhere(t *testing.T) {
 	var out bytes.Buffer
-	show, done := Tries(console.NewOutput(&out))
+	live, show := Tries(console.NewOutput(&out))
 	show(importer.TryEvent{Name: "a", Of: 2})
 	show(importer.TryEvent{Name: "b", Of: 2})
+	live.Say("b", "it comes")
 	show(importer.TryEvent{Name: "a", Of: 2, Trial: &importer.Trial{Tools: []string{"x"}}})
 	show(importer.TryEvent{Name: "b", Of: 2, Trial: &importer.Trial{Err: errors.New("it is gone")}})
-	done()
+	live.Close()
+	live.Say("b", "it comes late")
 	if got, want := out.String(), "a: starts, 1 tool\nb: it is gone\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -15,6 +15,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/direct"
 	"holdline/daemon/config"
+	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
 
@@ -61,12 +62,13 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 		return err
 	}
 	show, done := console.ProgressLine(cmd.ErrOrStderr())
+	var said func(line string)
 	if show != nil {
 		show(control.Progress{Message: "starting " + name})
-		l.Said = func(line string) { show(control.Progress{Message: line}) }
+		said = func(line string) { show(control.Progress{Message: line}) }
 	}
 	begun := time.Now()
-	tools, err := l.Try(ctx, &settings, "")
+	tools, err := l.Try(ctx, &settings, "", said)
 	done()
 	took := time.Since(begun)
 	if console.IsJSON(cmd) {
@@ -148,7 +150,7 @@ func (s *serversCommand) lastLine(ctx context.Context, cmd *cobra.Command, name 
 	last := ""
 	for _, l := range answer.Logs {
 		if text := strings.TrimSpace(l.Text); text != "" {
-			last = text[strings.LastIndexByte(text, '\n')+1:]
+			last = telling.Doing(text[strings.LastIndexByte(text, '\n')+1:])
 		}
 	}
 	return last

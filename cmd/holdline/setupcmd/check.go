@@ -56,7 +56,7 @@ func checkEntries(
 	ctx context.Context, w io.Writer, cwd string, environ []string, list []importer.Entry,
 ) []checkedEntry {
 	checked := joinEntries(list)
-	live := planview.NewLive(w, "Checking each entry as its client starts it")
+	live := planview.NewLive(w, "Starting entries as clients do")
 	defer live.Close()
 	var g errgroup.Group
 	g.SetLimit(maxChecksAtOnce)

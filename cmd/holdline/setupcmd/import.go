@@ -160,15 +160,15 @@ func lookAtClients(
 		if err != nil {
 			return nil, err
 		}
+		live, show := planview.Tries(cmd.ErrOrStderr())
+		defer live.Close()
+		look.Trying = show
 		look.Try = func(ctx context.Context, s *config.Settings, root string) importer.Trial {
-			tools, err := l.Try(ctx, s, root)
+			tools, err := l.Try(ctx, s, root, func(line string) { live.Say(s.Name, line) })
 			return importer.Trial{
 				Tools: tools, Err: err, Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
 			}
 		}
-		show, done := planview.Tries(cmd.ErrOrStderr())
-		defer done()
-		look.Trying = show
 	}
 	plan, err := importer.Look(cmd.Context(), look)
 	if unknown, ok := errors.AsType[*importer.SkipError](err); ok {
