@@ -17,7 +17,8 @@ var noise = regexp.MustCompile(`^(` + strings.Join([]string{
 	`[\W\d_]*`,                                                  // brackets, carets, numbers and what underlines code
 	`\d{3}`, `code \S+`, `syscall \w+`, `errno \S+`, `path \S+`, // of npm
 	`\d{3} +(Note that|tarball|The requested resource|In most cases|it was).*`, `\d{3}  '.*`,
-	`A complete log of this run.*`, `npm (http|info|notice|warn|WARN)\b.*`, `(warn|notice|WARN)\b.*`, `Log files were not written.*`,
+	`A complete log of this run.*`, `npm (http|info|notice|warn|WARN)\b.*`,
+	`(warn|notice|WARN)\b.*`, `Log files were not written.*`,
 	`(at|throw|raise|return|File) .*`, `Require stack:`, `- /.*`, `Node\.js v[\d.]+`, `(code|requireStack): .*`,
 	`Traceback \(most recent.*`, `During handling of .*`, `The above exception .*`, // of Python
 	`goroutine \d+ .*`, `exit status \d+`, `\S+\.go:\d+.*`, `note: .*`, // of Go and Rust
