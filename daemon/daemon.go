@@ -51,15 +51,16 @@ const logDelay = 100 * time.Millisecond
 type Options struct {
 	place.Options // but for Reclaim
 
-	Level    *slog.LevelVar // follows the configuration
-	Stderr   io.Writer      // for last words only
-	FlushLog func()         // writes what waits of the log; it takes a moment at most
-	Ready    func()         // called once the daemon serves
-	Exe      string         // the path that this program was started by, links kept; it is watched
-	Image    string         // the path of the very file that runs, for workers
-	Argv     []string       // how this program was called, for its successor
-	Units    service.Units
-	Config   string // path of the configuration file
+	Level     *slog.LevelVar // follows the configuration
+	Stderr    io.Writer      // for last words only
+	FlushLog  func()         // writes what waits of the log; it takes a moment at most
+	Listening func()         // called once the socket listens
+	Ready     func()         // called once the daemon serves
+	Exe       string         // the path that this program was started by, links kept; it is watched
+	Image     string         // the path of the very file that runs, for workers
+	Argv      []string       // how this program was called, for its successor
+	Units     service.Units
+	Config    string // path of the configuration file
 	// FindConfig returns that path for another environment.
 	FindConfig func(getenv func(string) string) (string, error)
 	Home       string
@@ -143,6 +144,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer d.place.Release()
+	d.Listening()
 	for _, dir := range []string{d.dirs.Root, d.dirs.Config, d.dirs.Catalog, d.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}

@@ -19,6 +19,8 @@ const (
 	firstWait = 10 * time.Millisecond
 	lastWait  = time.Second
 
+	settledWait = 100 * time.Millisecond // if the end of a start will be known
+
 	maxStarts      = 5 // in a row; after them a resume pauses before each, and a first connect starts none
 	firstStartWait = 500 * time.Millisecond
 	lastStartWait  = 5 * time.Second
@@ -71,6 +73,7 @@ type search struct {
 	starts   int                                         // daemons started so far
 	exited   <-chan error                                // of the process that was started and runs
 	failed   error                                       // of the latest start that failed
+	settled  <-chan struct{}                             // closed when no daemon is being started; nil if unknown
 	next     time.Time                                   // earliest time of the next start
 	nextWait time.Duration                               // pause after the next failed start
 
@@ -211,14 +214,30 @@ func (s *search) startOne(ctx context.Context) error {
 	case s.last == nil && s.starts >= maxStarts:
 		return nil
 	}
-	s.starts++
 	exited, err := s.start(ctx)
+	if errors.Is(err, ErrStarting) {
+		s.awaitStart()
+		return nil
+	}
+	s.starts++
 	if err != nil {
 		return s.startFailed(ctx, fmt.Errorf("start the daemon: %w", err))
 	}
 	faultpoint.At("proxy.started")
 	s.exited, s.wait = exited, firstWait
+	s.awaitStart()
 	return nil
+}
+
+// awaitStart makes the search wait for the end of a start instead of dialling often meanwhile:
+// after the death of a daemon, many proxies search.
+func (s *search) awaitStart() {
+	if s.p.o.Settled == nil {
+		return
+	}
+	if s.settled = s.p.o.Settled(); s.settled != nil {
+		s.wait = max(s.wait, settledWait)
+	}
 }
 
 // ended handles the end of the process that was started. An error ends the search.
@@ -287,6 +306,9 @@ func (s *search) pause(ctx context.Context, d time.Duration) error {
 		}
 		select {
 		case <-timer.C:
+			return nil
+		case <-s.settled:
+			s.settled, s.wait = nil, firstWait
 			return nil
 		case end := <-s.exited:
 			if err := s.ended(ctx, end); err != nil || end != nil {

@@ -64,6 +64,11 @@ type Options struct {
 	// after a pause. The error is a [*ManagedError] where a service manager must
 	// start the daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
+	// Settled returns a channel that is closed when no process is starting a daemon any
+	// more: then one listens, or the start has failed. Run calls it after a start, and when
+	// Autostart returns [ErrStarting]. It may be nil, and it may return nil if that cannot
+	// be known: then Run dials again and again.
+	Settled func() <-chan struct{}
 	// Absent returns why no daemon listens although a service manager should
 	// have started one; nil if no reason is known or it will pass. Run calls it
 	// once in a while as long as the proxy starts no daemon itself. It may be nil.
@@ -84,6 +89,10 @@ type Options struct {
 	memory    int                  // bytes of client lines to remember; tests replace the 0 for [memory]
 	sinceBoot func() time.Duration // reads the boot clock; tests replace the nil for the system's
 }
+
+// ErrStarting is the error of an Autostart that started nothing, since another process is starting
+// a daemon.
+var ErrStarting = errors.New("another process is starting a daemon")
 
 // ErrKilled is wrapped by the error of a daemon's process that was killed by a signal.
 var ErrKilled = errors.New("killed")

@@ -465,6 +465,48 @@ func TestAutostart(t *testing.T) {
 	})
 }
 
+// TestAutostart_OfAnother checks that a proxy whose daemon is being started by another process waits
+// for that start, without dialling again and again, and starts one itself if that start fails.
+func TestAutostart_OfAnother(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		var asked int
+		var begin time.Time
+		inBubble(t, func(r *rig) {
+			settled := make(chan struct{})
+			r.down, begin = errNobody, time.Now()
+			r.o.Settled = func() <-chan struct{} { return settled }
+			r.o.Autostart = func(context.Context) (<-chan error, error) {
+				if asked++; asked == 1 {
+					go func() {
+						time.Sleep(30 * time.Millisecond)
+						if !fails {
+							r.setDown(nil)
+						}
+						close(settled)
+					}()
+					return nil, ErrStarting
+				}
+				r.setDown(nil)
+				return make(chan error), nil
+			}
+		}, func(r *rig) {
+			d := r.connect()
+			want, most := 1, 30*time.Millisecond
+			if fails {
+				want, most = 2, 50*time.Millisecond // and a dial later
+			}
+			if took := time.Since(begin); asked != want || took > most {
+				t.Errorf("start of the other fails %v: asked for %d starts and connected after %v, want %d and at most %v",
+					fails, asked, took, want, most)
+			}
+			r.in.Close()
+			d.want(byeClient)
+			d.wantEnd()
+			r.wantEnd(ExitDone)
+		})
+	}
+}
+
 // TestNothingAsked checks that a proxy ends at once if its client closes without a request.
 func TestNothingAsked(t *testing.T) {
 	inBubble(t, func(r *rig) { r.down = errors.New("busy") }, func(r *rig) {

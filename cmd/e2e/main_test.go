@@ -44,6 +44,8 @@ func TestMain(m *testing.M) {
 		leave(top.Main())
 	case "floor":
 		leave(floorMain(os.Args[1:]))
+	case "bare":
+		leave(bareMain(os.Args[1:]))
 	case "echoserver":
 		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":
@@ -79,7 +81,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
-			"echoserver", pair.Top,
+			"bare", "echoserver", pair.Top,
 		} {
 			binaries[name] = self
 		}

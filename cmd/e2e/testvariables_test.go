@@ -48,4 +48,5 @@ func takeTestVariables() {
 			panic(err)
 		}
 	}
+	countStart()
 }

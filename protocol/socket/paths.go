@@ -24,6 +24,10 @@ const StoppedFile = "stopped"
 // LockFile lies there, too: the daemon holds it for as long as it lives.
 const LockFile = "daemon.lock"
 
+// StartLock is a file there that is locked while a daemon that a proxy or a command has started
+// does not listen yet.
+const StartLock = "start.lock"
+
 // Env is the variable that names an explicit socket.
 const Env = "HOLDLINE_SOCKET"
 

@@ -118,14 +118,22 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 	ctx, cancel := context.WithTimeout(cmd.Context(), startWait)
 	defer cancel()
 	program := func() (string, error) { return pair.Program(os.Args[0]) }
-	ended, err := starter.New(paths, proc.Getenv, program).Start()
-	if err != nil {
-		return nil, fmt.Errorf("starting the daemon: %w", err)
-	}
+	start := starter.New(paths, proc.Getenv, program)
+	var ended <-chan error
 	var absent error
+	started := false
 	err = Poll(ctx, pollInterval, func() (bool, error) {
 		if c, absent = dial(ctx, paths); absent == nil {
 			return true, nil
+		}
+		if !started {
+			var err error
+			if ended, err = start.Start(); errors.Is(err, proxy.ErrStarting) {
+				return false, nil
+			}
+			if started = true; err != nil {
+				return false, fmt.Errorf("starting the daemon: %w", err)
+			}
 		}
 		select {
 		case err := <-ended:

@@ -101,8 +101,12 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 	if err != nil {
 		return err
 	}
-	// Children of the daemon must not take the hand-over for theirs.
-	if err := os.Unsetenv(rollout.Env); err != nil {
+	listening, err := starter.TakeLock(proc.Getenv(starter.LockEnv))
+	if err != nil {
+		return err
+	}
+	// Children of the daemon must not take the hand-over or the lock for theirs.
+	if err := errors.Join(os.Unsetenv(rollout.Env), os.Unsetenv(starter.LockEnv)); err != nil {
 		return err
 	}
 	explicit, err := cmd.Flags().GetString("socket")
@@ -187,7 +191,8 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 			Paths: paths, Socket: paths.Start(), Handed: handed, Notifier: notifier,
 			StartedBy: o.startedBy, Wanted: o.wanted, StateDir: state,
 		},
-		Level: level, Stderr: proc.Stderr, FlushLog: queue.Flush, Ready: ready, Exe: exe, Image: image, Argv: os.Args,
+		Level: level, Stderr: proc.Stderr, FlushLog: queue.Flush, Listening: listening, Ready: ready,
+		Exe: exe, Image: image, Argv: os.Args,
 		Units: service.FindUnits(proc.Getenv), Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
 		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})

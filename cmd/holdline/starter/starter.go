@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,20 +62,27 @@ const (
 // whyTimeout bounds the question why a service manager does not start the daemon.
 const whyTimeout = 5 * time.Second
 
-// Starter starts the daemon whose socket is at given paths. Make it with [New].
+// Starter starts the daemon whose socket is at given paths. Make it with [New]. One goroutine
+// may use it at a time.
 type Starter struct {
 	program func() (string, error) // returns the path of holdline
 	environ []string
 	args    []string // that say where the socket is
-	log     string   // path of the daemon's log
-	err     error    // why there is none
+	paths   socket.Paths
+	socket  string // its path
+	log     string // path of the daemon's log
+	err     error  // why there is none
+
+	refusedBy os.FileInfo   // the lock's file that another process has locked; nil if none has
+	refused   time.Time     // since when it has
+	settled   chan struct{} // of the latest [Starter.Settled]
 }
 
 // New returns a starter of the daemon whose socket is at paths, for a process with the
 // environment getenv. It starts nothing before [Starter.Start] is called. program returns
 // the path of holdline.
 func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
-	s := &Starter{program: program}
+	s := &Starter{program: program, paths: paths, socket: paths.Start()}
 	for _, name := range Variables {
 		if value := getenv(name); value != "" {
 			s.environ = append(s.environ, name+"="+value)
@@ -95,6 +103,9 @@ func New(paths socket.Paths, getenv func(string) string, program func() (string,
 // The channel has how the process ended, if it ends before this one: nil if it left the
 // socket to another daemon or the start to a service manager, and a [*proxy.ManagedError]
 // if a service manager has to start the daemon and does not.
+//
+// The error is [proxy.ErrStarting] if another process is starting a daemon. Then this one starts
+// none: see [Starter.Settled].
 func (s *Starter) Start() (<-chan error, error) {
 	// If the user stops holdline from now on, that counts for this start, too: asking
 	// systemd may take its time.
@@ -106,11 +117,27 @@ func (s *Starter) Start() (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
+	lock, err := s.takeTurn()
+	if err != nil {
+		return nil, err
+	}
+	if lock != nil {
+		defer lock.Close() // the daemon has it
+		if s.listens() {
+			exited := make(chan error, 1)
+			exited <- nil
+			return exited, nil
+		}
+	}
 	words := newWords(filepath.Dir(s.log))
 	closeOnExec()
 	args := append([]string{exe, "daemon", "--started-by", StartedBy, "--idle-exit", "30m", wanted}, s.args...)
 	cmd := exec.Cmd{
 		Path: exe, Args: args, Dir: "/", Env: s.environ, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if lock != nil {
+		cmd.ExtraFiles = []*os.File{lock} // the first is lockFD
+		cmd.Env = append(slices.Clone(s.environ), LockEnv+"="+strconv.Itoa(lockFD))
 	}
 	if words != nil {
 		cmd.Stderr = words
@@ -127,6 +154,18 @@ func (s *Starter) Start() (<-chan error, error) {
 		exited <- s.verdict(status, words)
 	}()
 	return exited, nil
+}
+
+// listens reports whether a daemon listens. It may have come up after the caller's last dial and
+// before the lock of a start was taken.
+func (s *Starter) listens() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	conn, _, err := s.paths.Dial(ctx)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil
 }
 
 // Absent returns why a service manager, which has to start the daemon, does not do so. It

@@ -144,6 +144,7 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 	po.Absent = start.Absent
 	if !o.noAutostart {
 		po.Autostart = func(context.Context) (<-chan error, error) { return start.Start() }
+		po.Settled = start.Settled
 	}
 	return proxy.Run(ctx, po)
 }
