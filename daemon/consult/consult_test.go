@@ -658,6 +658,9 @@ func TestTools(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := p.Check(); err != nil {
+			t.Error(err)
+		}
 		if n := len(tl.Description); n > 2000 {
 			t.Errorf("%s: description of %d bytes", tl.Name, n)
 		}

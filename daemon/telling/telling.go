@@ -10,10 +10,17 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
+// lazily returns what compiles an expression at the first call: most processes never read what a
+// program said last.
+func lazily(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
 // noise are lines that say nothing of the reason, without the prefix that [bare] removes.
-var noise = regexp.MustCompile(`^(` + strings.Join([]string{
+var noise = lazily(`^(` + strings.Join([]string{
 	`[\W\d_]*`,                                                  // brackets, carets, numbers and what underlines code
 	`\d{3}`, `code \S+`, `syscall \w+`, `errno \S+`, `path \S+`, // of npm
 	`\d{3} +(Note that|tarball|The requested resource|In most cases|it was).*`, `\d{3}  '.*`,
@@ -26,18 +33,18 @@ var noise = regexp.MustCompile(`^(` + strings.Join([]string{
 }, "|") + `)$`)
 
 // reason are lines that begin as messages of errors do.
-var reason = regexp.MustCompile(`^([\w./:-]+: )?(\[?(fatal|panic|error|Fatal|Error|FATAL|ERROR|Panic)\]?\b` +
+var reason = lazily(`^([\w./:-]+: )?(\[?(fatal|panic|error|Fatal|Error|FATAL|ERROR|Panic)\]?\b` +
 	`|[\w.]*(Error|Exception|Failure))\b.*[:!]|^\d{3} [A-Z]|^\S+ - - .* (ERROR|FATAL)\b|\b(ERROR|FATAL|level=error)\b`)
 
 // decoration are the marks before a line, by which programs group their lines.
-var decoration = regexp.MustCompile(`^(npm (error|ERR!)|[×╰─▶├│┌└>]+)\s*`)
+var decoration = lazily(`^(npm (error|ERR!)|[×╰─▶├│┌└>]+)\s*`)
 
 // bare returns a line without what stands before its words, and whether the line is one of a
 // group of an error's lines, of which the first tells most.
 func bare(line string) (text string, ofGroup bool) {
 	text = strings.TrimSpace(line)
 	for {
-		rest := decoration.ReplaceAllString(text, "")
+		rest := decoration().ReplaceAllString(text, "")
 		if rest == text {
 			return text, ofGroup
 		}
@@ -46,11 +53,11 @@ func bare(line string) (text string, ofGroup bool) {
 }
 
 // download is how npm says what it has just fetched, and from where.
-var download = regexp.MustCompile(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)`)
+var download = lazily(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)`)
 
 // Doing returns for people what a program does, by a line that it writes while it starts.
 func Doing(line string) string {
-	m := download.FindStringSubmatch(line)
+	m := download().FindStringSubmatch(line)
 	if m == nil {
 		return line
 	}
@@ -69,7 +76,7 @@ func Line(lines []string) string {
 	for _, line := range lines {
 		text, ofGroup := bare(line)
 		switch {
-		case noise.MatchString(text):
+		case noise().MatchString(text):
 		case ofGroup:
 			if !grouped {
 				best, grouped = text, true
@@ -80,7 +87,7 @@ func Line(lines []string) string {
 		case branch && strings.HasPrefix(line, "   "):
 			best += " " + text
 			continue
-		case reason.MatchString(text) && !grouped:
+		case reason().MatchString(text) && !grouped:
 			best = text
 		default:
 			plain = text

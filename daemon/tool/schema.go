@@ -7,10 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"unicode"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -30,8 +31,8 @@ const common = `"render":{"type":"string","enum":["porcelain","json"],"default":
 	`"description":"porcelain: short text; json: structured"},` +
 	`"detail":{"type":"string","enum":["concise","full"],"default":"concise"}`
 
-// Prepared is a tool with its listing and its compiled schema. It never changes, and is
-// safe for concurrent use.
+// Prepared is a tool with its listing and its schema. It never changes, and is safe for
+// concurrent use.
 type Prepared struct {
 	Tool *Tool
 
@@ -39,8 +40,19 @@ type Prepared struct {
 	operation  string
 	listing    json.RawMessage
 	properties json.RawMessage // schemas of all arguments, by name
-	checkers   map[string]*jsonschema.Resolved
+	checkers   map[string]checker
 	names      []string // of all arguments, in the order of the schema
+}
+
+// checker returns what checks one argument. It compiles that at the first call: a daemon that starts
+// has sessions waiting, and most arguments are never given.
+type checker func() (*jsonschema.Resolved, error)
+
+// newChecker returns the checker of an argument with this schema.
+func newChecker(schema json.RawMessage) checker {
+	return sync.OnceValues(func() (*jsonschema.Resolved, error) {
+		return Compile(schema, &jsonschema.ResolveOptions{ValidateDefaults: true})
+	})
 }
 
 // operation returns the name of a tool's calls in faults.
@@ -74,13 +86,13 @@ type annotations struct {
 	} `json:"holdline"`
 }
 
-// Prepare checks a tool, makes its listing and compiles its schema. An error is a mistake in
-// the tool's definition. The tool must not change afterwards.
+// Prepare checks a tool and makes its listing. An error is a mistake in the tool's definition;
+// [Prepared.Check] finds those in the schema. The tool must not change afterwards.
 func Prepare(t *Tool) (*Prepared, error) {
 	if err := t.check(); err != nil {
 		return nil, err
 	}
-	p := &Prepared{Tool: t, operation: operation(t.Name), checkers: map[string]*jsonschema.Resolved{}}
+	p := &Prepared{Tool: t, operation: operation(t.Name), checkers: map[string]checker{}}
 	p.remote = Remote{Name: t.Name, Contract: t.Contract, Handle: p.call}
 
 	var own bytes.Buffer // the object of all arguments' schemas
@@ -91,11 +103,10 @@ func Prepare(t *Tool) (*Prepared, error) {
 		if name == "render" || name == "detail" {
 			return fmt.Errorf("%s is an argument of every tool", name)
 		}
-		checker, err := Compile(raw, &jsonschema.ResolveOptions{ValidateDefaults: true})
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if p.checkers[name] != nil {
+			return fmt.Errorf("%s: is there twice", name)
 		}
-		p.checkers[name] = checker
+		p.checkers[name] = newChecker(raw)
 		p.names = append(p.names, name)
 		return nil
 	})
@@ -120,17 +131,27 @@ func Prepare(t *Tool) (*Prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
-	if _, err := Compile(schema, nil); err != nil {
-		return nil, fmt.Errorf("schema: %w", err)
-	}
 	p.listing, err = t.list(schema)
 	return p, err
+}
+
+// Check returns what is wrong with the tool's schema, or nil. Tests of own tools call it, since a
+// daemon compiles no schema before it is needed.
+func (p *Prepared) Check() error {
+	for _, check := range p.checkers {
+		if _, err := check(); err != nil {
+			return fmt.Errorf("properties: %w", err)
+		}
+	}
+	return nil
 }
 
 // check returns what is wrong with the definition of a tool, or nil.
 func (t *Tool) check() error {
 	switch {
-	case !regexp.MustCompile(`^[A-Za-z0-9_.-]{1,128}$`).MatchString(t.Name):
+	case t.Name == "" || len(t.Name) > 128 || strings.ContainsFunc(t.Name, func(r rune) bool {
+		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("_.-", r)
+	}):
 		return fmt.Errorf("name %q: 1 to 128 of A-Z a-z 0-9 _ . - are wanted", t.Name)
 	case len([]rune(t.Description)) > MaxDescription:
 		return fmt.Errorf("description has more than %d characters", MaxDescription)
@@ -254,19 +275,23 @@ func join(errs []error) error {
 // argument checks one of the tool's own arguments and returns its JSON. An integer that
 // was spelled 2.0 or 1e2 is spelled anew, since the tool decodes into Go integers.
 func (p *Prepared) argument(name string, raw []byte) ([]byte, error) {
-	checker := p.checkers[name]
-	if checker == nil {
+	check := p.checkers[name]
+	if check == nil {
 		return nil, fmt.Errorf("%s: no such argument, allowed are %s", label(name), strings.Join(p.names, ", "))
 	}
 	var value any
 	if err := json.Unmarshal(raw, &value); err != nil { // a number beyond float64
 		return nil, fmt.Errorf("%s: has a number that is out of range", name)
 	}
-	if err := checker.Validate(value); err != nil {
+	schema, err := check()
+	if err != nil { // a mistake of ours
+		return nil, fmt.Errorf("%s: cannot be checked: %w", name, err)
+	}
+	if err := schema.Validate(value); err != nil {
 		return nil, fmt.Errorf("%s: must be %s (got %s)", name, want(jsonrpc.Field(p.properties, name)), got(raw))
 	}
 	n, isNumber := value.(float64)
-	if !isNumber || checker.Schema().Type != "integer" {
+	if !isNumber || schema.Schema().Type != "integer" {
 		return raw, nil
 	}
 	if math.Abs(n) > maxInteger {

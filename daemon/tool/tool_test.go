@@ -74,6 +74,19 @@ func TestListingOfToolWithoutArguments(t *testing.T) {
 	}
 }
 
+// TestOwnSchemas checks that the schemas of the tools of this package can be compiled.
+func TestOwnSchemas(t *testing.T) {
+	for _, tl := range []Tool{NewHealth(nil), NewTelemetry(nil), NewFindTools(nil), NewCallTool()} {
+		p, err := Prepare(&tl)
+		if err == nil {
+			err = p.Check()
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tl.Name, err)
+		}
+	}
+}
+
 // TestPrepareRefuses checks that an incomplete or contradictory tool is refused.
 func TestPrepareRefuses(t *testing.T) {
 	for name, edit := range map[string]func(*Tool){
@@ -96,8 +109,12 @@ func TestPrepareRefuses(t *testing.T) {
 	} {
 		tl := newTool()
 		edit(&tl)
-		if _, err := Prepare(&tl); err == nil {
-			t.Errorf("%s: Prepare took it", name)
+		p, err := Prepare(&tl)
+		if err == nil {
+			err = p.Check()
+		}
+		if err == nil {
+			t.Errorf("%s: is taken", name)
 		}
 	}
 }

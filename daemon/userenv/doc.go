@@ -11,7 +11,9 @@
 // Asking a shell takes as long as the user's profile takes, and a profile may hang.
 // So [Environ.Run] asks in the background, within bounds. Until a shell has
 // answered, the PATH and locale that the previous daemon has kept stand in for the
-// answer. Only these are kept in a file: a profile may export secrets.
+// answer. Then the shell is asked a moment later: after the death of a daemon its
+// sessions come first. What starts a program waits for the answer all the same.
+// Only PATH and locale are kept in a file: a profile may export secrets.
 //
 // Relative directories are never searched: which program they lead to depends on
 // the directory that a process runs in. Of the PATH with which the daemon was

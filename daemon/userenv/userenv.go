@@ -57,6 +57,7 @@ type Options struct {
 type Environ struct {
 	o       Options
 	again   chan struct{} // holds a token if the shell is to be asked again
+	needed  chan struct{} // holds a token once something waits for the shell's first answer
 	login   chan struct{} // closed once the login shell has answered, or failed
 	settled chan struct{} // closed once the interactive shell has, too
 	ended   chan struct{} // closed when Run returns: no shell is asked any more
@@ -73,7 +74,7 @@ type Environ struct {
 // shell is asked before [Environ.Run].
 func New(o Options) *Environ {
 	e := &Environ{
-		o: o, again: make(chan struct{}, 1),
+		o: o, again: make(chan struct{}, 1), needed: make(chan struct{}, 1),
 		login: make(chan struct{}), settled: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if o.Shell != nil {
@@ -92,6 +93,9 @@ func (e *Environ) Run(ctx context.Context) error {
 	e.mu.Lock()
 	e.starter = starter
 	e.mu.Unlock()
+	if len(e.kept) > 0 && !e.letSettle(ctx) {
+		return context.Cause(ctx)
+	}
 	for first := true; ; first = false {
 		if e.o.Shell != nil {
 			e.askShells(ctx, first)
@@ -105,6 +109,25 @@ func (e *Environ) Run(ctx context.Context) error {
 		case <-e.again:
 		}
 	}
+}
+
+// settleTime is how long a daemon that knows what its predecessor has kept asks no shell, if nothing
+// needs the answer: sessions may be waiting for what the processors would be busy with.
+const settleTime = 200 * time.Millisecond
+
+// letSettle blocks for settleTime, or until something needs the answer of the shell. It returns
+// false if ctx is done.
+func (e *Environ) letSettle(ctx context.Context) bool {
+	limit := time.NewTimer(settleTime)
+	defer limit.Stop()
+	select {
+	case <-limit.C:
+	case <-e.needed:
+	case <-e.again:
+	case <-ctx.Done():
+		return false
+	}
+	return true
 }
 
 // Refresh makes [Environ.Run] ask the shells again, in the background. Their previous
@@ -226,6 +249,10 @@ func isLocale(name string) bool { return name == "LANG" || strings.HasPrefix(nam
 func (e *Environ) Await(ctx context.Context, command string) error {
 	limit := time.NewTimer(loginTimeout + interactiveTimeout)
 	defer limit.Stop()
+	select {
+	case e.needed <- struct{}{}:
+	default:
+	}
 	for _, known := range []chan struct{}{e.login, e.settled} {
 		select {
 		case <-known:

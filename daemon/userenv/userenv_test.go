@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // fakeShell writes a shell that runs script before it answers. $1 to $4 are its arguments.
@@ -284,4 +286,34 @@ func TestCalling(t *testing.T) {
 			t.Errorf("Calling(%q, %q) = %q, want %q", c.calling, c.login, got, c.want)
 		}
 	}
+}
+
+// TestSettle checks that an environment that knows what was kept asks the shell later, but at once
+// if something needs the answer.
+func TestSettle(t *testing.T) {
+	state := t.TempDir()
+	if err := os.WriteFile(filepath.Join(state, keptFile), []byte("PATH=/kept\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		e := New(Options{StateDir: state, Shell: &Shell{Path: "/nonexistent"}, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel := context.WithCancel(t.Context())
+		begin := time.Now()
+		go func() { _ = e.Run(ctx) }()
+		<-e.settled
+		if took := time.Since(begin); took != settleTime {
+			t.Errorf("the shell was asked after %v, want %v", took, settleTime)
+		}
+		cancel()
+		synctest.Wait()
+		e = New(Options{StateDir: state, Shell: &Shell{Path: "/nonexistent"}, Log: slog.New(slog.DiscardHandler)})
+		ctx, cancel = context.WithCancel(t.Context())
+		begin = time.Now()
+		go func() { _ = e.Run(ctx) }()
+		if err := e.Await(ctx, ""); err != nil || time.Since(begin) != 0 {
+			t.Errorf("a program waits for the shell for %v, %v", time.Since(begin), err)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }

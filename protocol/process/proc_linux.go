@@ -93,13 +93,26 @@ func Group(pgid int) ([]Proc, error) {
 // Carriers returns the processes of this user that have [EnvWorker] in their
 // environment, by its value: the directory of their worker.
 func Carriers() (map[string][]Proc, error) {
-	all, err := List()
+	all, err := pids()
 	if err != nil {
 		return nil, err
 	}
 	found := make(map[string][]Proc)
-	for _, p := range all {
-		if dir := Variable(p.PID, EnvWorker); dir != "" {
+	// A daemon that starts does this, and few processes are carriers. So the environment comes
+	// first, and again when it is known which process that is: another one may have the number
+	// meanwhile.
+	for _, pid := range all {
+		var dir string
+		var p Proc
+		if dir, err = variable(pid, EnvWorker); dir != "" {
+			if p, err = Lookup(pid); err == nil {
+				dir, err = variable(pid, EnvWorker)
+			}
+		}
+		switch {
+		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+			return nil, err // a process may be there that was not seen
+		case err == nil && dir != "":
 			found[dir] = append(found[dir], p)
 		}
 	}
@@ -118,16 +131,23 @@ func Args(pid int) []string {
 // Variable returns the value that a variable had in the environment with which process
 // pid started, or "". The environment of another user's process cannot be read.
 func Variable(pid int, name string) string {
-	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return ""
+	value, _ := variable(pid, name)
+	return value
+}
+
+// variable is [Variable] with the error of reading the environment.
+func variable(pid int, name string) (string, error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+	prefix := []byte(name + "=")
+	if !bytes.Contains(b, prefix) {
+		return "", err
 	}
 	for v := range bytes.SplitSeq(b, []byte{0}) {
-		if value, ok := bytes.CutPrefix(v, []byte(name+"=")); ok {
-			return string(value)
+		if value, ok := bytes.CutPrefix(v, prefix); ok {
+			return string(value), nil
 		}
 	}
-	return ""
+	return "", err
 }
 
 // HasWorker reports whether the worker of the directory dir is among p's
