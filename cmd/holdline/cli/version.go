@@ -46,7 +46,13 @@ func newVersionCommand() *cobra.Command {
 				Worker: process.Known(), Record: []int{calls.RecordVersion},
 				Handover: []int{rollout.Version},
 			}
-			return console.Print(cmd, v, func(out io.Writer) { fmt.Fprintf(out, "holdline %s\n", cmdenv.Version) })
+			return console.Print(cmd, v, func(out io.Writer) { _ = printVersion(out) })
 		},
 	})
+}
+
+// printVersion prints the version for people.
+func printVersion(out io.Writer) error {
+	_, err := fmt.Fprintf(out, "holdline %s\n", cmdenv.Version)
+	return err
 }
