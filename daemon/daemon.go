@@ -440,8 +440,8 @@ func (d *daemon) stopUnless(still bool) bool {
 	return still
 }
 
-// watch checks every few seconds that clients still find this daemon, and stops it
-// when it was idle for long enough.
+// watch checks every few seconds that clients still find this daemon, stops it when it
+// was idle for long enough, and gives memory back when little happens.
 func (d *daemon) watch(ctx context.Context) error {
 	every := watchEvery
 	if d.IdleExit > 0 {
@@ -451,14 +451,17 @@ func (d *daemon) watch(ctx context.Context) error {
 	defer tick.Stop()
 	busy := time.Now()
 	lost := false // the pointer to this daemon cannot be written
-	memory := heap.NewReleaser()
+	memory, look := heap.NewReleaser(), time.NewTimer(time.Second)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-look.C:
+			look.Reset(memory.Check())
+			continue
 		case <-tick.C:
 		}
-		memory.Check()
 		if !d.still() {
 			continue
 		}

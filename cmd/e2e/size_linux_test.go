@@ -65,6 +65,7 @@ func BenchmarkSize(b *testing.B) {
 	}
 	open(sessions)
 	s := h.status()
+	time.Sleep(rest) // the answer has used much of the daemon's program
 	daemon, worker := s.Daemon.PID, s.Workers[0].PID
 	for _, when := range []struct {
 		words, short          string

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"time"
 
 	"holdline/protocol/control"
 )
@@ -15,10 +16,10 @@ import (
 const (
 	// idleAllocs is how much an idle daemon allocates at most between two calls of
 	// [Releaser.Check], in bytes.
-	idleAllocs = 4 << 20
+	idleAllocs = 512 << 10
 	// idleHeld is how much more than after the last time it may hold before it
-	// gives memory back, in bytes.
-	idleHeld = 16 << 20
+	// gives memory back, in bytes; of the heap and of the program each.
+	idleHeld = 1 << 20
 	// softLimit is the memory from which on the runtime collects garbage at
 	// once, in bytes. Otherwise it waits until there is as much garbage as there
 	// is data, which after a few answers of the greatest size is very much.
@@ -26,11 +27,13 @@ const (
 )
 
 // Releaser gives memory back to the system when the daemon is idle. The runtime by
-// itself keeps what a burst of large answers has needed for minutes.
+// itself keeps what a burst of large answers has needed for minutes. The kernel keeps
+// each page of the program that was used once, such as by the start, until memory is short.
 type Releaser struct {
 	samples []metrics.Sample
 	allocs  uint64 // bytes ever allocated, at the last check
 	held    uint64 // bytes held after memory was given back
+	program uint64 // bytes of the program in memory after they were given back
 	release func()
 }
 
@@ -47,9 +50,16 @@ func NewReleaser() *Releaser {
 	}}
 }
 
+// When [Releaser.Check] is to be called again: soon while the daemon is busy, so that an end
+// of that is seen, and otherwise seldom, since each call wakes the machine up.
+const (
+	busyPause = time.Second
+	idlePause = 5 * time.Second
+)
+
 // Check gives memory back if little was allocated since the last check, and there is
-// enough to give back. Call it every few seconds.
-func (h *Releaser) Check() {
+// enough to give back. It returns after how long to call it again.
+func (h *Releaser) Check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
@@ -57,6 +67,14 @@ func (h *Releaser) Check() {
 		h.release()
 		h.allocs, h.held = h.readMetrics()
 	}
+	if idle && residentProgram() > h.program+idleHeld {
+		releaseProgram()
+		h.program = residentProgram()
+	}
+	if idle {
+		return idlePause
+	}
+	return busyPause
 }
 
 // readMetrics returns how much was ever allocated, and how much memory of the system is
