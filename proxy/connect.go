@@ -116,6 +116,13 @@ func (p *proxy) within(last *link) time.Duration {
 func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 	s := p.newSearch(last)
 	err := errStoodStill
+	// Of many proxies that have lost a daemon, all but the first ones need not dial to see that.
+	if last != nil && s.awaitStart() {
+		if err := s.pause(ctx, s.wait); err != nil {
+			return nil, err
+		}
+		s.late = true
+	}
 	for {
 		// Before each resume: a record that has expired meanwhile would let a
 		// call be made a second time.
@@ -229,15 +236,16 @@ func (s *search) startOne(ctx context.Context) error {
 	return nil
 }
 
-// awaitStart makes the search wait for the end of a start instead of dialling often meanwhile:
-// after the death of a daemon, many proxies search.
-func (s *search) awaitStart() {
+// awaitStart makes the search wait for the end of a start that is under way, instead of dialling
+// often meanwhile: after the death of a daemon, many proxies search. It reports whether one is.
+func (s *search) awaitStart() bool {
 	if s.p.o.Settled == nil {
-		return
+		return false
 	}
 	if s.settled = s.p.o.Settled(); s.settled != nil {
 		s.wait = max(s.wait, settledWait)
 	}
+	return s.settled != nil
 }
 
 // ended handles the end of the process that was started. An error ends the search.

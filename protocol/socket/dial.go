@@ -35,7 +35,7 @@ type Peer struct {
 func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	var tried []string
 	var hard error
-	for _, c := range p.Candidates() {
+	for c := range p.each {
 		conn, err := p.dial(ctx, c.Path)
 		switch {
 		case err == nil:
