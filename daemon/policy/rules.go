@@ -27,6 +27,9 @@ func NewRules(cfg *config.Config) Rules {
 // calls current once or more.
 func CurrentRules(current func() *config.Config) Rules { return Rules{current} }
 
+// Version returns the configuration in force: it never changes, another one takes its place.
+func (r Rules) Version() any { return r.current() }
+
 // May reports whether an identity may see and use something; see [Rules.Explain].
 func (r Rules) May(identity, server string, names ...string) bool {
 	ok, _ := r.Explain(identity, server, names...)
