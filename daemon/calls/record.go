@@ -103,31 +103,53 @@ func latest(records []Record) []Record {
 // whose write was never made, and records that a later line lists as done. The
 // record of a call has the latest deadline that a line behind it gives.
 func ParseRecords(b []byte) ([]Record, error) {
+	all, _, err := parse(b)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]Record, len(all))
+	for i := range all {
+		records[i] = all[i].Record
+	}
+	return records, nil
+}
+
+// placed is a record, and where its line is in the file.
+type placed struct {
+	Record
+	at span
+}
+
+// parse does what [ParseRecords] says. It also returns the lines that move deadlines.
+func parse(b []byte) (records []placed, moved []span, err error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	var records []Record
+	off := 0
 	for line := range bytes.Lines(b) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
+			return nil, nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
 		}
-		records = append(records, r)
+		records = append(records, placed{r, span{r.Write, int32(off), int32(len(line))}})
+		off += len(line)
 	}
 	done, deadlines := map[int64]struct{}{}, map[int64]int64{}
 	for i := len(records) - 1; i >= 0; i-- {
-		if r := &records[i]; r.Kind == KindDeadline {
+		r := &records[i]
+		if r.Kind == KindDeadline {
 			if _, later := deadlines[r.Call]; !later {
 				deadlines[r.Call] = r.DeadlineBootMS
+				moved = append(moved, span{r.Call, r.at.off, r.at.size})
 			}
 		} else if deadline, ok := deadlines[r.Write]; ok && r.Kind == KindCall {
 			r.DeadlineBootMS = deadline
 		}
-		if _, ok := done[records[i].Write]; ok {
-			records[i].Write = 0
+		if _, ok := done[r.Write]; ok {
+			r.Write = 0
 		}
-		for _, id := range records[i].Done { // they count although the record itself is done
+		for _, id := range r.Done { // they count although the record itself is done
 			done[id] = struct{}{}
 		}
-		records[i].Done = nil
+		r.Done = nil
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return r.Write == 0 }), nil
+	return slices.DeleteFunc(records, func(r placed) bool { return r.Write == 0 }), moved, nil
 }
