@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 )
 
@@ -64,13 +66,50 @@ type Record struct {
 	Done []int64 `json:"done,omitempty"`
 }
 
-// line encodes the record as it stands in the file, with its newline.
+// line encodes the record as it stands in the file, with its newline. It does so by itself,
+// since each call has a record: package json takes five times as long.
 func (r *Record) line() ([]byte, error) {
-	b, err := json.Marshal(r)
-	if err != nil { // a raw field that is not JSON
-		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
+	if r.ID != nil && !json.Valid(r.ID) {
+		return nil, fmt.Errorf("%w: the id is no JSON: %.64q", ErrJournal, r.ID)
 	}
-	return append(b, '\n'), nil
+	b := make([]byte, 0, 256)
+	number := func(key string, n int64) {
+		b = strconv.AppendInt(append(b, key...), n, 10)
+	}
+	text := func(key, s string) {
+		if s != "" {
+			b = jsonrpc.AppendString(append(b, key...), s)
+		}
+	}
+	number(`{"write":`, r.Write)
+	number(`,"n":`, r.N)
+	text(`,"session":`, r.Session)
+	if r.ID != nil {
+		b = append(append(b, `,"id":`...), r.ID...)
+	}
+	text(`,"kind":`, r.Kind)
+	text(`,"name":`, r.Name)
+	text(`,"contract":`, r.Contract)
+	text(`,"identity":`, r.Identity)
+	for _, m := range []struct {
+		key string
+		n   int64
+	}{{`,"deadline_boot_ms":`, r.DeadlineBootMS}, {`,"round":`, int64(r.Round)}, {`,"call":`, r.Call}} {
+		if m.n != 0 {
+			number(m.key, m.n)
+		}
+	}
+	for i, id := range r.Done {
+		key := `,`
+		if i == 0 {
+			key = `,"done":[`
+		}
+		number(key, id)
+	}
+	if len(r.Done) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...), nil
 }
 
 // ReadRecords reads the records in the worker directory dir that count, in the

@@ -42,39 +42,35 @@ func NewGate(o GateOptions) *Gate {
 	return &Gate{o: o, queues: map[string][]*waiter{}}
 }
 
-// Enter blocks until a call of the session may be made. The caller must call leave when
-// the call is over; further calls of leave do nothing. The error is the cause of ctx,
-// or a resource_exhausted fault, at once, if too many calls wait already.
-func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), err error) {
+// Enter blocks until a call of the session may be made. The caller must call
+// [Gate.Leave], once, when the call is over. The error is the cause of ctx, or a
+// resource_exhausted fault, at once, if too many calls wait already.
+func (g *Gate) Enter(ctx context.Context, session, tool string) error {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	w, err := g.enter(session, tool)
-	if err != nil {
-		return nil, err
+	if w == nil {
+		return err
 	}
 	select {
 	case <-w.in:
+		return nil
 	case <-ctx.Done():
-		if g.withdraw(session, w) {
-			return nil, context.Cause(ctx)
+		if !g.withdraw(session, w) {
+			g.Leave() // this call was let in at the same moment
 		}
-		g.letNextIn() // this call was let in at the same moment
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return sync.OnceFunc(g.letNextIn), nil
 }
 
-// enter lets a call in, or puts it into the queue. The channel of a call that is in is
-// closed.
+// enter lets a call in, and then returns nil, or puts it into the queue.
 func (g *Gate) enter(session, tool string) (*waiter, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w := &waiter{make(chan struct{})}
 	if g.inside < g.o.InFlight { // then no call waits
 		g.inside++
-		close(w.in)
-		return w, nil
+		return nil, nil
 	}
 	mine := len(g.queues[session])
 	switch {
@@ -91,6 +87,7 @@ func (g *Gate) enter(session, tool string) (*waiter, error) {
 	if mine == 0 {
 		g.turns = append(g.turns, session)
 	}
+	w := &waiter{make(chan struct{})}
 	g.queues[session] = append(g.queues[session], w)
 	g.waiting++
 	return w, nil
@@ -122,8 +119,8 @@ func (g *Gate) setQueue(session string, queue []*waiter) {
 	g.turns = slices.DeleteFunc(g.turns, func(s string) bool { return s == session })
 }
 
-// letNextIn gives back the place of a call that is over, and lets the next one in.
-func (g *Gate) letNextIn() {
+// Leave gives back the place of a call that is over, and lets the next one in.
+func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--

@@ -311,6 +311,12 @@ func intern(key []byte) string {
 		return "_meta"
 	case "tools/call":
 		return "tools/call"
+	case "content":
+		return "content"
+	case "isError":
+		return "isError"
+	case "structuredContent":
+		return "structuredContent"
 	}
 	return string(key)
 }
