@@ -45,10 +45,11 @@ type link struct {
 	bye     protocol.Control // set by the reader before it ends
 
 	// turn holds a token while no goroutine writes to the daemon. The goroutine that
-	// takes the token has the turn: it alone uses out, begun and rest.
-	turn  chan struct{}
-	begun *entry // the line that was begun and not written whole; nil if there is none
-	rest  []byte // of begun
+	// takes the token has the turn: it alone uses out, begun, rest and joined.
+	turn   chan struct{}
+	begun  []*entry // the lines that were begun and not written whole
+	rest   []byte   // of begun
+	joined []byte   // what rest is a part of, if it has several lines; used again
 }
 
 // farewell returns the reason that the daemon gave when it ended the session.

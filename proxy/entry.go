@@ -39,6 +39,7 @@ type entry struct {
 	uri string     // of a subscription, or key of the request that a cancel names
 
 	call     bool   // of a tool: it may have an effect
+	calling  bool   // a call that was handed to a connection, and is pending
 	modern   bool   // the request is of the modern era
 	bad      bool   // not a message, to be answered with id null
 	sent     bool   // handed to a connection, perhaps not whole

@@ -25,6 +25,9 @@ type Lines struct {
 	// DropTail leaves out a last line without a newline: from a peer that died
 	// in the middle of a write it is no message.
 	DropTail bool
+	// BeforeRead, if not nil, is called before each read, which may block: nothing more
+	// of what was read before can be taken then.
+	BeforeRead func()
 
 	r        io.Reader
 	max      int    // longest line, in bytes
@@ -100,6 +103,9 @@ func (l *Lines) fill() {
 		grown := make([]byte, len(l.buf), max(4<<10, 2*cap(l.buf)))
 		copy(grown, l.buf)
 		l.buf = grown
+	}
+	if l.BeforeRead != nil {
+		l.BeforeRead()
 	}
 	n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+n]
