@@ -49,8 +49,8 @@ func (g *Gate) Enter(ctx context.Context, session, tool string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	w, err := g.enter(session, tool)
-	if w == nil {
+	w, in, err := g.enter(session, tool)
+	if in || err != nil {
 		return err
 	}
 	select {
@@ -64,33 +64,33 @@ func (g *Gate) Enter(ctx context.Context, session, tool string) error {
 	}
 }
 
-// enter lets a call in, and then returns nil, or puts it into the queue.
-func (g *Gate) enter(session, tool string) (*waiter, error) {
+// enter lets a call in, or puts it into the queue.
+func (g *Gate) enter(session, tool string) (w *waiter, in bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.inside < g.o.InFlight { // then no call waits
 		g.inside++
-		return nil, nil
+		return nil, true, nil
 	}
 	mine := len(g.queues[session])
 	switch {
 	case mine >= g.o.PerSession:
-		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
+		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
 			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them",
 			mine, g.o.Server, g.o.InFlight).
 			WithLimit("calls waiting", g.o.PerSession, mine)
 	case g.waiting >= g.o.Queue:
-		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
+		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
 			"%d calls wait for server %s, which takes %d at a time; try again later",
 			g.waiting, g.o.Server, g.o.InFlight)
 	}
 	if mine == 0 {
 		g.turns = append(g.turns, session)
 	}
-	w := &waiter{make(chan struct{})}
+	w = &waiter{make(chan struct{})}
 	g.queues[session] = append(g.queues[session], w)
 	g.waiting++
-	return w, nil
+	return w, false, nil
 }
 
 // withdraw removes a call from the queue. It returns false if the gate has let the call
