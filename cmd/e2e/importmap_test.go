@@ -45,7 +45,7 @@ var layers = readLayers(`
 5 cmd/holdline/importer
 8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
-7 cmd/holdline/install
+8 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
 6 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)

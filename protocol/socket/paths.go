@@ -33,7 +33,7 @@ const Env = "HOLDLINE_SOCKET"
 
 // ErrTooLong is wrapped by [CheckPath] and [Resolve] for a path that the
 // kernel has no room for.
-var ErrTooLong = errors.New("socket path too long")
+var ErrTooLong = errors.New("the path of the socket is too long")
 
 // Candidate is a path at which a daemon may be found.
 type Candidate struct {
@@ -55,11 +55,11 @@ type Paths struct {
 // longer than the kernel's sun_path allows.
 func CheckPath(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("socket path %q is not absolute", path)
+		return fmt.Errorf("the path of the socket, %q, is not absolute", path)
 	}
 	if len(path) > maxPath {
-		return fmt.Errorf("%w: %q has %d bytes and this system takes %d, name a shorter one with %s",
-			ErrTooLong, path, len(path), maxPath, Env)
+		return fmt.Errorf("%w: it has %d bytes, and this system takes %d: %s; name a shorter one with %s",
+			ErrTooLong, len(path), maxPath, path, Env)
 	}
 	return nil
 }
