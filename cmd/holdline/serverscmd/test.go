@@ -101,7 +101,8 @@ func printTested(out io.Writer, name string, tools []string, took time.Duration)
 		console.Line(out, 2, "%s works: it answers after %v, and names no tools", name, took)
 		return
 	}
-	console.Line(out, 2, "%s works: %s after %v: %s", name, plural.Count(len(tools), "tool"), took, strings.Join(tools, ", "))
+	console.Line(out, 2, "%s works: %s after %v: %s", name, plural.Count(len(tools), "tool"), took,
+		strings.Join(tools, ", "))
 }
 
 // showStart shows on a terminal, each second until the returned function is called, for how
