@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help build install dist reproduce demo picture test race chaos notices neighbours check fuzz bench e2e e2e-systemd cover clean
+.PHONY: help build install dist reproduce demo picture test race chaos notices neighbours check fuzz bench soak e2e e2e-systemd cover clean
 
 OUT     ?= bin/holdline
 VERSION ?= $(shell v=$$(git describe --tags --dirty 2>/dev/null) && echo $${v\#v} || echo 0.1.0-dev)
@@ -17,6 +17,8 @@ CHAOS   ?= 60s
 SEED    ?=
 HOSTILE ?= 1
 BENCH   ?=
+SOAK    ?= 10m
+SESSIONS ?= 1000
 PKG     ?= ./...
 RUN     ?=
 FLAGS   ?=
@@ -86,6 +88,9 @@ check: ## format, vet for both systems, lint, dead code, modernisers, layers, go
 	CGO_ENABLED=0 $(TEST) -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
 	go mod tidy -diff
 	go mod verify
+
+soak: build ## a mixed load of many sessions: memory, descriptors and goroutines must not grow, and go back (SOAK=10m, SESSIONS=1000)
+	HOLDLINE_BENCH_BIN=$(abspath $(OUT)) HOLDLINE_SOAK=$(SOAK) HOLDLINE_SOAK_SESSIONS=$(SESSIONS) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 24h -run '^TestSoak_' ./cmd/e2e
 
 fuzz: ## run every fuzz target for a minute (FUZZTIME=10s)
 	@# Without the limit Go spends a minute on making each new input smaller.

@@ -69,9 +69,10 @@ func newHall(b *testing.B) *hall {
 // caller is a client that does as little as possible besides its calls.
 type caller struct {
 	t     testing.TB
+	cmd   *exec.Cmd
 	pid   int
 	tool  string
-	stdin io.Writer
+	stdin io.WriteCloser
 	out   *bufio.Reader
 	next  int
 	buf   []byte
@@ -99,7 +100,9 @@ func (h *hall) caller(w way) *caller {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	c := &caller{t: h.t, pid: cmd.Process.Pid, tool: tool, stdin: stdin, out: bufio.NewReaderSize(stdout, 1<<16)}
+	c := &caller{
+		t: h.t, cmd: cmd, pid: cmd.Process.Pid, tool: tool, stdin: stdin, out: bufio.NewReaderSize(stdout, 1<<16),
+	}
 	c.write([]byte(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
 		`"capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}` + "\n"))
 	c.answer(`"protocolVersion"`)
@@ -122,26 +125,37 @@ func (c *caller) ask(text string, bytes int) {
 	c.write(c.buf)
 }
 
-// answer reads the next answer, which has to have want in its first 64 KiB, and returns its
+// line reads a line. It returns its beginning, which is valid until the next read, and its
+// length in bytes.
+func (c *caller) line() (head []byte, size int) {
+	head, err := c.out.ReadSlice('\n')
+	size = len(head)
+	if errors.Is(err, bufio.ErrBufferFull) {
+		head = append([]byte(nil), head[:1<<10]...)
+	}
+	for errors.Is(err, bufio.ErrBufferFull) {
+		var more []byte
+		more, err = c.out.ReadSlice('\n')
+		size += len(more)
+	}
+	if err != nil {
+		c.t.Fatal("no line: ", err)
+	}
+	return head, size
+}
+
+// answer reads the next answer, which has to have want in its beginning, and returns its
 // length in bytes. What is no answer is skipped.
 func (c *caller) answer(want string) int {
 	for {
-		line, err := c.out.ReadSlice('\n')
-		size := len(line)
-		isAnswer, good := bytes.Contains(line, []byte(`"id":`)), bytes.Contains(line, []byte(want))
-		if isAnswer && !good {
-			c.t.Fatalf("the answer is %.500q, want %s in it", line, want)
+		head, size := c.line()
+		if !bytes.Contains(head, []byte(`"id":`)) {
+			continue
 		}
-		for errors.Is(err, bufio.ErrBufferFull) {
-			line, err = c.out.ReadSlice('\n')
-			size += len(line)
+		if !bytes.Contains(head, []byte(want)) {
+			c.t.Fatalf("the answer is %.500q, want %s in it", head, want)
 		}
-		if err != nil {
-			c.t.Fatal("no answer: ", err)
-		}
-		if isAnswer {
-			return size
-		}
+		return size
 	}
 }
 

@@ -11,8 +11,9 @@ import (
 const MaxFrame = 64 << 20
 
 // keepBuffer is the size in bytes above which a [Lines] replaces its buffer by a small one,
-// once the long line in it was taken. Most lines are short, and many readers run.
-const keepBuffer = 256 << 10
+// once the long line in it was taken. Most lines are short, and each session has a reader:
+// with 256 KiB a thousand sessions that each had one line of 64 KiB would hold 128 MiB.
+const keepBuffer = 32 << 10
 
 // ErrTooLong is returned by [Lines.Next] for a line over the limit. The rest
 // of that line is skipped by the following call, so reading can go on.
