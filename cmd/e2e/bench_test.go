@@ -1,119 +1,53 @@
 package e2e
 
 import (
-	"bufio"
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
 
-// floorMain is the simplest program in the place of each part of the line: it only copies
-// lines.
-//
-//	PATH                    between its stdio and a socket, as a proxy does
-//	relay LISTEN DIAL       between each connection and one of its own, as a daemon does
-//	serve LISTEN COMMAND…   between each connection and a process of its own, as a worker does
-func floorMain(args []string) int {
-	if len(args) == 1 {
-		conn, err := net.Dial("unix", args[0])
-		if err != nil {
-			return 1
+var floorBuilt sync.Once
+
+// copier returns the program of cmd/e2e/floor, which only copies or answers lines. It is
+// built when it is first needed, as a program of its own: the size and the start of this
+// test binary are no measure for anything.
+func (p *place) copier(args ...string) *exec.Cmd {
+	p.t.Helper()
+	floorBuilt.Do(func() {
+		cmd := exec.CommandContext(p.t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w",
+			"-o", filepath.Join(programs, "floor"), "./floor")
+		cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			p.t.Fatalf("building what only copies: %v\n%s", err, out)
 		}
-		go func() { copyLines(conn, os.Stdin); _ = conn.(*net.UnixConn).CloseWrite() }()
-		copyLines(os.Stdout, conn)
-		return 0
-	}
-	ln, err := net.Listen("unix", args[1])
-	if err != nil {
-		return 1
-	}
-	for {
-		conn, err := ln.Accept()
-		if err != nil {
-			return 1
-		}
-		go func() {
-			defer conn.Close()
-			if args[0] == "relay" {
-				next, err := net.Dial("unix", args[2])
-				if err != nil {
-					return
-				}
-				defer next.Close()
-				go func() { copyLines(next, conn); _ = next.(*net.UnixConn).CloseWrite() }()
-				copyLines(conn, next)
-				return
-			}
-			cmd := exec.CommandContext(context.Background(), args[2], args[3:]...)
-			in, errIn := cmd.StdinPipe()
-			out, errOut := cmd.StdoutPipe()
-			if errIn != nil || errOut != nil || cmd.Start() != nil {
-				return
-			}
-			go func() { copyLines(in, conn); _ = in.Close() }()
-			copyLines(conn, out)
-			_ = cmd.Wait()
-		}()
-	}
+	})
+	return p.program("floor", args...)
 }
 
-// copyLines copies line by line. A line longer than its buffer is copied in pieces.
-func copyLines(to io.Writer, from io.Reader) {
-	r := bufio.NewReaderSize(from, 64<<10)
-	for {
-		line, err := r.ReadSlice('\n')
-		if len(line) > 0 {
-			if _, err := to.Write(line); err != nil {
-				return
-			}
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
-	}
-}
-
-// floor starts a proxy that only copies, before a server that answers each line.
+// floor starts a proxy that only copies, before a process that answers each line.
 func (p *place) floor(b *testing.B) *agent {
 	b.Helper()
 	path := filepath.Join(p.dir, "floor")
 	if !exists(path) {
-		ln, err := net.Listen("unix", path)
-		if err != nil {
+		cmd := p.copier("answer", path)
+		if err := cmd.Start(); err != nil {
 			b.Fatal(err)
 		}
-		b.Cleanup(func() { ln.Close() })
-		go func() { // ends with the listener
-			for {
-				conn, err := ln.Accept()
-				if err != nil {
-					return
-				}
-				go answerLines(conn)
-			}
-		}()
+		b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		p.untilExists(path)
 	}
-	return p.agentOf(p.program("floor", path))
+	return p.agentOf(p.copier(path))
 }
 
-// answerLines answers each line with an empty result, until the connection ends.
-func answerLines(conn net.Conn) {
-	defer conn.Close()
-	lines := bufio.NewReaderSize(conn, 64<<10)
-	for n := 1; ; n++ {
-		if _, err := lines.ReadSlice('\n'); err != nil {
-			return
-		}
-		if _, err := fmt.Fprintf(conn, `{"jsonrpc":"2.0","id":%d,"result":{}}`+"\n", n); err != nil {
-			return
+// untilExists waits for a socket.
+func (p *place) untilExists(path string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(waitLimit); !exists(path); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("nothing listens at %s", path)
 		}
 	}
 }

@@ -51,17 +51,13 @@ func newHall(b *testing.B) *hall {
 		{"serve", filepath.Join(h.dir, "worker"), echo},
 		{"relay", filepath.Join(h.dir, "relay"), filepath.Join(h.dir, "worker")},
 	} {
-		cmd := h.program("floor", args...)
+		cmd := h.copier(args...)
 		if err := cmd.Start(); err != nil {
 			b.Fatal(err)
 		}
 		h.links = append(h.links, cmd.Process.Pid)
 		b.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		for deadline := time.Now().Add(waitLimit); !exists(args[1]); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				b.Fatalf("%v does not listen", args)
-			}
-		}
+		h.untilExists(args[1])
 	}
 	return h
 }
@@ -87,7 +83,7 @@ func (h *hall) caller(w way) *caller {
 	case direct:
 		cmd = h.program("echoserver")
 	case chain:
-		cmd = h.program("floor", filepath.Join(h.dir, "relay"))
+		cmd = h.copier(filepath.Join(h.dir, "relay"))
 	case through:
 		cmd, tool = h.program("holdline", "mcp-stdio"), "e__echo"
 	}
@@ -256,7 +252,9 @@ func BenchmarkHosted(b *testing.B) {
 	cpu := map[way]float64{}
 	for _, w := range ways {
 		for part, sum := range busy[w] {
-			cpu[w] += sum / (rounds * calls)
+			if part != "client" { // how long it waits decides what Go's scheduler makes of it
+				cpu[w] += sum / (rounds * calls)
+			}
 			b.ReportMetric(sum/(rounds*calls), "µs-cpu/"+string(w)+"-"+part)
 		}
 		b.ReportMetric(medianOf(mid[w]), "µs/"+string(w))
@@ -273,7 +271,7 @@ func BenchmarkHosted(b *testing.B) {
 		ratio: medianOf(quotients(late[through], late[chain])), goal: goal{ratio: 1.2},
 	})
 	record(b, line{
-		load: "small call, CPU of all processes", unit: "µs", chain: cpu[chain], holdline: cpu[through],
+		load: "small call, CPU of all processes behind the client", unit: "µs", chain: cpu[chain], holdline: cpu[through],
 		goal: goal{ratio: 1.15},
 	})
 }

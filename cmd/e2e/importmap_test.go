@@ -17,6 +17,7 @@ var layers = readLayers(`
 13 cmd/demo
 13 cmd/dist
 13 cmd/e2e (tests only)
+13 cmd/e2e/floor (for benchmarks)
 13 cmd/holdline
 13 cmd/picture
 13 cmd/holdline-stdio

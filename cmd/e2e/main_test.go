@@ -42,10 +42,6 @@ func TestMain(m *testing.M) {
 		leave(cli.Main())
 	case pair.Top:
 		leave(top.Main())
-	case "floor":
-		leave(floorMain(os.Args[1:]))
-	case "bare":
-		leave(bareMain(os.Args[1:]))
 	case "echoserver":
 		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":
@@ -80,8 +76,8 @@ func TestMain(m *testing.M) {
 			binaries = map[string]string{pair.Whole: bin, pair.Small: filepath.Join(filepath.Dir(bin), pair.Small)}
 		}
 		for _, name := range []string{
-			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered", "floor",
-			"bare", "echoserver", pair.Top,
+			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
+			"echoserver", pair.Top,
 		} {
 			binaries[name] = self
 		}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,13 +114,7 @@ func (s *soak) open() *caller {
 // leave ends a session.
 func (s *soak) leave(c *caller) {
 	s.mu.Lock()
-	for i := range s.callers {
-		if s.callers[i] == c {
-			s.callers[i] = s.callers[len(s.callers)-1]
-			s.callers = s.callers[:len(s.callers)-1]
-			break
-		}
-	}
+	s.callers = slices.DeleteFunc(s.callers, func(other *caller) bool { return other == c })
 	s.mu.Unlock()
 	_ = c.stdin.Close()
 	for err := error(nil); err == nil; {
@@ -155,7 +150,7 @@ func (c *caller) request(method, params string, answered bool) {
 // run makes requests in one session after the other, until the load is over. It returns the
 // session that is open then.
 func (s *soak) run(c *caller, seed uint64) *caller {
-	dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a load that can be repeated
+	dice := rand.New(rand.NewPCG(seed, 1))
 	for {
 		pause := time.NewTimer(time.Duration(dice.Int64N(int64(2 * soakPause))))
 		select {
@@ -218,7 +213,7 @@ func TestSoak_MixedLoadOfManySessions_NothingGrows(t *testing.T) {
 	begin, every := time.Now(), min(length/10, time.Minute)
 	var readings []reading
 	var all sync.WaitGroup
-	for i, c := range s.callers {
+	for i, c := range slices.Clone(s.callers) {
 		all.Go(func() { s.run(c, uint64(i)) })
 	}
 	for tick := time.NewTicker(every); time.Since(begin) < length; {
@@ -256,7 +251,9 @@ func newSoak(t *testing.T) *soak {
 	s.configure(map[string]any{
 		"e":     map[string]any{"command": filepath.Join(programs, "echoserver"), "holdline": hosting{"scope": "shared"}},
 		"tools": map[string]any{"command": filepath.Join(programs, "toolserver"), "holdline": hosting{"scope": "shared"}},
-	}, "limits", map[string]any{"connections": 4096}).daemon()
+	}, "limits", map[string]any{
+		"connections": 4096, "in_flight": 4096, // of this process, which is the client of all sessions
+	}).daemon()
 	s.open().request("tools/call", `{"name":"tools__look","arguments":{"token":"x"}}`, true)
 	return s
 }
