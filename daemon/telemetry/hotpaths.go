@@ -59,7 +59,7 @@ func (h *hotPaths) countCall(line *callLine) *hotLine {
 		p.sum += line.Latency
 		p.Average = p.sum / p.Requests
 		p.Max = max(p.Max, line.Latency)
-		if line.Kind != nil {
+		if line.Fault != nil {
 			p.Errors++
 		}
 	}

@@ -74,26 +74,31 @@ func (r *Records) Bound(maxBytes int64, keep int) {
 // log. The first failure in a row goes to the daemon's log, and [Records.Health] counts
 // them all.
 func (r *Records) Write(record any) {
-	b, err := json.Marshal(record)
-	if r.bufferRecord(b, err) {
+	line, err := json.Marshal(record)
+	r.add(func(b []byte) ([]byte, error) { return append(b, line...), err })
+}
+
+// add is [Records.Write] of the record that encode appends to b.
+func (r *Records) add(encode func(b []byte) ([]byte, error)) {
+	if r.bufferRecord(encode) {
 		r.flush()
 	}
 }
 
 // bufferRecord puts a record into the buffer, and reports whether the caller must
-// flush. err is an error of the record's encoding. The first record in an empty buffer
-// starts the timer that will flush.
-func (r *Records) bufferRecord(b []byte, err error) (due bool) {
+// flush. The first record in an empty buffer starts the timer that will flush.
+func (r *Records) bufferRecord(encode func(b []byte) ([]byte, error)) (due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed || r.file.Path == "" {
 		return false
 	}
+	b, err := encode(r.buffer)
 	if err != nil {
 		r.count(fmt.Errorf("encoding a record: %w", err), 1)
 		return false
 	}
-	r.buffer, r.buffered = append(append(r.buffer, b...), '\n'), r.buffered+1
+	r.buffer, r.buffered = append(b, '\n'), r.buffered+1
 	switch {
 	case r.delay == 0 || r.unwaiting || len(r.buffer) > maxBuffered:
 		return true
