@@ -23,7 +23,7 @@ func through(t *testing.T, g *Gate, sessions []string) []string {
 	var all sync.WaitGroup
 	for i, s := range sessions {
 		all.Go(func() {
-			err := g.Enter(t.Context(), s, "t")
+			leave, err := g.Enter(t.Context(), s, "t")
 			if err != nil {
 				t.Errorf("Enter: %v", err)
 				return
@@ -32,7 +32,8 @@ func through(t *testing.T, g *Gate, sessions []string) []string {
 			order = append(order, fmt.Sprintf("%s%d", s, i))
 			mu.Unlock()
 			time.Sleep(time.Second)
-			g.Leave()
+			leave()
+			leave() // a second call of leave has no effect
 		})
 		synctest.Wait()
 	}
@@ -63,29 +64,29 @@ func TestGateLimits(t *testing.T) {
 		errBoom := errors.New("boom")
 		wait := func(session string) {
 			all.Go(func() {
-				if err := g.Enter(ctx, session, "t"); !errors.Is(err, errBoom) {
+				if _, err := g.Enter(ctx, session, "t"); !errors.Is(err, errBoom) {
 					t.Errorf("Enter = %v, want the cause of its context", err)
 				}
 			})
 			synctest.Wait()
 		}
-		inside := 0
+		var leaves []func()
 		for range 2 {
-			err := g.Enter(ctx, "a", "t")
+			leave, err := g.Enter(ctx, "a", "t")
 			if err != nil {
 				t.Fatal(err)
 			}
-			inside++
+			leaves = append(leaves, leave)
 		}
 		wait("a")
 		wait("a")
-		err := g.Enter(ctx, "a", "t")
+		_, err := g.Enter(ctx, "a", "t")
 		if f := isFault(t, err, fault.ResourceExhausted); !f.IsOwn() ||
 			*f.Limit != (fault.Limit{Name: "calls waiting", Value: 2, Spent: 2}) {
 			t.Errorf("beyond its own share the limit is %+v", f.Limit)
 		}
 		wait("b")
-		err = g.Enter(ctx, "c", "t")
+		_, err = g.Enter(ctx, "c", "t")
 		if f := isFault(t, err, fault.ResourceExhausted); f.IsOwn() {
 			t.Errorf("a queue that is full of others' calls is a limit of its own: %+v", f.Limit)
 		}
@@ -97,11 +98,11 @@ func TestGateLimits(t *testing.T) {
 		if inside, waiting := g.Load(); inside != 2 || waiting != 0 {
 			t.Errorf("%d inside and %d waiting after the waiting ones left", inside, waiting)
 		}
-		if err := g.Enter(ctx, "a", "t"); !errors.Is(err, errBoom) {
+		if _, err := g.Enter(ctx, "a", "t"); !errors.Is(err, errBoom) {
 			t.Errorf("Enter with a context that is done = %v", err)
 		}
-		for range inside {
-			g.Leave()
+		for _, leave := range leaves {
+			leave()
 		}
 		if len(g.queues) != 0 || len(g.turns) != 0 {
 			t.Errorf("left behind: %v, %v", g.queues, g.turns)
@@ -115,20 +116,20 @@ func TestGateLosesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateOptions{Server: "s", InFlight: 1, Queue: 1, PerSession: 1})
 		for range 100 {
-			err := g.Enter(t.Context(), "a", "t")
+			leave, err := g.Enter(t.Context(), "a", "t")
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			var second sync.WaitGroup
 			second.Go(func() {
-				if err := g.Enter(ctx, "b", "t"); err == nil {
-					g.Leave()
+				if leave, err := g.Enter(ctx, "b", "t"); err == nil {
+					leave()
 				}
 			})
 			synctest.Wait()
 			cancel() // in most runs it is let in before it sees the cancellation
-			g.Leave()
+			leave()
 			second.Wait()
 			if inside, _ := g.Load(); inside != 0 {
 				t.Fatal("a place is lost")
@@ -145,13 +146,13 @@ func TestGateResize(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				err := g.Enter(t.Context(), "a", "t")
+				leave, err := g.Enter(t.Context(), "a", "t")
 				if err != nil {
 					t.Errorf("Enter: %v", err)
 					return
 				}
 				time.Sleep(time.Hour)
-				g.Leave()
+				leave()
 			})
 		}
 		synctest.Wait()
@@ -183,7 +184,7 @@ func TestGateAtOnce(t *testing.T) {
 				// The deadlines are meant to fall on the moments at which others leave.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(give)*time.Millisecond)
 				defer cancel()
-				err := g.Enter(ctx, fmt.Sprint(i%7), "t")
+				leave, err := g.Enter(ctx, fmt.Sprint(i%7), "t")
 				if err != nil {
 					return
 				}
@@ -191,7 +192,7 @@ func TestGateAtOnce(t *testing.T) {
 					t.Errorf("%d inside", inside)
 				}
 				time.Sleep(time.Duration(stay) * time.Millisecond)
-				g.Leave()
+				leave()
 			})
 		}
 		all.Wait()

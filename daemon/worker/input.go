@@ -11,6 +11,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
+	"holdline/protocol/spare"
 	"holdline/protocol/workerwire"
 )
 
@@ -195,6 +196,7 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	in.written++
 	faultpoint.At("worker.written")
 	w.movedLocked(len(data))
+	spare.Put(data)
 	return nil
 }
 

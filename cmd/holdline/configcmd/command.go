@@ -42,8 +42,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), path) // not wrapped, for $(holdline config path)
-			return nil
+			return console.Say(cmd, "%s", path)
 		},
 	}, &cobra.Command{
 		Use:   "check [FILE]",

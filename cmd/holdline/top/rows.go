@@ -10,7 +10,6 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/glance"
-	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
 
@@ -199,7 +198,8 @@ func orElse(why, other cell) cell {
 
 // trouble returns 1 for a server that does not work, and 0 for others.
 func trouble(s *control.Server) int {
-	if glance.InTrouble(s) {
+	switch s.State {
+	case "failed", "ejected", "recovering":
 		return 1
 	}
 	return 0
@@ -209,12 +209,12 @@ func trouble(s *control.Server) int {
 func blame(s *control.Server) string {
 	switch {
 	case s.Blocked:
-		return "changed tools: holdline servers tools " + s.Name + " --changes"
+		return "changed tools: holdline servers accept " + s.Name
 	case s.Suspect:
 		return "left a call without an answer"
 	case trouble(s) > 0 && s.LastFault != nil:
-		if why := telling.Line(s.LastFault.LastWords()); why != "" {
-			return "“" + why + "”"
+		if words := s.LastFault.LastWords(); len(words) > 0 { // they often say why
+			return "“" + words[len(words)-1] + "”"
 		}
 		return strings.TrimPrefix(s.LastFault.Fault.Detail, "server "+s.Name+" ") // which is in the row
 	}

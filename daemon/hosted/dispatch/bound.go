@@ -25,12 +25,9 @@ import (
 // counted from when its client sent it. The caller must call the returned function.
 func (r *request) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := r.s.Entry().MaxTimeout
-	return context.WithDeadlineCause(ctx, later(r.rc.Sent.Add(most), time.Now().Add(overdueGrace)),
-		overdueError{func() *fault.Record {
-			return fault.New(fault.Timeout, fault.Server, r.o.Operation(),
-				"the call has waited for server %s for %v, the most that it may take: it was not made",
-				r.s.Entry().Name, most)
-		}})
+	f := fault.New(fault.Timeout, fault.Server, r.o.Operation(),
+		"the call has waited for server %s for %v, the most that it may take: it was not made", r.s.Entry().Name, most)
+	return context.WithDeadlineCause(ctx, later(r.rc.Sent.Add(most), time.Now().Add(overdueGrace)), overdueError{f})
 }
 
 // patience returns how long a call waits for a process that serves.
@@ -80,18 +77,11 @@ func (r *request) timeLeft(c *upstream.Call, soonest time.Time) time.Duration {
 // unread.
 const overdueGrace = time.Second
 
-// A lateError is the cause of a context whose time is over. It makes its fault when it is
-// asked for it: few calls take all of their time.
-type lateError func() *fault.Record
-
-// Error returns what the fault says.
-func (e lateError) Error() string { return e().Error() }
+// An overdueError is the cause of a context whose call has used up all of its time.
+type overdueError struct{ *fault.Record }
 
 // Unwrap returns the fault for a call that was not dispatched within its time.
-func (e lateError) Unwrap() error { return e() }
-
-// An overdueError is the cause of a context whose call has used up all of its time.
-type overdueError struct{ lateError }
+func (e overdueError) Unwrap() error { return e.Record }
 
 // isOverdue reports whether a context of [request.bounded] has ended because the call
 // has used up all of its time.

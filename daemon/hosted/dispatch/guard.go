@@ -140,11 +140,12 @@ func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
-	if err := g.Gate.Enter(ctx, r.rc.Caller.Session, r.o.Remote.Name); err != nil {
+	leave, err := g.Gate.Enter(ctx, r.rc.Caller.Session, r.o.Remote.Name)
+	if err != nil {
 		turn.Cancel()
 		return tool.RemoteResult{}, AsFault(err, r.o)
 	}
-	defer g.Gate.Leave()
+	defer leave()
 	ended := false
 	defer func() {
 		if !ended { // it has panicked
