@@ -63,7 +63,7 @@ func (h *Releaser) Check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
-	if idle && held > h.held+idleHeld {
+	if idle && held > h.held+max(idleHeld, h.held/8) { // a collection takes longer, the larger the heap
 		h.release()
 		h.allocs, h.held = h.readMetrics()
 	}
