@@ -52,7 +52,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 func wholeProgram(ctx context.Context, proc *cmdenv.Process) stdio.Whole {
 	return stdio.Whole{
 		Path:   func() (string, error) { return pair.Program(os.Args[0]) },
-		Help:   func() int { return runTree(ctx, proc, []string{"help", pair.Command}) },
+		Help:   func() int { return runTree(ctx, proc, NewRoot(proc), []string{"help", pair.Command}) },
 		Direct: func(server string) error { return direct.Run(proc, server) },
 	}
 }

@@ -75,16 +75,18 @@ func runProcess(ctx context.Context, proc cmdenv.Process) int {
 			return cmdenv.Report(proc.Stderr, command(proc.Args[1:], &proc))
 		}
 	}
-	return runTree(ctx, &proc, proc.Args)
+	if len(proc.Args) > 0 && proc.Args[0] == "daemon" {
+		return runTree(ctx, &proc, newDaemonRoot(&proc), proc.Args)
+	}
+	return runTree(ctx, &proc, NewRoot(&proc), proc.Args)
 }
 
-// runTree runs a command of the tree and returns the exit code. The first SIGINT or SIGTERM
+// runTree runs a command of the tree at root and returns the exit code. The first SIGINT or SIGTERM
 // ends the context of the command. An error of writing to stdout counts as an error of the
 // command.
-func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
+func runTree(ctx context.Context, proc *cmdenv.Process, root *cobra.Command, args []string) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	root := NewRoot(proc)
 	root.SetArgs(args)
 	root.SetIn(proc.Stdin)
 	// Everything that commands print goes through these two.
@@ -108,6 +110,48 @@ func runTree(ctx context.Context, proc *cmdenv.Process, args []string) int {
 // Commands return their errors and print none: cobra is told to be silent, since [runTree]
 // prints an error with its hint and turns it into the exit code.
 func NewRoot(proc *cmdenv.Process) *cobra.Command {
+	root := newBareRoot(proc)
+	root.SetHelpCommandGroupID(groupMaintain)
+	root.SetCompletionCommandGroupID(groupMaintain)
+	// A new command goes into one of these lists. Its checks of arguments come from checkArgs.
+	add := func(group, title string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: group, Title: title})
+		for _, cmd := range commands {
+			cmd.GroupID = group
+			root.AddCommand(cmd)
+		}
+	}
+	add(groupUse, "Use:",
+		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
+		newTelemetryCommand(proc), newStatuslineCommand(proc))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
+	add(groupSetUp, "Set up:",
+		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
+		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
+		configcmd.NewCommand(proc))
+	add(groupMaintain, "Maintain:",
+		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc),
+		serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
+		newUninstallCommand(proc), newVersionCommand())
+	add(groupPrograms, "Run by other programs, seldom by people:",
+		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
+	checkArgs(root)
+	addCompletions(root, proc)
+	return root
+}
+
+// newDaemonRoot returns a tree that has the command daemon alone. That process keeps its tree
+// for good, and an agent may wait for its start.
+func newDaemonRoot(proc *cmdenv.Process) *cobra.Command {
+	root := newBareRoot(proc)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(daemoncmd.NewCommand(proc))
+	checkArgs(root)
+	return root
+}
+
+// newBareRoot returns a tree without commands.
+func newBareRoot(proc *cmdenv.Process) *cobra.Command {
 	var version bool
 	root := &cobra.Command{
 		Use:   "holdline",
@@ -143,32 +187,6 @@ Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return console.Configure(cmd, *color, proc.Getenv)
 	}
-	root.SetHelpCommandGroupID(groupMaintain)
-	root.SetCompletionCommandGroupID(groupMaintain)
-	// A new command goes into one of these lists. Its checks of arguments come from checkArgs.
-	add := func(group, title string, commands ...*cobra.Command) {
-		root.AddGroup(&cobra.Group{ID: group, Title: title})
-		for _, cmd := range commands {
-			cmd.GroupID = group
-			root.AddCommand(cmd)
-		}
-	}
-	add(groupUse, "Use:",
-		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
-		newTelemetryCommand(proc), newStatuslineCommand(proc))
-	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
-	add(groupSetUp, "Set up:",
-		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
-		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
-		configcmd.NewCommand(proc))
-	add(groupMaintain, "Maintain:",
-		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc),
-		serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
-		newUninstallCommand(proc), newVersionCommand())
-	add(groupPrograms, "Run by other programs, seldom by people:",
-		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
-	checkArgs(root)
-	addCompletions(root, proc)
 	return root
 }
 
