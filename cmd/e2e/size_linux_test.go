@@ -51,7 +51,7 @@ func meanMiB(tb testing.TB, key string, pids ...int) (mean float64) {
 // ten sessions that each have eight calls in flight. Beside the proxy are the first
 // processes of the chain, which only copy.
 func BenchmarkSize(b *testing.B) {
-	const sessions, more, rest, load = 10, 50, 3 * time.Second, 5 * time.Second
+	const sessions, more, rest, load = 10, 50, 6 * time.Second, 5 * time.Second
 	h := newHall(b)
 	clients, pids := map[way][]*caller{}, map[way][]int{}
 	open := func(n int) {
