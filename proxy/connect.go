@@ -45,10 +45,11 @@ type link struct {
 	bye     protocol.Control // set by the reader before it ends
 
 	// turn holds a token while no goroutine writes to the daemon. The goroutine that
-	// takes the token has the turn: it alone uses out, begun and rest.
-	turn  chan struct{}
-	begun *entry // the line that was begun and not written whole; nil if there is none
-	rest  []byte // of begun
+	// takes the token has the turn: it alone uses out, begun, rest and joined.
+	turn   chan struct{}
+	begun  []*entry // the lines that were begun and not written whole
+	rest   []byte   // of begun
+	joined []byte   // what rest is a part of, if it has several lines; used again
 }
 
 // farewell returns the reason that the daemon gave when it ended the session.
@@ -116,6 +117,13 @@ func (p *proxy) within(last *link) time.Duration {
 func (p *proxy) connect(ctx context.Context, last *link) (*link, error) {
 	s := p.newSearch(last)
 	err := errStoodStill
+	// Of many proxies that have lost a daemon, all but the first ones need not dial to see that.
+	if last != nil && s.awaitStart() {
+		if err := s.pause(ctx, s.wait); err != nil {
+			return nil, err
+		}
+		s.late = true
+	}
 	for {
 		// Before each resume: a record that has expired meanwhile would let a
 		// call be made a second time.
@@ -229,15 +237,16 @@ func (s *search) startOne(ctx context.Context) error {
 	return nil
 }
 
-// awaitStart makes the search wait for the end of a start instead of dialling often meanwhile:
-// after the death of a daemon, many proxies search.
-func (s *search) awaitStart() {
+// awaitStart makes the search wait for the end of a start that is under way, instead of dialling
+// often meanwhile: after the death of a daemon, many proxies search. It reports whether one is.
+func (s *search) awaitStart() bool {
 	if s.p.o.Settled == nil {
-		return
+		return false
 	}
 	if s.settled = s.p.o.Settled(); s.settled != nil {
 		s.wait = max(s.wait, settledWait)
 	}
+	return s.settled != nil
 }
 
 // ended handles the end of the process that was started. An error ends the search.

@@ -39,12 +39,12 @@ type entry struct {
 	uri string     // of a subscription, or key of the request that a cancel names
 
 	call     bool   // of a tool: it may have an effect
+	calling  bool   // a call that was handed to a connection, and is pending
 	modern   bool   // the request is of the modern era
 	bad      bool   // not a message, to be answered with id null
 	sent     bool   // handed to a connection, perhaps not whole
 	pending  bool   // the client waits for the answer
 	standing bool   // replayed for its effect although answered
-	recalled bool   // a resume has its line, too
 	ended    bool   // a subscribe: a later unsubscribe has succeeded
 	unseen   bool   // a response that the daemon has not confirmed
 	next     *entry // pending under the same id, younger
@@ -59,10 +59,10 @@ func key(id jsonrpc.ID) string {
 	return id.Key()
 }
 
-// newEntry reads a line, which has its newline, as the daemon will read it.
+// newEntry reads a line as the daemon will read it.
 func newEntry(line []byte) *entry {
-	e := &entry{line: line}
-	m, err := jsonrpc.Parse(bytes.TrimRight(line, "\r\n"))
+	e := &entry{line: append(append(make([]byte, 0, len(line)+1), line...), '\n')}
+	m, err := jsonrpc.Parse(line)
 	switch {
 	case err != nil && m.ID == nil:
 		e.bad = true

@@ -65,9 +65,10 @@ type Options struct {
 	// start the daemon. A nil Autostart starts none.
 	Autostart func(context.Context) (<-chan error, error)
 	// Settled returns a channel that is closed when no process is starting a daemon any
-	// more: then one listens, or the start has failed. Run calls it after a start, and when
-	// Autostart returns [ErrStarting]. It may be nil, and it may return nil if that cannot
-	// be known: then Run dials again and again.
+	// more: then one listens, or the start has failed. It returns nil if none is being
+	// started, or if that cannot be known; then Run dials again and again. Run calls it when
+	// it has lost its daemon, after a start, and when Autostart returns [ErrStarting]. It may
+	// be nil.
 	Settled func() <-chan struct{}
 	// Absent returns why no daemon listens although a service manager should
 	// have started one; nil if no reason is known or it will pass. Run calls it

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/spare"
 )
 
 // entryCost is what an entry takes beside its line, roughly, in bytes.
@@ -35,6 +34,7 @@ type store struct {
 	byID    map[string]*entry   // pending, the oldest of its id
 	due     int                 // answers that the client waits for, and those being copied
 	badDue  int                 // of those, answers with id null
+	calls   int                 // entries that are calling
 	eof     bool                // the client sends no more lines
 	initial *entry              // the initialize that has succeeded
 	ready   *entry              // latest initialized
@@ -53,9 +53,9 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 	}
 }
 
-// addLine gives a line, which has its newline, the next number and queues it to be sent. The
-// store owns line from then on. A cancellation ends the wait for its request at once: the
-// proxy then drops an answer that comes too late.
+// addLine gives a line the next number and queues it to be sent. It keeps a copy of line. A
+// cancellation ends the wait for its request at once: the proxy then drops an answer that
+// comes too late.
 func (s *store) addLine(line []byte) {
 	e := newEntry(line)
 	if e.kind == kindRequest {
@@ -159,6 +159,7 @@ func (s *store) unstand(e *entry) {
 // caller must hold s.mu.
 func (s *store) settled(e *entry) {
 	e.pending = false
+	s.notCalling(e)
 	if e.kind != kindListen {
 		s.due--
 	}
@@ -185,9 +186,6 @@ func (s *store) release(e *entry) {
 	}
 	if e.size > 0 && (!needed || s.held > s.limit) {
 		s.held -= e.size
-		if !e.recalled {
-			spare.Put(e.line)
-		}
 		e.size, e.line = 0, nil
 	}
 	if !needed {
@@ -196,21 +194,50 @@ func (s *store) release(e *entry) {
 	}
 }
 
-// takeNext removes the next line to send from the queue and returns it; nil if there is none.
-// After writing it the caller must call [store.flushed].
-func (s *store) takeNext() *entry {
+// takeNext removes the next line to send from the queue and returns it; nil if there is none,
+// or if it has more than room bytes. After writing it the caller must call [store.flushed].
+func (s *store) takeNext(room int) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unsent) == 0 {
+	if len(s.unsent) == 0 || s.unsent[0].size > room {
 		return nil
 	}
 	e := s.unsent[0]
+	if e.call && e.pending {
+		e.calling = true
+		s.calls++
+	}
 	s.unsent[0] = nil
 	s.unsent = s.unsent[1:]
 	if len(s.unsent) == 0 {
 		s.unsent = nil
 	}
 	return e
+}
+
+// hasUnsent reports whether lines wait to be sent.
+func (s *store) hasUnsent() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.unsent) > 0
+}
+
+// takeBack undoes takeNext: the connection broke, and no byte of e was written. Lines are
+// taken back in the opposite order.
+func (s *store) takeBack(e *entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsent = slices.Insert(s.unsent, 0, e)
+	s.notCalling(e)
+}
+
+// notCalling records that e, if it is a call, is not in flight any more. The caller must hold
+// s.mu.
+func (s *store) notCalling(e *entry) {
+	if e.calling {
+		e.calling = false
+		s.calls--
+	}
 }
 
 // flushed records that e's line was written, or that the connection broke in the middle of
@@ -265,11 +292,11 @@ func (s *store) answer(id jsonrpc.ID, failed bool) bool {
 	return true
 }
 
-// copied records that an answer was written to the client.
-func (s *store) copied() {
+// copied records that n answers were written to the client.
+func (s *store) copied(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.due--
+	s.due -= n
 }
 
 // relay reports whether the proxy must copy a server's request to the client, and records
@@ -321,13 +348,7 @@ func (s *store) state() (eof, drained bool) {
 func (s *store) calling() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	calls, next := 0, s.nextLocked()
-	for n, e := range s.kept {
-		if e.call && e.pending && n < next {
-			calls++
-		}
-	}
-	return calls
+	return s.calls
 }
 
 // nextLocked is the number of the first line that no connection was handed.
@@ -388,7 +409,6 @@ func (s *store) recall() (next int64, pending []int64, lines []replay) {
 		if e.n >= next {
 			continue
 		}
-		e.recalled = true
 		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line}
 		if e.pending || e.kind == kindResponse {
 			r.id, r.call = e.id, e.call

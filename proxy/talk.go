@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"sync"
@@ -37,8 +38,10 @@ func (p *proxy) readClient(ctx context.Context) {
 	defer poke(p.idle)
 	defer p.store.endInput()
 	lines := jsonrpc.NewLines(p.o.In, jsonrpc.MaxFrame)
+	lines.BeforeRead = p.forward
 	for {
 		for p.store.full(p.link.Load() != nil) {
+			p.forward()
 			select {
 			case <-p.space:
 			case <-ctx.Done():
@@ -51,10 +54,10 @@ func (p *proxy) readClient(ctx context.Context) {
 			m, err := jsonrpc.Parse(line)
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
-			p.store.addLine(ended(lines.Own(line)))
+			p.store.addLine(line)
 			faultpoint.At("proxy.read")
-			if !p.forwardNow() {
-				poke(p.work)
+			if len(line) > maxJoined {
+				p.forward()
 			}
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			p.refuse(nil, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
@@ -63,6 +66,7 @@ func (p *proxy) readClient(ctx context.Context) {
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				p.log.WarnContext(ctx, "reading from the client ended", "err", err)
 			}
+			p.forward()
 			return
 		}
 	}
@@ -155,25 +159,37 @@ wait:
 	return end
 }
 
-// forwardNow writes what the store has to send, as far as the daemon takes it at once,
-// so that a line needs no second goroutine on its way if nothing else is being written.
-// It reports whether all was written; if not, writeDaemon has to do the rest. It never
-// blocks.
-func (p *proxy) forwardNow() bool {
-	l := p.link.Load()
-	if l == nil {
-		return false
+// maxJoined bounds the lines that go to the daemon, or to the client, in one write, in bytes.
+const maxJoined = 16 << 10
+
+// forward writes what the store has to send, as far as the daemon takes it at once, so that
+// a line needs no second goroutine on its way if nothing else is being written. It leaves
+// the rest to writeDaemon. It never blocks.
+func (p *proxy) forward() {
+	if !p.store.hasUnsent() {
+		return
 	}
-	select {
-	case <-l.turn:
-		defer l.giveTurn()
-	default:
-		return false
+	if l := p.link.Load(); l != nil {
+		select {
+		case <-l.turn:
+			done := p.forwardNow(l)
+			l.giveTurn()
+			if done {
+				return
+			}
+		default:
+		}
 	}
-	for l.begun == nil && p.takeLine(l) {
+	poke(p.work)
+}
+
+// forwardNow is [proxy.forward] of the goroutine that has the turn. It reports whether all
+// was written.
+func (p *proxy) forwardNow(l *link) bool {
+	for l.begun == nil && p.takeLines(l) {
 		n := l.out.TryWrite(l.rest)
 		if l.rest = l.rest[n:]; len(l.rest) == 0 {
-			p.lineForwarded(l)
+			p.linesForwarded(l)
 		}
 	}
 	return l.begun == nil
@@ -182,27 +198,50 @@ func (p *proxy) forwardNow() bool {
 // giveTurn lets another goroutine write. The caller has the turn.
 func (l *link) giveTurn() { l.turn <- struct{}{} }
 
-// takeLine makes the next line of the store the one that is begun, and reports whether
+// takeLines makes the next lines of the store the ones that are begun, and reports whether
 // there was one. The caller has the turn.
-func (p *proxy) takeLine(l *link) bool {
-	e := p.store.takeNext()
-	if e == nil {
+func (p *proxy) takeLines(l *link) bool {
+	for room := math.MaxInt; ; {
+		e := p.store.takeNext(room)
+		if e == nil {
+			break
+		}
+		faultpoint.At("proxy.took")
+		if e.call {
+			l.watch.begin(p)
+		}
+		room = min(room, maxJoined) - len(e.line)
+		l.begun = append(l.begun, e)
+	}
+	switch len(l.begun) {
+	case 0:
 		return false
+	case 1:
+		l.rest = l.begun[0].line
+	default:
+		l.joined = l.joined[:0]
+		for _, e := range l.begun {
+			l.joined = append(l.joined, e.line...)
+		}
+		l.rest = l.joined
 	}
-	faultpoint.At("proxy.took")
-	if e.call {
-		l.watch.begin(p)
-	}
-	l.begun, l.rest = e, e.line
 	return true
 }
 
-// lineForwarded records that the line that was begun was written, or that the connection
-// broke in the middle of it. From then on the line counts as sent: the daemon may have it, and
-// a resume repeats it by its number. The caller has the turn.
-func (p *proxy) lineForwarded(l *link) {
+// linesForwarded records that the lines that were begun were written, or that the connection
+// broke before the end of l.rest. A line of which anything was written counts as sent from
+// then on: the daemon may have it, and a resume repeats it by its number. The others go to
+// the next connection. The caller has the turn.
+func (p *proxy) linesForwarded(l *link) {
 	faultpoint.At("proxy.forwarded")
-	p.store.flushed(l.begun)
+	sent, left := len(l.begun), len(l.rest)
+	for ; sent > 0 && left >= len(l.begun[sent-1].line); sent-- {
+		left -= len(l.begun[sent-1].line)
+		p.store.takeBack(l.begun[sent-1])
+	}
+	for _, e := range l.begun[:sent] {
+		p.store.flushed(e)
+	}
 	l.begun, l.rest = nil, nil
 }
 
@@ -245,8 +284,8 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 			faultpoint.At("proxy.acked")
 			continue
 		}
-		if p.takeLine(l) {
-			if broken(p.finishLine(l)) {
+		if p.takeLines(l) {
+			if broken(p.finishLines(l)) {
 				return
 			}
 			continue
@@ -263,16 +302,17 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 		case <-leave:
 		}
 		<-l.turn
-		if l.begun != nil && broken(p.finishLine(l)) {
+		if l.begun != nil && broken(p.finishLines(l)) {
 			return
 		}
 	}
 }
 
-// finishLine writes the rest of the line that was begun. The caller has the turn.
-func (p *proxy) finishLine(l *link) error {
-	_, err := l.out.Write(l.rest)
-	p.lineForwarded(l)
+// finishLines writes the rest of the lines that were begun. The caller has the turn.
+func (p *proxy) finishLines(l *link) error {
+	n, err := l.out.Write(l.rest)
+	l.rest = l.rest[n:]
+	p.linesForwarded(l)
 	poke(p.space)
 	return err
 }
@@ -314,6 +354,9 @@ func writeReplay(w io.Writer, r replay, now time.Duration) error {
 // readDaemon copies the daemon's lines to the client until the last byte of the connection,
 // or a bye.
 func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
+	b := &batch{p: p, acks: a}
+	defer b.flush()
+	l.lines.BeforeRead = b.flush
 	for {
 		line, err := l.lines.Next()
 		if errors.Is(err, jsonrpc.ErrTooLong) { // its id is unknown, so no request can be answered with a fault
@@ -341,16 +384,68 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 			}
 			continue
 		}
-		p.receive(ctx, line, a)
+		p.receive(ctx, line, b)
 		if p.out.broken() != nil {
 			return endBroken
 		}
-		a.countLine(len(line))
 	}
 }
 
-// receive copies one line to the client, if the client expects it.
-func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
+// batch has lines of the daemon that the client gets in one write.
+type batch struct {
+	p       *proxy
+	acks    *acks
+	buf     []byte // whole lines
+	lines   int    // received, also those that the client does not get
+	bytes   int    // of them
+	answers int    // among those in buf
+}
+
+// add adds a line that the client gets. isAnswer says that [store.copied] has to follow.
+func (b *batch) add(line []byte, isAnswer bool) {
+	if len(b.buf)+len(line) > maxJoined {
+		b.flush()
+	}
+	if isAnswer {
+		b.answers++
+	}
+	if line = ended(line); len(line) > maxJoined {
+		b.write(line)
+		return
+	}
+	b.buf = append(b.buf, line...)
+}
+
+// flush writes the lines.
+func (b *batch) flush() {
+	if b.lines == 0 {
+		return
+	}
+	b.write(b.buf)
+	b.buf = b.buf[:0]
+	if b.p.out.broken() == nil {
+		b.acks.countLines(b.lines, b.bytes)
+	}
+	b.lines, b.bytes = 0, 0
+}
+
+// write writes whole lines, with all the answers that were added.
+func (b *batch) write(lines []byte) {
+	if len(lines) == 0 {
+		return
+	}
+	b.p.out.line(lines, b.acks.repeat)
+	if b.answers > 0 {
+		faultpoint.At("proxy.copied")
+		b.p.store.copied(b.answers)
+		b.answers = 0
+		b.p.settledMaybe()
+	}
+}
+
+// receive adds one line to what the client gets, if the client expects it.
+func (p *proxy) receive(ctx context.Context, line []byte, b *batch) {
+	defer func() { b.lines, b.bytes = b.lines+1, b.bytes+len(line) }()
 	h, err := scan(line)
 	if err != nil {
 		p.log.WarnContext(ctx, "line from the daemon dropped", "err", err)
@@ -363,16 +458,13 @@ func (p *proxy) receive(ctx context.Context, line []byte, a *acks) {
 			return
 		}
 		faultpoint.At("proxy.answered")
-		p.out.line(ended(line), a.repeat)
-		faultpoint.At("proxy.copied")
-		p.store.copied()
-		p.settledMaybe()
+		b.add(line, true)
 		return
 	case h.id != nil && !p.store.relay(h.id):
 		p.log.DebugContext(ctx, "request dropped that the client has")
 		return
 	}
-	p.out.line(ended(line), a.repeat)
+	b.add(line, false)
 }
 
 // ended returns line with its newline, without a copy if the buffer has that behind it.
@@ -438,14 +530,16 @@ type acks struct {
 	isDue bool       // an ack must be written now
 }
 
-// countLine counts a line of n bytes, and wakes the writer if an ack is due or its delay begins.
-func (a *acks) countLine(n int) {
+// countLines counts lines of n bytes in all, and wakes the writer if an ack is due or its delay
+// begins.
+func (a *acks) countLines(lines, n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lines++
+	first := a.lines == a.acked
+	a.lines += int64(lines)
 	a.bytes += n
 	a.isDue = a.isDue || a.lines-a.acked >= ackLines || a.bytes >= ackBytes
-	if a.lines-a.acked == 1 {
+	if first {
 		a.since = time.Now()
 	} else if !a.isDue {
 		return

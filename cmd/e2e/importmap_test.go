@@ -46,7 +46,7 @@ var layers = readLayers(`
 5 cmd/holdline/importer
 8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
-7 cmd/holdline/install
+8 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
 6 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
@@ -145,7 +145,6 @@ var layers = readLayers(`
 -2 protocol
 0 protocol/mcp
 -1 protocol/rawio
--4 protocol/spare
 0 protocol/socket
 -3 protocol/lockcheck (below all, which hold locks and open files)
 -1 protocol/bootclock (below all, which read the time)
@@ -231,8 +230,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
-		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/spare",
-		"holdline/protocol/workerwire", "holdline/proxy",
+		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
 	}
 	heavy := []string{
 		"net/http", "crypto/tls", "crypto/x509", "regexp", "text/template", "html", "encoding/xml", "encoding/gob",

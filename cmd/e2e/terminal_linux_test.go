@@ -7,8 +7,36 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/ttytest"
 )
+
+// TestInstallOnATerminal checks that the steps and notes of install are wrapped between words at
+// 80 columns, and not where they go through a pipe.
+func TestInstallOnATerminal(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	p.script("systemctl", fakeSystemctl)
+	p.env = append(p.env, "COLUMNS=80", "XDG_STATE_HOME="+filepath.Join(p.dir, "home/.local/state"))
+	args := []string{"--color", "never", "install", "--bin", "--systemd", "--dry-run"}
+	shown := ttytest.OnScreen(t, func(tty *os.File) {
+		cmd := p.command(args...)
+		cmd.Stdout, cmd.Stderr = tty, tty
+		if err := cmd.Run(); err != nil {
+			t.Error(err)
+		}
+	})
+	const note = "note: XDG_STATE_HOME is set here and not for systemd, whose daemon will not see it; "
+	if piped := p.must(args...); !strings.Contains(piped, note) || strings.Contains(shown, note) ||
+		!strings.Contains(strings.Join(strings.Fields(shown), " "), note) {
+		t.Errorf("the note is not wrapped on the terminal alone:\n%s\nin a pipe:\n%s", shown, piped)
+	}
+	for line := range strings.Lines(shown) {
+		if console.Width(strings.TrimSpace(line)) > ttytest.Columns && strings.Contains(strings.TrimSpace(line), " ") {
+			t.Errorf("a line of %d columns: %s", console.Width(line), line)
+		}
+	}
+}
 
 // TestServersOnATerminal checks that no command sends control characters to the terminal,
 // whatever names a server gives itself and its tools, and whatever it writes to stderr.

@@ -35,7 +35,12 @@ func TestUsage(t *testing.T) {
 		{"consult show", "an argument is missing: holdline consult show ID", " consult show"},
 		{"servers add --nonsense", "--nonsense", ""}, // has a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
-		{"logs -n -5", "-5", " logs"},
+		{"logs -n -5", `--lines of holdline logs wants a whole number, 0 or more, not "-5"`, " logs"},
+		{"status --json=maybe", `--json of holdline status wants true or false, not "maybe"`, " status"},
+		{"consult --timeout soon x", `--timeout of holdline consult wants a time such as 90s or 1h30m, not "soon"`, " consult"},
+		{"consult --max-usd much x", `--max-usd of holdline consult wants a number, not "much"`, " consult"},
+		{"consult --max-turns 1.5 x", `--max-turns of holdline consult wants a whole number, not "1.5"`, " consult"},
+		{"status --=3", "--=3 is no flag", " status"},
 		{"servers logs x -n -5", "-5", " servers logs"},
 		{"servers stop x --config other.json", "--config", " servers stop"}, // the daemon has its own
 		{"daemon --idle-exit -5s", "-5s", " daemon"},

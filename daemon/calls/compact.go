@@ -20,8 +20,9 @@ const compacted = ".new"
 func (j *Journal) Forget(writes ...int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	low, high := j.rangeLocked()
 	for _, id := range writes {
-		if id < j.low || id > j.high {
+		if id < low || id > high {
 			continue
 		}
 		if j.forgotten == nil {
@@ -46,11 +47,12 @@ func (j *Journal) Forget(writes ...int64) {
 // the file.
 func (j *Journal) compactIfDue(id, n int64) error {
 	j.mu.Lock()
-	void := id <= j.high
+	_, high := j.rangeLocked()
+	void := id <= high
 	forgotten := j.forgotten
-	pays := (len(forgotten) > 0 || j.outdated) && (j.size > j.due || j.size+n > MaxJournal)
+	pays := (len(forgotten) > 0 || len(j.deadlines) > 0) && (j.size > j.due || j.size+n > MaxJournal)
 	if void || pays {
-		j.forgotten, j.outdated = nil, false // what is forgotten from now on is for the next compaction
+		j.forgotten = nil // what is forgotten from now on is for the next compaction
 	}
 	j.mu.Unlock()
 	if !void && !pays {
@@ -60,8 +62,9 @@ func (j *Journal) compactIfDue(id, n int64) error {
 	j.due = max(j.from, 2*j.size) // or a file full of needed records would be copied with each append
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	low, high := j.rangeLocked()
 	for again := range forgotten {
-		if again >= j.low && again <= j.high && err != nil {
+		if again >= low && again <= high && err != nil {
 			if j.forgotten == nil {
 				j.forgotten = make(map[int64]struct{})
 			}
@@ -71,28 +74,22 @@ func (j *Journal) compactIfDue(id, n int64) error {
 	return err
 }
 
-// compact replaces the file by one that holds only the records that [needed]
-// keeps. The rename is atomic: a crash leaves the old file or the new one.
+// compact replaces the file by one that holds only the lines that [needed] keeps. The
+// rename is atomic: a crash leaves the old file or the new one.
 func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	old := make([]byte, j.size)
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
 		return fmt.Errorf("read call records: %w", err)
 	}
-	records, err := needed(old, next, forgotten)
-	if err != nil {
-		return err
-	}
+	lines, deadlines := needed(j.lines, j.deadlines, next, forgotten)
 	var kept []byte
-	var low, high int64
-	for i := range records {
-		line, err := records[i].line()
-		if err != nil {
-			return err
+	for _, list := range [][]span{lines, deadlines} { // a deadline stands behind the record of its call
+		for i := range list {
+			at := &list[i]
+			line := old[at.off : at.off+at.size]
+			at.off = int32(len(kept))
+			kept = append(kept, line...)
 		}
-		kept = append(kept, line...)
-	}
-	if n := len(records); n > 0 { // in the order of their ids
-		low, high = records[0].Write, records[n-1].Write
 	}
 	f, err := ownfile.Create(j.path + compacted)
 	if err != nil {
@@ -111,26 +108,31 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	j.f, j.size = rawio.NewFile(f), int64(len(kept))
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.low, j.high = low, high
+	j.lines, j.deadlines = lines, deadlines
 	return nil
 }
 
-// needed is the compaction rule. It parses old, the content of a journal file, and returns
-// the records that the compacted file keeps. It returns an error if old cannot be parsed.
+// needed is the compaction rule. It returns which lines the compacted file keeps, of those
+// of the records that count and of those that move deadlines.
 //
-// A record is dropped in three cases only. Its write has the number next or a higher one:
+// A record is dropped in two cases only. Its write has the number next or a higher one:
 // the worker has not taken that write, and the daemon is about to give the number out
-// again. Or a later record of the same write replaces it. Or its write is in forgotten: no
-// client can ask for its answer any more. Callers never forget calls that their client has
-// not confirmed, standing subscriptions and the log level. If a call has several records
-// of its deadline, the kept record has the latest one.
-func needed(old []byte, next int64, forgotten map[int64]struct{}) ([]Record, error) {
-	records, err := ParseRecords(old)
-	if err != nil {
-		return nil, err
+// again. Or its write is in forgotten: no client can ask for its answer any more. Callers
+// never forget calls that their client has not confirmed, standing subscriptions and the
+// log level. Of the deadlines of a call that stays, the latest one is kept.
+func needed(lines, deadlines []span, next int64, forgotten map[int64]struct{}) (records, latest []span) {
+	stays := map[int64]bool{}
+	for _, at := range lines {
+		if _, drop := forgotten[at.write]; !drop && at.write < next {
+			records = append(records, at)
+			stays[at.write] = true
+		}
 	}
-	return slices.DeleteFunc(latest(records), func(r Record) bool {
-		_, drop := forgotten[r.Write]
-		return drop || r.Write >= next
-	}), nil
+	for _, at := range slices.Backward(deadlines) {
+		if stays[at.write] {
+			latest = append(latest, at)
+			stays[at.write] = false
+		}
+	}
+	return records, latest
 }

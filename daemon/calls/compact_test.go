@@ -358,8 +358,8 @@ func model(t *testing.T, r *rand.Rand) {
 	if !slices.IsSorted(ids(records)) {
 		t.Errorf("records are not in order: %v", ids(records))
 	}
-	if j.high != 0 && len(j.forgotten) > int(j.high-j.low+1) {
-		t.Errorf("%d forgotten ids, and the file has %d to %d", len(j.forgotten), j.low, j.high)
+	if low, high := j.rangeLocked(); high != 0 && len(j.forgotten) > int(high-low+1) {
+		t.Errorf("%d forgotten ids, and the file has %d to %d", len(j.forgotten), low, high)
 	}
 }
 

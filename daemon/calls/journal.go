@@ -20,7 +20,7 @@ const maxDone = 256
 // CompactJournal an append compacts it first.
 const (
 	MaxJournal     = 16 << 20
-	CompactJournal = 1 << 20
+	CompactJournal = 256 << 10
 )
 
 // ErrJournal is wrapped by every error of [Journal.Append]. It means that the
@@ -45,11 +45,17 @@ type Journal struct {
 	due  int64 // bytes: a longer file is compacted by the next append
 	bad  error // not nil once a torn line could not be cut off, or after Close
 
-	mu        sync.Mutex // guards low, high, forgotten, fresh, outdated
-	low, high int64      // lowest and highest write id in the file; 0 and 0 if it is empty
+	mu        sync.Mutex // guards all below; lines and deadlines change only while file is held, too
+	lines     []span     // of the records in the file that count, in the order of their writes
+	deadlines []span     // of the lines that move the deadline of a call
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
-	outdated  bool    // the file may hold a deadline that a later line has moved
+}
+
+// span says where a line is in the file.
+type span struct {
+	write     int64 // of its record, or of the call whose deadline it moves
+	off, size int32 // bytes
 }
 
 // file is the part of *os.File that a journal uses.
@@ -71,11 +77,12 @@ func OpenJournal(path string) (*Journal, error) {
 	if err == nil && len(b) > MaxJournal {
 		err = fmt.Errorf("%s: more than %d bytes", path, MaxJournal)
 	}
-	var records []Record
+	var records []placed
+	var deadlines []span
 	whole := 0
 	if err == nil {
 		whole = bytes.LastIndexByte(b, '\n') + 1
-		records, err = ParseRecords(b[:whole])
+		records, deadlines, err = parse(b[:whole])
 	}
 	if err == nil && whole < len(b) {
 		err = f.Truncate(int64(whole))
@@ -90,9 +97,10 @@ func OpenJournal(path string) (*Journal, error) {
 		return nil, fmt.Errorf("open call records: %w", err)
 	}
 	j := &Journal{f: rawio.NewFile(f), path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
-	for _, r := range records {
-		j.noteLocked(r.Write)
+	for i := range records {
+		j.noteLocked(records[i].at)
 	}
+	j.deadlines = deadlines
 	return j, nil
 }
 
@@ -100,7 +108,17 @@ func OpenJournal(path string) (*Journal, error) {
 func (j *Journal) Last() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.high
+	_, high := j.rangeLocked()
+	return high
+}
+
+// rangeLocked returns the lowest and the highest write id in the file; 0 and 0 if it is
+// empty. The caller must hold j.mu.
+func (j *Journal) rangeLocked() (low, high int64) {
+	if len(j.lines) == 0 {
+		return 0, 0
+	}
+	return j.lines[0].write, j.lines[len(j.lines)-1].write
 }
 
 // Append writes r as one line in one write. On an error, which wraps
@@ -128,12 +146,13 @@ func (j *Journal) append(r *Record) error {
 	if j.bad == nil {
 		err = j.compactIfDue(r.Write, int64(len(b)))
 	}
+	at := span{r.Write, int32(j.size), int32(len(b))}
 	if werr := j.writeLine(b); werr != nil {
 		return errors.Join(werr, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteLocked(r.Write)
+	j.noteLocked(at)
 	return nil
 }
 
@@ -196,10 +215,14 @@ func (j *Journal) MoveDeadline(call, bootMS int64) error {
 	}
 	j.file.Lock()
 	defer j.file.Unlock()
+	at := span{call, int32(j.size), int32(len(b))}
+	if err := j.writeLine(b); err != nil {
+		return err
+	}
 	j.mu.Lock()
-	j.outdated = true
-	j.mu.Unlock()
-	return j.writeLine(b)
+	defer j.mu.Unlock()
+	j.deadlines = append(j.deadlines, at)
+	return nil
 }
 
 // takeFresh takes forgotten writes that no line of the file lists as done, as
@@ -222,16 +245,18 @@ func (j *Journal) putBack(fresh []int64) {
 	j.fresh = append(j.fresh, fresh...)
 }
 
-// noteLocked records that the file has a record of write id now. The caller must
-// hold j.mu.
-func (j *Journal) noteLocked(id int64) {
-	// If the number was forgotten, that was an earlier record, which is void now.
-	delete(j.forgotten, id)
-	j.fresh = slices.DeleteFunc(j.fresh, func(old int64) bool { return old == id })
-	if j.high == 0 || id < j.low {
-		j.low = id
+// noteLocked records the line of a record, which voids those of its write and of all later
+// ones: the worker has not taken them. The caller must hold j.mu.
+func (j *Journal) noteLocked(at span) {
+	n := len(j.lines)
+	for ; n > 0 && j.lines[n-1].write >= at.write; n-- {
+		delete(j.forgotten, j.lines[n-1].write)
 	}
-	j.high = max(j.high, id)
+	// What was said of these writes was said of records that are void now.
+	j.fresh = slices.DeleteFunc(j.fresh, func(id int64) bool { return id >= at.write })
+	j.deadlines = slices.DeleteFunc(j.deadlines, func(d span) bool { return d.write >= at.write })
+	delete(j.forgotten, at.write)
+	j.lines = append(j.lines[:n], at)
 }
 
 // Close closes the file. Later appends fail.

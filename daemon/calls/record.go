@@ -8,7 +8,9 @@ import (
 	"io/fs"
 	"path/filepath"
 	"slices"
+	"strconv"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 )
 
@@ -64,13 +66,50 @@ type Record struct {
 	Done []int64 `json:"done,omitempty"`
 }
 
-// line encodes the record as it stands in the file, with its newline.
+// line encodes the record as it stands in the file, with its newline. It does so by itself,
+// since each call has a record: package json takes five times as long.
 func (r *Record) line() ([]byte, error) {
-	b, err := json.Marshal(r)
-	if err != nil { // a raw field that is not JSON
-		return nil, fmt.Errorf("%w: %w", ErrJournal, err)
+	if r.ID != nil && !json.Valid(r.ID) {
+		return nil, fmt.Errorf("%w: the id is no JSON: %.64q", ErrJournal, r.ID)
 	}
-	return append(b, '\n'), nil
+	b := make([]byte, 0, 256)
+	number := func(key string, n int64) {
+		b = strconv.AppendInt(append(b, key...), n, 10)
+	}
+	text := func(key, s string) {
+		if s != "" {
+			b = jsonrpc.AppendString(append(b, key...), s)
+		}
+	}
+	number(`{"write":`, r.Write)
+	number(`,"n":`, r.N)
+	text(`,"session":`, r.Session)
+	if r.ID != nil {
+		b = append(append(b, `,"id":`...), r.ID...)
+	}
+	text(`,"kind":`, r.Kind)
+	text(`,"name":`, r.Name)
+	text(`,"contract":`, r.Contract)
+	text(`,"identity":`, r.Identity)
+	for _, m := range []struct {
+		key string
+		n   int64
+	}{{`,"deadline_boot_ms":`, r.DeadlineBootMS}, {`,"round":`, int64(r.Round)}, {`,"call":`, r.Call}} {
+		if m.n != 0 {
+			number(m.key, m.n)
+		}
+	}
+	for i, id := range r.Done {
+		key := `,`
+		if i == 0 {
+			key = `,"done":[`
+		}
+		number(key, id)
+	}
+	if len(r.Done) > 0 {
+		b = append(b, ']')
+	}
+	return append(b, "}\n"...), nil
 }
 
 // ReadRecords reads the records in the worker directory dir that count, in the
@@ -103,31 +142,53 @@ func latest(records []Record) []Record {
 // whose write was never made, and records that a later line lists as done. The
 // record of a call has the latest deadline that a line behind it gives.
 func ParseRecords(b []byte) ([]Record, error) {
+	all, _, err := parse(b)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]Record, len(all))
+	for i := range all {
+		records[i] = all[i].Record
+	}
+	return records, nil
+}
+
+// placed is a record, and where its line is in the file.
+type placed struct {
+	Record
+	at span
+}
+
+// parse does what [ParseRecords] says. It also returns the lines that move deadlines.
+func parse(b []byte) (records []placed, moved []span, err error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	var records []Record
+	off := 0
 	for line := range bytes.Lines(b) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
+			return nil, nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
 		}
-		records = append(records, r)
+		records = append(records, placed{r, span{r.Write, int32(off), int32(len(line))}})
+		off += len(line)
 	}
 	done, deadlines := map[int64]struct{}{}, map[int64]int64{}
 	for i := len(records) - 1; i >= 0; i-- {
-		if r := &records[i]; r.Kind == KindDeadline {
+		r := &records[i]
+		if r.Kind == KindDeadline {
 			if _, later := deadlines[r.Call]; !later {
 				deadlines[r.Call] = r.DeadlineBootMS
+				moved = append(moved, span{r.Call, r.at.off, r.at.size})
 			}
 		} else if deadline, ok := deadlines[r.Write]; ok && r.Kind == KindCall {
 			r.DeadlineBootMS = deadline
 		}
-		if _, ok := done[records[i].Write]; ok {
-			records[i].Write = 0
+		if _, ok := done[r.Write]; ok {
+			r.Write = 0
 		}
-		for _, id := range records[i].Done { // they count although the record itself is done
+		for _, id := range r.Done { // they count although the record itself is done
 			done[id] = struct{}{}
 		}
-		records[i].Done = nil
+		r.Done = nil
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return r.Write == 0 }), nil
+	return slices.DeleteFunc(records, func(r placed) bool { return r.Write == 0 }), moved, nil
 }

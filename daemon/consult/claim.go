@@ -82,6 +82,12 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 // Confirmed drops the claim to the answer of line n. The client holds the answer, or
 // does not want it any more. If more is kept than the configuration allows, it prunes.
 func (m *Manager) Confirmed(session string, n int64) {
+	m.mu.Lock()
+	none := len(m.live)+len(m.kept) == 0
+	m.mu.Unlock()
+	if none { // as mostly; each answer to a client comes here
+		return
+	}
 	id := jobdir.ID(session, n)
 	m.mu.Lock()
 	if j := m.live[id]; j != nil {

@@ -115,6 +115,9 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	}
 	switch what := jobdir.Decide(f); what {
 	case jobdir.Ended:
+		if a.State == answer.Failed && a.Fault != nil {
+			m.noteFailure(time.UnixMilli(a.EndedUnixMS), a.Fault)
+		}
 		return nil, keptOf(&a, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
 		j, err := m.restore(rec, dir, what == jobdir.GoesOn)
@@ -143,6 +146,7 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 	}
 	defer func() { _ = lock.Unlock() }()
 	a := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
+	m.noteFailure(time.Now(), f)
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.writeAudit(&rec, a, nil)
 	}

@@ -54,6 +54,33 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// TestFailuresKept checks that the next manager still counts the consults that have failed lately,
+// by their kept answers, and that the last of them is the latest.
+func TestFailuresKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) { p.exit(3) })
+		for n := range int64(4) {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
+				map[string]any{"prompt": fmt.Sprint(n + 1)}); err != nil {
+				t.Error(err)
+			}
+			w.Confirmed("hash-a", n+1)
+			time.Sleep(time.Minute)
+		}
+		n, last := w.Failures(150 * time.Second)
+		w.finish()
+		next, err := New(w.opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Manager = next
+		if again, same := w.Failures(150 * time.Second); n != 2 || again != n || same != last {
+			t.Errorf("%d failures, %q, and in the next daemon %d, %q; want 2 in both", n, last, again, same)
+		}
+		w.finish()
+	})
+}
+
 // TestKeepAge checks that old answers are removed by time. With an age of 0 no answer is
 // kept once its client has it or will not come back.
 func TestKeepAge(t *testing.T) {

@@ -148,7 +148,7 @@ func (m *Manager) begin(
 	info, err := eng.Check(ctx)
 	if err != nil {
 		err = engine.NameLacking(err, eng, c.Logins)
-		m.noteFailure(err)
+		m.noteFailure(time.Now(), err)
 		return nil, nil, err
 	}
 	// The level is checked before git and the files are: they take longer.
@@ -321,7 +321,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	faultpoint.At("consult.kept")
 	m.writeAudit(&j.rec, a, out.Argv)
 	if a.State == answer.Failed && a.Fault != nil {
-		m.noteFailure(a.Fault)
+		m.noteFailure(at, a.Fault)
 	}
 	entry := keptOf(a, nil)
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {

@@ -24,7 +24,6 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
-	"holdline/protocol/spare"
 )
 
 const (
@@ -145,7 +144,7 @@ func (s *Splitter) Split(p Piece) {
 		s.addSkipped(data)
 		return
 	}
-	if s.rest = append(spare.Grow(s.rest, len(data)), data...); isTooLong(s.rest) {
+	if s.rest = append(s.rest, data...); isTooLong(s.rest) {
 		s.beginSkipped()
 	}
 }
@@ -157,16 +156,12 @@ func (s *Splitter) line(e Event) *Line { return &Line{Event: e, Seq: s.seq, Old:
 func (s *Splitter) readWhole(text []byte) {
 	l := s.line(Whole)
 	if len(s.rest) > 0 {
-		s.rest = append(spare.Grow(s.rest, len(text)), text...)
-		text = s.rest
+		text = append(s.rest, text...)
 		l.Owned = len(text) > minOwned
 	}
 	l.Text, l.Torn = bytes.TrimSuffix(text, []byte("\r")), s.torn
 	s.torn = false
 	s.read(l)
-	if !l.Owned {
-		spare.Put(s.rest)
-	}
 	s.rest = nil // only now: if read panics, the piece in which the line begins is not acknowledged
 }
 

@@ -44,6 +44,7 @@ func (s *ServerView) Blocked(o *Offer) *fault.Record {
 type View struct {
 	caller  tool.Caller
 	rules   tool.Rules   // nil lets the caller use everything
+	version any          // of the rules
 	servers []ServerView // by name
 }
 
@@ -51,7 +52,11 @@ type View struct {
 // servers over. rules may be nil.
 func NewView(c *tool.Caller, rules tool.Rules, servers []ServerView) *View {
 	slices.SortFunc(servers, func(a, b ServerView) int { return cmp.Compare(a.Server, b.Server) })
-	return &View{caller: *c, rules: rules, servers: servers}
+	v := &View{caller: *c, rules: rules, servers: servers}
+	if rules != nil {
+		v.version = rules.Version()
+	}
+	return v
 }
 
 // Server returns the view of one server, or nil if the caller does not see it.
@@ -108,7 +113,7 @@ func (v *View) usable(k Kind) []*Offer {
 	return all
 }
 
-// List returns the caller's list of a kind, by name.
+// List returns the caller's list of a kind, by name. A [Memo] keeps it.
 func (v *View) List(k Kind) []tool.Listing {
 	list := []tool.Listing{}
 	for _, o := range v.usable(k) {

@@ -31,6 +31,8 @@ func (denied) CheckShown(string, string, string) error { return nil }
 
 func (denied) Searches(string) bool { return false }
 
+func (denied) Version() any { return nil }
+
 // offering returns the offering of a server that lists these entries.
 func offering(t *testing.T, server, about string, lists map[Kind][]string) *Offering {
 	t.Helper()

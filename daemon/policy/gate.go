@@ -42,58 +42,55 @@ func NewGate(o GateOptions) *Gate {
 	return &Gate{o: o, queues: map[string][]*waiter{}}
 }
 
-// Enter blocks until a call of the session may be made. The caller must call leave when
-// the call is over; further calls of leave do nothing. The error is the cause of ctx,
-// or a resource_exhausted fault, at once, if too many calls wait already.
-func (g *Gate) Enter(ctx context.Context, session, tool string) (leave func(), err error) {
+// Enter blocks until a call of the session may be made. The caller must call
+// [Gate.Leave], once, when the call is over. The error is the cause of ctx, or a
+// resource_exhausted fault, at once, if too many calls wait already.
+func (g *Gate) Enter(ctx context.Context, session, tool string) error {
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	w, err := g.enter(session, tool)
-	if err != nil {
-		return nil, err
+	w, in, err := g.enter(session, tool)
+	if in || err != nil {
+		return err
 	}
 	select {
 	case <-w.in:
+		return nil
 	case <-ctx.Done():
-		if g.withdraw(session, w) {
-			return nil, context.Cause(ctx)
+		if !g.withdraw(session, w) {
+			g.Leave() // this call was let in at the same moment
 		}
-		g.letNextIn() // this call was let in at the same moment
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return sync.OnceFunc(g.letNextIn), nil
 }
 
-// enter lets a call in, or puts it into the queue. The channel of a call that is in is
-// closed.
-func (g *Gate) enter(session, tool string) (*waiter, error) {
+// enter lets a call in, or puts it into the queue.
+func (g *Gate) enter(session, tool string) (w *waiter, in bool, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	w := &waiter{make(chan struct{})}
 	if g.inside < g.o.InFlight { // then no call waits
 		g.inside++
-		close(w.in)
-		return w, nil
+		return nil, true, nil
 	}
 	mine := len(g.queues[session])
 	switch {
 	case mine >= g.o.PerSession:
-		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
+		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
 			"%d calls of this session wait for server %s, which takes %d at a time; wait for some of them",
 			mine, g.o.Server, g.o.InFlight).
 			WithLimit("calls waiting", g.o.PerSession, mine)
 	case g.waiting >= g.o.Queue:
-		return nil, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
+		return nil, false, fault.New(fault.ResourceExhausted, fault.Host, operation(tool),
 			"%d calls wait for server %s, which takes %d at a time; try again later",
 			g.waiting, g.o.Server, g.o.InFlight)
 	}
 	if mine == 0 {
 		g.turns = append(g.turns, session)
 	}
+	w = &waiter{make(chan struct{})}
 	g.queues[session] = append(g.queues[session], w)
 	g.waiting++
-	return w, nil
+	return w, false, nil
 }
 
 // withdraw removes a call from the queue. It returns false if the gate has let the call
@@ -122,8 +119,8 @@ func (g *Gate) setQueue(session string, queue []*waiter) {
 	g.turns = slices.DeleteFunc(g.turns, func(s string) bool { return s == session })
 }
 
-// letNextIn gives back the place of a call that is over, and lets the next one in.
-func (g *Gate) letNextIn() {
+// Leave gives back the place of a call that is over, and lets the next one in.
+func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inside--

@@ -23,7 +23,7 @@ func through(t *testing.T, g *Gate, sessions []string) []string {
 	var all sync.WaitGroup
 	for i, s := range sessions {
 		all.Go(func() {
-			leave, err := g.Enter(t.Context(), s, "t")
+			err := g.Enter(t.Context(), s, "t")
 			if err != nil {
 				t.Errorf("Enter: %v", err)
 				return
@@ -32,8 +32,7 @@ func through(t *testing.T, g *Gate, sessions []string) []string {
 			order = append(order, fmt.Sprintf("%s%d", s, i))
 			mu.Unlock()
 			time.Sleep(time.Second)
-			leave()
-			leave() // a second call of leave has no effect
+			g.Leave()
 		})
 		synctest.Wait()
 	}
@@ -64,29 +63,29 @@ func TestGateLimits(t *testing.T) {
 		errBoom := errors.New("boom")
 		wait := func(session string) {
 			all.Go(func() {
-				if _, err := g.Enter(ctx, session, "t"); !errors.Is(err, errBoom) {
+				if err := g.Enter(ctx, session, "t"); !errors.Is(err, errBoom) {
 					t.Errorf("Enter = %v, want the cause of its context", err)
 				}
 			})
 			synctest.Wait()
 		}
-		var leaves []func()
+		inside := 0
 		for range 2 {
-			leave, err := g.Enter(ctx, "a", "t")
+			err := g.Enter(ctx, "a", "t")
 			if err != nil {
 				t.Fatal(err)
 			}
-			leaves = append(leaves, leave)
+			inside++
 		}
 		wait("a")
 		wait("a")
-		_, err := g.Enter(ctx, "a", "t")
+		err := g.Enter(ctx, "a", "t")
 		if f := isFault(t, err, fault.ResourceExhausted); !f.IsOwn() ||
 			*f.Limit != (fault.Limit{Name: "calls waiting", Value: 2, Spent: 2}) {
 			t.Errorf("beyond its own share the limit is %+v", f.Limit)
 		}
 		wait("b")
-		_, err = g.Enter(ctx, "c", "t")
+		err = g.Enter(ctx, "c", "t")
 		if f := isFault(t, err, fault.ResourceExhausted); f.IsOwn() {
 			t.Errorf("a queue that is full of others' calls is a limit of its own: %+v", f.Limit)
 		}
@@ -98,11 +97,11 @@ func TestGateLimits(t *testing.T) {
 		if inside, waiting := g.Load(); inside != 2 || waiting != 0 {
 			t.Errorf("%d inside and %d waiting after the waiting ones left", inside, waiting)
 		}
-		if _, err := g.Enter(ctx, "a", "t"); !errors.Is(err, errBoom) {
+		if err := g.Enter(ctx, "a", "t"); !errors.Is(err, errBoom) {
 			t.Errorf("Enter with a context that is done = %v", err)
 		}
-		for _, leave := range leaves {
-			leave()
+		for range inside {
+			g.Leave()
 		}
 		if len(g.queues) != 0 || len(g.turns) != 0 {
 			t.Errorf("left behind: %v, %v", g.queues, g.turns)
@@ -116,20 +115,20 @@ func TestGateLosesNoPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(GateOptions{Server: "s", InFlight: 1, Queue: 1, PerSession: 1})
 		for range 100 {
-			leave, err := g.Enter(t.Context(), "a", "t")
+			err := g.Enter(t.Context(), "a", "t")
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			var second sync.WaitGroup
 			second.Go(func() {
-				if leave, err := g.Enter(ctx, "b", "t"); err == nil {
-					leave()
+				if err := g.Enter(ctx, "b", "t"); err == nil {
+					g.Leave()
 				}
 			})
 			synctest.Wait()
 			cancel() // in most runs it is let in before it sees the cancellation
-			leave()
+			g.Leave()
 			second.Wait()
 			if inside, _ := g.Load(); inside != 0 {
 				t.Fatal("a place is lost")
@@ -146,13 +145,13 @@ func TestGateResize(t *testing.T) {
 		var all sync.WaitGroup
 		for range 5 {
 			all.Go(func() {
-				leave, err := g.Enter(t.Context(), "a", "t")
+				err := g.Enter(t.Context(), "a", "t")
 				if err != nil {
 					t.Errorf("Enter: %v", err)
 					return
 				}
 				time.Sleep(time.Hour)
-				leave()
+				g.Leave()
 			})
 		}
 		synctest.Wait()
@@ -184,7 +183,7 @@ func TestGateAtOnce(t *testing.T) {
 				// The deadlines are meant to fall on the moments at which others leave.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(give)*time.Millisecond)
 				defer cancel()
-				leave, err := g.Enter(ctx, fmt.Sprint(i%7), "t")
+				err := g.Enter(ctx, fmt.Sprint(i%7), "t")
 				if err != nil {
 					return
 				}
@@ -192,7 +191,7 @@ func TestGateAtOnce(t *testing.T) {
 					t.Errorf("%d inside", inside)
 				}
 				time.Sleep(time.Duration(stay) * time.Millisecond)
-				leave()
+				g.Leave()
 			})
 		}
 		all.Wait()

@@ -27,6 +27,9 @@ func NewRules(cfg *config.Config) Rules {
 // calls current once or more.
 func CurrentRules(current func() *config.Config) Rules { return Rules{current} }
 
+// Version returns the configuration in force: it never changes, another one takes its place.
+func (r Rules) Version() any { return r.current() }
+
 // May reports whether an identity may see and use something; see [Rules.Explain].
 func (r Rules) May(identity, server string, names ...string) bool {
 	ok, _ := r.Explain(identity, server, names...)
@@ -67,32 +70,32 @@ func (r Rules) Explain(identity, server string, names ...string) (ok bool, reaso
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
 	id := r.current().Identities[identity]
-	return pass("identities."+identity, id.Allow, id.Deny, reason,
+	return pass(listsKey{"identities.", identity}, id.Allow, id.Deny, reason,
 		func() asked { return askedOf(server, server+"__", names) })
 }
 
 // Offers reports whether the server's own lists let something pass, for any identity.
 func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
 	h := r.current().Servers[server].Holdline
-	return pass("mcpServers."+server+".holdline", h.Allow, h.Deny, silent,
+	return pass(listsKey{"mcpServers.", server, ".holdline"}, h.Allow, h.Deny, silent,
 		func() asked { return askedOf(server, "", names) })
 }
 
 // mayOwn reports whether an identity may use one of holdline's own tools; see
 // [Rules.Explain].
 func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
-	id, key := r.current().Identities[identity], "identities."+identity
+	id, at := r.current().Identities[identity], listsKey{"identities.", identity}
 	byName := only(name)
 	if name == tool.FindTools || name == tool.CallTool {
 		if !r.current().Searches(identity) {
-			return false, fmt.Sprintf("%s.expose is not %q", key, config.ExposeSearch)
+			return false, fmt.Sprintf("%s.expose is not %q", at, config.ExposeSearch)
 		}
-		return pass(key, nil, id.Deny, fmt.Sprintf("%s.expose is %q", key, config.ExposeSearch), byName)
+		return pass(at, nil, id.Deny, fmt.Sprintf("%s.expose is %q", at, config.ExposeSearch), byName)
 	}
 	if where, _ := tool.OwnDispatch(name); identity == tool.Anonymous && where == tool.OnWorker {
 		return false, "anonymous, who sends no greeting, uses no tool that starts a program"
 	}
-	return pass(key, id.Allow, id.Deny, silent, byName)
+	return pass(at, id.Allow, id.Deny, silent, byName)
 }
 
 // asked has the names for which the lists allow and deny are asked.
@@ -168,25 +171,32 @@ func (r Rules) Reaches(identity, server string) bool {
 // silent is the reason for an answer that no list decides.
 const silent = "no rule names it"
 
-// pass asks one pair of lists, which stand under key in the configuration, for the names
+// listsKey is the key of a pair of lists in the configuration, in parts: it is put together only
+// for an answer that names it.
+type listsKey [3]string
+
+// String returns the key.
+func (k listsKey) String() string { return strings.Join(k[:], "") }
+
+// pass asks one pair of lists, which stand under at in the configuration, for the names
 // that names returns. If the lists do not decide, the answer is true, for the reason
 // undecided. It calls names only if there are lists: most identities have none, and there
 // may be thousands of tools.
-func pass(key string, allow, deny []string, undecided string, names func() asked) (bool, string) {
+func pass(at listsKey, allow, deny []string, undecided string, names func() asked) (bool, string) {
 	if allow == nil && len(deny) == 0 {
 		return true, undecided
 	}
 	by := names()
 	if i := matching(deny, by.deny); i >= 0 {
-		return false, fmt.Sprintf("%s.deny[%d] %q names it", key, i, deny[i])
+		return false, fmt.Sprintf("%s.deny[%d] %q names it", at, i, deny[i])
 	}
 	if allow == nil {
 		return true, undecided
 	}
 	if i := matching(allow, by.allow); i >= 0 {
-		return true, fmt.Sprintf("%s.allow[%d] %q names it", key, i, allow[i])
+		return true, fmt.Sprintf("%s.allow[%d] %q names it", at, i, allow[i])
 	}
-	return false, fmt.Sprintf("%s.allow does not name it", key)
+	return false, fmt.Sprintf("%s.allow does not name it", at)
 }
 
 // only returns a func for [pass] if both lists are asked for the same names.
@@ -218,9 +228,9 @@ func (r Rules) CheckShown(identity, server, shown string) error {
 	case identity == tool.Anonymous || !tool.MayBeAltered(shown):
 	default:
 		h, id := r.current().Servers[of].Holdline, r.current().Identities[identity]
-		ok, reason := pass("mcpServers."+of+".holdline", nil, h.Deny, silent, only(name, shown))
+		ok, reason := pass(listsKey{"mcpServers.", of, ".holdline"}, nil, h.Deny, silent, only(name, shown))
 		if ok {
-			ok, reason = pass("identities."+identity, nil, id.Deny, silent, only(shown))
+			ok, reason = pass(listsKey{"identities.", identity}, nil, id.Deny, silent, only(shown))
 		}
 		return denied(ok, reason, identity, of, name)
 	}

@@ -262,15 +262,10 @@ func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) 
 			}
 		}
 		part, last := tool.Page(all, after)
-		result := map[string]any{member: part}
 		if last != "" {
-			result["nextCursor"] = tool.NewCursor(method, last)
+			last = tool.NewCursor(method, last)
 		}
-		if r.modern {
-			keep := reply.Cacheable()
-			result["ttlMs"], result["cacheScope"] = keep.TTL, keep.Scope
-		}
-		return result
+		return reply.List(member, part, last, r.modern)
 	}
 	if method == mcp.ToolsList && !s.srv.o.Catalog.Waits(s.who()) {
 		s.answerJSON(ctx, r, list(ctx))
@@ -300,8 +295,13 @@ func (s *session) setLogLevel(r *request) {
 	s.srv.o.Hosted.Tuned()
 }
 
-// answerJSON answers r with the encoding of v, an object; with a fault if v does not encode.
+// answerJSON answers r with the encoding of v, an object, or with v itself if it is JSON; with a
+// fault if v does not encode.
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
+	if raw, ok := v.(json.RawMessage); ok {
+		s.answer(ctx, r, raw)
+		return
+	}
 	b, err := jsonrpc.Marshal(v) // unlike json.Marshal, it leaves the characters of servers as they are
 	if err != nil {
 		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))

@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
+	"holdline/daemon/session/crew"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
@@ -127,6 +128,7 @@ type Server struct {
 	o          Options
 	serverInfo json.RawMessage
 	agents     *agents.Table // the clients that have sessions
+	pool       crew.Pool     // runs the calls of all sessions
 
 	mu       lockcheck.Mutex
 	next     int64

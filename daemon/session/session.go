@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"holdline/daemon/session/agents"
-	"holdline/daemon/session/crew"
 	"holdline/daemon/session/held"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/listen"
@@ -178,7 +177,7 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	// The cause of ctx may be any error. The calls must see that the daemon stops.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
-	calls := crew.New()
+	calls := s.srv.pool.New()
 	var end error
 	for {
 		end = s.serveLink(ctx, l, calls)

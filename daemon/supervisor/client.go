@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -30,7 +31,11 @@ type client struct {
 	out *rawio.Stream // to nc
 	r   *bufio.Reader // from nc; for the goroutine that receives
 
-	sending sync.Mutex // held while a frame is written
+	sending sync.Mutex // held while frames are written
+
+	queueing sync.Mutex         // guards queue and leads
+	queue    []workerwire.Frame // not yet written
+	leads    bool               // a goroutine is about to write the queue
 
 	mu      lockcheck.Mutex                 // guards next to acks, and broken
 	next    int64                           // request id
@@ -100,15 +105,30 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 	return f.Decode(result)
 }
 
-// sendFrame writes one frame. It closes the connection on an error: a cut frame must be the
+// sendFrame writes a frame, behind those that were sent before. Goroutines that are about to
+// send get their turn before that, and their frames go with this one: then the others return
+// at once, and nil. sendFrame closes the connection on an error: a cut frame must be the
 // last one that the worker reads.
 func (c *client) sendFrame(f workerwire.Frame) error {
+	c.queueing.Lock()
+	c.queue = append(c.queue, f)
+	leads := !c.leads
+	c.leads = true
+	c.queueing.Unlock()
+	if !leads {
+		return nil
+	}
+	runtime.Gosched()
 	c.sending.Lock()
 	defer c.sending.Unlock()
+	c.queueing.Lock()
+	frames := c.queue
+	c.queue, c.leads = nil, false
+	c.queueing.Unlock()
 	if err := c.nc.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 		return err
 	}
-	if err := workerwire.WriteFrames(c.out, f); err != nil {
+	if err := workerwire.WriteFrames(c.out, frames...); err != nil {
 		c.closeConn()
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/telling"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/lockcheck"
@@ -220,13 +221,14 @@ func (w *Worker) Secrets() (secrets []string, ok bool) {
 	return w.secrets, w.pid != 0
 }
 
-// StderrTail returns the last lines that the child wrote to stderr, at most 20.
+// StderrTail returns the last lines that the child wrote to stderr, at most 20. What npm has
+// downloaded before is none of them, since that says nothing of how the child ended.
 func (w *Worker) StderrTail() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var lines []string
 	for line := range bytes.Lines(w.tail) {
-		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 {
+		if line = bytes.TrimRight(line, "\r\n"); len(line) > 0 && !telling.IsDownload(string(line)) {
 			lines = append(lines, string(bytes.ToValidUTF8(line, []byte("\uFFFD"))))
 		}
 	}

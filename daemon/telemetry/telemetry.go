@@ -250,13 +250,13 @@ func (r *Recorder) ToolCall(c Call) {
 func (r *Recorder) count(c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	identity := bounded(c.Identity, maxField)
+	identity := kept(c.Identity)
 	counter(r.identities, identity, maxIdentities, other).countRequest(c.Took, c.Replays, c.Fault)
 
 	if c.Session == "" {
 		return
 	}
-	key := bounded(c.Session, maxField)
+	key := kept(c.Session)
 	s := r.sessions[key]
 	if s == nil {
 		if len(r.sessions) >= maxSessions {
@@ -265,7 +265,7 @@ func (r *Recorder) count(c *Call) {
 		s = &session{}
 		r.sessions[key] = s
 	}
-	s.number, s.identity, s.client = c.Number, identity, bounded(c.Client, maxField)
+	s.number, s.identity, s.client = c.Number, identity, kept(c.Client)
 	s.countRequest(c.Took, c.Replays, c.Fault)
 }
 
@@ -384,11 +384,9 @@ func stableLaunchPath(executable string) bool {
 // maxField bounds the names that are kept, in bytes.
 const maxField = 128
 
-// bounded returns a copy of s, cut to at most limit bytes, without invalid UTF-8. It
-// shares no memory with s: s may be part of a long line that must not be kept.
-func bounded(s string, limit int) string {
-	if len(s) > limit {
-		s = s[:limit]
-	}
-	return strings.Clone(strings.ToValidUTF8(s, ""))
-}
+// bounded returns s, cut to at most limit bytes, without invalid UTF-8.
+func bounded(s string, limit int) string { return strings.ToValidUTF8(s[:min(len(s), limit)], "") }
+
+// kept returns a copy of a name that shares no memory with it: s may be part of a long line
+// that must not be kept. The copy is cut to [maxField] bytes.
+func kept(s string) string { return strings.Clone(bounded(s, maxField)) }

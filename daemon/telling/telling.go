@@ -55,6 +55,9 @@ func bare(line string) (text string, ofGroup bool) {
 // download is how npm says what it has just fetched, and from where.
 var download = lazily(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)`)
 
+// IsDownload reports whether a line says no more than what npm has fetched.
+func IsDownload(line string) bool { return strings.HasPrefix(line, "npm http ") }
+
 // Doing returns for people what a program does, by a line that it writes while it starts.
 func Doing(line string) string {
 	m := download().FindStringSubmatch(line)

@@ -18,4 +18,6 @@ type Rules interface {
 	// Searches reports whether an identity finds the tools of hosted servers by a
 	// search, instead of getting a list.
 	Searches(identity string) bool
+	// Version is a value that is another one as soon as the rules have changed.
+	Version() any
 }

@@ -11,7 +11,6 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
-	"holdline/protocol/spare"
 	"holdline/protocol/workerwire"
 )
 
@@ -196,7 +195,6 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	in.written++
 	faultpoint.At("worker.written")
 	w.movedLocked(len(data))
-	spare.Put(data)
 	return nil
 }
 

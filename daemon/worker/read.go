@@ -8,12 +8,11 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
-	"holdline/protocol/spare"
 )
 
 // Sizes of the buffers for what the child writes.
 const (
-	stdoutBuffer = spare.Least // as much as is joined under one number
+	stdoutBuffer = 32 << 10
 	stderrBuffer = 8 << 10
 )
 
@@ -23,14 +22,11 @@ func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.stdoutEnded(f)
 	in := rawio.New(f)
-	var buf []byte
+	buf := make([]byte, stdoutBuffer)
 	for {
 		gather, ok := w.room()
 		if !ok {
 			return
-		}
-		if buf == nil {
-			buf = spare.Get(stdoutBuffer)[:stdoutBuffer]
 		}
 		n, err := in.Read(buf)
 		// The limit is reached, and only the rest of a line is read. It must not
@@ -41,8 +37,8 @@ func (w *worker) readStdout() {
 			more, err = in.Read(buf[n:])
 			n += more
 		}
-		if n > 0 && w.took(buf[:n]) {
-			buf = nil
+		if n > 0 {
+			w.took(buf[:n])
 		}
 		if err != nil {
 			return
@@ -65,9 +61,8 @@ func (w *worker) room() (gather, ok bool) {
 }
 
 // took keeps data that was read from the child's stdout, in memory or in the spool. If a
-// daemon is attached, it also sends the next event, as far as that does not block. It returns
-// true if data itself is kept.
-func (w *worker) took(data []byte) (kept bool) {
+// daemon is attached, it also sends the next event, as far as that does not block.
+func (w *worker) took(data []byte) {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
 	inSpool := w.spoolStdout(data)
@@ -80,14 +75,13 @@ func (w *worker) took(data []byte) (kept bool) {
 		w.out.addSpooled(w.spool.size, len(data))
 		w.spool.size += int64(len(data))
 	} else {
-		kept = w.out.addStdout(data)
+		w.out.addStdout(data)
 	}
 	w.movedLocked(len(data))
 	faultpoint.At("worker.output")
 	if w.attached == nil || !w.attached.sendNow() {
 		w.cond.Broadcast()
 	}
-	return kept
 }
 
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.

@@ -16,8 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
-
-	"holdline/protocol/spare"
 )
 
 // ErrParse is returned by [Parse] for a line that is not JSON.
@@ -237,7 +235,7 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 // white space between members. obj must be valid JSON; anything but an object without
 // duplicate keys is an error.
 func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
-	out := append(spare.Get(len(obj)+16), '{')
+	out := append(make([]byte, 0, len(obj)+16), '{')
 	err := members(obj, func(spelled []byte, key string, value []byte) error {
 		v := f(key, value)
 		if v == nil {
@@ -313,6 +311,12 @@ func intern(key []byte) string {
 		return "_meta"
 	case "tools/call":
 		return "tools/call"
+	case "content":
+		return "content"
+	case "isError":
+		return "isError"
+	case "structuredContent":
+		return "structuredContent"
 	}
 	return string(key)
 }

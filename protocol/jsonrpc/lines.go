@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"holdline/protocol/spare"
 )
 
 // MaxFrame is the longest line that either side takes, in bytes.
@@ -28,6 +26,9 @@ type Lines struct {
 	// DropTail leaves out a last line without a newline: from a peer that died
 	// in the middle of a write it is no message.
 	DropTail bool
+	// BeforeRead, if not nil, is called before each read, which may block: nothing more
+	// of what was read before can be taken then.
+	BeforeRead func()
 
 	r        io.Reader
 	max      int    // longest line, in bytes
@@ -82,18 +83,6 @@ func (l *Lines) Next() ([]byte, error) {
 	}
 }
 
-// Own returns line, which Next has just returned, in memory of its caller's own, with a
-// newline behind its end. Of a long line that fills much of the buffer it makes no copy, but
-// gives away the buffer.
-func (l *Lines) Own(line []byte) []byte {
-	if atFront := cap(line) == cap(l.buf); !atFront || len(line) < max(keepBuffer, cap(l.buf)/4) {
-		return append(append(make([]byte, 0, len(line)+1), line...), '\n')[:len(line)]
-	}
-	l.buf = append(make([]byte, 0, keepBuffer/8), l.buf[l.start:]...)
-	l.start, l.scanned = 0, 0
-	return line
-}
-
 // tooLong returns an [ErrTooLong] with the limit.
 func (l *Lines) tooLong() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLong, l.max)
@@ -104,9 +93,7 @@ func (l *Lines) fill() {
 	if l.start > 0 {
 		held := l.buf[l.start:]
 		if cap(l.buf) > keepBuffer && len(held) < keepBuffer/4 {
-			long := l.buf
 			l.buf = append(make([]byte, 0, keepBuffer/8), held...)
-			spare.Put(long)
 		} else {
 			l.buf = l.buf[:copy(l.buf, held)]
 		}
@@ -114,7 +101,12 @@ func (l *Lines) fill() {
 		l.start = 0
 	}
 	if len(l.buf) == cap(l.buf) {
-		l.buf = spare.Grow(l.buf, 4<<10)
+		grown := make([]byte, len(l.buf), max(4<<10, 2*cap(l.buf)))
+		copy(grown, l.buf)
+		l.buf = grown
+	}
+	if l.BeforeRead != nil {
+		l.BeforeRead()
 	}
 	n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+n]

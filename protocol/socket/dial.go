@@ -18,7 +18,7 @@ var ErrNoDaemon = errors.New("no daemon")
 
 // ErrOtherUser is wrapped by [CheckPeer] and [Paths.Dial] if the other end is
 // another user's.
-var ErrOtherUser = errors.New("the other end belongs to another user")
+var ErrOtherUser = errors.New("it belongs to another user")
 
 // Peer is the process at the other end of a connection, as the kernel says.
 type Peer struct {
@@ -35,13 +35,13 @@ type Peer struct {
 func (p Paths) Dial(ctx context.Context) (*net.UnixConn, string, error) {
 	var tried []string
 	var hard error
-	for _, c := range p.Candidates() {
+	for c := range p.each {
 		conn, err := p.dial(ctx, c.Path)
 		switch {
 		case err == nil:
 			return conn, c.Path, nil
 		case c.Path == p.Start() && refused(err):
-			hard = fmt.Errorf("%w (from %s)", err, c.Origin)
+			hard = fmt.Errorf("%w (the path is from %s)", err, c.Origin)
 		case isAbsent(err), refused(err):
 			tried = append(tried, c.Path)
 		default:
@@ -66,22 +66,22 @@ func refused(err error) bool {
 func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if dir := filepath.Dir(path); !p.Explicit() {
 		if info, err := os.Lstat(dir); err == nil && owner(info) != p.uid && owner(info) > 0 {
-			return nil, fmt.Errorf("%w: directory %s is of uid %d", ErrOtherUser, dir, owner(info))
+			return nil, fmt.Errorf("the socket's directory %s cannot be used: %w (%d)", dir, ErrOtherUser, owner(info))
 		}
 	}
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the socket %s cannot be used: %w", path, bare(err))
 	}
 	uc, ok := conn.(*net.UnixConn)
 	if !ok {
 		conn.Close()
-		return nil, fmt.Errorf("dial %s: not a unix socket", path)
+		return nil, fmt.Errorf("%s is no unix socket", path)
 	}
 	if _, err := CheckPeer(uc); err != nil {
 		uc.Close()
-		return nil, fmt.Errorf("dial %s: %w", path, err)
+		return nil, fmt.Errorf("what listens at %s cannot be used: %w", path, err)
 	}
 	return uc, nil
 }
@@ -106,7 +106,7 @@ func CheckPeer(c *net.UnixConn) (Peer, error) {
 		return peer, err
 	}
 	if peer.UID != os.Geteuid() {
-		return peer, fmt.Errorf("%w: uid %d, want %d", ErrOtherUser, peer.UID, os.Geteuid())
+		return peer, fmt.Errorf("%w (%d, not %d)", ErrOtherUser, peer.UID, os.Geteuid())
 	}
 	return peer, nil
 }

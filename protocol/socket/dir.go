@@ -26,13 +26,16 @@ func OpenDir(socket string) (*Dir, error) {
 	}
 	path := filepath.Dir(socket)
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("make socket directory: %w", err)
+		return nil, fmt.Errorf("the socket's directory %s cannot be made: %w; %s names another socket", path, bare(err), Env)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
-	if err != nil {
-		// A link gives ELOOP or ENOTDIR, depending on the system.
-		return nil, fmt.Errorf(
-			"open socket directory (a real directory is wanted; %s names another socket): %w", Env, err)
+	switch {
+	case errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR): // a link gives one or the other
+		return nil, fmt.Errorf("%s is to be a directory for the socket, and is a file or a link: move it away, "+
+			"or name another socket with %s", path, Env)
+	case err != nil:
+		return nil, fmt.Errorf("the socket's directory %s cannot be opened: %w; %s names another socket",
+			path, bare(err), Env)
 	}
 	d := &Dir{f: f, path: path}
 	if err := d.check(); err != nil {
@@ -51,10 +54,10 @@ func (d *Dir) check() error {
 	uid, perm := owner(info), info.Mode().Perm()
 	switch {
 	case uid != os.Geteuid():
-		return fmt.Errorf("socket directory %s belongs to user %d, not to %d: "+
-			"have it removed, or name another socket with %s", d.path, uid, os.Geteuid(), Env)
+		return fmt.Errorf("the socket's directory %s belongs to user %d, not to you: "+
+			"have it removed, or name another socket with %s", d.path, uid, Env)
 	case perm != 0o700:
-		return fmt.Errorf("socket directory %s has mode %#o, want 0700: "+
+		return fmt.Errorf("the socket's directory %s has mode %#o, and no other user may open it: "+
 			"name a socket in a directory of its own with %s, or if this is one: chmod 700 %s",
 			d.path, perm, Env, d.path)
 	}
@@ -71,6 +74,15 @@ func (d *Dir) Hold() error {
 		return fmt.Errorf("hold socket directory %s: %w", d.path, err)
 	}
 	return nil
+}
+
+// bare returns the reason of a failed operation without the operation and its path, which the
+// caller says in words; it returns err if that has none.
+func bare(err error) error {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
+		return errno
+	}
+	return err
 }
 
 // Close closes the directory and ends [Dir.Hold].

@@ -41,7 +41,7 @@ func Listen(path string) (*Listener, error) {
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	syscall.Umask(old)
 	if err != nil {
-		return nil, fmt.Errorf("listen at %s: %w", path, err)
+		return nil, fmt.Errorf("no socket can be made at %s: %w", path, bare(err))
 	}
 	ln.SetUnlinkOnClose(false) // see Close
 	l, err := newListener(ln, path, true)
@@ -64,7 +64,7 @@ func Adopt(ln *net.UnixListener, unlink bool) (*Listener, error) {
 func newListener(ln *net.UnixListener, path string, unlink bool) (*Listener, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil, fmt.Errorf("look at the socket just made: %w", err)
+		return nil, fmt.Errorf("the socket %s is gone again: %w", path, bare(err))
 	}
 	return &Listener{UnixListener: ln, path: path, file: info, unlink: unlink}, nil
 }
@@ -100,9 +100,9 @@ func removeStale(path string) error {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for a stale socket: %w", err)
+		return fmt.Errorf("the socket's path %s cannot be used: %w", path, bare(err))
 	case info.Mode().Type() != os.ModeSocket:
-		return fmt.Errorf("%s is there and is not a socket: it is left alone, remove it or name another path with %s",
+		return fmt.Errorf("%s is to be the socket, and is something else: move it away, or name another path with %s",
 			path, Env)
 	}
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
@@ -113,10 +113,10 @@ func removeStale(path string) error {
 	case errors.Is(err, syscall.EAGAIN): // its backlog is full
 		return fmt.Errorf("%s: %w", path, ErrInUse)
 	case !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("ask whether the socket is stale: %w", err)
+		return fmt.Errorf("the socket %s may still be in use: %w", path, bare(err))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove stale socket: %w", err)
+		return fmt.Errorf("the socket %s, which a daemon has left, cannot be removed: %w", path, bare(err))
 	}
 	return nil
 }

@@ -33,7 +33,7 @@ const Env = "HOLDLINE_SOCKET"
 
 // ErrTooLong is wrapped by [CheckPath] and [Resolve] for a path that the
 // kernel has no room for.
-var ErrTooLong = errors.New("socket path too long")
+var ErrTooLong = errors.New("the path of the socket is too long")
 
 // Candidate is a path at which a daemon may be found.
 type Candidate struct {
@@ -55,11 +55,11 @@ type Paths struct {
 // longer than the kernel's sun_path allows.
 func CheckPath(path string) error {
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("socket path %q is not absolute", path)
+		return fmt.Errorf("the path of the socket, %q, is not absolute", path)
 	}
 	if len(path) > maxPath {
-		return fmt.Errorf("%w: %q has %d bytes and this system takes %d, name a shorter one with %s",
-			ErrTooLong, path, len(path), maxPath, Env)
+		return fmt.Errorf("%w: it has %d bytes, and this system takes %d: %s; name a shorter one with %s",
+			ErrTooLong, len(path), maxPath, path, Env)
 	}
 	return nil
 }
@@ -132,28 +132,35 @@ func (p Paths) Start() string {
 
 // Candidates lists the paths to dial, in order and each once. It reads the
 // pointer files; one that cannot be read or trusted is left out.
-func (p Paths) Candidates() []Candidate {
+func (p Paths) Candidates() []Candidate { return slices.Collect(p.each) }
+
+// each yields the candidates. It reads a pointer file when it comes to that.
+func (p Paths) each(yield func(Candidate) bool) {
 	if p.explicit != nil {
-		return []Candidate{*p.explicit}
+		yield(*p.explicit)
+		return
 	}
-	var list []Candidate
-	add := func(c Candidate) {
-		if CheckPath(c.Path) == nil && !slices.ContainsFunc(list, func(o Candidate) bool { return o.Path == c.Path }) {
-			list = append(list, c)
+	var done []string
+	next := func(path, origin string) (more bool) {
+		if CheckPath(path) != nil || slices.Contains(done, path) {
+			return true
 		}
+		done = append(done, path)
+		return yield(Candidate{path, origin})
 	}
-	if p.runtime != "" {
-		add(Candidate{p.runtime, "XDG_RUNTIME_DIR"})
+	if p.runtime != "" && !next(p.runtime, "XDG_RUNTIME_DIR") {
+		return
 	}
 	for _, file := range p.pointers {
-		if path, err := readPointer(file); err == nil {
-			add(Candidate{path, "pointer " + file})
+		if path, err := readPointer(file); err == nil && !next(path, "pointer "+file) {
+			return
 		}
 	}
 	for _, c := range p.fallback {
-		add(c)
+		if !next(c.Path, c.Origin) {
+			return
+		}
 	}
-	return list
 }
 
 // ownDir reports whether path is a directory of user uid.

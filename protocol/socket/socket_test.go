@@ -218,7 +218,7 @@ func TestStaleSocket(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "not a socket") {
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "something else") {
 		t.Errorf("Listen over a file = %v, want a refusal", err)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
@@ -260,8 +260,8 @@ func TestOpenDirRefuses(t *testing.T) {
 	check("open", "0755", func(p string) error { return os.Mkdir(p, 0o755) })
 	// The user may have named any path, so the advice must not be to remove it.
 	check("mine", "or if this is one: chmod 700 ", func(p string) error { return os.Mkdir(p, 0o755) })
-	check("file", "real directory", func(p string) error { return os.WriteFile(p, nil, 0o600) })
-	check("link", "real directory", func(p string) error { return os.Symlink(t.TempDir(), p) })
+	check("file", "is a file or a link", func(p string) error { return os.WriteFile(p, nil, 0o600) })
+	check("link", "is a file or a link", func(p string) error { return os.Symlink(t.TempDir(), p) })
 	if os.Geteuid() == 0 {
 		check("foreign", "belongs to user 1", func(p string) error {
 			return errors.Join(os.Mkdir(p, 0o700), os.Chown(p, 1, 1))

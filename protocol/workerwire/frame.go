@@ -16,8 +16,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-
-	"holdline/protocol/spare"
 )
 
 // Kind says what a frame is.
@@ -64,8 +62,8 @@ const (
 	// headSize is the size of the fixed head: the lengths of body and payload as
 	// big-endian uint32, the kind, the id and the number as big-endian int64.
 	headSize = 4 + 4 + 1 + 8 + 8
-	// firstRead is how much is allocated for a payload before that much of it has come.
-	firstRead = 1 << 20
+	// firstRead is how much is allocated for a payload before any of it has come.
+	firstRead = 64 << 10
 	// maxCopied is how long a payload may be that is copied behind its head, so that
 	// both are one write.
 	maxCopied = 8 << 10
@@ -112,12 +110,14 @@ func ReadFrame(r io.Reader) (Frame, error) {
 		return f, nil
 	}
 	total := int(payload)
-	buf := spare.Get(min(total, firstRead))
+	buf := make([]byte, 0, min(total, firstRead))
 	for len(buf) < total {
 		if len(buf) == cap(buf) {
-			buf = spare.Grow(buf, total-len(buf))
+			grown := make([]byte, len(buf), min(total, 4*cap(buf)))
+			copy(grown, buf)
+			buf = grown
 		}
-		n, err := io.ReadFull(r, buf[len(buf):min(cap(buf), total)])
+		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if err != nil {
 			return f, unexpectedEOF(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/doctor"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/starter"
@@ -75,7 +76,8 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		case errors.Is(err, socket.ErrNoDaemon):
 			return nil, &absentError{paths, err}
 		case err != nil:
-			return nil, fmt.Errorf("connecting to the daemon: %w", err)
+			return nil, cmdenv.WithHint(fmt.Errorf("the daemon cannot be reached: %w", err),
+				"holdline doctor says what is wrong; "+socket.Env+" names another socket")
 		}
 		c, err := control.NewClient(ctx, conn, cmdenv.Version)
 		switch {
@@ -104,9 +106,24 @@ func (e *absentError) Error() string {
 // Unwrap returns the error of the search.
 func (e *absentError) Unwrap() error { return e.err }
 
-// ConnectOrStart connects to the running daemon, or starts one as a proxy would and
-// waits for it, for up to startWait. The caller must close the client.
+// ConnectOrStart does the same as [Start], and tells a user at a terminal if there was no
+// daemon: other commands say that none runs.
 func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
+	c, err := Connect(cmd.Context(), cmd, proc)
+	if !errors.Is(err, socket.ErrNoDaemon) {
+		return c, err
+	}
+	c, err = Start(cmd, proc)
+	if errs := cmd.ErrOrStderr(); err == nil && console.IsTerminal(errs) {
+		console.WriteControl(errs, "\r\x1b[K") // a line of progress may be there
+		console.Warn(cmd, "Holdline was not running, and is started now")
+	}
+	return c, err
+}
+
+// Start connects to the running daemon, or starts one as a proxy would and waits for it,
+// for up to startWait. The caller must close the client.
+func Start(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	c, err := Connect(cmd.Context(), cmd, proc)
 	if !errors.Is(err, socket.ErrNoDaemon) {
 		return c, err
@@ -132,17 +149,17 @@ func ConnectOrStart(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, 
 				return false, nil
 			}
 			if started = true; err != nil {
-				return false, fmt.Errorf("starting the daemon: %w", err)
+				return false, fmt.Errorf("the daemon did not start: %w", err)
 			}
 		}
 		select {
 		case err := <-ended:
 			ended = nil // nil: it left the socket to another daemon
 			if managed, ok := errors.AsType[*proxy.ManagedError](err); ok {
-				return false, cmdenv.WithHint(fmt.Errorf("starting the daemon: %w", err), managed.Hint)
+				return false, cmdenv.WithHint(fmt.Errorf("the daemon did not start: %w", err), managed.Hint)
 			}
 			if err != nil {
-				return false, fmt.Errorf("starting the daemon: %w", err)
+				return false, fmt.Errorf("the daemon did not start: %w", err)
 			}
 		default:
 		}

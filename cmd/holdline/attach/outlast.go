@@ -138,7 +138,7 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 				return false, fmt.Errorf("%w: %w", cmdenv.ErrLost, errStopped)
 			}
 			starts++
-			c, err = ConnectOrStart(cmd, proc)
+			c, err = Start(cmd, proc)
 		}
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok && refusal.Code == protocol.RefusedVersion {
 			return false, err

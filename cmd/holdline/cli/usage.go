@@ -128,6 +128,14 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
 		return fmt.Errorf("%w: --%s of %s wants a value", cmdenv.ErrUsage, bare.GetFlag().Name, cmd.CommandPath())
 	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := bad.GetFlag()
+		return fmt.Errorf("%w: --%s of %s wants %s, not %q",
+			cmdenv.ErrUsage, f.Name, cmd.CommandPath(), wanted(f.Value.Type()), bad.GetValue())
+	}
+	if bad, ok := errors.AsType[*pflag.InvalidSyntaxError](err); ok {
+		return fmt.Errorf("%w: %s is no flag", cmdenv.ErrUsage, bad.GetSpecifiedFlag())
+	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
 		return fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
@@ -147,4 +155,21 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		words += fmt.Sprintf("; did you mean --%s?", near)
 	}
 	return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)
+}
+
+// wanted says for people which values a flag of that type takes.
+func wanted(kind string) string {
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "int":
+		return "a whole number"
+	case "uint":
+		return "a whole number, 0 or more"
+	case "float64":
+		return "a number"
+	case "duration":
+		return "a time such as 90s or 1h30m"
+	}
+	return "a value of another form" // such as a list with a quote that does not end
 }

@@ -42,7 +42,8 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return console.Say(cmd, "%s", path)
+			fmt.Fprintln(cmd.OutOrStdout(), path) // not wrapped, for $(holdline config path)
+			return nil
 		},
 	}, &cobra.Command{
 		Use:   "check [FILE]",

@@ -108,13 +108,18 @@ func listKeys(cmd *cobra.Command) error {
 	})
 }
 
+// keyAndFile returns the key that text names, and the path of the configuration file. file is the
+// value of --config.
+func keyAndFile(proc *cmdenv.Process, file, text string) (k config.Key, path string, err error) {
+	if k, err = parseKey(text); err == nil {
+		path, err = cmdenv.ConfigPath(file, proc.Getenv)
+	}
+	return k, path, err
+}
+
 // getKey prints the value of a key that is in force by the configuration file.
 func getKey(cmd *cobra.Command, proc *cmdenv.Process, file, text string) error {
-	k, err := parseKey(text)
-	if err != nil {
-		return err
-	}
-	path, err := cmdenv.ConfigPath(file, proc.Getenv)
+	k, path, err := keyAndFile(proc, file, text)
 	if err != nil {
 		return err
 	}
@@ -142,11 +147,7 @@ func changeKey(
 	cmd *cobra.Command, proc *cmdenv.Process, file, text string,
 	change func(path string, k config.Key) (words string, err error),
 ) error {
-	k, err := parseKey(text)
-	if err != nil {
-		return err
-	}
-	path, err := cmdenv.ConfigPath(file, proc.Getenv)
+	k, path, err := keyAndFile(proc, file, text)
 	if err != nil {
 		return err
 	}
@@ -157,7 +158,7 @@ func changeKey(
 	case err != nil:
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s %s in %s\n", k, words, path)
+	_ = console.Say(cmd, "%s %s in %s", k, words, path)
 	if strings.HasPrefix(words, "is not") {
 		return nil
 	}

@@ -70,10 +70,11 @@ func Print(cmd *cobra.Command, value any, text func(out io.Writer)) error {
 	return nil
 }
 
-// Say prints one line of text to stdout.
+// Say prints one line of text to stdout. On a terminal it is wrapped. It returns nil, for the
+// last line of a command: the error of a write is kept by [Output].
 func Say(cmd *cobra.Command, format string, args ...any) error {
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
-	return err
+	Lines(cmd.OutOrStdout(), fmt.Sprintf(format, args...))
+	return nil
 }
 
 // Warn prints one line to stderr that begins with the program's name. On a terminal it is wrapped.

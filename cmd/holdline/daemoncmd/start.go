@@ -42,12 +42,12 @@ func startDaemon(cmd *cobra.Command, proc *cmdenv.Process) error {
 			return console.Say(cmd, "Holdline is running already (daemon %d)", c.Daemon.PID)
 		}
 	}
-	c, err := attach.ConnectOrStart(cmd, proc)
+	c, err := attach.Start(cmd, proc)
 	// systemd is to start the daemon and does not listen, for example since the user has
 	// stopped its unit. If the unit cannot be started, the first error says why.
 	if _, managed := errors.AsType[*proxy.ManagedError](err); managed &&
 		service.FindUnits(proc.Getenv).StartSocket(cmd.Context()) == nil {
-		c, err = attach.ConnectOrStart(cmd, proc)
+		c, err = attach.Start(cmd, proc)
 	}
 	if err != nil {
 		return err

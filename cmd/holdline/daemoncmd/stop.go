@@ -170,9 +170,9 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, stopWait), err},
 			doctor.WayOut(answer.PID))
 	}
-	fmt.Fprint(cmd.OutOrStdout(), stopWords(&answer))
+	console.Lines(cmd.OutOrStdout(), stopWords(&answer))
 	if c.Daemon.Managed == service.Systemd {
-		fmt.Fprintln(cmd.ErrOrStderr(), "systemd starts it again when an agent connects; "+
+		console.Line(cmd.ErrOrStderr(), 2, "systemd starts it again when an agent connects; "+
 			"to prevent that: systemctl --user stop holdline.socket")
 	}
 	return nil

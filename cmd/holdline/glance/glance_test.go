@@ -207,3 +207,32 @@ func TestStatusline(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestInTrouble checks that a prompt and the first line of the status agree on which servers work.
+func TestInTrouble(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		server control.Server
+		want   bool
+	}{
+		{"ready", control.Server{State: "ready", Circuit: "closed"}, false},
+		{"idle", control.Server{State: "idle"}, false},
+		{"tools changed", control.Server{State: "ready", Changed: 1}, false},
+		{"tools blocked", control.Server{State: "ready", Changed: 1, Blocked: true}, true},
+		{"failed", control.Server{State: "failed"}, true},
+		{"ejected", control.Server{State: "ejected", Ejected: true}, true},
+		{"recovering", control.Server{State: "recovering"}, true},
+		{"a call is let through to try", control.Server{State: "ready", Circuit: "half-open"}, true},
+		{"hangs", control.Server{State: "ready", Suspect: true}, true},
+	} {
+		s := control.StatusAnswer{Servers: []control.Server{c.server}}
+		line, prompt := map[bool]string{true: "1 in trouble", false: "no recent faults"}[c.want], "1/1 ok"
+		if c.want {
+			prompt = "0/1 ok"
+		}
+		if text, well := Headline(&s); well == c.want || !strings.Contains(text, line) ||
+			!strings.Contains(Statusline(&s), prompt) {
+			t.Errorf("%s: %q, %q; want %q, %q", c.name, text, Statusline(&s), line, prompt)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package glance
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,6 +96,11 @@ func OfServer(s *control.Server) []Trouble {
 	return all
 }
 
+// InTrouble reports whether something of a server does not work.
+func InTrouble(s *control.Server) bool {
+	return slices.ContainsFunc(OfServer(s), func(t Trouble) bool { return t.Bad })
+}
+
 // lastFault returns why a server failed last and when; "" if it has not. What the server wrote
 // last is often the reason.
 func lastFault(s *control.Server) string {
@@ -121,11 +127,8 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	bad, faults := 0, s.Consults.RecentFailures
 	for i := range s.Servers {
 		one := &s.Servers[i]
-		for _, t := range OfServer(one) {
-			if t.Bad {
-				bad++
-				break
-			}
+		if InTrouble(one) {
+			bad++
 		}
 		count[one.State]++
 		if one.LastFault != nil && time.Since(time.UnixMilli(one.LastFaultMS)) < control.Recent {
@@ -176,7 +179,7 @@ func Statusline(s *control.StatusAnswer) string {
 			continue
 		}
 		all++
-		if one.State != "failed" && one.State != "recovering" && !one.Ejected && one.Circuit != "open" {
+		if !InTrouble(one) {
 			ok++
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/pair"
 )
 
@@ -63,7 +64,7 @@ type Wish struct {
 }
 
 // report writes a line for the user.
-func (o *Options) report(format string, args ...any) { fmt.Fprintf(o.Out, format+"\n", args...) }
+func (o *Options) report(format string, args ...any) { console.Line(o.Out, 4, format, args...) }
 
 // binPath returns where the binary is put.
 func (o *Options) binPath() string { return filepath.Join(o.BinDir, "holdline") }

@@ -18,7 +18,6 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/plural"
-	"holdline/daemon/telling"
 	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
 )
@@ -92,9 +91,6 @@ func (s *serversCommand) controlServer(
 func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil && remote.Fault.Cause != nil {
 		for _, line := range remote.Fault.Cause.StderrTail {
-			if telling.Doing(line) != line {
-				continue // it says what npm has downloaded
-			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "| %s\n", strings.Map(console.Printable, line))
 		}
 	}

@@ -137,7 +137,7 @@ func (s *serversCommand) editFile(
 	case !changed:
 		return console.Say(cmd, "server %s was %s already in %s", name, done, path)
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "server %s %s in %s\n", name, done, path)
+	_ = console.Say(cmd, "server %s %s in %s", name, done, path)
 	return attach.ReloadFile(cmd, s.proc, path)
 }
 
@@ -305,7 +305,7 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 		return
 	}
 	warn := func(format string, args ...any) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "warning: "+format+"\n", args...)
+		console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("warning: "+format, args...))
 	}
 	sees, unset := s.daemonSees(cmd, settings)
 	if len(unset) > 0 {

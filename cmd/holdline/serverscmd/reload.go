@@ -1,12 +1,11 @@
 package serverscmd
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/protocol/control"
 )
 
@@ -39,6 +38,6 @@ func reload(cmd *cobra.Command, proc *cmdenv.Process) error {
 	if answer.Absent {
 		what += ": it is not there, all defaults"
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", answer.Path, what)
+	_ = console.Say(cmd, "%s: %s", answer.Path, what)
 	return attach.Unreplaced(&answer)
 }

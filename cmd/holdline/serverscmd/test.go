@@ -15,6 +15,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/direct"
 	"holdline/daemon/config"
+	"holdline/daemon/plural"
 	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
@@ -97,11 +98,11 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 func printTested(out io.Writer, name string, tools []string, took time.Duration) {
 	took = took.Round(100 * time.Millisecond)
 	if len(tools) == 0 {
-		fmt.Fprintf(out, "%s works: it answers after %v, and names no tools\n", name, took)
+		console.Line(out, 2, "%s works: it answers after %v, and names no tools", name, took)
 		return
 	}
-	fmt.Fprintf(out, "%s works: %d tools after %v: %s\n", name, len(tools), took,
-		strings.Map(console.Printable, strings.Join(tools, ", ")))
+	console.Line(out, 2, "%s works: %s after %v: %s", name, plural.Count(len(tools), "tool"), took,
+		strings.Join(tools, ", "))
 }
 
 // showStart shows on a terminal, each second until the returned function is called, for how

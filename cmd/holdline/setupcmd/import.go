@@ -202,13 +202,13 @@ func printPlan(out io.Writer, plan *importer.Plan, verbose bool) {
 	planview.Print(out, plan, verbose)
 	switch {
 	case len(plan.Files) == 0:
-		fmt.Fprintln(out, "no client's configuration was found; --from NAME makes one")
+		console.Line(out, 2, "no client's configuration was found; --from NAME makes one")
 	case plan.Empty() && plan.Summary.Broken > 0:
-		fmt.Fprintln(out, "there is nothing to do with the files that can be read")
+		console.Line(out, 2, "there is nothing to do with the files that can be read")
 	case plan.Empty():
 		fmt.Fprintln(out, "there is nothing to do")
 	default:
-		fmt.Fprintln(out, "nothing was changed; -v shows each file; to do it: holdline import --write")
+		console.Line(out, 2, "nothing was changed; -v shows each file; to do it: holdline import --write")
 	}
 }
 
@@ -229,7 +229,7 @@ func finishImport(
 			verb = "taken back"
 		}
 		for _, path := range done.Files {
-			fmt.Fprintf(out, "%s: %s\n", verb, path)
+			console.Line(out, 2, "%s: %s", verb, path)
 		}
 		switch {
 		case plan == nil && len(done.Files)+len(done.Left) == 0:
@@ -237,7 +237,7 @@ func finishImport(
 		case plan != nil && done.Backup == "":
 			fmt.Fprintln(out, "there is nothing to do")
 		case plan != nil:
-			fmt.Fprintf(out, "kept as it was: %s; to take it back: holdline import --undo\n", done.Backup)
+			console.Line(out, 2, "kept as it was: %s; to take it back: holdline import --undo", done.Backup)
 		}
 	})
 	if err == nil && len(done.Files) > 0 {

@@ -211,8 +211,8 @@ func newWords(dir string) *os.File {
 	return nil
 }
 
-// verdict returns nil for a process that ended with exit code 0, else an error with
-// the last lines of words, which may be nil. It also appends these words to the log: the
+// verdict returns nil for a process that ended with exit code 0, else an error that has
+// the last lines of words, which may be nil, as its reason. It also appends these words to the log: the
 // process wrote them to a file of its own.
 func (s *Starter) verdict(status syscall.WaitStatus, words *os.File) error {
 	switch {
@@ -232,7 +232,11 @@ func (s *Starter) verdict(status syscall.WaitStatus, words *os.File) error {
 		return fmt.Errorf("%w by signal %d (%v)\n%s(log: %s)",
 			proxy.ErrKilled, int(status.Signal()), status.Signal(), lastLines(words), s.log)
 	}
-	return fmt.Errorf("exit status %d\n%s(log: %s)", status.ExitStatus(), lastLines(words), s.log)
+	said := strings.TrimPrefix(lastLines(words), "holdline: ") // as the process reports its error
+	if said == "" {
+		said = fmt.Sprintf("exit status %d\n", status.ExitStatus())
+	}
+	return fmt.Errorf("%s(log: %s)", said, s.log)
 }
 
 // lastLines returns the end of a file, at most logTail bytes, as whole lines. It

@@ -199,7 +199,7 @@ func TestStartEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := ended(s)
-	if err == nil || !strings.Contains(err.Error(), "exit status 1\nconfig.json:3:4: bad configuration\n") ||
+	if err == nil || !strings.Contains(err.Error(), "config.json:3:4: bad configuration\n") ||
 		!strings.Contains(err.Error(), log) || strings.Contains(err.Error(), "earlier life") {
 		t.Errorf("a daemon that failed: %v", err)
 	}

@@ -40,15 +40,17 @@ func (s *Starter) takeTurn() (*os.File, error) {
 	if s.settled != nil && isClosed(s.settled) {
 		s.refusedBy, s.settled = nil, nil
 	}
-	dir, err := socket.OpenDir(s.socket) // which makes the directory
-	if err != nil {
-		return nil, nil //nolint:nilnil,nilerr // the daemon will say what is wrong with the directory
-	}
-	_ = dir.Close()
 	for {
 		lock, err := ownfile.OpenFile(s.lockPath(), os.O_RDWR|os.O_CREATE)
+		if errors.Is(err, os.ErrNotExist) {
+			var dir *socket.Dir
+			if dir, err = socket.OpenDir(s.socket); err == nil { // which makes the directory
+				_ = dir.Close()
+				lock, err = ownfile.OpenFile(s.lockPath(), os.O_RDWR|os.O_CREATE)
+			}
+		}
 		if err != nil {
-			return nil, nil //nolint:nilnil,nilerr // as above
+			return nil, nil //nolint:nilnil,nilerr // the daemon will say what is wrong with the directory
 		}
 		err = flock(lock, syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
@@ -73,13 +75,17 @@ func (s *Starter) takeTurn() (*os.File, error) {
 }
 
 // Settled returns a channel that is closed when no daemon is being started any more: one listens,
-// or the start has failed. It returns nil if that cannot be known.
+// or the start has failed. It returns nil if none is being started, as far as can be known.
 func (s *Starter) Settled() <-chan struct{} {
 	if s.settled != nil && !isClosed(s.settled) {
 		return s.settled // one goroutine waits, however often a caller asks
 	}
 	lock, err := ownfile.Open(s.lockPath())
 	if err != nil {
+		return nil
+	}
+	if flock(lock, syscall.LOCK_SH|syscall.LOCK_NB) == nil {
+		_ = lock.Close()
 		return nil
 	}
 	settled := make(chan struct{})

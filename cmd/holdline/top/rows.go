@@ -10,6 +10,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/glance"
+	"holdline/daemon/telling"
 	"holdline/protocol/control"
 )
 
@@ -198,8 +199,7 @@ func orElse(why, other cell) cell {
 
 // trouble returns 1 for a server that does not work, and 0 for others.
 func trouble(s *control.Server) int {
-	switch s.State {
-	case "failed", "ejected", "recovering":
+	if glance.InTrouble(s) {
 		return 1
 	}
 	return 0
@@ -209,12 +209,12 @@ func trouble(s *control.Server) int {
 func blame(s *control.Server) string {
 	switch {
 	case s.Blocked:
-		return "changed tools: holdline servers accept " + s.Name
+		return "changed tools: holdline servers tools " + s.Name + " --changes"
 	case s.Suspect:
 		return "left a call without an answer"
 	case trouble(s) > 0 && s.LastFault != nil:
-		if words := s.LastFault.LastWords(); len(words) > 0 { // they often say why
-			return "“" + words[len(words)-1] + "”"
+		if why := telling.Line(s.LastFault.LastWords()); why != "" {
+			return "“" + why + "”"
 		}
 		return strings.TrimPrefix(s.LastFault.Fault.Detail, "server "+s.Name+" ") // which is in the row
 	}

@@ -1,7 +1,8 @@
 // Package catalog has what sessions see of the hosted servers: it lists their offers, and
 // finds one by its name. A server that has never listed is started and asked first.
 //
-// It keeps no state: which servers there are, and what they offer, its [Servers] know.
+// It keeps no state but the lists that it has made last: which servers there are, and what they
+// offer, its [Servers] know.
 package catalog
 
 import (
@@ -50,11 +51,12 @@ type Catalog struct {
 	calls *dispatch.Dispatcher
 	rules tool.Rules // nil allows everything
 	log   *slog.Logger
+	memo  listing.Memo
 }
 
 // New returns a catalog of servers, whose offers calls takes to them.
 func New(s Servers, calls *dispatch.Dispatcher, rules tool.Rules, log *slog.Logger) *Catalog {
-	return &Catalog{s, calls, rules, log}
+	return &Catalog{s: s, calls: calls, rules: rules, log: log}
 }
 
 // handle makes a call of an offer. The server that has the offer's name now gets it.
@@ -132,7 +134,7 @@ func (d *Catalog) List(
 	for k := range listing.Kinds {
 		if how := k.MCP(); how.List == method {
 			d.askAll(ctx, c)
-			return how.Member, d.s.View(ctx, &c).List(k), true
+			return how.Member, d.memo.List(d.s.View(ctx, &c), k), true
 		}
 	}
 	return "", nil, false

@@ -111,6 +111,8 @@ func (rules) CheckShown(string, string, string) error { return nil }
 
 func (rules) Searches(string) bool { return false }
 
+func (rules) Version() any { return nil }
+
 // newCatalog returns a catalog of servers. A session for one server sees no other.
 func newCatalog(r tool.Rules, servers ...*fakeServer) *Catalog {
 	hub := upstream.New(upstream.Options{Log: slog.New(slog.DiscardHandler)})

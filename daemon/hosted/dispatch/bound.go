@@ -25,9 +25,12 @@ import (
 // counted from when its client sent it. The caller must call the returned function.
 func (r *request) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	most := r.s.Entry().MaxTimeout
-	f := fault.New(fault.Timeout, fault.Server, r.o.Operation(),
-		"the call has waited for server %s for %v, the most that it may take: it was not made", r.s.Entry().Name, most)
-	return context.WithDeadlineCause(ctx, later(r.rc.Sent.Add(most), time.Now().Add(overdueGrace)), overdueError{f})
+	return context.WithDeadlineCause(ctx, later(r.rc.Sent.Add(most), time.Now().Add(overdueGrace)),
+		overdueError{func() *fault.Record {
+			return fault.New(fault.Timeout, fault.Server, r.o.Operation(),
+				"the call has waited for server %s for %v, the most that it may take: it was not made",
+				r.s.Entry().Name, most)
+		}})
 }
 
 // patience returns how long a call waits for a process that serves.
@@ -77,11 +80,18 @@ func (r *request) timeLeft(c *upstream.Call, soonest time.Time) time.Duration {
 // unread.
 const overdueGrace = time.Second
 
-// An overdueError is the cause of a context whose call has used up all of its time.
-type overdueError struct{ *fault.Record }
+// A lateError is the cause of a context whose time is over. It makes its fault when it is
+// asked for it: few calls take all of their time.
+type lateError func() *fault.Record
+
+// Error returns what the fault says.
+func (e lateError) Error() string { return e().Error() }
 
 // Unwrap returns the fault for a call that was not dispatched within its time.
-func (e overdueError) Unwrap() error { return e.Record }
+func (e lateError) Unwrap() error { return e() }
+
+// An overdueError is the cause of a context whose call has used up all of its time.
+type overdueError struct{ lateError }
 
 // isOverdue reports whether a context of [request.bounded] has ended because the call
 // has used up all of its time.

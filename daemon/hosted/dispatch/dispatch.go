@@ -224,8 +224,10 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 			return AsFault(err, r.o)
 		}
 	}
-	starting, cancel := context.WithDeadlineCause(ctx, patient,
-		r.timedOut(nil, "server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience()))
+	starting, cancel := context.WithDeadlineCause(ctx, patient, lateError(func() *fault.Record {
+		return fault.New(fault.Timeout, fault.Server, r.o.Operation(),
+			"server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience())
+	}))
 	defer cancel()
 	u, err := r.s.Ready(starting, r.rc.Caller)
 	if err == nil {

@@ -140,12 +140,11 @@ func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
 	if err != nil {
 		return tool.RemoteResult{}, err
 	}
-	leave, err := g.Gate.Enter(ctx, r.rc.Caller.Session, r.o.Remote.Name)
-	if err != nil {
+	if err := g.Gate.Enter(ctx, r.rc.Caller.Session, r.o.Remote.Name); err != nil {
 		turn.Cancel()
 		return tool.RemoteResult{}, AsFault(err, r.o)
 	}
-	defer leave()
+	defer g.Gate.Leave()
 	ended := false
 	defer func() {
 		if !ended { // it has panicked

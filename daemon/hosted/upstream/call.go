@@ -15,7 +15,6 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/spare"
 )
 
 // A Call is a tool call, and the client's request that waits for it. Its fields are
@@ -145,16 +144,12 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
 	again bool, until time.Time,
 ) (died bool, err error) {
-	var line []byte
 	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
 		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
 		params, err := envelope.Params(rc, o, json.RawMessage(names[dialect.Token]))
 		if err != nil {
 			return nil, err
 		}
-		line = jsonrpc.AppendRequest(spare.Get(len(params)+128), jsonrpc.ID(names[dialect.ID]), o.Method, params)
-		line = append(line, '\n')
-		spare.Put(params) // which was made for this line alone
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
 		switch {
@@ -173,9 +168,8 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
-		return line, nil
+		return append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[dialect.ID]), o.Method, params), '\n'), nil
 	})
-	spare.Put(line) // the worker has it, or does not get it
 	return died, err
 }
 

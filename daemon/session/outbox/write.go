@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -98,33 +99,46 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 // afterWrite is called once a line was written whole.
 func afterWrite() { faultpoint.At("session.written") }
 
-// writeNow writes the only queued line, as far as the connection takes it without
-// blocking. So the answer needs no second goroutine on its way. The goroutine of Run
-// writes the rest. It does nothing if more lines are queued or another goroutine writes.
+// writeNow writes the queued lines, as far as the connection takes them without blocking.
+// So an answer needs no second goroutine on its way. Goroutines that are about to answer
+// get their turn before that: their lines go with this one. The goroutine of Run writes the
+// rest. writeNow does nothing if another goroutine writes, or if there is much to write.
 func (o *Outbox) writeNow() {
 	now, ok := o.conn.(interface{ TryWrite(p []byte) int })
 	if !ok {
 		return
 	}
 	o.mu.Lock()
-	if o.writing || o.state != open || len(o.lines) != 1 || len(o.lines[0]) > maxBatch || o.held > maxUnconfirmed {
+	if o.writing || o.state != open || o.bytes > maxBatch || o.held > maxUnconfirmed {
 		o.mu.Unlock()
 		return
 	}
-	line := o.lines[0]
-	o.lines, o.writing = nil, true
+	o.writing = true
 	o.mu.Unlock()
-	n := now.TryWrite(line)
-	if n == len(line) {
-		afterWrite()
-	}
+	runtime.Gosched()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.bytes -= n
-	o.writing = false
-	if rest := line[n:]; len(rest) > 0 && o.state != aborted {
-		o.lines = append([][]byte{rest}, o.lines...)
+	var lines [][]byte
+	if o.bytes <= maxBatch && o.state == open {
+		lines, o.lines = o.lines, nil
 	}
+	if len(lines) > 0 {
+		batch := lines[0]
+		if len(lines) > 1 {
+			batch = slices.Concat(lines...)
+		}
+		o.mu.Unlock()
+		n := now.TryWrite(batch)
+		if n == len(batch) {
+			afterWrite()
+		}
+		o.mu.Lock()
+		o.bytes -= n
+		if rest := batch[n:]; len(rest) > 0 && o.state != aborted {
+			o.lines = append([][]byte{rest}, o.lines...)
+		}
+	}
+	o.writing = false
 	close(o.room)
 	o.room = make(chan struct{})
 	if len(o.lines) > 0 || o.state != open {

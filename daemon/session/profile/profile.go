@@ -103,8 +103,10 @@ func (p *Profile) MostVerbose() string { return mcp.Verbose(p.Level, p.wanted) }
 // Clip returns at most 64 characters of a name that a client made up.
 func Clip(name string) string {
 	const most = 64
-	if r := []rune(name); len(r) > most {
-		return string(r[:most])
+	if len(name) > most { // in bytes: most names have no more
+		if r := []rune(name); len(r) > most {
+			return string(r[:most])
+		}
 	}
 	return name
 }

@@ -3,6 +3,7 @@
 package reply
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -10,7 +11,6 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
-	"holdline/protocol/spare"
 )
 
 // listTTL is how long a modern client may keep a list or a discovery, in
@@ -48,13 +48,13 @@ func (f *Form) Remote(server string, res *tool.RemoteResult) []byte {
 		if f.Modern {
 			failure = mcp.ModernError(failure)
 		}
-		return jsonrpc.AppendFailure(spare.Get(len(failure)+128), f.ID, failure)
+		return jsonrpc.AppendFailure(make([]byte, 0, len(failure)+128), f.ID, failure)
 	case server == "":
 		result = f.dress(result)
 	case f.Modern:
 		result = mcp.ModernResult(f.Method, result)
 	}
-	return jsonrpc.AppendResult(spare.Get(len(result)+128), f.ID, result)
+	return jsonrpc.AppendResult(make([]byte, 0, len(result)+128), f.ID, result)
 }
 
 // UnknownVersion returns the answer to a modern request of a version of the protocol
@@ -91,6 +91,45 @@ type Cached struct {
 
 // Cacheable returns how long a client may keep a list or a discovery.
 func Cacheable() Cached { return Cached{TTL: listTTL, Scope: "private"} }
+
+// List returns the result that has a page of a list as its member of that name. cursor is that of
+// the next page, or "". The entries are JSON already, so they are only joined: there may be
+// thousands.
+func List(member string, entries []json.RawMessage, cursor string, modern bool) json.RawMessage {
+	size := 256 // for all but the entries
+	for _, e := range entries {
+		size += len(e) + len(",")
+	}
+	b := fmt.Appendf(make([]byte, 0, size), `{%q:[`, member)
+	for i, e := range entries {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendEntry(b, e)
+	}
+	b = append(b, ']')
+	if cursor != "" {
+		b = fmt.Appendf(b, `,"nextCursor":%q`, cursor)
+	}
+	if modern {
+		keep := Cacheable()
+		b = fmt.Appendf(b, `,"ttlMs":%d,"cacheScope":%q`, keep.TTL, keep.Scope)
+	}
+	return append(b, '}')
+}
+
+// appendEntry appends an entry to b as a part of a line.
+func appendEntry(b []byte, entry json.RawMessage) []byte {
+	if bytes.IndexByte(entry, '\n') < 0 {
+		return append(b, entry...)
+	}
+	// It comes from a file that was edited.
+	line := bytes.NewBuffer(b)
+	if json.Compact(line, entry) != nil {
+		return append(b, "null"...) // it was checked when it was read
+	}
+	return line.Bytes()
+}
 
 // About is the result of a handshake, in either era.
 type About struct {
