@@ -105,7 +105,7 @@ func (m *Manager) evictIdleLocked() {
 		}
 		for key, inst := range m.instances {
 			if inst.up == nil && inst.starting == nil && inst.adopting == nil &&
-				(all || !inst.guards.Restarts.Ejected()) && inst.usersLocked() == 0 {
+				(all || !inst.guards.Restarts.Ejected()) && !inst.usedLocked() {
 				delete(m.instances, key)
 				inst.srv.offers.Forget(key.of)
 			}
@@ -245,7 +245,7 @@ func (inst *instance) recoverLocked() {
 		inst.m.instances[inst.key] != inst {
 		return
 	}
-	if inst.usersLocked() > 0 && inst.introducesLocked() {
+	if inst.usedLocked() && inst.introducesLocked() {
 		inst.startLocked()
 	}
 }
@@ -451,7 +451,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 		return nil, err
 	}
 	inst.runLocked(u)
-	if inst.abandoned && inst.usersLocked() == 0 {
+	if inst.abandoned && !inst.usedLocked() {
 		inst.leaveLocked()
 	}
 	inst.abandoned = false

@@ -304,15 +304,14 @@ func (inst *instance) leaveLocked() {
 	}
 }
 
-// usersLocked counts the sessions that share an instance.
-func (inst *instance) usersLocked() int {
-	n := 0
+// usedLocked reports whether a session shares an instance.
+func (inst *instance) usedLocked() bool {
 	for session, c := range inst.m.hub.Clients {
 		if inst.sharedByLocked(session, c) {
-			n++
+			return true
 		}
 	}
-	return n
+	return false
 }
 
 // sharedByLocked reports whether a session shares the instance: it may see the
@@ -339,7 +338,7 @@ func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
 		if m.hub.Closed || inst.inherited && !m.hub.Expected || inst.key.scope == entry.Session ||
-			!inst.idleSince.IsZero() || inst.usersLocked() > 0 {
+			!inst.idleSince.IsZero() || inst.usedLocked() {
 			continue
 		}
 		inst.idleSince = now
@@ -352,7 +351,7 @@ func (m *Manager) idleLocked() {
 				return
 			}
 			inst.idleSince = time.Time{}
-			if err == nil && inst.usersLocked() == 0 {
+			if err == nil && !inst.usedLocked() {
 				inst.leaveLocked()
 			}
 		})

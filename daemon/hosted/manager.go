@@ -140,7 +140,7 @@ func (m *Manager) Opened(session string, c tool.Client) {
 	defer m.hub.Mu.Unlock()
 	m.hub.Clients[session] = c
 	for _, inst := range m.instances {
-		if !inst.idleSince.IsZero() && inst.usersLocked() > 0 {
+		if !inst.idleSince.IsZero() && inst.usedLocked() {
 			inst.idleSince = time.Time{}
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/listing"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -35,10 +34,10 @@ func (l *level) raises(wanted string) bool {
 // levelDue returns the level that the process has to be asked for, and false if it has the
 // right one. The caller must hold r.mu.
 func (r *Requests) levelDue(d *Desired) (wanted string, due bool) {
-	if !d.Serving || r.modern || !listing.Has(r.about, "logging") {
+	if !d.Serving || !r.logs {
 		return "", false
 	}
-	wanted = d.Level
+	wanted = d.level
 	switch {
 	case wanted == r.level.asked:
 		return "", false
@@ -126,12 +125,12 @@ func (r *Requests) AwaitLevel(ctx context.Context) {
 // changed is closed when either may have changed.
 func (r *Requests) levelAwaited() (waits, due bool, changed <-chan struct{}) {
 	r.mu.Lock()
-	if r.modern || !listing.Has(r.about, "logging") {
-		r.mu.Unlock()
+	logs := r.logs
+	r.mu.Unlock()
+	if !logs {
 		return false, false, nil
 	}
-	r.mu.Unlock()
-	d := r.p.Desired()
+	d := r.desired()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	wanted, due := r.levelDue(&d)

@@ -31,8 +31,11 @@ var ErrExited = errors.New("it ended")
 // Process is the process of a server that the requests go to. Its methods may lock, and must
 // be safe for concurrent use. A [Requests] holds no lock of its own while it calls them.
 type Process interface {
-	// Desired returns what sessions want.
+	// Desired returns what holds for all that sessions want.
 	Desired() Desired
+	// Level returns the most verbose level that a session wants; "" if none wants
+	// messages. It is called only for a process that logs.
+	Level() string
 	// URIs returns the resources of whose changes sessions want to know.
 	URIs() map[string]struct{}
 	// Inquire writes a request. made is called with the number of the write
@@ -55,13 +58,14 @@ type Process interface {
 	Done() <-chan struct{}
 }
 
-// Desired says what is wanted of a process, but for resources.
+// Desired says what holds for all that is wanted of a process.
 type Desired struct {
 	Serving bool // false: no request may be made
 	// Provisional says that sessions of an earlier daemon may still come back. No
 	// subscription is ended and no level lowered until then.
 	Provisional bool
-	Level       string // most verbose level that a session wants; "" if none wants messages
+
+	level string // most verbose level that a session wants; "" if none wants messages
 }
 
 // Requests are the standing requests of one process. All methods may be called
@@ -74,6 +78,7 @@ type Requests struct {
 	mu      lockcheck.Mutex // guards all that follows; nothing else is locked while it is held
 	modern  bool
 	about   json.RawMessage // result of the handshake
+	logs    bool            // it takes a level for its log messages
 	level   level
 	subs    map[string]*subscription // by URI
 	changed chan struct{}            // closed and replaced after each request and each answer
@@ -91,7 +96,7 @@ func New(p Process, log *slog.Logger) *Requests {
 func (r *Requests) Introduce(modern bool, about json.RawMessage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.modern, r.about = modern, about
+	r.modern, r.about, r.logs = modern, about, !modern && listing.Has(about, "logging")
 }
 
 // Wake makes the reconcile loop compare again what sessions want with what the
@@ -138,7 +143,7 @@ func (r *Requests) reconcile(ctx context.Context) time.Duration {
 
 // step makes the next request that is due, and reports whether there was one.
 func (r *Requests) step(ctx context.Context) (more bool, err error) {
-	d := r.p.Desired()
+	d := r.desired()
 	if !d.Serving {
 		return false, nil
 	}
@@ -156,6 +161,18 @@ func (r *Requests) step(ctx context.Context) (more bool, err error) {
 		return true, r.subscribe(ctx, uri)
 	}
 	return false, nil
+}
+
+// desired returns what is wanted. Of many sessions it asks only what matters to the process.
+func (r *Requests) desired() Desired {
+	r.mu.Lock()
+	logs := r.logs
+	r.mu.Unlock()
+	d := r.p.Desired()
+	if d.Serving && logs {
+		d.level = r.p.Level()
+	}
+	return d
 }
 
 // notify wakes all that wait for a change. The caller must hold r.mu.

@@ -48,8 +48,11 @@ func (a *Audience) All() iter.Seq2[string, tool.Client] {
 // wants messages.
 func (a *Audience) Level() string {
 	level := ""
-	for _, c := range a.All() {
-		level = mcp.Verbose(level, c.Level())
+	for session, c := range a.clients {
+		// Most sessions want no messages, and whether one uses the process takes longer to say.
+		if more := mcp.Verbose(level, c.Level()); more != level && a.users.Uses(session, c) {
+			level = more
+		}
 	}
 	return level
 }

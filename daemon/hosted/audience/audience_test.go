@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"holdline/daemon/hosted/audience"
@@ -35,6 +36,26 @@ func (c *client) took() []string {
 type all map[string]bool
 
 func (a all) Uses(session string, _ tool.Client) bool { return a[session] }
+
+// counting counts how often it is asked.
+type counting struct{ n *int }
+
+func (c counting) Uses(string, tool.Client) bool { *c.n++; return true }
+
+// TestLevelOfMany checks that the level of many sessions is found without a look at each that wants
+// no messages: it is looked for again whenever a session comes.
+func TestLevelOfMany(t *testing.T) {
+	table := subscription.New(nil)
+	clients, asked := map[string]tool.Client{}, 0
+	for i := range 1000 {
+		clients[strconv.Itoa(i)] = &client{}
+	}
+	clients["one"] = &client{level: "info"}
+	a := audience.New("s", counting{&asked}, clients, &table)
+	if got := a.Level(); got != "info" || asked != 1 {
+		t.Errorf("level %q, and %d sessions were looked at, want info and 1", got, asked)
+	}
+}
 
 // TestAudience checks that only sessions that use the process are asked what they want, and
 // only they are notified: once for each holder, of a resource and of what is below it.

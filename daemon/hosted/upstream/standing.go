@@ -50,15 +50,21 @@ func (u *Process) Forget(writes ...int64) {
 // Done returns a channel that is closed when the process has exited.
 func (u *Process) Done() <-chan struct{} { return u.Exited }
 
-// Desired returns what the sessions that share the process want of it. It is
+// Desired returns whether the process can be asked for what the sessions that share it want. It is
 // provisional as long as sessions of an earlier daemon may come back: what they want
 // is not known yet.
 func (u *Process) Desired() standing.Desired {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	return standing.Desired{
-		Serving: u.State == Serving, Provisional: u.Restored && !u.hub.Expected, Level: u.audience.Level(),
-	}
+	return standing.Desired{Serving: u.State == Serving, Provisional: u.Restored && !u.hub.Expected}
+}
+
+// Level returns the most verbose level of log messages that a session of the process wants, or ""
+// if none wants messages.
+func (u *Process) Level() string {
+	u.hub.Mu.Lock()
+	defer u.hub.Mu.Unlock()
+	return u.audience.Level()
 }
 
 // URIs returns the resources to which sessions of the process have subscribed.
