@@ -85,28 +85,38 @@ func BenchmarkPing(b *testing.B) {
 }
 
 // BenchmarkStart measures mcp-stdio from its start to its first answer, beside the start of
-// a copying proxy.
+// a copying proxy, and a command from its start to its end, beside a program that does
+// nothing.
 func BenchmarkStart(b *testing.B) {
 	const rounds = 100
 	p := newPlace(b)
 	p.daemon()
 	took := map[string][]float64{}
 	for range rounds {
-		for name, start := range map[string]func() *agent{
-			"floor": func() *agent { return p.floor(b) }, "mcp-stdio": func() *agent { return p.agent() },
+		for name, start := range map[string]func(){
+			"floor": func() { p.firstAnswer(p.floor(b)) }, "mcp-stdio": func() { p.firstAnswer(p.agent()) },
+			"nothing": func() { _ = p.copier("nothing").Run() }, "--version": func() { _ = p.command("--version").Run() },
 		} {
 			begin := time.Now()
-			a := start()
-			a.begin("ping", map[string]any{})
-			a.read()
+			start()
 			took[name] = append(took[name], time.Since(begin).Seconds()*1000)
-			_ = a.cmd.Process.Kill()
-			_ = a.cmd.Wait()
 		}
 	}
-	record(b, line{
-		load: "start of `mcp-stdio` to its first answer, p50", unit: "ms",
-		chain: medianOf(took["floor"]), holdline: medianOf(took["mcp-stdio"]),
-		ratio: medianOf(quotients(took["mcp-stdio"], took["floor"])),
-	})
+	for _, row := range []struct{ words, floor, ours string }{
+		{"start of `mcp-stdio` to its first answer, p50", "floor", "mcp-stdio"},
+		{"`holdline --version` from start to end, p50", "nothing", "--version"},
+	} {
+		record(b, line{
+			load: row.words, unit: "ms", chain: medianOf(took[row.floor]), holdline: medianOf(took[row.ours]),
+			ratio: medianOf(quotients(took[row.ours], took[row.floor])),
+		})
+	}
+}
+
+// firstAnswer asks a proxy that has just started, and kills it after its answer.
+func (p *place) firstAnswer(a *agent) {
+	a.begin("ping", map[string]any{})
+	a.read()
+	_ = a.cmd.Process.Kill()
+	_ = a.cmd.Wait()
 }

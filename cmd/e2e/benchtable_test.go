@@ -96,7 +96,7 @@ func (l line) verdict() (aim, reached string) {
 	case g.ratio != 0:
 		aim, over = fmt.Sprintf("ratio ≤ %g", g.ratio), l.ratio/g.ratio-1
 	case g.most != 0:
-		aim, over = fmt.Sprintf("≤ %g %s", g.most, l.unit), l.holdline/g.most-1
+		aim, over = fmt.Sprintf("≤ %.3g %s", g.most, l.unit), l.holdline/g.most-1
 	case g.least != 0:
 		aim, over = fmt.Sprintf("≥ %g %s", g.least, l.unit), 1-l.holdline/g.least
 	default:

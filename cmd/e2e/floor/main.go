@@ -1,6 +1,7 @@
 // Floor is what the benchmarks of cmd/e2e compare holdline with: the simplest program in the
 // place of each part. It only copies or answers lines.
 //
+//	floor nothing                 does nothing
 //	floor PATH                    copies between its stdio and a socket, as a proxy does
 //	floor relay LISTEN DIAL       between each connection and one of its own, as a daemon does
 //	floor serve LISTEN COMMAND…   between each connection and a process of its own, as a worker does
@@ -32,6 +33,8 @@ func main() {
 // run plays a part until its input ends. The parts that listen end with the process.
 func run(args []string) error {
 	switch {
+	case len(args) == 1 && args[0] == "nothing":
+		return nil
 	case len(args) == 1:
 		conn, err := dial(args[0])
 		if err != nil {
