@@ -117,7 +117,7 @@ func BenchmarkRecovery(b *testing.B) {
 			_, last := reportAnswers(b, "holdline", ours)
 			b.ReportMetric(0, "ns/op")
 			record(b, line{
-				load: fmt.Sprintf("SIGKILL of the daemon to the answer of the last of %d sessions", sessions), unit: "ms",
+				load: fmt.Sprintf("SIGKILL of the daemon to the last answer, sessions: %d", sessions), unit: "ms",
 				chain: low, holdline: last, goal: goal{most: most},
 			})
 		})

@@ -70,11 +70,17 @@ func BenchmarkSize(b *testing.B) {
 	for _, when := range []struct {
 		words, short          string
 		proxy, daemon, worker float64 // goals
-	}{{"ten sessions idle", "idle", 1.5, 6, 2}, {"after load", "after", 1.8, 8, 2.5}} {
-		if when.short == "after" {
+	}{
+		{"ten sessions idle", "idle", 1.5, 6, 2}, {"right after load", "after", 1.8, 8, 2.5},
+		{"a few seconds later", "later", 0, 0, 0},
+	} {
+		switch when.short {
+		case "after":
 			for _, w := range ways[1:] {
 				rate(clients[w], 8, load)
 			}
+		case "later":
+			time.Sleep(rest)
 		}
 		for _, part := range []struct {
 			name string
