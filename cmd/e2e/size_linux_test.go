@@ -71,7 +71,8 @@ func BenchmarkSize(b *testing.B) {
 		words, short          string
 		proxy, daemon, worker float64 // goals
 	}{
-		{"ten sessions idle", "idle", 1.5, 6, 2}, {"right after load", "after", 1.8, 8, 2.5},
+		{"ten sessions idle", "idle", 1.5, 6, 2},
+		{"right after load", "after", 1.8, 8, 2.5},
 		{"a few seconds later", "later", 0, 0, 0},
 	} {
 		switch when.short {
