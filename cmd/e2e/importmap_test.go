@@ -1,7 +1,11 @@
 package e2e
 
 import (
+	"bytes"
+	"io/fs"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,6 +206,41 @@ func TestImportMap(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestConsultKnowsNoWorkers checks that package consult and its parts leave workers to the
+// host of private calls: only the verdict over a job's directory asks what a worker left. Nor
+// is there a checkpoint in the daemon: how far a run is, its engine process alone keeps.
+func TestConsultKnowsNoWorkers(t *testing.T) {
+	root := filepath.Join("..", "..", "daemon")
+	verdict := filepath.Join(root, "consult", "jobdir", "verdict.go")
+	asks := false
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if bytes.Contains(b, []byte("Checkpoint")) {
+			t.Errorf("%s speaks of a checkpoint", path)
+		}
+		if strings.HasPrefix(path, filepath.Join(root, "consult")) && strings.HasSuffix(path, ".go") &&
+			!strings.HasSuffix(path, "_test.go") && bytes.Contains(b, []byte(`"holdline/daemon/supervisor"`)) {
+			asks = true
+			if path != verdict {
+				t.Errorf("%s imports supervisor, which only %s may", path, verdict)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !asks {
+		t.Errorf("%s does not import supervisor: this test looks in the wrong place", verdict)
 	}
 }
 

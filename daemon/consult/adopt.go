@@ -7,21 +7,20 @@ import (
 
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
-// restore returns the job of a directory that an earlier daemon has left. With started
-// the job has a worker, or had one; without, it still waits in the queue. The caller
-// must pass the job to [Manager.resumeJobs].
+// restore returns the job of a directory that an earlier daemon has left, with the facts f.
+// With started the job has a worker, or had one; without, it still waits in the queue. The
+// caller must pass the job to [Manager.resumeJobs].
 //
 // An adopted job began [Manager.hardTime] before its worker's hard deadline. If the
 // machine has been booted since, it is not known when it began. A job that was being
 // cancelled is cancelled again.
-func (m *Manager) restore(rec jobdir.Record, dir string, started bool) (*job, error) {
+func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started bool) (*job, error) {
 	j := m.newJob(rec, dir)
 	j.claim = m.restoreClaim(&rec)
 	if started {
@@ -33,7 +32,7 @@ func (m *Manager) restore(rec jobdir.Record, dir string, started bool) (*job, er
 		if rec.IsOfThisBoot() {
 			j.began = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.hardTime(j))
 		}
-		if alive, err := supervisor.Alive(dir); err == nil && !alive {
+		if !f.Alive {
 			j.sign = jobdir.LastSign(dir)
 		}
 	}

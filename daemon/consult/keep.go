@@ -120,7 +120,7 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 		}
 		return nil, keptOf(&a, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
-		j, err := m.restore(rec, dir, what == jobdir.GoesOn)
+		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn)
 		return j, nil, err
 	case jobdir.NeverBegan:
 		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
