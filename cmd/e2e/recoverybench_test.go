@@ -190,3 +190,120 @@ func (c crowd) call(servers int) []time.Duration {
 	slices.Sort(took)
 	return took
 }
+
+// BenchmarkUpgradeServers measures the slowest call while the daemon hands over to a newer program,
+// with as many sessions and servers. One session calls all the time.
+func BenchmarkUpgradeServers(b *testing.B) {
+	const sessions, servers = 100, 50
+	p := newPlace(b)
+	p.installVersion(b, older)
+	p.daemonAt(p.bin())
+	clients := manyServers(b, p, servers, sessions)
+	bare := p.bareCrowd(b, sessions)
+	var slowest, floor []time.Duration
+	for i := range recoveryRounds {
+		took := bare()
+		floor = append(floor, took[len(took)-1])
+		p.installVersion(b, []string{newer, older}[i%2])
+		done, worst := make(chan struct{}), time.Duration(0)
+		var calling sync.WaitGroup
+		calling.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					worst = max(worst, clients[:1].call(servers)[0])
+				}
+			}
+		})
+		p.must("upgrade")
+		clients[1:].call(servers)
+		close(done)
+		calling.Wait()
+		slowest = append(slowest, worst)
+	}
+	low, slow := middle(floor)/1000, middle(slowest)/1000
+	b.ReportMetric(low, "ms/last/bare")
+	b.ReportMetric(slow, "ms/slowest/holdline")
+	b.ReportMetric(0, "ns/op")
+	record(b, line{
+		load: "slowest call over an upgrade, 100 sessions and 50 servers", unit: "ms", chain: low, holdline: slow,
+		goal: goal{most: 150},
+	})
+}
+
+// BenchmarkOpenSession measures how long it takes to open one more session, from the start of its
+// proxy to its list of tools, while 10 and then 1,000 are open, with 50 servers. Beside it in turns
+// is the bare client: the machine, too, may be slower with that many processes.
+func BenchmarkOpenSession(b *testing.B) {
+	const servers, rounds = 50, 30
+	p := newPlace(b).login()
+	clients := manyServers(b, p, servers, 10)
+	bare := p.bareCrowd(b, 1)
+	bare()
+	at := map[int]float64{}
+	for _, open := range []int{10, 1000} {
+		for len(clients) < open {
+			clients = append(clients, p.agent().shake())
+		}
+		var ours, floor []time.Duration
+		for range rounds {
+			begin := time.Now()
+			c := p.agentOf(p.copier("client", filepath.Join(p.dir, "bare1")))
+			crowd{c}.ask("ping")
+			floor = append(floor, time.Since(begin))
+			begin = time.Now()
+			a := p.agent().shake()
+			a.ask("tools/list", map[string]any{})
+			ours = append(ours, time.Since(begin))
+			for _, one := range []*agent{a, c} {
+				_ = one.stdin.Close()
+				_ = one.cmd.Wait()
+			}
+		}
+		at[open] = middle(ours) / 1000
+		b.ReportMetric(middle(floor)/1000, fmt.Sprintf("ms/bare/open=%d", open))
+		b.ReportMetric(at[open], fmt.Sprintf("ms/holdline/open=%d", open))
+	}
+	b.ReportMetric(0, "ns/op")
+	record(b, line{
+		load: "opening a session with 1,000 open, 50 servers", unit: "ms", beside: "with 10 open",
+		chain: at[10], holdline: at[1000], goal: goal{ratio: 1.2},
+	})
+}
+
+// BenchmarkColdStart measures the answer to initialize when nothing runs: the proxy starts the
+// daemon. Beside it in turns is the bare floor: a client and a process that answers it.
+func BenchmarkColdStart(b *testing.B) {
+	p := newPlace(b).login()
+	p.up()
+	var ours, floor []time.Duration
+	for i := range 2 * recoveryRounds {
+		path := filepath.Join(p.dir, "cold"+strconv.Itoa(i))
+		begin := time.Now()
+		server := p.copier("answer", path)
+		if err := server.Start(); err != nil {
+			b.Fatal(err)
+		}
+		c := p.agentOf(p.copier("client", path))
+		crowd{c}.ask("ping")
+		floor = append(floor, time.Since(begin))
+		_, _ = server.Process.Kill(), c.stdin.Close()
+		_, _ = server.Wait(), c.cmd.Wait()
+
+		p.must("stop", "--all")
+		begin = time.Now()
+		a := p.agent().shake()
+		ours = append(ours, time.Since(begin))
+		a.leave()
+	}
+	low, took := middle(floor)/1000, middle(ours)/1000
+	b.ReportMetric(low, "ms/bare")
+	b.ReportMetric(took, "ms/holdline")
+	b.ReportMetric(0, "ns/op")
+	record(b, line{
+		load: "cold start: nothing runs to the answer to initialize", unit: "ms", chain: low, holdline: took,
+		goal: goal{most: 20},
+	})
+}

@@ -43,7 +43,7 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 })
 
 // build returns the path of the program in version v.
-func build(t *testing.T, v string) string {
+func build(t testing.TB, v string) string {
 	t.Helper()
 	paths, err := builds()
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *place) install(content []byte, mode os.FileMode) {
 }
 
 // installVersion installs version v.
-func (p *place) installVersion(t *testing.T, v string) {
+func (p *place) installVersion(t testing.TB, v string) {
 	t.Helper()
 	b, err := os.ReadFile(build(t, v))
 	if err != nil {
