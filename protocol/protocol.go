@@ -36,8 +36,9 @@ const Version = 1
 const MaxGreeting = 64 << 10
 
 // GreetingTimeout bounds the wait for a greeting, and a proxy's wait for the
-// welcome: a peer that connects and says nothing must not hold anything.
-const GreetingTimeout = 5 * time.Second
+// welcome: a peer that connects and says nothing must not hold anything. It is constant
+// but for tests.
+var GreetingTimeout = 5 * time.Second
 
 // Windows of recovery: a proxy tries to reconnect for the first, a daemon
 // keeps a session known from records for the second after its start, a worker

@@ -18,6 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	takeTestVariables()
+	protocol.GreetingTimeout *= slowness
 	if by, err := strconv.Atoi(os.Getenv("HOLDLINE_TEST_WINDOWS")); err == nil {
 		protocol.DivideWindows(by)
 	}

@@ -150,9 +150,10 @@ func TestTemporaryDirectory(t *testing.T) {
 // call.
 func TestJob(t *testing.T) {
 	t.Parallel()
-	short := engine.DefaultLadder()
-	short.Interrupt, short.Best, short.Leave, short.Grace = 300*time.Millisecond, 300*time.Millisecond, time.Second,
-		100*time.Millisecond
+	short := patient()
+	short.Leave, short.Grace = time.Second, 100*time.Millisecond
+	unanswered, unheeded := short, short
+	unanswered.Best, unheeded.Interrupt = 300*time.Millisecond, 300*time.Millisecond
 	for _, tt := range []struct {
 		name   string
 		prompt string
@@ -168,11 +169,13 @@ func TestJob(t *testing.T) {
 			state: engine.Done, answer: "fake answer: ", why: engine.Deadline,
 		},
 		{
-			name: "deadline, and no best answer", prompt: do("stubborn"), args: map[string]any{"timeout_ms": 500},
+			name: "deadline, and no best answer", prompt: do("stubborn"),
+			args:  map[string]any{"timeout_ms": 500, "ladder": unanswered},
 			state: engine.Failed, code: fault.Timeout, why: engine.Deadline,
 		},
 		{
-			name: "deadline, and nothing heeded", prompt: do("deaf"), args: map[string]any{"timeout_ms": 500},
+			name: "deadline, and nothing heeded", prompt: do("deaf"),
+			args:  map[string]any{"timeout_ms": 500, "ladder": unheeded},
 			state: engine.Failed, code: fault.Timeout, why: engine.Deadline,
 		},
 		{name: "killed", prompt: do("die"), state: engine.Failed, code: fault.ProcessFailure},
@@ -241,6 +244,14 @@ func TestJob(t *testing.T) {
 	}
 }
 
+// patient returns a ladder whose steps end with what the program does, however slow the
+// machine is: a program reads its prompt before the interrupt that follows it.
+func patient() engine.Ladder {
+	l := engine.DefaultLadder()
+	l.Interrupt, l.Best = waitLimit, waitLimit
+	return l
+}
+
 // stalling returns a ladder for programs that make no progress.
 func stalling(l engine.Ladder) engine.Ladder {
 	l.Stall = 500 * time.Millisecond
@@ -266,8 +277,8 @@ func TestCancelJob(t *testing.T) {
 		"while it hangs":         {prompt: do("hang"), kind: engine.KindSession},
 		"while it heeds nothing": {prompt: do("deaf"), kind: engine.KindSession},
 		"after the deadline": {
-			prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200}, kind: engine.KindLadder,
-			text: "best answer",
+			prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200, "ladder": patient()},
+			kind: engine.KindLadder, text: "best answer",
 		},
 		"while the program begins": {prompt: slow(), kind: engine.KindStart},
 	} {
@@ -332,7 +343,7 @@ func TestNeverRead(t *testing.T) {
 		"prompt": claudetest.Prompt("x",
 			claudetest.Step{Text: new(strings.Repeat("x", 1<<20)), Tool: claudetest.Tool{Name: "Read"}},
 			claudetest.Step{Do: "hang"}),
-		"timeout_ms": 1500, "dir": dir,
+		"timeout_ms": 1500, "dir": dir, "ladder": patient(),
 	})
 	transcriptHas(t, dir, engine.KindLadder, "time is up")
 	transcriptHas(t, dir, engine.KindEnd, "")
@@ -435,11 +446,14 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 		Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
 	}
 	h := newHost(t, true, "codex", "")
+	begin := time.Now()
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "schema": map[string]any{"type": "object"}})
 	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != "hello 17" || out.Session != "T" {
 		t.Errorf("outcome %s", engine.JSON(out))
 	}
-	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": 500})
+	// The program must have told its session by then, also on a slow machine.
+	timeout := 500 + 5*time.Since(begin).Milliseconds()
+	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": timeout})
 	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline ||
 		out.Session != "T" {
 		t.Errorf("outcome %s", engine.JSON(out))
