@@ -299,7 +299,7 @@ func (s Settings) Values() []Value {
 		one := Value{Key: r.name, Text: fmt.Sprint(f), JSON: f.Interface(), Set: r.preset != "" || !f.IsZero()}
 		switch x := f.Interface().(type) {
 		case time.Duration:
-			one.JSON = x.Milliseconds()
+			one.Text, one.JSON = Duration(x), x.Milliseconds()
 		case []string:
 			one.Text = strings.Join(x, " ")
 		case Contracts:
@@ -326,4 +326,16 @@ func (h Hosting) effective(s Server) Hosting {
 	h.MaxTimeout = max(h.MaxTimeout, h.Timeout)
 	h.EnvFile = cmp.Or(s.EnvFile, h.EnvFile)
 	return h
+}
+
+// Duration returns a time limit without the zeros at its end: 5m, and not 5m0s.
+func Duration(d time.Duration) string {
+	text := d.String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
 }

@@ -51,7 +51,7 @@ func newInstallCommand(proc *cmdenv.Process) *cobra.Command {
 	var o installOptions
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Install holdline for this user: its binary, its units, the PATH for hosted servers",
+		Short: "Install the binary, units, and the PATH for hosted servers",
 		Long: `Install holdline for this user. Without a flag the command captures the PATH of your
 login shell, or of this shell if its PATH has more entries. Hosted servers and consults
 find their programs on that PATH. The first agent that connects starts the daemon;

@@ -21,7 +21,7 @@ import (
 func newMetricsCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics",
-		Short: "Print what was counted as OpenMetrics text, for Prometheus and its like",
+		Short: "Print the counters as OpenMetrics text, such as for Prometheus",
 		Long: `Print what was counted as OpenMetrics text: requests and faults by method and tool,
 calls by identity and session (the busiest), latencies, the cache, servers with
 their restarts and circuits, workers, consults, the daemon's memory. The counters

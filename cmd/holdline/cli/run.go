@@ -166,7 +166,7 @@ once for all agents, consult (a second opinion from ` + engines.Titles() + `,
 read-only), health_snapshot and telemetry_snapshot. The daemon is started at
 first use; holdline setup connects the agents of this machine.
 
-Exit codes of every command: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
+Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -23,7 +23,7 @@ func newStatusCommand(proc *cmdenv.Process) *cobra.Command {
 	var watch, verbose bool
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "status",
-		Short: "Show the daemon, its sessions, servers, workers and consults at a glance",
+		Short: "Show agents, servers and consults at a glance, and what is wrong",
 		Long: `Show the daemon, its sessions, servers, workers and consults at a glance.
 
 The first lines say whether all is well, and what to do if it is not. With -v there are

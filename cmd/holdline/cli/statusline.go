@@ -21,7 +21,7 @@ import (
 func newStatuslineCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "statusline",
-		Short: "Print the status in a few words, for a prompt or an agent's status line",
+		Short: "Print the status in a few words, for a prompt or a status line",
 		Long: `Print the status in a few words, for a prompt or an agent's status line:
 
     3 agents · 7/7 ok · 1 consult · $0.42

@@ -20,7 +20,7 @@ import (
 func newTopCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "top",
-		Short: "Watch agents, servers, consults and events on the whole terminal, and act on them",
+		Short: "Watch agents, servers and consults on the whole terminal, and act",
 		Long: `Watch agents, servers, consults and events on the whole terminal, and act on them.
 
 An agent is one row, whatever number of entries it has. A server has its state, the

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/ttytest"
 	"holdline/protocol/control"
 )
 
@@ -34,4 +38,19 @@ func TestStatusKeys(t *testing.T) {
 		}
 	}
 	look(reflect.TypeFor[control.StatusAnswer]())
+}
+
+// TestShortHelp checks that each command of a list of commands has one line on a terminal of 80
+// columns.
+func TestShortHelp(t *testing.T) {
+	var look func(cmd *cobra.Command)
+	look = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			if n := 2 + sub.NamePadding() + 1 + len(sub.Short); sub.IsAvailableCommand() && n > ttytest.Columns {
+				t.Errorf("%s: the line has %d columns: %s", sub.CommandPath(), n, sub.Short)
+			}
+			look(sub)
+		}
+	}
+	look(NewRoot(new(cmdenv.Process)))
 }

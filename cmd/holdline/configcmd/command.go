@@ -47,7 +47,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:   "check [FILE]",
-		Short: "Check a configuration file and name its mistakes by line and column",
+		Short: "Check a configuration file: its mistakes by line and column",
 		Long: `Check a configuration file: mistakes are named by line and column, and the exit code
 is 1. What is no mistake but most likely has no effect is named on stderr, with exit
 code 0: an identity as which no client is known to have connected, and a rule that

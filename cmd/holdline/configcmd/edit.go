@@ -32,7 +32,7 @@ const emptyFile = `// The configuration of Holdline. All keys: holdline config g
 // newEdit returns the command edit. file is the flag --config.
 func newEdit(proc *cmdenv.Process, file *string) *cobra.Command {
 	return &cobra.Command{
-		Use: "edit", Short: "Edit the configuration in your editor, check it, and put it into force",
+		Use: "edit", Short: "Edit the configuration in your editor, check and apply it",
 		Long: `Edit the configuration with $VISUAL, $EDITOR, or vi. You edit a copy: the file is
 replaced once the copy has no mistakes, and a running daemon then reads it. Mistakes are
 named by line and column, and you can go on editing.`,

@@ -45,7 +45,7 @@ type explanation struct {
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
 	return console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
-		Short: "Say whether an identity may use a tool, and what happens to its calls",
+		Short: "Say whether an identity may use a tool, and why",
 		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
 again and are cached, and, if a daemon runs, whether the tool's server is well.
 
@@ -229,8 +229,8 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 		t.Row("after a loss", "never runs again, as the configuration says: the outcome is said to be unknown")
 	}
 	t.Row("cached", "if it may run again, and its answers carry ttlMs")
-	t.Row("limits", fmt.Sprintf("%d calls at once, %v without progress, %v in all",
-		s.MaxConcurrent, s.Timeout, s.MaxTimeout))
+	t.Row("limits", fmt.Sprintf("%d calls at once, %s without progress, %s in all",
+		s.MaxConcurrent, config.Duration(s.Timeout), config.Duration(s.MaxTimeout)))
 	if e.State != nil {
 		t.Row("now", fmt.Sprintf("%s, circuit %s, %d restarts", e.State.State, e.State.Circuit, e.State.Restarts))
 	}

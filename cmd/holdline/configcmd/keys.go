@@ -53,7 +53,7 @@ A list is written with commas, or as JSON; an object as JSON:
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", Short: "Remove a setting from the configuration file: its default holds again",
+		Use: "unset KEY", Short: "Remove a setting, so that its default holds again",
 		Long: `Remove a setting from the configuration file, with its comments. Its default holds again,
 and a running daemon reads the file again.` + aboutKeys,
 		Args: cobra.ExactArgs(1),

@@ -17,7 +17,7 @@ import (
 func NewStartCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "start",
-		Short: "Start the daemon, as the first agent does, and wait until it answers",
+		Short: "Start the daemon as the first agent does, and wait for it",
 		Long: `Start the daemon as the first agent does, and wait until it answers. Where systemd or
 launchd is set up to start it (holdline install), that does. Otherwise it is a process
 of its own, which ends after 30 minutes without an agent; the next agent starts it

@@ -37,7 +37,7 @@ func NewStopCommand(proc *cmdenv.Process) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "Stop the daemon; connected agents do not start it again by themselves",
+		Short: "Stop the daemon; connected agents do not start it again",
 		Long: `Stop the daemon. The proxy of each connected agent answers pending calls with a
 fault and exits. Background consults continue in their workers; the next daemon
 has their answers. --all also ends workers and consults at once, and kills a daemon

@@ -100,8 +100,11 @@ func (s *serversCommand) withLastWords(cmd *cobra.Command, err error) error {
 // stopped returns the words for a server that was stopped; n of its processes have ended. They
 // say how to undo that, since a stop outlasts the daemon.
 func stopped(name string, n int) string {
-	return fmt.Sprintf("server %s is stopped (%s ended); to have it back: holdline servers start %s",
-		name, plural.Count(n, "process"), name)
+	ended := ""
+	if n > 0 {
+		ended = " (" + plural.Count(n, "process") + " ended)"
+	}
+	return fmt.Sprintf("server %s is stopped%s; to have it back: holdline servers start %[1]s", name, ended)
 }
 
 // started returns the words for a server that may be used; n of its processes were started. A
@@ -443,7 +446,7 @@ func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines uint
 // lastWords prints what is known of a server that has no process: its last fault and the last
 // lines of its stderr. The lines go to stdout, as a log does, and the rest to stderr.
 func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer) {
-	console.Warn(cmd, "no process of server %s runs", name)
+	console.Warn(cmd, "no process of server %s runs; to start one: holdline servers start %[1]s", name)
 	if f := answer.Last; f != nil {
 		console.Warn(cmd, "the last one: %s", strings.Map(console.Printable, f.Fault.Detail))
 		if f.Cause != nil {

@@ -39,7 +39,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	s := &serversCommand{proc: proc, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
-		Short: "List, add, start, stop, call and watch the MCP servers that agents share",
+		Short: "List, add, start, stop and call the MCP servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
 are. A server's number of tools is that which a process of it listed last.
 

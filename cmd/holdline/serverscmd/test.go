@@ -32,7 +32,7 @@ type tested struct {
 // of a daemon that runs alone.
 func (s *serversCommand) testCommand() *cobra.Command {
 	cmd := console.WithJSON(&cobra.Command{
-		Use: "test NAME", Short: "Start a server once as the daemon would, and say what it lists or why it fails",
+		Use: "test NAME", Short: "Start a server once: what it lists, or why it fails",
 		Long: `Start a configured server once, with the environment and in the directory that the daemon
 would give it, ask it for its tools, and end it. The daemon is not needed, and its own
 processes of the server go on. On a terminal the last line that the server writes is

@@ -50,7 +50,7 @@ func NewImportCommand(proc *cmdenv.Process) *cobra.Command {
 	var o ImportOptions
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "import",
-		Short: "Move the MCP servers of your agents' configurations into holdline's",
+		Short: "Move your agents' MCP servers into holdline's configuration",
 		Long: `Find the configurations of the MCP clients on this machine, and say which of their
 servers holdline would host, which ones stay where they are, and why. With --write,
 do it: each server moves into holdline's configuration, and its entry in the client's

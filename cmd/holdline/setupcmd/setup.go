@@ -50,7 +50,7 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
 	var o setupOptions
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "setup",
-		Short: "Connect your agents to holdline: find them, check their servers, move those that work",
+		Short: "Connect your agents: check their servers, move those that work",
 		Long: `Connect the agents of this machine to holdline, in one command:
 
  1. Find the configurations of the MCP clients, and their servers.
