@@ -292,7 +292,7 @@ func TestParseRefuses(t *testing.T) {
 		{"{\"log\": {\"ä\": 1}}", `c:1:10: unknown key "log.ä"`},
 		{"{\"identities\": {\"äöü\": {}}, \"x\": 1}", `c:1:29: unknown key "x"`},
 		{"{\n\t\"log\": {},\n\t\"log\" {}\n}", "c:3:8: invalid character '{' after object name"},
-		{"{", "c:1:2: parsing value: unexpected EOF"},
+		{"{", "c:1:2: the file ends too early: a brace, a bracket or a quote is not closed"},
 		{"{\"log\": \xff}", "c:1:9: is not valid UTF-8"},
 		{strings.Repeat("[", 5000), "c:1:33: values nest more than 32 deep"},
 		{`{"a": 1,` + "\n" + `"b": 2}`, "c:1:2: unknown key \"a\"\nc:2:1: unknown key \"b\""},

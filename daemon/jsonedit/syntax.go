@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 )
 
@@ -31,6 +32,9 @@ func SyntaxError(name string, err error) error {
 		if inner := errors.Unwrap(err); inner != nil {
 			e.Message = inner.Error()
 		}
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		e.Message = "the file ends too early: a brace, a bracket or a quote is not closed"
 	}
 	return e
 }

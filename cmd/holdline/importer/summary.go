@@ -79,7 +79,10 @@ func (s Summary) String() string {
 	if s.Started {
 		verb = "start" + s3(s.Move)
 	}
-	parts := []string{fmt.Sprintf("%d %s", s.Move, verb)}
+	var parts []string
+	if s.Move > 0 || s.Login+s.Fail+s.Stay == 0 {
+		parts = append(parts, fmt.Sprintf("%d %s", s.Move, verb))
+	}
 	if s.Login > 0 {
 		parts = append(parts, fmt.Sprintf("%d need%s a login", s.Login, s3(s.Login)))
 	}

@@ -46,3 +46,15 @@ func TestFirstWords(t *testing.T) {
 		t.Errorf("no text: %q", got)
 	}
 }
+
+// TestStopped checks that the end of processes is told only if there were some.
+func TestStopped(t *testing.T) {
+	const back = "; to have it back: holdline servers start a"
+	for n, want := range map[int]string{
+		0: "server a is stopped" + back, 1: "server a is stopped (1 process ended)" + back,
+	} {
+		if got := stopped("a", n); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
