@@ -7,6 +7,9 @@ import (
 	"unicode"
 )
 
+// Columns is the width of the terminal that tests compare with.
+const Columns = 80
+
 // Hostile is text that would control a terminal or mislead its reader: control characters,
 // marks of direction, characters without width.
 const Hostile = "\x1b[2J\x1b]0;title\x07\b\u009b31m\u0085\u202e\u2066\u200b\u200e\u2060\ufeff\u00ad\u2028\U000e0041"

@@ -85,6 +85,3 @@ func CompareFrame(t *testing.T, name, got string, width func(string) int) {
 		}
 	}
 }
-
-// Columns is the width of the terminal that [CompareFrame] compares with.
-const Columns = 80
