@@ -184,7 +184,11 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 	if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeExhausted {
 		return fault.New(fault.ResourceExhausted, fault.Host, operation, "%s", e.Message) // the worker has found out
 	}
-	r := fault.New(fault.SpawnFailure, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
+	code := fault.SpawnFailure
+	if errors.Is(err, errVanished) {
+		code = fault.ProcessFailure // nothing is wrong with the installation: another start may succeed
+	}
+	r := fault.New(code, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		name := process.ErrnoName(errno)
 		r.Cause = &fault.Cause{Errno: &name}
