@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
+	"holdline/protocol/fault"
 )
 
 // consultDeath is one process of a consult and the step at which SIGKILL ends it.
@@ -79,7 +83,7 @@ const (
 // walk lets one consult meet the death, and checks the result.
 func (d consultDeath) walk(t *testing.T, attended bool) {
 	t.Helper()
-	p := newPlace(t).login().faults()
+	p := newPlace(t).login().faults().countRuns()
 	if d.step == "queued" {
 		p.configure(map[string]any{}, "consult", map[string]any{"max_concurrent": 1})
 	}
@@ -118,12 +122,12 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	p.tidy(t)
 }
 
-// script returns the steps of the consult program: it says something, works for a second,
-// and answers. It notes each part in the ledger.
+// script returns the steps of the consult program: it says something, works for a second if
+// a death must find it at work, and answers. It notes each part in the ledger.
 func (d consultDeath) script(p *place) []claudetest.Step {
 	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
 	last := note
-	if d.step == "answering" {
+	if d.step == "answering" || d.step == "prompted" && d.victim != "daemon" {
 		last.Delay = 1
 	}
 	steps := []claudetest.Step{
@@ -218,25 +222,67 @@ func (a *agent) result(t *testing.T, x answer) answer {
 // check checks the answer, or the fault, and how often the program ran.
 func (d consultDeath) check(t *testing.T, p *place, x answer) {
 	t.Helper()
-	steps := p.steps()
-	switch {
-	case steps > 2:
-		t.Errorf("the program took %d steps: it ran twice", steps)
-	case x.Error != nil:
-		t.Errorf("the answer is an error: %s", x.raw)
-	case !x.Result.IsError:
-		if !strings.Contains(x.raw, saidLast) || steps != 2 {
-			t.Errorf("the program took %d steps, and the answer is %s", steps, x.raw)
-		}
-	case d.outcomeKept():
-		t.Errorf("the consult's outcome was safe, and the answer is %s", x.raw)
-	case d.step == "starting":
-		if code := x.code(); code != "process_failure" && code != "spawn_failure" {
-			t.Errorf("the program was never started, and the answer is %s", x.raw)
-		}
-	case x.code() != "outcome_unknown" && x.code() != "process_failure":
-		t.Errorf("the fault does not say that the %s was killed: %s", d.victim, x.raw)
-	case d.step == "answering" && !strings.Contains(x.raw, saidSoFar):
+	if runs := p.runs(t); runs > 1 {
+		t.Errorf("the program was started %d times", runs)
+	}
+	if d.outcomeKept() {
+		p.wantAnswer(t, x)
+		return
+	}
+	p.wantFault(t, x, d.fault(p))
+	if d.step == "answering" && !strings.Contains(x.raw, saidSoFar) {
 		t.Errorf("what the program had said is lost: %s", x.raw)
 	}
+}
+
+// fault returns the code of the consult's fault. What became of a run is unknown only if
+// its worker is lost, and only if the transcript says that the program may have run.
+func (d consultDeath) fault(p *place) fault.Code {
+	if d.victim == "worker" && p.began() {
+		return fault.OutcomeUnknown
+	}
+	return fault.ProcessFailure
+}
+
+// began reports whether a consult of the place has a transcript: its program may have run.
+func (p *place) began() bool {
+	found, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/transcript.jsonl"))
+	return len(found) > 0
+}
+
+// wantAnswer checks that x is the whole answer of [consultDeath.script], whose program ran
+// once.
+func (p *place) wantAnswer(t *testing.T, x answer) {
+	t.Helper()
+	if runs, steps := p.runs(t), p.steps(); x.Error != nil || x.Result.IsError ||
+		!strings.Contains(x.raw, saidLast) || strings.Contains(x.raw, `"partial":true`) || runs != 1 || steps != 2 {
+		t.Errorf("the program was started %d times, took %d steps, and the answer is %s", runs, steps, x.raw)
+	}
+}
+
+// wantFault checks that x is a fault with that code.
+func (p *place) wantFault(t *testing.T, x answer, code fault.Code) {
+	t.Helper()
+	if x.Error != nil || !x.Result.IsError || x.code() != string(code) {
+		t.Errorf("the answer is not the fault %s: %s", code, x.raw)
+	}
+}
+
+// countRuns makes the consult programs of the place note that they were started.
+func (p *place) countRuns() *place {
+	p.t.Helper()
+	if err := os.WriteFile(filepath.Join(p.dir, "home", claudetest.FakeRuns), nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return p
+}
+
+// runs returns how often a consult program was started in the place.
+func (p *place) runs(t *testing.T) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(p.dir, "home", claudetest.FakeRuns))
+	if err != nil {
+		t.Error(err)
+	}
+	return bytes.Count(b, []byte{'\n'})
 }

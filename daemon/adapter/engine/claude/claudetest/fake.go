@@ -4,9 +4,13 @@ import (
 	"bufio"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +23,9 @@ import (
 // installed program behaves: "ok", or one of the words listed at [FakeMain].
 const FakeEnv = "FAKE_CLAUDE"
 
+// FakeRuns is a file in HOME in which each run of the fake notes that it was started.
+const FakeRuns = ".claude/fake-runs"
+
 // fakeModel is the name of the model that answers in the fake.
 const fakeModel = "claude-stand-in-1"
 
@@ -29,6 +36,8 @@ const fakeModel = "claude-stand-in-1"
 // too old), "plain" (it has no --restricted), "garbage" (it prints no version), "silent" (it
 // never answers a question), "logged-out", "no-auth" (it does not know "auth status");
 // anything else is a good one.
+//
+// If HOME has the file [FakeRuns], each run appends its pid there before it reads its prompt.
 //
 // Steps of a script work as with [API] (error -1 is an API that cannot be reached). Do adds
 // what no API can bring about:
@@ -78,7 +87,23 @@ func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []st
 	if !f.parse(kind) {
 		return 1
 	}
+	f.noteRun()
 	return f.run(stdin)
+}
+
+// noteRun appends the pid to [FakeRuns], if that file exists.
+func (f *fake) noteRun() {
+	runs, err := os.OpenFile(filepath.Join(f.getenv("HOME"), FakeRuns), os.O_APPEND|os.O_WRONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(runs, os.Getpid())
+		err = errors.Join(err, runs.Close())
+	}
+	if err != nil {
+		_, _ = fmt.Fprintln(f.errOut, FakeRuns+":", err)
+	}
 }
 
 // fakeVersion returns what --version prints.
