@@ -3,6 +3,7 @@ package consult
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // TestAnswer checks one consult from its call to the result: text, value, progress, record
@@ -576,7 +578,7 @@ func TestOrphans(t *testing.T) {
 		}
 	}
 	put("000000000001", "job.json", `{"version":1,"consult_id":"000000000001","identity":"a"}`)
-	put("000000000001", "spec.json", `{"version":1}`)
+	put("000000000001", "spec.json", fmt.Sprintf(`{"version":%d}`, process.Version))
 	put("000000000002", "job.json", `{"version":1,"consult_id":"000000000002","identity":"a"}`)
 	put("000000000002", "state.json", `{}`)
 	put("000000000003", "", "")

@@ -109,7 +109,7 @@ func (m *Manager) clear(dir string) {
 // directory is removed.
 func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	var a answer.Answer
-	f, rec, err := jobdir.Look(dir, &a)
+	f, rec, err := jobdir.Look(dir, &a, &a.Version)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -165,11 +164,7 @@ func (m *Manager) outcome(j *job, e *private.End) engine.Outcome {
 // readOutcome reads outcome.json of a job's directory.
 func readOutcome(dir string) (engine.Outcome, error) {
 	var out engine.Outcome
-	err := jobdir.Read(dir, engine.FileOutcome, &out)
-	if err == nil && out.Version != engine.Version {
-		err = fmt.Errorf("%s is of version %d, which this program does not know",
-			filepath.Join(dir, engine.FileOutcome), out.Version)
-	}
+	err := jobdir.Read(dir, engine.FileOutcome, &out, &out.Version, engine.Version)
 	return out, err
 }
 

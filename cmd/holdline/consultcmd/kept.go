@@ -47,7 +47,7 @@ func keptConsults(proc *cmdenv.Process) ([]control.Consult, error) {
 // keptRow returns the row of the consult in a directory; nil if there is none that can be read.
 func keptRow(dir string) *answer.Info {
 	var a answer.Answer
-	facts, rec, err := jobdir.Look(dir, &a)
+	facts, rec, err := jobdir.Look(dir, &a, &a.Version)
 	if err != nil {
 		return nil
 	}

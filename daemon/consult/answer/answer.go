@@ -152,7 +152,7 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 // Read reads the answer.json of a job's directory.
 func Read(dir string) (*Answer, error) {
 	var a Answer
-	if err := jobdir.Read(dir, jobdir.FileAnswer, &a); err != nil {
+	if err := jobdir.Read(dir, jobdir.FileAnswer, &a, &a.Version, jobdir.Version); err != nil {
 		return nil, err
 	}
 	return &a, nil

@@ -89,16 +89,36 @@ func IsID(name string) bool {
 // ReadRecord reads the job.json of a job's directory.
 func ReadRecord(dir string) (Record, error) {
 	var rec Record
-	err := Read(dir, FileJob, &rec)
+	err := Read(dir, FileJob, &rec, &rec.Version, Version)
 	return rec, err
 }
 
 // Write replaces job.json in the directory dir.
 func (rec *Record) Write(dir string) error { return Write(dir, FileJob, rec) }
 
-// Read decodes a JSON file of a job's directory into v. The error says which file it was.
-func Read(dir, name string, v any) error {
-	return ownfile.ReadJSON(filepath.Join(dir, name), v)
+// ErrVersion is wrapped by errors about a file of a version that this program does not
+// know. Such a file stays as it is: the program that wrote it may come back.
+var ErrVersion = errors.New("a version that this program does not know")
+
+// Read decodes a JSON file of a job's directory into v, whose version it then finds in
+// version. Any version but known is an error that wraps [ErrVersion]. Each error says which
+// file it was.
+func Read(dir, name string, v any, version *int, known int) error {
+	path := filepath.Join(dir, name)
+	if err := ownfile.ReadJSON(path, v); err != nil {
+		return err
+	}
+	if *version != known {
+		return unknownVersion(path, fmt.Errorf("%d, this one takes %d", *version, known))
+	}
+	return nil
+}
+
+// unknownVersion returns the error about a file of a version that is not known: err says
+// which it is. The error says what the user can do about the file.
+func unknownVersion(path string, err error) error {
+	return fmt.Errorf("%s is of %w: %w; another version of Holdline wrote it: go back to that, or: rm -r %s",
+		path, ErrVersion, err, filepath.Dir(path))
 }
 
 // Write replaces a file of a job's directory by v as JSON.

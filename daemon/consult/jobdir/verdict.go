@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/process"
@@ -33,24 +34,53 @@ const (
 )
 
 // Look returns the facts of a job's directory and its record, and decodes answer.json
-// into answer. A file that is there but cannot be read is an error, but job.json does not
-// matter if there is an answer.
-func Look(dir string, answer any) (Facts, Record, error) {
+// into answer, and its version into version. A file that is there but cannot be read is an
+// error, but job.json does not matter if there is an answer.
+//
+// A file of a version that this program does not know is always an error, which wraps
+// [ErrVersion]: what another program wrote is neither used nor changed. The exception are
+// files of a worker that lives: the supervisor ends it if it is not known here, since
+// nobody else would.
+func Look(dir string, answer any, version *int) (Facts, Record, error) {
 	var f Facts
 	var err error
 	if f.Facts, err = supervisor.Look(dir); err != nil {
 		return f, Record{}, err
 	}
-	err = Read(dir, FileAnswer, answer)
+	err = Read(dir, FileAnswer, answer, version, Version)
 	if f.Answer = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) {
 		return f, Record{}, err
 	}
 	rec, err := ReadRecord(dir)
-	if f.Job = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) && !f.Answer {
+	if f.Job = err == nil; errors.Is(err, ErrVersion) ||
+		err != nil && !errors.Is(err, os.ErrNotExist) && !f.Answer {
 		return f, rec, err
+	}
+	if !f.Alive && !f.Answer {
+		if err := checkRun(dir); err != nil {
+			return f, rec, err
+		}
 	}
 	f.Boot = rec.IsOfThisBoot()
 	return f, rec, nil
+}
+
+// checkRun returns an error that wraps [ErrVersion] if a dead worker or its engine process
+// has left files of a version that this program does not know. Whether they can be read at
+// all is found out when they are used.
+func checkRun(dir string) error {
+	if spec, err := process.ReadSpec(dir); err == nil {
+		if err := process.CheckVersion(spec.Version); err != nil {
+			return unknownVersion(filepath.Join(dir, process.FileSpec), err)
+		}
+	}
+	var out struct {
+		Version int `json:"version"`
+	}
+	if err := Read(dir, engine.FileOutcome, &out, &out.Version, engine.Version); errors.Is(err, ErrVersion) {
+		return err
+	}
+	return nil
 }
 
 // Decide says what became of a job. It depends on nothing but the facts, so that each of

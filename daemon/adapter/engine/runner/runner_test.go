@@ -377,6 +377,27 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestUnknownVersion checks that a call of a version that this program does not know is
+// refused by its number. No program is started, nothing is written, and the process ends: its
+// daemon would wait for it.
+func TestUnknownVersion(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	h := newHost(t, true, "claude", "version")
+	h.run(1, map[string]any{"version": 99, "prompt": "x", "dir": dir})
+	a := h.wait()
+	if len(a) != 1 || a[0].Result.Outcome.Fault == nil {
+		t.Fatalf("answers %+v, want a fault", a)
+	}
+	f := a[0].Result.Outcome.Fault.Fault
+	if f.Code != fault.InvalidInput || !strings.Contains(f.Detail, "version: 99 is not known") {
+		t.Errorf("fault %+v, want one that names the version", f)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("it wrote %v, %v", left, err)
+	}
+}
+
 // TestSecrets checks that values set in the configuration appear in no file, no progress
 // and no fault.
 func TestSecrets(t *testing.T) {

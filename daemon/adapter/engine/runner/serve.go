@@ -247,6 +247,7 @@ func (s *server) call(ctx context.Context, m jsonrpc.Message, p mcp.Params, mode
 	}
 	params, err := parseParams(p.Arguments, s.o.Worker)
 	if err != nil {
+		s.job = s.o.Worker != "" // the daemon waits for the end of a process that it started for one call
 		s.answer(m.ID, failure(fault.From(err, fault.Engine, engine.Operation)), modern)
 		return
 	}
