@@ -98,15 +98,16 @@ func Carriers() (map[string][]Proc, error) {
 		return nil, err
 	}
 	found := make(map[string][]Proc)
+	var buf []byte
 	// A daemon that starts does this, and few processes are carriers. So the environment comes
 	// first, and again when it is known which process that is: another one may have the number
 	// meanwhile.
 	for _, pid := range all {
 		var dir string
 		var p Proc
-		if dir, err = variable(pid, EnvWorker); dir != "" {
+		if dir, err = variable(pid, EnvWorker, &buf); dir != "" {
 			if p, err = Lookup(pid); err == nil {
-				dir, err = variable(pid, EnvWorker)
+				dir, err = variable(pid, EnvWorker, &buf)
 			}
 		}
 		switch {
@@ -131,13 +132,14 @@ func Args(pid int) []string {
 // Variable returns the value that a variable had in the environment with which process
 // pid started, or "". The environment of another user's process cannot be read.
 func Variable(pid int, name string) string {
-	value, _ := variable(pid, name)
+	value, _ := variable(pid, name, new([]byte))
 	return value
 }
 
-// variable is [Variable] with the error of reading the environment.
-func variable(pid int, name string) (string, error) {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
+// variable is [Variable] with the error of reading the environment. It reads into buf, which grows
+// as needed.
+func variable(pid int, name string, buf *[]byte) (string, error) {
+	b, err := readFile("/proc/"+strconv.Itoa(pid)+"/environ", buf)
 	prefix := []byte(name + "=")
 	if !bytes.Contains(b, prefix) {
 		return "", err
@@ -148,6 +150,35 @@ func variable(pid int, name string) (string, error) {
 		}
 	}
 	return "", err
+}
+
+// readFile returns what a file of /proc holds, in buf, which grows as needed. It makes the system
+// calls alone that this takes, unlike [os.ReadFile]: there may be thousands of processes.
+func readFile(path string, buf *[]byte) ([]byte, error) {
+	fd, err := uninterrupted(func() (int, error) { return unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0) })
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for n := 0; ; {
+		if n == len(*buf) {
+			*buf = append(*buf, make([]byte, max(len(*buf), 8<<10))...)
+		}
+		more, err := uninterrupted(func() (int, error) { return unix.Read(fd, (*buf)[n:]) })
+		if err != nil || more == 0 {
+			return (*buf)[:n], err
+		}
+		n += more
+	}
+}
+
+// uninterrupted calls f until no signal interrupts it.
+func uninterrupted(f func() (int, error)) (n int, err error) {
+	for {
+		if n, err = f(); !errors.Is(err, syscall.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // HasWorker reports whether the worker of the directory dir is among p's
