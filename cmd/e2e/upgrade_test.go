@@ -43,11 +43,11 @@ var builds = sync.OnceValues(func() (map[string]string, error) {
 })
 
 // build returns the path of the program in version v.
-func build(t testing.TB, v string) string {
-	t.Helper()
+func build(tb testing.TB, v string) string {
+	tb.Helper()
 	paths, err := builds()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return paths[v]
 }
@@ -76,11 +76,11 @@ func (p *place) install(content []byte, mode os.FileMode) {
 }
 
 // installVersion installs version v.
-func (p *place) installVersion(t testing.TB, v string) {
-	t.Helper()
-	b, err := os.ReadFile(build(t, v))
+func (p *place) installVersion(tb testing.TB, v string) {
+	tb.Helper()
+	b, err := os.ReadFile(build(tb, v))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p.install(b, 0o700)
 }
