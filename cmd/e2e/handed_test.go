@@ -177,7 +177,7 @@ func TestDisowned(t *testing.T) {
 	}
 	// A daemon that finds something other than a socket there does not touch it.
 	out, errs, code := p.run("", "daemon")
-	if code != exitFailure || !strings.Contains(errs, "not a socket") {
+	if code != exitFailure || !strings.Contains(errs, "is to be the socket, and is something else") {
 		t.Errorf("daemon: exit %d\n%s%s", code, out, errs)
 	}
 	_ = os.Remove(path)

@@ -23,7 +23,7 @@ func TestOtherUser(t *testing.T) {
 	sock := filepath.Join(p.dir, "run/holdline/daemon.sock")
 	say := func() string {
 		t.Helper()
-		cmd := p.program("floor", sock)
+		cmd := p.copier(sock)
 		cmd.Dir = "/"
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" +
@@ -39,7 +39,7 @@ func TestOtherUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Chmod(filepath.Join(programs, "floor"), 0o755); err != nil {
+	if err := os.Chmod(p.copier().Path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if got := say(); got != "" {
