@@ -28,7 +28,7 @@ func TestOtherUser(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","resume":false}` + "\n" +
 			`{"jsonrpc":"2.0","id":1,"method":"ping"}` + "\n")
-		out, _ := cmd.CombinedOutput() // it fails if it cannot connect
+		out, _ := cmd.Output() // it fails if it cannot connect
 		return string(out)
 	}
 	// Open the way to the socket, except for the modes that holdline itself has set.
