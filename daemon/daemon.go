@@ -235,6 +235,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Hosted:       d.servers,
 		Still:        d.alone,
 		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted
+		Ended:        d.servers.Deserted(),
 	})
 	d.commands.Sessions = d.sessions
 	d.buildRollout()

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"holdline/protocol/control"
 )
@@ -40,4 +41,55 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 		return err == nil && len(dirs) == 1 && filepath.Base(dirs[0]) == left.Workers[0].ID
 	})
 	stays.rest()
+}
+
+// TestCallDesertedInAbsence kills the daemon and then a proxy, both with calls of a server
+// that sessions share under way. The next daemon cancels the call of that proxy at once. The
+// call of another session, whose proxy is slow to come back, continues.
+func TestCallDesertedInAbsence(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []string{"shared", "project"} {
+		t.Run(scope, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": scope})})
+			d := p.daemon()
+			stays, goes := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()
+			stays.wait(stays.call("tools__effect", map[string]any{"token": "ready"}))
+			id := stays.effect("slow", 1500)
+			p.untilEffect("begin slow")
+			goes.call("tools__hang", map[string]any{"token": "a"})
+			p.untilEffect("begin a")
+			for _, a := range []*agent{stays, goes} {
+				if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // neither sees the daemon's end
+					t.Fatal(err)
+				}
+			}
+			kill9(t, d.Process.Pid)
+			if err := goes.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = goes.cmd.Wait()
+
+			began := time.Now()
+			p.daemon()
+			p.untilEffect("cancelled a")
+			if took := time.Since(began); took > slowness*5*time.Second {
+				t.Errorf("the call was cancelled after %v, want at most 5 s", took)
+			}
+			if err := stays.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			if x := stays.wait(id); x.Error != nil || x.text() != "slow" {
+				t.Errorf("the call of the session that stays: %s", x.raw)
+			}
+			if n := p.effectsOf("cancelled slow"); n > 0 {
+				t.Error("the call of the session that stays was cancelled")
+			}
+			if n := p.effectsOf("begin slow"); n != 1 {
+				t.Errorf("the call of the session that stays was made %d times", n)
+			}
+			stays.rest(id)
+		})
+	}
 }

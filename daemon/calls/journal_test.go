@@ -1,9 +1,12 @@
 package calls
 
 import (
+	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"syscall"
 	"testing"
 )
@@ -84,5 +87,28 @@ func TestJournalShortWrite(t *testing.T) {
 	d.truncate = nil
 	if err := j.Append(Record{N: 1}); !errors.Is(err, ErrJournal) || j.bad == nil {
 		t.Errorf("Append behind a half line = %v, want it refused for good", err)
+	}
+}
+
+// TestRecordLine checks that a record is read from its line as it was written, with all its
+// fields: the line is encoded by hand.
+func TestRecordLine(t *testing.T) {
+	r := Record{
+		N: 1, Session: "s", ID: json.RawMessage(`"a"`), Kind: KindCall, Name: "n", Write: 2, Contract: "c",
+		DeadlineBootMS: 3, Identity: "i", ProxyPID: 4, ProxyStart: math.MaxUint64, Round: 5, Call: 6,
+		Done: []int64{7, 8},
+	}
+	for v, i := reflect.ValueOf(r), 0; i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
+		}
+	}
+	b, err := r.line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Record
+	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("got %+v, %v, want %+v", got, err, r)
 	}
 }

@@ -56,6 +56,10 @@ type Record struct {
 	Contract       string          `json:"contract,omitempty"`
 	DeadlineBootMS int64           `json:"deadline_boot_ms,omitempty"` // reading of the boot clock, in ms
 	Identity       string          `json:"identity,omitempty"`
+	// ProxyPID and ProxyStart name the process without which the session of a call cannot
+	// come back; 0 if that is not known.
+	ProxyPID   int    `json:"proxy_pid,omitempty"`
+	ProxyStart uint64 `json:"proxy_start,omitempty"`
 	// Round counts the earlier calls that line N has come to: a modern server
 	// answers a request with what it wants to know first, and is called again.
 	Round int `json:"round,omitempty"`
@@ -72,7 +76,7 @@ func (r *Record) line() ([]byte, error) {
 	if r.ID != nil && !json.Valid(r.ID) {
 		return nil, fmt.Errorf("%w: the id is no JSON: %.64q", ErrJournal, r.ID)
 	}
-	b := make([]byte, 0, 256)
+	b := make([]byte, 0, 320)
 	number := func(key string, n int64) {
 		b = strconv.AppendInt(append(b, key...), n, 10)
 	}
@@ -94,10 +98,18 @@ func (r *Record) line() ([]byte, error) {
 	for _, m := range []struct {
 		key string
 		n   int64
-	}{{`,"deadline_boot_ms":`, r.DeadlineBootMS}, {`,"round":`, int64(r.Round)}, {`,"call":`, r.Call}} {
+	}{
+		{`,"deadline_boot_ms":`, r.DeadlineBootMS},
+		{`,"round":`, int64(r.Round)},
+		{`,"call":`, r.Call},
+		{`,"proxy_pid":`, int64(r.ProxyPID)},
+	} {
 		if m.n != 0 {
 			number(m.key, m.n)
 		}
+	}
+	if r.ProxyStart != 0 {
+		b = strconv.AppendUint(append(b, `,"proxy_start":`...), r.ProxyStart, 10)
 	}
 	for i, id := range r.Done {
 		key := `,`

@@ -61,12 +61,11 @@ func (m *Manager) Load() error {
 			return nil
 		})
 	}
-	for _, e := range found {
-		if session := e.Deserted(); session != "" {
-			m.hub.Mu.Lock()
-			m.forsakeLocked(session)
-			m.hub.Mu.Unlock()
-		}
+	m.deserted = earlier.Deserted(found)
+	for _, session := range m.deserted {
+		m.hub.Mu.Lock()
+		m.forsakeLocked(session)
+		m.hub.Mu.Unlock()
 	}
 	m.hub.WG.Go(m.expect)
 	return nil
@@ -116,6 +115,10 @@ func (m *Manager) disownLocked(dir string) {
 // Unread reports whether [Manager.Load] has left out records that it could not
 // read: a call that is not on record may have been made all the same.
 func (m *Manager) Unread() bool { return m.unreadable }
+
+// Deserted returns the sessions whose calls [Manager.Load] has given up, since their
+// proxies have ended. Their records are not to be trusted any more.
+func (m *Manager) Deserted() []string { return m.deserted }
 
 // restore makes a process of a directory, and calls of its records. Then a goroutine
 // of the manager adopts the worker. Until that has ended, inst.adopting keeps calls

@@ -91,7 +91,8 @@ type Manager struct {
 	o     Options
 	calls *dispatch.Dispatcher
 
-	unreadable bool // records of earlier daemons could not be read; set by Load
+	unreadable bool     // records of earlier daemons could not be read; set by Load
+	deserted   []string // sessions that cannot come back; set by Load
 
 	careful     sync.Mutex // held while a worker is adopted, with Options.Careful
 	configuring sync.Mutex // held while the list of servers is changed

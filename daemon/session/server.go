@@ -118,6 +118,8 @@ type Options struct {
 	// [protocol.StartWindow] after it the records of sessions that it has not seen
 	// are kept.
 	Begun time.Time
+	// Ended are the sessions of earlier daemons whose records are given up already.
+	Ended []string
 	// Alive reports whether a client's process is still there.
 	Alive func(peer.Peer) bool
 }
@@ -147,6 +149,9 @@ func New(o Options) *Server {
 	s := &Server{
 		o: o, serverInfo: info, agents: agents.New(), sessions: map[*session]struct{}{},
 		returns: returning.New(o.Begun, protocol.StartWindow),
+	}
+	for _, session := range o.Ended {
+		s.returns.Ended(session)
 	}
 	s.Limit(o.MaxInFlight)
 	return s

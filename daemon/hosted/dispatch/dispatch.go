@@ -243,6 +243,7 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		N: r.rc.N, Round: c.Key.Round, Session: r.rc.Caller.Session, ID: json.RawMessage(r.rc.ID),
 		Kind: calls.KindCall, Name: r.o.Own,
 		Contract: string(r.o.Remote.Contract), Identity: r.rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
+		ProxyPID: r.rc.Caller.PID, ProxyStart: r.rc.Caller.Start,
 	}
 	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()

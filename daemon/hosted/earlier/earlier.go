@@ -68,22 +68,53 @@ func (p *Process) Compare(other *Process) int {
 	return cmp.Compare(other.Spec.Generation, p.Spec.Generation)
 }
 
-// Deserted returns the session whose proxy has ended while no daemon ran, or "". If the
-// proxy's process cannot be looked up, it counts as alive.
+// A proxy is the process without which a session cannot come back.
+type proxy struct {
+	pid   int
+	start uint64
+}
+
+// isGone reports whether the process has certainly ended. One that is not known, or that
+// cannot be looked up, counts as alive.
+func (p proxy) isGone() bool {
+	if p.pid == 0 || p.start == 0 {
+		return false
+	}
+	now, err := process.Lookup(p.pid)
+	return errors.Is(err, process.ErrGone) || err == nil && now.Start != p.start
+}
+
+// Deserted returns the sessions with calls or processes whose proxies have ended while no
+// daemon ran. A session of which one proxy may live is not among them.
 //
-// A process of a single session is of no use once the session's proxy has ended.
-// While a daemon runs it notices that, and ends the process. A daemon that starts
-// finds out by the proxy's process, which is on record: otherwise the process would
-// wait until the sessions of an earlier daemon are not expected any more, after each
-// start, with all the output that it has not been able to get rid of.
-func (p *Process) Deserted() (session string) {
-	o := &p.Spec.Owner
-	if o.Session == "" || o.ProxyPID == 0 || o.ProxyStart == 0 {
-		return ""
+// What such a session has left is of no use. While a daemon runs it notices the end of a
+// proxy, ends the processes of its session and cancels the session's calls. A daemon that
+// starts finds out by the proxies on record: otherwise all that would wait until the
+// sessions of an earlier daemon are not expected any more, after each start.
+func Deserted(found []*Process) (sessions []string) {
+	gone, deserted := map[proxy]bool{}, map[string]bool{}
+	note := func(session string, p proxy) {
+		if session == "" {
+			return
+		}
+		if _, known := gone[p]; !known {
+			gone[p] = p.isGone()
+		}
+		before, known := deserted[session]
+		deserted[session] = gone[p] && (before || !known)
 	}
-	proxy, err := process.Lookup(o.ProxyPID)
-	if errors.Is(err, process.ErrGone) || err == nil && proxy.Start != o.ProxyStart {
-		return o.Session
+	for _, p := range found {
+		note(p.Spec.Owner.Session, proxy{p.Spec.Owner.ProxyPID, p.Spec.Owner.ProxyStart})
+		for i := range p.Records {
+			if r := &p.Records[i]; r.Kind == calls.KindCall {
+				note(r.Session, proxy{r.ProxyPID, r.ProxyStart})
+			}
+		}
 	}
-	return ""
+	for session, is := range deserted {
+		if is {
+			sessions = append(sessions, session)
+		}
+	}
+	return sessions
 }

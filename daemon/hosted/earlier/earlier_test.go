@@ -191,28 +191,48 @@ func TestCompare(t *testing.T) {
 }
 
 // TestDeserted checks that a session is given up only if it is certain that its proxy has
-// ended: its process is gone, or another one has its id.
+// ended: its process is gone, or another one has its id. The proxy is known by the process of
+// the session, or by the records of its calls.
 func TestDeserted(t *testing.T) {
 	self, err := process.Lookup(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
+	owner := func(session string, pid int, start uint64) *earlier.Process {
+		o := process.Owner{Session: session, ProxyPID: pid, ProxyStart: start}
+		return &earlier.Process{Spec: process.Spec{Owner: o}}
+	}
+	call := func(session string, pid int, start uint64) calls.Record {
+		return calls.Record{Session: session, Kind: calls.KindCall, ProxyPID: pid, ProxyStart: start}
+	}
+	shared := func(records ...calls.Record) *earlier.Process { return &earlier.Process{Records: records} }
+	gone := math.MaxInt32
 	for _, tc := range []struct {
-		name, session string
-		pid           int
-		start         uint64
-		want          string
+		name  string
+		found []*earlier.Process
+		want  []string
 	}{
-		{"no session", "", math.MaxInt32, 1, ""},
-		{"an unknown proxy", "x", 0, 0, ""},
-		{"a proxy that lives", "x", self.PID, self.Start, ""},
-		{"a proxy that is gone", "x", math.MaxInt32, 1, "x"},
-		{"another process with its id", "x", self.PID, self.Start + 1, "x"},
+		{"no session", []*earlier.Process{owner("", gone, 1)}, nil},
+		{"an unknown proxy", []*earlier.Process{owner("x", 0, 0)}, nil},
+		{"a proxy that lives", []*earlier.Process{owner("x", self.PID, self.Start)}, nil},
+		{"a proxy that is gone", []*earlier.Process{owner("x", gone, 1)}, []string{"x"}},
+		{"another process with its id", []*earlier.Process{owner("x", self.PID, self.Start+1)}, []string{"x"}},
+		{"a call of an unknown proxy", []*earlier.Process{shared(call("x", 0, 0))}, nil},
+		{"calls of a proxy that lives, and of one that is gone", []*earlier.Process{
+			shared(call("x", self.PID, self.Start), call("y", gone, 1)), shared(call("y", gone, 1)),
+		}, []string{"y"}},
+		{"a session that has had two proxies, the later of which lives", []*earlier.Process{
+			shared(call("x", gone, 1), call("x", self.PID, self.Start)),
+		}, nil},
+		{"the same the other way round", []*earlier.Process{
+			shared(call("x", self.PID, self.Start)), shared(call("x", gone, 1)),
+		}, nil},
+		{"a cancellation alone", []*earlier.Process{
+			shared(calls.Record{Session: "x", Kind: calls.KindCancel, ProxyPID: gone, ProxyStart: 1}),
+		}, nil},
 	} {
-		owner := process.Owner{Session: tc.session, ProxyPID: tc.pid, ProxyStart: tc.start}
-		p := earlier.Process{Spec: process.Spec{Owner: owner}}
-		if got := p.Deserted(); got != tc.want {
-			t.Errorf("%s: session %q is deserted, want %q", tc.name, got, tc.want)
+		if got := earlier.Deserted(tc.found); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: sessions %q are deserted, want %q", tc.name, got, tc.want)
 		}
 	}
 }
