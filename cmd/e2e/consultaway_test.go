@@ -2,13 +2,16 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
@@ -19,13 +22,79 @@ func (p *place) worksAlone() map[string]any {
 		claudetest.Step{
 			Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}},
 		},
-		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
+		claudetest.Step{Do: "ledger", Message: p.ledger()},
+		claudetest.Step{Do: "hang", Message: p.heard()})}
+}
+
+// heard returns the file in which the program of a consult notes its interrupts, where that
+// program may write.
+func (p *place) heard() string { return p.ledger() + ".heard" }
+
+// wantInterrupt checks that the program heard its only interrupt within a second of the
+// deadline of a run.
+func (p *place) wantInterrupt(t *testing.T, out outcome, timeout, stood time.Duration) {
+	t.Helper()
+	var at int64
+	b, err := os.ReadFile(p.heard())
+	if _, scanned := fmt.Sscanf(string(b), "interrupt %d", &at); err != nil || scanned != nil ||
+		strings.Count(string(b), "interrupt") != 1 {
+		t.Fatalf("the program heard %q, want one interrupt: %v", b, err)
+	}
+	late := time.UnixMilli(at).Sub(time.UnixMilli(out.Began)) - timeout
+	if late < -time.Millisecond || late > slowness*time.Second+stood {
+		t.Errorf("the interrupt came %v after the deadline, want at most 1 s; the machine stood still for %v",
+			late, stood)
+	}
+}
+
+// standstill returns a function that says how long the machine has stood still at a time
+// since, at most: no limit of time can hold meanwhile.
+func standstill(t *testing.T) func() time.Duration {
+	t.Helper()
+	const every = 10 * time.Millisecond
+	var longest atomic.Int64
+	stop, done := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(stop); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				longest.Store(max(longest.Load(), int64(time.Since(last)-every)))
+				last = time.Now()
+			}
+		}
+	}()
+	return func() time.Duration { return time.Duration(longest.Load()) }
+}
+
+// content returns the content of a file.
+func content(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// long returns one of two times: the first if the tests may take long.
+func long(whole, short time.Duration) time.Duration {
+	if os.Getenv("HOLDLINE_LONG") != "" {
+		return whole
+	}
+	return short
 }
 
 // outcome has the members of outcome.json that tests read.
 type outcome struct {
 	State   string   `json:"state"`
 	Answer  string   `json:"answer"`
+	Turns   int      `json:"turns"`
 	Partial bool     `json:"partial"`
 	Session string   `json:"session"`
 	CostUSD *float64 `json:"cost_usd"`
@@ -50,12 +119,13 @@ func (p *place) untilOutcome(t *testing.T) outcome {
 }
 
 // wantOnTime checks that the outcome is a partial answer, and that the run ended at its
-// deadline of two seconds.
-func (out outcome) wantOnTime(t *testing.T) {
+// deadline.
+func (out outcome) wantOnTime(t *testing.T, timeout, stood time.Duration) {
 	t.Helper()
 	took := time.Duration(out.Ended-out.Began) * time.Millisecond
-	if !out.Partial || took < 2*time.Second || took > 2*time.Second+slowness*5*time.Second {
-		t.Errorf("the engine process needed %v of 2 s: %+v", took, out)
+	if !out.Partial || took < timeout || took > timeout+slowness*5*time.Second+stood {
+		out.Answer = out.Answer[:min(len(out.Answer), 100)]
+		t.Errorf("the engine process needed %v of %v: %+v", took, timeout, out)
 	}
 }
 
@@ -64,17 +134,23 @@ func (out outcome) wantOnTime(t *testing.T) {
 // interrupts the program on time and asks it for its best answer.
 func TestConsultDeadlineWithoutDaemon(t *testing.T) {
 	t.Parallel()
+	away := long(30*time.Second, 3*time.Second)
+	const timeout = 2 * time.Second
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	args := p.worksAlone()
 	args["timeout_s"] = 2
+	stood := standstill(t)
 	id := a.call("consult", args)
 	p.untilSteps(1)
 	kill9(t, d.Process.Pid)
+	back := time.After(away)
 
 	out := p.untilOutcome(t)
-	out.wantOnTime(t)
+	out.wantOnTime(t, timeout, stood())
+	p.wantInterrupt(t, out, timeout, stood())
+	<-back
 	p.daemon()
 	x := a.wait(id)
 	if x.Error != nil || x.Result.IsError || !strings.Contains(x.raw, "fake answer: ") ||
@@ -121,29 +197,69 @@ func TestConsultOutlivesAbsence(t *testing.T) {
 }
 
 // TestConsultUnderStoppedDaemon stops the daemon with SIGSTOP, so that it stays attached
-// and reads nothing. The deadline and the outcome are on time all the same, and the answer
-// arrives when the daemon continues.
+// and reads nothing, while the program writes long texts and uses hundreds of tools. The
+// deadline and the outcome are on time all the same. When the daemon continues, the answer
+// arrives, and nothing is missing.
 func TestConsultUnderStoppedDaemon(t *testing.T) {
 	t.Parallel()
+	stopped := long(time.Minute, 3*time.Second)
+	const timeout, talks, kib = 2 * time.Second, 3, 1024
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
-	args := p.worksAlone()
-	args["timeout_s"] = 2
-	id := a.call("consult", args)
+	steps := []claudetest.Step{{Do: "ledger", Message: p.ledger()}}
+	for range talks {
+		steps = append(steps, claudetest.Step{Do: "talk", N: kib, Delay: 0.3})
+	}
+	steps = append(steps, claudetest.Step{Do: "hang", Message: p.heard()})
+	stood := standstill(t)
+	id := a.call("consult", map[string]any{
+		"prompt": claudetest.Prompt("x", steps...), "render": "json", "timeout_s": int(timeout / time.Second),
+	})
 	p.untilSteps(1)
 	if err := d.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
+	back := time.After(stopped)
 	out := p.untilOutcome(t)
+	<-back
 	if err := d.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	out.wantOnTime(t)
+	out.wantOnTime(t, timeout, stood())
+	p.wantInterrupt(t, out, timeout, stood())
 	if x := a.wait(id); x.Error != nil || x.Result.IsError || !strings.Contains(x.raw, "fake answer: ") {
 		t.Errorf("the answer after the deadline: %s", x.raw)
 	}
 	a.rest(id)
+
+	var kept struct {
+		Answer string
+		Turns  int `json:"num_turns"`
+	}
+	dir := filepath.Join(p.dir, "home/.local/state/holdline/consults", p.id(t))
+	decode(t, content(t, filepath.Join(dir, "answer.json")), &kept)
+	text := claudetest.Talk(kib)
+	if !strings.HasSuffix(out.Answer, text) || out.Turns != talks+1 {
+		t.Errorf("the outcome has %d bytes of text and %d turns", len(out.Answer), out.Turns)
+	}
+	if kept.Answer != out.Answer || kept.Turns != out.Turns {
+		t.Errorf("the kept answer has %d bytes of text and %d turns", len(kept.Answer), kept.Turns)
+	}
+	texts, tools := 0, 0
+	for line := range strings.Lines(content(t, filepath.Join(dir, engine.FileTranscript))) {
+		var e engine.Entry
+		decode(t, line, &e)
+		switch {
+		case e.Kind == engine.KindText && e.Text == text:
+			texts++
+		case e.Kind == engine.KindTool:
+			tools++
+		}
+	}
+	if texts != talks || tools != talks*claudetest.TalkTools {
+		t.Errorf("the transcript has %d whole texts and %d uses of tools", texts, tools)
+	}
 }
 
 // TestConsultProcessesKilledTogether kills the daemon and processes below it, in both

@@ -216,10 +216,9 @@ func TestCancel(t *testing.T) {
 			a := p.agent().shake()
 			id := a.call("consult",
 				map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"},
-					claudetest.Step{Do: "deaf"})})
-			s := p.until("a running consult", func(s control.StatusAnswer) bool {
-				return len(s.Workers) == 1 && s.Workers[0].ChildPID > 0
-			})
+					claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"})})
+			p.untilSteps(1) // the program and its child are there
+			s := p.status()
 			tree := p.processes()
 			for pid := range tree { // the consult's processes only
 				if pid == s.Daemon.PID || pid == a.cmd.Process.Pid {

@@ -52,6 +52,9 @@ const fakeModel = "claude-stand-in-1"
 //	hang        prints nothing more until it is interrupted or gets SIGTERM
 //	stubborn    as hang; after an interrupt the next turn hangs, too
 //	deaf        as hang, and ignores interrupts, the end of input and SIGTERM
+//	linger      takes the next step; later the program does not end with its input
+//	talk        says n KiB of [Talk], uses a hundred tools and takes the next step; it answers
+//	            messages without a script with as much
 //	too-long    answers that the prompt is too long
 //	ledger      appends a line to the file that Message names, with the step's text and the
 //	            pid: proof that the program got this far
@@ -59,6 +62,9 @@ const fakeModel = "claude-stand-in-1"
 //	env, args, cwd  answers with that, as JSON
 //	attempt     tries to write to the directories that Message lists, a line each, but the
 //	            first; answers with the ways that worked, as JSON
+//
+// If hang, stubborn or deaf has a Message, the program notes in that file what it hears from
+// then on: "interrupt", "end" of its input and "SIGTERM", each with the time in Unix ms.
 func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	f := &fake{args: args, out: bufio.NewWriter(stdout), errOut: stderr, env: env, retries: 10}
 	defer f.out.Flush()
@@ -152,6 +158,9 @@ type fake struct {
 	eof      bool
 	stubborn bool
 	unheard  bool // set by deaf: interrupts are ignored
+	lingers  bool
+	talks    int    // KiB of text that messages without a script are answered with
+	hears    string // file for what the program hears; "" for none
 	term     chan struct{}
 	code     int
 	requests int // to the model, in this turn
@@ -301,7 +310,7 @@ func (f *fake) next() (input, bool) {
 			f.queue = f.queue[1:]
 			return msg, true
 		}
-		if f.eof {
+		if f.eof && !f.lingers {
 			return input{}, false
 		}
 		select {
@@ -319,9 +328,11 @@ func (f *fake) heard(in input, ok bool) bool {
 	switch {
 	case !ok:
 		f.eof, f.lines = true, nil
+		f.noteHeard("end")
 	case in.Type == "user":
 		f.queue = append(f.queue, in)
 	case in.Type == "control_request" && in.Request.Subtype == "interrupt":
+		f.noteHeard("interrupt")
 		if f.unheard {
 			return false
 		}
@@ -358,7 +369,11 @@ func (f *fake) pause(seconds float64) ending {
 				return interrupted
 			}
 		case <-f.term:
-			return terminated
+			f.noteHeard("SIGTERM")
+			if !f.unheard {
+				return terminated
+			}
+			f.term = nil
 		}
 	}
 }
@@ -387,5 +402,15 @@ func (f *fake) onTerm() func() {
 // deaf makes the process ignore interrupts and SIGTERM.
 func (f *fake) deaf() {
 	f.unheard = true
-	signal.Ignore(syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
+	if f.hears == "" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+}
+
+// noteHeard notes in the file for that what the program hears, if there is one.
+func (f *fake) noteHeard(what string) {
+	if f.hears != "" {
+		f.appendLine(f.hears, fmt.Sprintf("%s %d", what, time.Now().UnixMilli()))
+	}
 }

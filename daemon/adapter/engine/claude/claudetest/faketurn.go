@@ -33,7 +33,7 @@ func (f *fake) turn(msg input) (end bool) {
 		if f.stubborn {
 			return f.interruptible(forever)
 		}
-		steps = []Step{Say("fake answer: " + endOf(text))}
+		steps = []Step{Say("fake answer: " + endOf(text) + Talk(f.talks))}
 	}
 	f.requests = 0
 	f.emit(map[string]any{
@@ -297,13 +297,14 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "silent":
 		return true, true
 	case "deaf":
+		f.hears = s.Message
 		f.deaf()
-		f.term = nil
 		f.pause(forever)
 	case "stubborn":
-		f.stubborn = true
+		f.hears, f.stubborn = s.Message, true
 		return true, f.interruptible(forever)
 	case "hang":
+		f.hears = s.Message
 		return true, f.interruptible(forever)
 	case "too-long":
 		f.synthetic("Prompt is too long", "invalid_request", "stop_sequence")
@@ -321,6 +322,12 @@ func (f *fake) do(s *Step) (done, end bool) {
 		return false, false
 	case "ledger":
 		f.ledger(s)
+		return false, false
+	case "linger":
+		f.lingers = true
+		return false, false
+	case "talk":
+		f.talk(n)
 		return false, false
 	case "env", "args", "cwd", "attempt":
 		v := map[string]any{"env": f.env, "args": f.args, "cwd": cwd(), "attempt": f.attempt(s)}[s.Do]
@@ -350,17 +357,47 @@ func (f *fake) attempt(s *Step) map[string][]string {
 // ledger appends a line to the file that the step names: proof that the program got this
 // far.
 func (f *fake) ledger(s *Step) {
-	out, err := os.OpenFile(s.Message, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	text := ""
+	if s.Text != nil {
+		text = *s.Text + " "
+	}
+	f.appendLine(s.Message, fmt.Sprintf("%s%d", text, os.Getpid()))
+}
+
+// appendLine appends a line to a file.
+func (f *fake) appendLine(path, line string) {
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err == nil {
-		text := ""
-		if s.Text != nil {
-			text = *s.Text + " "
-		}
-		_, err = fmt.Fprintf(out, "%s%d\n", text, os.Getpid())
+		_, err = out.WriteString(line + "\n")
 		err = errors.Join(err, out.Close())
 	}
 	if err != nil {
 		_, _ = fmt.Fprintln(f.errOut, "ledger:", err)
+	}
+}
+
+// Talk returns the n KiB of text that the program says in a step "talk". All its lines differ.
+func Talk(n int) string {
+	var b strings.Builder
+	for line := range n << 10 / 16 {
+		_, _ = fmt.Fprintf(&b, "line %010d\n", line)
+	}
+	return b.String()
+}
+
+// TalkTools is the number of tools that the program uses in a step "talk".
+const TalkTools = 100
+
+// talk is one message of the model: a long text and many uses of a tool.
+func (f *fake) talk(n int) {
+	f.requests++
+	f.talks = n
+	f.assistant(map[string]any{"type": "text", "text": Talk(n)})
+	for i := range TalkTools {
+		f.assistant(map[string]any{
+			"type": "tool_use", "id": fmt.Sprintf("toolu_%d_%d", f.requests, i), "name": "Read",
+			"input": map[string]any{"file_path": fmt.Sprintf("%d.go", i)},
+		})
 	}
 }
 
