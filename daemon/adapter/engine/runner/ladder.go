@@ -98,7 +98,10 @@ func (r *run) cancel() {
 		r.why = engine.Cancelled
 		r.terminate()
 	case cancelling:
-	case terminating, killing, drained, ended:
+	case terminating:
+		r.why = engine.Cancelled
+		r.enter(terminating, r.grace())
+	case killing, drained, ended:
 		r.why = engine.Cancelled
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/adapter/engine/runner"
 	"holdline/daemon/spawn/execstep"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -43,6 +44,7 @@ func TestMain(m *testing.M) {
 		_ = execstep.Exec(os.Environ())
 		leave(1)
 	case os.Getenv(envEngine) != "":
+		holdAtExit(os.Getenv(envHeld))
 		name, id := os.Getenv(envEngine), ""
 		if len(os.Args) > 3 {
 			id = filepath.Base(os.Args[3])
@@ -81,6 +83,25 @@ func TestMain(m *testing.M) {
 // leave ends a process that plays a part. With the race detector, os.Exit would take a
 // second.
 func leave(code int) { syscall.Exit(code) }
+
+// envHeld names a file: the engine process makes it when its program has exited, and goes on
+// when the file is removed.
+const envHeld = "TEST_HELD"
+
+// holdAtExit makes this process stop where its program has exited, while path exists.
+func holdAtExit(path string) {
+	if path == "" {
+		return
+	}
+	faultpoint.Install(func(name string) {
+		if name != "adapter.exited" || os.WriteFile(path, nil, 0o600) != nil {
+			return
+		}
+		for _, err := os.Stat(path); err == nil; _, err = os.Stat(path) {
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+}
 
 // envEngine makes the test binary run as the engine process of that name.
 const envEngine = "TEST_ENGINE"

@@ -255,6 +255,9 @@ func (r *run) conduct(ctx context.Context) {
 			r.phase = ended
 		}
 	}
+	if ctx.Err() != nil { // the last moments were enough for the cancellation, but not to read it
+		r.cancel()
+	}
 }
 
 // lingerTime returns how long output is read after the program's end. After a program

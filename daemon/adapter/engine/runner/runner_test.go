@@ -1,6 +1,7 @@
 package runner_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -258,54 +259,162 @@ func stalling(l engine.Ladder) engine.Ladder {
 	return l
 }
 
-// TestCancelJob cancels a job at each step. There is no result line, outcome.json has the
-// text so far, and no process of the program is left.
+// soFar is what programs say before the cancellation of TestCancelJob.
+const soFar = "so far"
+
+// saidThen returns a prompt whose program says [soFar], uses a tool and takes the steps.
+func saidThen(steps ...claudetest.Step) string {
+	return claudetest.Prompt("x", append([]claudetest.Step{
+		{Text: new(soFar), Tool: claudetest.Tool{Name: "Read"}},
+	}, steps...)...)
+}
+
+// cancelRow is a phase of a run in which a job is cancelled.
+type cancelRow struct {
+	prompt func(heard string) string // for a program that notes what it hears in that file
+	ladder func(l *engine.Ladder, pace time.Duration)
+	ms     int64 // the run's time; 0 for enough
+
+	kind, text string        // of the transcript line to wait for
+	heard      string        // what the program must have heard then; "" for nothing
+	held       bool          // it has exited, and the engine process is held there until it is cancelled
+	saysOther  bool          // the program has not said soFar yet
+	limit      time.Duration // for the end of all on an idle machine; 0 for 3 s
+	leaves     bool          // it leaves a process behind, which the worker ends in production
+}
+
+// cancelRows are all phases of a run.
+var cancelRows = map[string]cancelRow{
+	"while the program begins": {
+		prompt: func(string) string { return slow() }, kind: engine.KindStart, saysOther: true,
+	},
+	"while it writes": {prompt: func(string) string {
+		return saidThen(claudetest.Step{Text: new(strings.Repeat("word ", 1000)), Chunk: 5, ChunkDelay: 0.05})
+	}, kind: engine.KindPiece, text: "word"},
+	"while it hangs": {
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "hang"}) }, kind: engine.KindTool,
+	},
+	"while it heeds nothing": {
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "deaf"}) }, kind: engine.KindTool,
+	},
+	"interrupting": {prompt: deafThen, ms: 300, kind: engine.KindLadder, text: "time is up", heard: "interrupt"},
+	"best": {
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "stubborn"}) }, ms: 300,
+		kind: engine.KindLadder, text: "best answer",
+	},
+	"closing": {
+		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, waitLimit },
+		ms: 300, kind: engine.KindLadder, text: "ending the program", heard: "end",
+	},
+	"terminating": {
+		// Without the cancellation SIGKILL would come after two seconds.
+		prompt: deafThen, ladder: func(l *engine.Ladder, pace time.Duration) { l.Interrupt, l.Grace = 1, 2*pace },
+		ms: 300, kind: engine.KindLadder, text: "ending the program", heard: "SIGTERM", limit: 1500 * time.Millisecond,
+	},
+	"killing": {
+		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, 1 },
+		ms: 300, kind: engine.KindLadder, text: "ending the program", held: true,
+	},
+	"leaving": {
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "linger"}, claudetest.Say(soFar)) },
+		ladder: func(l *engine.Ladder, _ time.Duration) { l.Leave = waitLimit }, kind: engine.KindTurn,
+	},
+	"drained": {
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "grandchild"}, claudetest.Say(soFar)) },
+		kind:   engine.KindTurn, held: true, leaves: true,
+	},
+}
+
+// deafThen returns the prompt of a program that says soFar and then heeds nothing.
+func deafThen(heard string) string { return saidThen(claudetest.Step{Do: "deaf", Message: heard}) }
+
+// TestCancelJob cancels a job in each phase of its run. There is no result line, outcome.json
+// has the text so far, and within 3 s no process of the program is left.
 func TestCancelJob(t *testing.T) {
 	t.Parallel()
-	stop := map[string]func(h *host){
-		"by a notification": func(h *host) { h.send(0, mcp.CancelledNote, map[string]any{"requestId": 1}) },
-		"by SIGTERM":        func(h *host) { _ = h.cmd.Process.Signal(syscall.SIGTERM) },
-	}
-	for name, tt := range map[string]struct {
-		prompt string
-		args   map[string]any
-		kind   string // kind of the transcript line to wait for
-		text   string
-		said   string
-	}{
-		"while it writes":        {prompt: slow(), kind: engine.KindPiece, said: "word "},
-		"while it hangs":         {prompt: do("hang"), kind: engine.KindSession},
-		"while it heeds nothing": {prompt: do("deaf"), kind: engine.KindSession},
-		"after the deadline": {
-			prompt: do("stubborn"), args: map[string]any{"timeout_ms": 200, "ladder": patient()},
-			kind: engine.KindLadder, text: "best answer",
-		},
-		"while the program begins": {prompt: slow(), kind: engine.KindStart},
-	} {
-		for how, stop := range stop {
-			t.Run(name+" "+how, func(t *testing.T) {
+	slow := slowness(t)
+	for name, row := range cancelRows {
+		for _, how := range []string{"notification", "SIGTERM"} {
+			if row.held && how == "SIGTERM" {
+				continue // nothing tells when it has arrived
+			}
+			t.Run(name+" by "+how, func(t *testing.T) {
 				t.Parallel()
-				dir := t.TempDir()
-				id := "cancel" + filepath.Base(filepath.Dir(dir))
-				h := newHost(t, true, "claude", id)
-				args := map[string]any{"prompt": tt.prompt, "dir": dir}
-				maps.Copy(args, tt.args)
-				h.run(1, args)
-				transcriptHas(t, dir, tt.kind, tt.text)
-				stop(h)
-				if answers := h.wait(); len(answers) != 0 {
-					t.Errorf("a cancelled call was answered: %+v", answers)
-				}
-				out := outcomeOf(t, dir)
-				if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled ||
-					!strings.Contains(out.Answer, tt.said) {
-					t.Errorf("outcome %s", engine.JSON(out))
-				}
-				if left := programsOf(t, id, 0); len(left) != 0 {
-					t.Errorf("processes left: %v", left)
-				}
+				row.cancel(t, how, slow)
 			})
 		}
+	}
+}
+
+// slowness returns by which factor this machine is slow now: an idle one has 1.
+func slowness(t *testing.T) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	h := newHost(t, true, "claude", "")
+	h.run(1, map[string]any{"prompt": "hello"})
+	h.next("")
+	return 1 + time.Since(begin)/(500*time.Millisecond)
+}
+
+// cancel cancels one job, by a notification or SIGTERM.
+func (row cancelRow) cancel(t *testing.T, how string, slow time.Duration) {
+	t.Helper()
+	dir := t.TempDir()
+	id := "cancel" + filepath.Base(filepath.Dir(dir))
+	t.Cleanup(func() {
+		for _, pid := range programsOf(t, id, 0) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	home, held := t.TempDir(), ""
+	heard := filepath.Join(home, ".claude", "heard") // where the program may write
+	if row.held {
+		held = filepath.Join(t.TempDir(), "held")
+	}
+	h := newHost(t, true, "claude", id, "HOME="+home, envHeld+"="+held)
+	ladder := patient()
+	if row.ladder != nil {
+		row.ladder(&ladder, slow*time.Second)
+	}
+	args := map[string]any{"prompt": row.prompt(heard), "dir": dir, "ladder": ladder}
+	if row.ms > 0 {
+		args["timeout_ms"] = row.ms * int64(slow)
+	}
+	h.run(1, args)
+	transcriptHas(t, dir, row.kind, row.text)
+	await(t, "what the program hears: "+row.heard, func() bool {
+		b, _ := os.ReadFile(heard)
+		return row.heard == "" || strings.Contains(string(b), row.heard)
+	})
+	if row.held {
+		await(t, "the program's exit", func() bool { _, err := os.Stat(held); return err == nil })
+	}
+	begin := time.Now()
+	if how == "SIGTERM" {
+		_ = h.cmd.Process.Signal(syscall.SIGTERM)
+	} else {
+		h.send(0, mcp.CancelledNote, map[string]any{"requestId": 1})
+	}
+	if row.held {
+		h.send(2, mcp.Ping, map[string]any{})
+		h.next("") // so the cancellation was read
+		if err := os.Remove(held); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if answers := h.wait(); len(answers) != 0 {
+		t.Errorf("a cancelled call was answered: %+v", answers)
+	}
+	if took, limit := time.Since(begin), slow*cmp.Or(row.limit, 3*time.Second); took > limit {
+		t.Errorf("it took %v, want at most %v", took, limit)
+	}
+	out := outcomeOf(t, dir)
+	if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled ||
+		!row.saysOther && !strings.Contains(out.Answer, soFar) {
+		t.Errorf("outcome %s", engine.JSON(out))
+	}
+	if left := programsOf(t, id, 0); len(left) != 0 && !row.leaves {
+		t.Errorf("processes left: %v", left)
 	}
 }
 
