@@ -347,17 +347,17 @@ func TestCancelJob(t *testing.T) {
 }
 
 // slowness returns by which factor this machine is slow now: an idle one has 1.
-func slowness(t *testing.T) time.Duration {
+func slowness(t *testing.T) int {
 	t.Helper()
 	begin := time.Now()
 	h := newHost(t, true, "claude", "")
 	h.run(1, map[string]any{"prompt": "hello"})
 	h.next("")
-	return 1 + time.Since(begin)/(500*time.Millisecond)
+	return 1 + int(time.Since(begin)/(500*time.Millisecond))
 }
 
 // cancel cancels one job, by a notification or SIGTERM.
-func (row cancelRow) cancel(t *testing.T, how string, slow time.Duration) {
+func (row cancelRow) cancel(t *testing.T, how string, slow int) {
 	t.Helper()
 	dir := t.TempDir()
 	id := "cancel" + filepath.Base(filepath.Dir(dir))
@@ -374,7 +374,7 @@ func (row cancelRow) cancel(t *testing.T, how string, slow time.Duration) {
 	h := newHost(t, true, "claude", id, "HOME="+home, envHeld+"="+held)
 	ladder := patient()
 	if row.ladder != nil {
-		row.ladder(&ladder, slow*time.Second)
+		row.ladder(&ladder, time.Duration(slow)*time.Second)
 	}
 	args := map[string]any{"prompt": row.prompt(heard), "dir": dir, "ladder": ladder}
 	if row.ms > 0 {
@@ -405,7 +405,7 @@ func (row cancelRow) cancel(t *testing.T, how string, slow time.Duration) {
 	if answers := h.wait(); len(answers) != 0 {
 		t.Errorf("a cancelled call was answered: %+v", answers)
 	}
-	if took, limit := time.Since(begin), slow*cmp.Or(row.limit, 3*time.Second); took > limit {
+	if took, limit := time.Since(begin), time.Duration(slow)*cmp.Or(row.limit, 3*time.Second); took > limit {
 		t.Errorf("it took %v, want at most %v", took, limit)
 	}
 	out := outcomeOf(t, dir)
