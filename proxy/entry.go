@@ -59,10 +59,10 @@ func key(id jsonrpc.ID) string {
 	return id.Key()
 }
 
-// newEntry reads a line as the daemon will read it.
+// newEntry reads a line, which has its newline, as the daemon will read it.
 func newEntry(line []byte) *entry {
-	e := &entry{line: append(append(make([]byte, 0, len(line)+1), line...), '\n')}
-	m, err := jsonrpc.Parse(line)
+	e := &entry{line: line}
+	m, err := jsonrpc.Parse(bytes.TrimRight(line, "\r\n"))
 	switch {
 	case err != nil && m.ID == nil:
 		e.bad = true

@@ -53,9 +53,9 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 	}
 }
 
-// addLine gives a line the next number and queues it to be sent. It keeps a copy of line. A
-// cancellation ends the wait for its request at once: the proxy then drops an answer that
-// comes too late.
+// addLine gives a line, which has its newline, the next number and queues it to be sent. The
+// store owns line from then on. A cancellation ends the wait for its request at once: the
+// proxy then drops an answer that comes too late.
 func (s *store) addLine(line []byte) {
 	e := newEntry(line)
 	if e.kind == kindRequest {

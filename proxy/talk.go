@@ -54,7 +54,7 @@ func (p *proxy) readClient(ctx context.Context) {
 			m, err := jsonrpc.Parse(line)
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
-			p.store.addLine(line)
+			p.store.addLine(ended(lines.Own(line)))
 			faultpoint.At("proxy.read")
 			if len(line) > maxJoined {
 				p.forward()

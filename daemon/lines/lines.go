@@ -144,7 +144,7 @@ func (s *Splitter) Split(p Piece) {
 		s.addSkipped(data)
 		return
 	}
-	if s.rest = append(s.rest, data...); isTooLong(s.rest) {
+	if s.rest = append(jsonrpc.Grow(s.rest, len(data)), data...); isTooLong(s.rest) {
 		s.beginSkipped()
 	}
 }
@@ -156,7 +156,8 @@ func (s *Splitter) line(e Event) *Line { return &Line{Event: e, Seq: s.seq, Old:
 func (s *Splitter) readWhole(text []byte) {
 	l := s.line(Whole)
 	if len(s.rest) > 0 {
-		text = append(s.rest, text...)
+		s.rest = append(jsonrpc.Grow(s.rest, len(text)), text...)
+		text = s.rest
 		l.Owned = len(text) > minOwned
 	}
 	l.Text, l.Torn = bytes.TrimSuffix(text, []byte("\r")), s.torn

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -109,10 +108,10 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				replay = &control
 			}
 		case replay != nil:
-			s.replayed(ctx, replay, bytes.Clone(line), calls)
+			s.replayed(ctx, replay, l.Lines.Own(line), calls)
 			replay = nil
 		default:
-			s.handleLine(ctx, bytes.Clone(line), calls)
+			s.handleLine(ctx, l.Lines.Own(line), calls)
 		}
 	}
 }

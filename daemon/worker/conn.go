@@ -36,11 +36,11 @@ type conn struct {
 	inFlight int                // requests that are not answered
 	version  int                // of the protocol, that both sides speak; 0 before initialize
 	state    connState
-	rest     []byte // of frames that sendNow has begun: push writes it before anything else
-	pushing  bool   // push is writing to stream, and nothing else may
-	sent     int64  // with the connection attached: last number pushed
-	loaded   loaded // the next event, if the spool has it and push has read it
-	out      gate   // of what was pushed and not acked
+	rest     net.Buffers // of frames that sendNow has begun: push writes it before anything else
+	pushing  bool        // push is writing to stream, and nothing else may
+	sent     int64       // with the connection attached: last number pushed
+	loaded   loaded      // the next event, if the spool has it and push has read it
+	out      gate        // of what was pushed and not acked
 }
 
 // connState is what is still sent to a peer. It only goes forward: dropLocked and
@@ -366,7 +366,7 @@ func (c *conn) push() {
 		}
 		var err error
 		if len(rest) > 0 {
-			_, err = c.stream.Write(rest)
+			_, err = c.stream.Gather(&rest)
 		}
 		if err == nil && len(frames) > 0 {
 			err = workerwire.WriteFrames(c.stream, frames...)
@@ -396,13 +396,16 @@ func (c *conn) sendNow() bool {
 // keeps the rest in the connection.
 type tryWriter struct{ *conn }
 
-// Write never fails: push meets the error of the stream when it writes the rest.
+// Write never fails: push meets the error of the stream when it writes the rest. It keeps p
+// itself, which nobody changes: the frames are in no other hands.
 func (c tryWriter) Write(p []byte) (int, error) {
 	n := 0
 	if len(c.rest) == 0 {
 		n = c.stream.TryWrite(p)
 	}
-	c.rest = append(c.rest, p[n:]...)
+	if n < len(p) {
+		c.rest = append(c.rest, p[n:])
+	}
 	return len(p), nil
 }
 
@@ -465,8 +468,10 @@ func (c *conn) eventLocked() workerwire.Frame {
 	}
 	dropped := workerwire.Dropped{Bytes: e.dropped}
 	f.Payload = e.data
+	begun := e.begun
 	if e.spooled {
 		f.Payload = c.loaded.data
+		begun = begunLine(f.Payload)
 		if c.loaded.err != nil { // the spool cannot be read: the event counts its bytes as dropped
 			dropped.Bytes = int64(e.size)
 		}
@@ -479,7 +484,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 		f.Body = workerwire.Encode(dropped)
 	}
 	if e.kind == stdout && len(f.Payload) > 0 {
-		c.out.addBytes(f.Payload, true)
+		c.out.addBytes(len(f.Payload), begun, true)
 	}
 	return f
 }

@@ -37,6 +37,7 @@ type entry struct {
 	spooled    bool   // at [off, off+size) of the spool
 	off        int64  // in the spool, in bytes
 	size       int    // bytes of data, wherever they are
+	begun      int    // of them, those behind the last newline; noNewline if there is none
 	dropped    int64  // bytes of stderr that this marker stands for
 }
 
@@ -52,18 +53,33 @@ type gate struct {
 	finishing      bool // over, and the line that was begun may still come
 }
 
-// addBytes counts data that is held from now on. newEntry is false if the data was added to
-// an entry that is counted already.
-func (g *gate) addBytes(data []byte, newEntry bool) {
-	g.bytes += len(data)
+// noNewline stands for how many bytes follow the last newline of data without any.
+const noNewline = -1
+
+// begunLine returns how many bytes follow the last newline of data. Most data ends with a
+// newline, or is from the middle of a long line and has none.
+func begunLine(data []byte) int {
+	if n := len(data); n > 0 && data[n-1] == '\n' {
+		return 0
+	}
+	if bytes.IndexByte(data, '\n') < 0 { // many times as fast as LastIndexByte
+		return noNewline
+	}
+	return len(data) - 1 - bytes.LastIndexByte(data, '\n')
+}
+
+// addBytes counts data of so many bytes that is held from now on. begun is its begunLine.
+// newEntry is false if the data was added to an entry that is counted already.
+func (g *gate) addBytes(size, begun int, newEntry bool) {
+	g.bytes += size
 	if newEntry {
 		g.count++
 	}
-	if i := bytes.LastIndexByte(data, '\n'); i >= 0 {
-		g.lineLen = len(data) - i - 1
+	if begun != noNewline {
+		g.lineLen = begun
 		g.finishing = false
 	} else {
-		g.lineLen += len(data)
+		g.lineLen += size
 	}
 	if full := g.bytes >= g.limit || g.count >= maxEntries; full && !g.over {
 		g.over = true
@@ -120,16 +136,29 @@ func (o *output) last(k kind, n int) *entry {
 	return nil
 }
 
-// addStdout keeps a copy of data in memory, and counts it against the limit of stdout.
-func (o *output) addStdout(data []byte) {
+// addStdout keeps data in memory, and counts it against the limit of stdout. It returns true
+// if it keeps data itself, which its caller must not use any more; else it keeps a copy. A
+// buffer is kept if data fills much of it.
+func (o *output) addStdout(data []byte) (kept bool) {
+	begun := begunLine(data)
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
 		e.data = append(e.data, data...)
 		e.size = len(e.data)
-		o.in.addBytes(data, false)
-		return
+		if begun != noNewline {
+			e.begun = begun
+		} else if e.begun != noNewline {
+			e.begun += len(data)
+		}
+		o.in.addBytes(len(data), begun, false)
+		return false
 	}
-	o.push(entry{kind: stdout, data: bytes.Clone(data), size: len(data)})
-	o.in.addBytes(data, true)
+	e := entry{kind: stdout, data: data, size: len(data), begun: begun}
+	if kept = len(data) >= cap(data)/2; !kept {
+		e.data = bytes.Clone(data)
+	}
+	o.push(e)
+	o.in.addBytes(len(data), begun, true)
+	return kept
 }
 
 // addSpooled records that n bytes of stdout are in the spool at off.

@@ -12,7 +12,7 @@ import (
 
 // Sizes of the buffers for what the child writes.
 const (
-	stdoutBuffer = 32 << 10
+	stdoutBuffer = 64 << 10 // as much as is joined under one number
 	stderrBuffer = 8 << 10
 )
 
@@ -22,11 +22,14 @@ func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.stdoutEnded(f)
 	in := rawio.New(f)
-	buf := make([]byte, stdoutBuffer)
+	var buf []byte
 	for {
 		gather, ok := w.room()
 		if !ok {
 			return
+		}
+		if buf == nil {
+			buf = make([]byte, stdoutBuffer)
 		}
 		n, err := in.Read(buf)
 		// The limit is reached, and only the rest of a line is read. It must not
@@ -37,8 +40,8 @@ func (w *worker) readStdout() {
 			more, err = in.Read(buf[n:])
 			n += more
 		}
-		if n > 0 {
-			w.took(buf[:n])
+		if n > 0 && w.took(buf[:n]) {
+			buf = nil
 		}
 		if err != nil {
 			return
@@ -61,8 +64,9 @@ func (w *worker) room() (gather, ok bool) {
 }
 
 // took keeps data that was read from the child's stdout, in memory or in the spool. If a
-// daemon is attached, it also sends the next event, as far as that does not block.
-func (w *worker) took(data []byte) {
+// daemon is attached, it also sends the next event, as far as that does not block. It returns
+// true if data itself is kept.
+func (w *worker) took(data []byte) (kept bool) {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
 	inSpool := w.spoolStdout(data)
@@ -75,13 +79,14 @@ func (w *worker) took(data []byte) {
 		w.out.addSpooled(w.spool.size, len(data))
 		w.spool.size += int64(len(data))
 	} else {
-		w.out.addStdout(data)
+		kept = w.out.addStdout(data)
 	}
 	w.movedLocked(len(data))
 	faultpoint.At("worker.output")
 	if w.attached == nil || !w.attached.sendNow() {
 		w.cond.Broadcast()
 	}
+	return kept
 }
 
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.

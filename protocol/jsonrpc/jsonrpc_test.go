@@ -171,6 +171,36 @@ func TestLinesGivesMemoryBack(t *testing.T) {
 	}
 }
 
+// TestOwnLine checks that a line of the caller's own stays as it is, whatever is read next,
+// and that a long one at the front of the buffer is not copied.
+func TestOwnLine(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	for _, want := range [][]string{{"a", "b", "c"}, {long, "b", long}, {"a", long, "c"}} {
+		l := NewLines(strings.NewReader(strings.Join(want, "\n")+"\n"), MaxFrame)
+		var own [][]byte
+		for range want {
+			line, err := l.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			given := len(line) >= max(keepBuffer, cap(l.buf)/4) && cap(line) == cap(l.buf)
+			owned := l.Own(line)
+			if same := &owned[0] == &line[0]; same != given {
+				t.Errorf("a line of %d bytes: the buffer is given away: %v, want %v", len(line), same, given)
+			}
+			own = append(own, owned)
+		}
+		if _, err := l.Next(); !errors.Is(err, io.EOF) {
+			t.Errorf("after the last line: %v", err)
+		}
+		for i, line := range own {
+			if string(line) != want[i] || line[:len(line)+1][len(line)] != '\n' {
+				t.Errorf("line %d of %d bytes is not as it was", i, len(want[i]))
+			}
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":[1,{"b":"\""}]}}`,

@@ -83,6 +83,31 @@ func (l *Lines) Next() ([]byte, error) {
 	}
 }
 
+// Own returns line, which Next has just returned, in memory of its caller's own, with a
+// newline behind its end. Of a long line that fills much of the buffer it makes no copy, but
+// gives away the buffer.
+func (l *Lines) Own(line []byte) []byte {
+	if atFront := cap(line) == cap(l.buf); !atFront || len(line) < max(keepBuffer, cap(l.buf)/2) {
+		return append(append(make([]byte, 0, len(line)+1), line...), '\n')[:len(line)]
+	}
+	l.buf = append(make([]byte, 0, keepBuffer/8), l.buf[l.start:]...)
+	l.start, l.scanned = 0, 0
+	return line
+}
+
+// Grow returns a slice with the bytes of b and room for n more. It doubles the room at least,
+// and does more while that is little: a line that is longer than its buffer is often very long.
+func Grow(b []byte, n int) []byte {
+	if len(b)+n <= cap(b) {
+		return b
+	}
+	next := 2 * cap(b)
+	if cap(b) < 1<<20 {
+		next = 4 * cap(b)
+	}
+	return append(make([]byte, 0, max(next, len(b)+n)), b...)
+}
+
 // tooLong returns an [ErrTooLong] with the limit.
 func (l *Lines) tooLong() error {
 	return fmt.Errorf("%w: more than %d bytes", ErrTooLong, l.max)
@@ -101,9 +126,7 @@ func (l *Lines) fill() {
 		l.start = 0
 	}
 	if len(l.buf) == cap(l.buf) {
-		grown := make([]byte, len(l.buf), max(4<<10, 2*cap(l.buf)))
-		copy(grown, l.buf)
-		l.buf = grown
+		l.buf = Grow(l.buf, 4<<10)
 	}
 	if l.BeforeRead != nil {
 		l.BeforeRead()

@@ -120,18 +120,28 @@ func endKey(b []byte, i int) int {
 	return skipSpace(b, i+1)
 }
 
+// special has a high bit set if one of the eight characters in x is a quote, a backslash or a
+// control character.
+func special(x uint64) uint64 {
+	const each = 0x0101010101010101
+	quote, slash := x^(each*'"'), x^(each*'\\')
+	return ((quote - each) | (slash - each) | (x - each*' ')) &^ x
+}
+
 // endString returns the index behind the string that begins at i; -1 if it is not valid. It
-// checks eight bytes at a time for quotes, backslashes and control characters.
+// checks 32 and then eight bytes at a time, as long as all stand for themselves.
 func endString(b []byte, i int) int {
-	const each, high = 0x0101010101010101, 0x8080808080808080
+	const high = 0x8080808080808080
+	word := binary.LittleEndian.Uint64
 	for i++; i < len(b); {
-		// Eight bytes at once, as long as all stand for themselves.
-		for i+8 <= len(b) {
-			x := binary.LittleEndian.Uint64(b[i:])
-			quote, slash := x^(each*'"'), x^(each*'\\')
-			if ((quote-each)&^quote|(slash-each)&^slash|(x-each*' ')&^x)&high != 0 {
+		for i+32 <= len(b) {
+			p := b[i : i+32 : i+32]
+			if (special(word(p))|special(word(p[8:]))|special(word(p[16:]))|special(word(p[24:])))&high != 0 {
 				break
 			}
+			i += 32
+		}
+		for i+8 <= len(b) && special(word(b[i:]))&high == 0 {
 			i += 8
 		}
 		for n := min(len(b), i+8); i < n; i++ {
