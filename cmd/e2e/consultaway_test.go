@@ -262,44 +262,35 @@ func TestConsultUnderStoppedDaemon(t *testing.T) {
 	}
 }
 
-// TestConsultProcessesKilledTogether kills the daemon and processes below it, in both
-// orders, while the program answers. The next daemon gives one honest fault with the text
-// so far, runs nothing again and leaves no process.
-func TestConsultProcessesKilledTogether(t *testing.T) {
+// TestConsultKilledWhileCancelled kills a process of a consult that is being cancelled,
+// before its outcome is written. The consult counts as cancelled, and what its program had
+// said is kept.
+func TestConsultKilledWhileCancelled(t *testing.T) {
 	t.Parallel()
-	for _, order := range [][]string{
-		{"daemon", "engine"},
-		{"engine", "daemon"},
-		{"daemon", "worker"},
-		{"worker", "daemon"},
-		{"daemon", "worker", "engine"},
-		{"engine", "worker", "daemon"},
-	} {
-		t.Run(strings.Join(order, " "), func(t *testing.T) {
+	const point = "adapter.cancelled"
+	for _, victim := range []string{"engine", "worker"} {
+		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).login()
+			p := newPlace(t).login().faults().countRuns()
+			p.dieAs(point, death{who: "engine", held: true})
 			a := p.agent().shake()
-			id := a.call("consult", p.worksAlone())
+			args := p.worksAlone()
+			args["wait_s"] = 0
+			x := a.wait(a.call("consult", args))
 			p.untilConsultSays(t, saidSoFar)
-			p.untilSteps(1)
-			pids := make([]int, len(order))
-			for i, kind := range order {
-				pids[i] = p.consultProcess(t, kind)
-			}
-			for _, pid := range pids {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // the engine process may die with its worker
-			}
-			x := a.wait(id)
-			if code := x.code(); code != "outcome_unknown" && code != "process_failure" {
-				t.Errorf("the answer is no fault of a killed process: %s", x.raw)
-			}
-			if !strings.Contains(x.raw, saidSoFar) {
-				t.Errorf("what the program had said is lost: %s", x.raw)
+			id := a.call("consult_control",
+				map[string]any{"consult_id": consultID(t, x), "action": "cancel", "render": "json"})
+			waitFor(t, "the engine process at "+point, func() bool { return p.died(point) })
+			kill9(t, p.consultProcess(t, victim))
+			consultDeath{victim: victim}.checkProcesses(t, p)
+			if y := a.wait(id); y.Error != nil || !strings.Contains(y.raw, saidSoFar) ||
+				!strings.Contains(y.raw, `"cancelled"`) {
+				t.Errorf("the cancelled consult: %s", y.raw)
 			}
 			a.rest(id)
 			p.settled(t)
-			if n := p.steps(); n != 1 {
-				t.Errorf("the program took %d steps, want 1: it ran once", n)
+			if runs := p.runs(t); runs != 1 {
+				t.Errorf("the program was started %d times", runs)
 			}
 		})
 	}

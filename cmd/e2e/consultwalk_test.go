@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,18 +15,37 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
-// consultDeath is one process of a consult and the step at which SIGKILL ends it.
+// consultDeath says which processes of a consult SIGKILL ends, and at which step.
 type consultDeath struct {
-	victim string // daemon, worker, engine or program
-	step   string // of the consult
-	point  string // the fault point at which it dies; with "" the test kills it
+	victim string   // daemon, worker, engine or program
+	others []string // further ones, which the test kills right after the victim
+	step   string   // of the consult
+	point  string   // the fault point at which the victim dies; with "" the test kills it
+	held   bool     // the engine process is held at the point, and the test kills the victim
+
+	grandchild bool // the program has a child in a session of its own
+}
+
+// String returns the name of the row.
+func (d consultDeath) String() string {
+	name := strings.Join(append([]string{d.victim}, d.others...), " ") + " " + d.step
+	if d.held || d.point == "worker.closed" || d.point == "worker.left" {
+		name += " at " + d.point
+	}
+	return name
+}
+
+// kills reports whether a process of that kind dies.
+func (d consultDeath) kills(kind string) bool {
+	return d.victim == kind || slices.Contains(d.others, kind)
 }
 
 // consultDeaths are the steps of a consult at which each of its processes lives. The engine
-// process has ended when its answer is kept, and the consult program when it has answered.
-// Before the program has its prompt, its death and that of its engine process are the same.
+// process has ended when its answer is kept. Before the program has its prompt, its death
+// and that of its engine process are the same.
 var consultDeaths = []consultDeath{
 	{victim: "daemon", step: "queued"},
 	{victim: "daemon", step: "starting", point: "private.starting"},
@@ -46,10 +66,48 @@ var consultDeaths = []consultDeath{
 	{victim: "program", step: "answering"},
 }
 
-// outcomeKept reports whether the death leaves the answer intact: the daemon may die at any
-// step, and the others once outcome.json is written.
+// heldDeaths are those that find the engine process at one of its points, and further
+// ones behind the answer.
+var heldDeaths = []consultDeath{
+	{victim: "program", step: "answered"},
+	{victim: "engine", step: "prompted", point: "adapter.told", held: true, grandchild: true},
+	{victim: "engine", step: "said", point: "adapter.exited", held: true, grandchild: true},
+	{victim: "worker", step: "starting", point: "adapter.begun", held: true},
+	{victim: "worker", step: "prompted", point: "adapter.started", held: true},
+	{victim: "worker", step: "prompted", point: "adapter.told", held: true, grandchild: true},
+	{victim: "worker", step: "said", point: "adapter.exited", held: true, grandchild: true},
+	{victim: "worker", step: "answered", point: "adapter.outcome", held: true},
+	{victim: "worker", step: "answered", point: "adapter.answered", held: true},
+	{victim: "worker", step: "answered", point: "worker.closed"},
+	{victim: "worker", step: "kept", point: "worker.left"},
+}
+
+// jointDeaths returns the deaths of several processes together, in each order.
+func jointDeaths() (all []consultDeath) {
+	for _, order := range [][]string{
+		{"daemon", "engine"},
+		{"engine", "daemon"},
+		{"daemon", "worker"},
+		{"worker", "daemon"},
+		{"daemon", "worker", "engine"},
+		{"daemon", "engine", "worker"},
+		{"worker", "daemon", "engine"},
+		{"worker", "engine", "daemon"},
+		{"engine", "daemon", "worker"},
+		{"engine", "worker", "daemon"},
+	} {
+		all = append(all,
+			consultDeath{victim: order[0], others: order[1:], step: "answering"},
+			consultDeath{victim: order[0], others: order[1:], step: "starting", point: "adapter.begun", held: true},
+			consultDeath{victim: order[0], others: order[1:], step: "answered", point: "adapter.outcome", held: true})
+	}
+	return all
+}
+
+// outcomeKept reports whether the death leaves the answer intact: the daemon alone may die
+// at any step, and the others once outcome.json is written or the program has answered.
 func (d consultDeath) outcomeKept() bool {
-	return d.victim == "daemon" || d.step == "answered" || d.step == "kept"
+	return d.victim == "daemon" && len(d.others) == 0 || d.step == "answered" || d.step == "kept"
 }
 
 // TestConsultWalk kills each process of a consult at each step, once while a client
@@ -58,14 +116,44 @@ func (d consultDeath) outcomeKept() bool {
 // what the program had said is kept, and no process is left.
 func TestConsultWalk(t *testing.T) {
 	t.Parallel()
+	walkAll(t, consultDeaths, true)
+}
+
+// TestConsultWalkHeld does the same at the points of the engine process. With HOLDLINE_LONG
+// it takes each death both ways.
+func TestConsultWalkHeld(t *testing.T) {
+	t.Parallel()
+	walkAll(t, heldDeaths, os.Getenv("HOLDLINE_LONG") != "")
+}
+
+// TestConsultProcessesKilledTogether kills several processes of a consult, in each order.
+// The next daemon gives the answer or one honest fault. With HOLDLINE_LONG it takes each
+// order at each step and both ways.
+func TestConsultProcessesKilledTogether(t *testing.T) {
+	t.Parallel()
+	all, both := jointDeaths(), os.Getenv("HOLDLINE_LONG") != ""
+	if !both {
+		var some []consultDeath
+		for i := 0; i < len(all); i += 3 { // of each order another of its three steps
+			some = append(some, all[i+i/3%3])
+		}
+		all = some
+	}
+	walkAll(t, all, both)
+}
+
+// walkAll lets consults meet the deaths: with both, each with a client that waits and with
+// none, otherwise with one or the other in turn.
+func walkAll(t *testing.T, all []consultDeath, both bool) {
+	t.Helper()
 	slots := make(chan struct{}, atOnce)
-	for i, d := range consultDeaths {
+	for i, d := range all {
 		for _, attended := range []bool{true, false} {
-			if raceEnabled && i%raceShare != 0 {
+			if raceEnabled && i%raceShare != 0 || !both && attended != (i%2 == 0) {
 				continue
 			}
 			owner := map[bool]string{true: "attended", false: "detached"}[attended]
-			t.Run(d.victim+" "+d.step+" "+owner, func(t *testing.T) {
+			t.Run(d.String()+" "+owner, func(t *testing.T) {
 				t.Parallel()
 				slots <- struct{}{}
 				defer func() { <-slots }()
@@ -88,7 +176,11 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 		p.configure(map[string]any{}, "consult", map[string]any{"max_concurrent": 1})
 	}
 	if d.point != "" {
-		p.dieAs(d.point, death{who: map[bool]string{true: d.victim}[d.victim != "daemon"]})
+		who := d.victim
+		if d.held {
+			who = "engine"
+		}
+		p.dieAs(d.point, death{who: who, held: d.held})
 	}
 	a := p.agent().shake()
 	blocker := 0
@@ -102,17 +194,22 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	if !attended {
 		args["wait_s"] = 0
 	}
+	daemon := p.pid(0)
 	id := a.call("consult", args)
 	d.kill(t, p)
 	if d.step == "queued" {
 		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, blocker))
 	}
 
+	d.checkProcesses(t, p)
 	x := a.wait(id)
 	if !attended && !x.Result.IsError {
 		x = a.result(t, x)
 	}
 	d.check(t, p, x)
+	if d.kills("daemon") { // which may have answered before; the next one clears up
+		p.pid(daemon)
+	}
 	a.rest(id)
 	p.settled(t)
 	if d.point != "" && !p.died(d.point) {
@@ -122,39 +219,109 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	p.tidy(t)
 }
 
-// script returns the steps of the consult program: it says something, works for a second if
-// a death must find it at work, and answers. It notes each part in the ledger.
+// script returns the steps of the consult program: it says something and answers, and notes
+// each part in the ledger. If a death must find it at work, it works until then.
 func (d consultDeath) script(p *place) []claudetest.Step {
 	note := claudetest.Step{Do: "ledger", Message: p.ledger()}
 	last := note
-	if d.step == "answering" || d.step == "prompted" && d.victim != "daemon" {
+	switch {
+	case d.step == "answering" && d.outcomeKept():
 		last.Delay = 1
+	case d.step == "answering" || d.step == "prompted" && !d.outcomeKept():
+		last.Delay = waitLimit.Seconds()
 	}
 	steps := []claudetest.Step{
 		note,
 		{Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}}},
 		last, claudetest.Say(saidLast),
 	}
-	if d.victim == "program" && d.step == "prompted" {
+	switch {
+	case d.grandchild:
+		steps = slices.Insert(steps, 0, claudetest.Step{Do: "grandchild", N: 1})
+	case d.victim == "program" && d.step == "prompted":
 		steps = []claudetest.Step{note, {Do: "die"}}
+	case d.victim == "program" && d.step == "answered":
+		steps = slices.Insert(steps, 0, claudetest.Step{Do: "linger", Message: p.heard()})
 	}
 	return steps
 }
 
-// kill ends the victim, unless it dies at a fault point or by its script.
+// kill ends the victims, unless the only one dies at a fault point or by its script.
 func (d consultDeath) kill(t *testing.T, p *place) {
 	t.Helper()
-	switch d.step {
-	case "queued":
+	switch {
+	case d.held:
+		waitFor(t, "the engine process at "+d.point, func() bool { return p.died(d.point) })
+	case d.step == "queued":
 		p.until("the queued consult", func(s control.StatusAnswer) bool { return s.Consults.Queued == 1 })
-	case "answering":
+	case d.step == "answering":
 		p.untilConsultSays(t, saidSoFar)
+	case d.victim == "program" && d.step == "answered":
+		waitFor(t, "the end of the program's input", func() bool { return exists(p.heard()) })
 	default:
 		return
 	}
-	if err := syscall.Kill(p.consultProcess(t, d.victim), syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	if d.grandchild {
+		p.untilSteps(1)
+		if left := p.carriers(); !slices.ContainsFunc(left, func(cmd string) bool { return strings.Contains(cmd, "sleep") }) {
+			t.Errorf("the program has no child in %q", left)
+		}
 	}
+	var pids []int
+	for _, kind := range append([]string{d.victim}, d.others...) {
+		pids = append(pids, p.consultProcess(t, kind))
+	}
+	for i, pid := range pids {
+		// The engine process may have died with its worker.
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && i == 0 {
+			t.Fatal(err)
+		}
+	}
+}
+
+// checkProcesses checks that all processes below the worker are gone soon after the death of
+// the engine process, and of the worker.
+func (d consultDeath) checkProcesses(t *testing.T, p *place) {
+	t.Helper()
+	limit := slowness * 5 * time.Second
+	switch {
+	case d.kills("worker"):
+	case d.kills("engine"):
+		limit = slowness * 3 * time.Second
+	default:
+		return
+	}
+	if d.point != "" && !d.held {
+		waitFor(t, "the death at "+d.point, func() bool { return p.died(d.point) })
+	}
+	deadline := time.Now().Add(limit)
+	for {
+		left := p.carriers()
+		switch {
+		case len(left) == 0:
+			return
+		case time.Now().After(deadline):
+			t.Errorf("%v after the death there are %q", limit, left)
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// carriers returns the command lines of the processes that carry the mark of a worker of
+// the place's consults: all that it has started, and what that has started.
+func (p *place) carriers() (found []string) {
+	mark := []byte(process.EnvWorker + "=" + p.dir + "/")
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		env, err := os.ReadFile(filepath.Join(dir, "environ"))
+		if err != nil || !bytes.Contains(env, mark) {
+			continue
+		}
+		cmd, _ := os.ReadFile(filepath.Join(dir, "cmdline"))
+		found = append(found, string(bytes.ReplaceAll(cmd, []byte{0}, []byte{' '})))
+	}
+	return found
 }
 
 // consultProcess returns the pid of the daemon, or of the worker, engine process or program
@@ -229,25 +396,39 @@ func (d consultDeath) check(t *testing.T, p *place, x answer) {
 		p.wantAnswer(t, x)
 		return
 	}
-	p.wantFault(t, x, d.fault(p))
-	if d.step == "answering" && !strings.Contains(x.raw, saidSoFar) {
+	if d.held && p.began() != (d.step != "starting") {
+		t.Errorf("the engine process was at %s, and that the run has begun is %v", d.point, p.began())
+	}
+	if codes := d.faults(p); x.Error != nil || !x.Result.IsError || !slices.Contains(codes, fault.Code(x.code())) {
+		t.Errorf("the answer is not the fault %v: %s", codes, x.raw)
+	}
+	if (d.step == "answering" || d.step == "said") && !strings.Contains(x.raw, saidSoFar) ||
+		d.step == "said" && !strings.Contains(x.raw, saidLast) {
 		t.Errorf("what the program had said is lost: %s", x.raw)
 	}
 }
 
-// fault returns the code of the consult's fault. What became of a run is unknown only if
-// its worker is lost, and only if the transcript says that the program may have run.
-func (d consultDeath) fault(p *place) fault.Code {
-	if d.victim == "worker" && p.began() {
-		return fault.OutcomeUnknown
+// faults returns the codes that the consult's fault may have. What became of a run is
+// unknown only if its worker is lost, and only if the transcript says that the program may
+// have run. A worker that dies behind its engine process may have told of that before.
+func (d consultDeath) faults(p *place) []fault.Code {
+	switch {
+	case !d.kills("worker") || !p.began():
+		return []fault.Code{fault.ProcessFailure}
+	case d.victim == "engine" || slices.Equal(d.others, []string{"engine", "worker"}):
+		return []fault.Code{fault.OutcomeUnknown, fault.ProcessFailure}
 	}
-	return fault.ProcessFailure
+	return []fault.Code{fault.OutcomeUnknown}
 }
 
-// began reports whether a consult of the place has a transcript: its program may have run.
+// began reports whether the transcript of a consult of the place has its first line: the
+// program may have run.
 func (p *place) began() bool {
 	found, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/transcript.jsonl"))
-	return len(found) > 0
+	return slices.ContainsFunc(found, func(path string) bool {
+		b, err := os.ReadFile(path)
+		return err == nil && bytes.Contains(b, []byte{'\n'})
+	})
 }
 
 // wantAnswer checks that x is the whole answer of [consultDeath.script], whose program ran
@@ -257,14 +438,6 @@ func (p *place) wantAnswer(t *testing.T, x answer) {
 	if runs, steps := p.runs(t), p.steps(); x.Error != nil || x.Result.IsError ||
 		!strings.Contains(x.raw, saidLast) || strings.Contains(x.raw, `"partial":true`) || runs != 1 || steps != 2 {
 		t.Errorf("the program was started %d times, took %d steps, and the answer is %s", runs, steps, x.raw)
-	}
-}
-
-// wantFault checks that x is a fault with that code.
-func (p *place) wantFault(t *testing.T, x answer, code fault.Code) {
-	t.Helper()
-	if x.Error != nil || !x.Result.IsError || x.code() != string(code) {
-		t.Errorf("the answer is not the fault %s: %s", code, x.raw)
 	}
 }
 

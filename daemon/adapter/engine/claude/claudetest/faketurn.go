@@ -324,7 +324,7 @@ func (f *fake) do(s *Step) (done, end bool) {
 		f.ledger(s)
 		return false, false
 	case "linger":
-		f.lingers = true
+		f.hears, f.lingers = s.Message, true
 		return false, false
 	case "talk":
 		f.talk(n)
