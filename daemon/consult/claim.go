@@ -127,17 +127,26 @@ func (m *Manager) pruneOver() {
 // kept.
 const agePause = time.Hour
 
+// retryPause is the pause between attempts to write answers that could not be written.
+const retryPause = 5 * time.Second
+
 // expire prunes when the claims of an earlier daemon's clients have expired, and from
-// then on at intervals: answers grow too old while nothing else happens. It blocks
-// until the manager closes.
+// then on at intervals: answers grow too old while nothing else happens. As long as an
+// answer is only in memory, it tries again to write that every few seconds. It blocks until
+// the manager closes.
 func (m *Manager) expire() {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
 	for {
 		select {
 		case <-t.C:
-			m.prune()
+			if !m.prune() {
+				t.Reset(retryPause)
+				continue
+			}
 			t.Reset(min(agePause, max(m.config.Load().Consult.Keep.Age, m.opt.Return)))
+		case <-m.retry:
+			t.Reset(retryPause)
 		case <-m.open.Done():
 			return
 		}

@@ -2,9 +2,12 @@ package consult
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"holdline/daemon/consult/jobdir"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
@@ -45,4 +48,38 @@ func (m *Manager) Failures(within time.Duration) (n int, last string) {
 		}
 	}
 	return n, last
+}
+
+// noteUnwritten remembers that a file of a job's directory could not be written whole. It
+// takes m.mu.
+func (m *Manager) noteUnwritten(dir, name string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.unwritten = append(m.unwritten, control.Unwritten{
+		Path: filepath.Join(dir, filepath.Base(name)), UnixMS: time.Now().UnixMilli(),
+	})
+	if len(m.unwritten) > maxFailures {
+		m.unwritten = append(m.unwritten[:0], m.unwritten[1:]...)
+	}
+}
+
+// BadFiles returns the answers that are only in memory, since their files could not be
+// written, and the other files that could not be written whole within that time; and why
+// directories of earlier daemons cannot be read.
+func (m *Manager) BadFiles(within time.Duration) (unwritten []control.Unwritten, unread []string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, u := range m.unwritten {
+		if filepath.Base(u.Path) == jobdir.FileAnswer {
+			id := filepath.Base(filepath.Dir(u.Path))
+			u.InMemory = m.live[id] != nil || m.unwrittenLocked(id) != nil
+			if !u.InMemory { // it is written by now, or nobody wants it any more
+				continue
+			}
+		}
+		if u.InMemory || time.Since(time.UnixMilli(u.UnixMS)) < within {
+			unwritten = append(unwritten, u)
+		}
+	}
+	return unwritten, slices.Clone(m.unread)
 }

@@ -58,6 +58,7 @@ func (m *Manager) load() error {
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
+			m.unread = append(m.unread, err.Error())
 		case j != nil:
 			open = append(open, j)
 		case k != nil:
@@ -145,18 +146,18 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	a := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
+	a, k := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
+	k.claim = m.restoreClaim(&rec)
 	m.noteFailure(time.Now(), f)
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.writeAudit(&rec, a, nil)
 	}
-	return nil, keptOf(a, m.restoreClaim(&rec)), nil
+	return nil, k, nil
 }
 
 // keepAnswer makes the answer of a job whose run has ended, and writes it to disk. It returns
-// the answer even if the write fails; the error is in the log, and [Manager.finish] then
-// keeps the answer in memory.
-func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) *answer.Answer {
+// the answer and its entry, without a claim. If the write fails the entry has the answer.
+func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answer.Answer, *kept) {
 	rec := &j.rec
 	j.mu.Lock()
 	began, why, session := j.began, j.stopWhy, j.session
@@ -180,10 +181,17 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) *answe
 	if out.CostUSD != nil {
 		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
 	}
+	k := keptOf(a, nil)
 	if err := a.Write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
+		k.answer = a // for example on a full disk: then memory has the only copy
+		m.noteUnwritten(j.dir, jobdir.FileAnswer)
+		select {
+		case m.retry <- struct{}{}:
+		default: // it is going to be tried again
+		}
 	}
-	return a
+	return a, k
 }
 
 // writeAudit writes the audit line of a consult that has ended. If the caller does not know
@@ -209,8 +217,9 @@ func unaudited(dir string) bool {
 
 // writeAgain writes the answers that could not be written when they came, for example
 // since the disk was full. Until then they are only in memory and would be lost with
-// the daemon. It stops at the first failure, which was logged before.
-func (m *Manager) writeAgain() {
+// the daemon. It stops at the first failure, which was logged before, and reports whether
+// all are written.
+func (m *Manager) writeAgain() bool {
 	m.mu.Lock()
 	var unwritten []*answer.Answer
 	for _, k := range m.kept {
@@ -221,7 +230,7 @@ func (m *Manager) writeAgain() {
 	m.mu.Unlock()
 	for _, a := range unwritten {
 		if a.Write(filepath.Join(m.opt.Dir, a.ID)) != nil {
-			return // that was said when it came
+			return false // that was said when it came
 		}
 		m.mu.Lock()
 		if k := m.kept[a.ID]; k != nil {
@@ -229,14 +238,16 @@ func (m *Manager) writeAgain() {
 		}
 		m.mu.Unlock()
 	}
+	return true
 }
 
 // prune removes the oldest answers beyond the number that the configuration keeps, and
 // those that are older than it allows. An answer with an open claim stays: its client
 // would repeat the request, and the consult would run twice. prune books the cost of each
 // removed answer in the ledger before it removes the directory. Then it writes the answers
-// that were only in memory: there may be room for them now.
-func (m *Manager) prune() {
+// that were only in memory: there may be room for them now. It reports whether all are
+// written.
+func (m *Manager) prune() (written bool) {
 	keep := m.config.Load().Consult.Keep
 	now := time.Now()
 	oldest := now.Add(-keep.Age)
@@ -263,7 +274,7 @@ func (m *Manager) prune() {
 			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
 		}
 	}
-	m.writeAgain()
+	return m.writeAgain()
 }
 
 // unwrittenLocked returns the answer of a kept job if it could not be written, and else nil.

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
@@ -242,6 +243,87 @@ func TestAnswerUnwritten(t *testing.T) {
 	w.finish()
 	if a, err := answer.Read(dir); err != nil || a.Text != "well" {
 		t.Errorf("on disk: %v, %+v", err, a)
+	}
+}
+
+// TestResultLineAlone checks that the result line is the answer if it is the only copy, since
+// the engine process could not write outcome.json. Which file that was is known for a while.
+func TestResultLineAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) {
+			<-p.in
+			p.out.Unwritten = []string{engine.FileOutcome}
+			p.say("answer well")
+			<-p.closed
+			p.exit(0)
+		})
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{"prompt": "x"})
+		if err != nil || !strings.HasPrefix(res.Text, "well\n") {
+			t.Errorf("%v, %q", err, res.Text)
+		}
+		file := filepath.Join(w.dir, jobdir.ID("hash-a", 1), engine.FileOutcome)
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("there is an outcome: %v", err)
+		}
+		bad, unread := w.BadFiles(time.Minute)
+		if len(bad) != 1 || bad[0].Path != file || bad[0].InMemory || len(unread) > 0 {
+			t.Errorf("unwritten %+v, unread %q, want %s", bad, unread, file)
+		}
+		time.Sleep(time.Minute)
+		if bad, _ := w.BadFiles(time.Minute); len(bad) > 0 {
+			t.Errorf("a minute later: %+v", bad)
+		}
+		w.finish()
+	})
+}
+
+// TestAnswerWrittenLater checks that an answer that could not be written is named as long as
+// it is only in memory, and that it is written once that is possible, although nothing else
+// happens. An answer that is still unwritten when the daemon stops is written then.
+func TestAnswerWrittenLater(t *testing.T) {
+	for _, stops := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, func(p *fakeProcess) {
+				<-p.in
+				if err := os.Rename(p.dir, p.dir+".away"); err != nil {
+					t.Error(err)
+				}
+				p.say("answer well")
+				<-p.closed
+				p.exit(0)
+			})
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+				map[string]any{"prompt": "x"}); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(w.dir, jobdir.ID("hash-a", 1))
+			named := func() bool {
+				bad, _ := w.BadFiles(0)
+				return len(bad) == 1 && bad[0].Path == filepath.Join(dir, jobdir.FileAnswer) && bad[0].InMemory
+			}
+			time.Sleep(time.Hour)
+			if !named() {
+				t.Error("the file is not named as long as the answer is only in memory")
+			}
+			if err := errors.Join(os.RemoveAll(filepath.Join(dir+".away", jobdir.DirTemp)),
+				os.Rename(dir+".away", dir)); err != nil {
+				t.Fatal(err)
+			}
+			if stops {
+				w.finish()
+			} else {
+				time.Sleep(2 * retryPause)
+			}
+			if a, err := answer.Read(dir); err != nil || a.Text != "well" {
+				t.Errorf("on disk: %v, %+v", err, a)
+			}
+			if named() {
+				t.Error("the file is still named once it is written")
+			}
+			if !stops {
+				w.finish()
+			}
+		})
 	}
 }
 

@@ -49,6 +49,7 @@ type Manager struct {
 	abandon context.CancelFunc
 	begun   time.Time // when the manager was made
 	jobs    sync.WaitGroup
+	retry   chan struct{} // holds a token when an answer could not be written
 
 	ledgerFile sync.Mutex // orders the writes of the ledger's file, and guards nothing else; taken before mu
 
@@ -60,7 +61,9 @@ type Manager struct {
 	ledger budget.Ledger    // what those consults have cost whose answers are removed
 	window *engine.Window   // of the subscription, the latest one; nil if unknown
 
-	failures []failure // the latest ones, oldest first
+	failures  []failure           // the latest ones, oldest first
+	unwritten []control.Unwritten // the latest files, oldest first; InMemory is not filled in
+	unread    []string            // why directories of earlier daemons were left alone; set by load
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their
@@ -76,7 +79,7 @@ func New(opt Options) (*Manager, error) {
 	}
 	m := &Manager{
 		opt: opt, begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
-		queue: queue.New[*job](),
+		queue: queue.New[*job](), retry: make(chan struct{}, 1),
 	}
 	m.open, m.refuse = context.WithCancelCause(context.Background())
 	m.life, m.abandon = context.WithCancel(context.Background())
@@ -317,18 +320,14 @@ func (m *Manager) wait(j *job) bool {
 // temporary directory: see [unaudited]. A claim whose client is not connected gets its
 // full time from now.
 func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
-	a := m.keepAnswer(j, out, at)
+	a, entry := m.keepAnswer(j, out, at)
 	faultpoint.At("consult.kept")
 	m.writeAudit(&j.rec, a, out.Argv)
 	if a.State == answer.Failed && a.Fault != nil {
 		m.noteFailure(at, a.Fault)
 	}
-	entry := keptOf(a, nil)
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
-	}
-	if _, err := os.Stat(filepath.Join(j.dir, jobdir.FileAnswer)); err != nil {
-		entry.answer = a // for example on a full disk: then memory has the only copy
 	}
 	m.mu.Lock()
 	delete(m.live, j.rec.ID)
@@ -427,12 +426,13 @@ func (m *Manager) Close(ctx context.Context) error {
 
 // drain waits until no goroutine serves a job any more. If ctx is done first, it ends
 // life, which makes those goroutines return, waits for that, and returns the cause of
-// ctx.
+// ctx. Answers that are only in memory get a last chance to be written.
 func (m *Manager) drain(ctx context.Context) error {
 	err := waiting.For(ctx, &m.jobs)
 	if err != nil {
 		m.abandon()
 		m.jobs.Wait()
 	}
+	m.writeAgain()
 	return err
 }

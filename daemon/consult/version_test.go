@@ -116,6 +116,9 @@ func TestUnknownVersion(t *testing.T) {
 				t.Errorf("line %d again: %v, %+v", n+10, err, res)
 			}
 		}
+		if _, unread := w.BadFiles(0); len(unread) != len(dirs) {
+			t.Errorf("unread are %q, want %d directories", unread, len(dirs))
+		}
 		w.finish()
 		text := log.String()
 		log.Reset()

@@ -431,8 +431,20 @@ type Consults struct {
 	RecentFailures int    `json:"recent_failures,omitempty"` // that failed within [Recent], or could not run
 	LastFailure    string `json:"last_failure,omitempty"`    // why the last of those did, for people
 
+	Unwritten []Unwritten `json:"unwritten,omitempty"` // files that could not be written
+	Unread    []string    `json:"unread,omitempty"`    // why directories could not be read, for people
+
 	Today  []Spending `json:"today"`            // of those who have asked today
 	Window *Window    `json:"window,omitempty"` // of the subscription, as last heard of
+}
+
+// Unwritten is a file of a consult that could not be written whole, for example since the
+// disk was full.
+type Unwritten struct {
+	Path   string `json:"path"`
+	UnixMS int64  `json:"unix_ms"`
+	// InMemory says that the daemon has the only copy. It writes the file once it can.
+	InMemory bool `json:"in_memory"`
 }
 
 // Spending is what the consults of an identity have cost today.

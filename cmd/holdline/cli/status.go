@@ -51,6 +51,8 @@ consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entrie
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms, load: calls,
 errors, p50_ms; transport, sessions: ids, os_processes, memory_bytes, private_bytes), consults (running,
 queued, kept, recent_failures and last_failure: of the last 15 minutes,
+unwritten: files that could not be written, path, unix_ms, in_memory: the daemon has the
+only copy; unread: why directories could not be read,
 today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,

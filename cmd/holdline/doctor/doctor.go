@@ -9,6 +9,7 @@
 //	clients.go   configurations of MCP clients
 //	engines.go   consult programs, and what enforces their levels
 //	servers.go   hosted servers of the running daemon
+//	consults.go  files of consults
 //	others.go    other daemons of this user, workers that were put aside
 //
 // Checks do not depend on each other, with two exceptions: the programs of servers are
@@ -251,6 +252,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 	}
 	found = append(found, compareVersions(c.Daemon.Version, status.Sessions))
 	found = append(found, checkServers(status.Servers, o.missing)...)
+	found = append(found, checkConsultFiles(&status.Consults)...)
 	add := func(check, what, why, fix string) {
 		found = append(found, Finding{Check: check, State: Problem, What: what, Why: why, Fix: fix})
 	}

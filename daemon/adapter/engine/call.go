@@ -100,6 +100,7 @@ type Outcome struct {
 	EngineVersion string   `json:"engine_version,omitempty"`
 	BeganUnixMS   int64    `json:"began_unix_ms,omitempty"`
 	EndedUnixMS   int64    `json:"ended_unix_ms,omitempty"`
+	Unwritten     []string `json:"unwritten,omitempty"` // names of files that could not be written whole
 	DurationMS    int64    `json:"duration_ms,omitempty"`
 	Exit          string   `json:"exit,omitempty"` // of the program, for people
 }

@@ -61,6 +61,7 @@ type run struct {
 	log    *engine.Transcript
 	hide   *strings.Replacer // replaces secrets
 	report reporter          // nil if the caller wants none
+	torn   bool              // the transcript could not be written whole
 	temp   string            // the run's temporary directory if this process made it, and so removes it; else ""
 
 	// The phase, and what decides on the next one.
@@ -107,6 +108,9 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	out := r.outcome(err)
 	r.record(engine.Entry{Kind: engine.KindEnd, Text: string(out.State)})
 	r.log.Close()
+	if r.torn {
+		out.Unwritten = append(out.Unwritten, engine.FileTranscript)
+	}
 	if r.temp != "" {
 		_ = os.RemoveAll(r.temp)
 	}
@@ -120,6 +124,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
 		append(engine.JSON(out), '\n')); err != nil {
 		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
+		out.Unwritten = append(out.Unwritten, engine.FileOutcome)
 	}
 	faultpoint.At("adapter.outcome")
 	return out
@@ -193,6 +198,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if p.Dir != "" {
 		start := engine.Entry{Argv: r.cmd.Argv, Level: r.cmd.Level, EnforcedBy: r.cmd.EnforcedBy, Notes: r.cmd.Notes}
 		if r.log, err = engine.CreateTranscript(p.Dir, start); err != nil {
+			r.torn = true
 			return err
 		}
 	}
@@ -356,6 +362,7 @@ func (r *run) record(e engine.Entry) {
 	e.Text = r.hide.Replace(e.Text)
 	if err := r.log.Write(e); err != nil && !errors.Is(err, os.ErrClosed) {
 		r.o.Log.Warn("transcript cannot be written", "err", err)
+		r.torn = true
 	}
 	r.progress.Seq = r.log.Seq()
 }

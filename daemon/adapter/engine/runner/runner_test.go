@@ -481,8 +481,12 @@ func TestFullDisk(t *testing.T) {
 	}
 	h = newHost(t, true, "claude", "disk2")
 	h.run(1, map[string]any{"prompt": "hello", "dir": dir})
-	if a := h.wait(); len(a) != 1 || a[0].Result.Outcome.Answer != "fake answer: hello" {
-		t.Errorf("without an outcome: %+v", a)
+	a := h.wait()
+	if len(a) != 1 || a[0].Result.Outcome.Answer != "fake answer: hello" {
+		t.Fatalf("without an outcome: %+v", a)
+	}
+	if got := a[0].Result.Outcome.Unwritten; !slices.Equal(got, []string{engine.FileOutcome}) {
+		t.Errorf("unwritten %q, want the outcome", got)
 	}
 }
 
