@@ -33,6 +33,7 @@ type crash struct {
 	how   string // what is done to the daemon first; the point counts from then on
 	who   string // the command that dies, if several reach the point
 	maybe bool   // the point need not be reached
+	twice bool   // two processes die at the point, one after the other
 }
 
 func (c crash) String() string {
@@ -49,7 +50,18 @@ func (c crash) String() string {
 	if c.who != "" {
 		name += " of the " + c.who
 	}
+	if c.twice {
+		name += " twice"
+	}
 	return name
+}
+
+// deaths returns how many processes die at the point.
+func (c crash) deaths() int {
+	if c.twice {
+		return 2
+	}
+	return 1
 }
 
 // What can be done to a daemon.
@@ -496,7 +508,7 @@ func (c crash) happen(t *testing.T, modern bool) {
 		p.dieAs(c.after, death{})
 	}
 	if c.how == "" {
-		p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who})
+		p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who, deaths: c.deaths()})
 	}
 	defer func() {
 		if t.Failed() {
@@ -518,6 +530,9 @@ func (c crash) happen(t *testing.T, modern bool) {
 	b.rest()
 	if !c.maybe {
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
+	}
+	if c.twice { // as in serve
+		p.agent().shake().rest()
 	}
 	waitFor(t, "the consults' end", func() bool {
 		list, _, _ := p.look("consult", "list", "--json")

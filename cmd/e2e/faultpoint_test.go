@@ -62,7 +62,8 @@ func faultsOf(args []string) (dir string, ok bool) {
 }
 
 // dieIn returns what processes of the place with that directory do at a point. The process
-// that dies renames the file, so that it happens once over all processes.
+// that dies renames the file, so that it happens once over all processes. If several are to
+// die, the last one renames it, and each before that leaves a file of its own.
 func dieIn(dir string) func(name string) {
 	var mu sync.Mutex
 	passed := map[string]int{}
@@ -73,7 +74,8 @@ func dieIn(dir string) func(name string) {
 			return
 		}
 		var d death
-		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t", &d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes)
+		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t %d",
+			&d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes, &d.deaths)
 		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
 			return
 		}
@@ -84,7 +86,18 @@ func dieIn(dir string) func(name string) {
 		passed[name]++
 		due := passed[name] >= d.times
 		mu.Unlock()
-		if !due || os.Rename(path, path+faultReached) != nil {
+		if !due {
+			return
+		}
+		if d.deaths > 1 {
+			mu.Lock() // for ever: another goroutine must not count as a second process
+		}
+		for n := 1; n < d.deaths; n++ {
+			if os.Mkdir(fmt.Sprintf("%s.%d", path, n), 0o700) == nil {
+				d.kill()
+			}
+		}
+		if os.Rename(path, path+faultReached) != nil {
 			return
 		}
 		if d.held {
@@ -100,9 +113,14 @@ func dieIn(dir string) func(name string) {
 		if d.panics {
 			panic("on purpose, at " + name)
 		}
-		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-		time.Sleep(time.Hour) // held for ever
+		d.kill()
 	}
+}
+
+// kill kills this process. It never returns.
+func (death) kill() {
+	_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	select {}
 }
 
 // faults makes the place's processes look for points. Processes that already run do not.
@@ -121,6 +139,7 @@ type death struct {
 	who   string // the command, as in "holdline worker"; "" for any
 	held  bool   // it does not die, but stops there until it is released
 
+	deaths  int  // how many processes die there, one after the other; 0 means one
 	panics  bool // it does not die, but panics there
 	crashes bool // a goroutine of its own panics, which crashes the process
 }
@@ -136,7 +155,8 @@ func (p *place) dieAs(name string, d death) {
 	p.t.Helper()
 	tmp := filepath.Join(p.dir, "times")
 	err := os.WriteFile(tmp,
-		fmt.Appendf(nil, "%d %q %q %t %t %t", d.times, d.after, d.who, d.held, d.panics, d.crashes), 0o600)
+		fmt.Appendf(nil, "%d %q %q %t %t %t %d",
+			d.times, d.after, d.who, d.held, d.panics, d.crashes, d.deaths), 0o600)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(p.dir, faultDir, name))
 	}

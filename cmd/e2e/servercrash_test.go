@@ -119,7 +119,7 @@ func (c crash) serve(t *testing.T, slow bool) {
 	if c.after != "" {
 		p.dieAs(c.after, death{})
 	}
-	p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who})
+	p.dieAs(c.point, death{times: c.times, after: c.after, who: c.who, deaths: c.deaths()})
 	d := &day{t: t, p: p, c: c, answers: map[int][]answer{}, indirect: slow}
 	asked := d.serveLive(slow)
 	d.serveCheck(asked)
@@ -129,6 +129,9 @@ func (c crash) serve(t *testing.T, slow bool) {
 	}
 	b.rest()
 	waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
+	if c.twice { // the second daemon may have died when no client was left to start the next
+		p.agent().shake().rest()
+	}
 	p.settled(t)
 	if out, errs, code := p.run("", "stop"); code != 0 {
 		t.Errorf("stop: exit %d\n%s%s", code, out, errs)
