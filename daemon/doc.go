@@ -83,30 +83,35 @@
 // # The walk of a tools/call
 //
 // Each number is a goroutine that has to run. The hand-offs inside the daemon are from
-// 2 to 3 on the way in, and from 7 over 8 to 9 on the way out. Whatever cannot be written
-// at once, in 1, 6 and 9, is left to the goroutine that writes to that socket:
-// proxy writeDaemon, worker conn.push, and the writer of the outbox.
+// 2 to 3 on the way in, and from 7 over 8 to 9 on the way out. What cannot be written at
+// once, in 1, 6 and 9, is left to the goroutine that writes to that socket:
+// proxy.writeDaemon, conn.push, and Outbox.Run. Where much is ready at the same time it
+// goes in one write: in 1, 3, 9 and 10. TestStations counts the goroutines.
 //
-//	 1 proxy     readClient: a line of the client's stdin goes into the store, and from
-//	             there to the daemon's socket (forwardNow)
-//	 2 daemon    session.readLines, handleMessage, handleRequest, beginCall: parses,
-//	             checks, session.startWork
-//	 3 daemon    session.pursue, callTarget, then the Handle of a tool.Remote, which is
-//	             dispatch.Dispatcher.Handle: it records the call and writes it to the worker's socket
-//	             (supervisor.Worker.WriteFunc)
-//	 4 worker    conn.serve, takeLocked: the write is taken
-//	 5 worker    writeStdin: the write goes to the child's stdin
+//	 1 proxy     proxy.readClient: a line of the client's stdin goes into the store
+//	             (store.addLine). Before the next read proxy.forward writes what is there to
+//	             the daemon's socket (proxy.forwardNow)
+//	 2 daemon    session.readLines, handleMessage, handleRequest, beginCall: parses, checks,
+//	             and hands the call to a goroutine of the pool (session.startWork, Crew.Go)
+//	 3 daemon    session.pursue, callTarget, and Dispatcher.Handle: records the call and writes
+//	             it to the worker's socket (supervisor.Worker.WriteFunc), with the frames of
+//	             other goroutines that are about to write (client.sendFrame)
+//	 4 worker    conn.serve, conn.handle, takeLocked: the write is taken
+//	 5 worker    worker.writeStdin: the write goes to the child's stdin
 //	   child
-//	 6 worker    readStdout: the child's line is retained, and goes to the daemon's socket
-//	             (conn.sendNow)
-//	 7 daemon    supervisor.Worker.receive, queueEvent: reads it, as an Event
-//	 8 daemon    upstream.Process.run, event: finds the call, which is answered then
-//	 9 daemon    the goroutine of 3 goes on: session.answerLine, deliver; Outbox.Put
-//	             writes to the proxy's socket at once, if nothing else is queued
-//	10 proxy     readDaemon, receive: the answer goes to the client's stdout
+//	 6 worker    worker.readStdout, worker.took: the child's line is retained, and goes to the
+//	             daemon's socket (conn.sendNow)
+//	 7 daemon    supervisor.Worker.receive, queueEvent: reads it, and queues it
+//	 8 daemon    upstream.Process.run, Process.event, readMessage: finds the call, which is
+//	             answered then (Process.answered)
+//	 9 daemon    the goroutine of 3 goes on: session.answerLine, session.deliver; Outbox.Put
+//	             writes to the proxy's socket at once, with the answers of other goroutines
+//	             that are about to answer, unless another one is writing (Outbox.writeNow)
+//	10 proxy     proxy.readDaemon, proxy.receive: the answer is gathered with those behind it
+//	             (batch.add). Before the next read they go to the client's stdout (batch.flush)
 //
-// The client's ack follows later: proxy writeAck, session.readLines, Outbox.Acknowledge,
-// Executor.Confirmed; then the record of the call is dropped.
+// The client's ack follows later: writeAck, session.readLines, Outbox.Acknowledge,
+// Server.confirmed; then the record of the call is dropped.
 //
 // # The law of recovery
 //

@@ -131,6 +131,7 @@ var (
 		{point: "attach.fenced", after: "write.made"},
 		{point: "attach.voided", after: "write.made"},
 		{point: "attach.lost", after: "worker.written"},
+		{point: "attach.received"},
 		{point: "private.started"},
 		{point: "write.recorded"},
 		{point: "write.sent"},

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -29,6 +31,23 @@ const (
 	faultReached = ".reached"
 	faultLetGo   = ".go"
 )
+
+// faultRecord is the file of [faultDir] in which processes note each point that they pass
+// while it is there, with their pid and the number of the goroutine.
+const faultRecord = "record"
+
+// recordPoint notes a point in the record of the directory, if there is one.
+func recordPoint(dir, name string) {
+	record, err := os.OpenFile(filepath.Join(dir, faultRecord), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer record.Close()
+	var stack [64]byte // it begins with: goroutine 7 [running]
+	if f := strings.Fields(string(stack[:runtime.Stack(stack[:], false)])); len(f) > 1 {
+		_, _ = fmt.Fprintf(record, "%d %s %s\n", os.Getpid(), f[1], name)
+	}
+}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)
@@ -68,6 +87,7 @@ func dieIn(dir string) func(name string) {
 	var mu sync.Mutex
 	passed := map[string]int{}
 	return func(name string) {
+		recordPoint(dir, name)
 		path := filepath.Join(dir, name)
 		b, err := os.ReadFile(path)
 		if err != nil {

@@ -248,6 +248,7 @@ func (w *Worker) receive(c *client) {
 			c.answered(f)
 			continue
 		}
+		faultpoint.At("attach.received")
 		if err := w.queueEvent(&f); err != nil {
 			w.sup.log.Error("bad event from worker", "worker", w.spec.ID, "err", err)
 			return
