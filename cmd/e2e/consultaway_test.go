@@ -19,11 +19,11 @@ import (
 // itself.
 func (p *place) worksAlone() map[string]any {
 	return map[string]any{"render": "json", "prompt": claudetest.Prompt("x",
+		claudetest.Step{Do: "hear", Message: p.heard()},
 		claudetest.Step{
 			Text: new(saidSoFar), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "main.go"}},
 		},
-		claudetest.Step{Do: "ledger", Message: p.ledger()},
-		claudetest.Step{Do: "hang", Message: p.heard()})}
+		claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})}
 }
 
 // heard returns the file in which the program of a consult notes its interrupts, where that
@@ -202,19 +202,19 @@ func TestConsultOutlivesAbsence(t *testing.T) {
 // arrives, and nothing is missing.
 func TestConsultUnderStoppedDaemon(t *testing.T) {
 	t.Parallel()
-	stopped := long(time.Minute, 3*time.Second)
-	const timeout, talks, kib = 2 * time.Second, 3, 1024
+	stopped := long(time.Minute, 4*time.Second)
+	const timeout, talks, kib = slowness * 3 * time.Second, 3, 1024
 	p := newPlace(t)
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
-	steps := []claudetest.Step{{Do: "ledger", Message: p.ledger()}}
-	for range talks {
-		steps = append(steps, claudetest.Step{Do: "talk", N: kib, Delay: 0.3})
-	}
-	steps = append(steps, claudetest.Step{Do: "hang", Message: p.heard()})
+	talk := claudetest.Step{Do: "talk", N: kib}
+	late := talk
+	late.Delay = 0.2 // the daemon is stopped meanwhile
+	prompt := claudetest.Prompt("x", claudetest.Step{Do: "hear", Message: p.heard()},
+		claudetest.Step{Do: "ledger", Message: p.ledger()}, late, talk, talk, claudetest.Step{Do: "hang"})
 	stood := standstill(t)
 	id := a.call("consult", map[string]any{
-		"prompt": claudetest.Prompt("x", steps...), "render": "json", "timeout_s": int(timeout / time.Second),
+		"prompt": prompt, "render": "json", "timeout_s": int(timeout / time.Second),
 	})
 	p.untilSteps(1)
 	if err := d.Process.Signal(syscall.SIGSTOP); err != nil {

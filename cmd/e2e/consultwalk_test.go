@@ -241,7 +241,7 @@ func (d consultDeath) script(p *place) []claudetest.Step {
 	case d.victim == "program" && d.step == "prompted":
 		steps = []claudetest.Step{note, {Do: "die"}}
 	case d.victim == "program" && d.step == "answered":
-		steps = slices.Insert(steps, 0, claudetest.Step{Do: "linger", Message: p.heard()})
+		steps = slices.Insert(steps, 0, claudetest.Step{Do: "hear", Message: p.heard()}, claudetest.Step{Do: "linger"})
 	}
 	return steps
 }

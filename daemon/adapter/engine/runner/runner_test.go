@@ -326,7 +326,9 @@ var cancelRows = map[string]cancelRow{
 }
 
 // deafThen returns the prompt of a program that says soFar and then heeds nothing.
-func deafThen(heard string) string { return saidThen(claudetest.Step{Do: "deaf", Message: heard}) }
+func deafThen(heard string) string {
+	return saidThen(claudetest.Step{Do: "hear", Message: heard}, claudetest.Step{Do: "deaf"})
+}
 
 // TestCancelJob cancels a job in each phase of its run. There is no result line, outcome.json
 // has the text so far, and within 3 s no process of the program is left.

@@ -62,9 +62,9 @@ const fakeModel = "claude-stand-in-1"
 //	env, args, cwd  answers with that, as JSON
 //	attempt     tries to write to the directories that Message lists, a line each, but the
 //	            first; answers with the ways that worked, as JSON
-//
-// If hang, stubborn, deaf or linger has a Message, the program notes in that file what it hears from
-// then on: "interrupt", "end" of its input and "SIGTERM", each with the time in Unix ms.
+//	hear        takes the next step; from then on it notes in the file that Message names what
+//	            it hears: "interrupt", "end" of its input and "SIGTERM", each with the time in
+//	            Unix ms
 func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []string) int {
 	f := &fake{args: args, out: bufio.NewWriter(stdout), errOut: stderr, env: env, retries: 10}
 	defer f.out.Flush()

@@ -297,14 +297,12 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "silent":
 		return true, true
 	case "deaf":
-		f.hears = s.Message
 		f.deaf()
 		f.pause(forever)
 	case "stubborn":
-		f.hears, f.stubborn = s.Message, true
+		f.stubborn = true
 		return true, f.interruptible(forever)
 	case "hang":
-		f.hears = s.Message
 		return true, f.interruptible(forever)
 	case "too-long":
 		f.synthetic("Prompt is too long", "invalid_request", "stop_sequence")
@@ -323,8 +321,11 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "ledger":
 		f.ledger(s)
 		return false, false
+	case "hear":
+		f.hears = s.Message
+		return false, false
 	case "linger":
-		f.hears, f.lingers = s.Message, true
+		f.lingers = true
 		return false, false
 	case "talk":
 		f.talk(n)
