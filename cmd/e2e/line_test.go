@@ -205,19 +205,29 @@ func TestTwoAgents(t *testing.T) {
 	p.until("no worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 0 && s.Consults.Running == 0 })
 }
 
-// TestCancel cancels a consult whose program ignores all signals it can, and has a child in
-// a session of its own. Both are gone within 3 s.
+// TestCancel cancels a consult whose program ignores all signals it can, or has ended, and
+// has a child in a session of its own that holds its stdout. All are gone within 3 s.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	for _, how := range []string{"cancel", "disconnect", "kill the proxy"} {
+	const exited = "adapter.exited"
+	for _, how := range []string{"cancel", "disconnect", "kill the proxy", "cancel behind the program's end"} {
 		t.Run(how, func(t *testing.T) {
-			p := newPlace(t)
+			t.Parallel()
+			p, last := newPlace(t).faults(), claudetest.Step{Do: "deaf"}
+			ended := strings.HasSuffix(how, "end")
+			if ended {
+				last = claudetest.Say("done")
+				p.dieAs(exited, death{held: true})
+			}
 			p.daemon()
 			a := p.agent().shake()
 			id := a.call("consult",
 				map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "grandchild"},
-					claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "deaf"})})
+					claudetest.Step{Do: "ledger", Message: p.ledger()}, last)})
 			p.untilSteps(1) // the program and its child are there
+			if ended {
+				waitFor(t, "the program's end", func() bool { return p.died(exited) })
+			}
 			s := p.status()
 			tree := p.processes()
 			for pid := range tree { // the consult's processes only
@@ -225,9 +235,9 @@ func TestCancel(t *testing.T) {
 					delete(tree, pid)
 				}
 			}
-			begin := time.Now()
+			stood, begin := standstill(t), time.Now()
 			switch how {
-			case "cancel":
+			case "cancel", "cancel behind the program's end":
 				a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`,
 					id))
 			case "disconnect":
@@ -235,6 +245,10 @@ func TestCancel(t *testing.T) {
 				_ = a.cmd.Process.Signal(os.Interrupt)
 			case "kill the proxy":
 				_ = a.cmd.Process.Kill()
+			}
+			if ended {
+				a.ask("ping", map[string]any{}) // the daemon has the cancellation
+				p.letGo(exited)
 			}
 			for pid, what := range tree {
 				for alive(pid) {
@@ -245,7 +259,7 @@ func TestCancel(t *testing.T) {
 				}
 			}
 			t.Logf("%d processes were gone after %v", len(tree), time.Since(begin))
-			if time.Since(begin) > 3*time.Second && !raceEnabled {
+			if time.Since(begin) > 3*time.Second+stood() && !raceEnabled {
 				t.Errorf("it took %v, want at most 3 s", time.Since(begin))
 			}
 		})
