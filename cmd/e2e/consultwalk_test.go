@@ -70,8 +70,10 @@ var consultDeaths = []consultDeath{
 // ones behind the answer.
 var heldDeaths = []consultDeath{
 	{victim: "program", step: "answered"},
+	{victim: "engine", step: "prompted", point: "adapter.started", held: true},
 	{victim: "engine", step: "prompted", point: "adapter.told", held: true, grandchild: true},
 	{victim: "engine", step: "said", point: "adapter.exited", held: true, grandchild: true},
+	{victim: "engine", step: "answered", point: "adapter.answered", held: true},
 	{victim: "worker", step: "starting", point: "adapter.begun", held: true},
 	{victim: "worker", step: "prompted", point: "adapter.started", held: true},
 	{victim: "worker", step: "prompted", point: "adapter.told", held: true, grandchild: true},
@@ -185,9 +187,11 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	a := p.agent().shake()
 	blocker := 0
 	if d.step == "queued" {
-		blocker = a.call("consult", map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})})
-		p.until("the consult that takes the only place",
-			func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
+		blocks := p.ledger() + ".blocks"
+		blocker = a.call("consult", map[string]any{"prompt": claudetest.Prompt("x",
+			claudetest.Step{Do: "ledger", Message: blocks}, claudetest.Step{Do: "hang"})})
+		waitFor(t, "the consult that takes the only place", func() bool { return exists(blocks) })
+		p.countRuns() // of the other consult alone
 	}
 
 	args := map[string]any{"prompt": claudetest.Prompt("x", d.script(p)...), "render": "json"}

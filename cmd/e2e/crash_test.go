@@ -783,6 +783,8 @@ func (d *day) consult() {
 		}
 	case !d.c.kills():
 		d.t.Errorf("the consult's worker lived, its program took %d steps, and the answer is %s", steps, x.raw)
+	case x.code() != string(fault.OutcomeUnknown) && x.code() != string(fault.ProcessFailure):
+		d.t.Errorf("the fault does not say that a process was killed: %s", x.raw)
 	case strings.Contains(x.raw, string(fault.OutcomeUnknown)) && steps == 0 && d.c.early():
 		d.t.Errorf("nothing was told to the program, and the answer is %s", x.raw)
 	}
