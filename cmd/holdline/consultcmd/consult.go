@@ -401,10 +401,11 @@ func summary(answer control.ConsultAnswer) string {
 		took := time.Duration(is.DurationMS) * time.Millisecond
 		parts = append(parts, took.Round(100*time.Millisecond).String())
 	}
-	if is.Session != "" {
-		parts = append(parts, "session "+is.Session)
+	text := strings.Join(parts, ", ")
+	if is.Session != "" { // too long for the same line of 80 columns
+		text += ",\n session " + is.Session
 	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	return "[" + text + "]"
 }
 
 // unwhole returns a note that an answer is partial, or not final yet; "" if it is

@@ -79,10 +79,14 @@ func (d *Catalog) visible(ctx context.Context, c *tool.Caller) []Server {
 	return seen
 }
 
-// FirstList is how long a list of tools waits for servers that have never listed
-// theirs; the tools of slower servers appear by a change of the list. It is less
-// than the 10 s after which clients give up a server that is slow to start.
+// FirstList is how long a call or a search waits for servers that have never listed their
+// tools. It is less than the 10 s after which clients give up a server that is slow to start.
 const FirstList = 8 * time.Second
+
+// listWait is how long a list of tools waits for such servers; the tools of slower ones
+// appear by a change of the list. It is less than the 5 s after which `claude mcp list`
+// gives up a list (Claude Code 2.1.329).
+const listWait = 4 * time.Second
 
 // nextList is how long a list waits for a server whose last start failed. Most such
 // servers fail again.
@@ -103,7 +107,7 @@ type Start struct {
 // patience returns how long a list waits for a server that has never listed. All lists
 // together wait only as long as the first one.
 func patience(s Start, now time.Time) time.Duration {
-	wait := FirstList
+	wait := listWait
 	switch {
 	case s.Unprepared:
 		wait = unreadyList
