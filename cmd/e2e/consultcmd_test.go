@@ -153,7 +153,7 @@ func TestConsultCommandPartial(t *testing.T) {
 			t.Errorf("%s: exit %d, %q", how, code, errs)
 		}
 	}
-	if out, errs, code := p.run("", "consult", "whole"); code != 0 || strings.Count(errs, "\n") != 1 ||
+	if out, errs, code := p.run("", "consult", "whole"); code != 0 || strings.Count(errs, "\n") != 2 ||
 		!strings.HasPrefix(errs, "[consult ") || !strings.Contains(errs, "$") {
 		t.Errorf("whole: exit %d, %q %q", code, out, errs)
 	}

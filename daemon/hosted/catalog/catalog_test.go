@@ -443,8 +443,8 @@ func TestPatience(t *testing.T) {
 		is   Start
 		want time.Duration
 	}{
-		{"not started", Start{}, FirstList},
-		{"starting", Start{Begun: ago(4 * time.Second)}, FirstList - 4*time.Second},
+		{"not started", Start{}, listWait},
+		{"starting", Start{Begun: ago(3 * time.Second)}, listWait - 3*time.Second},
 		{"starting for long", Start{Begun: ago(time.Minute)}, 0},
 		{"failed", Start{Failed: true}, nextList},
 		{
