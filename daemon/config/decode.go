@@ -320,27 +320,22 @@ func clipName(s string) string {
 // more of a longer text whose first byte is right; of equally near ones it returns the first.
 // It does not look at case, or at texts of more than 64 bytes.
 func Nearest(s string, candidates []string) string {
-	best, least := "", 1+len(s)/4
 	if len(s) > 64 {
 		return ""
 	}
 	s = strings.ToLower(s)
-	for _, c := range candidates {
-		if len(s) >= 3 && strings.HasPrefix(strings.ToLower(c), s) && (best == "" || len(c) < len(best)) {
-			best = c
-		}
-	}
-	if best != "" {
-		return best
-	}
+	longer, best, least := "", "", 1+len(s)/4
 	for _, c := range candidates {
 		lower := strings.ToLower(c)
+		if len(s) >= 3 && strings.HasPrefix(lower, s) && (longer == "" || len(c) < len(longer)) {
+			longer = c
+		}
 		n := Distance(s, lower)
 		if n <= least && (n <= 1 || lower[:1] == s[:1]) { // logs is no slip of bogus
 			best, least = c, n-1
 		}
 	}
-	return best
+	return cmp.Or(longer, best)
 }
 
 // invalidAt returns the offset of the first byte that is not UTF-8.

@@ -26,7 +26,8 @@ func OpenDir(socket string) (*Dir, error) {
 	}
 	path := filepath.Dir(socket)
 	if err := os.Mkdir(path, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("the socket's directory %s cannot be made: %w; %s names another socket", path, bare(err), Env)
+		return nil, fmt.Errorf("the socket's directory %s cannot be made: %w; %s names another socket",
+			path, bare(err), Env)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	switch {

@@ -20,7 +20,8 @@ func checkConsultFiles(c *control.Consults) []Finding {
 				"make room on the disk of "+filepath.Dir(u.Path)+": the daemon then writes the answer by itself")
 		} else {
 			f = f.with(Note, what, "the consult has its answer all the same, but what it did may not be shown in full",
-				"make room on the disk of "+filepath.Dir(u.Path)+", if there is none; the file itself is not written again")
+				"make room on the disk of "+filepath.Dir(u.Path)+", if there is none; "+
+					"the file itself is not written again")
 		}
 		found = append(found, f)
 	}

@@ -50,8 +50,9 @@ func Troubles(s *control.StatusAnswer) []Trouble {
 	}
 	if n := s.Consults.RecentFailures; n > 0 {
 		all = append(all, Trouble{
-			What: fmt.Sprintf("%s failed within the last %d minutes", plural.Count(n, "consult"), int(control.Recent.Minutes())),
-			Why:  s.Consults.LastFailure, Fix: "holdline doctor",
+			What: fmt.Sprintf("%s failed within the last %d minutes",
+				plural.Count(n, "consult"), int(control.Recent.Minutes())),
+			Why: s.Consults.LastFailure, Fix: "holdline doctor",
 		})
 	}
 	return all

@@ -166,7 +166,8 @@ func lookAtClients(
 		look.Try = func(ctx context.Context, s *config.Settings, root string) importer.Trial {
 			tools, err := l.Try(ctx, s, root, func(line string) { live.Say(s.Name, line) })
 			return importer.Trial{
-				Tools: tools, Err: err, Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
+				Tools: tools, Err: err,
+				Login: errors.Is(err, direct.ErrNeedsLogin), Late: errors.Is(err, direct.ErrLate),
 			}
 		}
 	}
