@@ -24,6 +24,7 @@ func TestConsultsAreEvents(t *testing.T) {
 		if f, _ := w.spends("one", "a", 1, nil); f != nil {
 			t.Fatal(f)
 		}
+		synctest.Wait() // the caller has its answer before the end is logged
 		if f, _ := w.spends("one", "a", 2, nil); f == nil {
 			t.Fatal("a second consult was not refused")
 		}
