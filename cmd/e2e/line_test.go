@@ -559,7 +559,7 @@ func TestDoctorEngines(t *testing.T) {
 }
 
 // TestNotInstalled checks that a missing consult program is named to the agent and by
-// doctor, with how to install it.
+// doctor, with how to install it, and to a shell that has it, with how the daemon finds it there.
 func TestNotInstalled(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -578,8 +578,23 @@ func TestNotInstalled(t *testing.T) {
 	if !x.Result.IsError || !strings.Contains(x.raw, `"not_installed"`) || !strings.Contains(x.text(), "npm install") {
 		t.Errorf("answer = %s", x.raw)
 	}
+	if !strings.Contains(x.text(), "cannot find `claude`. Looked in: "+only) ||
+		!strings.Contains(x.text(), "If your shell finds it, run: `holdline install --path`") {
+		t.Errorf("answer = %s", x.text())
+	}
 	if out, _, code := p.run("", "doctor"); code != exitFailure || !strings.Contains(out, "npm install") {
 		t.Errorf("doctor: exit %d\n%s", code, out)
+	}
+	dir := p.linked("codex")
+	p.env = append(without(p.env, "PATH"), "PATH="+dir)
+	want := "holdline: Holdline's daemon cannot find `codex`. Your shell has it at " + filepath.Join(dir, "codex") +
+		". Run: `holdline install --path`\n"
+	if _, errs, code := p.run("", "consult", "--engine", "codex", "hi"); code != exitFailure || errs != want {
+		t.Errorf("consult: exit %d\n%s", code, errs)
+	}
+	if _, errs, _ := p.run("", "consult", "--engine", "claude", "hi"); !strings.Contains(errs, "cannot find `claude`") ||
+		strings.Contains(errs, "Your shell has it") {
+		t.Errorf("consult with a program that this shell has not, either:\n%s", errs)
 	}
 }
 

@@ -52,8 +52,22 @@ func (p *Program) Find() (string, os.FileInfo, error) {
 		return path, info, nil
 	case !named:
 		return "", nil, p.missing("%s: %v", bin, errors.Unwrap(err))
+	case errors.Is(err, os.ErrNotExist):
+		return "", nil, p.unfound(command.SearchDirs(search))
 	}
 	return "", nil, p.missing("%v", err)
+}
+
+// unfound returns the fault of a program whose name is in none of the directories. A shell of the
+// user's may find it: what that knows, only the command line can say.
+func (p *Program) unfound(dirs []string) error {
+	where := "The PATH has no absolute directory"
+	if len(dirs) > 0 {
+		where = "Looked in: " + strings.Join(dirs, ", ")
+	}
+	return fault.New(fault.SpawnFailure, fault.Engine, p.Operation,
+		"Holdline's daemon cannot find `%s`. %s. If your shell finds it, run: `holdline install --path`. If not, %s",
+		p.Bin, where, p.Cure).WithCause(fault.Cause{Reason: fault.NotInstalled, Program: p.Bin})
 }
 
 // missing returns the fault of a program that cannot be found or run. The text says

@@ -61,6 +61,17 @@ func Calling(calling, login string) string {
 	return strings.Join(all, string(filepath.ListSeparator))
 }
 
+// ShellHas returns for people where a shell with that environment has a program which the daemon
+// does not find, and the command that has the daemon look there. It returns "" if the shell does
+// not have it either.
+func ShellHas(name string, environ []string) string {
+	path, err := command.LookPath(name, command.Variable(environ, "PATH"))
+	if name == "" || err != nil {
+		return ""
+	}
+	return "Your shell has it at " + path + ". Run: `holdline install --path`"
+}
+
 // inDirs returns the path of the program name in the first of the directories that has
 // it, or "".
 func inDirs(name string, dirs []string) string {

@@ -176,6 +176,8 @@ type Cause struct {
 	Signal     *string  `json:"signal"`      // that ended the process; nil if none did
 	Errno      *string  `json:"errno"`       // by name, such as "ENOENT"; nil if no system call failed
 	StderrTail []string `json:"stderr_tail"` // the last lines of the process
+	// Program is the name that was on no PATH of the daemon's. A user's shell may know it.
+	Program string `json:"program,omitempty"`
 }
 
 // Record is the fault record. It is an error; make one with [New].

@@ -28,8 +28,8 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/adapter/engines"
-	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -337,6 +337,8 @@ func askConsult(
 	// The daemon checks most flags, as arguments of the tool.
 	case refused && remote.Fault != nil && remote.Fault.Fault.Code == fault.InvalidInput: // the flags are wrong
 		return answer, fmt.Errorf("%w: %w", cmdenv.ErrUsage, err)
+	case refused && remote.Fault != nil:
+		return answer, explain(remote.Fault)
 	}
 	return answer, err
 }
@@ -370,7 +372,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {
 			return errors.New("interrupted: the consult is ended")
 		}
-		return cmdenv.WithHint(f, consultHint(f))
+		return explain(f)
 	}
 	if note := unwhole(answer); note != "" {
 		console.Warn(cmd, "%s", note)
@@ -424,12 +426,21 @@ func unwhole(answer control.ConsultAnswer) string {
 	return "the consult is " + is.State + ": this is what was said so far"
 }
 
+// explain returns the error about a fault of a consult, with what the user can do. Of a program
+// that the daemon does not find it says where this shell has it, which the daemon cannot know.
+func explain(f *fault.Record) error {
+	if f.Reason() == fault.NotInstalled {
+		if help := userenv.ShellHas(f.Cause.Program, os.Environ()); help != "" {
+			f.Fault.Detail = fmt.Sprintf("Holdline's daemon cannot find `%s`. %s", f.Cause.Program, help)
+		}
+	}
+	return cmdenv.WithHint(f, consultHint(f))
+}
+
 // consultHint returns what the user can do about a fault of a consult, or "" if its text says
 // all.
 func consultHint(f *fault.Record) string {
 	switch f.Reason() {
-	case fault.NotInstalled:
-		return missingHint()
 	case fault.Rejected:
 		return "the program itself says more: run it in your shell"
 	case fault.NotLoggedIn:
@@ -441,17 +452,4 @@ func consultHint(f *fault.Record) string {
 	default:
 		return ""
 	}
-}
-
-// missingHint returns how the daemon gets to find a consult program that it has not found: by
-// the PATH of this shell if the shell has the program.
-func missingHint() string {
-	for i := range engines.All {
-		e := &engines.All[i]
-		if here, err := command.LookPath(e.Name, os.Getenv("PATH")); err == nil {
-			return "your shell has it at " + here + "; to have the daemon look there: holdline install --path"
-		}
-	}
-	return "install it, or name it for the daemon in " +
-		engines.Join(func(e *engines.Engine) string { return e.Variable })
 }

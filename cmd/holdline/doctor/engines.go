@@ -1,11 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/sandbox"
+	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
@@ -21,7 +23,7 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 				"whether consults with it can run is not known", "holdline logs"))
 			continue
 		}
-		found = append(found, judgeEngine(&e, check, seenBy, o.lookHere(e.Name)))
+		found = append(found, judgeEngine(&e, check, seenBy, o.Environ))
 		if e.Name == engines.All[0].Name { // the others have sandboxes of their own
 			found = append(found, checkLevels(check)...)
 		}
@@ -30,9 +32,8 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 }
 
 // judgeEngine returns the finding about the check of one program. A program that cannot be
-// used is a problem if it is the default one, else a note. here is where this shell finds the
-// program, or "".
-func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) Finding {
+// used is a problem if it is the default one, else a note. environ is that of this shell.
+func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, environ []string) Finding {
 	f := Finding{Check: e.Name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
 	if c.Fault == nil {
 		return f
@@ -43,14 +44,15 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	}
 	// The reason of the fault decides what the user can do.
 	var fix string
+	what := c.Fault.Fault.Detail
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
 		fix = install(e, "") + ", or name the program: " + e.Variable
 		if e.Key != "" {
 			fix += ", or " + e.Key + " in the configuration"
 		}
-		if here != "" {
-			fix = "this shell finds it at " + here + ": holdline install --path"
+		if name := c.Fault.Cause.Program; name != "" { // the finding about the PATH says where it was looked for
+			what, fix = "Holdline's daemon cannot find `"+name+"`", cmp.Or(userenv.ShellHas(name, environ), fix)
 		}
 	case fault.NotLoggedIn:
 		fix = e.Login + "; with an API key, " + e.ByKey
@@ -61,7 +63,7 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy, here string) 
 	default:
 		fix = fmt.Sprintf("run %s --version yourself", e.Name)
 	}
-	return f.with(state, c.Fault.Fault.Detail, why, fix)
+	return f.with(state, what, why, fix)
 }
 
 // install returns how the user installs a program. version is "" or begins with "@". A program

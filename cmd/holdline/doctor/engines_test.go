@@ -89,7 +89,7 @@ func TestNoPackage(t *testing.T) {
 		fault.Version:      "install The X",
 	} {
 		a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
-		if f := judgeEngine(e, a, "the daemon", ""); f.Fix != want {
+		if f := judgeEngine(e, a, "the daemon", nil); f.Fix != want {
 			t.Errorf("%s: fix %q, want %q", reason, f.Fix, want)
 		}
 	}

@@ -147,15 +147,6 @@ func (o *Options) sourceOf(path string) string {
 	return ""
 }
 
-// lookHere returns where a program is on this shell's PATH, or "".
-func (o *Options) lookHere(name string) string {
-	path, err := command.LookPath(name, command.Variable(o.Environ, "PATH"))
-	if err != nil {
-		return ""
-	}
-	return path
-}
-
 // missingDirs returns the directories of PATH a that are not in PATH b, in the order of a.
 func missingDirs(a, b string) []string {
 	have := filepath.SplitList(b)
@@ -207,10 +198,8 @@ func (o *Options) checkProgram(s config.Settings, around config.Around, path str
 	o.missing = append(o.missing, s.Name)
 	fix := "install it, or write its whole path into the configuration; where another shell finds it: " +
 		"holdline install --path; if you do not want it: holdline servers disable " + s.Name
-	if here := o.lookHere(p.Command); here != "" {
-		fix = "this shell finds it at " + here + ": holdline install --path"
-	}
-	return f.with(Problem, "its command is missing: "+err.Error(), "it cannot be started", fix)
+	return f.with(Problem, "its command is missing: "+err.Error(), "it cannot be started",
+		cmp.Or(userenv.ShellHas(p.Command, o.Environ), fix))
 }
 
 // checkDisk checks the free room of the file system that has dir, or will have it. least is in

@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
 
@@ -369,7 +370,7 @@ func (s *serversCommand) daemonSees(
 // [serversCommand.daemonSees]; if it is nil, the PATH of this shell counts. The error says where
 // the daemon looks, and how it can be made to look where this shell does.
 func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) error {
-	here, err := command.LookPath(name, command.Variable(s.proc.Environ(), "PATH"))
+	_, err := command.LookPath(name, command.Variable(s.proc.Environ(), "PATH"))
 	switch {
 	case strings.Contains(name, "/"):
 		return command.CheckExecutable(name)
@@ -383,9 +384,9 @@ func (s *serversCommand) findable(name string, sees *control.EnvironmentAnswer) 
 	for _, p := range sees.Paths {
 		where = append(where, strings.Join(p.Dirs, ", ")+" ("+p.Source+")")
 	}
-	help := ""
-	if err == nil {
-		help = "; this shell has it at " + here + ": holdline install --path"
+	text := fmt.Sprintf("%s is nowhere that the daemon looks: %s", name, strings.Join(where, "; "))
+	if help := userenv.ShellHas(name, s.proc.Environ()); help != "" {
+		text += ". " + help
 	}
-	return fmt.Errorf("%s is nowhere that the daemon looks: %s%s", name, strings.Join(where, "; "), help)
+	return errors.New(text)
 }
