@@ -69,18 +69,25 @@ func TestAdoptedProcessMasked_EntryChanged(t *testing.T) {
 	}
 }
 
-// TestServersHideSecrets checks that no command shows secrets in arguments and addresses.
+// TestServersHideSecrets checks that no command shows secrets in arguments and addresses, nor a
+// token that a server prints before it ends.
 func TestServersHideSecrets(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	const secret = "s3cret-in-full"
-	entry := p.toolsEntry(hosting{"scope": "shared"}, "--api-key", secret)
+	const secret, short, said = "s3cret-in-full", "hunter2", "sk-0123456789ab"
+	entry := p.toolsEntry(hosting{"scope": "shared"}, "--api-key", secret, "-p", short)
 	p.configure(map[string]any{
 		"tools": entry,
 		"far": map[string]any{
-			"url": "https://me:" + secret + "@localhost:1/mcp?token=" + secret, "holdline": hosting{"lazy": true},
+			"url":      "https://me:" + secret + "@localhost:1/mcp?tok=" + short + "&token=" + secret,
+			"holdline": hosting{"lazy": true},
+		},
+		"ends": map[string]any{
+			"command": "sh", "args": []string{"-c", "echo bad key sk-'0123456789ab' >&2; exit 3"},
 		},
 	}).daemon()
+	p.agent().shake()
+	waitFor(t, "the quoted last words", func() bool { return strings.Contains(p.must("status"), "bad key ***") })
 	for _, args := range [][]string{
 		{"servers"},
 		{"servers", "--json"},
@@ -99,12 +106,17 @@ func TestServersHideSecrets(t *testing.T) {
 		{"config", "get", "mcpServers", "--json"},
 		{"config", "get", "mcpServers.far"},
 		{"logs", "tools"},
+		{"logs", "ends"},
+		{"servers", "test", "ends"},
 	} {
 		out, errs, _ := p.run("", args...)
-		if strings.Contains(out+errs, secret) {
-			t.Errorf("holdline %v:\n%s%s", args, out, errs)
+		for _, one := range []string{secret, short, said} {
+			if strings.Contains(out+errs, one) {
+				t.Errorf("holdline %v:\n%s%s", args, out, errs)
+			}
 		}
-		if args[0] == "servers" && len(args) > 1 && args[1] != "tools" && !strings.Contains(out, "***") {
+		if args[0] == "servers" && len(args) > 1 && args[1] != "tools" && args[1] != "test" &&
+			!strings.Contains(out, "***") {
 			t.Errorf("holdline %v hides nothing:\n%s", args, out)
 		}
 	}

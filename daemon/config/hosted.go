@@ -171,7 +171,7 @@ func (s Settings) Process(a Around) (Process, error) {
 		p.Dir = filepath.Join(cmp.Or(a.Root, a.Home), p.Dir)
 	}
 	p.Env = Environment(s.InheritEnv, a.Environ, env)
-	p.Secrets = secrets(slices.Concat(slices.Collect(maps.Values(env)), e.used, redact.Secrets(p.Args)))
+	p.Secrets = secrets(env, slices.Concat(e.used, redact.Secrets(p.Args)))
 	return p, nil
 }
 
@@ -206,9 +206,10 @@ func (s Settings) Address(a Around) (Address, error) {
 	}
 	for _, value := range out.Headers {
 		// The token of "Bearer token" is one by itself, too.
-		out.Secrets = append(append(out.Secrets, value), strings.Fields(value)...)
+		out.Secrets = append(out.Secrets, strings.Fields(value)...)
 	}
-	out.Secrets = secrets(slices.Concat(out.Secrets, e.used, redact.Secrets([]string{out.URL})))
+	words := slices.DeleteFunc(out.Secrets, func(v string) bool { return len(v) < leastSecret })
+	out.Secrets = secrets(out.Headers, slices.Concat(words, e.used, redact.Secrets([]string{out.URL})))
 	return out, nil
 }
 
@@ -254,20 +255,30 @@ func (e *expander) all(key string, in map[string]Secret) map[string]string {
 	return out
 }
 
-// leastSecret is the length, in bytes, from which on a configured value is
-// hidden: shorter ones would blot out half of every text.
-const leastSecret = 8
+// Lengths, in bytes, from which on a configured value is hidden: shorter ones would blot out
+// half of every text. Values that are surely secret are seldom common words.
+const (
+	leastSecret     = 8
+	leastSureSecret = 6
+)
 
-// secrets returns those of the values that must not be shown, longest first: a shorter
-// one may be part of a longer one. Each line of a value is one as well, since the
-// output of a process is read line by line.
-func secrets(values []string) []string {
-	for _, value := range values {
+// secrets returns what must not be shown, longest first: a shorter value may be part of a
+// longer one. That is sure, which is secret by its name or looks, and the values of variables
+// or headers. Each line of a value is one as well, since the output of a process is read line
+// by line.
+func secrets(named map[string]string, sure []string) []string {
+	for name, value := range named {
+		if len(value) >= leastSecret || redact.NamesSecret(name) {
+			sure = append(sure, value)
+		}
+	}
+	values := sure
+	for _, value := range sure {
 		if strings.Contains(value, "\n") {
 			values = append(values, strings.FieldsFunc(value, func(r rune) bool { return r == '\n' || r == '\r' })...)
 		}
 	}
-	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < leastSecret })
+	values = slices.DeleteFunc(values, func(v string) bool { return len(v) < leastSureSecret })
 	slices.SortFunc(values, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
 	return slices.Compact(values)
 }
@@ -297,11 +308,11 @@ func (s Settings) Unset(a Around) []string {
 // Hidden stands for a secret.
 const Hidden = redact.Hidden
 
-// Mask returns s with [Hidden] in place of each of the secrets, which must be sorted
-// longest first; see [Process].
+// Mask returns what a process says with [Hidden] in place of each of the secrets, which must be
+// sorted longest first (see [Process]), and of tokens that it has from elsewhere.
 func Mask(s string, secrets []string) string {
 	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, Hidden)
 	}
-	return s
+	return redact.Text(s)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/ownfile"
 )
 
@@ -72,7 +73,7 @@ func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err e
 		last = max(first, min(last, n-int(around)))
 	}
 	text, last = s.maskPart(b, first, last)
-	return strings.ToValidUTF8(text, "\uFFFD"), begin + int64(last), nil
+	return redact.Text(strings.ToValidUTF8(text, "\uFFFD")), begin + int64(last), nil
 }
 
 // maskPart returns b[first:last] without secrets. Bytes outside of that are there to

@@ -20,8 +20,8 @@ const unknownSecrets = "(not shown: the server's entry has changed since, so wha
 const minPart = 4
 
 // Secrets are the words that must not be shown in the output of one process. They
-// never change, so goroutines share them without a lock. A nil *Secrets hides
-// nothing.
+// never change, so goroutines share them without a lock. A nil *Secrets hides no words, but
+// tokens whose form gives them away, as any other does.
 type Secrets struct {
 	words   []string // the longest first
 	unknown bool     // so nothing may be shown
@@ -68,21 +68,21 @@ func (s *Secrets) Text(text string) string {
 // Fault returns a fault of the process without its secrets: the fault has the last
 // words of the process.
 func (s *Secrets) Fault(f *fault.Record) *fault.Record {
-	if f == nil || len(s.known()) == 0 && !s.IsUnknown() {
-		return f
+	if f == nil {
+		return nil
 	}
 	out := *f
-	out.Fault.Detail = config.Mask(f.Fault.Detail, s.words)
+	out.Fault.Detail = config.Mask(f.Fault.Detail, s.known())
 	if f.Cause != nil {
 		cause := *f.Cause
 		cause.StderrTail = nil
 		for _, line := range f.Cause.StderrTail {
-			if s.unknown {
+			if s.IsUnknown() {
 				line = unknownSecrets
 			}
-			cause.StderrTail = append(cause.StderrTail, maskCut(line, s.words))
+			cause.StderrTail = append(cause.StderrTail, maskCut(line, s.known()))
 		}
-		if s.unknown {
+		if s.IsUnknown() {
 			cause.StderrTail = slices.Compact(cause.StderrTail)
 		}
 		out.Cause = &cause

@@ -3,6 +3,7 @@ package masked
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -85,7 +86,10 @@ func TestLastWordsMasked(t *testing.T) {
 		t.Errorf("with unknown secrets a line is quoted as %q", got)
 	}
 	var none *Secrets
-	if got := none.Fault(f); got != f || none.Text("abc") != "abc" {
+	if got := none.Fault(f); !reflect.DeepEqual(got, f) || none.Text("abc, key=abc") != "abc, key=***" {
 		t.Errorf("without secrets the fault is %+v", got)
+	}
+	if none.Fault(nil) != nil {
+		t.Error("no fault became one")
 	}
 }

@@ -1,5 +1,6 @@
-// Package redact hides what seems to be a secret in the arguments and addresses of
-// configured servers. It errs on the side of hiding.
+// Package redact hides what seems to be a secret: in the arguments and addresses of
+// configured servers, where it errs on the side of hiding, and in what a server says,
+// where it hides only what is clearly one.
 package redact
 
 import (
@@ -42,11 +43,14 @@ type hider struct {
 func (h *hider) args(args []string) []string {
 	out := make([]string, 0, len(args))
 	for i, arg := range args {
-		if i > 0 && !strings.HasPrefix(arg, "-") && isFlag(args[i-1]) && NamesSecret(args[i-1]) {
+		switch {
+		case i > 0 && !strings.HasPrefix(arg, "-") && isFlag(args[i-1]) && isSecret(args[i-1], arg):
 			out = append(out, h.value(arg))
-			continue
+		case withPassword.MatchString(arg) && isSecret(arg[:2], arg[2:]):
+			out = append(out, arg[:2]+h.value(arg[2:]))
+		default:
+			out = append(out, h.arg(arg))
 		}
-		out = append(out, h.arg(arg))
 	}
 	return out
 }
@@ -54,10 +58,13 @@ func (h *hider) args(args []string) []string {
 // isFlag reports whether an argument is an option whose value is the next one.
 func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.ContainsAny(arg, "=: ") }
 
+// withPassword matches a flag of one letter and its value in one argument: mysql -phunter2.
+var withPassword = regexp.MustCompile(`^-[pktPKT][^=:-][^=:]*$`)
+
 // arg hides the secrets in one argument: in NAME=VALUE, in a header such as NAME:
 // VALUE, or in other text.
 func (h *hider) arg(arg string) string {
-	if i := strings.IndexAny(arg, "=:"); i > 0 && NamesSecret(arg[:i]) && !strings.HasPrefix(arg[i:], "://") {
+	if i := strings.IndexAny(arg, "=:"); i > 0 && isSecret(arg[:i], arg[i+1:]) && !strings.HasPrefix(arg[i:], "://") {
 		rest := arg[i+1:]
 		value := strings.TrimLeft(rest, " ")
 		return arg[:i+1] + rest[:len(rest)-len(value)] + h.value(value)
@@ -72,12 +79,19 @@ func (h *hider) arg(arg string) string {
 // of an Authorization header stays, and so does a value that is only a reference such
 // as ${TOKEN}.
 func (h *hider) value(value string) string {
-	if bare := reference.ReplaceAllString(value, ""); strings.Trim(scheme.ReplaceAllString(bare, ""), " ") == "" {
+	if isReference(value) {
 		return value
 	}
 	word := scheme.FindString(value)
 	h.found = append(h.found, value, value[len(word):])
 	return word + Hidden
+}
+
+// isReference reports whether a value is only a reference such as ${TOKEN}, after a scheme or
+// not, or empty.
+func isReference(value string) bool {
+	bare := reference.ReplaceAllString(value, "")
+	return strings.Trim(scheme.ReplaceAllString(bare, ""), " ") == ""
 }
 
 // reference is ${NAME}; one with a default may hold a secret.
@@ -113,7 +127,11 @@ func (h *hider) text(s string) string {
 	if hasQuery {
 		pairs := strings.Split(query, "&")
 		for i, pair := range pairs {
-			pairs[i] = h.arg(pair)
+			if name, value, _ := strings.Cut(pair, "="); isSecret("-"+name, value) {
+				pairs[i] = name + "=" + h.value(value)
+			} else {
+				pairs[i] = h.arg(pair)
+			}
 		}
 		out += "?" + strings.Join(pairs, "&")
 	}
@@ -146,6 +164,48 @@ var tokens = regexp.MustCompile(
 // run is a row of characters as long as that of a key.
 var run = regexp.MustCompile(`[A-Za-z0-9+]{20,}`)
 
+// bearer is a token behind the scheme of an Authorization header.
+var bearer = regexp.MustCompile(`(?i)\b(bearer +)([A-Za-z0-9._~+/=-]{8,})`)
+
+// clearToken is [tokens] as far as the token goes.
+var clearToken = regexp.MustCompile(tokens.String() + `[A-Za-z0-9_.-]*`)
+
+// named is NAME=VALUE within a text.
+var named = regexp.MustCompile(`([\w-]+)=("[^"]+"|'[^']+'|[^\s"',;&)]+)`)
+
+// address is an address within a text.
+var address = regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^\s"'<>()]+`)
+
+// Text returns what a server says as it may be shown: without tokens of well-known services,
+// tokens behind Bearer, values with a name such as api_key, and the secrets in addresses. Other words
+// stay, however long: they may be what the reader looks for.
+func Text(s string) string {
+	if !strings.ContainsAny(s, "0123456789=@") { // most lines: a token has a digit
+		return s
+	}
+	s = address.ReplaceAllStringFunc(s, URL)
+	s = named.ReplaceAllStringFunc(s, func(pair string) string {
+		name, value, _ := strings.Cut(pair, "=")
+		if bare := strings.Trim(value, `"'`); NamesSecret(name) && !isReference(bare) {
+			return name + "=" + strings.Replace(value, bare, Hidden, 1)
+		}
+		return pair
+	})
+	s = bearer.ReplaceAllStringFunc(s, func(words string) string {
+		m := bearer.FindStringSubmatch(words)
+		if !digit.MatchString(m[2]) {
+			return words
+		}
+		return m[1] + Hidden
+	})
+	return clearToken.ReplaceAllStringFunc(s, func(word string) string {
+		if !digit.MatchString(word) && len(word) < 24 { // npm_config_registry
+			return word
+		}
+		return Hidden
+	})
+}
+
 // digit is one digit. A run counts as a key only if some of its characters are digits.
 var digit = regexp.MustCompile(`[0-9]`)
 
@@ -161,6 +221,34 @@ func isToken(s string) bool {
 	})
 }
 
+// isSecret reports whether the value of a flag, variable or header of that name is
+// probably a secret. A flag of one letter may mean anything, so its value decides, too:
+// one of -p, -k and -t hides what is neither a number nor a plain word or name, and any
+// other one hides a row of letters and digits as in a key.
+func isSecret(name, value string) bool {
+	if NamesSecret(name) {
+		return true
+	}
+	if len(name) != 2 || name[0] != '-' {
+		return false
+	}
+	if strings.Contains("pkt", strings.ToLower(name[1:])) && len(value) >= 6 && !ordinary.MatchString(value) {
+		return true
+	}
+	return slices.ContainsFunc(shortRun.FindAllString(value, -1), func(row string) bool {
+		return strings.ContainsAny(row, "0123456789") && strings.ToLower(row) != row && strings.ToUpper(row) != row
+	})
+}
+
+// ordinary matches what flags such as -p have besides secrets: numbers, ports and times;
+// words, which punctuation may join; paths and files; images, and packages with a version.
+var ordinary = regexp.MustCompile(`^([0-9][0-9.:,-]*(/?[a-z]{1,3})?|[A-Za-z]?[a-z]*([-_.:=,][a-z]+)*|` +
+	`[\w-]+\.(json|ya?ml|toml|[jt]s|py)|(/|\.\.?/|~/|@?[a-z][a-z0-9._-]*/|https?://|\$\{).*|` +
+	`[a-z][a-z0-9._-]*[@:][v^~]?([0-9][0-9a-z.-]*|latest|next))$`)
+
+// shortRun is a row of characters that may be a short key.
+var shortRun = regexp.MustCompile(`[A-Za-z0-9+]{12,}`)
+
 // Parts of names that say that the value is a secret: long ones wherever they
 // stand, short ones as a word.
 var (
@@ -168,10 +256,11 @@ var (
 		"token", "secret", "passw", "passphrase", "apikey", "accesskey", "privatekey", "authkey", "signingkey",
 		"authorization", "credential", "cookie", "bearer", "signature", "connectionstring",
 	}
-	secretWords = []string{"key", "pass", "pwd", "pat", "auth", "sig", "dsn"}
+	secretWords = []string{"key", "pass", "pwd", "pw", "pat", "auth", "sig", "dsn", "tok", "jwt"}
 )
 
-// NamesSecret reports whether the value of that name is probably a secret.
+// NamesSecret reports whether the value of that name is probably a secret. That of
+// TOKEN_FILE is none: it says where one is.
 func NamesSecret(name string) bool {
 	var words []string
 	word := ""
@@ -188,6 +277,9 @@ func NamesSecret(name string) bool {
 	words = append(words, word)
 	for i := range words {
 		words[i] = strings.ToLower(words[i])
+	}
+	if words[len(words)-1] == "file" {
+		return false
 	}
 	whole := strings.Join(words, "")
 	return slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(whole, part) }) ||

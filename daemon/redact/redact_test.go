@@ -27,6 +27,16 @@ func TestArgs(t *testing.T) {
 		{"https://host/mcp?exaApiKey=" + key + "&tools=a", "https://host/mcp?exaApiKey=***&tools=a"},
 		{"https://host/s/Zm9vYmFyMTIzNDU2Nzg5MA12/mcp", "https://host/s/***/mcp"},
 		{"--url=https://host/?token=" + key, "--url=https://host/?token=***"},
+		{"-y -p @scope/pkg2@1.2.3 -p typescript@5.4.2 -p lodash -p 8080 -p 127.0.0.1:8080:80/tcp -v", ""},
+		{"-t streamable-http -t stdio -t 30s -t node:20-alpine -t mcp/server1 -p ./projects2 -p tsconfig2.json", ""},
+		{"-port=8080 -timeout 30000ms -k ${KEY} -k https://host/x -it -m Qwen2.5-Coder-7B -e NODE_ENV=production", ""},
+		{"--key-file /home/me/key.pem https://host/mcp?p=8080&t=stdio", ""},
+		{"-p hunter2", "-p ***"},
+		{"-u root -phunter2", "-u root -p***"},
+		{"-p=hunter2 -k " + key, "-p=*** -k ***"},
+		{"-t SECRET -K pa$$word", "-t *** -K ***"},
+		{"-a Xk29fjQlm3Zp", "-a ***"},
+		{"https://host/mcp?tok=abc&key=d&p=hunter2&q=a", "https://host/mcp?tok=***&key=***&p=***&q=a"},
 		{"ghp_0123456789abcdefghijklmnopqrstuvwxyz", "***"},
 		{"sk-proj-abcdefghijkl", "***"},
 		{"0123456789abcdef0123456789abcdef", "***"},
@@ -41,5 +51,29 @@ func TestArgs(t *testing.T) {
 	}
 	if got := Args([]string{"--header", "Authorization: Bearer " + key}); got[1] != "Authorization: Bearer ***" {
 		t.Errorf("a header is shown as %q", got)
+	}
+}
+
+// TestText checks that tokens are hidden in what a server says, and that words that explain
+// its trouble stay.
+func TestText(t *testing.T) {
+	for _, x := range []struct{ text, want string }{
+		{"npm_config_registry is not set; see npm_lifecycle_event", ""},
+		{"Bearer token missing: Bearer authentication is required", ""},
+		{"commit 0123456789abcdef0123456789abcdef01234567, key: 12 items, API_KEY= is empty", ""},
+		{"GET https://registry.npmjs.org/@scope%2fpkg - 404 Not Found, port=8080, --token=${TOKEN}", ""},
+		{"bad credentials: ghp_0123456789abcdefghij.", "bad credentials: ***"},
+		{"key sk-proj-Ab12Cd34Ef56, xoxb-1234567890-abcd", "key ***, ***"},
+		{"Authorization: Bearer abcdef0123456", "Authorization: Bearer ***"},
+		{"api_key=abc, TOKEN='a b'; GITHUB_TOKEN=\"x\"", "api_key=***, TOKEN='***'; GITHUB_TOKEN=\"***\""},
+		{"(https://host/mcp?tok=abc) and https://me:pw@host/x", "(https://host/mcp?tok=***) and https://me:***@host/x"},
+	} {
+		want := x.want
+		if want == "" {
+			want = x.text
+		}
+		if got := Text(x.text); got != want {
+			t.Errorf("%s\nis shown as %s\nwant        %s", x.text, got, want)
+		}
 	}
 }
