@@ -24,10 +24,14 @@ func TestStopSaysWhatItDid(t *testing.T) {
 	out := p.must("stop")
 	for _, want := range []string{
 		"stopped\n", "disconnected: an-agent (pid ", fmt.Sprintf("server tools (pid %d)", pid), "holdline stop --all",
+		" for two minutes",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("stop does not say %q:\n%s", want, out)
 		}
+	}
+	if strings.Contains(out, "consult") {
+		t.Errorf("stop speaks of consults, and none runs:\n%s", out)
 	}
 	// This server may end right after stop has looked.
 	if alive(brief) && !strings.Contains(out, "server brief") {
@@ -38,6 +42,20 @@ func TestStopSaysWhatItDid(t *testing.T) {
 	}
 	if out, _, _ := p.run("", "doctor"); strings.Contains(out, "which was killed") {
 		t.Errorf("doctor after a clean stop:\n%s", out)
+	}
+	p.daemon()
+	args := p.hangs()
+	args["wait_s"] = 0
+	a := p.agent("--no-autostart").shake()
+	a.wait(a.call("consult", args))
+	p.untilSteps(1)
+	if out := p.must("stop"); !strings.Contains(out, "\n1 consult: until answered") {
+		t.Errorf("stop does not say what becomes of the consult:\n%s", out)
+	}
+	var list []control.Consult
+	decode(t, p.must("consult", "list", "--json"), &list)
+	if len(list) != 1 || list[0].State != "running" || list[0].TookMS <= 0 {
+		t.Errorf("the consult that runs on: %+v", list)
 	}
 	p.daemon()
 	if out := p.must("stop", "--all"); strings.Contains(out, "go on without") || strings.Contains(out, "disconnected") {

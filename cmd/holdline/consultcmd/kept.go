@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/commands"
@@ -51,22 +52,23 @@ func keptRow(dir string) *answer.Info {
 	if err != nil {
 		return nil
 	}
+	sinceBegin := max(0, time.Since(time.UnixMilli(rec.CreatedUnixMS)).Milliseconds())
 	info := answer.New(&rec, answer.Failed).Info()
+	info.TookMS = 0 // when one without an answer ended is not known
 	switch jobdir.Decide(facts) {
 	case jobdir.Unknown:
 		return nil
 	case jobdir.Ended:
 		info = a.Info()
 	case jobdir.GoesOn:
-		info.State = answer.Running
+		info.State, info.TookMS = answer.Running, sinceBegin
 	case jobdir.Waits:
-		info.State = answer.Queued
+		info.State, info.TookMS = answer.Queued, sinceBegin
 	case jobdir.NeverBegan:
 		info.Code = string(fault.ProcessFailure)
 	case jobdir.Lost:
 		info.Code = string(fault.OutcomeUnknown)
 	}
-	info.TookMS = max(info.TookMS, 0)
 	return &info
 }
 

@@ -189,8 +189,12 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		if j.Code != "" && j.Code != j.State {
 			state += ": " + j.Code
 		}
-		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))), console.Right(console.Age(j.TookMS)),
-			cost, cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
+		took := console.Right("") // not known
+		if j.TookMS > 0 {
+			took = console.Right(console.Age(j.TookMS))
+		}
+		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))), took, cost,
+			cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
 	}
 	t.Flush()
 }

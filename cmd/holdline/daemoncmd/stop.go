@@ -20,6 +20,7 @@ import (
 	"holdline/cmd/holdline/doctor"
 	"holdline/contrib"
 	"holdline/daemon/place"
+	"holdline/daemon/plural"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -216,11 +217,13 @@ func stopWords(a *control.StopAnswer) string {
 			agents[i] = fmt.Sprintf("%s with %d sessions", agent, n)
 		}
 	}
+	kinds := map[string]int{} // of the workers that go on
 	for _, w := range a.Workers {
 		// The worker may have ended by now, because its last session has left.
 		if _, err := process.Lookup(cmp.Or(w.ChildPID, w.PID)); err != nil {
 			continue
 		}
+		kinds[w.Kind]++
 		workers = append(workers, fmt.Sprintf("%s %s (pid %d)", w.Kind, w.Name, cmp.Or(w.ChildPID, w.PID)))
 	}
 	if len(agents) > 0 {
@@ -228,7 +231,12 @@ func stopWords(a *control.StopAnswer) string {
 	}
 	if len(workers) > 0 {
 		fmt.Fprintf(&b, "go on without it: %s\n", console.JoinSome(workers, maxNamed))
-		b.WriteString("consults end with their answers, which the next daemon has; servers wait two minutes for it\n")
+		if n := kinds[process.KindConsult]; n > 0 {
+			fmt.Fprintf(&b, "%s: until answered; the next daemon has the answer\n", plural.Count(n, "consult"))
+		}
+		if n := kinds[process.KindServer]; n > 0 {
+			fmt.Fprintf(&b, "%s: for two minutes, or until the next daemon takes over\n", plural.Count(n, "server"))
+		}
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}
 	return b.String()
