@@ -70,6 +70,10 @@ func (p *Plan) summarize() {
 func (s Summary) String() string {
 	if s.Entries == 0 {
 		text := "No client has a server of its own"
+		if s.Broken > 0 {
+			text = "Whether a client has a server of its own is not known: " +
+				plural.Count(s.Broken, "file") + " cannot be read"
+		}
 		if s.Ours > 0 {
 			text += fmt.Sprintf("; %s start%s Holdline already", plural.Count(s.Ours, "entry"), s3(s.Ours))
 		}
