@@ -70,8 +70,16 @@ func (r *Reader) allowed(arg, path string) error {
 	}
 	switch {
 	case special(home, path, ""):
-		return denied("the root, the home directory or one of its dot directories, which a consult may not read by " +
-			"default")
+		what := "in a dot directory of the home directory"
+		switch {
+		case path == "/":
+			what = "the root directory"
+		case path == home:
+			what = "the home directory"
+		case within(path, home):
+			what = "a directory that holds the home directory"
+		}
+		return denied(what + ", which a consult may not read by default")
 	case r.Project == "" || !within(resolved(r.Project), path):
 		return denied("outside of the client's project")
 	case resolved(r.Project) != home && within(resolved(r.Project), home) || resolved(r.Project) == "/":
