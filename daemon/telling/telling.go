@@ -52,20 +52,27 @@ func bare(line string) (text string, ofGroup bool) {
 	}
 }
 
-// download is how npm says what it has just fetched, and from where.
-var download = lazily(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)`)
+// request is how npm says what it has just asked a registry or its cache for, and what its cache
+// had of that: hit, revalidated, stale, updated, miss or skip.
+var request = lazily(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)(?:.*\(cache (\w+)\))?`)
 
 // IsDownload reports whether a line says no more than what npm has fetched.
 func IsDownload(line string) bool { return strings.HasPrefix(line, "npm http ") }
 
 // Doing returns for people what a program does, by a line that it writes while it starts.
 func Doing(line string) string {
-	m := download().FindStringSubmatch(line)
+	m := request().FindStringSubmatch(line)
 	if m == nil {
 		return line
 	}
 	if name, err := url.PathUnescape(m[1]); err == nil {
 		m[1] = name
+	}
+	switch m[2] {
+	case "hit", "stale":
+		return "npm has " + m[1] + " in its cache"
+	case "revalidated": // the registry has said that the cache has the latest
+		return "npm has checked " + m[1]
 	}
 	return "npm downloads " + m[1]
 }

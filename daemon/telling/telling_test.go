@@ -117,15 +117,19 @@ See 'docker run --help'.`,
 	}
 }
 
-// TestDoing checks that people see what npm downloads, and other lines as they are.
+// TestDoing checks that people see what npm downloads and what it has, and other lines as they are.
 func TestDoing(t *testing.T) {
 	for line, want := range map[string]string{
 		"npm http fetch GET 200 https://registry.npmjs.org/@cfworker%2fjson-schema 108ms (cache miss)": "npm downloads " +
 			"@cfworker/json-schema",
-		"npm http cache https://npm.example.org:8443/zod 3ms (cache hit)":         "npm downloads zod",
-		"npm http fetch GET 200 https://registry.npmjs.org/a%zz 1ms (cache miss)": "npm downloads a%zz",
-		"npm warn deprecated inflight@1.0.6: This module is not supported":        "npm warn deprecated inflight@1.0.6: This module is not supported",
-		"Downloading pydantic-core (1.9MiB)":                                      "Downloading pydantic-core (1.9MiB)",
+		"npm http cache https://npm.example.org:8443/zod 3ms (cache hit)":                       "npm has zod in its cache",
+		"npm http fetch GET 200 https://registry.npmjs.org/zod 3ms attempt #2 (cache stale)":    "npm has zod in its cache",
+		"npm http fetch GET 200 https://registry.npmjs.org/zod 90ms (cache revalidated)":        "npm has checked zod",
+		"npm http fetch GET 200 https://registry.npmjs.org/zod 90ms attempt #2 (cache updated)": "npm downloads zod",
+		"npm http fetch GET 200 https://registry.npmjs.org/zod 90ms":                            "npm downloads zod",
+		"npm http fetch GET 200 https://registry.npmjs.org/a%zz 1ms (cache miss)":               "npm downloads a%zz",
+		"npm warn deprecated inflight@1.0.6: This module is not supported":                      "npm warn deprecated inflight@1.0.6: This module is not supported",
+		"Downloading pydantic-core (1.9MiB)":                                                    "Downloading pydantic-core (1.9MiB)",
 	} {
 		if got := Doing(line); got != want {
 			t.Errorf("%q is %q, want %q", line, got, want)
