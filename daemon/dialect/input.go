@@ -72,6 +72,15 @@ func OwnAnswer(method string, id jsonrpc.ID, session, root string) (line []byte,
 	return nil, false
 }
 
+// OwnCapabilities returns what the daemon declares for itself to a server, where no client's
+// capabilities count: that it answers roots/list, if the process serves one project.
+func OwnCapabilities(ofProject bool) json.RawMessage {
+	if ofProject {
+		return json.RawMessage(`{"roots":{"listChanged":false}}`)
+	}
+	return json.RawMessage(`{}`)
+}
+
 // Roots returns the result of roots/list for a client with one root.
 func Roots(root string) json.RawMessage {
 	type entry struct {

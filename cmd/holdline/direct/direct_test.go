@@ -1,9 +1,34 @@
 package direct
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"holdline/daemon/config"
 )
+
+// rooted plays a server that has one tool more if its client has a root, for which it asks.
+const rooted = `read -r begin; list='{"name":"a"}'
+echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}}}}'
+read -r initialized; read -r tools
+case $begin in *roots*)
+	echo '{"jsonrpc":"2.0","id":"r","method":"roots/list"}'; read -r answer
+	case $answer in *file:///a/project*) list="$list,{\"name\":\"b\"}";; esac
+esac
+echo '{"jsonrpc":"2.0","id":2,"result":{"tools":['"$list"']}}'`
+
+// TestTryDeclaresRoots checks that a server which is tried lists the same tools as below the
+// daemon, which has a root for the servers of a project and none for others.
+func TestTryDeclaresRoots(t *testing.T) {
+	t.Parallel()
+	p := config.Process{Command: "/bin/sh", Args: []string{"-c", rooted}}
+	for root, want := range map[string][]string{"": {"a"}, "/a/project": {"a", "b"}} {
+		if got, err := ask(t.Context(), p, root, nil, nil); err != nil || !slices.Equal(got, want) {
+			t.Errorf("with the root %q: %q, %v, want %q", root, got, err, want)
+		}
+	}
+}
 
 // TestLastLineIsMasked checks that a secret longer than the shown part of a line is masked
 // before the line is cut.

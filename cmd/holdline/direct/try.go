@@ -3,6 +3,7 @@ package direct
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/telling"
 	"holdline/daemon/tool"
@@ -59,7 +61,11 @@ func (l *Launcher) Try(
 	}
 	// A header is a login that the client's file has. If the server wants another one, that
 	// is no login which the client would make.
-	tools, err = ask(ctx, p, nil, said)
+	root := "" // of the project, as the daemon would name it to the server
+	if s.Scope == config.ScopeProject {
+		root = cmp.Or(project, p.Dir)
+	}
+	tools, err = ask(ctx, p, root, nil, said)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -71,7 +77,7 @@ func (l *Launcher) Try(
 // [Launcher.Try]: a daemon that starts the server just now lists it later. If the list still
 // lacks some, the tools that it has are returned with an error.
 func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
-	tools, err = ask(ctx, p, want, nil)
+	tools, err = ask(ctx, p, "", want, nil)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
 		err = fmt.Errorf("it lists %d of its %d tools, and not: %s", len(want)-len(lacks), len(want),
 			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
@@ -85,12 +91,13 @@ func missing(list, want []string) []string {
 }
 
 // ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
-// that it lists. If the list lacks some of want, ask waits for a list that has them, and
+// that it lists. It declares to the server what the daemon would: with a root, that there is one.
+// Some servers list other tools without that. If the list lacks some of want, ask waits for a list that has them, and
 // returns the last one when time is up. In the end its stdin is closed, and it has leaveWait to
 // end by itself: a proxy takes its leave, and docker removes its container. said may be nil; it
 // is called with the lines that the program writes to stderr.
 func ask(
-	all context.Context, p config.Process, want []string, said func(line string),
+	all context.Context, p config.Process, root string, want []string, said func(line string),
 ) (tools []string, err error) {
 	ctx, cancel := context.WithTimeout(all, tryTimeout)
 	defer cancel()
@@ -113,7 +120,7 @@ func ask(
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets, end: cancel}
+	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets, root: root, end: cancel}
 	c.lines.Buffer(nil, tryLine)
 	tools, err = c.tools(want)
 	// Look now: time may also run out while the server ends, below.
@@ -149,6 +156,7 @@ type conversation struct {
 	stdin   io.Writer
 	lines   *bufio.Scanner // of the server's stdout
 	secrets []string       // that its words may have
+	root    string         // of the project that the server gets; "" for none
 	asked   int            // id of the last request
 	changed bool           // the server has said since then that its tools are others
 	end     func()         // kills the server
@@ -164,8 +172,8 @@ const unknownMethod = "-32601"
 //
 // With an error the last list is returned, too.
 func (c *conversation) tools(want []string) ([]string, error) {
-	_, code, err := c.request(mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":{},`+
-		`"clientInfo":{"name":"holdline","version":"1"}}`)
+	_, code, err := c.request(mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":`+
+		string(dialect.OwnCapabilities(c.root != ""))+`,"clientInfo":{"name":"holdline","version":"1"}}`)
 	if code == unknownMethod {
 		return nil, nil
 	}
@@ -282,11 +290,8 @@ func (c *conversation) next() (jsonrpc.Message, error) {
 			continue
 		}
 		c.changed = c.changed || m.Method == mcp.ToolsChanged
-		if m.Kind == jsonrpc.Request { // this client has nothing to offer
-			answer := jsonrpc.AppendResult(nil, m.ID, json.RawMessage(`{}`))
-			if m.Method != mcp.Ping {
-				answer = jsonrpc.AppendError(nil, m.ID, -32601, "Method not found", nil)
-			}
+		if m.Kind == jsonrpc.Request {
+			answer, _ := dialect.OwnAnswer(m.Method, m.ID, "", c.root)
 			if err := c.write(strings.TrimSpace(string(answer))); err != nil {
 				return m, err
 			}

@@ -59,8 +59,7 @@ func (u *Process) introducedLocked(era string, result json.RawMessage) {
 // process of one session they are those of that session's client. A process of a
 // project may ask for the project's root.
 func (u *Process) Capabilities() json.RawMessage {
-	switch {
-	case u.Owner.Session != "":
+	if u.Owner.Session != "" {
 		u.hub.Mu.Lock()
 		c := u.hub.Clients[u.Owner.Session]
 		u.hub.Mu.Unlock()
@@ -69,10 +68,8 @@ func (u *Process) Capabilities() json.RawMessage {
 				return caps
 			}
 		}
-	case u.Owner.Scope == projectScope:
-		return json.RawMessage(`{"roots":{"listChanged":false}}`)
 	}
-	return json.RawMessage(`{}`)
+	return dialect.OwnCapabilities(u.Owner.Scope == projectScope)
 }
 
 // Meta returns the members of _meta in a modern request of the daemon's own.
