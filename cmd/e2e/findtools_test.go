@@ -246,6 +246,10 @@ func TestExposeSearch(t *testing.T) {
 		`identities.s.expose is "search"`) {
 		t.Errorf("explain:\n%s", out)
 	}
+	if out, _, code := p.run("", "config", "explain", "s", "tools__efect"); code != exitFailure ||
+		!strings.Contains(strings.Join(strings.Fields(out), " "), "did you mean tools__effect?") {
+		t.Errorf("explain of a tool that the server does not have: exit %d\n%s", code, out)
+	}
 	// A change of a server's list does not change this identity's list; a change of what it
 	// may use does.
 	listed(a)

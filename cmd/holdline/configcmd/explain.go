@@ -13,6 +13,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
+	"holdline/daemon/plural"
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
@@ -36,7 +37,8 @@ type explanation struct {
 	Expose   string          `json:"expose"`   // all or search
 	State    *control.Server `json:"state,omitempty"`
 
-	unknown bool // there is no such tool, or no such server
+	unknown bool   // there is no such tool, or no such server
+	near    string // a tool of the server, which was perhaps meant; or ""
 }
 
 // newConfigExplain returns the command config explain. file is the flag --config. The command
@@ -126,6 +128,9 @@ func explain(
 		return e, nil
 	}
 	e.Server, e.Unlisted = server, len(known) > 0 && !slices.Contains(known, own)
+	if e.unknown = e.Unlisted; e.Unlisted {
+		e.near = config.Nearest(own, known)
+	}
 	for _, other := range []string{name, server + "__" + own, tool.Shown(server, own)} {
 		if !slices.Contains(e.Names, other) {
 			e.Names = append(e.Names, other)
@@ -202,11 +207,15 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	t.Row("verdict", verdict)
 	t.Row("why", e.Why)
 	if e.Unlisted {
-		t.Row("but", "the server listed no such tool when it was last asked: holdline servers tools "+e.Server)
+		but := "the server listed no such tool when it was last asked"
+		if e.near != "" {
+			but += "; did you mean " + tool.Shown(e.Server, e.near) + "?"
+		}
+		t.Row("but", but+"; those that it has: holdline servers tools "+e.Server)
 	}
 	// Without a budget there is no limit, and no row.
 	if e.Budget > 0 {
-		t.Row("budget", fmt.Sprintf("%d calls in each session", e.Budget))
+		t.Row("budget", plural.Count(e.Budget, "call")+" in each session")
 	}
 	if s == nil {
 		t.Row("server", "none: one of holdline's own tools, or of no server that is configured")
