@@ -15,7 +15,7 @@ func TestCommandsStartTheDaemon(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
-	const words = "holdline: Holdline was not running, and is started now\n"
+	const words = "Holdline was not running, and is started now\n"
 	args := []string{"--color", "never", "servers", "tools", "tools"}
 	for _, want := range []int{1, 0} {
 		shown := ttytest.OnScreen(t, func(tty *os.File) {

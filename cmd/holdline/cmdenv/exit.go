@@ -68,11 +68,20 @@ func Report(stderr io.Writer, err error) int {
 	if _, printed := errors.AsType[*exited](err); err == nil || printed {
 		return code
 	}
-	fmt.Fprintf(stderr, "holdline: %s\n", strings.TrimPrefix(err.Error(), ErrUsage.Error()+": "))
+	fmt.Fprintln(stderr, Prefixed(strings.TrimPrefix(err.Error(), ErrUsage.Error()+": ")))
 	if hint != "" {
 		fmt.Fprintf(stderr, "hint: %s\n", hint)
 	}
 	return code
+}
+
+// Prefixed returns a message for stderr. It begins with the program's name, unless the message
+// names Holdline first.
+func Prefixed(message string) string {
+	if strings.HasPrefix(message, "Holdline ") {
+		return message
+	}
+	return "holdline: " + message
 }
 
 // classify returns the exit code of an error and the hint to print. All commands get their

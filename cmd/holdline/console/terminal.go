@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/screen"
 	"holdline/protocol/control"
 )
@@ -77,9 +78,9 @@ func Say(cmd *cobra.Command, format string, args ...any) error {
 	return nil
 }
 
-// Warn prints one line to stderr that begins with the program's name. On a terminal it is wrapped.
+// Warn prints one line to stderr, with the program's name before it. On a terminal it is wrapped.
 func Warn(cmd *cobra.Command, format string, args ...any) {
-	Lines(cmd.ErrOrStderr(), fmt.Sprintf("holdline: "+format, args...))
+	Lines(cmd.ErrOrStderr(), cmdenv.Prefixed(fmt.Sprintf(format, args...)))
 }
 
 // PrintJSON prints v as indented JSON with a newline.

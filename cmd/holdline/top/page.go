@@ -194,9 +194,13 @@ func (m *model) serverPage(s *control.Server) *page {
 	}
 	p.add("Now", "%d in flight, %d wait for their turn", s.InFlight, s.Queued)
 	if s.Tools != nil {
-		p.add("Tools", "%d, of which %d are not what they were when they were first seen", *s.Tools, s.Changed)
+		tools := count(int64(*s.Tools))
+		if s.Changed > 0 {
+			tools += fmt.Sprintf("; changed since they were first seen: %d", s.Changed)
+		}
+		p.add("Tools", "%s", tools)
 	}
-	p.add("Restarts", "%d lately, %d failures one after the other", s.Restarts, s.Failures)
+	p.add("Restarts", "%d lately; %s in a row", s.Restarts, counted(s.Failures, "failure"))
 	for _, w := range m.last.status.Workers {
 		if w.Name == s.Name && w.Kind == "server" {
 			p.add("Process", "%d, under worker %d, %s", w.ChildPID, w.PID, w.State)
@@ -213,8 +217,8 @@ func (m *model) agentPage(a *agent) *page {
 	p.add("Process", "%d", a.PID)
 	p.add("Calls", "%s, %d in flight", count(a.Calls), a.InFlight)
 	for _, s := range a.Sessions {
-		p.add("Session", "%s: %s, %s calls, %d in flight, %s, since %s, proxy %d (%s)", cmp.Or(s.Server, "all servers"),
-			s.Identity, count(s.Calls), s.InFlight, s.State, age(s.SinceMS), s.PID, s.Proxy)
+		p.add("Session", "%s: %s, %s, %d in flight, %s, since %s, proxy %d (%s)", cmp.Or(s.Server, "all servers"),
+			s.Identity, counted(int(s.Calls), "call"), s.InFlight, s.State, age(s.SinceMS), s.PID, s.Proxy)
 	}
 	return p
 }
