@@ -97,20 +97,17 @@ type Options struct {
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }
 
-// timeout bounds all checks together.
+// timeout bounds the checks of the machine, and those of the daemon.
 const timeout = 20 * time.Second
 
-// Run makes all checks and returns their findings. It takes [timeout] at most, and no error ends
-// it: what cannot be found out is a finding, too. The checks of systemd come first: a later
-// connection to the daemon may make systemd start it.
+// Run makes all checks and returns their findings. It takes twice [timeout] at most, and no
+// error ends it: what cannot be found out is a finding, too. The checks of systemd come first: a
+// later connection to the daemon may make systemd start it. A slow machine takes no time from
+// the checks of the daemon: it would look as if the daemon hung.
 func Run(ctx context.Context, o Options) []Finding {
+	found := checkSurroundings(ctx, &o)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	found := []Finding{checkConfiguration(o), checkStateDir(o), checkSmall(o.Program)}
-	found = append(found, checkSystemd(ctx, o)...)
-	found = append(found, checkLaunchd(ctx, o)...)
-	found = append(found, checkMachine(ctx, &o)...)
-	found = append(found, checkClients(o)...)
 	conn, path, err := o.Paths.Dial(ctx)
 	// Without a daemon it counts what the next one would find.
 	if err != nil {
@@ -121,6 +118,17 @@ func Run(ctx context.Context, o Options) []Finding {
 	found = append(found, checkSocketDir(path))
 	found = append(found, asideWorkers(filepath.Dir(path))...)
 	return append(found, checkDaemon(ctx, o, conn, path)...)
+}
+
+// checkSurroundings makes the checks that need no daemon. It takes [timeout] at most.
+func checkSurroundings(ctx context.Context, o *Options) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	found := []Finding{checkConfiguration(*o), checkStateDir(*o), checkSmall(o.Program)}
+	found = append(found, checkSystemd(ctx, *o)...)
+	found = append(found, checkLaunchd(ctx, *o)...)
+	found = append(found, checkMachine(ctx, o)...)
+	return append(found, checkClients(*o)...)
 }
 
 // checkConfiguration checks that the configuration file can be read. A missing file is fine:

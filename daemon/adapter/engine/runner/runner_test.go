@@ -297,23 +297,23 @@ var cancelRows = map[string]cancelRow{
 	"while it heeds nothing": {
 		prompt: func(string) string { return saidThen(claudetest.Step{Do: "deaf"}) }, kind: engine.KindTool,
 	},
-	"interrupting": {prompt: deafThen, ms: 300, kind: engine.KindLadder, text: "time is up", heard: "interrupt"},
+	"interrupting": {prompt: deafThen, ms: 1000, kind: engine.KindLadder, text: "time is up", heard: "interrupt"},
 	"best": {
-		prompt: func(string) string { return saidThen(claudetest.Step{Do: "stubborn"}) }, ms: 300,
+		prompt: func(string) string { return saidThen(claudetest.Step{Do: "stubborn"}) }, ms: 1000,
 		kind: engine.KindLadder, text: "best answer",
 	},
 	"closing": {
 		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, waitLimit },
-		ms: 300, kind: engine.KindLadder, text: "ending the program", heard: "end",
+		ms: 1000, kind: engine.KindLadder, text: "ending the program", heard: "end",
 	},
 	"terminating": {
 		// Without the cancellation SIGKILL would come after two seconds.
 		prompt: deafThen, ladder: func(l *engine.Ladder, pace time.Duration) { l.Interrupt, l.Grace = 1, 2*pace },
-		ms: 300, kind: engine.KindLadder, text: "ending the program", heard: "SIGTERM", limit: 1500 * time.Millisecond,
+		ms: 1000, kind: engine.KindLadder, text: "ending the program", heard: "SIGTERM", limit: 1500 * time.Millisecond,
 	},
 	"killing": {
 		prompt: deafThen, ladder: func(l *engine.Ladder, _ time.Duration) { l.Interrupt, l.Grace = 1, 1 },
-		ms: 300, kind: engine.KindLadder, text: "ending the program", held: true,
+		ms: 1000, kind: engine.KindLadder, text: "ending the program", held: true,
 	},
 	"leaving": {
 		prompt: func(string) string { return saidThen(claudetest.Step{Do: "linger"}, claudetest.Say(soFar)) },
