@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/ttytest"
 	"holdline/protocol/control"
 )
@@ -41,8 +43,9 @@ func TestStatusKeys(t *testing.T) {
 }
 
 // TestShortHelp checks that each command of a list of commands has one line on a terminal of 80
-// columns.
+// columns, and that the pages have no longer lines in a pipe, either.
 func TestShortHelp(t *testing.T) {
+	root := NewRoot(new(cmdenv.Process))
 	var look func(cmd *cobra.Command)
 	look = func(cmd *cobra.Command) {
 		for _, sub := range cmd.Commands() {
@@ -51,6 +54,21 @@ func TestShortHelp(t *testing.T) {
 			}
 			look(sub)
 		}
+		var page bytes.Buffer
+		root.SetOut(&page)
+		if err := cmd.Help(); err != nil || page.Len() == 0 {
+			t.Errorf("%s has no help: %v", cmd.CommandPath(), err)
+		}
+		for line := range strings.SplitSeq(cmd.Long, "\n") {
+			if strings.HasPrefix(line, "    holdline ") && console.Width(line) > ttytest.Columns {
+				t.Errorf("%s --help: an example is too long to be copied: %s", cmd.CommandPath(), line)
+			}
+		}
+		for line := range strings.Lines(page.String()) {
+			if n := console.Width(strings.TrimRight(line, "\n")); n > ttytest.Columns {
+				t.Errorf("%s --help: %d columns: %s", cmd.CommandPath(), n, line)
+			}
+		}
 	}
-	look(NewRoot(new(cmdenv.Process)))
+	look(root)
 }

@@ -156,9 +156,6 @@ Use:
 	if got := Fold(page, 30); got != want {
 		t.Errorf("%s\nwant:\n%s", got, want)
 	}
-	if got := Fold(page, 0); got != page {
-		t.Errorf("in a pipe:\n%s", got)
-	}
 }
 
 // TestLineWraps checks that lines are wrapped between words, by what the terminal shows, and

@@ -50,8 +50,11 @@ func (o *Output) Configure(mode string, getenv func(string) string) error {
 	return err
 }
 
-// minColumns is the width below which nothing can be laid out.
-const minColumns = 20
+// Widths in columns.
+const (
+	minColumns   = 20 // below which nothing can be laid out
+	usualColumns = 80 // of what must be laid out although the width is not known
+)
 
 // isTerminal reports whether the output is a terminal. The caller must hold o.mu.
 func (o *Output) isTerminal() bool {

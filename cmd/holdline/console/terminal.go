@@ -2,6 +2,7 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,7 +31,8 @@ func Configure(cmd *cobra.Command, color string, getenv func(string) string) err
 	return nil
 }
 
-// FoldHelp makes the help pages of root and the commands below it fit the terminal.
+// FoldHelp makes the help pages of root and the commands below it fit the terminal. Elsewhere
+// they have [usualColumns]: they are for people there, too.
 func FoldHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -39,7 +41,7 @@ func FoldHelp(root *cobra.Command) {
 		cmd.SetOut(&page)
 		help(cmd, args)
 		cmd.SetOut(out)
-		fmt.Fprint(out, Fold(page.String(), Columns(out)))
+		fmt.Fprint(out, Fold(page.String(), cmp.Or(Columns(out), usualColumns)))
 	})
 }
 
@@ -130,12 +132,8 @@ func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
 		if took := time.Since(begun).Round(time.Second); took > 0 {
 			line = strings.TrimRight(took.String()+"  "+text, " ")
 		}
-		columns := Columns(w)
-		if columns == 0 {
-			columns = 80
-		}
 		// A line that reaches the last column would go on below.
-		writeOwn(w, "\r\x1b[K"+Shorten(oneLine(line), columns-1))
+		writeOwn(w, "\r\x1b[K"+Shorten(oneLine(line), cmp.Or(Columns(w), usualColumns)-1))
 	}
 	end, ended := make(chan struct{}), make(chan struct{})
 	go func() { // it ends with done

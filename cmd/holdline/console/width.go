@@ -186,9 +186,6 @@ func wrap(text string, columns, hang int) string {
 // Fold returns a page of help for a terminal with that many columns. It wraps the lines that
 // are longer: rows of a list below the second column, and the lines of a paragraph together.
 func Fold(page string, columns int) string {
-	if columns <= 0 {
-		return page
-	}
 	var out, paragraph []string
 	flush := func() {
 		if slices.ContainsFunc(paragraph, func(line string) bool { return Width(line) > columns }) {

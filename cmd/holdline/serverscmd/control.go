@@ -258,7 +258,7 @@ from standard input. The server is the one that agents in this directory use;
 allowlists, limits, cache and circuit count as for them. The result's text goes to
 standard output; a tool that says it failed makes the exit code 1.
 
-    holdline servers call github get_issue '{"owner": "golang", "repo": "go", "number": 1}'
+    holdline servers call github get_repo '{"owner": "golang", "repo": "go"}'
 
 With --json, the result as the server gave it.`,
 		Args: cobra.RangeArgs(2, 3),

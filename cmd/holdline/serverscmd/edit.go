@@ -41,10 +41,10 @@ func newServersAdd(s *serversCommand) *cobra.Command {
 		Long: `Add a server to the configuration: a command to run, the address of a remote
 server, or the JSON object that other clients' configurations have for it.
 
-    holdline servers add files -- npx -y @modelcontextprotocol/server-filesystem .
-    holdline servers add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- github-mcp-server stdio
+    holdline servers add memory -- npx -y @modelcontextprotocol/server-memory
+    holdline servers add github --env 'TOKEN=${GITHUB_TOKEN}' -- mcp-github
     holdline servers add sentry --scope shared https://mcp.sentry.dev/mcp
-    holdline servers add files --json '{"command": "npx", "args": ["-y", "server"]}'
+    holdline servers add files --json '{"command": "npx", "args": ["server"]}'
 
 ${NAME} and ${NAME:-default} are replaced when the server is started, by
 variables of --env-file, of ~/.config/holdline/env (mode 0600) and of the
