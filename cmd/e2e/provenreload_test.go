@@ -56,11 +56,10 @@ func TestReloadProvesServer(t *testing.T) {
 			p.untilEffect("begin long")
 			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": scope}, "-logs")})
 			p.must("reload")
-			if x := a.wait(a.effect("new", 0)); x.Error != nil || x.Result.IsError {
-				t.Errorf("a call of the new one: %s", x.raw)
-			}
-			if x := a.wait(id); x.Error != nil || x.Result.IsError {
-				t.Errorf("the call of the old one: %s", x.raw)
+			for i, x := range a.waitAll(a.effect("new", 0), id) {
+				if x.Error != nil || x.Result.IsError {
+					t.Errorf("call %d, that of the old one is %d: %s", i, id, x.raw)
+				}
 			}
 			p.until("the old process to end", func(s control.StatusAnswer) bool {
 				pid := child(s, "tools")

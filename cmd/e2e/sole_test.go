@@ -94,9 +94,8 @@ func TestSoleDaemonDisowned(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := p.daemon()
-	if alive(first.Process.Pid) {
-		t.Error("the daemon without its runtime directory lives")
-	}
+	waitFor(t, "the end of the daemon without its runtime directory",
+		func() bool { return !alive(first.Process.Pid) })
 	if s := p.status().Daemon; s.PID != second.Process.Pid {
 		t.Errorf("the daemon is %+v, want %d", s, second.Process.Pid)
 	}
