@@ -34,7 +34,8 @@ func (d *decoder) check(c *Config) {
 	}
 	for i, kind := range c.Notify {
 		if !slices.Contains(notifyKinds, kind) {
-			d.wrong(fmt.Sprintf("notifications[%d]", i), "wants one of %s", strings.Join(notifyKinds, ", "))
+			d.wrong(fmt.Sprintf("notifications[%d]", i), "wants true, false, or a list of some of: %s",
+				strings.Join(notifyKinds, ", "))
 		}
 	}
 	for _, name := range sorted(c.Servers) {

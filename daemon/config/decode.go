@@ -353,25 +353,29 @@ func invalidAt(data []byte) int {
 // sorted returns the keys of a map in a fixed order, so that errors have one, too.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Distance returns how many bytes must be inserted into a, removed or changed to make
-// it b (Levenshtein). It takes time in the product of their lengths, so the caller
+// Distance returns how many bytes must be inserted into a, removed, changed or exchanged with
+// their neighbours to make it b. It takes time in the product of their lengths, so the caller
 // must bound them.
 func Distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	var before []int // the row before the last one
+	last := make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
 	}
 	for i := range len(a) {
-		last := row[0]
+		row := make([]int, len(b)+1)
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := last
+			cost := last[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			last = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+			row[j+1] = min(cost, row[j]+1, last[j+1]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last = last, row
 	}
-	return row[len(b)]
+	return last[len(b)]
 }

@@ -13,7 +13,9 @@ func TestDistance(t *testing.T) {
 		{"abc", "", 3},
 		{"kitten", "sitting", 3},
 		{"scope", "scope", 0},
-		{"scpoe", "scope", 2},
+		{"scpoe", "scope", 1},
+		{"gte", "get", 1},
+		{"ab", "bca", 3},
 		{"lazy", "crazy", 2},
 	} {
 		if got := Distance(tt.a, tt.b); got != tt.want {

@@ -265,6 +265,8 @@ func (c Config) Keys() []KnownKey {
 				one.Values = strings.Split(r.check, " | ")
 			case f.Kind() == reflect.Bool, f == reflect.TypeFor[*bool]():
 				one.Values = []string{"true", "false"}
+			case f == reflect.TypeFor[Notify]():
+				one.Values = append([]string{"true", "false"}, notifyKinds...)
 			}
 			all = append(all, one)
 			switch f {

@@ -7,8 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/clients"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/consultcmd"
+	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
@@ -42,21 +45,64 @@ func addCompletions(root *cobra.Command, proc *cmdenv.Process) {
 			cmd.ValidArgsFunction = complete
 		}
 	}
-	one := func(values ...string) func([]string) []string { return func([]string) []string { return values } }
-	for flag, values := range map[string]func([]string) []string{
-		"consult engine": one(engines.Names()...), "consult level": one("read", "shell"),
-		"consult effort":        one("low", "medium", "high", "xhigh", "max"),
-		"consult diff":          one("uncommitted", "staged"),
-		"servers add scope":     one(config.ScopeProject, config.ScopeShared, config.ScopeSession),
-		"servers add transport": one(config.Stdio, config.HTTP, config.SSE),
-		"servers add contract":  one(string(tool.Convergent), string(tool.NeverReplay)),
-		"mcp-stdio server":      c.servers, "mcp-stdio direct": c.servers, "mcp-stdio identity": c.identities,
-	} {
+	c.addFlags(root)
+}
+
+// addFlags lets the shell complete the values of flags. A flag whose values are a closed list keeps
+// it, for [wrongValue].
+func (c completer) addFlags(root *cobra.Command) {
+	scopes := []string{config.ScopeProject, config.ScopeShared, config.ScopeSession}
+	closed := map[string][]string{
+		"color": console.ColorModes, "consult engine": engines.Names(), "consult level": {"read", "shell"},
+		"consult effort":        {"low", "medium", "high", "xhigh", "max"},
+		"servers add scope":     scopes,
+		"servers add transport": {config.Stdio, config.HTTP, config.SSE},
+		"servers add contract":  {string(tool.Convergent), string(tool.NeverReplay)},
+		"import scope":          scopes, "setup scope": scopes,
+		"import from": clients.Names(), "setup from": clients.Names(),
+	}
+	found := func([]string) []string { return setupcmd.FoundServers(c.proc) }
+	complete := map[string]func([]string) []string{
+		"consult diff":     func([]string) []string { return []string{"uncommitted", "staged"} },
+		"mcp-stdio server": c.servers, "mcp-stdio direct": c.servers, "mcp-stdio identity": c.identities,
+		"import skip": found, "setup skip": found,
+	}
+	for flag, values := range closed {
+		complete[flag] = func([]string) []string { return values }
+	}
+	for flag, values := range complete {
 		words := strings.Fields(flag)
-		if cmd, _, err := root.Find(words[:len(words)-1]); err == nil {
-			_ = cmd.RegisterFlagCompletionFunc(words[len(words)-1], c.each(values)) // a flag that is gone is no harm
+		last := len(words) - 1
+		cmd, _, err := root.Find(words[:last])
+		if err != nil || cmd.Flag(words[last]) == nil {
+			continue // a flag that is gone is no harm
+		}
+		_ = cmd.RegisterFlagCompletionFunc(words[last], func(_ *cobra.Command, _ []string, word string) (
+			[]string, cobra.ShellCompDirective,
+		) {
+			return proposals(values(nil), word, isList(cmd.Flag(words[last]))), cobra.ShellCompDirectiveNoFileComp
+		})
+		if closed[flag] != nil {
+			_ = cmd.Flags().SetAnnotation(words[last], valuesAnnotation, closed[flag])
+			_ = cmd.PersistentFlags().SetAnnotation(words[last], valuesAnnotation, closed[flag]) // one of both has it
 		}
 	}
+}
+
+// proposals returns those of values that begin with word. In a list with commas the last element
+// is completed, by one that the list has not yet.
+func proposals(values []string, word string, list bool) []string {
+	before := ""
+	if list {
+		before = word[:strings.LastIndexByte(word, ',')+1]
+	}
+	var out []string
+	for _, one := range values {
+		if strings.HasPrefix(one, word[len(before):]) && !slices.Contains(strings.Split(before, ","), one) {
+			out = append(out, before+one)
+		}
+	}
+	return out
 }
 
 // each returns the completion of a command whose n-th argument is one of what the n-th
@@ -66,13 +112,7 @@ func (c completer) each(of ...func(args []string) []string) completion {
 		if len(args) >= len(of) {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		var out []string
-		for _, one := range of[len(args)](args) {
-			if strings.HasPrefix(one, word) {
-				out = append(out, one)
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return proposals(of[len(args)](args), word, false), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -183,7 +183,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 no daemon, 4 line lost.`,
 	root.SetFlagErrorFunc(wrongFlag)
 	console.FoldHelp(root)
 	root.PersistentFlags().String("socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
-	color := root.PersistentFlags().String("color", "auto", "use colour: "+console.ColorModes)
+	color := root.PersistentFlags().String("color", "auto", "use colour: "+strings.Join(console.ColorModes, ", "))
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		return console.Configure(cmd, *color, proc.Getenv)
 	}

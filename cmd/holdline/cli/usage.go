@@ -40,6 +40,9 @@ func checkArgs(root *cobra.Command) {
 		if both := exclusive(cmd); both != "" {
 			return fmt.Errorf("%w: %s cannot be used together", cmdenv.ErrUsage, both)
 		}
+		if wrong := wrongValue(cmd); wrong != "" {
+			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, wrong)
+		}
 		return nil
 	}
 	for _, cmd := range root.Commands() {
@@ -93,8 +96,11 @@ func checkCompletion(root *cobra.Command) {
 			if len(args) == 0 {
 				return nil
 			}
-			return fmt.Errorf("%w: there are no completions for %s, but for: %s",
-				cmdenv.ErrUsage, args[0], strings.Join(shells, ", "))
+			words := fmt.Sprintf("there are no completions for %s, but for: %s", args[0], strings.Join(shells, ", "))
+			if near := config.Nearest(args[0], shells); near != "" {
+				words += "; did you mean " + near + "?"
+			}
+			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)
 		}
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // without it, Args is not asked
 		checkArgs(cmd)
@@ -120,6 +126,37 @@ func exclusive(cmd *cobra.Command) string {
 		}
 	})
 	return strings.Join(set, " and ")
+}
+
+// valuesAnnotation is the annotation of a flag with all values that it can have.
+const valuesAnnotation = "holdline_values"
+
+// isList reports whether a flag takes a list with commas.
+func isList(f *pflag.Flag) bool {
+	_, list := f.Value.(pflag.SliceValue)
+	return list
+}
+
+// wrongValue returns what is wrong with the value of a flag that has few, with the one that may
+// be meant; "" if all are right.
+func wrongValue(cmd *cobra.Command) string {
+	words := ""
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values, given := f.Annotations[valuesAnnotation], []string{f.Value.String()}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			given = list.GetSlice()
+		}
+		for _, one := range given {
+			if len(values) == 0 || one == "" || slices.Contains(values, one) || words != "" {
+				continue
+			}
+			words = fmt.Sprintf("--%s: %q is not known; these are: %s", f.Name, one, strings.Join(values, ", "))
+			if near := config.Nearest(one, values); near != "" {
+				words += fmt.Sprintf("; did you mean %s?", near)
+			}
+		}
+	})
+	return words
 }
 
 // wrongFlag makes an error of the flags of a command a usage error, in words of ours. Of a flag

@@ -101,7 +101,7 @@ func oneLine(text string) string {
 }
 
 // ColorModes are the values of the flag --color.
-const ColorModes = "auto, always or never"
+var ColorModes = []string{"auto", "always", "never"}
 
 // WantsColor reports whether to use colour, by the value of the flag --color. With "auto" that
 // is on a terminal only, unless the environment asks for none.
@@ -112,5 +112,5 @@ func WantsColor(mode string, getenv func(string) string, terminal bool) (bool, e
 	case "always", "never":
 		return mode == "always", nil
 	}
-	return false, fmt.Errorf("%w: --color is %s, not %q", cmdenv.ErrUsage, ColorModes, mode)
+	return false, fmt.Errorf("%w: --color is one of %s, not %q", cmdenv.ErrUsage, strings.Join(ColorModes, ", "), mode)
 }

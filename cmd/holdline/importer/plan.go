@@ -133,15 +133,15 @@ type SkipError struct {
 // Error names the servers that there are.
 func (s *SkipError) Error() string {
 	known := cmp.Or(strings.Join(s.Known, ", "), "none")
+	if near := config.Nearest(s.Name, s.Known); near != "" {
+		known += "; did you mean " + near + "?"
+	}
 	return fmt.Sprintf("no server %q was found; these are: %s", s.Name, known)
 }
 
-// checkSkip returns a [*SkipError] if a name of [Options.Skip] is that of no server. It does not
-// know the servers of a file that cannot be read; then it lets every name pass.
-func (p *Plan) checkSkip() error {
-	if p.Summary.Broken > 0 {
-		return nil
-	}
+// CanStay returns the sorted names of the servers that are not holdline's own entries: those
+// that [Options.Skip] can name.
+func (p *Plan) CanStay() []string {
 	var known []string
 	for _, f := range p.Files {
 		for _, s := range f.Servers {
@@ -151,7 +151,16 @@ func (p *Plan) checkSkip() error {
 		}
 	}
 	slices.Sort(known)
-	known = slices.Compact(known)
+	return slices.Compact(known)
+}
+
+// checkSkip returns a [*SkipError] if a name of [Options.Skip] is that of no server. It does not
+// know the servers of a file that cannot be read; then it lets every name pass.
+func (p *Plan) checkSkip() error {
+	if p.Summary.Broken > 0 {
+		return nil
+	}
+	known := p.CanStay()
 	for _, name := range p.o.Skip {
 		taken := slices.ContainsFunc(p.taken, func(c *candidate) bool { return c.name == name })
 		_, found := slices.BinarySearch(known, name)

@@ -78,11 +78,23 @@ shared (one for all), session (one for each agent).`,
 	f.BoolVar(&o.Hosting.Lazy, "lazy", false, "start it at the first use")
 	f.BoolVar(&o.Disabled, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		return cmdenv.WithHint(fmt.Errorf("%w: %w", cmdenv.ErrUsage, err),
-			"put -- before COMMAND: holdline servers add NAME -- COMMAND ARG...")
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		err = cmd.Parent().FlagErrorFunc()(cmd, err)
+		name := append(cmd.Flags().Args(), "NAME")[0] // those before the flag
+		switch dash := slices.Index(s.proc.Args, "--"); {
+		case dash < 0:
+			return cmdenv.WithHint(err, "put -- before COMMAND, as in: "+example(name))
+		case dash == len(s.proc.Args)-1:
+			return cmdenv.WithHint(fmt.Errorf("%w; and COMMAND is missing behind the --", err), "for example: "+example(name))
+		}
+		return err
 	})
 	return cmd
+}
+
+// example returns a whole command that adds a server of that name.
+func example(name string) string {
+	return "holdline servers add " + name + " -- npx -y @modelcontextprotocol/server-filesystem ."
 }
 
 // edits returns the other commands that edit the configuration file: remove, enable and
@@ -152,6 +164,10 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 			"put it before the --: holdline servers add NAME -- COMMAND ARG...")
 	}
 	object, err := o.object(rest)
+	if err != nil && len(rest) == 0 && o.json == "" {
+		err = cmdenv.WithHint(err,
+			"for example: "+example(name)+"; or by address: holdline servers add "+name+" https://mcp.example.com/mcp")
+	}
 	if err != nil {
 		return err
 	}
@@ -179,8 +195,7 @@ func (o addOptions) object(args []string) ([]byte, error) {
 		return []byte(o.json), nil
 	}
 	if len(args) == 0 {
-		return nil, cmdenv.WithHint(fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage),
-			"holdline servers add NAME -- COMMAND ARG..., or: holdline servers add NAME URL")
+		return nil, fmt.Errorf("%w: COMMAND or URL is missing", cmdenv.ErrUsage)
 	}
 	e := o.entry
 	// Without --transport, an address tells a remote server from a command.

@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -262,20 +261,23 @@ func WarnLeft(cmd *cobra.Command, left []importer.Left) {
 	}
 }
 
-// ClientOptions checks the flags, and returns what package importer needs to know of them, of
-// this user and of this directory. The check of the clients by doctor uses it, too.
+// FoundServers returns the names of the servers that clients have, for the completion of --skip.
+// It starts none of them.
+func FoundServers(proc *cmdenv.Process) []string {
+	look, err := ClientOptions(proc, &ImportOptions{Project: true})
+	if err != nil {
+		return nil
+	}
+	plan, err := importer.Look(context.Background(), look)
+	if err != nil {
+		return nil
+	}
+	return plan.CanStay()
+}
+
+// ClientOptions returns what package importer needs to know of the flags, of this user and of
+// this directory. The check of the clients by doctor uses it, too.
 func ClientOptions(proc *cmdenv.Process, o *ImportOptions) (importer.Options, error) {
-	switch o.scope {
-	case "", config.ScopeProject, config.ScopeShared, config.ScopeSession:
-	default:
-		return importer.Options{}, fmt.Errorf("%w: --scope wants one of project, shared, session", cmdenv.ErrUsage)
-	}
-	for _, name := range o.from {
-		if !slices.Contains(clients.Names(), name) {
-			return importer.Options{}, fmt.Errorf("%w: --from: client %q is not known; these are: %s",
-				cmdenv.ErrUsage, name, strings.Join(clients.Names(), ", "))
-		}
-	}
 	home := proc.Getenv("HOME")
 	if !filepath.IsAbs(home) {
 		return importer.Options{}, fmt.Errorf("HOME is not set to a directory")
