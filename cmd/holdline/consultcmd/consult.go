@@ -361,7 +361,7 @@ func lostConsult(id string, err error) error {
 func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	err := console.Print(cmd, answer.Value, func(out io.Writer) {
 		if answer.Text != "" {
-			fmt.Fprintln(out, strings.TrimRight(answer.Text, "\n"))
+			console.Text(out, answer.Text)
 		}
 	})
 	if err != nil {
@@ -378,7 +378,7 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 		console.Warn(cmd, "%s", note)
 	}
 	if !console.IsJSON(cmd) {
-		fmt.Fprintln(cmd.ErrOrStderr(), summary(answer))
+		console.Lines(cmd.ErrOrStderr(), summary(answer))
 	}
 	return nil
 }

@@ -2,16 +2,34 @@ package consultcmd
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/ttytest"
 	"holdline/protocol/control"
 )
+
+// compareFrame compares what show prints on a terminal of 80 columns with the frame of that name.
+func compareFrame(t *testing.T, name string, show func(out io.Writer)) {
+	t.Helper()
+	frame := ttytest.OnScreen(t, func(tty *os.File) {
+		out := console.NewOutput(tty)
+		size := map[string]string{"COLUMNS": fmt.Sprint(ttytest.Columns)}
+		if err := out.Configure("never", func(name string) string { return size[name] }); err != nil {
+			t.Error(err)
+		}
+		show(out)
+	})
+	ttytest.CompareFrame(t, name, frame, console.Width)
+}
 
 // TestListFrame checks what consult list shows on a terminal of 80 columns, and that a pipe gets
 // whole questions and no colour.
@@ -45,20 +63,54 @@ func TestListFrame(t *testing.T) {
 		},
 	}
 	for name, list := range map[string][]control.Consult{"list": all, "list-nothing": nil} {
-		frame := ttytest.OnScreen(t, func(tty *os.File) {
-			out := console.NewOutput(tty)
-			size := map[string]string{"COLUMNS": fmt.Sprint(ttytest.Columns)}
-			if err := out.Configure("never", func(name string) string { return size[name] }); err != nil {
-				t.Error(err)
-			}
-			printConsults(out, list)
-		})
-		ttytest.CompareFrame(t, name, frame, console.Width)
+		compareFrame(t, name, func(out io.Writer) { printConsults(out, list) })
 		var piped bytes.Buffer
 		printConsults(console.NewOutput(&piped), list)
 		if got := piped.String(); strings.Contains(got, "\x1b") ||
 			strings.Count(got, question) != strings.Count(fmt.Sprint(list), question) {
 			t.Errorf("in a pipe:\n%s", got)
+		}
+	}
+}
+
+// TestShowFrame checks what consult show prints on a terminal of 80 columns, of an answer and of
+// one that is not complete, and that stdout alone, in a pipe, gets the answer as it is.
+func TestShowFrame(t *testing.T) {
+	text := `## Verdict
+
+The retry in client.go is **not safe** if the server answers twice: both answers carry the same id, and the second
+one is taken for that of the next call.
+
+- The lock is taken twice, in send and in receive, which is no harm by itself; but the counter between them is read
+  without it.
+- See /home/user/projects/shop/internal/a-directory-with-a-long-name/client.go:42
+
+    if c.next == id { // an example that is indented and a little longer than a line of the terminal
+        return
+    }
+
+弱いテストは一つだけです。弱いテストは一つだけです。弱いテストは一つだけです。 弱いテストは一つだけです。
+`
+	for name, a := range map[string]control.ConsultAnswer{
+		"show": {Text: text, Value: json.RawMessage(`{"consult_id":"159788036b8d","state":"done","engine":"claude",
+			"session_id":"0b51b9d4-4f6c-4a39-9a43-9b3c3d1f3a55","cost_usd":0.3141,"duration_ms":132400,
+			"models":["claude-opus-4-5-20251101","claude-haiku-4-5-20251001"]}`)},
+		"show-partial": {Text: "So far: the lock is taken twice.", Value: json.RawMessage(`{
+			"consult_id":"3267b1e76531","state":"running","partial":true,"engine":"codex"}`)},
+	} {
+		show := func(out, errs io.Writer) {
+			cmd := &cobra.Command{}
+			cmd.SetOut(out)
+			cmd.SetErr(errs)
+			if err := printConsult(cmd, a); err != nil {
+				t.Error(err)
+			}
+		}
+		compareFrame(t, name, func(out io.Writer) { show(out, out) })
+		var piped, errs bytes.Buffer
+		show(console.NewOutput(&piped), console.NewOutput(&errs))
+		if got, want := piped.String(), strings.TrimRight(a.Text, "\n")+"\n"; got != want {
+			t.Errorf("in a pipe: %q, want %q", got, want)
 		}
 	}
 }
