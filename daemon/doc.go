@@ -71,7 +71,8 @@
 //	listener     the socket, the greeting, a goroutine for each connection
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telling      which of the last lines of a program says why it ended
-//	plural       numbers with nouns, for people
+//	plural       numbers with nouns and durations, for people
+//	trouble      what does not work, in words for people and agents
 //	telemetry    counts, health and the log of calls
 //	notify       notifications on the desktop
 //	events       what has lately happened, for people who watch

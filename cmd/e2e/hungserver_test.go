@@ -98,8 +98,8 @@ func TestServerHangs(t *testing.T) {
 		t.Errorf("the call that stops the server: %s", x.raw)
 	}
 	// Only this server is unwell, and everything else works.
-	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "Ready. ") ||
-		!strings.Contains(x.text(), "not: stray (silent)") {
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "Needs attention. ") ||
+		!strings.Contains(x.text(), "\nstray: has left a call without an answer") {
 		t.Errorf("the health meanwhile: %s", x.raw)
 	}
 	_, s := p.untilAnother("stray", before)
@@ -137,7 +137,7 @@ func TestServerBusy(t *testing.T) {
 				t.Errorf("the call that takes longer than it may: %s", x.raw)
 			}
 			p.until("the server is heard again", func(control.StatusAnswer) bool {
-				return !strings.Contains(a.wait(a.call("health_snapshot", nil)).text(), "not: stray (silent)")
+				return !strings.Contains(a.wait(a.call("health_snapshot", nil)).text(), "without an answer")
 			})
 			if x := a.wait(a.call("stray__say", map[string]any{"token": "next"})); x.text() != "next" {
 				t.Errorf("the next call: %s", x.raw)
@@ -226,13 +226,13 @@ func TestHealthNamesServer(t *testing.T) {
 	a := p.agent().shake()
 	p.untilReady("well")
 	p.until("one server is ejected", func(s control.StatusAnswer) bool { return find(t, s, "gone").Ejected })
-	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "Ready. ") ||
-		!strings.Contains(x.text(), "not: gone (ejected)") {
+	if x := a.wait(a.call("health_snapshot", nil)); !strings.HasPrefix(x.text(), "Needs attention. ") ||
+		!strings.Contains(x.text(), "\ngone: failed too often") || strings.Contains(x.text(), "well: ") {
 		t.Errorf("health: %s", x.raw)
 	}
 	x := a.wait(a.call("health_snapshot", map[string]any{"detail": "full"}))
-	if !strings.Contains(x.text(), "server gone: ejected: ") || !strings.Contains(x.text(), "was not found") ||
-		strings.Contains(x.text(), "server well") {
+	if !strings.Contains(x.text(), "\ngone: failed too often") || !strings.Contains(x.text(), "was not found") ||
+		strings.Contains(x.text(), "well: ") {
 		t.Errorf("health in full: %s", x.raw)
 	}
 	a.rest()

@@ -144,6 +144,7 @@ var layers = readLayers(`
 0 daemon/plural
 0 daemon/redact
 0 daemon/telling
+1 daemon/trouble
 2 daemon/lines
 2 daemon/masked
 -2 protocol

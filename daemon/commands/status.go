@@ -2,12 +2,14 @@ package commands
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"holdline/daemon/heap"
 	"holdline/daemon/policy"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 )
@@ -15,35 +17,40 @@ import (
 // Health returns the answer of the tool health_snapshot: a text for models, and a value
 // that encodes as JSON. It asks no server, so it answers even if all of them hang.
 func (d *Daemon) Health(detail tool.Detail) (string, any) {
-	servers := d.Servers.Status()
-	h := d.Telemetry.Health(telemetry.Parts{
-		Sessions: len(d.Sessions.Sessions()), Servers: len(servers), Unwell: unwell(servers),
-	})
+	s, h := d.look()
+	h.Verdict, _ = trouble.Headline(&s)
+	for _, t := range trouble.All(&s) {
+		if t.Bad || detail == tool.Full {
+			h.Troubles = append(h.Troubles, t.String())
+		}
+	}
 	if detail == tool.Full {
 		return h.Text(true), h
 	}
 	return h.Text(false), h.Concise()
 }
 
-// unwell returns the servers that cannot be used now, or perhaps not, and why: those that
-// left a call without an answer, that recover, failed or are ejected, and those with a
-// circuit that is not closed.
+// unwell returns the servers in trouble, with a word for programs and the reason for people.
 func unwell(servers []control.Server) []telemetry.Unwell {
 	var all []telemetry.Unwell
 	for i := range servers {
 		s := &servers[i]
-		one := telemetry.Unwell{Name: s.Name, State: s.State}
+		troubles := trouble.OfServer(s)
+		at := slices.IndexFunc(troubles, func(t trouble.Trouble) bool { return t.Bad })
+		if at < 0 {
+			continue
+		}
+		one := telemetry.Unwell{Name: s.Name, State: s.State, Detail: troubles[at].What}
 		switch {
 		case s.Suspect:
 			one.State = "silent"
-			one.Detail = "a call had no answer; it is asked for a sign of life, and started again if it gives none"
 		case s.State == "recovering", s.State == "failed", s.State == "ejected":
 		case s.Circuit != string(policy.Closed):
 			one.State = "circuit_" + s.Circuit
-		default:
-			continue
+		case s.Blocked:
+			one.State = "blocked"
 		}
-		if one.Detail == "" && s.LastFault != nil {
+		if s.LastFault != nil && !s.Suspect && one.State != "blocked" {
 			one.Detail = s.LastFault.Fault.Detail
 		}
 		all = append(all, one)
@@ -65,11 +72,16 @@ func (d *Daemon) Snapshot(detail tool.Detail) (string, any) {
 // status returns what `holdline status` shows. The parts are asked one after the other, so
 // the whole may mix two moments.
 func (d *Daemon) status() control.StatusAnswer {
-	health := d.Telemetry.Health(telemetry.Parts{})
+	s, _ := d.look()
+	return s
+}
+
+// look returns what status shows, and the health at the same time.
+func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	s := control.StatusAnswer{
 		Daemon: control.Daemon{
 			PID: d.PID, Version: d.Version, Epoch: d.Place.Generation(), UptimeMS: time.Since(d.Begin).Milliseconds(),
-			Socket: d.Place.Socket(), StartedBy: d.StartedBy, Rollout: string(health.Rollout), Config: d.File.Path(),
+			Socket: d.Place.Socket(), StartedBy: d.StartedBy, Config: d.File.Path(),
 		},
 		Sessions: d.Sessions.Sessions(),
 		Workers:  d.Workers.Workers(),
@@ -87,6 +99,10 @@ func (d *Daemon) status() control.StatusAnswer {
 			s.Servers[i].Transport = settings.Transport
 		}
 	}
+	health := d.Telemetry.Health(telemetry.Parts{
+		Sessions: len(s.Sessions), Servers: len(s.Servers), Unwell: unwell(s.Servers),
+	})
+	s.Daemon.Rollout, s.Daemon.NotReady = string(health.Rollout), health.NotReady
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
 	if log := health.TelemetryLog; log.LastError != "" {
 		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
@@ -94,7 +110,7 @@ func (d *Daemon) status() control.StatusAnswer {
 	if f := health.Refusal; f != nil {
 		s.Daemon.Refusal = f.Fault.Detail
 	}
-	return s
+	return s, health
 }
 
 // showStatus answers the command status.

@@ -1,9 +1,10 @@
-// Package plural puts numbers before English nouns, for people.
+// Package plural words numbers for people: with English nouns, and as durations.
 package plural
 
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Count returns a number with its noun, as "1 server", "2 entries" and "3 processes".
@@ -21,4 +22,17 @@ func Noun(n int, noun string) string {
 		return noun + "es"
 	}
 	return noun + "s"
+}
+
+// Age returns a duration in milliseconds for people: in seconds below a minute, in minutes
+// below two days, else in days.
+func Age(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < time.Minute:
+		return d.Round(time.Second).String()
+	case d < 48*time.Hour:
+		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }

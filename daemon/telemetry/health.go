@@ -39,8 +39,16 @@ type Health struct {
 
 	// Ready reports whether handshakes and Holdline's own tools can be served. A hosted
 	// server that fails is listed as unwell instead.
-	Ready   bool          `json:"-"`
-	Refusal *fault.Record `json:"-"` // why the rollout is rejected; nil if it is not
+	Ready    bool          `json:"-"`
+	NotReady string        `json:"-"` // why, for people; "" if it is ready
+	Refusal  *fault.Record `json:"-"` // why the rollout is rejected; nil if it is not
+
+	// What the whole daemon says of itself for people: whether all is well, and what is not.
+	// The caller of [Recorder.Health] sets them.
+	Verdict  string   `json:"-"`
+	Troubles []string `json:"-"`
+
+	program string // path of the program
 }
 
 // HealthBody is the inner object of a [Health].
@@ -80,9 +88,9 @@ func (r *Recorder) Health(p Parts) Health {
 		},
 		WorkerAlive: true, LaunchPathStable: r.stable, Daemon: r.o.Daemon,
 		Sessions: p.Sessions, Servers: p.Servers, Unwell: p.Unwell, TelemetryLog: log,
-		Ready:   r.serving && !r.faulty && r.rollout != Reloading,
-		Refusal: r.refusal,
+		NotReady: r.notReady(), Refusal: r.refusal, program: r.o.Executable,
 	}
+	h.Ready = h.NotReady == ""
 	for _, state := range r.workers {
 		if state == Recovering {
 			h.WorkerAlive = false
@@ -91,6 +99,22 @@ func (r *Recorder) Health(p Parts) Health {
 		}
 	}
 	return h
+}
+
+// notReady returns why handshakes and Holdline's own tools cannot be served, or not surely; "" if
+// they can. The caller must hold mu.
+func (r *Recorder) notReady() string {
+	switch {
+	case !r.serving:
+		return "the daemon is starting or stopping"
+	case r.rollout == Reloading:
+		return "a newer program takes over"
+	case r.faulty && r.lastFault != nil:
+		return "the last request failed: " + fault.Short(r.lastFault.Fault.Detail, 240)
+	case r.faulty:
+		return "the last request failed"
+	}
+	return ""
 }
 
 // state returns the worst state of all parts. A transport fault of some work makes the
@@ -118,11 +142,20 @@ func (h Health) Concise() HealthConcise {
 	}
 }
 
-// Text returns h for people and models: one line of sentences, and with full more lines of
-// details.
+// Bounds of a text.
+const (
+	maxTroubles = 20  // lines
+	maxTrouble  = 500 // bytes of a line
+)
+
+// Text returns h for people and models: one line of sentences, one for each trouble, and with
+// full more lines of details.
 func (h Health) Text(full bool) string {
 	var b strings.Builder
-	b.WriteString(h.sentences())
+	b.WriteString(h.line())
+	for _, one := range h.Troubles[:min(len(h.Troubles), maxTroubles)] {
+		b.WriteString("\n" + fault.Short(one, maxTrouble))
+	}
 	if !full {
 		return b.String()
 	}
@@ -131,9 +164,6 @@ func (h Health) Text(full bool) string {
 		h.RestartCount, h.Rollout)
 	fmt.Fprintf(&b, "\ndaemon pid=%d version=%s epoch=%d", h.Daemon.PID, h.Daemon.Version, h.Daemon.Epoch)
 	fmt.Fprintf(&b, "\nsessions=%d workers=%d servers=%d", h.Sessions, h.Workers, h.Servers)
-	for _, one := range h.Unwell {
-		fmt.Fprintf(&b, "\nserver %s: %s: %s", fault.Short(one.Name, maxField), one.State, fault.Short(one.Detail, 240))
-	}
 	writeFault(&b, h.LastFault)
 	if h.TelemetryLog.Failed > 0 {
 		fmt.Fprintf(&b, "\ntelemetry log: %d lines lost", h.TelemetryLog.Failed)
@@ -144,30 +174,9 @@ func (h Health) Text(full bool) string {
 	return b.String()
 }
 
-// sentences returns in one line whether the daemon is ready, how its servers are, what failed
-// last, and what else is out of the ordinary.
-func (h Health) sentences() string {
-	all := []string{"Ready."}
-	if !h.Ready {
-		all[0] = "Not ready."
-	}
-	var servers, faults string
-	var down []string
-	for _, one := range h.Unwell {
-		down = append(down, fmt.Sprintf("%s (%s)", fault.Short(one.Name, maxField), one.State))
-	}
-	switch up := h.Servers - len(down); {
-	case len(down) > 0:
-		servers = fmt.Sprintf("%d of %d servers up; not: %s", max(up, 0), h.Servers, strings.Join(down, ", "))
-	case up == 1:
-		servers = "1 server up"
-	default:
-		servers = fmt.Sprintf("%d servers up", up)
-	}
-	if faults = "no recent faults"; h.LastFault != nil {
-		faults = "last fault " + string(h.LastFault.Fault.Code)
-	}
-	all = append(all, servers+", "+faults+".")
+// line returns in one line whether all is well, and what else is out of the ordinary.
+func (h Health) line() string {
+	all := []string{h.Verdict}
 	if !h.WorkerAlive {
 		all = append(all, "A process that was lost is being replaced.")
 	}
@@ -175,7 +184,8 @@ func (h Health) sentences() string {
 		all = append(all, fmt.Sprintf("Upgrade: %s.", h.Rollout))
 	}
 	if !h.LaunchPathStable {
-		all = append(all, "Holdline's program is in a place that may vanish.")
+		all = append(all, fmt.Sprintf("Holdline's program %s is where builds and temporary files are removed; "+
+			"to put a copy in a lasting place: holdline install --bin.", h.program))
 	}
 	return strings.Join(all, " ")
 }

@@ -27,7 +27,7 @@ func snapshotTool(name, title, description string, snapshot Snapshot) Tool {
 func NewHealth(snapshot Snapshot) Tool {
 	return snapshotTool("health_snapshot", "Health of holdline",
 		"Says whether holdline, the daemon behind this MCP server, is well: ready or not, the state of its workers, "+
-			"which MCP servers are unwell, the last fault, and with detail=full its sessions, workers and uptime. "+
+			"which MCP servers are in trouble and why, and with detail=full the last fault, sessions and uptime. "+
 			"Answers at once, also while other calls run. Use it when a holdline tool failed and "+
 			"you want to know whether to try again.", snapshot)
 }

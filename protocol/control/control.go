@@ -339,7 +339,8 @@ type Daemon struct {
 	// has read that because the file was refused when it started.
 	ConfigCopy string `json:"config_copy,omitempty"`
 
-	Degraded string `json:"degraded,omitempty"` // what does not work, for people
+	NotReady string `json:"not_ready,omitempty"` // why requests may fail now, for people
+	Degraded string `json:"degraded,omitempty"`  // what does not work, for people
 
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 }

@@ -11,6 +11,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/serverscmd"
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 )
 
@@ -54,7 +55,7 @@ func printSessions(w io.Writer, sessions []control.Session, home string, verbose
 	t.Optional(optional...)
 	for _, s := range sessions {
 		t.Row(s.ID, s.Identity, s.Client, cmp.Or(s.Server, "all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
-			s.Calls, console.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
+			s.Calls, plural.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
 	}
 	t.Flush()
 }

@@ -13,6 +13,8 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/glance"
 	"holdline/cmd/holdline/serverscmd"
+	"holdline/daemon/plural"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 )
 
@@ -40,7 +42,7 @@ Memory is the proportional set size (PSS), on macOS the resident set size. Consu
 out. If nothing is saved, there is no such line.
 
 With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
-socket, started_by, rollout, refusal, config, config_refused, config_copy, degraded,
+socket, started_by, rollout, refusal, config, config_refused, config_copy, not_ready, degraded,
 memory_bytes), sessions (id, identity, client, era, project, cwd, pid, state, in_flight,
 calls, since_ms, proxy: its version, client_pid: the process that started the proxy,
 server: the one that it is for, memory_bytes: of the proxy), workers (id, kind, name, pid,
@@ -124,7 +126,7 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 // well.
 func printVerdict(w io.Writer, s *control.StatusAnswer) {
 	printHeadline(w, s)
-	for _, t := range glance.Troubles(s) {
+	for _, t := range trouble.All(s) {
 		t.Why = console.Shorten(t.Why, longestFault)
 		serverscmd.PrintTrouble(w, t)
 	}
@@ -132,7 +134,7 @@ func printVerdict(w io.Writer, s *control.StatusAnswer) {
 
 // printHeadline prints whether all is well, and what sharing saves, if it does.
 func printHeadline(w io.Writer, s *control.StatusAnswer) {
-	text, well := glance.Headline(s)
+	text, well := trouble.Headline(s)
 	style := console.Good
 	if !well {
 		style = console.Bad
@@ -148,7 +150,7 @@ func printHeadline(w io.Writer, s *control.StatusAnswer) {
 func printDaemon(w io.Writer, s *control.StatusAnswer) {
 	d := s.Daemon
 	console.Line(w, 9, "daemon   %s, pid %d, up %s, generation %d, started by %s, program %s",
-		d.Version, d.PID, console.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
+		d.Version, d.PID, plural.Age(d.UptimeMS), d.Epoch, d.StartedBy, d.Rollout)
 	console.Line(w, 9, "socket   %s", d.Socket)
 	console.Line(w, 9, "config   %s", d.Config)
 	if c := s.Cache; c.Hits+c.Misses > 0 {
@@ -197,7 +199,7 @@ func printAgents(w io.Writer, sessions []control.Session, home string) {
 			count = console.Odd.Paint(fmt.Sprintf("%d (%d lost)", len(a.Sessions), a.Lost))
 		}
 		t.Row(console.JoinSome(a.Identities(), maxEach), console.JoinSome(a.Clients(), maxEach), a.PID, count,
-			console.JoinSome(a.Servers(), maxEach), a.InFlight, a.Calls, console.Age(a.SinceMS),
+			console.JoinSome(a.Servers(), maxEach), a.InFlight, a.Calls, plural.Age(a.SinceMS),
 			console.Tilde(a.Sessions[0].Cwd, home))
 	}
 	t.Flush()

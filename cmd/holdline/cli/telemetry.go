@@ -74,5 +74,5 @@ func printTelemetry(w io.Writer, counts *telemetry.Snapshot) {
 	if looks := counts.Cache.Hits + counts.Cache.Misses; looks > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d answers from the cache", counts.Cache.Hits, looks))
 	}
-	console.Line(w, 2, "In %s: %s.", console.Age(body.UptimeMS), strings.Join(parts, ", "))
+	console.Line(w, 2, "In %s: %s.", plural.Age(body.UptimeMS), strings.Join(parts, ", "))
 }

@@ -10,9 +10,9 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
-	"holdline/cmd/holdline/glance"
 	"holdline/daemon/config"
 	"holdline/daemon/plural"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -63,7 +63,7 @@ func welcomeWithout(out io.Writer, proc *cmdenv.Process) (next string, err error
 // something, or else how to see more.
 func welcomeWith(out io.Writer, s *control.StatusAnswer) (next string) {
 	printHeadline(out, s)
-	for _, t := range glance.Troubles(s) {
+	for _, t := range trouble.All(s) {
 		if !t.Bad {
 			continue
 		}

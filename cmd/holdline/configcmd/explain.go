@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/policy"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
+	"holdline/daemon/trouble"
 	"holdline/protocol"
 	"holdline/protocol/control"
 )
@@ -241,7 +242,11 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 	t.Row("limits", fmt.Sprintf("%d calls at once, %s without progress, %s in all",
 		s.MaxConcurrent, config.Duration(s.Timeout), config.Duration(s.MaxTimeout)))
 	if e.State != nil {
-		t.Row("now", fmt.Sprintf("%s, circuit %s, %d restarts", e.State.State, e.State.Circuit, e.State.Restarts))
+		now := []string{e.State.State}
+		for _, one := range trouble.OfServer(e.State) {
+			now = append(now, one.What)
+		}
+		t.Row("now", strings.Join(append(now, plural.Count(e.State.Restarts, "restart")), "; "))
 	}
 	t.Flush()
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // Table prints rows with aligned columns. Columns of numbers are aligned at the right. Nothing
@@ -235,19 +234,6 @@ func (t *Table) shrink(shown []int, limit, least, leastEdge int) bool {
 		t.columns[widest].width--
 	}
 	return true
-}
-
-// Age returns a duration in milliseconds for people: in seconds below a minute, in minutes
-// below two days, else in days.
-func Age(ms int64) string {
-	d := time.Duration(ms) * time.Millisecond
-	switch {
-	case d < time.Minute:
-		return d.Round(time.Second).String()
-	case d < 48*time.Hour:
-		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
-	}
-	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
 // JoinSome returns the names, joined with commas. It names at most that many of them and counts

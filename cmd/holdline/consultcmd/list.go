@@ -16,6 +16,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/plural"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/socket"
@@ -191,9 +192,9 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		}
 		took := console.Right("") // not known
 		if j.TookMS > 0 {
-			took = console.Right(console.Age(j.TookMS))
+			took = console.Right(plural.Age(j.TookMS))
 		}
-		t.Row(j.ID, state, console.Right(console.Age(max(0, now-j.CreatedMS))), took, cost,
+		t.Row(j.ID, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,
 			cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
 	}
 	t.Flush()

@@ -11,6 +11,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/glance"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -109,14 +110,14 @@ func toolCount(s *control.Server) console.Right {
 // printTroubles prints what is wrong with servers and what fixes it.
 func printTroubles(w io.Writer, servers []control.Server) {
 	for i := range servers {
-		for _, t := range glance.OfServer(&servers[i]) {
+		for _, t := range trouble.OfServer(&servers[i]) {
 			PrintTrouble(w, t)
 		}
 	}
 }
 
 // PrintTrouble prints what is wrong, why, and what fixes it.
-func PrintTrouble(w io.Writer, t glance.Trouble) {
+func PrintTrouble(w io.Writer, t trouble.Trouble) {
 	style := console.Odd
 	if t.Bad {
 		style = console.Bad

@@ -12,7 +12,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/console"
-	"holdline/cmd/holdline/glance"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 )
 
@@ -174,7 +174,7 @@ func (m *model) serverPage(s *control.Server) *page {
 		when := time.UnixMilli(s.LastFaultMS).In(m.now().Location()).Format(time.TimeOnly)
 		p.details = append(p.details, line{"Last fault", harmless(when + "  " + s.LastFault.Fault.Detail), badText})
 	}
-	for _, t := range glance.OfServer(s) {
+	for _, t := range trouble.OfServer(s) {
 		style := oddText
 		if t.Bad {
 			style = badText

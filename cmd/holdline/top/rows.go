@@ -11,6 +11,7 @@ import (
 
 	"holdline/cmd/holdline/glance"
 	"holdline/daemon/telling"
+	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 )
 
@@ -170,7 +171,7 @@ func (m *model) serverRows() section {
 	}
 	list := slices.Clone(m.last.status.Servers)
 	slices.SortStableFunc(list, func(a, b control.Server) int {
-		return cmp.Compare(trouble(&b), trouble(&a))
+		return cmp.Compare(troubleRank(&b), troubleRank(&a))
 	})
 	for i := range list {
 		one := &list[i]
@@ -197,9 +198,9 @@ func orElse(why, other cell) cell {
 	return other
 }
 
-// trouble returns 1 for a server that does not work, and 0 for others.
-func trouble(s *control.Server) int {
-	if glance.InTrouble(s) {
+// troubleRank returns 1 for a server that does not work, and 0 for others.
+func troubleRank(s *control.Server) int {
+	if trouble.In(s) {
 		return 1
 	}
 	return 0
@@ -212,7 +213,7 @@ func blame(s *control.Server) string {
 		return "changed tools: holdline servers tools " + s.Name + " --changes"
 	case s.Suspect:
 		return "left a call without an answer"
-	case trouble(s) > 0 && s.LastFault != nil:
+	case trouble.In(s) && s.LastFault != nil:
 		if why := telling.Line(s.LastFault.LastWords()); why != "" {
 			return "“" + why + "”"
 		}

@@ -125,7 +125,7 @@ func (m *model) summary() []piece {
 	for i := range s.Servers {
 		if one := &s.Servers[i]; one.State != "stopped" {
 			usable++
-			well += 1 - trouble(one)
+			well += 1 - troubleRank(one)
 		}
 	}
 	servers := piece{fmt.Sprintf("%d/%d servers ok", well, usable), goodText}

@@ -1,4 +1,7 @@
-package glance
+// Package trouble says which hosted servers do not work, and what else is not as it should be. It
+// is the one definition of that, with one set of words: `holdline status` and the other commands
+// use it, and so does the tool health_snapshot.
+package trouble
 
 import (
 	"fmt"
@@ -6,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"holdline/cmd/holdline/console"
 	"holdline/daemon/plural"
 	"holdline/daemon/telling"
 	"holdline/protocol/control"
@@ -22,9 +24,27 @@ type Trouble struct {
 	Bad    bool   // something does not work
 }
 
-// Troubles returns what is not as it should be, the daemon's first.
-func Troubles(s *control.StatusAnswer) []Trouble {
+// String returns t in one line.
+func (t Trouble) String() string {
+	text := t.What
+	if t.Server != "" {
+		text = t.Server + ": " + text
+	}
+	if t.Why != "" {
+		text += "; why: " + t.Why
+	}
+	if t.Fix != "" {
+		text += "; fix: " + t.Fix
+	}
+	return text
+}
+
+// All returns what is not as it should be, the daemon's first.
+func All(s *control.StatusAnswer) []Trouble {
 	var all []Trouble
+	if d := s.Daemon; d.NotReady != "" {
+		all = append(all, Trouble{What: "Holdline is not ready", Why: d.NotReady, Bad: true, Fix: "holdline logs"})
+	}
 	if d := s.Daemon; d.ConfigRefused != "" {
 		inForce := "Holdline goes on with the configuration from before"
 		if d.ConfigCopy != "" {
@@ -71,14 +91,14 @@ func OfServer(s *control.Server) []Trouble {
 		add(false, "was stopped by a command", why, "holdline servers start "+s.Name)
 	case s.Ejected:
 		add(true, "failed too often and is not started any more", why, "holdline servers reload "+s.Name)
-	case s.State == "failed", s.Circuit != "closed" && s.Circuit != "":
-		add(true, "does not work; the next call tries it again", why, "holdline servers restart "+s.Name)
 	case s.Suspect:
 		add(true, "has left a call without an answer; it is restarted if it does not answer a ping", "", "")
+	case s.State == "failed", s.Circuit != "closed" && s.Circuit != "":
+		add(true, "does not work; the next call tries it again", why, "holdline servers restart "+s.Name)
 	case s.State == "recovering":
 		add(true, "is being restarted", why, "")
-	case why != "":
-		add(false, "had a fault and works again", why, "")
+	case hadFault(s):
+		add(false, "had a fault; the next call starts it again", why, "")
 	}
 	if s.Changed > 0 {
 		what := fmt.Sprintf("has %s, other than when first seen", plural.Count(s.Changed, "changed tool"))
@@ -97,9 +117,15 @@ func OfServer(s *control.Server) []Trouble {
 	return all
 }
 
-// InTrouble reports whether something of a server does not work.
-func InTrouble(s *control.Server) bool {
+// In reports whether something of a server does not work.
+func In(s *control.Server) bool {
 	return slices.ContainsFunc(OfServer(s), func(t Trouble) bool { return t.Bad })
+}
+
+// hadFault reports whether a server had a fault lately and has not run since. A fault is over when
+// the server runs again.
+func hadFault(s *control.Server) bool {
+	return s.LastFault != nil && s.State == "idle" && time.Since(time.UnixMilli(s.LastFaultMS)) < control.Recent
 }
 
 // lastFault returns why a server failed last and when; "" if it has not. What the server wrote
@@ -117,7 +143,7 @@ func lastFault(s *control.Server) string {
 	}
 	ago := ""
 	if s.LastFaultMS > 0 {
-		ago = " (" + console.Age(max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Milliseconds()) + " ago)"
+		ago = " (" + plural.Age(max(0, time.Since(time.UnixMilli(s.LastFaultMS))).Milliseconds()) + " ago)"
 	}
 	return words + ago
 }
@@ -128,11 +154,11 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 	bad, faults := 0, s.Consults.RecentFailures
 	for i := range s.Servers {
 		one := &s.Servers[i]
-		if InTrouble(one) {
+		if In(one) {
 			bad++
 		}
 		count[one.State]++
-		if one.LastFault != nil && time.Since(time.UnixMilli(one.LastFaultMS)) < control.Recent {
+		if hadFault(one) {
 			faults++
 		}
 	}
@@ -159,41 +185,16 @@ func Headline(s *control.StatusAnswer) (text string, well bool) {
 		part(bad, "%d in trouble")
 	case faults > 0:
 		parts = append(parts, plural.Count(faults, "recent fault"))
-	case len(s.Servers) == 0:
+	case len(s.Servers) == 0, s.Daemon.NotReady != "":
 	default:
 		parts = append(parts, "no recent faults")
 	}
 	word := "Ready. "
-	if !well {
+	switch {
+	case s.Daemon.NotReady != "":
+		word, well = "Not ready. ", false
+	case !well:
 		word = "Needs attention. "
 	}
 	return word + strings.Join(parts, ", ") + ".", well
-}
-
-// Statusline returns the status for a prompt: "3 agents · 7/7 ok · 1 consult · $0.42". Servers
-// that a user has stopped do not count. Consults and costs are left out if there are none.
-func Statusline(s *control.StatusAnswer) string {
-	all, ok := 0, 0
-	for i := range s.Servers {
-		one := &s.Servers[i]
-		if one.State == "stopped" {
-			continue
-		}
-		all++
-		if !InTrouble(one) {
-			ok++
-		}
-	}
-	parts := []string{plural.Count(len(Agents(s.Sessions)), "agent"), fmt.Sprintf("%d/%d ok", ok, all)}
-	if n := s.Consults.Running + s.Consults.Queued; n > 0 {
-		parts = append(parts, plural.Count(n, "consult"))
-	}
-	cost := 0.0
-	for _, spent := range s.Consults.Today {
-		cost += spent.CostUSD
-	}
-	if cost >= 0.005 {
-		parts = append(parts, fmt.Sprintf("$%.2f", cost))
-	}
-	return strings.Join(parts, " · ")
 }
