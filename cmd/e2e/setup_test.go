@@ -194,7 +194,7 @@ func (p *place) fickle(script string) map[string]any {
 // that it has written does not offer what its server did before, and says which.
 func TestSetup_UndoneIfAnEntryFails(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).login().windows(30)
+	p := newPlace(t).login().windows(15)
 	works := p.toolsEntry(nil)
 	delete(works, "holdline")
 	p.putHome(t, map[string]string{
@@ -211,7 +211,7 @@ func TestSetup_UndoneIfAnEntryFails(t *testing.T) {
 	}
 	out, errs, code := p.run("", "setup", "--yes")
 	if code != exitFailure ||
-		!strings.Contains(out, "fails  fickle  Claude Code: it lists 15 of its 16 tools, and not: turn") ||
+		!strings.Contains(out, "fails  fickle  Claude Code: it lists 15 of its 16 tools after 2s, and not: turn") ||
 		!strings.Contains(errs, "all that was changed is undone") || !strings.Contains(errs, "setup --skip ") {
 		t.Errorf("setup: exit %d\n%s%s", code, out, errs)
 	}
@@ -236,6 +236,35 @@ func TestSetup_UndoneIfAnEntryFails(t *testing.T) {
 	out = p.must("setup", "--yes", "--skip", "fickle")
 	if !strings.Contains(out, "Done: 1 server moved") || !strings.Contains(p.read(t, ".claude.json"), `"fickle"`) {
 		t.Errorf("setup without it:\n%s", out)
+	}
+}
+
+// TestSetup_SaysWhyAnEntryFails checks that setup fails at once if a server dies when its entry is
+// checked, and soon if one hangs, and that it quotes the line that says why.
+func TestSetup_SaysWhyAnEntryFails(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]string{
+		"echo 'Error: no room left' >&2; echo 'Node.js v22.1.0' >&2; exit 3": `exit code 3, "Error: no room left"`,
+		"echo 'ERROR: waits for the lock' >&2; exec sleep 600":               `; its last words: "ERROR: waits for the lock"`,
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login()
+			if strings.HasPrefix(want, ";") {
+				p.windows(30)
+			}
+			p.putHome(t, map[string]string{
+				".cursor/mcp.json": mustJSON(t, map[string]any{"mcpServers": map[string]any{"fickle": p.fickle(script)}}),
+			})
+			begin := time.Now()
+			out, errs, code := p.run("", "setup", "--yes")
+			if code != exitFailure || !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+				t.Errorf("setup: exit %d, want %q\n%s%s", code, want, out, errs)
+			}
+			if took := time.Since(begin); took > 25*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
 	}
 }
 

@@ -24,7 +24,7 @@ func TestTryDeclaresRoots(t *testing.T) {
 	t.Parallel()
 	p := config.Process{Command: "/bin/sh", Args: []string{"-c", rooted}}
 	for root, want := range map[string][]string{"": {"a"}, "/a/project": {"a", "b"}} {
-		if got, err := ask(t.Context(), p, root, nil, nil); err != nil || !slices.Equal(got, want) {
+		if got, err := ask(t.Context(), p, root, wanted{}, nil); err != nil || !slices.Equal(got, want) {
 			t.Errorf("with the root %q: %q, %v, want %q", root, got, err, want)
 		}
 	}

@@ -20,7 +20,6 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/telling"
 	"holdline/daemon/tool"
-	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -65,7 +64,7 @@ func (l *Launcher) Try(
 	if s.Scope == config.ScopeProject {
 		root = cmp.Or(project, p.Dir)
 	}
-	tools, err = ask(ctx, p, root, nil, said)
+	tools, err = ask(ctx, p, root, wanted{}, said)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -73,16 +72,24 @@ func (l *Launcher) Try(
 }
 
 // TryEntry starts a program as a client would by its own configuration, asks it for its tools
-// and has it end. It waits until the list has all tools of want, within the bounds of
-// [Launcher.Try]: a daemon that starts the server just now lists it later. If the list still
-// lacks some, the tools that it has are returned with an error.
-func TryEntry(ctx context.Context, p config.Process, want []string) (tools []string, err error) {
-	tools, err = ask(ctx, p, "", want, nil)
+// and has it end. If the list lacks tools of want, it waits for them until limit has passed: a
+// daemon that starts the server just now lists it later. If the list still lacks some, the tools
+// that it has are returned with an error. If ctx is done, the error is its cause.
+func TryEntry(
+	ctx context.Context, p config.Process, want []string, limit time.Duration,
+) (tools []string, err error) {
+	tools, err = ask(ctx, p, "", wanted{want, limit}, nil)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
-		err = fmt.Errorf("it lists %d of its %d tools, and not: %s", len(want)-len(lacks), len(want),
-			tool.Cut(strings.Join(lacks, ", "), maxLastLine))
+		err = fmt.Errorf("it lists %d of its %d tools after %v, and not: %s", len(want)-len(lacks), len(want),
+			limit.Round(time.Second), tool.Cut(strings.Join(lacks, ", "), maxLastLine))
 	}
 	return tools, err
+}
+
+// wanted are tools that a list is to have, and how long to wait for them once one lacks some.
+type wanted struct {
+	tools []string
+	limit time.Duration
 }
 
 // missing returns which of want a list has not.
@@ -92,14 +99,14 @@ func missing(list, want []string) []string {
 
 // ask starts a program, makes the handshake of MCP with it, and returns the names of the tools
 // that it lists. It declares to the server what the daemon would: with a root, that there is one.
-// Some servers list other tools without that. If the list lacks some of want, ask waits for a list that has them, and
-// returns the last one when time is up. In the end its stdin is closed, and it has leaveWait to
-// end by itself: a proxy takes its leave, and docker removes its container. said may be nil; it
-// is called with the lines that the program writes to stderr.
+// Some servers list other tools without that. If the list lacks some of want, ask waits for a
+// list that has them, and returns the last one when its time is up. In the end its stdin is
+// closed, and it has leaveWait to end by itself: a proxy takes its leave, and docker removes its
+// container. said may be nil; it is called with the lines that the program writes to stderr.
 func ask(
-	all context.Context, p config.Process, root string, want []string, said func(line string),
+	all context.Context, p config.Process, root string, want wanted, said func(line string),
 ) (tools []string, err error) {
-	ctx, cancel := context.WithTimeout(all, tryTimeout)
+	ctx, cancel := context.WithTimeout(all, tryTimeout+want.limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
 	words := &lastBytes{most: tryStderr, secrets: p.Secrets, said: said}
@@ -160,7 +167,7 @@ type conversation struct {
 	asked   int            // id of the last request
 	changed bool           // the server has said since then that its tools are others
 	end     func()         // kills the server
-	late    *time.Timer    // calls end, once the list lacks tools; as long as a proxy waits for a daemon
+	late    *time.Timer    // calls end, once the list lacks tools
 }
 
 // unknownMethod is the code of the answer to a method that the server does not know.
@@ -171,7 +178,7 @@ const unknownMethod = "-32601"
 // and its tools are not asked for. A server without tools has an empty list.
 //
 // With an error the last list is returned, too.
-func (c *conversation) tools(want []string) ([]string, error) {
+func (c *conversation) tools(want wanted) ([]string, error) {
 	_, code, err := c.request(mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":`+
 		string(dialect.OwnCapabilities(c.root != ""))+`,"clientInfo":{"name":"holdline","version":"1"}}`)
 	if code == unknownMethod {
@@ -190,11 +197,11 @@ func (c *conversation) tools(want []string) ([]string, error) {
 		if err != nil {
 			return last, err
 		}
-		if last = names; len(missing(names, want)) == 0 {
+		if last = names; len(missing(names, want.tools)) == 0 {
 			return names, nil
 		}
 		if c.late == nil {
-			c.late = time.AfterFunc(protocol.ReconnectWindow, c.end)
+			c.late = time.AfterFunc(want.limit, c.end)
 		}
 		for !c.changed { // until its list is another one, or time is up
 			if _, err := c.next(); err != nil {

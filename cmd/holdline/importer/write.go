@@ -183,8 +183,9 @@ type Entry struct {
 	Project string // directory in which the client uses it; "" is any
 	Command string
 	Args    []string
-	Server  string   // of holdline's file; "" is all, or holdline's own tools
-	Tools   []string // that it is to list: those of its servers when they were tried; nil if they are not known
+	Server  string        // of holdline's file; "" is all, or holdline's own tools
+	Tools   []string      // that it is to list: those of its servers when they were tried; nil if they are not known
+	Limit   time.Duration // that its client gives the server to start; 0 if the client says none
 }
 
 // Written returns the entries that the import has written into clients' files, as the files
@@ -214,6 +215,11 @@ func (p *Plan) Written(d Done) ([]Entry, error) {
 			for _, s := range f.Servers {
 				if s.Verdict == Moves {
 					one.describe(s, slices.Equal(s.path, e.Path), p.o.Aggregate)
+				}
+			}
+			for _, c := range p.taken {
+				if c.name == one.Server && c.server.Hosting.StartTimeout != "" {
+					one.Limit = c.settings.StartTimeout
 				}
 			}
 			out = append(out, one)

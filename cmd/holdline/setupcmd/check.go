@@ -2,11 +2,13 @@ package setupcmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -18,6 +20,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/plural"
+	"holdline/daemon/telling"
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -25,6 +28,11 @@ import (
 
 // maxChecksAtOnce bounds the entries that are started at the same time.
 const maxChecksAtOnce = 4
+
+const (
+	watchEach = 300 * time.Millisecond // between two questions about a server that is checked
+	maxCheck  = 5 * time.Minute        // for a server whose client gives it long to start
+)
 
 // checkedEntry is what came of the start of an entry that several clients may have.
 type checkedEntry struct {
@@ -49,14 +57,12 @@ func (f *failedError) Error() string {
 }
 
 // checkEntries starts each entry as its client does, in the project that it is for or else in
-// cwd, and compares its tools with those that the server has listed when it was tried. Entries
-// that are the same are started once. The progress is shown on w. It returns when all have
-// ended, or soon after ctx has.
-func checkEntries(
-	ctx context.Context, w io.Writer, cwd string, environ []string, list []importer.Entry,
-) []checkedEntry {
+// the current one, and compares its tools with those that the server has listed when it was
+// tried. Entries that are the same are started once. The progress is shown on stderr. It returns
+// when all have ended, or soon after the context of the command has.
+func (s *setup) checkEntries(list []importer.Entry) []checkedEntry {
 	checked := joinEntries(list)
-	live := planview.NewLive(w, "Starting entries as clients do")
+	live := planview.NewLive(s.cmd.ErrOrStderr(), "Starting entries as clients do")
 	defer live.Close()
 	var g errgroup.Group
 	g.SetLimit(maxChecksAtOnce)
@@ -64,7 +70,7 @@ func checkEntries(
 		e := checked[i].entry
 		g.Go(func() error {
 			live.Begin(e.Name, len(checked))
-			tools, err := checkEntry(ctx, cwd, environ, &e)
+			tools, err := s.checkEntry(&e, func(doing string) { live.Say(e.Name, doing) })
 			outcome := "works, " + plural.Count(len(tools), "tool")
 			if err != nil {
 				outcome, checked[i].Error = err.Error(), err.Error()
@@ -79,16 +85,67 @@ func checkEntries(
 }
 
 // checkEntry starts one entry. A name without a directory is looked for on the PATH, as the
-// client would.
-func checkEntry(ctx context.Context, cwd string, environ []string, e *importer.Entry) (tools []string, err error) {
-	p := config.Process{Command: e.Command, Args: e.Args, Dir: cwd, Env: environ}
+// client would. What the server does meanwhile goes to say. If a process of the server has ended
+// or did not start, the check fails at once, for that reason.
+func (s *setup) checkEntry(e *importer.Entry, say func(doing string)) (tools []string, err error) {
+	p := config.Process{Command: e.Command, Args: e.Args, Dir: s.look.Cwd, Env: s.proc.Environ()}
 	if e.Project != "" {
 		p.Dir = e.Project
 	}
 	if p.Command, err = exec.LookPath(e.Command); err != nil {
 		return nil, fmt.Errorf("%s is not on the PATH", e.Command)
 	}
-	return direct.TryEntry(ctx, p, e.Tools)
+	limit := max(protocol.ReconnectWindow/2, min(e.Limit, maxCheck)) // the server has started before
+	ctx, cancel := context.WithCancelCause(s.cmd.Context())
+	words := make(chan string, 1)
+	go func() { words <- s.watch(ctx, e.Server, limit, say, cancel) }() // ends with ctx
+	tools, err = direct.TryEntry(ctx, p, e.Tools, limit)
+	cancel(nil)
+	if last := <-words; last != "" && err != nil && len(tools) < len(e.Tools) {
+		err = fmt.Errorf("%w; its last words: %q", err, last)
+	}
+	return tools, err
+}
+
+// watch asks the daemon for what a server writes, every [watchEach] until ctx is done, and tells
+// it to say. It ends the check with the reason if a process of the server has ended or did not
+// start. It returns the line that tells most of what the server wrote; "" if that is in the reason.
+func (s *setup) watch(
+	ctx context.Context, server string, limit time.Duration, say func(string), fail context.CancelCauseFunc,
+) (words string) {
+	if server == "" { // an entry for all servers, or for holdline's own tools
+		return ""
+	}
+	tick := time.NewTicker(watchEach)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return words
+		case <-tick.C:
+		}
+		var answer control.ServerLogsAnswer
+		c, err := attach.Connect(ctx, s.cmd, s.proc)
+		if err != nil {
+			continue // the entry starts the daemon just now
+		}
+		err = c.Call(ctx, control.ServerLogs, control.ServerLogsParams{Name: server}, &answer, nil)
+		c.Close()
+		switch {
+		case err != nil:
+			continue
+		case answer.Last != nil && len(answer.Logs) == 0:
+			fail(errors.New(answer.Last.Fault.Detail))
+			return ""
+		}
+		doing := "no tools yet"
+		for _, l := range answer.Logs {
+			if words = telling.Line(strings.Split(l.Text, "\n")); words != "" {
+				doing = telling.Doing(words)
+			}
+		}
+		say(fmt.Sprintf("%s; waits %v at most", doing, limit.Round(time.Second)))
+	}
 }
 
 // joinEntries returns the entries, those that start the same in the same directory as one.

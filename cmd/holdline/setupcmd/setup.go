@@ -298,7 +298,7 @@ func (s *setup) carryOut() (err error) {
 	if err != nil {
 		return err
 	}
-	s.answer.Checked = checkEntries(s.cmd.Context(), s.cmd.ErrOrStderr(), s.look.Cwd, s.proc.Environ(), entries)
+	s.answer.Checked = s.checkEntries(entries)
 	return failedEntries(s.answer.Checked)
 }
 
