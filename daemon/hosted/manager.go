@@ -121,7 +121,8 @@ func New(o Options) *Manager {
 	}
 	m.calls = dispatch.New(m.hub, o.Budget)
 	m.sessionCalls = m.calls
-	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view}, m.calls, o.Rules, m.hub.Log)
+	m.Catalog = catalog.New(
+		catalog.Servers{Find: m.find, View: m.view, Named: m.viewNamed}, m.calls, o.Rules, m.hub.Log)
 	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{
 		Find:     func(name string) (dispatch.Server, error) { return m.find(name) },
 		View:     m.view,

@@ -3,6 +3,7 @@ package hosted
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -139,5 +140,33 @@ func TestShortenedNamesAreCallable(t *testing.T) {
 				t.Errorf("the tool listed as %s for a session of %q is %+v", name, only, o)
 			}
 		}
+	}
+}
+
+// TestNameLooksAtItsServersOnly checks that to find what has a name takes no longer for each
+// further server, and finds it, also by a shortened name and if one server's name begins as
+// another's.
+func TestNameLooksAtItsServersOnly(t *testing.T) {
+	allocations := func(others int) float64 {
+		long := strings.Repeat("long", 40)
+		entries := []entry.Server{{Name: "s", Key: "k"}, {Name: "s__t", Key: "k"}, {Name: long, Key: "k"}}
+		for i := range others {
+			entries = append(entries, entry.Server{Name: fmt.Sprint("other", i), Key: "k"})
+		}
+		m := New(Options{Log: slog.New(slog.DiscardHandler), CatalogDir: t.TempDir(), Servers: entries})
+		for _, s := range m.servers {
+			takeLists(s, "", listed("a"), time.UnixMilli(1))
+		}
+		c := &tool.Caller{Project: "p"}
+		for _, name := range []string{"s", "s__t", long} {
+			shown := tool.Shown(name, "a")
+			if o, _ := m.viewNamed(t.Context(), c, shown).Find(listing.Tools, shown); o == nil || o.Remote.Server != name {
+				t.Errorf("of %d more servers %s is found as %+v", others, shown, o)
+			}
+		}
+		return testing.AllocsPerRun(20, func() { m.viewNamed(t.Context(), c, "s__a") })
+	}
+	if few, many := allocations(0), allocations(50); many > few {
+		t.Errorf("%.0f allocations with 50 more servers, and %.0f without", many, few)
 	}
 }

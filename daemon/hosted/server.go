@@ -67,12 +67,13 @@ func (m *Manager) Waits() bool {
 }
 
 // awaitSights waits, up to [sight.Wait], until it is known which servers a caller
-// sees. The caller must not hold the hub's mutex.
-func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller) {
+// sees, of those that may offer what is shown by that name. The caller must not hold the
+// hub's mutex.
+func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller, shown string) {
 	var tables []*sight.Table
 	m.hub.Mu.Lock()
 	for name, s := range m.servers {
-		if c.Only == "" || c.Only == name {
+		if (c.Only == "" || c.Only == name) && s.mayOffer(c, shown) {
 			tables = append(tables, s.sights)
 		}
 	}

@@ -25,16 +25,28 @@ func (m *Manager) find(name string) (catalog.Server, error) {
 // view returns what a caller sees of all servers. It waits up to [sight.Wait] if that
 // is not known yet. The caller must not hold the hub's mutex.
 func (m *Manager) view(ctx context.Context, c *tool.Caller) *listing.View {
-	m.awaitSights(ctx, c)
+	return m.viewNamed(ctx, c, "")
+}
+
+// viewNamed is [Manager.view] of the servers whose tool or prompt a name may be, or of all if
+// it is "". A call looks at no other: there may be many.
+func (m *Manager) viewNamed(ctx context.Context, c *tool.Caller, shown string) *listing.View {
+	m.awaitSights(ctx, c, shown)
 	m.hub.Mu.Lock()
 	var seen []listing.ServerView
 	for _, s := range m.servers {
-		if s.visible(c) {
+		if s.mayOffer(c, shown) && s.visible(c) {
 			seen = append(seen, s.viewLocked(c))
 		}
 	}
 	m.hub.Mu.Unlock()
 	return listing.NewView(c, m.o.Rules, seen)
+}
+
+// mayOffer reports whether a name that a caller has may be that of something of the server. The
+// name "" may be, and so may any if the caller sees only one server.
+func (s *server) mayOffer(c *tool.Caller, shown string) bool {
+	return shown == "" || c.Only != "" || tool.MayBeOf(s.spec.Name, shown)
 }
 
 // viewLocked returns what a caller is offered by the server.

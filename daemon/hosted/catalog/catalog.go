@@ -24,13 +24,16 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Servers are the configured servers. Both functions are safe for concurrent use.
+// Servers are the configured servers. The functions are safe for concurrent use.
 type Servers struct {
 	// Find returns the server that has a name now, or a fault.
 	Find func(name string) (Server, error)
 	// View returns what a caller sees of all servers. It may wait a moment, at most
 	// until ctx ends, until it is known which of them the caller sees.
 	View func(ctx context.Context, c *tool.Caller) *listing.View
+	// Named is View of the servers whose tool or prompt may have the name shown. It need not
+	// leave out others.
+	Named func(ctx context.Context, c *tool.Caller, shown string) *listing.View
 }
 
 // A Server is a configured server.
@@ -189,7 +192,7 @@ func (d *Catalog) Find(ctx context.Context, c tool.Caller, name string) *tool.Re
 
 // Known returns the tool of that name if it is listed now, else nil.
 func (d *Catalog) Known(c tool.Caller, name string) *tool.Remote {
-	if o, _ := d.s.View(context.Background(), &c).Find(listing.Tools, name); o != nil {
+	if o, _ := d.s.Named(context.Background(), &c, name).Find(listing.Tools, name); o != nil {
 		return &o.Remote
 	}
 	return nil
@@ -197,7 +200,7 @@ func (d *Catalog) Known(c tool.Caller, name string) *tool.Remote {
 
 // find returns the offer of that exposed name, or nil; see [Catalog.Find].
 func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name string) *listing.Offer {
-	found, unlisted := d.s.View(ctx, &c).Find(k, name)
+	found, unlisted := d.s.Named(ctx, &c, name).Find(k, name)
 	if found != nil || len(unlisted) == 0 {
 		return found
 	}

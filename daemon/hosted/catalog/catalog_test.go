@@ -116,6 +116,15 @@ func (rules) Version() any { return nil }
 // newCatalog returns a catalog of servers. A session for one server sees no other.
 func newCatalog(r tool.Rules, servers ...*fakeServer) *Catalog {
 	hub := upstream.New(upstream.Options{Log: slog.New(slog.DiscardHandler)})
+	view := func(_ context.Context, c *tool.Caller) *listing.View {
+		var seen []listing.ServerView
+		for _, s := range servers {
+			if c.Only == "" || c.Only == s.entry.Name {
+				seen = append(seen, s.View(c))
+			}
+		}
+		return listing.NewView(c, r, seen)
+	}
 	return New(Servers{
 		Find: func(name string) (Server, error) {
 			for _, s := range servers {
@@ -125,15 +134,8 @@ func newCatalog(r tool.Rules, servers ...*fakeServer) *Catalog {
 			}
 			return nil, fault.New(fault.InvalidInput, fault.Host, "test", "no server %s", name)
 		},
-		View: func(_ context.Context, c *tool.Caller) *listing.View {
-			var seen []listing.ServerView
-			for _, s := range servers {
-				if c.Only == "" || c.Only == s.entry.Name {
-					seen = append(seen, s.View(c))
-				}
-			}
-			return listing.NewView(c, r, seen)
-		},
+		View:  view,
+		Named: func(ctx context.Context, c *tool.Caller, _ string) *listing.View { return view(ctx, c) },
 	}, dispatch.New(hub, nil), r, hub.Log)
 }
 

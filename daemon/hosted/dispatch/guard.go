@@ -119,7 +119,7 @@ func (r *request) handle(ctx context.Context) (res tool.RemoteResult, err error)
 // else nil. It looks at what the caller is offered now, since the server may have
 // listed the tool again after the offer was made: see [listing.ServerView.Blocked].
 func (r *request) checkBlocked() error {
-	if r.o.Method != mcp.ToolsCall {
+	if r.o.Method != mcp.ToolsCall || !r.s.Entry().BlockChanged {
 		return nil
 	}
 	view := r.s.View(&r.rc.Caller)
