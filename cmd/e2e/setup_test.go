@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -148,31 +149,39 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 }
 
 // TestSetup_SaysThatConsultsLackALogin checks that setup ends with what to do if the program of
-// consults is logged in by a variable of this shell only, and says nothing of it once the daemon
-// has that, too.
+// consults is logged in by a variable of this shell only, that the command which it prints helps,
+// and that it says nothing of it then. The value is never printed.
 func TestSetup_SaysThatConsultsLackALogin(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
 	bin := filepath.Join(p.dir, "codex-elsewhere")
 	p.fakeCodex(bin)
-	keys := filepath.Join(p.dir, "keys")
-	for path, text := range map[string]string{bin + ".logged-out": "", keys: "CODEX_API_KEY=secret\n"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(bin+".logged-out", nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin)
 	p.must("config", "set", "consult.engine", "codex")
 	p.daemon()
 	p.env = append(p.env, "CODEX_API_KEY=secret")
 	p.putHome(t, map[string]string{".cursor/mcp.json": "{}\n"})
-	const want = "consult: Codex has no login that the daemon can see. Put its key into a file and run: " +
-		"holdline config set consult.env_file FILE"
-	if out := p.must("setup", "--yes"); !strings.Contains(out, want) || strings.Contains(out, "secret") {
-		t.Errorf("setup without a login:\n%s", out)
+	const want = "consult: Codex has no login that the daemon can see: only this shell has CODEX_API_KEY."
+	out := p.must("setup", "--yes")
+	_, advice, _ := strings.Cut(out, "you alone can read:\n\n    ")
+	if !strings.Contains(out, want) || strings.Contains(out, "secret") || !strings.HasPrefix(advice, "(umask 077;") {
+		t.Fatalf("setup without a login:\n%s", out)
+	}
+	sh := exec.CommandContext(t.Context(), "sh", "-ec", advice)
+	sh.Env = append(without(p.env, "PATH"), "PATH="+programs+":/usr/bin:/bin")
+	if said, err := sh.CombinedOutput(); err != nil || strings.Contains(string(said), "secret") {
+		t.Fatalf("%s: %v\n%s", advice, err, said)
+	}
+	keys := filepath.Join(p.dir, "home/.config/holdline/consult.env")
+	text, err := os.ReadFile(keys)
+	if info, serr := os.Stat(keys); err != nil || serr != nil || info.Mode().Perm() != 0o600 ||
+		string(text) != "CODEX_API_KEY=secret\n" {
+		t.Errorf("%s has %q, %v, mode %v", keys, text, err, info.Mode())
 	}
 	p.must("setup", "--undo")
-	p.must("config", "set", "consult.env_file", keys)
 	if out := p.must("setup", "--yes"); strings.Contains(out, "has no login") {
 		t.Errorf("setup with a login:\n%s", out)
 	}

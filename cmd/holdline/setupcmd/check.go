@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -196,18 +197,42 @@ func printFailed(out io.Writer, checked []checkedEntry) {
 // login of it. That is so if its key is a variable of this shell alone. The clients have got the
 // tool consult, so their first use of it would fail. A daemon that does not answer is no matter
 // of setup's.
+//
+// Setup does not store the key itself: what has secrets in it is the user's to make, so it prints
+// the command, which has the names of the variables and no value.
 func (s *setup) adviseLogin(out io.Writer) {
-	logins := protocol.LoginVariables(s.proc.Environ())
 	for _, e := range engines.All {
 		check, err := attach.Ask[control.CheckAnswer](s.cmd, s.proc, control.ConsultCheck,
-			control.CheckParams{Engine: e.Name, Logins: logins})
+			control.CheckParams{Engine: e.Name})
 		if err != nil || !check.Default {
 			continue
 		}
-		if check.Fault != nil && check.Fault.Reason() == fault.NotLoggedIn {
-			console.Line(out, 6, "consult: %s has no login that the daemon can see. Put its key into a file "+
-				"and run: holdline config set consult.env_file FILE; or %s.", e.Title, e.Login)
+		if check.Fault == nil || check.Fault.Reason() != fault.NotLoggedIn {
+			return
 		}
+		none := e.New(&config.Consult{}, nil, nil) // lacks all variables that it can log in by
+		names := none.Without(protocol.LoginVariables(s.proc.Environ()))
+		if len(names) == 0 {
+			console.Line(out, 6, "consult: %s has no login that the daemon can see: %s; with an API key, %s.",
+				e.Title, e.Login, e.ByKey)
+			return
+		}
+		console.Line(out, 6, "consult: %s has no login that the daemon can see: only this shell has %s. "+
+			"For consults, this puts it into a file that you alone can read:", e.Title, strings.Join(names, ", "))
+		fmt.Fprintln(out, "\n    "+strings.Map(console.Printable, s.keepLogin(names))) // one line, to be copied
 		return
 	}
+}
+
+// keepLogin returns the command of the shell that appends these variables to the file of variables
+// for consults, which it makes if there is none.
+func (s *setup) keepLogin(names []string) string {
+	quote := func(path string) string { return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'" }
+	file := filepath.Join(filepath.Dir(s.look.Config), "consult.env")
+	use := " && holdline config set consult.env_file " + quote(file)
+	if cfg, err := config.Load(s.look.Config); err == nil && cfg.Consult.EnvFile != "" {
+		file, use = cfg.WithHome(s.look.Places.Home).Consult.EnvFile, ""
+	}
+	return fmt.Sprintf("(umask 077; mkdir -p %s; env | grep -E '^(%s)=' >> %s)%s",
+		quote(filepath.Dir(file)), strings.Join(names, "|"), quote(file), use)
 }
