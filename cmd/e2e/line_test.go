@@ -587,7 +587,7 @@ func TestNotInstalled(t *testing.T) {
 	}
 	dir := p.linked("codex")
 	p.env = append(without(p.env, "PATH"), "PATH="+dir)
-	want := "holdline: Holdline's daemon cannot find `codex`. Your shell has it at " + filepath.Join(dir, "codex") +
+	want := "Holdline's daemon cannot find `codex`. Your shell has it at " + filepath.Join(dir, "codex") +
 		". Run: `holdline install --path`\n"
 	if _, errs, code := p.run("", "consult", "--engine", "codex", "hi"); code != exitFailure || errs != want {
 		t.Errorf("consult: exit %d\n%s", code, errs)

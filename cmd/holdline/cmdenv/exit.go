@@ -78,7 +78,7 @@ func Report(stderr io.Writer, err error) int {
 // Prefixed returns a message for stderr. It begins with the program's name, unless the message
 // names Holdline first.
 func Prefixed(message string) string {
-	if strings.HasPrefix(message, "Holdline ") {
+	if strings.HasPrefix(message, "Holdline") {
 		return message
 	}
 	return "holdline: " + message
