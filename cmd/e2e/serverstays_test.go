@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"holdline/protocol/control"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -124,7 +125,7 @@ func (p *place) said(t *testing.T, id string) (said, acked int64) {
 	defer conn.Close()
 	ask := workerwire.Frame{
 		Kind: workerwire.Initialize, ID: 1,
-		Body: workerwire.Encode(workerwire.InitializeParams{Version: process.Newest()}),
+		Body: jsonrpc.Encode(workerwire.InitializeParams{Version: process.Newest()}),
 	}
 	if err := workerwire.WriteFrames(conn, ask); err != nil {
 		t.Fatal(err)

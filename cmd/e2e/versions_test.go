@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"holdline/protocol/control"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -74,7 +75,7 @@ func offer(t *testing.T, id string, p *place, version int) error {
 	}
 	defer nc.Close()
 	f := workerwire.Frame{
-		Kind: workerwire.Initialize, ID: 1, Body: workerwire.Encode(workerwire.InitializeParams{Version: version}),
+		Kind: workerwire.Initialize, ID: 1, Body: jsonrpc.Encode(workerwire.InitializeParams{Version: version}),
 	}
 	if err := workerwire.WriteFrames(nc, f); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -243,7 +244,7 @@ func (p *fakeProcess) say(lines ...string) {
 			p.out.Argv, p.out.Exit = []string{"/bin/fake"}, "exit code 0"
 			p.cost += 0.5
 			p.out.CostUSD = &p.cost
-			p.end.Result = engine.JSON(map[string]any{"structuredContent": p.out})
+			p.end.Result = jsonrpc.Encode(map[string]any{"structuredContent": p.out})
 			p.once.Do(func() { close(p.closed) })
 		}
 	}
@@ -259,7 +260,7 @@ func (p *fakeProcess) cancelled() {
 	}
 	p.out.Answer, p.out.Partial = said.Text, said.Text != ""
 	p.out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
-	if err := os.WriteFile(filepath.Join(p.dir, engine.FileOutcome), engine.JSON(p.out), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.dir, engine.FileOutcome), jsonrpc.Encode(p.out), 0o600); err != nil {
 		panic(err)
 	}
 	p.exit(0)
@@ -272,7 +273,7 @@ func (p *fakeProcess) write(e engine.Entry) {
 }
 
 func (p *fakeProcess) note(message string, progress engine.Progress) {
-	p.Progress(engine.JSON(map[string]any{"message": message, "_meta": map[string]any{engine.MetaProgress: progress}}))
+	p.Progress(jsonrpc.Encode(map[string]any{"message": message, "_meta": map[string]any{engine.MetaProgress: progress}}))
 }
 
 func (p *fakeProcess) exit(code int) { p.end.Exit = process.Exit{Code: &code} }

@@ -264,7 +264,7 @@ func (s *Splitter) ackableSkipped(last, kept int64) (seq int64, again time.Durat
 	case l == nil:
 		return last, 0
 	case !l.recorded:
-		if err := statedir.WriteFile(s.path(), process.Encode(l)); err != nil {
+		if err := statedir.WriteFile(s.path(), jsonrpc.Encode(l)); err != nil {
 			s.log.Warn("it cannot be recorded that a line is left out: its server is held up", "err", err)
 			return l.safe, retryFile
 		}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 )
@@ -124,7 +125,7 @@ func withWorker(env []string, dir string) []string {
 // to this process. Without Release the exec step waits; see [Child.Discard].
 func (c *Child) Release(r process.ExecRequest) error {
 	r.Parent = os.Getpid()
-	_, err := c.start.Write(process.Encode(r))
+	_, err := c.start.Write(jsonrpc.Encode(r))
 	_ = c.start.Close()
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
@@ -89,7 +90,7 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 	stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	c.next++
-	if err := c.sendFrame(workerwire.Frame{Kind: kind, ID: c.next, Body: workerwire.Encode(params)}); err != nil {
+	if err := c.sendFrame(workerwire.Frame{Kind: kind, ID: c.next, Body: jsonrpc.Encode(params)}); err != nil {
 		return err
 	}
 	f, err := workerwire.ReadFrame(c.r)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"holdline/daemon/supervisor"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -23,7 +24,7 @@ func TestForeignWorker(t *testing.T) {
 	}
 	spec := w.Spec()
 	spec.Version, spec.Program = process.Version+1, "9.9.9"
-	if err := os.WriteFile(filepath.Join(w.Dir(), process.FileSpec), process.Encode(spec), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.Dir(), process.FileSpec), jsonrpc.Encode(spec), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, when := range []string{"alive", "dead"} {

@@ -15,6 +15,7 @@ import (
 
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/workerwire"
 )
 
@@ -81,7 +82,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 	defer writing.Wait()
 	defer func() { _ = readyR.Close() }()
 	writing.Go(func() {
-		_, _ = envW.Write(workerwire.Encode(env)) // a worker that is gone reports nothing
+		_, _ = envW.Write(jsonrpc.Encode(env)) // a worker that is gone reports nothing
 		_ = envW.Close()
 	})
 	if err := cmd.Wait(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -40,7 +41,7 @@ func (r *raw) send(kind workerwire.Kind, params any, number int64, payload []byt
 	r.next++
 	f := workerwire.Frame{Kind: kind, ID: r.next, N: number, Payload: payload}
 	if params != nil {
-		f.Body = workerwire.Encode(params)
+		f.Body = jsonrpc.Encode(params)
 	}
 	if err := workerwire.WriteFrames(r.nc, f); err != nil {
 		r.t.Fatal(err)
@@ -137,7 +138,7 @@ func TestFence(t *testing.T) {
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 2, Payload: []byte("two\n")})
 	now.sendOnly(workerwire.Frame{
 		Kind: workerwire.Terminate,
-		Body: workerwire.Encode(workerwire.TerminateParams{GraceMS: time.Minute.Milliseconds()}),
+		Body: jsonrpc.Encode(workerwire.TerminateParams{GraceMS: time.Minute.Milliseconds()}),
 	})
 	now.sendOnly(workerwire.Frame{Kind: workerwire.Write, N: 3, Payload: []byte("late\n")})
 

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"holdline/daemon/waiting"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -24,7 +26,7 @@ var errOverdue = errors.New("it did not end its program in time")
 // can only shorten the time.
 func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
 	w.mu.Lock()
-	if !isClosed(w.gone) {
+	if !waiting.IsClosed(w.gone) {
 		w.moveLocked(Stopping)
 	}
 	w.mu.Unlock()
@@ -77,7 +79,7 @@ func (w *Worker) callOnce(ctx context.Context, kind workerwire.Kind, params, res
 	}
 	request := workerwire.Frame{Kind: kind}
 	if params != nil {
-		request.Body = workerwire.Encode(params)
+		request.Body = jsonrpc.Encode(params)
 	}
 	ch, err := c.request(request)
 	if err != nil {
@@ -128,7 +130,7 @@ func (w *Worker) wait(ctx context.Context, cond func() bool) error {
 	})
 	defer stop()
 	for !cond() {
-		if isClosed(w.gone) {
+		if waiting.IsClosed(w.gone) {
 			return errGone
 		}
 		if ctx.Err() != nil {

@@ -30,6 +30,7 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -228,7 +229,7 @@ func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.S
 	if err != nil {
 		return nil, err
 	}
-	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), process.Encode(w.spec)); err != nil {
+	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), jsonrpc.Encode(w.spec)); err != nil {
 		s.unregister(w)
 		return nil, err
 	}

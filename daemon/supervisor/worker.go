@@ -9,6 +9,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/telling"
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/lockcheck"
@@ -117,17 +118,7 @@ func (w *Worker) moveLocked(to workerState) {
 }
 
 // isDetached reports whether [Worker.Close] was called.
-func (w *Worker) isDetached() bool { return isClosed(w.letGo) }
-
-// isClosed reports whether a channel on which nothing is sent is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
+func (w *Worker) isDetached() bool { return waiting.IsClosed(w.letGo) }
 
 // held is a piece of stdout that was received: it is left out if a spool that begins
 // before it is read.
@@ -298,7 +289,7 @@ func (w *Worker) Done() <-chan struct{} { return w.done }
 
 // endLocked ends all waits for the worker. The caller must hold w.mu.
 func (w *Worker) endLocked() {
-	if !isClosed(w.gone) {
+	if !waiting.IsClosed(w.gone) {
 		close(w.gone)
 	}
 	w.changed.Broadcast()

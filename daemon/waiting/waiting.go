@@ -1,4 +1,4 @@
-// Package waiting waits for goroutines for a limited time.
+// Package waiting waits for goroutines for a limited time, and tells what has ended without a wait.
 package waiting
 
 import (
@@ -19,5 +19,15 @@ func For(ctx context.Context, wg *sync.WaitGroup) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// IsClosed reports whether a channel on which nothing is sent is closed. A nil one is not.
+func IsClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }

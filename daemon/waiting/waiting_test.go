@@ -33,3 +33,14 @@ func TestFor(t *testing.T) {
 		}
 	})
 }
+
+// TestIsClosed checks that only a closed channel counts as one.
+func TestIsClosed(t *testing.T) {
+	c := make(chan struct{})
+	if IsClosed(nil) || IsClosed(c) {
+		t.Error("an open channel counts as closed")
+	}
+	if close(c); !IsClosed(c) {
+		t.Error("a closed channel counts as open")
+	}
+}

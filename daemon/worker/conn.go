@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
@@ -149,12 +150,12 @@ func (c *conn) dropLocked() {
 // reply answers request id with a result. It does nothing if the id is 0: the peer wants no
 // answer. The caller of reply, and of each method below that answers, must hold w.mu.
 func (c *conn) reply(id int64, result any) {
-	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: workerwire.Encode(result)}, false)
+	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: jsonrpc.Encode(result)}, false)
 }
 
 // fail answers request id with an error.
 func (c *conn) fail(id int64, e *workerwire.Error) {
-	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: workerwire.Encode(e)}, false)
+	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: jsonrpc.Encode(e)}, false)
 }
 
 // confirm answers request id: it was done, and has no result.
@@ -456,7 +457,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 	f := workerwire.Frame{N: e.seq}
 	switch e.kind {
 	case exited:
-		f.Kind, f.Body = workerwire.Exited, workerwire.Encode(w.exit)
+		f.Kind, f.Body = workerwire.Exited, jsonrpc.Encode(w.exit)
 		return f
 	case closed:
 		f.Kind = workerwire.Closed
@@ -481,7 +482,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 		dropped.First = e.first
 	}
 	if dropped != (workerwire.Dropped{}) {
-		f.Body = workerwire.Encode(dropped)
+		f.Body = jsonrpc.Encode(dropped)
 	}
 	if e.kind == stdout && len(f.Payload) > 0 {
 		c.out.addBytes(len(f.Payload), begun, true)

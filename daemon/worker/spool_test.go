@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/workerwire"
@@ -72,7 +73,7 @@ func TestSpoolWithoutLock(t *testing.T) {
 	}
 	write(200)
 	c, peer := connected(t, w)
-	c.handle(&workerwire.Frame{Kind: workerwire.Attach, Body: workerwire.Encode(workerwire.AttachParams{Epoch: 1})})
+	c.handle(&workerwire.Frame{Kind: workerwire.Attach, Body: jsonrpc.Encode(workerwire.AttachParams{Epoch: 1})})
 	var writing sync.WaitGroup
 	writing.Go(func() { write(3000) })
 	writing.Go(func() { // as if the worker had been alone a moment ago

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -162,7 +163,7 @@ func failure(err error) workerwire.Report {
 
 // report sends r to the daemon. If that is gone, the next one will find the socket.
 func report(f *os.File, r workerwire.Report) {
-	_, _ = f.Write(append(workerwire.Encode(r), '\n'))
+	_, _ = f.Write(append(jsonrpc.Encode(r), '\n'))
 	_ = f.Close()
 }
 

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -387,7 +388,7 @@ func (w *worker) saveState() error {
 		}
 	}
 	w.mu.Unlock()
-	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), process.Encode(s))
+	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), jsonrpc.Encode(s))
 }
 
 // shutDown saves the output that no daemon has acknowledged, and closes the listener and

@@ -25,6 +25,16 @@ func Marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
+// Encode returns v as JSON. It is for types of this program's own and for maps of them, which
+// always encode. It returns null for anything that does not.
+func Encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return b
+}
+
 // AppendResult appends the answer to id, without a newline.
 func AppendResult(dst []byte, id ID, result json.RawMessage) []byte {
 	return append(append(beginAnswer(dst, id, "result"), result...), '}')

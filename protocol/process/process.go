@@ -12,7 +12,6 @@
 package process
 
 import (
-	"encoding/json"
 	"fmt"
 	"syscall"
 
@@ -95,13 +94,4 @@ const OpConfine = "landlock"
 type ExecFailure struct {
 	Op    string `json:"op"`
 	Errno int    `json:"errno"`
-}
-
-// Encode returns v as JSON. It is for the types of this package, which always encode.
-func Encode(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return b
 }

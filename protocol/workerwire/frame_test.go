@@ -9,15 +9,17 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"holdline/protocol/jsonrpc"
 )
 
 // TestFrameRoundTrip checks that a frame is read as it was written, however its bytes
 // arrive.
 func TestFrameRoundTrip(t *testing.T) {
 	frames := []Frame{
-		{Kind: Initialize, ID: 1, Body: Encode(InitializeParams{Version: 1})},
+		{Kind: Initialize, ID: 1, Body: jsonrpc.Encode(InitializeParams{Version: 1})},
 		{Kind: Result, ID: 2, N: int64(WriteAccepted)},
-		{Kind: Failure, ID: 3, Body: Encode(Errorf(CodeWriteGap, "write %d", 9))},
+		{Kind: Failure, ID: 3, Body: jsonrpc.Encode(Errorf(CodeWriteGap, "write %d", 9))},
 		{Kind: Stdout, N: 4, Payload: []byte("a\x00\xffb\n")},
 		{Kind: Write, ID: 4, N: 1, Payload: bytes.Repeat([]byte("x"), 3<<20+7)},
 	}
@@ -42,7 +44,7 @@ func TestFrameRoundTrip(t *testing.T) {
 
 // TestFailure checks that the answer to a failed request is an error with its code.
 func TestFailure(t *testing.T) {
-	f := Frame{Kind: Failure, ID: 1, Body: Encode(Errorf(CodeVersion, "no"))}
+	f := Frame{Kind: Failure, ID: 1, Body: jsonrpc.Encode(Errorf(CodeVersion, "no"))}
 	if e, ok := errors.AsType[*Error](f.Decode(nil)); !ok || e.Code != CodeVersion {
 		t.Errorf("Decode = %v", f.Decode(nil))
 	}
@@ -103,9 +105,9 @@ func TestWriteFrameLimits(t *testing.T) {
 
 func FuzzReadFrame(f *testing.F) {
 	for _, fr := range []Frame{
-		{Kind: Attach, ID: 1, Body: Encode(AttachParams{Epoch: 1, AfterSeq: 2})},
-		{Kind: Stderr, N: 1, Body: Encode(Dropped{Bytes: 3}), Payload: []byte("x\n")},
-		{Kind: Failure, ID: 7, Body: Encode(Errorf(CodeInvalid, "no"))},
+		{Kind: Attach, ID: 1, Body: jsonrpc.Encode(AttachParams{Epoch: 1, AfterSeq: 2})},
+		{Kind: Stderr, N: 1, Body: jsonrpc.Encode(Dropped{Bytes: 3}), Payload: []byte("x\n")},
+		{Kind: Failure, ID: 7, Body: jsonrpc.Encode(Errorf(CodeInvalid, "no"))},
 	} {
 		var b bytes.Buffer
 		if err := WriteFrames(&b, fr); err != nil {

@@ -52,16 +52,6 @@ func (f *Frame) Decode(v any) error {
 	return json.Unmarshal(f.Body, v)
 }
 
-// Encode returns v as JSON. It is for the types of this package, which always
-// encode.
-func Encode(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return b
-}
-
 // InitializeParams begin a connection.
 type InitializeParams struct {
 	Version int `json:"version"` // that of the worker's spec

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/waiting"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -37,7 +38,7 @@ const patience = time.Second
 // takeTurn takes the lock of a start. The error is [proxy.ErrStarting] while another process holds
 // it, but no longer than for [patience]. The lock is nil if it cannot be had at all.
 func (s *Starter) takeTurn() (*os.File, error) {
-	if s.settled != nil && isClosed(s.settled) {
+	if waiting.IsClosed(s.settled) {
 		s.refusedBy, s.settled = nil, nil
 	}
 	for {
@@ -77,7 +78,7 @@ func (s *Starter) takeTurn() (*os.File, error) {
 // Settled returns a channel that is closed when no daemon is being started any more: one listens,
 // or the start has failed. It returns nil if none is being started, as far as can be known.
 func (s *Starter) Settled() <-chan struct{} {
-	if s.settled != nil && !isClosed(s.settled) {
+	if s.settled != nil && !waiting.IsClosed(s.settled) {
 		return s.settled // one goroutine waits, however often a caller asks
 	}
 	lock, err := ownfile.Open(s.lockPath())
@@ -96,16 +97,6 @@ func (s *Starter) Settled() <-chan struct{} {
 		_ = flock(lock, syscall.LOCK_SH)
 	}()
 	return settled
-}
-
-// isClosed reports whether a channel, on which nothing is sent, is closed.
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // lockPath returns the path of the lock.

@@ -142,13 +142,3 @@ func DefaultLadder() Ladder {
 func (l Ladder) Whole() time.Duration {
 	return l.Interrupt + l.Best + l.Leave + 2*l.Grace + 10*time.Second
 }
-
-// JSON returns v as JSON. Use it only for values of this package and plain maps of
-// them: these always encode. It returns null for anything that does not.
-func JSON(v any) json.RawMessage {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return b
-}

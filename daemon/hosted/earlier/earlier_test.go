@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -50,7 +51,7 @@ func (l *left) check(err error) {
 // write puts a file of that name into the directory.
 func (l *left) write(name string, v any) {
 	l.Helper()
-	l.check(os.WriteFile(filepath.Join(l.dir, name), process.Encode(v), 0o600))
+	l.check(os.WriteFile(filepath.Join(l.dir, name), jsonrpc.Encode(v), 0o600))
 }
 
 // live holds the lock of the worker until the test ends.

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/sandbox"
 	"holdline/daemon/spawn"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -50,7 +51,7 @@ func Exec(environ []string) error {
 		failure.Errno = int(errno)
 	}
 	status := os.NewFile(spawn.FDStatus, "status")
-	_, _ = status.Write(process.Encode(failure))
+	_, _ = status.Write(jsonrpc.Encode(failure))
 	return fmt.Errorf("%w: %s: %w", ErrExec, op, err)
 }
 

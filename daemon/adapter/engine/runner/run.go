@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -122,7 +123,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	}
 	// The daemon reads the file first, so it must be there before the result line.
 	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
-		append(engine.JSON(out), '\n')); err != nil {
+		append(jsonrpc.Encode(out), '\n')); err != nil {
 		o.Log.ErrorContext(ctx, "outcome cannot be written", "err", err)
 		out.Unwritten = append(out.Unwritten, engine.FileOutcome)
 	}

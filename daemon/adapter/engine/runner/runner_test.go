@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -223,8 +224,8 @@ func TestJob(t *testing.T) {
 				t.Fatalf("%d answers", len(answers))
 			}
 			line, file := answers[0].Result.Outcome, outcomeOf(t, dir)
-			if string(engine.JSON(line)) != string(engine.JSON(file)) {
-				t.Errorf("the line says %s\nthe file %s", engine.JSON(line), engine.JSON(file))
+			if string(jsonrpc.Encode(line)) != string(jsonrpc.Encode(file)) {
+				t.Errorf("the line says %s\nthe file %s", jsonrpc.Encode(line), jsonrpc.Encode(file))
 			}
 			code := fault.Code("")
 			if file.Fault != nil {
@@ -232,7 +233,7 @@ func TestJob(t *testing.T) {
 			}
 			if file.State != tt.state || code != tt.code || !strings.HasPrefix(file.Answer, tt.answer) ||
 				file.Why != tt.why {
-				t.Errorf("outcome %s", engine.JSON(file))
+				t.Errorf("outcome %s", jsonrpc.Encode(file))
 			}
 			if answers[0].Result.IsError != (file.Fault != nil) {
 				t.Errorf("isError %t", answers[0].Result.IsError)
@@ -413,7 +414,7 @@ func (row cancelRow) cancel(t *testing.T, how string, slow int) {
 	out := outcomeOf(t, dir)
 	if out.State != engine.Aborted || out.Fault == nil || out.Fault.Fault.Code != fault.Cancelled ||
 		!row.saysOther && !strings.Contains(out.Answer, soFar) {
-		t.Errorf("outcome %s", engine.JSON(out))
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 	if left := programsOf(t, id, 0); len(left) != 0 && !row.leaves {
 		t.Errorf("processes left: %v", left)
@@ -463,7 +464,7 @@ func TestNeverRead(t *testing.T) {
 		return err == nil
 	})
 	if out := outcomeOf(t, dir); out.State != engine.Done || !out.Partial {
-		t.Errorf("outcome %s", engine.JSON(out))
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 }
 
@@ -585,14 +586,14 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 	begin := time.Now()
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "schema": map[string]any{"type": "object"}})
 	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != "hello 17" || out.Session != "T" {
-		t.Errorf("outcome %s", engine.JSON(out))
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 	// The program must have told its session by then, also on a slow machine.
 	timeout := 500 + 5*time.Since(begin).Milliseconds()
 	h.run(2, map[string]any{"prompt": "hang\n", "program": program, "timeout_ms": timeout})
 	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline ||
 		out.Session != "T" {
-		t.Errorf("outcome %s", engine.JSON(out))
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 }
 

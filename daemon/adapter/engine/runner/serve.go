@@ -193,7 +193,7 @@ func (s *server) request(ctx context.Context, m jsonrpc.Message, p mcp.Params) {
 	version, modern := mcp.String(p.Meta.Version)
 	if modern && version != mcp.Modern {
 		s.out.queueAnswer(jsonrpc.AppendError(nil, m.ID, mcp.CodeVersion, "unsupported protocol version "+version,
-			engine.JSON(map[string]any{"supported": mcp.Supported(), "requested": version})))
+			jsonrpc.Encode(map[string]any{"supported": mcp.Supported(), "requested": version})))
 		return
 	}
 	me := mcp.Implementation{Name: "holdline-engine-" + s.o.Name, Version: s.o.Version}
@@ -226,7 +226,7 @@ func (s *server) answer(id jsonrpc.ID, result map[string]any, modern bool) {
 	if modern {
 		result["resultType"] = "complete"
 	}
-	s.out.queueAnswer(jsonrpc.AppendResult(nil, id, engine.JSON(result)))
+	s.out.queueAnswer(jsonrpc.AppendResult(nil, id, jsonrpc.Encode(result)))
 }
 
 // call starts a call of the tool, in a goroutine of its own. It refuses a second call
@@ -276,7 +276,7 @@ func (s *server) reporter(token json.RawMessage) reporter {
 	last := int64(-1)
 	return func(elapsed time.Duration, message string, p engine.Progress) {
 		last = max(last+1, elapsed.Milliseconds())
-		s.out.queueProgress(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, engine.JSON(map[string]any{
+		s.out.queueProgress(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, jsonrpc.Encode(map[string]any{
 			"progressToken": token, "progress": last, "message": message,
 			"_meta": map[string]any{engine.MetaProgress: p},
 		})))
