@@ -97,16 +97,17 @@ type Options struct {
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }
 
-// timeout bounds the checks of the machine, and those of the daemon.
-const timeout = 20 * time.Second
+// limit bounds the checks of the machine, and those of the daemon: four times what a daemon
+// has to greet.
+func limit() time.Duration { return 4 * protocol.GreetingTimeout }
 
-// Run makes all checks and returns their findings. It takes twice [timeout] at most, and no
+// Run makes all checks and returns their findings. It takes twice [limit] at most, and no
 // error ends it: what cannot be found out is a finding, too. The checks of systemd come first: a
 // later connection to the daemon may make systemd start it. A slow machine takes no time from
 // the checks of the daemon: it would look as if the daemon hung.
 func Run(ctx context.Context, o Options) []Finding {
 	found := checkSurroundings(ctx, &o)
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	conn, path, err := o.Paths.Dial(ctx)
 	// Without a daemon it counts what the next one would find.
@@ -120,9 +121,9 @@ func Run(ctx context.Context, o Options) []Finding {
 	return append(found, checkDaemon(ctx, o, conn, path)...)
 }
 
-// checkSurroundings makes the checks that need no daemon. It takes [timeout] at most.
+// checkSurroundings makes the checks that need no daemon. It takes [limit] at most.
 func checkSurroundings(ctx context.Context, o *Options) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	found := []Finding{checkConfiguration(*o), checkStateDir(*o), checkSmall(o.Program)}
 	found = append(found, checkSystemd(ctx, *o)...)
