@@ -102,6 +102,7 @@ func (b *batch) flush() {
 	if b.p.out.broken() == nil {
 		b.acks.countLines(b.lines, b.bytes)
 	}
+	b.p.memory.Passed(b.bytes)
 	b.lines, b.bytes = 0, 0
 }
 

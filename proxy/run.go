@@ -16,6 +16,7 @@ import (
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/idlemem"
 	"holdline/protocol/mcp"
 )
 
@@ -141,6 +142,8 @@ type proxy struct {
 	idle  chan struct{} // for the loop, once the client has closed its side
 
 	link atomic.Pointer[link] // the connection to the daemon; nil without one
+
+	memory idlemem.Releaser // has counted what has passed
 
 	drainBy time.Time // zero until the client's end was seen by a talk
 }

@@ -40,6 +40,7 @@ func (p *proxy) readClient(ctx context.Context) {
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
 			p.store.addLine(ended(lines.Own(line)))
+			p.memory.Passed(len(line))
 			faultpoint.At("proxy.read")
 			if len(line) > maxJoined {
 				p.forward()

@@ -156,6 +156,7 @@ var layers = readLayers(`
 -1 protocol/fault
 -1 protocol/faultpoint (below all, which all pass through points)
 -3 protocol/jsonrpc
+-4 protocol/idlemem
 -2 protocol/ownfile (below all, which open files)
 `)
 
@@ -266,9 +267,10 @@ func TestSmallProgram(t *testing.T) {
 		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
 		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
-		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/worker",
+		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/waiting",
+		"holdline/daemon/worker",
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
-		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/jsonrpc",
+		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
 		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
 	}

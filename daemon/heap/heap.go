@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/protocol/control"
+	"holdline/protocol/idlemem"
 )
 
 // Memory that is given back to the system.
@@ -43,7 +44,7 @@ func NewReleaser() *Releaser {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT is not set
 		debug.SetMemoryLimit(softLimit)
 	}
-	return &Releaser{release: debug.FreeOSMemory, samples: []metrics.Sample{
+	return &Releaser{release: idlemem.Release, samples: []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},
 		{Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"},

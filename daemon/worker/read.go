@@ -81,7 +81,7 @@ func (w *worker) took(data []byte) (kept bool) {
 	} else {
 		kept = w.out.addStdout(data)
 	}
-	w.movedLocked(len(data))
+	w.memory.Passed(len(data))
 	faultpoint.At("worker.output")
 	if w.attached == nil || !w.attached.sendNow() {
 		w.cond.Broadcast()
@@ -104,7 +104,7 @@ func (w *worker) readStderr(log *logfile.File) {
 			_ = log.Append(buf[:n])
 			w.mu.Lock()
 			w.out.addStderr(buf[:n])
-			w.movedLocked(n)
+			w.memory.Passed(n)
 			w.cond.Broadcast()
 			w.mu.Unlock()
 		}

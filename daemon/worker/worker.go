@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/idlemem"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
@@ -40,10 +40,6 @@ const (
 	// aloneGrace is the pause between the steps of the ladder when a worker
 	// without a daemon ends its child.
 	aloneGrace = 5 * time.Second
-	// After freeBytes have passed through and then freeIdle of silence, the worker
-	// returns memory to the system: many workers are silent most of the time.
-	freeBytes = 256 << 10
-	freeIdle  = time.Second
 	// leaveTime bounds the sending of the last answers on each connection.
 	leaveTime = time.Second
 )
@@ -67,6 +63,8 @@ type worker struct {
 	left   chan struct{}  // closed before the listener is
 	forked chan struct{}  // closed when the child's pid is known, or there will be none
 
+	memory idlemem.Releaser // has counted what has passed
+
 	saving sync.Mutex // orders the writes of state.json; taken before mu
 	// spooling is held over reads and writes of the spool, and while stdout is added to out:
 	// so a new spool gets all of it, in order. It is taken before mu.
@@ -84,8 +82,6 @@ type worker struct {
 	epoch      int64      // of the last daemon that was attached
 	detachedAt time.Time  // when the last connection that was attached ended
 	attendance attendance // changed by attendLocked alone
-	moved      int        // bytes since memory was given back
-	movedAt    time.Time  // when bytes passed through for the last time
 
 	child      process.Proc // its PID is 0 until it was forked
 	childState childState   // changed by moveChildLocked alone
@@ -114,7 +110,6 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 		dir: dir, spec: spec, env: env, stderr: stderr, boot: bootclock.ID(),
 		wake: make(chan struct{}, 1), left: make(chan struct{}), forked: make(chan struct{}),
 		out: newOutput(spec.Limits), conns: make(map[*conn]struct{}), detachedAt: time.Now(),
-		moved: freeBytes, movedAt: time.Now(), // the start itself
 	}
 	w.cond = sync.NewCond(&w.mu)
 	return w
@@ -150,6 +145,7 @@ func (w *worker) runToEnd() error {
 		_ = w.ln.Close()
 		return fmt.Errorf("make pipes: %w", err)
 	}
+	w.memory.Passed(idlemem.Least) // the start itself
 	log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
 	w.in.file, w.outFile, w.errFile, w.readersLeft = c.Stdin, c.Stdout, c.Stderr, 2
 	w.wg.Go(func() { w.parent(c) })
@@ -185,21 +181,9 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 		next, done := w.stepLocked(time.Now())
 		now, later := w.phaseLocked(), w.later
 		w.later = nil
-		idle := false
-		if w.moved >= freeBytes {
-			wait := time.Until(w.movedAt.Add(freeIdle))
-			if idle = wait <= 0; idle {
-				w.moved = 0
-			} else {
-				next = min(next, wait)
-			}
-		}
 		w.mu.Unlock()
 		for _, do := range later {
 			do()
-		}
-		if idle {
-			debug.FreeOSMemory()
 		}
 		if now != phase {
 			phase = now
@@ -442,15 +426,6 @@ func (w *worker) lastSpool(current bool) {
 		}
 		w.spool.lost = inMemory
 	}
-}
-
-// movedLocked counts n bytes that passed through. The caller must hold w.mu.
-func (w *worker) movedLocked(n int) {
-	if w.moved < freeBytes && w.moved+n >= freeBytes {
-		w.wakeConduct()
-	}
-	w.moved += n
-	w.movedAt = time.Now()
 }
 
 // signalGroup signals the child's process group, unless another process may have the

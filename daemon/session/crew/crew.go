@@ -10,7 +10,7 @@ const (
 	// maxResting is how many goroutines of a pool wait for the next calls.
 	maxResting = 64
 	// restTime is the time after which a goroutine ends that had nothing to do.
-	restTime = 5 * time.Second
+	restTime = time.Second
 )
 
 // Pool has the goroutines of all crews. A goroutine that has run one function waits for

@@ -31,9 +31,9 @@ func TestCrew(t *testing.T) {
 		if n := p.count(); done.Load() != many || n != maxResting {
 			t.Errorf("%d of %d were done, and %d rest, want %d", done.Load(), many, n, maxResting)
 		}
-		for range 10 * restTime / time.Second {
+		for range 20 {
 			other.Go(func() {})
-			time.Sleep(time.Second)
+			time.Sleep(restTime / 2)
 		}
 		if n := p.count(); n != 1 {
 			t.Errorf("%d rest, want the one that is used", n)

@@ -1,0 +1,62 @@
+// Package idlemem gives memory back to the system when a process through which bytes pass
+// is idle. The Go runtime by itself keeps what a burst has needed for minutes, and many such
+// processes are idle most of the time.
+package idlemem
+
+import (
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// Least is how many bytes have to pass before memory is given back.
+	Least = 256 << 10
+	// silence is for how long no bytes have passed then.
+	silence = time.Second
+)
+
+// Releaser gives memory back after [Least] bytes and then a second of silence. The zero
+// Releaser is ready for use, by several goroutines.
+type Releaser struct {
+	passed  atomic.Int64 // bytes, ever
+	done    atomic.Int64 // of them, those before memory was given back
+	waiting atomic.Bool  // check is going to run, and uses what follows
+	seen    int64        // passed when check was set up
+}
+
+// Passed counts n bytes that have passed.
+func (r *Releaser) Passed(n int) {
+	passed := r.passed.Add(int64(n))
+	if passed-r.done.Load() >= Least && r.waiting.CompareAndSwap(false, true) {
+		r.wait(passed)
+	}
+}
+
+// wait has check run later, in a goroutine of the runtime's timers.
+func (r *Releaser) wait(passed int64) {
+	r.seen = passed
+	time.AfterFunc(silence, r.check)
+}
+
+// check gives memory back if no bytes have passed meanwhile.
+func (r *Releaser) check() {
+	if passed := r.passed.Load(); passed != r.seen {
+		r.wait(passed)
+		return
+	}
+	release()
+	r.done.Store(r.seen)
+	r.waiting.Store(false)
+}
+
+// release is replaced by a test.
+var release = Release
+
+// Release gives memory back at once. It collects twice: what is in a [sync.Pool] stays for
+// one collection.
+func Release() {
+	runtime.GC()
+	debug.FreeOSMemory()
+}

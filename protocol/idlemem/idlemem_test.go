@@ -1,0 +1,35 @@
+package idlemem
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestPassed checks that memory is given back once after many bytes and a second of silence,
+// not while bytes pass, and not after few.
+func TestPassed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		release = func() { n++ }
+		defer func() { release = Release }()
+		var r Releaser
+		after := func(d time.Duration, bytes, want int) {
+			t.Helper()
+			r.Passed(bytes)
+			time.Sleep(d)
+			synctest.Wait()
+			if n != want {
+				t.Fatalf("memory was given back %d times, want %d", n, want)
+			}
+		}
+		after(time.Hour, Least-1, 0)
+		for range 5 {
+			after(900*time.Millisecond, 1, 0)
+		}
+		after(2*time.Second, 1, 1)
+		after(time.Hour, Least-1, 1)
+		after(2*time.Second, 1, 2)
+		after(time.Hour, 10*Least, 3)
+	})
+}
