@@ -137,8 +137,11 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	}
 	var rec calls.Record
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	decode(t, lines[len(lines)-1], &rec)
-	asked, lines := rec.Write, lines[len(lines)-1:]
+	last := len(lines) - 1
+	for decode(t, lines[last], &rec); rec.Kind == calls.KindDone; decode(t, lines[last], &rec) {
+		last, rec = last-1, calls.Record{}
+	}
+	asked, lines := rec.Write, lines[last:last+1]
 	for rec.Write = asked - 1; rec.Write > 0; rec.Write-- {
 		rec.N, rec.Done = 100+rec.Write, nil
 		line, err := json.Marshal(rec)
