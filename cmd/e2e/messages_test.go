@@ -126,8 +126,12 @@ func TestServerMessages(t *testing.T) {
 	if levels := p.effectsOf("level warning") + p.effectsOf("level debug"); levels != 3 {
 		t.Errorf("the server was told a level %d times, want 3", levels)
 	}
-	kill9(t, p.status().Workers[0].PID)
-	p.untilReady("tools")
+	before := p.status()
+	kill9(t, before.Workers[0].PID)
+	p.until("the next process serves", func(s control.StatusAnswer) bool {
+		next := child(s, "tools")
+		return next != 0 && next != child(before, "tools")
+	})
 	same(t, "a, with the next process", a.log("alert", "x7"), "alert x7")
 	if p.effectsOf("level warning") != 3 {
 		t.Errorf("the next process was not told a level")

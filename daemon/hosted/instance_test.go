@@ -56,3 +56,25 @@ func TestStartOfEndedProcess(t *testing.T) {
 		}
 	}
 }
+
+// TestStartOfAdoptedProcess checks that a list waits for the process of an earlier daemon as
+// for one that has all it needs, while this daemon's environment is not known.
+func TestStartOfAdoptedProcess(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Servers: []entry.Server{{Name: "s", Scope: entry.Shared, MaxConcurrent: 1}},
+		Prepared: func() bool { return false },
+	})
+	s := m.servers["s"]
+	inst := s.instanceLocked(&tool.Caller{})
+	if !s.Start(&tool.Caller{}).Unprepared {
+		t.Error("a server without a process does not wait for the environment")
+	}
+	inst.adopting = make(chan struct{})
+	if s.Start(&tool.Caller{}).Unprepared {
+		t.Error("a process that is being adopted waits for the environment")
+	}
+	inst.adopting, inst.up = nil, &upstream.Process{}
+	if s.Start(&tool.Caller{}).Unprepared {
+		t.Error("an adopted process waits for the environment")
+	}
+}

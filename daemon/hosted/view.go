@@ -119,7 +119,11 @@ func (s *server) Start(c *tool.Caller) catalog.Start {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	inst := s.instanceLocked(c)
-	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: s.m.o.Prepared != nil && !s.m.o.Prepared()}
+	st := catalog.Start{Failed: inst.failedToStartLocked()}
+	// A process that an earlier daemon has started has its environment.
+	if inst.up == nil && inst.adopting == nil {
+		st.Unprepared = s.m.o.Prepared != nil && !s.m.o.Prepared()
+	}
 	if inst.starting != nil {
 		st.Begun = inst.begun
 	}
