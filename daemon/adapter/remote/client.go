@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -38,6 +39,7 @@ type Options struct {
 	Headers    map[string]string // sent with every request; those of the transport win
 	MaxMessage int               // bytes of one message; 0 is [jsonrpc.MaxFrame]
 	Version    string            // of this program, for the User-Agent
+	Log        *slog.Logger      // of what the client skips; nil for none
 }
 
 // Emit receives one message, without a newline. For each call of the client, one
@@ -56,6 +58,8 @@ type Client struct {
 	now   session // guarded by mu
 	hello []byte  // the initialize that the session began with, or nil; guarded by mu
 	ready []byte  // the notification after it, or nil; guarded by mu
+
+	tools map[string][]mirrored // arguments in headers, by name of the tool; guarded by mu
 }
 
 // session is what each request of a session carries.
@@ -69,6 +73,9 @@ type session struct {
 func New(o Options) *Client {
 	if o.MaxMessage == 0 {
 		o.MaxMessage = jsonrpc.MaxFrame
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &Client{
@@ -147,8 +154,9 @@ type message struct {
 	jsonrpc.Message
 
 	line    []byte
-	version string // that it carries itself: it is a modern one
-	name    string // of the tool, prompt or resource
+	version string            // that it carries itself: it is a modern one
+	name    string            // of the tool, prompt or resource
+	mirror  map[string]string // headers that repeat arguments
 }
 
 // parse reads one line. The message keeps line, so the caller must not change it.
@@ -213,6 +221,11 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerLastSeen} {
 		h.Del(name)
 	}
+	for name := range h { // in its canonical form
+		if strings.HasPrefix(name, headerParam) {
+			h.Del(name)
+		}
+	}
 	h.Set("Accept", "text/event-stream")
 	if m != nil {
 		h.Set("Accept", "application/json, text/event-stream")
@@ -223,6 +236,9 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 		h.Set(headerMethod, headerText(m.Method))
 		if m.name != "" {
 			h.Set(headerName, headerText(m.name))
+		}
+		for name, value := range m.mirror {
+			h.Set(name, value)
 		}
 		return req, nil
 	}
@@ -236,10 +252,11 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 }
 
 // headerText returns s in a form that a header may have (MCP 2026-07-28, standard
-// headers): plain, or as base64.
+// headers): plain, or as base64. Empty text is encoded, since an empty header reads like
+// none.
 func headerText(s string) string {
 	const prefix, suffix = "=?base64?", "?="
-	plain := strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
+	plain := s != "" && strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 	if plain {
 		return s

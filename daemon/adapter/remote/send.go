@@ -49,6 +49,9 @@ func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 		s := c.begin(bytes.Clone(line))
 		return c.initialize(ctx, &m, s, emit, c.establish)
 	}
+	if m.version != "" {
+		return c.sendModern(ctx, &m, emit)
+	}
 	if m.Method == mcp.Initialized {
 		c.setReady(bytes.Clone(line))
 	}

@@ -43,6 +43,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
+	o.Log = log
 	b := &bridge{c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}}
 	err := b.handleLines(ctx, jsonrpc.NewLines(in, b.c.o.MaxMessage))
 	if why := context.Cause(ctx); why != nil {
