@@ -114,6 +114,7 @@ var layers = readLayers(`
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
+2 daemon/login
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn

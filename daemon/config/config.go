@@ -30,6 +30,8 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -217,6 +219,10 @@ func (s Secret) String() string {
 	}
 	return Hidden
 }
+
+// Format hides the secret from every verb. Without it, a verb that does not fit a string,
+// such as %d, would print the value.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return cmp.Or(s.String(), `""`) }
