@@ -72,6 +72,7 @@
 //	listener     the socket, the greeting, a goroutine for each connection
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telling      which of the last lines of a program says why it ended
+//	networds     why a connection failed, for people
 //	plural       numbers with nouns, for people
 //	telemetry    counts, health and the log of calls
 //	notify       notifications on the desktop

@@ -142,6 +142,7 @@ var layers = readLayers(`
 0 daemon/command
 0 daemon/filewatch
 0 daemon/jsonedit
+0 daemon/networds
 0 daemon/plural
 0 daemon/redact
 0 daemon/telling

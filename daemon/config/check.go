@@ -37,6 +37,7 @@ func (d *decoder) check(c *Config) {
 			d.wrong(fmt.Sprintf("notifications[%d]", i), "wants one of %s", strings.Join(notifyKinds, ", "))
 		}
 	}
+	d.logins(c.Logins)
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name])
 	}
@@ -184,6 +185,7 @@ func (d *decoder) server(name string, s Server) {
 		d.wrong(at+".enabled", "is true, and disabled is, too")
 	}
 	d.remote(at, s)
+	d.oauth(at+".oauth", s)
 	d.hosting(at+".holdline", s)
 }
 

@@ -49,6 +49,7 @@ type Config struct {
 	Telemetry  Telemetry           `json:"telemetry"`
 	Log        Log                 `json:"log"`
 	Notify     Notify              `json:"notifications"`
+	Logins     Logins              `json:"logins"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }
 
@@ -139,6 +140,7 @@ type Server struct {
 	Cwd      string            `json:"cwd"`
 	URL      string            `json:"url"`
 	Headers  map[string]Secret `json:"headers"`
+	OAuth    OAuth             `json:"oauth"`
 	Enabled  *bool             `json:"enabled"`
 	Disabled bool              `json:"disabled"`
 	Holdline Hosting           `json:"holdline"`

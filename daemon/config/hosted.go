@@ -51,6 +51,7 @@ type Settings struct {
 	Cwd     string // "" is the project's root, or the home directory for ScopeShared
 	URL     string
 	Headers map[string]Secret
+	OAuth   OAuth
 
 	Hosting         // with defaults
 	MaxRestarts int // as in Hosting
@@ -64,6 +65,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Name: name, Transport: s.transport(),
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
+		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts,
 	}, ok
 }

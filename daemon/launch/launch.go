@@ -166,7 +166,7 @@ func (l *Launcher) process(s *config.Settings, root string) (config.Process, err
 func serverKey(s *config.Settings) string {
 	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
 	if s.URL != "" {
-		spec = append(spec, s.URL, config.Reveal(s.Headers))
+		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
 	}
 	b, err := json.Marshal(spec)
 	if err != nil { // it cannot fail: strings always encode

@@ -138,7 +138,7 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		return nil, err
 	}
 	if answer.Status != http.StatusOK {
-		return nil, parseRefusal(answer)
+		return nil, ParseRefusal(answer)
 	}
 	return answer, nil
 }
@@ -218,8 +218,8 @@ func personOf(idToken string) string {
 	return Clean(cmp.Or(claims.Email, claims.Name, claims.Sub))
 }
 
-// parseRefusal returns the error of an answer that issues nothing.
-func parseRefusal(a *Answer) *RefusalError {
+// ParseRefusal returns the error of an answer that issues nothing.
+func ParseRefusal(a *Answer) *RefusalError {
 	var body struct {
 		Code        string `json:"error"`
 		Description string `json:"error_description"`

@@ -220,10 +220,7 @@ func (s *Store) Remove(ctx context.Context, id string, r Record) error {
 		return err
 	}
 	defer held.Unlock()
-	if err := os.Remove(s.path(id, r)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return held.Remove(r)
 }
 
 // Held is the lock of one record. Locks are taken in the order target, login,
@@ -310,6 +307,14 @@ func (h *Held) Write(r Record) error {
 		return err
 	}
 	return statedir.WriteDurable(h.s.path(h.id, r), append(b, '\n'))
+}
+
+// Remove deletes the file whose lock is held. It is no error if there is none.
+func (h *Held) Remove(r Record) error {
+	if err := os.Remove(h.s.path(h.id, r)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // Unlock releases the lock, and leaves its file: one that comes and goes could be locked

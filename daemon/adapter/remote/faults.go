@@ -2,17 +2,13 @@ package remote
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"syscall"
 	"time"
 
+	"holdline/daemon/networds"
 	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -34,37 +30,15 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 	}
 	if !sent {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"%s cannot be reached: %s", c.o.Name, netWords(err)).WithReason(fault.Unreachable)
+			"%s cannot be reached: %s", c.o.Name, networds.Of(err)).WithReason(fault.Unreachable)
 	}
 	if m.Kind != jsonrpc.Request {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"the connection to %s broke: %s", c.o.Name, netWords(err))
+			"the connection to %s broke: %s", c.o.Name, networds.Of(err))
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Server, m.operation(),
 		"the connection to %s broke before its answer (%s). Whether the server did what was asked is not known",
-		c.o.Name, netWords(err))
-}
-
-// netWords says in words what went wrong with a connection.
-func netWords(err error) string {
-	var timeout interface{ Timeout() bool }
-	dns, isName := errors.AsType[*net.DNSError](err)
-	certificate, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
-	switch {
-	case isName && dns.IsNotFound:
-		return "no host has the name " + dns.Name
-	case isCertificate:
-		return fmt.Sprintf("its certificate is not trusted: %v", certificate.Err)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "no server listens at its address"
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "there is no network that leads to it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "it closed the connection"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "no answer in time"
-	}
-	return err.Error()
+		c.o.Name, networds.Of(err))
 }
 
 // strange returns the fault of an answer that makes no sense.
