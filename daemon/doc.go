@@ -65,7 +65,8 @@
 //	             answer     what is kept of a job, and how it is shown
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
-//	login        logins of servers by address: their files, and how tokens are renewed
+//	login        logins of servers by address: their files, and how tokens are renewed;
+//	             flow logs in and out: what to ask whom, and the browser's way back
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
 //	session      MCP with one client: resume, order of answers
 //	commands     answers to the command line

@@ -115,6 +115,7 @@ var layers = readLayers(`
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
 2 daemon/login
+3 daemon/login/flow
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn
