@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol/jsonrpc"
@@ -52,7 +53,8 @@ type Client struct {
 	o    Options
 	http *http.Client
 
-	renewing chan struct{} // holds a token while one caller begins a new session
+	renewing  chan struct{} // holds a token while one caller begins a new session
+	onRenewed func()        // called after that; it does not block; nil for none
 
 	mu    sync.Mutex
 	now   session // guarded by mu
@@ -60,6 +62,12 @@ type Client struct {
 	ready []byte  // the notification after it, or nil; guarded by mu
 
 	tools map[string][]mirrored // arguments in headers, by name of the tool; guarded by mu
+
+	// What the server has granted until the session ends: the params of the requests, by URI or
+	// levelKey. Guarded by mu.
+	standing map[string]json.RawMessage
+
+	answers400 atomic.Bool // a status 400 of this server does not mean that the session is gone
 }
 
 // session is what each request of a session carries.
@@ -67,6 +75,8 @@ type session struct {
 	id      string // "" if the server keeps none
 	version string // negotiated; "" before that
 	era     int    // how many there were before
+	renewed bool   // it took the place of one that the server had forgotten
+	fresh   bool   // it has only just begun, for the message at hand
 }
 
 // New returns a client that has sent nothing yet. The caller must call [Client.Close].
@@ -120,7 +130,7 @@ func (c *Client) session() session {
 func (c *Client) begin(hello []byte) session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hello, c.ready = hello, nil
+	c.hello, c.ready, c.standing = hello, nil, map[string]json.RawMessage{}
 	c.now = session{era: c.now.era + 1}
 	return c.now
 }

@@ -56,6 +56,7 @@ func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 		c.setReady(bytes.Clone(line))
 	}
 	s := c.session()
+	emit = c.noting(&m, emit)
 	err = c.post(ctx, &m, s, emit)
 	if !errors.Is(err, errGone) {
 		return err
@@ -63,7 +64,9 @@ func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	if err := c.renew(ctx, s); err != nil {
 		return err
 	}
-	return c.kept(&m, c.post(ctx, &m, c.session(), emit))
+	s = c.session()
+	s.fresh = true
+	return c.kept(&m, c.post(ctx, &m, s, emit))
 }
 
 // kept returns err for a message of a session that has just begun. If the server has
@@ -111,8 +114,8 @@ func (c *Client) renew(ctx context.Context, old session) error {
 		return fault.New(fault.DownstreamFailure, fault.Server, "",
 			"server %s knows of no session (404), and none was begun", c.o.Name)
 	}
-	fresh, refused := session{era: old.era + 1}, false
-	err = c.initialize(ctx, &m, session{era: old.era + 1}, func(line []byte) error {
+	fresh, refused := session{era: old.era + 1, renewed: true}, false
+	err = c.initialize(ctx, &m, fresh, func(line []byte) error {
 		answer, err := jsonrpc.Parse(line)
 		refused = refused || err == nil && answer.Error != nil
 		return nil
@@ -133,6 +136,9 @@ func (c *Client) renew(ctx context.Context, old session) error {
 		}
 	}
 	c.establish(fresh)
+	if c.onRenewed != nil && ready != nil {
+		c.onRenewed()
+	}
 	return nil
 }
 
@@ -184,6 +190,10 @@ var errTold = errors.New("answered")
 
 // status returns nil if the response's body holds the answer. Otherwise it returns
 // errGone, errTold, or a fault.
+//
+// A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
+// gets it in a session that has only just begun: then it is what this server answers to bad
+// requests, and is passed on from then on.
 func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
@@ -192,8 +202,19 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 	if code == http.StatusNotFound && s.id != "" && m.version == "" {
 		return errGone
 	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil || len(text) == maxErrorBody {
+		text = nil // the status says enough
+	}
+	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
+		!c.answers400.Load() {
+		if !s.fresh {
+			return errGone
+		}
+		c.answers400.Store(true)
+	}
 	if speaks(code) && m.Kind == jsonrpc.Request {
-		if told, err := c.errorBody(m, resp.Body, emit); err != nil {
+		if told, err := c.errorBody(m, text, emit); err != nil {
 			return err
 		} else if told {
 			return errTold
@@ -218,11 +239,7 @@ func speaks(code int) bool {
 // whether there was one. It uses the request's own id, since servers leave the id out
 // if they refused the request before they had read it. An unreadable body is no error:
 // the status is enough.
-func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, err error) {
-	text, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
-	if err != nil || len(text) == maxErrorBody {
-		return false, nil //nolint:nilerr // the status says enough
-	}
+func (c *Client) errorBody(m *message, text []byte, emit Emit) (told bool, err error) {
 	answer, err := jsonrpc.Parse(text)
 	if err != nil || answer.Error == nil || answer.ID != nil && answer.ID.Key() != m.ID.Key() {
 		return false, nil //nolint:nilerr // not an answer: the status says enough

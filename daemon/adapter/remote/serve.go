@@ -45,6 +45,7 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	defer stop()
 	o.Log = log
 	b := &bridge{c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}}
+	b.c.onRenewed = func() { b.listen(ctx) }
 	err := b.handleLines(ctx, jsonrpc.NewLines(in, b.c.o.MaxMessage))
 	if why := context.Cause(ctx); why != nil {
 		err = why
@@ -176,14 +177,12 @@ func (b *bridge) request(all context.Context, m *message) {
 		if err != nil && !over {
 			b.fail(all, m, fault.From(err, fault.Server, m.operation()))
 		}
-		if m.version == "" && m.Method != mcp.Initialize {
-			b.listen(all) // the session may be a new one
-		}
 	})
 }
 
 // listen starts to listen to what the server sends unasked, once for each session. It
-// ends the listening to the session before.
+// ends the listening to the session before. A session that took the place of another one is
+// asked again for what that had granted.
 func (b *bridge) listen(ctx context.Context) {
 	s := b.c.session()
 	b.mu.Lock()
@@ -196,6 +195,9 @@ func (b *bridge) listen(ctx context.Context) {
 		b.hush()
 	}
 	ctx, b.hush = context.WithCancel(ctx)
+	if s.renewed {
+		b.work.Go(func() { _ = b.c.restore(ctx, s, b.emit) }) // if emit fails, it ends the bridge itself
+	}
 	b.work.Go(func() {
 		if err := b.c.Listen(ctx, b.emit); err != nil && ctx.Err() == nil {
 			b.log.WarnContext(ctx, "not listening to the server any more", "err", err)
