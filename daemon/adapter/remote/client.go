@@ -67,7 +67,8 @@ type Client struct {
 	// levelKey. Guarded by mu.
 	standing map[string]json.RawMessage
 
-	answers400 atomic.Bool // a status 400 of this server does not mean that the session is gone
+	skipped    atomic.Int64 // events that were no messages
+	answers400 atomic.Bool  // a status 400 of this server does not mean that the session is gone
 }
 
 // session is what each request of a session carries.

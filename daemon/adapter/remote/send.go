@@ -262,23 +262,41 @@ func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit
 		return c.tooLarge(m)
 	}
 	answered, err := c.deliver(m, text, emit)
+	if bad, ok := errors.AsType[badMessage](err); ok {
+		return c.strange(m, string(bad))
+	}
 	if err != nil || answered {
 		return err
 	}
 	return c.strange(m, "its answer is to something else")
 }
 
+// badMessage is the error of a text that is no message. It says what the server did.
+type badMessage string
+
+// Error returns what the server did.
+func (b badMessage) Error() string { return string(b) }
+
+// skip counts an event that is no message. It logs the first one, the second, the fourth and
+// so on: a server may send many.
+func (c *Client) skip(ctx context.Context, why error) {
+	if n := c.skipped.Add(1); n&(n-1) == 0 {
+		c.o.Log.WarnContext(ctx, "event of the server skipped", "skipped so far", n, "err", why)
+	}
+}
+
 // deliver emits a JSON text, which is one message or an array of them. It reports
-// whether the answer to m was among them; m may be nil.
+// whether the answer to m was among them; m may be nil. A text that is no message is a
+// [badMessage].
 func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
 	line, err := oneLine(text)
 	if err != nil {
-		return false, c.strange(m, "it sent what is no JSON")
+		return false, badMessage("it sent what is no JSON")
 	}
 	if line[0] == '[' { // batches were part of 2025-03-26
 		err := jsonrpc.Elements(line, func(value []byte) error {
 			if len(value) == 0 || value[0] == '[' {
-				return c.strange(m, "it sent an array in an array")
+				return badMessage("it sent an array in an array")
 			}
 			is, err := c.deliver(m, value, emit)
 			answered = answered || is
@@ -288,7 +306,7 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	}
 	answer, err := jsonrpc.Parse(line)
 	if err != nil {
-		return false, c.strange(m, "it sent what is no JSON-RPC message")
+		return false, badMessage("it sent what is no JSON-RPC message")
 	}
 	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
 	return answered, emit(line)
@@ -300,11 +318,16 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 // the fault is outcome_unknown.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
+	var bad badMessage
 	for resumes := 0; ; resumes++ {
 		answered := false
 		n, err := e.readEvents(func(text []byte) error {
 			is, err := c.deliver(m, text, emit)
 			answered = answered || is
+			if errors.As(err, &bad) {
+				c.skip(ctx, err)
+				err = nil
+			}
 			if err == nil && is {
 				return errTold
 			}
@@ -325,6 +348,9 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 			resumes = 0
 		}
 		if e.last == "" || m.version != "" || resumes == maxResumes {
+			if bad != "" {
+				return c.strange(m, string(bad))
+			}
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
 		}
 		if err := pause(ctx, e.retry(resumes)); err != nil {
@@ -370,7 +396,7 @@ func (e *statusError) Error() string {
 // Listen passes on what the server sends unasked. It blocks until ctx is done and
 // returns its cause, or until emit fails and returns that error. It returns nil if the
 // server offers no such stream, or no longer knows the session. It opens a stream that
-// breaks again, after a pause that grows.
+// breaks again, after a pause that grows. Events that are no messages are skipped.
 func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	s := c.session()
 	e := newEvents(nil, c.o.MaxMessage)
@@ -384,10 +410,18 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 			e.from(body)
 			n, err := e.readEvents(func(text []byte) error {
 				_, err := c.deliver(nil, text, emit)
+				if _, bad := errors.AsType[badMessage](err); bad {
+					c.skip(ctx, err)
+					return nil
+				}
 				return err
 			})
 			_ = body.Close()
-			if err != nil && !errors.Is(err, errCut) {
+			switch {
+			case errors.Is(err, jsonrpc.ErrTooLong):
+				c.skip(ctx, err)
+				e.last = "" // a resume behind it would bring the same event again
+			case !errors.Is(err, errCut):
 				return err
 			}
 			if n > 0 {
