@@ -20,9 +20,11 @@ import (
 // Limits of what the client reads besides messages, and of its resumes.
 const (
 	maxErrorBody = 64 << 10         // bytes
-	maxResumes   = 5                // of a stream, in a row, without a message
+	maxResumes   = 5                // of a stream, in a row, without progress
 	maxRetry     = 30 * time.Second // that a server can ask for before a resume
+	minRetry     = 100 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
+	steadyStream = 10 * time.Second // a stream that was open for so long did not fail: it was closed
 )
 
 // errGone reports a session that the server does not know any more.
@@ -320,7 +322,7 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 	e := newEvents(body, c.o.MaxMessage)
 	var bad badMessage
 	for resumes := 0; ; resumes++ {
-		answered := false
+		answered, before, opened := false, e.last, time.Now()
 		n, err := e.readEvents(func(text []byte) error {
 			is, err := c.deliver(m, text, emit)
 			answered = answered || is
@@ -344,7 +346,8 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if n > 0 {
+		steady := time.Since(opened) >= steadyStream
+		if n > 0 || e.last != before || steady {
 			resumes = 0
 		}
 		if e.last == "" || m.version != "" || resumes == maxResumes {
@@ -353,8 +356,10 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 			}
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
 		}
-		if err := pause(ctx, e.retry(resumes)); err != nil {
-			return err
+		if !steady {
+			if err := pause(ctx, e.retry(resumes)); err != nil {
+				return err
+			}
 		}
 		if body, err = c.resume(ctx, s, e.last); err != nil {
 			return c.broken(ctx, m, true, err)
@@ -396,14 +401,22 @@ func (e *statusError) Error() string {
 // Listen passes on what the server sends unasked. It blocks until ctx is done and
 // returns its cause, or until emit fails and returns that error. It returns nil if the
 // server offers no such stream, or no longer knows the session. It opens a stream that
-// breaks again, after a pause that grows. Events that are no messages are skipped.
+// breaks again, after a pause that grows, or at once if it was open for a while. Events that
+// are no messages are skipped. It returns errGone if the server no longer knows a session in
+// which the stream was open for a while.
 func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	s := c.session()
 	e := newEvents(nil, c.o.MaxMessage)
+	wasSteady := false
 	for failures := 0; ; failures++ {
+		opened := time.Now()
 		body, err := c.resume(ctx, s, e.last)
 		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
 			refused.code != http.StatusTooManyRequests {
+			isGone := refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest
+			if isGone && wasSteady && s.id != "" {
+				return errGone
+			}
 			return nil
 		}
 		if err == nil {
@@ -427,8 +440,12 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 			if n > 0 {
 				failures = 0
 			}
+			if time.Since(opened) >= steadyStream && ctx.Err() == nil {
+				failures, wasSteady = -1, true // the next failure is the first one
+				continue
+			}
 		}
-		if err := pause(ctx, e.retry(min(failures, 6))); err != nil {
+		if err := pause(ctx, e.retry(failures)); err != nil {
 			return err
 		}
 	}

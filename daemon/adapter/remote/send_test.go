@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holdline/protocol/fault"
@@ -539,11 +540,14 @@ func TestOneNewSession(t *testing.T) {
 
 // TestResumes checks that a stream that the server cuts is resumed behind its last event,
 // after the time that the server asked for, and at most maxResumes times.
-func TestResumes(t *testing.T) {
+func TestResumes(t *testing.T) { synctest.Test(t, testResumes) }
+
+func testResumes(t *testing.T) {
 	saw := make(chan seen, 100)
 	var posts, gets atomic.Int32
 	var never atomic.Bool
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := New(Options{Name: "s", URL: "http://in.memory"})
+	end := serveInMemory(c, func(w http.ResponseWriter, r *http.Request) {
 		seeing(saw, r)
 		if r.Method == http.MethodPost {
 			posts.Add(1)
@@ -560,7 +564,7 @@ func TestResumes(t *testing.T) {
 			answer(w, asEvents, "id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
 		}
 	})
-	c := New(Options{Name: "s", URL: url})
+	defer end()
 	got, err := send(t, c, callLine)
 	if want := []string{
 		`{"jsonrpc":"2.0","method":"notifications/message"}`, `{"jsonrpc":"2.0","id":7,"result":{}}`,

@@ -199,7 +199,11 @@ func (b *bridge) listen(ctx context.Context) {
 		b.work.Go(func() { _ = b.c.restore(ctx, s, b.emit) }) // if emit fails, it ends the bridge itself
 	}
 	b.work.Go(func() {
-		if err := b.c.Listen(ctx, b.emit); err != nil && ctx.Err() == nil {
+		err := b.c.Listen(ctx, b.emit)
+		if errors.Is(err, errGone) {
+			err = b.c.renew(ctx, s) // which listens again
+		}
+		if err != nil && ctx.Err() == nil {
 			b.log.WarnContext(ctx, "not listening to the server any more", "err", err)
 		}
 	})
