@@ -315,9 +315,12 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 }
 
 // stream reads events until the answer to m has come. If the stream ends before, it
-// resumes the stream, at most [maxResumes] times in a row without a message. It cannot
-// resume without an event id, nor for a modern message. Then the answer is lost, and
-// the fault is outcome_unknown.
+// resumes the stream, at most [maxResumes] times in a row without progress: a message,
+// another event id, or a stream that was open for a while. After such a stream it resumes
+// at once, since many load balancers close each connection after some time. It cannot
+// resume without an event id, nor for a modern message. Then the answer is lost, and the
+// fault is outcome_unknown. An event that is no message is skipped; if no answer comes
+// besides, it counts as the answer, which makes no sense then.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
 	var bad badMessage
