@@ -168,6 +168,7 @@ type message struct {
 	version string            // that it carries itself: it is a modern one
 	name    string            // of the tool, prompt or resource
 	mirror  map[string]string // headers that repeat arguments
+	repeats bool              // the server may get it twice
 }
 
 // parse reads one line. The message keeps line, so the caller must not change it.
@@ -176,7 +177,7 @@ func parse(line []byte) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	out := message{Message: m, line: line}
+	out := message{Message: m, line: line, repeats: m.Kind == jsonrpc.Request && isRepeatable(m.Method)}
 	if len(m.Params) == 0 || m.Params[0] != '{' {
 		return out, nil
 	}
@@ -186,12 +187,47 @@ func parse(line []byte) (message, error) {
 	}
 	out.version, _ = mcp.String(p.Meta.Version)
 	switch m.Method {
-	case mcp.ToolsCall, "prompts/get":
+	case mcp.ToolsCall:
 		out.name, _ = mcp.String(p.Name)
-	case "resources/read":
+		return out, out.unmark()
+	case mcp.PromptsGet:
+		out.name, _ = mcp.String(p.Name)
+	case mcp.ResourcesRead:
 		out.name, _ = mcp.String(jsonrpc.Field(m.Params, "uri"))
 	}
 	return out, nil
+}
+
+// isRepeatable reports whether a request of this method does no more harm if it is made twice.
+// Of a tool call the daemon says so.
+func isRepeatable(method string) bool {
+	switch method {
+	case mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsList, mcp.PromptsList, mcp.PromptsGet, mcp.ResourcesList,
+		mcp.TemplatesList, mcp.ResourcesRead, mcp.Complete, mcp.SetLevel, mcp.Subscribe, mcp.Unsubscribe:
+		return true
+	}
+	return false
+}
+
+// unmark takes the mark of a call that may be made twice out of the message. A _meta that has
+// nothing else goes, too.
+func (m *message) unmark() error {
+	if !bytes.Contains(m.line, []byte(mcp.MetaRepeats)) {
+		return nil
+	}
+	meta := jsonrpc.Field(m.Params, "_meta")
+	m.repeats = string(jsonrpc.Field(meta, mcp.MetaRepeats)) == "true"
+	meta, err := jsonrpc.Replace(meta, mcp.MetaRepeats, nil)
+	if string(meta) == "{}" {
+		meta = nil
+	}
+	if err == nil {
+		m.Params, err = jsonrpc.Replace(m.Params, "_meta", meta)
+	}
+	if err == nil {
+		m.line, err = jsonrpc.Replace(m.line, "params", m.Params)
+	}
+	return err
 }
 
 // operation returns the name of the request in faults, and "" for a nil m: what the server

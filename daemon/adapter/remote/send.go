@@ -37,29 +37,54 @@ var errGone = errors.New("the session is gone")
 // Send blocks until the answer has come. The error is ctx's cause, emit's own, or a
 // [*fault.Record]:
 //
-//   - transport_failure: the message was not sent;
-//   - outcome_unknown: it was sent, and the answer is lost;
+//   - transport_failure: the message was not sent, or it was sent twice and may be;
+//   - outcome_unknown: it was sent, must not be sent twice, and the answer is lost;
 //   - unauthenticated: the server wants other credentials;
 //   - resource_exhausted: the server refuses it for now, or the answer is too large;
 //   - downstream_failure: the server's answer makes no sense.
+//
+// Many servers close a kept connection at the moment at which a request is written to it. No
+// client can tell whether they have read it.
 func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	m, err := parse(line)
 	if err != nil {
 		return fault.New(fault.InvalidRequest, fault.Protocol, "", "%v", err)
 	}
+	return c.send(ctx, &m, emit)
+}
+
+// send is [Client.Send] for a message that is parsed already.
+func (c *Client) send(ctx context.Context, m *message, emit Emit) error {
+	err := c.sendOnce(ctx, m, emit)
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || !m.repeats {
+		return err
+	}
+	err = c.sendOnce(ctx, m, emit)
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.OutcomeUnknown {
+		f = fault.New(fault.TransportFailure, fault.Server, m.operation(),
+			"%s was asked twice, and both answers were lost: %s", c.o.Name, f.Fault.Detail)
+		f.Retried = true
+		return f
+	}
+	return err
+}
+
+// sendOnce sends a message. If the server has forgotten the session it begins a new one, and
+// sends the message again: it was refused.
+func (c *Client) sendOnce(ctx context.Context, m *message, emit Emit) error {
 	if m.Method == mcp.Initialize {
-		s := c.begin(bytes.Clone(line))
-		return c.initialize(ctx, &m, s, emit, c.establish)
+		s := c.begin(bytes.Clone(m.line))
+		return c.initialize(ctx, m, s, emit, c.establish)
 	}
 	if m.version != "" {
-		return c.sendModern(ctx, &m, emit)
+		return c.sendModern(ctx, m, emit)
 	}
 	if m.Method == mcp.Initialized {
-		c.setReady(bytes.Clone(line))
+		c.setReady(bytes.Clone(m.line))
 	}
 	s := c.session()
-	emit = c.noting(&m, emit)
-	err = c.post(ctx, &m, s, emit)
+	emit = c.noting(m, emit)
+	err := c.post(ctx, m, s, emit)
 	if !errors.Is(err, errGone) {
 		return err
 	}
@@ -68,7 +93,7 @@ func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	}
 	s = c.session()
 	s.fresh = true
-	return c.kept(&m, c.post(ctx, &m, s, emit))
+	return c.kept(m, c.post(ctx, m, s, emit))
 }
 
 // kept returns err for a message of a session that has just begun. If the server has
@@ -264,7 +289,7 @@ func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit
 		return c.tooLarge(m)
 	}
 	answered, err := c.deliver(m, text, emit)
-	if bad, ok := errors.AsType[badMessage](err); ok {
+	if bad, ok := errors.AsType[badMessageError](err); ok {
 		return c.strange(m, string(bad))
 	}
 	if err != nil || answered {
@@ -273,32 +298,32 @@ func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit
 	return c.strange(m, "its answer is to something else")
 }
 
-// badMessage is the error of a text that is no message. It says what the server did.
-type badMessage string
+// badMessageError is the error of a text that is no message. It says what the server did.
+type badMessageError string
 
 // Error returns what the server did.
-func (b badMessage) Error() string { return string(b) }
+func (b badMessageError) Error() string { return string(b) }
 
 // skip counts an event that is no message. It logs the first one, the second, the fourth and
 // so on: a server may send many.
 func (c *Client) skip(ctx context.Context, why error) {
 	if n := c.skipped.Add(1); n&(n-1) == 0 {
-		c.o.Log.WarnContext(ctx, "event of the server skipped", "skipped so far", n, "err", why)
+		c.o.Log.WarnContext(ctx, "event of the server skipped", "skipped", n, "err", why)
 	}
 }
 
 // deliver emits a JSON text, which is one message or an array of them. It reports
 // whether the answer to m was among them; m may be nil. A text that is no message is a
-// [badMessage].
+// [badMessageError].
 func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
 	line, err := oneLine(text)
 	if err != nil {
-		return false, badMessage("it sent what is no JSON")
+		return false, badMessageError("it sent what is no JSON")
 	}
 	if line[0] == '[' { // batches were part of 2025-03-26
 		err := jsonrpc.Elements(line, func(value []byte) error {
 			if len(value) == 0 || value[0] == '[' {
-				return badMessage("it sent an array in an array")
+				return badMessageError("it sent an array in an array")
 			}
 			is, err := c.deliver(m, value, emit)
 			answered = answered || is
@@ -308,7 +333,7 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	}
 	answer, err := jsonrpc.Parse(line)
 	if err != nil {
-		return false, badMessage("it sent what is no JSON-RPC message")
+		return false, badMessageError("it sent what is no JSON-RPC message")
 	}
 	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
 	return answered, emit(line)
@@ -323,7 +348,7 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 // besides, it counts as the answer, which makes no sense then.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
-	var bad badMessage
+	var bad badMessageError
 	for resumes := 0; ; resumes++ {
 		answered, before, opened := false, e.last, time.Now()
 		n, err := e.readEvents(func(text []byte) error {
@@ -426,7 +451,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 			e.from(body)
 			n, err := e.readEvents(func(text []byte) error {
 				_, err := c.deliver(nil, text, emit)
-				if _, bad := errors.AsType[badMessage](err); bad {
+				if _, bad := errors.AsType[badMessageError](err); bad {
 					c.skip(ctx, err)
 					return nil
 				}

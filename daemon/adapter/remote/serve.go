@@ -139,7 +139,7 @@ func (b *bridge) handleLines(ctx context.Context, lines *jsonrpc.Lines) error {
 func (b *bridge) sendNote(ctx context.Context, m *message) {
 	timed, stop := context.WithTimeout(ctx, noteTimeout)
 	defer stop()
-	if err := b.c.Send(timed, m.line, b.emit); err != nil && ctx.Err() == nil {
+	if err := b.c.send(timed, m, b.emit); err != nil && ctx.Err() == nil {
 		b.log.WarnContext(ctx, "message not delivered", "method", m.Method, "err", err)
 	}
 }
@@ -204,7 +204,7 @@ func (b *bridge) request(all context.Context, m *message) {
 		return
 	}
 	b.work.Go(func() {
-		err := b.c.Send(ctx, m.line, b.emit)
+		err := b.c.send(ctx, m, b.emit)
 		b.mu.Lock()
 		if b.calls[key] == mine {
 			delete(b.calls, key)
