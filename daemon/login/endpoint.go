@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"holdline/protocol/faultpoint"
 )
 
 // Ways in which a client shows a token endpoint who it is.
@@ -90,6 +92,7 @@ var ErrNonsense = errors.New("the answer makes no sense")
 func (c *Client) Ask(ctx context.Context, e Endpoint, form url.Values, before func() error) (Grant, error) {
 	start := time.Now()
 	answer, err := c.PostForm(ctx, e, form, before)
+	faultpoint.At("login.sent")
 	if err != nil {
 		return Grant{}, err
 	}

@@ -85,6 +85,8 @@ type Reason string
 const (
 	NotInstalled  Reason = "not_installed"
 	NotLoggedIn   Reason = "not_logged_in"
+	// InsufficientScope is a login that was granted too little for the call.
+	InsufficientScope Reason = "insufficient_scope"
 	Rejected      Reason = "rejected"
 	RateLimited   Reason = "rate_limited"
 	Overloaded    Reason = "overloaded"
