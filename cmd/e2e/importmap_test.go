@@ -116,6 +116,7 @@ var layers = readLayers(`
 2 daemon/adapter/remote
 2 daemon/login
 3 daemon/login/flow
+3 daemon/login/logintest (for tests)
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn

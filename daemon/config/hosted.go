@@ -195,6 +195,8 @@ type Address struct {
 func (s Settings) Address(a Around) (Address, error) {
 	e := newExpander(a)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
+	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too
+	client := e.one("oauth.clientSecret", s.OAuth.ClientSecret.Reveal())
 	if e.err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
@@ -210,7 +212,7 @@ func (s Settings) Address(a Around) (Address, error) {
 		// The token of "Bearer token" is one by itself, too.
 		out.Secrets = append(append(out.Secrets, value), strings.Fields(value)...)
 	}
-	out.Secrets = secrets(slices.Concat(out.Secrets, e.used, redact.Secrets([]string{out.URL})))
+	out.Secrets = secrets(slices.Concat(out.Secrets, []string{client}, e.used, redact.Secrets([]string{out.URL})))
 	return out, nil
 }
 

@@ -33,6 +33,7 @@ type Start struct {
 	Home    string   // the user's home directory
 	Image   string   // path of this program, which stands for servers by address
 	Environ []string // the environment that servers inherit from
+	Logins  Logins   // of servers by address; without a directory there are none
 }
 
 // Process resolves what the start of a server needs. root is the directory of its
@@ -83,6 +84,9 @@ func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Proce
 		return config.Process{}, err
 	}
 	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
+	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
+		return config.Process{}, err
+	}
 	return config.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
 		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
@@ -96,6 +100,8 @@ type Launcher struct {
 	Env   *userenv.Environ
 	Home  string // the user's home directory
 	Image string // path of this program
+	// LoginDir is the directory of logins.
+	LoginDir string
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
@@ -156,7 +162,10 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 
 // process resolves what the start of a server needs, as the environment is now.
 func (l *Launcher) process(s *config.Settings, root string) (config.Process, error) {
-	from := Start{Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List()}
+	from := Start{
+		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
+		Logins: Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
+	}
 	return from.Process(s, root)
 }
 

@@ -33,13 +33,20 @@ const (
 func (t *Tokens) refresh(ctx context.Context, id string, rejected Secret, early func()) error {
 	s := t.o.Store
 	var l Login
+	renewed := func() bool {
+		return l.Access != "" && l.Access != rejected && !l.due(time.Now()) || l.Lost != nil || l.Refresh == ""
+	}
 	var held *Held
 	if faultpoint.Broken("login.lock") {
 		held = &Held{s: s, id: id}
 	} else {
 		var err error
-		if held, err = s.Lock(ctx, id, &l); err != nil {
+		held, err = s.lockUnless(ctx, id, &l, func() bool { return s.Read(id, &l) == nil && renewed() })
+		if err != nil {
 			return t.lockFault(err)
+		}
+		if held == nil {
+			return nil // the caller sees it in the file
 		}
 		defer func() {
 			held.Unlock()
@@ -53,12 +60,10 @@ func (t *Tokens) refresh(ctx context.Context, id string, rejected Secret, early 
 		}
 		return t.storeFault(err)
 	}
-	now := time.Now()
-	again := faultpoint.Broken("login.reread")
 	switch {
-	case !again && l.Access != "" && l.Access != rejected && !l.due(now), l.Lost != nil, l.Refresh == "":
-		return nil // the caller sees it in the file
-	case now.Before(l.Retry.At):
+	case renewed() && !faultpoint.Broken("login.reread"):
+		return nil
+	case time.Now().Before(l.Retry.At):
 		return t.laterFault(&l)
 	}
 	if l.Mark != nil {

@@ -250,6 +250,12 @@ const (
 // most a minute: then the error is a [*BusyError]. It makes the store's directories. The
 // lock ends with [Held.Unlock] or with the process.
 func (s *Store) Lock(ctx context.Context, id string, r Record) (*Held, error) {
+	return s.lockUnless(ctx, id, r, func() bool { return false })
+}
+
+// lockUnless is [Store.Lock], and gives up with nil as soon as another process has done what
+// the lock is for.
+func (s *Store) lockUnless(ctx context.Context, id string, r Record, done func() bool) (*Held, error) {
 	if err := s.makeDirs(r.dir()); err != nil {
 		return nil, err
 	}
@@ -263,6 +269,9 @@ func (s *Store) Lock(ctx context.Context, id string, r Record) (*Held, error) {
 		}
 		if !errors.Is(err, statedir.ErrLocked) {
 			return nil, err
+		}
+		if done() {
+			return nil, nil //nolint:nilnil // documented
 		}
 		if time.Since(begin) > lockLimit {
 			pid, _, _ := statedir.Holder(path)

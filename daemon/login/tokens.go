@@ -23,7 +23,8 @@ type Options struct {
 	Version string // of this program
 	Log     *slog.Logger
 	// Discover finds the token endpoint of a client without a person, whose grant is
-	// [GrantClient]. The login has issuer, resource and scopes, and no tokens yet.
+	// [GrantClient]. The login has issuer, resource and scopes, and no tokens yet. If Discover is
+	// nil only persons log in.
 	Discover func(context.Context, *Client, string, Challenge, *Credentials) (Endpoint, Login, error)
 }
 
@@ -218,7 +219,7 @@ func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
 		usable := l.Access != "" && l.Access != rejected
 		renewable := l.Refresh != "" || machine
 		switch {
-		case usable && (!l.due(now) || !renewable):
+		case usable && (!l.due(now) || !renewable || tries > 0):
 			return l.Access, nil
 		case usable && !l.expired(now):
 			if now.After(l.Retry.At) {
@@ -301,7 +302,7 @@ func (t *Tokens) read() (Target, *Login, error) {
 // machine returns the credentials of a client without a person, or nil if a person logs in.
 func (t *Tokens) machine() *Credentials {
 	var c Credentials
-	if t.o.Store.Read(t.o.Target, &c) != nil || c.Grant != GrantClient {
+	if t.o.Discover == nil || t.o.Store.Read(t.o.Target, &c) != nil || c.Grant != GrantClient {
 		return nil
 	}
 	return &c

@@ -41,6 +41,7 @@ type Options struct {
 	MaxMessage int               // bytes of one message; 0 is [jsonrpc.MaxFrame]
 	Version    string            // of this program, for the User-Agent
 	Log        *slog.Logger      // of what the client skips; nil for none
+	Login      Login             // nil if requests carry no token of a login
 }
 
 // Emit receives one message, without a newline. For each call of the client, one
@@ -52,6 +53,7 @@ type Emit func(line []byte) error
 type Client struct {
 	o    Options
 	http *http.Client
+	deaf atomic.Bool // the server refuses requests without a message whatever their token
 
 	renewing  chan struct{} // holds a token while one caller begins a new session
 	onRenewed func()        // called after that; it does not block; nil for none
@@ -111,7 +113,7 @@ func (c *Client) Close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
 		defer cancel()
 		if req, err := c.request(ctx, http.MethodDelete, nil, s); err == nil {
-			if resp, err := c.http.Do(req); err == nil {
+			if resp, _, err := c.do(req); err == nil {
 				_ = resp.Body.Close() // a server need not know DELETE
 			}
 		}

@@ -24,6 +24,11 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if f, ok := errors.AsType[*fault.Record](err); ok && !sent { // of the login
+		own := *f // others wait for the same token
+		own.Operation = m.operation()
+		return &own
+	}
 	// The whole error contains the URL, which may hold a secret.
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
@@ -62,10 +67,14 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 	text := strconv.Itoa(code) + " " + http.StatusText(code)
 	switch {
 	case code == http.StatusUnauthorized:
+		oauth := ""
+		if c.o.Login != nil {
+			oauth = ". Or, if it does OAuth: holdline servers login " + name
+		}
 		return fault.New(fault.Unauthenticated, fault.Server, op,
 			"%s needs a login (%s). Put its token into mcpServers.%s.headers, such as \"Authorization\": "+
-				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload",
-			name, text, name).WithReason(fault.NotLoggedIn)
+				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload%s",
+			name, text, name, oauth).WithReason(fault.NotLoggedIn)
 	case code == http.StatusForbidden:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
 			"%s does not allow that with this login (%s). Its token is in mcpServers.%s.headers", name, text, name).

@@ -8,8 +8,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"holdline/protocol/fault"
@@ -178,16 +176,13 @@ func (c *Client) post(ctx context.Context, m *message, s session, emit Emit) err
 // id, or "", before it emits any part of the answer. It returns errGone if the server
 // does not know session s.
 func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit, greeted func(id string)) error {
-	// From here on the server may have it, whatever comes back.
-	var sent atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	req, err := c.request(traced, http.MethodPost, m, s)
+	req, err := c.request(ctx, http.MethodPost, m, s)
 	if err != nil {
 		return c.strange(m, "the address or a header makes no sense")
 	}
-	resp, err := c.http.Do(req)
+	resp, sent, err := c.do(req)
 	if err != nil {
-		return c.broken(ctx, m, sent.Load(), err)
+		return c.broken(ctx, m, sent, err)
 	}
 	defer resp.Body.Close()
 	switch err := c.status(m, s, resp, emit); {
@@ -406,7 +401,7 @@ func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadClo
 	if last != "" {
 		req.Header.Set(headerLastSeen, last)
 	}
-	resp, err := c.http.Do(req)
+	resp, _, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -440,7 +435,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 		opened := time.Now()
 		body, err := c.resume(ctx, s, e.last)
 		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
-			refused.code != http.StatusTooManyRequests {
+			refused.code != http.StatusTooManyRequests && (refused.code != http.StatusUnauthorized || c.o.Login == nil) {
 			isGone := refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest
 			if isGone && wasSteady && s.id != "" {
 				return errGone

@@ -274,6 +274,14 @@ type Target struct {
 	Name    string            `json:"name"`
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers,omitempty"`
+	Login   *LoginAt          `json:"login,omitempty"` // nil if requests carry no token of a login
+}
+
+// LoginAt says where the login of a server is. None of it is secret.
+type LoginAt struct {
+	Dir        string   `json:"dir"`                   // of the store
+	Target     string   `json:"target"`                // id in it
+	KeyCommand []string `json:"key_command,omitempty"` // that prints the key of the store
 }
 
 // EnvTarget is the name of that variable.
