@@ -1,7 +1,6 @@
 package login_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -186,7 +185,7 @@ func TestNothingIsSentIfTheMarkFails(t *testing.T) {
 	default:
 	}
 	called := false
-	_, err := c.Ask(context.Background(), login.Endpoint{URL: srv.URL}, form, func() error { called = true; return nil })
+	_, err := c.Ask(t.Context(), login.Endpoint{URL: srv.URL}, form, func() error { called = true; return nil })
 	if err == nil || called {
 		t.Errorf("without a connection: %v, hook called: %v", err, called)
 	}

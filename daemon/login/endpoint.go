@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -108,10 +109,7 @@ func (c *Client) Ask(ctx context.Context, e Endpoint, form url.Values, before fu
 // success (200), or an error as [Client.Ask] does. It is for endpoints that issue no token:
 // device authorization and revocation. It does not change form.
 func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, before func() error) (*Answer, error) {
-	body := url.Values{}
-	for key, values := range form {
-		body[key] = values
-	}
+	body := maps.Clone(form)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	switch e.Method {
 	case AuthBasic:

@@ -46,7 +46,7 @@ func (t *Tokens) grant(ctx context.Context, rejected Secret) error {
 	if err != nil {
 		return t.storeFault(err)
 	}
-	t.o.Log.Info("the server has a login", "server", t.o.Name, "issuer", l.Issuer, "took", time.Since(now))
+	t.o.Log.InfoContext(ctx, "the server has a login", "server", t.o.Name, "issuer", l.Issuer, "took", time.Since(now))
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (t *Tokens) grantLocked(
 	}
 	g, err := client.Ask(context.WithoutCancel(ctx), endpoint, form, nil)
 	if err != nil {
-		t.o.Log.Warn("no token was granted", "server", t.o.Name, "err", err)
+		t.o.Log.WarnContext(ctx, "no token was granted", "server", t.o.Name, "err", err)
 		refused, answered := errors.AsType[*RefusalError](err)
 		if answered && refused.Status < 500 && refused.RetryAfter == 0 {
 			l.Retry = l.Retry.after(clientRetry, "the authorization server answers "+refused.Error())

@@ -269,6 +269,7 @@ func TestRenewalRefused(t *testing.T) {
 // TestAnswerLost_SentOnceMoreOnly checks that a refresh token whose answer was lost is sent once
 // more, and that a second loss ends the login, unless the server does not rotate.
 func TestAnswerLost_SentOnceMoreOnly(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		rotation  logintest.Rotation
 		losses    int

@@ -59,21 +59,20 @@ type Server struct {
 	Base string // its origin, which is the issuer, too
 	http *httptest.Server
 
-	mu       sync.Mutex
-	o        Options // guarded by mu, as all below
-	access   map[string]*issued
-	refresh  map[string]*issued
-	codes    map[string]*issued
-	devices  map[string]*issued
-	clients  map[string]string // secrets by id; "" is none
-	families int
-	tokens   int // requests to the token endpoint
-	names    int
-	forms    []url.Values // of the token endpoint, with the path as "path"
-	paths    []string     // of all requests
-	calls    int          // messages tools/call that were answered
-	store    string       // see Watch
-	wrong    []string
+	mu      sync.Mutex
+	o       Options // guarded by mu, as all below
+	access  map[string]*issued
+	refresh map[string]*issued
+	codes   map[string]*issued
+	devices map[string]*issued
+	clients map[string]string // secrets by id; "" is none
+	tokens  int               // requests to the token endpoint
+	names   int
+	forms   []url.Values // of the token endpoint, with the path as "path"
+	paths   []string     // of all requests
+	calls   int          // messages tools/call that were answered
+	store   string       // see Watch
+	wrong   []string
 }
 
 // issued is a token or a code.
@@ -99,8 +98,8 @@ type family struct {
 const grace = time.Minute
 
 // Start starts a stand-in, which ends with the test.
-func Start(t testing.TB, o Options) *Server {
-	t.Helper()
+func Start(tb testing.TB, o Options) *Server {
+	tb.Helper()
 	s := &Server{
 		o: o, access: map[string]*issued{}, refresh: map[string]*issued{}, codes: map[string]*issued{},
 		devices: map[string]*issued{}, clients: map[string]string{},
@@ -120,7 +119,7 @@ func Start(t testing.TB, o Options) *Server {
 		s.mu.Unlock()
 		mux.ServeHTTP(w, r)
 	}))
-	t.Cleanup(s.http.Close)
+	tb.Cleanup(s.http.Close)
 	s.Base, s.URL = s.http.URL, s.http.URL+"/mcp"
 	return s
 }

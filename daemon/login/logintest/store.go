@@ -1,7 +1,6 @@
 package logintest
 
 import (
-	"context"
 	"testing"
 
 	"holdline/daemon/login"
@@ -9,15 +8,15 @@ import (
 
 // LogIn puts a login of the stand-in into a store, as `holdline servers login` does, and returns
 // the id of its target.
-func (s *Server) LogIn(t testing.TB, store *login.Store, scopes ...string) (target string) {
-	t.Helper()
+func (s *Server) LogIn(tb testing.TB, store *login.Store, scopes ...string) (target string) {
+	tb.Helper()
 	tokens := s.Issue(scopes...)
 	l := login.Login{
 		Issuer: s.Base, Audience: s.URL, Resource: s.URL, ClientID: "stand-in", AuthMethod: login.AuthNone,
 		TokenURL: s.Base + "/token",
 	}
 	id, target := l.ID(), login.TargetID(s.URL, "", "", "")
-	err := store.Update(context.Background(), id, &l, func() error {
+	err := store.Update(tb.Context(), id, &l, func() error {
 		l.Issuer, l.Audience, l.Resource, l.TokenURL = s.Base, s.URL, s.URL, s.Base+"/token"
 		l.ClientID, l.AuthMethod, l.Rotates = tokens.Client, login.AuthNone, nil
 		l.Take(login.Grant{
@@ -27,15 +26,15 @@ func (s *Server) LogIn(t testing.TB, store *login.Store, scopes ...string) (targ
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var to login.Target
-	err = store.Update(context.Background(), target, &to, func() error {
+	err = store.Update(tb.Context(), target, &to, func() error {
 		to.URL, to.Login = s.URL, id
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return target
 }
