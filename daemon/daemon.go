@@ -245,7 +245,9 @@ func (d *daemon) build(ctx context.Context) error {
 // buildServers makes the part that hosts other MCP servers, and reads what earlier
 // daemons have recorded of it.
 func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
-	d.launcher = launch.Launcher{Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins}
+	d.launcher = launch.Launcher{
+		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
+	}
 	d.servers = hosted.New(hosted.Options{
 		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
 		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,

@@ -364,7 +364,8 @@ func (s *Server) authorizeLocked(token string, need []string) (int, string) {
 	s.checkStoreLocked(token, "")
 	for _, scope := range need {
 		if !strings.Contains(" "+strings.Join(t.scopes, " ")+" ", " "+scope+" ") {
-			return http.StatusForbidden, challenge + fmt.Sprintf(`, error="insufficient_scope", scope=%q`, strings.Join(need, " "))
+			challenge += fmt.Sprintf(`, error="insufficient_scope", scope=%q`, strings.Join(need, " "))
+			return http.StatusForbidden, challenge
 		}
 	}
 	return 0, ""
