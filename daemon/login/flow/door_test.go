@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -38,12 +39,30 @@ func visit(t *testing.T, c *http.Client, address string, change ...func(*http.Re
 	if err != nil {
 		t.Fatal(err)
 	}
+	return resp.StatusCode, resp.Header, readAll(resp)
+}
+
+// readAll returns the text of an answer, and closes it.
+func readAll(resp *http.Response) string {
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
+	b, _ := io.ReadAll(resp.Body) // half a page fails the test
+	return string(b)
+}
+
+// freePort returns a port of loopback that nobody has. It is none of those that the system gives
+// out, so nobody gets it meanwhile.
+func freePort(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		port := 10000 + rand.IntN(20000)
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
 	}
-	return resp.StatusCode, resp.Header, string(b)
+	t.Fatal("no port is free")
+	return 0
 }
 
 // opened returns a door at a port of the system's choice, which is served until the test ends.
@@ -230,14 +249,7 @@ func TestPorts(t *testing.T) {
 		t.Cleanup(func() { l.Close() })
 		taken = append(taken, l.Addr().(*net.TCPAddr).Port)
 	}
-	free := func() int {
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		return l.Addr().(*net.TCPAddr).Port
-	}()
+	free := freePort(t)
 	d, err := openFirst("127.0.0.1", append(taken, free), false)
 	if err != nil || d.text != fmt.Sprintf("http://127.0.0.1:%d/callback", free) {
 		t.Fatalf("the third port is free: %v", err)

@@ -38,6 +38,11 @@ type Options struct {
 	Resource     map[string]any                     // the same for the metadata of the resource
 	NoIss        bool                               // no iss in the answer of an authorization
 	Confidential bool                               // registered clients get a secret
+	Person       string                             // who logs in, told in an id_token; "" tells nothing
+	Form         bool                               // the person is asked by a form, and not agreed for at once
+	Interval     float64                            // seconds between questions for a device's code; 0 is 1
+	Back         func(answer url.Values)            // changes with what the browser is sent back; nil does not
+	Register     func(asked map[string]any) *Reply  // answers a registration, unless it returns nil
 	// Token may answer a request to the token endpoint; n counts them from 1.
 	Token func(n int, form url.Values) *Reply
 }
@@ -67,12 +72,14 @@ type Server struct {
 	devices map[string]*issued
 	clients map[string]string // secrets by id; "" is none
 	tokens  int               // requests to the token endpoint
-	names   int
-	forms   []url.Values // of the token endpoint, with the path as "path"
-	paths   []string     // of all requests
-	calls   int          // messages tools/call that were answered
-	store   string       // see Watch
-	wrong   []string
+
+	registrations []map[string]any // requests
+	names         int
+	forms         []url.Values // of the token endpoint, with the path as "path"
+	paths         []string     // of all requests
+	calls         int          // messages tools/call that were answered
+	store         string       // see Watch
+	wrong         []string
 }
 
 // issued is a token or a code.
@@ -145,6 +152,20 @@ func (s *Server) Issue(scopes ...string) Tokens {
 	s.clients[id] = ""
 	access, refresh := s.issueLocked(&family{client: id, resource: s.URL}, scopes)
 	return Tokens{id, access, refresh, time.Now(), s.access[access].expires}
+}
+
+// AddClient registers a client by hand, without a secret if that is "".
+func (s *Server) AddClient(id, secret string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.clients[id] = secret
+}
+
+// Registrations returns the requests to register a client.
+func (s *Server) Registrations() []map[string]any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.registrations)
 }
 
 // Expire ends all access tokens now, though their holders do not know.

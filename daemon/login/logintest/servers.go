@@ -1,6 +1,7 @@
 package logintest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -63,6 +64,14 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.registrations = append(s.registrations, maps.Clone(asked))
+	if s.o.Register != nil {
+		if reply := s.o.Register(asked); reply != nil {
+			w.WriteHeader(reply.Status)
+			_, _ = io.WriteString(w, reply.Text)
+			return
+		}
+	}
 	id := s.nameLocked("client")
 	s.clients[id] = ""
 	asked["client_id"] = id
@@ -73,13 +82,26 @@ func (s *Server) register(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusCreated, asked)
 }
 
-// authorize agrees at once, as a person who is logged in does, and sends the browser back.
+// consent is the form of a person who is asked.
+const consent = `<!doctype html><title>Stand-in</title><form method="post"><button>Allow</button></form>`
+
+// authorize agrees at once, as a person who is logged in does, or by a form, and sends the
+// browser back.
 func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := r.URL.Query()
+	document := strings.HasPrefix(q.Get("client_id"), "https://") && s.o.Metadata["client_id_metadata_document_supported"] == true
+	if document {
+		s.clients[q.Get("client_id")] = ""
+	}
 	if _, known := s.clients[q.Get("client_id")]; !known || q.Get("code_challenge_method") != "S256" {
 		http.Error(w, "no such client, or no PKCE", http.StatusBadRequest)
+		return
+	}
+	if s.o.Form && r.Method != http.MethodPost {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, consent)
 		return
 	}
 	code := s.nameLocked("code")
@@ -90,6 +112,9 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	back := url.Values{"code": {code}, "state": {q.Get("state")}}
 	if !s.o.NoIss {
 		back.Set("iss", s.Base)
+	}
+	if s.o.Back != nil {
+		s.o.Back(back)
 	}
 	//nolint:gosec // a stand-in for tests goes where the test says
 	http.Redirect(w, r, q.Get("redirect_uri")+"?"+back.Encode(), http.StatusFound)
@@ -110,7 +135,7 @@ func (s *Server) device(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
 		"device_code": code, "user_code": "WDJB-MJHT", "verification_uri": s.Base + "/activate", "expires_in": 60,
-		"interval": 1,
+		"interval": cmp.Or(s.o.Interval, 1),
 	})
 }
 
@@ -236,6 +261,10 @@ func (s *Server) grantLocked(f *family, scopes []string) (int, map[string]any) {
 	body := map[string]any{"access_token": access, "token_type": "Bearer"}
 	if refresh != "" {
 		body["refresh_token"] = refresh
+	}
+	if s.o.Person != "" {
+		claims, _ := json.Marshal(map[string]string{"email": s.o.Person}) // strings always encode
+		body["id_token"] = "e30." + base64.RawURLEncoding.EncodeToString(claims) + ".e30"
 	}
 	if s.o.Life > 0 {
 		body["expires_in"] = int(s.o.Life.Seconds())
