@@ -17,8 +17,9 @@ import (
 // site answers GETs by path with documents in which ORIGIN stands for its own origin. A
 // document that is a number is a status.
 type site struct {
-	url  string
-	docs map[string]string
+	url   string
+	docs  map[string]string
+	serve http.HandlerFunc // answers in place of the documents
 
 	mu    sync.Mutex
 	asked []string // guarded by mu
@@ -29,6 +30,10 @@ func newSite(t *testing.T, docs map[string]string) *site {
 	t.Helper()
 	s := &site{docs: docs}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.serve != nil {
+			s.serve(w, r)
+			return
+		}
 		s.mu.Lock()
 		s.asked = append(s.asked, r.URL.RequestURI())
 		s.mu.Unlock()

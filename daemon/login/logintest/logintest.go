@@ -131,6 +131,9 @@ func Start(tb testing.TB, o Options) *Server {
 	return s
 }
 
+// Close ends the stand-in, as one that is gone.
+func (s *Server) Close() { s.http.Close() }
+
 // Set changes the switches.
 func (s *Server) Set(change func(*Options)) {
 	s.mu.Lock()
