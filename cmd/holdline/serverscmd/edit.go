@@ -88,8 +88,8 @@ shared (one for all), session (one for each agent).`,
 	f.BoolVar(&o.noCheck, "no-check", false, "do not ask a remote server whether it wants a login")
 	f.StringVar(&o.OAuth.ClientID, "client-id", "", "client that you have registered at its authorization server")
 	f.StringVar(&o.secretEnv, "client-secret-env", "", "NAME of the variable with that client's secret")
-	f.IntVar(&o.OAuth.CallbackPort, "callback-port", 0, "port of that client's redirect URI http://localhost:PORT/callback")
-	f.StringArrayVar(&o.OAuth.Scopes, "oauth-scope", nil, "scope to log in for, in place of the server's (again for more)")
+	f.IntVar(&o.OAuth.CallbackPort, "callback-port", 0, "port of its redirect URI http://localhost:PORT/callback")
+	f.StringArrayVar(&o.OAuth.Scopes, "oauth-scope", nil, "scope to log in for, not those of the server (again for more)")
 	f.StringVar(&o.OAuth.Account, "account", "", "label that keeps two logins to one address apart")
 	cmd.MarkFlagsMutuallyExclusive("login", "no-check")
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {

@@ -177,7 +177,8 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 		len(status.Wanted)+len(o.scopes) == 0 && (status.Renews || !expired(&status)) {
 		return console.Say(cmd, "%s: already %s", name, loginWords(&status))
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("nobody logged in within %v", o.timeout))
+	late := fmt.Errorf("nobody logged in within %v", o.timeout)
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, late)
 	defer cancel()
 	f := &flow.Options{
 		Name: name, Address: a.address.URL, Headers: a.address.Headers, Store: a.store, HTTP: a.http(),
@@ -209,7 +210,8 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	_, fresh, err := flow.Run(ctx, f)
 	switch {
 	case errors.Is(err, flow.ErrTooOften):
-		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err), "to try it all the same: holdline servers login "+name+" --force")
+		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
+			"to try it all the same: holdline servers login "+name+" --force")
 	case cmd.Context().Err() != nil:
 		return fmt.Errorf("%s: the login was ended; nothing has changed", name)
 	case err != nil:
@@ -261,14 +263,16 @@ func loginWords(l *login.Status) string {
 func newLogout(s *serversCommand) *cobra.Command {
 	var address string
 	cmd := &cobra.Command{
-		Use: "logout NAME\n  holdline servers logout --url URL", Short: "Log out of a server by address, for all agents",
+		Use:   "logout NAME\n  holdline servers logout --url URL",
+		Short: "Log out of a server by address, for all agents",
 		Long: `End the login to a server: its tokens are taken back by the authorization server, if that
 offers it, and deleted here in any case. Agents' calls of the server fail from then on.
 
 With --url, that of servers that are not configured any more.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 1 || (len(args) == 1) == (address != "") {
-				return cmdenv.WithHint(fmt.Errorf("%w: wants NAME or --url URL", cmdenv.ErrUsage), "holdline servers logout NAME")
+				return cmdenv.WithHint(fmt.Errorf("%w: wants NAME or --url URL", cmdenv.ErrUsage),
+					"holdline servers logout NAME")
 			}
 			return nil
 		},

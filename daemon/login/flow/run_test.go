@@ -40,6 +40,7 @@ func newPerson(t *testing.T, o logintest.Options) *person {
 
 // personAt returns a person at a server with a store.
 func personAt(t *testing.T, s *logintest.Server, store *login.Store) *person {
+	t.Helper()
 	p := &person{t: t, server: s, browser: browser()}
 	p.browser.CheckRedirect = nil
 	p.Options = &Options{

@@ -91,8 +91,8 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := r.URL.Query()
-	document := strings.HasPrefix(q.Get("client_id"), "https://") && s.o.Metadata["client_id_metadata_document_supported"] == true
-	if document {
+	documents := s.o.Metadata["client_id_metadata_document_supported"] == true
+	if documents && strings.HasPrefix(q.Get("client_id"), "https://") {
 		s.clients[q.Get("client_id")] = ""
 	}
 	if _, known := s.clients[q.Get("client_id")]; !known || q.Get("code_challenge_method") != "S256" {
