@@ -13,10 +13,12 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/protocol/faultpoint"
 )
 
@@ -139,9 +141,29 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		return nil, err
 	}
 	if answer.Status != http.StatusOK {
+		var secrets []Secret // which some servers repeat
+		for _, key := range []string{
+			"refresh_token", "code", "code_verifier", "device_code", "client_secret", "client_assertion", "token",
+		} {
+			secrets = append(secrets, Secret(body.Get(key)))
+		}
+		answer.Body = []byte(config.Mask(string(answer.Body), secretsOf(append(secrets, e.Secret)...)))
 		return nil, ParseRefusal(answer)
 	}
 	return answer, nil
+}
+
+// secretsOf returns what must be shown as ***: those of the secrets that are there, the longest
+// first.
+func secretsOf(secrets ...Secret) []string {
+	var words []string
+	for _, secret := range secrets {
+		if secret != "" {
+			words = append(words, secret.Reveal())
+		}
+	}
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
+	return words
 }
 
 // hooked is a body that calls before when its first byte is asked for. It cannot be read

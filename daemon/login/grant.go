@@ -15,30 +15,27 @@ import (
 // already. Its authorization server is looked for anew if the server has refused a token, or if
 // there was none yet. There is no refresh token that could be lost, so a grant may be asked for
 // any number of times.
-func (t *Tokens) grant(ctx context.Context, rejected Secret) error {
-	machine := t.machine()
-	target, known, err := t.read()
-	if err != nil || machine == nil {
-		return err
-	}
-	client, now := t.newClient(), time.Now()
+func (t *Tokens) grant(ctx context.Context, f *files, rejected Secret) error {
+	client, now := NewClient(t.o.URL, f.client.Issuer, t.o.Version), time.Now()
 	var endpoint Endpoint
 	var l Login
-	if known != nil && rejected == "" {
-		l = *known
-		endpoint, err = t.endpoint(known)
-	} else if endpoint, l, err = t.o.Discover(ctx, client, t.o.URL, target.Challenge, machine); err != nil {
+	var err error
+	if f.hasLogin() && rejected == "" {
+		l = f.login
+		endpoint, err = t.endpoint(&l, &f.client)
+	} else if endpoint, l, err = t.o.Discover(ctx, client, t.o.URL, f.target.Challenge, &f.client); err != nil {
 		err = fault.New(fault.Unauthenticated, fault.Server, "",
 			"server %s needs a login, and none can be had: %v", t.o.Name, err).WithReason(fault.Unreachable)
 	}
 	if err != nil {
 		return err
 	}
-	wanted := JoinScopes(l.Requested, target.Wanted)
+	wanted := JoinScopes(l.Requested, f.target.Wanted)
 	id := l.ID()
-	if err := t.grantLocked(ctx, client, endpoint, id, l, wanted, rejected); err != nil || target.Login == id {
+	if err := t.grantLocked(ctx, client, endpoint, id, l, wanted, rejected); err != nil || f.target.Login == id {
 		return err
 	}
+	var target Target
 	err = t.o.Store.Update(ctx, t.o.Target, &target, func() error {
 		target.URL, target.Login = BareAddress(t.o.URL), id
 		return nil

@@ -86,7 +86,11 @@ func (l *Login) spentTwice() bool { return l.Mark.Try > 1 && (l.Rotates == nil |
 
 // send sends the refresh token of l, whose lock is held, and stores what comes back.
 func (t *Tokens) send(held *Held, l *Login, early func()) error {
-	endpoint, err := t.endpoint(l)
+	var client Credentials
+	if err := readIfThere(t.o.Store, t.o.Target, &client); err != nil {
+		return t.storeFault(err)
+	}
+	endpoint, err := t.endpoint(l, &client)
 	if err != nil {
 		return err
 	}
@@ -96,7 +100,7 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	}
 	previous, marked := l.Mark, false
 	var unmarked error
-	grant, err := t.newClient().Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
+	grant, err := NewClient(t.o.URL, client.Issuer, t.o.Version).Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
 		mark := Mark{Generation: l.Generation, At: time.Now(), Try: 1}
 		if l.Mark != nil {
 			mark.Try = l.Mark.Try + 1
@@ -276,36 +280,24 @@ func (t *Tokens) lockFault(err error) error {
 	return t.storeFault(err)
 }
 
-// endpoint returns the token endpoint of a login, with what its client needs there.
-func (t *Tokens) endpoint(l *Login) (Endpoint, error) {
+// endpoint returns the token endpoint of a login, with what its client needs there. client is
+// that of the configuration.
+func (t *Tokens) endpoint(l *Login, client *Credentials) (Endpoint, error) {
 	e := Endpoint{URL: l.TokenURL, Issuer: l.Issuer, ClientID: l.ClientID, Method: l.AuthMethod}
-	if l.Registered != "" {
-		var r Registration
-		err := t.o.Store.Read(l.Registered, &r)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return e, t.storeFault(err)
-		}
-		if r.ClientID == l.ClientID {
-			e.Secret = r.Secret
+	if l.Registered == "" {
+		if client.ClientID == l.ClientID {
+			e.Secret, e.Key, e.KeyID, e.Alg = client.Secret, client.PrivateKey, client.KeyID, client.Alg
 		}
 		return e, nil
 	}
-	var c Credentials
-	err := t.o.Store.Read(t.o.Target, &c)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var r Registration
+	if err := readIfThere(t.o.Store, l.Registered, &r); err != nil {
 		return e, t.storeFault(err)
 	}
-	if c.ClientID == l.ClientID {
-		e.Secret, e.Key, e.KeyID, e.Alg = c.Secret, c.PrivateKey, c.KeyID, c.Alg
+	if r.ClientID == l.ClientID {
+		e.Secret = r.Secret
 	}
 	return e, nil
-}
-
-// newClient returns the client for requests of the login.
-func (t *Tokens) newClient() *Client {
-	var c Credentials
-	_ = t.o.Store.Read(t.o.Target, &c) // then no issuer is trusted
-	return NewClient(t.o.URL, c.Issuer, t.o.Version)
 }
 
 // pause blocks for d, or until ctx is done; then it returns the cause.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/filewatch"
 	"holdline/protocol/fault"
 )
@@ -38,13 +39,25 @@ type Tokens struct {
 	work  sync.WaitGroup     // renewals under way
 
 	mu      sync.Mutex         // held for reads of small files, by requests of this server only
-	target  Target             // guarded by mu, as all below
-	login   Login              // of the target, if there is one
-	stamps  [2]filewatch.Stamp // of the files that both were read from
-	known   bool               // both were read
+	files   files              // as they were read last; guarded by mu, as all below
+	stamps  [3]filewatch.Stamp // of the files when they were read
+	known   bool               // they were read
 	unsaved *Login             // renewed, and not on disk yet
 	now     *renewal           // under way, or nil
 }
+
+// files are the records of a target. They are empty if they are not there.
+type files struct {
+	target Target
+	login  Login
+	client Credentials
+}
+
+// machine reports whether no person logs in.
+func (f *files) machine() bool { return f.client.Grant == GrantClient }
+
+// hasLogin reports whether there is a login, which may be lost.
+func (f *files) hasLogin() bool { return f.login.Issuer != "" }
 
 // renewal is one attempt to renew a login, for all that wait for it.
 type renewal struct {
@@ -70,8 +83,18 @@ func (t *Tokens) Close() {
 }
 
 // Token returns the token for the next request, or "" if the server has asked for none yet.
-// It renews a login that has run out. The error is a [*fault.Record] or ctx's cause.
-func (t *Tokens) Token(ctx context.Context) (Secret, error) { return t.token(ctx, "") }
+// It renews a login that has run out, if renew is set; otherwise it returns the token that there
+// is. The error is a [*fault.Record] or ctx's cause.
+func (t *Tokens) Token(ctx context.Context, renew bool) (Secret, error) {
+	if renew {
+		return t.token(ctx, "")
+	}
+	f, err := t.read()
+	if err != nil || f.login.Lost != nil || !Covers(f.login.Audience, t.o.URL) {
+		return "", err
+	}
+	return f.login.Access, nil
+}
 
 // Refused takes note of an answer 401 or 403 to a request with that token. It returns another
 // token with which the request may be sent once more, or the fault with which it fails. again
@@ -80,11 +103,15 @@ func (t *Tokens) Token(ctx context.Context) (Secret, error) { return t.token(ctx
 func (t *Tokens) Refused(
 	ctx context.Context, token Secret, status int, header http.Header, again bool,
 ) (Secret, error) {
-	asked := ParseChallenge(header)
+	masked := http.Header{}
+	for _, value := range header.Values("WWW-Authenticate") { // some servers repeat the token
+		masked.Add("WWW-Authenticate", config.Mask(value, secretsOf(token)))
+	}
+	asked := ParseChallenge(masked)
 	if err := t.note(ctx, asked, nil); err != nil {
 		t.o.Log.WarnContext(ctx, "the server's challenge could not be kept", "err", err)
 	}
-	_, l, err := t.read()
+	f, err := t.read()
 	if err != nil {
 		return "", err
 	}
@@ -92,13 +119,13 @@ func (t *Tokens) Refused(
 	case asked.DPoP && token == "":
 		return "", fault.New(fault.Unauthenticated, fault.Server, "",
 			"server %s needs DPoP, which holdline does not speak", t.o.Name).WithReason(fault.Rejected)
-	case token == "" && l == nil && t.machine() == nil:
+	case token == "" && !f.hasLogin() && !f.machine():
 		if !asked.Bearer {
 			return "", nil
 		}
 		return "", t.needsLogin("")
 	case status == http.StatusForbidden:
-		return t.forbidden(ctx, token, l, asked, again)
+		return t.forbidden(ctx, token, f, asked, again)
 	case !again:
 		other, err := t.token(ctx, token)
 		if err == nil && other == "" { // it was logged out
@@ -111,11 +138,11 @@ func (t *Tokens) Refused(
 
 // forbidden is [Tokens.Refused] for 403: the login may lack a scope.
 func (t *Tokens) forbidden(
-	ctx context.Context, token Secret, l *Login, asked Challenge, again bool,
+	ctx context.Context, token Secret, f *files, asked Challenge, again bool,
 ) (Secret, error) {
 	var lacks []string
-	if l != nil && asked.Error == "insufficient_scope" {
-		lacks = l.Lacks(asked.Scopes)
+	if f.hasLogin() && asked.Error == "insufficient_scope" {
+		lacks = f.login.Lacks(asked.Scopes)
 	}
 	if len(lacks) == 0 {
 		return "", fault.New(fault.Unauthenticated, fault.Server, "",
@@ -125,7 +152,7 @@ func (t *Tokens) forbidden(
 	if err := t.note(ctx, asked, lacks); err != nil {
 		t.o.Log.WarnContext(ctx, "the scopes that a call needs could not be kept", "err", err)
 	}
-	if t.machine() != nil {
+	if f.machine() {
 		if !again {
 			return t.token(ctx, token)
 		}
@@ -165,12 +192,15 @@ func (t *Tokens) note(ctx context.Context, asked Challenge, wanted []string) err
 // unless there is another one by now. It returns the fault.
 func (t *Tokens) lose(ctx context.Context, token Secret) error {
 	const why = "the server refuses its tokens"
-	target, _, err := t.read()
-	if err != nil || target.Login == "" {
-		return errors.Join(err, t.needsLogin(""))
+	f, err := t.read()
+	if err != nil {
+		return err
+	}
+	if f.target.Login == "" {
+		return t.needsLogin("")
 	}
 	var l Login
-	err = t.o.Store.Update(ctx, target.Login, &l, func() error {
+	err = t.o.Store.Update(ctx, f.target.Login, &l, func() error {
 		if l.Access != token || l.Lost != nil || l.Issuer == "" {
 			return errUnchanged
 		}
@@ -200,15 +230,13 @@ func NeedsLogin(name, why string) *fault.Record {
 // A token that is about to run out is renewed in the background: the request goes on with it.
 func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
 	for tries := 0; ; tries++ {
-		target, l, err := t.read()
+		f, err := t.read()
 		if err != nil {
 			return "", err
 		}
-		machine := t.machine() != nil
+		l, machine := &f.login, f.machine()
 		switch {
-		case l == nil && machine && (rejected != "" || target.Challenge.Bearer):
-			l = &Login{} // the grant is asked for the first time
-		case l == nil:
+		case !f.hasLogin() && (!machine || rejected == "" && !f.target.Challenge.Bearer):
 			return "", nil
 		case l.Lost != nil && !machine:
 			return "", t.needsLogin(l.Lost.Why + " on " + l.Lost.At.Format(time.DateTime))
@@ -223,13 +251,13 @@ func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
 			return l.Access, nil
 		case usable && !l.expired(now):
 			if now.After(l.Retry.At) {
-				t.renew(target.Login, rejected)
+				t.renew(f, rejected)
 			}
 			return l.Access, nil
 		case !renewable, tries == 2:
 			return "", t.lose(ctx, rejected)
 		}
-		r := t.renew(target.Login, rejected)
+		r := t.renew(f, rejected)
 		select {
 		case <-r.done:
 		case <-ctx.Done():
@@ -242,7 +270,7 @@ func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
 }
 
 // renew begins a renewal of the login, or returns the one that is under way.
-func (t *Tokens) renew(id string, rejected Secret) *renewal {
+func (t *Tokens) renew(f *files, rejected Secret) *renewal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.now != nil {
@@ -258,54 +286,57 @@ func (t *Tokens) renew(id string, rejected Secret) *renewal {
 	})
 	t.work.Go(func() {
 		defer finish()
-		if t.machine() != nil {
-			r.err = t.grant(t.alive, rejected)
+		if f.machine() {
+			r.err = t.grant(t.alive, f, rejected)
 		} else {
-			r.err = t.refresh(t.alive, id, rejected, finish)
+			r.err = t.refresh(t.alive, f.target.Login, rejected, finish)
 		}
 	})
 	return r
 }
 
-// read returns the target and its login as the files are now; the login is nil if there is
-// none. A login that could not be stored counts as if it were.
-func (t *Tokens) read() (Target, *Login, error) {
+// read returns the records as the files are now. A login that could not be stored counts as if
+// it were.
+func (t *Tokens) read() (*files, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.unsaved != nil {
-		return t.target, t.unsaved, nil
+	s, f := t.o.Store, &t.files
+	if t.unsaved != nil { // the files cannot be written, and perhaps not be read
+		out := *f
+		out.login = *t.unsaved
+		return &out, nil
 	}
-	s := t.o.Store
-	stamps := [2]filewatch.Stamp{s.Stamp(t.o.Target, &t.target), s.Stamp(t.target.Login, &t.login)}
+	look := func() [3]filewatch.Stamp { // before the files are read: a later change is seen next time
+		return [3]filewatch.Stamp{
+			s.Stamp(t.o.Target, &f.target), s.Stamp(t.o.Target, &f.client), s.Stamp(f.target.Login, &f.login),
+		}
+	}
+	stamps := look()
 	if !t.known || stamps != t.stamps {
 		t.known = false
-		if err := s.Read(t.o.Target, &t.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Target{}, nil, t.storeFault(err)
+		err := readIfThere(s, t.o.Target, &f.target)
+		if err == nil {
+			stamps = look() // the target may name another login
+			err = errors.Join(readIfThere(s, f.target.Login, &f.login), readIfThere(s, t.o.Target, &f.client))
 		}
-		stamps[1] = filewatch.Stamp{}
-		t.login = Login{}
-		if t.target.Login != "" {
-			stamps[1] = s.Stamp(t.target.Login, &t.login)
-			if err := s.Read(t.target.Login, &t.login); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return Target{}, nil, t.storeFault(err)
-			}
+		if err != nil {
+			return nil, t.storeFault(err)
+		}
+		if t.o.Discover == nil {
+			f.client.Grant = ""
 		}
 		t.known, t.stamps = true, stamps
 	}
-	if t.login.Issuer == "" { // no login is without one
-		return t.target, nil, nil
-	}
-	l := t.login
-	return t.target, &l, nil
+	out := *f
+	return &out, nil
 }
 
-// machine returns the credentials of a client without a person, or nil if a person logs in.
-func (t *Tokens) machine() *Credentials {
-	var c Credentials
-	if t.o.Discover == nil || t.o.Store.Read(t.o.Target, &c) != nil || c.Grant != GrantClient {
-		return nil
+// readIfThere reads a record, which is empty if there is none.
+func readIfThere(s *Store, id string, r Record) error {
+	if err := s.Read(id, r); !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return &c
+	return nil
 }
 
 // storeFault returns the fault of a store that cannot be read or written.

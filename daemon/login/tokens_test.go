@@ -69,7 +69,7 @@ func (u *user) change(change func(*login.Login)) {
 
 // call makes a call to the server as the remote adapter does, and returns its fault.
 func (u *user) call(ctx context.Context, tokens *login.Tokens) error {
-	token, err := tokens.Token(ctx)
+	token, err := tokens.Token(ctx, true)
 	for again := false; err == nil; again = true {
 		const body = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo"}}`
 		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, u.srv.URL, strings.NewReader(body))

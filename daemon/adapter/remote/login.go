@@ -12,8 +12,9 @@ import (
 // Login gives requests the token of a login. Its errors are a [*fault.Record], or ctx's
 // cause.
 type Login interface {
-	// Token returns the token for the next request, or "" for none.
-	Token(ctx context.Context) (config.Secret, error)
+	// Token returns the token for the next request, or "" for none. renew lets it renew a login
+	// that has run out.
+	Token(ctx context.Context, renew bool) (config.Secret, error)
 	// Refused takes note of an answer 401 or 403 to a request with that token, and returns
 	// another one with which to send the request again. again means that this was done
 	// already. It returns "" and nil if the server asks for no login that is known here.
@@ -28,7 +29,7 @@ type Login interface {
 func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err error) {
 	var token config.Secret
 	if c.o.Login != nil {
-		if token, err = c.o.Login.Token(req.Context()); err != nil {
+		if token, err = c.o.Login.Token(req.Context(), req.Method != http.MethodDelete); err != nil {
 			return nil, false, err
 		}
 	}

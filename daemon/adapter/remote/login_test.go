@@ -22,7 +22,7 @@ type tokens struct {
 	err     error
 }
 
-func (l *tokens) Token(context.Context) (config.Secret, error) {
+func (l *tokens) Token(context.Context, bool) (config.Secret, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all[0], l.err
