@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
+	"holdline/daemon/login"
 	"holdline/daemon/notify"
 	"holdline/daemon/place"
 	"holdline/daemon/policy"
@@ -148,6 +149,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	for _, dir := range []string{d.dirs.Root, d.dirs.Config, d.dirs.Catalog, d.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
+	login.Open(d.dirs.Logins, nil).Sweep()
 	d.file.Keep(ctx)
 	if err := d.build(ctx); err != nil {
 		return err

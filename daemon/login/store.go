@@ -105,6 +105,14 @@ func (s *Store) IDs(r Record) ([]string, error) {
 	return ids, err
 }
 
+// Sweep removes what killed processes have left of files that they were writing. Call it before
+// this process writes any.
+func (s *Store) Sweep() {
+	for _, r := range []Record{new(Target), new(Login), new(Registration), new(Credentials)} {
+		statedir.Sweep(filepath.Join(s.dir, r.dir()), true)
+	}
+}
+
 // Read reads the record of that id into r, which is empty with an error. It takes no lock: a file is always whole. The
 // error wraps [fs.ErrNotExist], [ErrNewer], [ErrOpen], [ErrBroken], [ErrNoKey] or
 // [ownfile.ErrRefused].
