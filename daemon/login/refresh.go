@@ -100,7 +100,8 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	}
 	previous, marked := l.Mark, false
 	var unmarked error
-	grant, err := NewClient(t.o.URL, client.Issuer, t.o.Version).Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
+	asker := NewClient(t.o.URL, client.Issuer, t.o.Version)
+	grant, err := asker.Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
 		mark := Mark{Generation: l.Generation, At: time.Now(), Try: 1}
 		if l.Mark != nil {
 			mark.Try = l.Mark.Try + 1
