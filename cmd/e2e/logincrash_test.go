@@ -180,9 +180,9 @@ func TestLoginOutlivesDaemon(t *testing.T) {
 // renewal, longer than other processes are given. The login is there afterwards.
 func TestStopDuringRenewal_CostsNoLogin(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}), make(chan struct{})
+	asked, answer := make(chan struct{}, 9), make(chan struct{})
 	srv := logintest.Start(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
-		close(asked)
+		asked <- struct{}{}
 		return &logintest.Reply{Handle: true, Wait: answer}
 	}})
 	p := newPlace(t).login().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})

@@ -177,21 +177,7 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		return
 	}
-	s.mu.Lock()
-	s.noteLocked(r)
-	s.tokens++
-	reply := &Reply{Handle: true}
-	if s.o.Token != nil {
-		if other := s.o.Token(s.tokens, r.PostForm); other != nil {
-			reply = other
-		}
-	}
-	if reply.Handle {
-		status, body := s.handleLocked(r)
-		b, _ := json.Marshal(body) // maps of strings and numbers
-		reply.Status, reply.Text = status, string(b)
-	}
-	s.mu.Unlock()
+	reply := s.reply(r)
 	if reply.Wait != nil {
 		<-reply.Wait
 	}
@@ -210,6 +196,26 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	text := fmt.Sprintf("HTTP/1.1 %d x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
 		reply.Status, len(reply.Text), reply.Text)
 	_, _ = io.WriteString(conn, text[:min(reply.Cut, len(text))])
+}
+
+// reply does what a request to the token endpoint asks for, and returns what is answered.
+func (s *Server) reply(r *http.Request) Reply {
+	s.mu.Lock()
+	defer s.mu.Unlock() // even if the test's own function panics
+	s.noteLocked(r)
+	s.tokens++
+	reply := Reply{Handle: true}
+	if s.o.Token != nil {
+		if other := s.o.Token(s.tokens, r.PostForm); other != nil {
+			reply = *other
+		}
+	}
+	if reply.Handle {
+		status, body := s.handleLocked(r)
+		b, _ := json.Marshal(body) // maps of strings and numbers
+		reply.Status, reply.Text = status, string(b)
+	}
+	return reply
 }
 
 // refusal is the answer of a token endpoint that issues nothing.
