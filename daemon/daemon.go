@@ -105,7 +105,7 @@ type daemon struct {
 	programs  *launch.Programs
 	audit     *telemetry.Records
 	consults  *consult.Manager
-	launcher  launch.Launcher
+	launcher  *launch.Launcher
 	servers   *hosted.Manager
 	sessions  *session.Server
 	listener  *listener.Server
@@ -214,6 +214,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
 		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
+		Login: d.launcher.Login,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
@@ -247,7 +248,7 @@ func (d *daemon) build(ctx context.Context) error {
 // buildServers makes the part that hosts other MCP servers, and reads what earlier
 // daemons have recorded of it.
 func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
-	d.launcher = launch.Launcher{
+	d.launcher = &launch.Launcher{
 		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
 	}
 	d.servers = hosted.New(hosted.Options{

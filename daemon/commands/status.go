@@ -37,7 +37,7 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 		case s.Suspect:
 			one.State = "silent"
 			one.Detail = "a call had no answer; it is asked for a sign of life, and started again if it gives none"
-		case s.State == "recovering", s.State == "failed", s.State == "ejected":
+		case s.State == "recovering", s.State == "failed", s.State == "ejected", s.State == control.NeedsLogin:
 		case s.Circuit != string(policy.Closed):
 			one.State = "circuit_" + s.Circuit
 		default:
@@ -84,7 +84,7 @@ func (d *Daemon) status() control.StatusAnswer {
 	cfg := d.File.Current()
 	for i := range s.Servers {
 		if settings, ok := cfg.Server(s.Servers[i].Name); ok {
-			s.Servers[i].Transport = settings.Transport
+			s.Servers[i].Transport, s.Servers[i].Login = settings.Transport, d.Login(&settings)
 		}
 	}
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()

@@ -36,19 +36,28 @@ type Start struct {
 	Logins  Logins   // of servers by address; without a directory there are none
 }
 
-// Process resolves what the start of a server needs. root is the directory of its
-// project, or "".
-func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
-	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
-	var err error
+// around returns what the variables in a server's settings are expanded by. root is the
+// directory of its project, or "".
+func (l *Start) around(s *config.Settings, root string) (a config.Around, err error) {
+	a = config.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	a.Variables, err = envfile.Read(envfile.Path(l.Config))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return config.Process{}, err
+		return a, err
 	}
 	if s.EnvFile != "" {
 		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
-			return config.Process{}, fmt.Errorf("env_file: %w", err)
+			return a, fmt.Errorf("env_file: %w", err)
 		}
+	}
+	return a, nil
+}
+
+// Process resolves what the start of a server needs. root is the directory of its
+// project, or "".
+func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
+	a, err := l.around(s, root)
+	if err != nil {
+		return config.Process{}, err
 	}
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
@@ -102,6 +111,8 @@ type Launcher struct {
 	Image string // path of this program
 	// LoginDir is the directory of logins.
 	LoginDir string
+
+	open openLogins
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
@@ -154,6 +165,7 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 			return ok
 		},
 	}
+	spec.Login = l.loginOfSpec(&s)
 	if s.Projects != nil {
 		spec.Visible = s.VisibleIn
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
@@ -22,6 +23,9 @@ import (
 	"holdline/daemon/login/flow"
 	"holdline/daemon/redact"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
+	"holdline/protocol/fault"
+	"holdline/protocol/socket"
 )
 
 // maxAnswer bounds a line that a person pastes, in bytes.
@@ -208,6 +212,7 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 		}
 	}
 	_, fresh, err := flow.Run(ctx, f)
+	s.tellLogins(cmd)
 	switch {
 	case errors.Is(err, flow.ErrTooOften):
 		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
@@ -226,6 +231,19 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 		already = "already "
 	}
 	return console.Say(cmd, "%s: %s%s", name, already, loginWords(&status))
+}
+
+// tellLogins has a running daemon look at the logins anew. Without one there is nothing to do: the
+// next daemon reads the files.
+func (s *serversCommand) tellLogins(cmd *cobra.Command) {
+	_, err := attach.Ask[struct{}](cmd, s.proc, control.LoginChanged, nil)
+	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil &&
+		remote.Fault.Fault.Code == fault.UnknownMethod {
+		return // an older daemon: the next call finds the login
+	}
+	if err != nil && !errors.Is(err, socket.ErrNoDaemon) && cmd.Context().Err() == nil {
+		console.Warn(cmd, "the running daemon was not told: %v", err)
+	}
 }
 
 // way returns how the person reaches the authorization server.
@@ -289,6 +307,7 @@ With --url, that of servers that are not configured any more.`,
 				return err
 			}
 			out, err := flow.Logout(cmd.Context(), a.store, a.http(), a.target, &a.client)
+			s.tellLogins(cmd)
 			return sayLogout(cmd, args[0], &out, err)
 		},
 	}
@@ -319,6 +338,7 @@ func (s *serversCommand) logOutOfAddress(cmd *cobra.Command, address string) err
 			return err
 		}
 		out, err := flow.Logout(cmd.Context(), store, login.NewClient(address, c.Issuer, cmdenv.Version), id, &c)
+		s.tellLogins(cmd)
 		if err := sayLogout(cmd, redact.URL(address), &out, err); err != nil {
 			return err
 		}

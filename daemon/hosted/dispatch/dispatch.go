@@ -34,6 +34,8 @@ type Server interface {
 	Scope(c *tool.Caller) string
 	// Guards returns the guards of the processes that the caller uses.
 	Guards(c *tool.Caller) (Guards, error)
+	// NotLoggedIn takes up that the server has refused a call since nobody is logged in to it.
+	NotLoggedIn(f *fault.Record)
 	// Ready returns a process that serves the caller. It starts one if there is none.
 	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
 }
@@ -368,6 +370,9 @@ func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 			"the kept answer cannot be read: %v", err)
 	}
 	if f := cmp.Or(Proxied(r.s, a.Error), a.Fault); f != nil {
+		if f.Reason() == fault.NotLoggedIn {
+			r.s.NotLoggedIn(f)
+		}
 		own := *f
 		own.Operation = r.o.Operation()
 		return tool.RemoteResult{}, &own
