@@ -210,7 +210,7 @@ const loginRounds = 12
 
 // TestManyAgents_OneRenewal lets five agents call six servers of one address, of each scope two,
 // while their common token has run out, under strict rotation. Each round costs one renewal and no
-// call fails, also if the daemon is killed or a caller cancels meanwhile.
+// call fails, also if the daemon is killed or upgraded or a caller cancels meanwhile.
 func TestManyAgents_OneRenewal(t *testing.T) {
 	t.Parallel()
 	srv := logintest.Start(t, logintest.Options{Rotation: logintest.Strict, Life: time.Hour})
@@ -223,11 +223,17 @@ func TestManyAgents_OneRenewal(t *testing.T) {
 		}
 	}
 	p := newPlace(t).login().configure(servers)
+	program, err := os.ReadFile(filepath.Join(programs, "holdline"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.install(program, 0o700)
+	p.exe = p.bin()
 	srv.LogIn(t, p.logins())
 	srv.Watch(p.logins().Dir())
 	var agents []*agent
 	for range 5 {
-		agents = append(agents, p.agent().shake())
+		agents = append(agents, p.installed().shake())
 	}
 	call := func(round int) {
 		var calls sync.WaitGroup
@@ -249,8 +255,14 @@ func TestManyAgents_OneRenewal(t *testing.T) {
 				}
 			})
 		}
-		if round%4 == 3 {
+		switch round % 4 {
+		case 1:
 			_ = syscall.Kill(p.pid(0), syscall.SIGKILL)
+		case 3:
+			p.install(program, 0o700) // another file, which the daemon takes for another program
+			if out, errs, code := p.run("", "upgrade"); code != exitOK {
+				t.Errorf("upgrade: %d\n%s%s", code, out, errs)
+			}
 		}
 		calls.Wait()
 	}

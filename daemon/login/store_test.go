@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"holdline/daemon/login"
 )
@@ -174,6 +175,22 @@ func TestLockIsExclusive(t *testing.T) {
 		t.Fatal(err)
 	}
 	held.Unlock()
+}
+
+// TestLockHeldTooLong checks that after a minute the error names the process that holds the lock.
+func TestLockHeldTooLong(t *testing.T) {
+	s := login.Open(filepath.Join(t.TempDir(), "logins"), nil)
+	held, err := s.Lock(t.Context(), "x", &login.Login{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Unlock()
+	synctest.Test(t, func(t *testing.T) {
+		_, err := s.Lock(t.Context(), "x", &login.Login{})
+		if busy, ok := errors.AsType[*login.BusyError](err); !ok || busy.PID != os.Getpid() {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 // TestCovers checks to which addresses a resource's token may go.

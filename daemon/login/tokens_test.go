@@ -483,6 +483,57 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRefusalsInARow_EndTheLogin checks that a server which refuses five renewals for another reason than
+// the token is not asked a sixth time.
+func TestRefusalsInARow_EndTheLogin(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+		return &logintest.Reply{Status: 400, Text: `{"error":"invalid_target"}`}
+	}})
+	u.srv.Expire()
+	for n := range 6 {
+		err := u.call(t.Context(), u.tokens())
+		if n < 4 {
+			wants(t, err, fault.TransportFailure, fault.Unreachable, "invalid_target")
+		} else {
+			wants(t, err, fault.Unauthenticated, fault.NotLoggedIn, "its renewal was refused")
+		}
+		status, err := u.store.Status(u.target, false)
+		if failing := status.State == login.StateFailing && status.NextTry.After(time.Now()); err != nil || failing != (n < 4) {
+			t.Errorf("after %d refusals: %+v, %v", n+1, status, err)
+		}
+		u.change(func(l *login.Login) { l.Retry.At = time.Time{} }) // as if the pause were over
+	}
+	if n := len(u.srv.Forms()); n != 5 {
+		t.Errorf("asked %d times", n)
+	}
+}
+
+// TestUnreachable_SpendsNothing checks that a renewal without a connection leaves no mark, that calls go on
+// while the old token lasts, and that a server which speaks DPoP alone is named.
+func TestUnreachable_SpendsNothing(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour})
+	u.change(func(l *login.Login) {
+		l.TokenURL = "http://127.0.0.1:1/token"
+		l.Obtained, l.Expires = time.Now().Add(-time.Hour), time.Now().Add(10*time.Second)
+	})
+	tokens := u.tokens()
+	if err := u.call(t.Context(), tokens); err != nil {
+		t.Errorf("due: %v", err)
+	}
+	tokens.Close()
+	_, l := u.file()
+	if l.Mark != nil || l.Refresh == "" || l.Retry.Failures != 1 {
+		t.Errorf("mark %+v, retry %+v", l.Mark, l.Retry)
+	}
+	u.change(func(l *login.Login) { l.Expires = time.Now().Add(-time.Second) })
+	wants(t, u.call(t.Context(), u.tokens()), fault.TransportFailure, fault.Unreachable, "unreachable")
+	u.endRules(0, 0)
+	_, err := login.NewTokens(login.Options{
+		Name: "sentry", URL: "https://elsewhere.example", Store: u.store, Target: "x", Log: slog.New(slog.DiscardHandler),
+	}).Refused(t.Context(), "", http.StatusUnauthorized, http.Header{"Www-Authenticate": {"DPoP algs=ES256"}}, false)
+	wants(t, err, fault.Unauthenticated, fault.Rejected, "needs DPoP")
+}
+
 // TestFreshTokenRefused_OneRenewalForACall checks that a server which refuses every token costs
 // one renewal, and then the login.
 func TestFreshTokenRefused_OneRenewalForACall(t *testing.T) {
