@@ -206,7 +206,7 @@ func TestStopDuringRenewal_CostsNoLogin(t *testing.T) {
 }
 
 // loginRounds is how often all tokens of TestManyAgents_OneRenewal run out.
-const loginRounds = 12
+const loginRounds = 8
 
 // TestManyAgents_OneRenewal lets five agents call six servers of one address, of each scope two,
 // while their common token has run out, under strict rotation. Each round costs one renewal and no

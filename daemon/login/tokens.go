@@ -87,7 +87,7 @@ func (t *Tokens) Close() {
 // is. The error is a [*fault.Record] or ctx's cause.
 func (t *Tokens) Token(ctx context.Context, renew bool) (Secret, error) {
 	if renew {
-		return t.token(ctx, "")
+		return t.token(ctx, "", false)
 	}
 	f, err := t.read()
 	if err != nil || f.login.Lost != nil || !Covers(f.login.Audience, t.o.URL) {
@@ -108,8 +108,10 @@ func (t *Tokens) Refused(
 		masked.Add("WWW-Authenticate", config.Mask(value, secretsOf(token)))
 	}
 	asked := ParseChallenge(masked)
-	if err := t.note(ctx, asked, nil); err != nil {
-		t.o.Log.WarnContext(ctx, "the server's challenge could not be kept", "err", err)
+	if asked.Bearer || asked.DPoP {
+		if err := t.note(ctx, asked, nil); err != nil {
+			t.o.Log.WarnContext(ctx, "the server's challenge could not be kept", "err", err)
+		}
 	}
 	f, err := t.read()
 	if err != nil {
@@ -127,7 +129,7 @@ func (t *Tokens) Refused(
 	case status == http.StatusForbidden:
 		return t.forbidden(ctx, token, f, asked, again)
 	case !again:
-		other, err := t.token(ctx, token)
+		other, err := t.token(ctx, token, true)
 		if err == nil && other == "" { // it was logged out
 			err = t.needsLogin("")
 		}
@@ -154,7 +156,7 @@ func (t *Tokens) forbidden(
 	}
 	if f.machine() {
 		if !again {
-			return t.token(ctx, token)
+			return t.token(ctx, token, true)
 		}
 		return "", fault.New(fault.Unauthenticated, fault.Server, "",
 			"server %s needs the scope %s for that, which its authorization server does not grant",
@@ -228,7 +230,8 @@ func NeedsLogin(name, why string) *fault.Record {
 
 // token returns the token for a request, which is not rejected, or "" if there is no login.
 // A token that is about to run out is renewed in the background: the request goes on with it.
-func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
+// asked means that the server has just asked for a token.
+func (t *Tokens) token(ctx context.Context, rejected Secret, asked bool) (Secret, error) {
 	for tries := 0; ; tries++ {
 		f, err := t.read()
 		if err != nil {
@@ -236,7 +239,7 @@ func (t *Tokens) token(ctx context.Context, rejected Secret) (Secret, error) {
 		}
 		l, machine := &f.login, f.machine()
 		switch {
-		case !f.hasLogin() && (!machine || rejected == "" && !f.target.Challenge.Bearer):
+		case !f.hasLogin() && (!machine || !asked && !f.target.Challenge.Bearer):
 			return "", nil
 		case l.Lost != nil && !machine:
 			return "", t.needsLogin(l.Lost.Why + " on " + l.Lost.At.Format(time.DateTime))
@@ -278,18 +281,21 @@ func (t *Tokens) renew(f *files, rejected Secret) *renewal {
 	}
 	r := &renewal{done: make(chan struct{})}
 	t.now = r
-	finish := sync.OnceFunc(func() {
-		t.mu.Lock()
-		t.now, t.known = nil, false
-		t.mu.Unlock()
-		close(r.done)
-	})
+	var once sync.Once
+	finish := func(err error) {
+		once.Do(func() {
+			t.mu.Lock()
+			t.now, t.known = nil, false
+			t.mu.Unlock()
+			r.err = err
+			close(r.done)
+		})
+	}
 	t.work.Go(func() {
-		defer finish()
 		if f.machine() {
-			r.err = t.grant(t.alive, f, rejected)
+			finish(t.grant(t.alive, f, rejected))
 		} else {
-			r.err = t.refresh(t.alive, f.target.Login, rejected, finish)
+			finish(t.refresh(t.alive, f.target.Login, rejected, func() { finish(nil) }))
 		}
 	})
 	return r
