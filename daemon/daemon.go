@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
+	"holdline/daemon/login"
 	"holdline/daemon/notify"
 	"holdline/daemon/place"
 	"holdline/daemon/policy"
@@ -104,7 +105,7 @@ type daemon struct {
 	programs  *launch.Programs
 	audit     *telemetry.Records
 	consults  *consult.Manager
-	launcher  launch.Launcher
+	launcher  *launch.Launcher
 	servers   *hosted.Manager
 	sessions  *session.Server
 	listener  *listener.Server
@@ -148,6 +149,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	for _, dir := range []string{d.dirs.Root, d.dirs.Config, d.dirs.Catalog, d.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
+	login.Open(d.dirs.Logins, nil).Sweep()
 	d.file.Keep(ctx)
 	if err := d.build(ctx); err != nil {
 		return err
@@ -212,6 +214,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
 		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
+		Login: d.launcher.Login,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
@@ -245,7 +248,9 @@ func (d *daemon) build(ctx context.Context) error {
 // buildServers makes the part that hosts other MCP servers, and reads what earlier
 // daemons have recorded of it.
 func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
-	d.launcher = launch.Launcher{Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image}
+	d.launcher = &launch.Launcher{
+		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
+	}
 	d.servers = hosted.New(hosted.Options{
 		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
 		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,

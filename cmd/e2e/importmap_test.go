@@ -114,6 +114,9 @@ var layers = readLayers(`
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
+2 daemon/login
+3 daemon/login/flow
+3 daemon/login/logintest (for tests)
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn
@@ -141,6 +144,7 @@ var layers = readLayers(`
 0 daemon/command
 0 daemon/filewatch
 0 daemon/jsonedit
+0 daemon/networds
 0 daemon/plural
 0 daemon/redact
 0 daemon/telling

@@ -51,6 +51,7 @@ type Settings struct {
 	Cwd     string // "" is the project's root, or the home directory for ScopeShared
 	URL     string
 	Headers map[string]Secret
+	OAuth   OAuth
 
 	Hosting         // with defaults
 	MaxRestarts int // as in Hosting
@@ -64,6 +65,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Name: name, Transport: s.transport(),
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
+		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts,
 	}, ok
 }
@@ -193,6 +195,8 @@ type Address struct {
 func (s Settings) Address(a Around) (Address, error) {
 	e := newExpander(a)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
+	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too
+	client := e.one("oauth.clientSecret", s.OAuth.ClientSecret.Reveal())
 	if e.err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
@@ -209,7 +213,7 @@ func (s Settings) Address(a Around) (Address, error) {
 		out.Secrets = append(out.Secrets, strings.Fields(value)...)
 	}
 	words := slices.DeleteFunc(out.Secrets, func(v string) bool { return len(v) < leastSecret })
-	out.Secrets = secrets(out.Headers, slices.Concat(words, e.used, redact.Secrets([]string{out.URL})))
+	out.Secrets = secrets(out.Headers, slices.Concat(words, []string{client}, e.used, redact.Secrets([]string{out.URL})))
 	return out, nil
 }
 

@@ -139,6 +139,7 @@ func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
 // waits for it until ctx ends.
 func (s *server) Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error) {
 	m := s.m
+	s.lookBeforeCall()
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst, err := s.useLocked(&c)
@@ -196,6 +197,9 @@ func (inst *instance) refusalLocked() error {
 		return startup.Unused(inst.key.server)
 	case inst.srv.verdict.Stopped:
 		return startup.Stopped(inst.srv.spec.Name)
+	}
+	if f := inst.srv.loginRefusalLocked(); f != nil {
+		return f
 	}
 	return nil
 }
@@ -308,6 +312,9 @@ func (inst *instance) start() error {
 	if err := inst.ready(); err != nil {
 		return err
 	}
+	if err := inst.srv.loginForStart(); err != nil {
+		return err
+	}
 	begun := time.Now()
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
@@ -363,6 +370,9 @@ func (inst *instance) startFault(f *startup.Failure, err error) error {
 	if refusal, refused := errors.AsType[*dialect.RefusalError](err); refused {
 		if own := dispatch.Proxied(inst.srv, refusal.Raw); own != nil {
 			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation
+			if own.Reason() == fault.NotLoggedIn {
+				inst.srv.NotLoggedIn(own)
+			}
 			return own
 		}
 	}

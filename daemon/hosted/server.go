@@ -27,6 +27,7 @@ type server struct {
 	beyond     string          // method that a process asked for and its scope does not offer; "" if none
 	sights     *sight.Table    // which projects see it; has a lock of its own
 	offers     listing.Offers
+	login      loginView
 }
 
 // newServer makes a server without reading its files.

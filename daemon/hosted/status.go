@@ -108,6 +108,9 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		worst("ejected")
 	}
+	if s.login.refusal != nil {
+		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, s.login.refusal, s.login.since.UnixMilli()
+	}
 	if s.verdict.Stopped {
 		st.State = "stopped"
 	}

@@ -33,21 +33,31 @@ type Start struct {
 	Home    string   // the user's home directory
 	Image   string   // path of this program, which stands for servers by address
 	Environ []string // the environment that servers inherit from
+	Logins  Logins   // of servers by address; without a directory there are none
+}
+
+// around returns what the variables in a server's settings are expanded by. root is the
+// directory of its project, or "".
+func (l *Start) around(s *config.Settings, root string) (a config.Around, err error) {
+	a = config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	a.Variables, err = envfile.Read(envfile.Path(l.Config))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return a, err
+	}
+	if s.EnvFile != "" {
+		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
+			return a, fmt.Errorf("env_file: %w", err)
+		}
+	}
+	return a, nil
 }
 
 // Process resolves what the start of a server needs. root is the directory of its
 // project, or "".
 func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
-	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
-	var err error
-	a.Variables, err = envfile.Read(envfile.Path(l.Config))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	a, err := l.around(s, root)
+	if err != nil {
 		return config.Process{}, err
-	}
-	if s.EnvFile != "" {
-		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
-			return config.Process{}, fmt.Errorf("env_file: %w", err)
-		}
 	}
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
@@ -83,6 +93,9 @@ func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Proce
 		return config.Process{}, err
 	}
 	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
+	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
+		return config.Process{}, err
+	}
 	return config.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
 		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
@@ -96,6 +109,10 @@ type Launcher struct {
 	Env   *userenv.Environ
 	Home  string // the user's home directory
 	Image string // path of this program
+	// LoginDir is the directory of logins.
+	LoginDir string
+
+	open openLogins
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
@@ -148,6 +165,7 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 			return ok
 		},
 	}
+	spec.Login = l.loginOfSpec(&s)
 	if s.Projects != nil {
 		spec.Visible = s.VisibleIn
 	}
@@ -156,7 +174,10 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 
 // process resolves what the start of a server needs, as the environment is now.
 func (l *Launcher) process(s *config.Settings, root string) (config.Process, error) {
-	from := Start{Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List()}
+	from := Start{
+		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
+		Logins: Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
+	}
 	return from.Process(s, root)
 }
 
@@ -166,7 +187,7 @@ func (l *Launcher) process(s *config.Settings, root string) (config.Process, err
 func serverKey(s *config.Settings) string {
 	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
 	if s.URL != "" {
-		spec = append(spec, s.URL, config.Reveal(s.Headers))
+		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
 	}
 	b, err := json.Marshal(spec)
 	if err != nil { // it cannot fail: strings always encode

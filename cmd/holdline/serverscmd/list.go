@@ -39,7 +39,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	s := &serversCommand{proc: proc, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
-		Short: "List, add, start, stop and call the MCP servers that agents share",
+		Short: "List, add, log in to, start, stop and call the MCP servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
 are. A server's number of tools is that which a process of it listed last.
 
@@ -63,7 +63,7 @@ as under "servers" in status --json).`,
 		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
 	// The other commands ask the daemon, which has a file of its own.
-	ofFile := append(s.edits(), list, get, newServersAdd(s))
+	ofFile := append(s.edits(), list, get, newServersAdd(s), newLogin(s), newLogout(s))
 	cmd.AddCommand(ofFile...)
 	for _, one := range append(ofFile, cmd) {
 		console.ConfigFlag(one.Flags(), &s.file)

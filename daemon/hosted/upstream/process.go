@@ -164,7 +164,7 @@ func (u *Process) TerminateLocked() {
 		return
 	}
 	// if it fails the worker is lost, and that will be told
-	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
+	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, u.Instance.EndGrace()) })
 }
 
 // End ends the process, whatever it has still to do, and waits until its events were
@@ -174,7 +174,7 @@ func (u *Process) End(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	_, err := w.Terminate(ctx, endGrace)
+	_, err := w.Terminate(ctx, u.Instance.EndGrace())
 	u.nudge()
 	select {
 	case <-u.readEnded:
@@ -468,7 +468,3 @@ func (u *Process) ChangeLocked(e Event) bool {
 	u.State = before.after(e)
 	return u.State != before
 }
-
-// endGrace is how long a server that is being ended may take for each step of its
-// termination.
-const endGrace = time.Second
