@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/login"
 	"holdline/daemon/login/logintest"
 )
 
@@ -46,9 +45,9 @@ func (p *place) leaks(except ...string) {
 }
 
 // TestLoginsDoNotLeak lets people and machines log in, renews, fails in several ways with a server that
-// repeats tokens in its errors, and looks for secrets in all files, arguments and environments. The
-// store is sealed by a key command, so no file of it has one either. Without the key calls fail, and
-// nothing is lost.
+// repeats tokens in its errors, and looks for secrets in all files, arguments and environments. A key
+// command is configured in between: from the next renewal on no file of the store has a secret either.
+// Without the key calls fail, and nothing is lost.
 func TestLoginsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	person, machine := logintest.Start(t, logintest.Options{Life: time.Hour}), logintest.Start(t, logintest.Options{Life: time.Hour})
@@ -59,18 +58,8 @@ func TestLoginsDoNotLeak(t *testing.T) {
 	if err := os.WriteFile(key, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p.configure(map[string]any{
-		"person": map[string]any{"url": person.URL},
-		"machine": map[string]any{"url": machine.URL, "oauth": map[string]any{
-			"clientId": id, "clientSecret": "${BUILD_SECRET}", "grant": "client_credentials",
-		}},
-	}, "logins", map[string]any{"key_command": []string{"/bin/cat", key}})
-	variables := filepath.Join(p.dir, "home/.config/holdline/env")
-	if err := os.WriteFile(variables, []byte("BUILD_SECRET="+secret+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	person.LogIn(t, login.Open(p.logins().Dir(), login.NewKey([]string{"/bin/cat", key}, nil)))
-
+	p.configure(map[string]any{"person": map[string]any{"url": person.URL}})
+	person.LogIn(t, p.logins())
 	a := p.agent().shake()
 	seen := ""
 	call := func(server, want string) {
@@ -82,7 +71,25 @@ func TestLoginsDoNotLeak(t *testing.T) {
 		}
 	}
 	a.ask("tools/list", map[string]any{})
-	p.untilReady("person")
+	before := p.untilReady("person")
+	call("person", "done")
+	p.leaks(".json") // of the store, which is not sealed
+
+	p.configure(map[string]any{
+		"person": map[string]any{"url": person.URL},
+		"machine": map[string]any{"url": machine.URL, "oauth": map[string]any{
+			"clientId": id, "clientSecret": "${BUILD_SECRET}", "grant": "client_credentials",
+		}},
+	}, "logins", map[string]any{"key_command": []string{"/bin/cat", key}})
+	variables := filepath.Join(p.dir, "home/.config/holdline/env")
+	if err := os.WriteFile(variables, []byte("BUILD_SECRET="+secret+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, code := p.run("", "reload"); code != exitOK {
+		t.Fatalf("reload: %d\n%s%s", code, out, errs)
+	}
+	waitFor(t, "a process with the key", func() bool { return p.untilReady("person") != before })
+	a.ask("tools/list", map[string]any{})
 	p.untilReady("machine")
 	call("person", "done")
 	call("machine", "done")

@@ -129,7 +129,7 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server
 				"server left out: holdline does not speak the transport sse; most such servers speak http, too",
 				"server", name)
 		default:
-			specs = append(specs, l.spec(s))
+			specs = append(specs, l.spec(s, cfg.Logins.KeyCommand))
 		}
 	}
 	return specs
@@ -139,16 +139,17 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server
 // more: the default limits, and nothing that could be started.
 func (l *Launcher) GoneSpec() entry.Server {
 	s, _ := config.Config{}.Server("")
-	spec := l.spec(s)
+	spec := l.spec(s, nil)
 	spec.Process, spec.Ready, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil, nil
 	return spec
 }
 
 // spec returns the spec of a server. Its functions resolve the settings at each start,
-// by the environment and the configuration of that moment.
-func (l *Launcher) spec(s config.Settings) entry.Server {
+// by the environment and the configuration of that moment. keyCommand is that of logins: a
+// process has the one with which it was started.
+func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	spec := entry.Server{
-		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
+		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s, keyCommand), Remote: s.Transport == config.HTTP,
 		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout,
 		BlockChanged: s.Pin == config.PinBlock,
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
@@ -184,10 +185,13 @@ func (l *Launcher) process(s *config.Settings, root string) (config.Process, err
 // serverKey returns a key that is equal for two entries of the configuration whose
 // processes may stand for each other. The daemon's own environment is not part of it,
 // since it may differ after each start.
-func serverKey(s *config.Settings) string {
+func serverKey(s *config.Settings, keyCommand []string) string {
 	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
 	if s.URL != "" {
 		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
+	}
+	if s.LogsIn() && len(keyCommand) > 0 {
+		spec = append(spec, keyCommand)
 	}
 	b, err := json.Marshal(spec)
 	if err != nil { // it cannot fail: strings always encode
