@@ -2,6 +2,7 @@ package login
 
 import (
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -33,145 +34,57 @@ func (c Challenge) Equal(other Challenge) bool {
 		c.Error == other.Error && c.Description == other.Description && slices.Equal(c.Scopes, other.Scopes)
 }
 
-// ParseChallenge reads the WWW-Authenticate headers of an answer. It skips challenges that
-// it cannot read.
-func ParseChallenge(header http.Header) Challenge {
-	left, dpop := maxChallenge, false
+// challengePart matches a quoted string that stands alone, or a word and the value that it may
+// have: of a header WWW-Authenticate (RFC 9110, 11.6.1), also from servers that forget commas,
+// quotes or spaces. A word without a value is a scheme.
+const challengePart = `(?s)"(?:[^"\\]|\\.)*"?|` +
+	"([-!#$%&'*+.^_`|~0-9A-Za-z]+)" + `[ \t]*(?:=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^,\s"]*)))?`
+
+// ParseChallenge reads the WWW-Authenticate headers of an answer. It skips what it cannot read.
+func ParseChallenge(header http.Header) (c Challenge) {
+	part, left, dpop := regexp.MustCompile(challengePart), maxChallenge, false
+	params := map[string]string{} // of the challenge Bearer; of one name the first counts
 	for _, value := range header.Values("WWW-Authenticate") {
 		value = value[:min(len(value), left)]
 		left -= len(value)
-		p := &challenges{rest: value}
-		for p.next() {
-			switch {
-			case strings.EqualFold(p.scheme, "dpop"):
-				dpop = true
-			case strings.EqualFold(p.scheme, "bearer"):
-				metadata := p.params["resource_metadata"]
-				if len(metadata) > maxURL {
-					metadata = ""
-				}
-				return Challenge{
-					Bearer: true, Metadata: metadata, Scopes: ParseScopes(p.params["scope"]),
-					Error: Clean(p.params["error"]), Description: Clean(p.params["error_description"]),
-				}
-			}
-		}
-	}
-	return Challenge{DPoP: dpop}
-}
-
-// challenges reads the challenges of one header (RFC 9110, 11.3), also from servers that
-// forget spaces or quotes.
-type challenges struct {
-	rest   string
-	scheme string
-	params map[string]string // by name in lower case; of one name the first counts
-}
-
-// next reads the next challenge, and reports whether there is one.
-func (p *challenges) next() bool {
-	p.scheme, p.params = "", map[string]string{}
-	for p.skip(); p.rest != ""; p.skip() {
-		begin := p.rest
-		name := p.token()
-		if name == "" { // something strange: the next comma begins anew
-			p.drop()
-			continue
-		}
-		rest := strings.TrimLeft(p.rest, " \t")
-		value, ok := strings.CutPrefix(rest, "=")
-		if ok && p.scheme != "" && !strings.HasPrefix(value, "=") {
-			p.rest = strings.TrimLeft(value, " \t")
-			text, ok := p.value()
-			if _, twice := p.params[strings.ToLower(name)]; ok && !twice {
-				p.params[strings.ToLower(name)] = text
-			}
-			continue
-		}
-		if ok { // a parameter of no scheme, or a token68 with = at its end
-			p.drop()
-			continue
-		}
-		if p.scheme != "" {
-			p.rest = begin // it begins the next challenge
-			return true
-		}
-		p.scheme = name
-		p.token68()
-	}
-	return p.scheme != ""
-}
-
-// skip drops spaces and commas.
-func (p *challenges) skip() { p.rest = strings.TrimLeft(p.rest, " \t,") }
-
-// drop leaves out what follows, up to the next comma that is in no quoted string.
-func (p *challenges) drop() {
-	for p.rest != "" && p.rest[0] != ',' {
-		if p.rest[0] == '"' {
-			_, _ = p.value()
-			continue
-		}
-		p.rest = p.rest[1:]
-	}
-}
-
-// token reads a token, or nothing.
-func (p *challenges) token() string {
-	n := 0
-	for n < len(p.rest) && isToken(p.rest[n]) {
-		n++
-	}
-	out := p.rest[:n]
-	p.rest = p.rest[n:]
-	return out
-}
-
-// token68 drops the credentials that may follow a scheme in place of parameters.
-func (p *challenges) token68() {
-	rest := strings.TrimLeft(p.rest, " \t")
-	n := 0
-	for n < len(rest) && (isToken(rest[n]) || rest[n] == '/') {
-		n++
-	}
-	end := strings.TrimLeft(rest[n:], "=")
-	if n > 0 && (strings.TrimLeft(end, " \t") == "" || strings.TrimLeft(end, " \t")[0] == ',') {
-		p.rest = end
-	}
-}
-
-// value reads a quoted string, or all up to the next comma or space.
-func (p *challenges) value() (string, bool) {
-	if !strings.HasPrefix(p.rest, `"`) {
-		n := strings.IndexAny(p.rest, ", \t")
-		if n < 0 {
-			n = len(p.rest)
-		}
-		out := p.rest[:n]
-		p.rest = p.rest[n:]
-		return out, true
-	}
-	var out strings.Builder
-	for i := 1; i < len(p.rest); i++ {
-		switch p.rest[i] {
-		case '"':
-			p.rest = p.rest[i+1:]
-			return out.String(), true
-		case '\\':
-			if i++; i == len(p.rest) {
+		inBearer := false
+		for _, m := range part.FindAllStringSubmatchIndex(value, -1) {
+			if m[2] < 0 {
 				continue
 			}
+			name := strings.ToLower(value[m[2]:m[3]])
+			_, twice := params[name]
+			switch hasValue := m[4] >= 0 || m[6] >= 0; {
+			case hasValue && (!inBearer || twice):
+			case hasValue && m[4] >= 0:
+				params[name] = unquote(value[m[4]:m[5]])
+			case hasValue:
+				params[name] = value[m[6]:m[7]]
+			default:
+				inBearer = name == "bearer" && !c.Bearer
+				c.Bearer = c.Bearer || inBearer
+				dpop = dpop || name == "dpop"
+			}
 		}
-		out.WriteByte(p.rest[i])
 	}
-	p.rest = "" // the string never ends
-	return "", false
+	if c.Metadata = params["resource_metadata"]; len(c.Metadata) > maxURL {
+		c.Metadata = ""
+	}
+	c.DPoP, c.Scopes = dpop && !c.Bearer, ParseScopes(params["scope"])
+	c.Error, c.Description = Clean(params["error"]), Clean(params["error_description"])
+	return c
 }
 
-// isToken reports whether a byte may be in a token (RFC 9110, 5.6.2).
-func isToken(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
-		strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+// unquote returns the inside of a quoted string without its escapes.
+func unquote(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' {
+			i++
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
 }
 
 // ParseScopes returns the scopes of a list with spaces: at most 100 of at most 256 bytes,

@@ -13,12 +13,14 @@ import (
 // ErrTooLong is the error of a line that is longer than it may be.
 var ErrTooLong = errors.New("the line is too long")
 
-// ReadLine reads a line of at most that many bytes from a terminal, without its end. What is
-// typed is shown on echo, or nowhere if that is nil. It returns the cause of ctx once that is
-// done, and [io.EOF] for Ctrl-D on an empty line.
+// ReadLine asks a question at a terminal, whose end for output is out, and returns the line that
+// is typed, of at most that many bytes. The line is not shown if it is secret. ReadLine returns
+// the cause of ctx once that is done, and [io.EOF] for Ctrl-D on an empty line.
 //
 // The terminal gives out what is typed at once: a line that it collects itself has at most 4 KiB.
-func ReadLine(ctx context.Context, in *os.File, echo io.Writer, most int) (string, error) {
+func ReadLine(
+	ctx context.Context, in *os.File, out io.Writer, question string, secret bool, most int,
+) (string, error) {
 	fd := int(in.Fd())
 	was, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
@@ -32,13 +34,14 @@ func ReadLine(ctx context.Context, in *os.File, echo io.Writer, most int) (strin
 	}
 	defer func() { _ = unix.IoctlSetTermios(fd, setTermios, was) }() // it has gone otherwise
 	show := func(text string) {
-		if echo != nil {
-			_, _ = io.WriteString(echo, text) // the line counts, not how it looks
+		if !secret || text == "\n" {
+			_, _ = io.WriteString(out, text) // the line counts, not how it looks
 		}
 	}
+	_, _ = io.WriteString(out, question)
 	const backspace, rubout, endOfInput, clearLine = 8, 127, 4, 21
 	var line []byte
-	var buffer [4096]byte
+	var buffer [1]byte // what follows the line is for the next reader
 	for ctx.Err() == nil {
 		n, err := unix.Read(fd, buffer[:])
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {

@@ -196,15 +196,7 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	}
 	if in, ok := s.proc.Stdin.(*os.File); ok && console.IsTerminal(in) && console.IsTerminal(cmd.ErrOrStderr()) {
 		f.Ask = func(ctx context.Context, question string, secret bool) (login.Secret, error) {
-			fmt.Fprint(cmd.ErrOrStderr(), question)
-			var echo io.Writer
-			if !secret {
-				echo = cmd.ErrOrStderr()
-			}
-			line, err := console.ReadLine(ctx, in, echo, maxAnswer)
-			if echo == nil {
-				fmt.Fprintln(cmd.ErrOrStderr())
-			}
+			line, err := console.ReadLine(ctx, in, cmd.ErrOrStderr(), question, secret, maxAnswer)
 			if errors.Is(err, io.EOF) {
 				err = errors.New("nothing was typed")
 			}
