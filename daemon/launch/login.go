@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,6 +80,8 @@ func store(s *login.Store, target string, want *login.Credentials) error {
 		c.Head = have.Head
 		if c.ClientID == "" && have.Typed {
 			c.ClientID, c.Secret, c.Typed = have.ClientID, have.Secret, true
+			// It was typed for one authorization server, and is not shown to another.
+			c.Issuer, c.AuthMethod = cmp.Or(c.Issuer, have.Issuer), cmp.Or(c.AuthMethod, have.AuthMethod)
 		}
 		return &c
 	}
