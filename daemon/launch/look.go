@@ -36,7 +36,12 @@ func (l *Launcher) logins() *login.Store {
 // target returns the id of a server's target, by the environment of this moment.
 func (l *Launcher) target(s *config.Settings) (id string, err error) {
 	from := Start{Config: l.File.Path(), Home: l.Home, Environ: l.Env.List()}
-	a, err := from.around(s, "")
+	return from.Target(s)
+}
+
+// Target returns the id of the target of a server by address.
+func (l *Start) Target(s *config.Settings) (id string, err error) {
+	a, err := l.around(s, "")
 	if err != nil {
 		return "", err
 	}

@@ -179,7 +179,7 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	name := a.settings.Name
 	if status, err := a.store.Status(a.target, false); err == nil && status.State == login.StateIn && !o.force &&
 		len(status.Wanted)+len(o.scopes) == 0 && (status.Renews || !expired(&status)) {
-		return console.Say(cmd, "%s: already %s", name, loginWords(&status))
+		return console.Say(cmd, "%s: already %s", name, loginWords(a))
 	}
 	late := fmt.Errorf("nobody logged in within %v", o.timeout)
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, late)
@@ -214,15 +214,11 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	status, err := a.store.Status(a.target, false)
-	if err != nil {
-		return err
-	}
 	already := ""
 	if !fresh {
 		already = "already "
 	}
-	return console.Say(cmd, "%s: %s%s", name, already, loginWords(&status))
+	return console.Say(cmd, "%s: %s%s", name, already, loginWords(a))
 }
 
 // tellLogins has a running daemon look at the logins anew. Without one there is nothing to do: the
@@ -254,19 +250,10 @@ func (s *serversCommand) way(o *loginOptions) flow.Way {
 // expired reports whether the token of a login has run out.
 func expired(l *login.Status) bool { return !l.Expires.IsZero() && time.Now().After(l.Expires) }
 
-// loginWords says for people that there is a login.
-func loginWords(l *login.Status) string {
-	words := "logged in"
-	if l.Person != "" {
-		words += " as " + l.Person
-	}
-	if !l.Expires.IsZero() {
-		words += " until " + l.Expires.Local().Format("2006-01-02 15:04")
-	}
-	if l.Renews {
-		return words + ", renews itself"
-	}
-	return words + ", cannot be renewed (no refresh token)"
+// loginWords says for people how the login of a server stands.
+func loginWords(a *account) string {
+	words, _ := launch.ShowLogin(a.store, a.target, false).Words(a.settings.Name)
+	return words
 }
 
 // newLogout returns the command servers logout.
