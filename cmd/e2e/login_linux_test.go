@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -32,14 +33,15 @@ func TestLogin_WithoutBrowser(t *testing.T) {
 	srv := logintest.Start(t, logintest.Options{Interval: 0.01, Back: func(answer url.Values) {
 		answer.Set("x", strings.Repeat("x", 9000))
 	}})
-	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": srv.URL}}).loginPorts(t, 20112)
+	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": srv.URL}})
+	port := p.loginPort(t)
 	cmd := p.command("servers", "login", "far")
 	shown := onTerminalSeen(t, cmd, "", "WDJB-MJHT", func(*os.File, string) { srv.Approve() })
 	if cmd.ProcessState.ExitCode() != exitOK || !strings.Contains(shown, "far: logged in, renews itself") {
 		t.Errorf("with a code: %s", shown)
 	}
 	cmd = p.command("servers", "login", "far", "--paste", "--force")
-	const wrong = "http://127.0.0.1:20112/callback?code=x&state=y\n"
+	wrong := fmt.Sprintf("http://127.0.0.1:%d/callback?code=x&state=y\n", port)
 	shown = onTerminalSeen(t, cmd, wrong, "another login", func(screen *os.File, so string) {
 		_, _ = io.WriteString(screen, endsAt(t, strings.Fields(so[strings.Index(so, srv.Base+"/authorize"):])[0])+"\n")
 	})

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -45,11 +47,19 @@ func (p *place) withBrowser() *place {
 	return p
 }
 
-// loginPort makes logins of the place use the ports from here on, which no other test has.
-func (p *place) loginPorts(t *testing.T, first int) *place {
+// loginPort makes logins of the place use a port that nobody has, and returns it. It is none of
+// those that the system gives out.
+func (p *place) loginPort(t *testing.T) int {
 	t.Helper()
-	p.must("config", "set", "logins.ports", fmt.Sprintf("[%d, %d]", first, first+1))
-	return p
+	for {
+		port := 10000 + rand.IntN(20000)
+		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			p.must("config", "set", "logins.ports", fmt.Sprintf("[%d]", port))
+			return port
+		}
+	}
 }
 
 // loginFiles returns the files of logins that are no locks.
@@ -81,7 +91,8 @@ func TestLogin_AddLogInCallLogOut(t *testing.T) {
 	srv := logintest.Start(t, logintest.Options{
 		Life: time.Hour, Scopes: []string{"read"}, Person: "ada@example.com", Form: true,
 	})
-	p := newPlace(t).login().withBrowser().loginPorts(t, 20110)
+	p := newPlace(t).login().withBrowser()
+	port := p.loginPort(t)
 	if out := p.must("servers", "add", "far", srv.URL); !strings.HasSuffix(out,
 		"config.json\nfar needs a login: holdline servers login far\n") {
 		t.Errorf("servers add says %q", out)
@@ -101,7 +112,7 @@ func TestLogin_AddLogInCallLogOut(t *testing.T) {
 	}
 	for _, want := range []string{
 		"far: " + srv.URL + ", login at " + srv.Base + "\n", "asks for: read\n",
-		"opened in your browser; if it was not: http://127.0.0.1:20110/start/",
+		fmt.Sprintf("opened in your browser; if it was not: http://127.0.0.1:%d/start/", port),
 	} {
 		if !strings.Contains(errs, want) {
 			t.Errorf("servers login does not say %q: %s", want, errs)
@@ -163,7 +174,8 @@ func TestLogin_Refused(t *testing.T) {
 		"machine": map[string]any{"url": srv.URL, "oauth": map[string]any{
 			"grant": "client_credentials", "clientId": "a", "clientSecret": "b",
 		}},
-	}).loginPorts(t, 20114)
+	})
+	p.loginPort(t)
 	for args, want := range map[string]string{
 		"login program":                         "1 server program has no address",
 		"login header":                          "1 server header has an Authorization header",
@@ -218,7 +230,8 @@ func TestLogin_Added(t *testing.T) {
 	srv := logintest.Start(t, logintest.Options{})
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	p := newPlace(t).login().withBrowser().loginPorts(t, 20116)
+	p := newPlace(t).login().withBrowser()
+	p.loginPort(t)
 	for args, want := range map[string]string{
 		"a " + srv.URL + " --no-check":                "",
 		"b " + srv.URL:                                "b needs a login: holdline servers login b",
