@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -164,7 +165,7 @@ func longLocks(dir string) (found []Finding) {
 
 // canListen reports whether a browser could come back to a port of this machine.
 func canListen(port int) bool {
-	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err == nil {
 		_ = l.Close()
 	}

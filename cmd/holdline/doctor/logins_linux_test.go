@@ -19,7 +19,7 @@ import (
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	o := Options{StateDir: t.TempDir(), Home: t.TempDir(), Config: filepath.Join(t.TempDir(), "config.json")}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
