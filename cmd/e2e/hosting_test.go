@@ -116,7 +116,7 @@ func TestServersShown(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	p.configure(map[string]any{
-		"tools": p.toolsEntry(hosting{"scope": "shared"}), "off": map[string]any{"command": "true", "disabled": true},
+		"tools": p.toolsEntry(hosting{"scope": "shared", "keep_alive": "10ms"}), "off": map[string]any{"command": "true", "disabled": true},
 		"lazy": p.toolsEntry(hosting{"lazy": true}),
 	})
 	if out := p.must("servers", "list"); !strings.Contains(out, "enabled") || strings.Contains(out, "SESSIONS") {
@@ -174,6 +174,10 @@ func TestServersShown(t *testing.T) {
 	}
 	a.rest()
 	b.rest()
+	p.until("the server to be idle", func(s control.StatusAnswer) bool { return find(t, s, "tools").State == "idle" })
+	if out := p.must("status"); !strings.Contains(out, "no recent faults") || strings.Contains(out, "had a fault") {
+		t.Errorf("once nobody uses it, a fault that is over is said again:\n%s", out)
+	}
 }
 
 // TestServersReload checks that a reload replaces the servers whose configuration has

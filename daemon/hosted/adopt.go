@@ -320,6 +320,7 @@ func (m *Manager) serve(u *upstream.Process) error {
 	}
 	u.ChangeLocked(upstream.Ready)
 	inst.mustRecover = false
+	inst.srv.verdict.Over = true
 	if startup.IsOurs(inst.srv.verdict.Fault) { // it has passed
 		inst.srv.verdict.Fault = nil
 	}

@@ -53,7 +53,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		Ejected: len(s.verdict.Ejected) > 0,
 	}
 	if s.verdict.Fault != nil {
-		st.LastFaultMS = s.verdict.FaultAt.UnixMilli()
+		st.LastFaultMS, st.FaultOver = s.verdict.FaultAt.UnixMilli(), s.verdict.Over
 	}
 	if latest := s.offers.Latest(); latest != nil {
 		st.Tools, st.Changed = new(len(latest.All(listing.Tools))), s.offers.CountChanged()
@@ -90,7 +90,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		switch state := inst.stateLocked(); {
 		case state == running:
 			worst("ready")
-		case (state == launching || state == backingOff) && inst.guards.Restarts.Count(now) > 0:
+		case (state == launching || state == backingOff) && inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over:
 			worst("recovering")
 		case state == launching, state == backingOff, inst.up != nil:
 			worst("starting")

@@ -40,6 +40,13 @@ func TestHeadline(t *testing.T) {
 			},
 			"Ready. 3 servers up, no recent faults.", "", "",
 		},
+		"one has died, has run since, and waits for its next call": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.LastFaultMS = "idle", died, time.Now().UnixMilli()
+				one.FaultOver = true
+			},
+			"Ready. 2 servers up, 1 will start when needed, no recent faults.", "", "",
+		},
 		"one has died and has not run since": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.State, one.LastFault, one.LastFaultMS = "idle", died, time.Now().UnixMilli()

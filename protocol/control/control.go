@@ -409,6 +409,7 @@ type Server struct {
 	Notes       []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
 	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
+	FaultOver   bool          `json:"last_fault_over,omitempty"` // a process has served since
 	Load        Load          `json:"load"`
 	Transport   string        `json:"transport"`       // stdio, http or sse
 	Login       *Login        `json:"login,omitempty"` // of a server by address

@@ -138,15 +138,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	if err == nil {
 		o.Loaded = &cfg
 	}
-	o.Clients = func() (*importer.Plan, error) {
-		// Servers in files of projects are copies as well.
-		look, err := setupcmd.ClientOptions(proc, &setupcmd.ImportOptions{Project: true})
-		if err != nil {
-			return nil, err
-		}
-		// Without look.Try no server is started, so this does not wait.
-		return importer.Look(context.Background(), look)
-	}
+	o.Clients = func() (*importer.Plan, error) { return setupcmd.LookAtClients(proc) }
 	consults := consultConfig(proc)
 	// If no daemon runs, the environment of the next one counts: it is not that of this shell.
 	shell := userenv.UserShell(proc.Getenv)

@@ -35,6 +35,7 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
 	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
+	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/cmd/holdline/setupcmd"
@@ -124,7 +125,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupUse, "Use:",
 		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
 		newTelemetryCommand(proc), newStatuslineCommand(proc))
-	add(groupServers, "Servers:", serverscmd.NewCommand(proc))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc, func() (*importer.Plan, error) { return setupcmd.LookAtClients(proc) }))
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),

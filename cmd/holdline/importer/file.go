@@ -65,6 +65,7 @@ type Server struct {
 
 	path    []string
 	program string          // that starts holdline
+	offers  string          // the server for which it starts that; "" is all
 	hosted  config.Settings // as holdline's file is to have it, if it moves
 	key     string          // in Plan.tries; "" if it cannot move
 	fails   bool            // it stays since its start has failed
@@ -200,8 +201,8 @@ func (p *Plan) planServers(f *File, doc clients.Document) {
 		}
 		s := &Server{Name: e.Name(), Project: e.Project, path: e.Path}
 		f.Servers = append(f.Servers, s)
-		if _, ok := e.StartsHoldline(); ok {
-			s.Verdict = Ours
+		if offers, ok := e.StartsHoldline(); ok {
+			s.Verdict, s.offers = Ours, offers
 			s.program, _ = e.CommandLine()
 			continue
 		}

@@ -301,6 +301,13 @@ func (f *File) Connected() bool {
 	return slices.ContainsFunc(f.Servers, func(s *Server) bool { return s.Verdict == Ours })
 }
 
+// Sees reports whether an entry of the file starts holdline for that server, or for all.
+func (f *File) Sees(server string) bool {
+	return slices.ContainsFunc(f.Servers, func(s *Server) bool {
+		return s.Verdict == Ours && (s.offers == "" || s.offers == server)
+	})
+}
+
 // ByAddress reports whether a server that moves is reached by its address: no agent starts a
 // copy of it.
 func (s *Server) ByAddress() bool { return s.hosted.Transport == config.HTTP }

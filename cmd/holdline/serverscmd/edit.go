@@ -198,6 +198,7 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 		return err
 	}
 	s.warnOfEntry(cmd, name)
+	s.sayUnseen(cmd, name)
 	if o.noCheck {
 		return nil
 	}
@@ -381,6 +382,37 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 		warn("%s can be read by others (mode %04o) and values of env or headers stand in it: "+
 			"chmod 600 it, or write ${NAME}",
 			path, info.Mode().Perm())
+	}
+}
+
+// sayUnseen says which clients have entries for single servers only, as setup writes them, and so
+// do not see a server that was added, with the entry that they need.
+func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
+	plan, err := s.clients()
+	if err != nil {
+		return // doctor says what is wrong with the clients' files
+	}
+	var titles, fixes []string
+	entry := name + " -- holdline mcp-stdio --server " + name
+	for _, f := range plan.Files {
+		if f.Project != "" || !f.Connected() || f.Sees(name) {
+			continue
+		}
+		titles = append(titles, f.Title)
+		switch f.Client {
+		case "claude":
+			fixes = append(fixes, "  claude mcp add --scope user "+entry)
+		case "codex":
+			fixes = append(fixes, "  codex mcp add "+entry)
+		}
+	}
+	if len(titles) == 0 {
+		return
+	}
+	console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("note: %s: no entry is for %s yet, since each server has one of its own. "+
+		"Add an entry that starts: holdline mcp-stdio --server %[2]s", strings.Join(titles, ", "), name))
+	for _, fix := range fixes {
+		fmt.Fprintln(cmd.ErrOrStderr(), fix)
 	}
 }
 

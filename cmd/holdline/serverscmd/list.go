@@ -27,6 +27,7 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/importer"
 	"holdline/daemon/config"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
@@ -36,8 +37,8 @@ import (
 
 // NewCommand returns the command servers and those below it. Without a subcommand it is
 // servers list.
-func NewCommand(proc *cmdenv.Process) *cobra.Command {
-	s := &serversCommand{proc: proc, files: map[string][]string{}}
+func NewCommand(proc *cmdenv.Process, look func() (*importer.Plan, error)) *cobra.Command {
+	s := &serversCommand{proc: proc, clients: look, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
 		Short: "List, add, log in to, start and call the servers that agents share",
@@ -80,6 +81,8 @@ as under "servers" in status --json).`,
 type serversCommand struct {
 	proc *cmdenv.Process
 	file string // the flag --config
+
+	clients func() (*importer.Plan, error) // looks at the files of MCP clients
 
 	// files has the variables of each file that was read, by its path, so that an error
 	// is printed once.

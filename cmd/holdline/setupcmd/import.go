@@ -264,15 +264,21 @@ func WarnLeft(cmd *cobra.Command, left []importer.Left) {
 // FoundServers returns the names of the servers that clients have, for the completion of --skip.
 // It starts none of them.
 func FoundServers(proc *cmdenv.Process) []string {
-	look, err := ClientOptions(proc, &ImportOptions{Project: true})
-	if err != nil {
-		return nil
-	}
-	plan, err := importer.Look(context.Background(), look)
+	plan, err := LookAtClients(proc)
 	if err != nil {
 		return nil
 	}
 	return plan.CanStay()
+}
+
+// LookAtClients returns what an import of all clients would do, those of projects too. It starts
+// no server, so it does not wait.
+func LookAtClients(proc *cmdenv.Process) (*importer.Plan, error) {
+	look, err := ClientOptions(proc, &ImportOptions{Project: true})
+	if err != nil {
+		return nil, err
+	}
+	return importer.Look(context.Background(), look)
 }
 
 // ClientOptions returns what package importer needs to know of the flags, of this user and of

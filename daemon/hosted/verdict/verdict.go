@@ -22,6 +22,7 @@ type Verdict struct {
 	Ejected []string      // scopes whose processes ended, or did not start, too often
 	Fault   *fault.Record // of the last process that ended or did not start
 	FaultAt time.Time
+	Over    bool // a process has served since
 }
 
 // file is the content of a server's file.
@@ -61,7 +62,7 @@ func Read(path, key string) (Verdict, error) {
 }
 
 // Blame records the fault of a process that ended or did not start.
-func (v *Verdict) Blame(f *fault.Record) { v.Fault, v.FaultAt = f, time.Now() }
+func (v *Verdict) Blame(f *fault.Record) { v.Fault, v.FaultAt, v.Over = f, time.Now(), false }
 
 // Write writes the file at path for an entry with that key, or removes it if there is
 // nothing to remember. Only one goroutine may write a path at a time.
