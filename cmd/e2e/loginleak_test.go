@@ -61,11 +61,11 @@ func TestLoginsDoNotLeak(t *testing.T) {
 	p.configure(map[string]any{"person": map[string]any{"url": person.URL}})
 	person.LogIn(t, p.logins())
 	a := p.agent().shake()
-	seen := ""
+	var seen strings.Builder
 	call := func(server, want string) {
 		t.Helper()
 		x := a.wait(a.call(server+"__echo", map[string]any{}))
-		seen += x.raw
+		seen.WriteString(x.raw)
 		if !strings.Contains(x.raw, want) {
 			t.Errorf("a call of %s: %s, want %q", server, x.raw, want)
 		}
@@ -129,10 +129,10 @@ func TestLoginsDoNotLeak(t *testing.T) {
 		{"status"}, {"status", "--json"}, {"servers"}, {"servers", "--json"}, {"doctor"}, {"config", "explain"}, {"logs"},
 	} {
 		out, errs, _ := p.look(args...)
-		seen += out + errs
+		seen.WriteString(out + errs)
 	}
-	if i := strings.Index(seen, marked); i >= 0 {
-		t.Errorf("an answer or a command shows a secret: %.300s", seen[max(0, i-200):])
+	if i := strings.Index(seen.String(), marked); i >= 0 {
+		t.Errorf("an answer or a command shows a secret: %.300s", seen.String()[max(0, i-200):])
 	}
 	p.leaks(variables)
 	a.rest()
