@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/configfile"
 )
 
@@ -33,7 +34,7 @@ func (d *daemon) apply(ctx context.Context, before, after *config.Config) {
 // Programs of consults follow by themselves before each consult.
 func (d *daemon) environChanged(ctx context.Context) {
 	d.servers.Remask()
-	value := config.Lookup(d.env.List())
+	value := expand.Lookup(d.env.List())
 	path, err := d.FindConfig(func(name string) string { v, _ := value(name); return v })
 	if err != nil || path == d.file.Path() {
 		return

@@ -31,6 +31,7 @@ var layers = readLayers(`
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
+11 cmd/holdline/metricscmd
 11 cmd/holdline/serverscmd
 11 cmd/holdline/setupcmd
 8 cmd/holdline/stdio
@@ -128,6 +129,7 @@ var layers = readLayers(`
 2 daemon/heap
 1 daemon/adapter/engine
 1 daemon/config
+0 daemon/config/expand
 1 daemon/program
 1 daemon/sandbox
 1 daemon/calls

@@ -3,7 +3,7 @@ package commands
 import (
 	"context"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/envfile"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -34,7 +34,7 @@ func (d *Daemon) showEnvironment(ctx context.Context, p control.EnvironmentParam
 	}
 	// If the file cannot be read, the start of a server says what is wrong with it.
 	variables, _ := envfile.Read(envfile.Path(d.File.Path()))
-	value := config.Lookup(variables, d.Env.List())
+	value := expand.Lookup(variables, d.Env.List())
 	for _, name := range p.Variables {
 		if _, set := value(name); !set {
 			answer.Unset = append(answer.Unset, name)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/config/expand"
 	"holdline/protocol"
 )
 
@@ -203,7 +204,7 @@ func serverName(r rune) bool {
 // value may be a secret, and is not shown.
 func (d *decoder) expands(at, s string) {
 	// Every variable is set and empty, so that every default is looked into.
-	if _, err := Expand(s, func(string) (string, bool) { return "", true }); err != nil {
+	if _, err := expand.Text(s, func(string) (string, bool) { return "", true }); err != nil {
 		d.wrong(at, "%v", err)
 	}
 }

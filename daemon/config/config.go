@@ -214,7 +214,7 @@ type Secret string
 // Reveal returns the secret itself.
 func (s Secret) Reveal() string { return string(s) }
 
-// String hides the secret and tells only whether there is one.
+// String hides the secret and shows only whether there is one.
 func (s Secret) String() string {
 	if s == "" {
 		return ""

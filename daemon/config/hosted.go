@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/config/expand"
 	"holdline/daemon/redact"
 )
 
@@ -133,7 +134,7 @@ type Around struct {
 
 // lookup returns a function that finds variables, those of the env_file first.
 func (a Around) lookup() func(string) (string, bool) {
-	return Lookup(a.EnvFile, a.Variables, a.Environ)
+	return expand.Lookup(a.EnvFile, a.Variables, a.Environ)
 }
 
 // Process is how a server is started: what is to become of its settings. It
@@ -150,7 +151,7 @@ type Process struct {
 // surroundings. The directory is the project's root if the settings name none, and the
 // PATH has no relative directories.
 //
-// The error names the key, and wraps an [*UnsetError] for the first variable that is
+// The error names the key, and wraps an [*expand.UnsetError] for the first variable that is
 // missing. It shows no value.
 func (s Settings) Process(a Around) (Process, error) {
 	e := newExpander(a)
@@ -190,7 +191,7 @@ type Address struct {
 }
 
 // Address expands the settings of a server of transport HTTP or SSE. The error names
-// the key, and wraps an [*UnsetError] for the first variable that is missing. It shows
+// the key, and wraps an [*expand.UnsetError] for the first variable that is missing. It shows
 // no value.
 func (s Settings) Address(a Around) (Address, error) {
 	e := newExpander(a)
@@ -240,7 +241,7 @@ func newExpander(a Around) *expander {
 
 // one expands the string of a key.
 func (e *expander) one(key, s string) string {
-	out, err := Expand(s, e.lookup)
+	out, err := expand.Text(s, e.lookup)
 	if err == nil && strings.Contains(out, "\x00") {
 		err = errors.New("has a NUL character")
 	}
@@ -299,7 +300,7 @@ func (s Settings) Unset(a Around) []string {
 		} else {
 			_, err = s.Address(a)
 		}
-		unset, ok := errors.AsType[*UnsetError](err)
+		unset, ok := errors.AsType[*expand.UnsetError](err)
 		if !ok {
 			return names
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdline/daemon/config/expand"
 )
 
 func parsed(t *testing.T, servers string) Config {
@@ -179,7 +181,7 @@ func TestProcess(t *testing.T) {
 	}
 	around.Environ = []string{"ROOT=/srv"}
 	_, err = s.Process(around)
-	if unset, ok := errors.AsType[*UnsetError](err); !ok || unset.Name != "TOKEN" ||
+	if unset, ok := errors.AsType[*expand.UnsetError](err); !ok || unset.Name != "TOKEN" ||
 		!strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
 		t.Errorf("a missing variable: %v", err)
 	}

@@ -274,7 +274,7 @@ func (c Config) WithHome(home string) Config {
 // in it. A list of paths is copied first, since v may share it with another
 // configuration.
 func expandHome(v reflect.Value, home string) {
-	expand := func(p string) string {
+	inHome := func(p string) string {
 		if p == "~" {
 			return home
 		}
@@ -289,11 +289,11 @@ func expandHome(v reflect.Value, home string) {
 		case f.Kind() == reflect.Struct:
 			expandHome(f, home)
 		case r.check == "path", r.check == "program", r.check == "home":
-			f.SetString(expand(f.String()))
+			f.SetString(inHome(f.String()))
 		case r.check == "paths":
 			list := slices.Clone(stringsOf(f))
 			for i := range list {
-				list[i] = expand(list[i])
+				list[i] = inHome(list[i])
 			}
 			f.Set(reflect.ValueOf(list))
 		}

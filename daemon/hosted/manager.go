@@ -245,7 +245,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		u.Detach()
 	}
 	if err := waiting.For(ctx, &m.hub.WG); err != nil {
-		return fmt.Errorf("let go of servers: %w", err)
+		return fmt.Errorf("detach from servers: %w", err)
 	}
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
@@ -216,7 +217,7 @@ func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root st
 	if err != nil || strings.Contains(p.Command, "/") {
 		return nil //nolint:nilerr // the start says what is wrong
 	}
-	path, _ := config.Lookup(p.Env)("PATH")
+	path, _ := expand.Lookup(p.Env)("PATH")
 	if _, err := command.LookPath(p.Command, path); err != nil {
 		return fmt.Errorf("`%s` was not found. Looked in: %s", p.Command, l.describePath(path))
 	}

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/filewatch"
@@ -151,7 +152,7 @@ func extraEnviron(cfg *config.Config) (extra []string, err error) {
 // withBins returns the settings of consults, with the programs that the environment
 // names in place of those of the configuration.
 func withBins(cfg *config.Config, environ []string) *config.Consult {
-	out, value := cfg.Consult, config.Lookup(environ)
+	out, value := cfg.Consult, expand.Lookup(environ)
 	engines.UseVariables(&out, func(name string) string {
 		bin, _ := value(name)
 		return bin

@@ -57,15 +57,15 @@ const maxInFlight = 512
 // The goroutine of keepConnected reads its connection and queues events for [Worker.Take].
 // The fields up to writes do not change.
 type Worker struct {
-	sup    *Supervisor
-	dir    string        // the worker's directory
-	spec   process.Spec  // what the worker runs
-	ready  chan struct{} // see Ready
-	gone   chan struct{} // closed when the worker is over or detached
-	letGo  chan struct{} // closed by Close
-	done   chan struct{} // closed when nothing runs for it any more
-	slots  chan struct{} // one for each write in flight
-	writes chan struct{} // holds a token while a goroutine gives out a write id
+	sup      *Supervisor
+	dir      string        // the worker's directory
+	spec     process.Spec  // what the worker runs
+	ready    chan struct{} // see Ready
+	gone     chan struct{} // closed when the worker is over or detached
+	detached chan struct{} // closed by Close
+	done     chan struct{} // closed when nothing runs for it any more
+	slots    chan struct{} // one for each write in flight
+	writes   chan struct{} // holds a token while a goroutine gives out a write id
 
 	mu       lockcheck.Mutex
 	changed  *sync.Cond    // on mu
@@ -104,7 +104,7 @@ type Worker struct {
 //	any        -> Stopping:   the child is being ended, or the worker is gone; it stays so
 //
 // [Worker.Close] changes no state: the worker goes on, and this daemon no longer knows
-// how. From then on the channel letGo is closed. The channel gone is closed then, too,
+// how. From then on the channel detached is closed. The channel gone is closed then, too,
 // or once nothing of the worker is left.
 type workerState string
 
@@ -118,7 +118,7 @@ func (w *Worker) moveLocked(to workerState) {
 }
 
 // isDetached reports whether [Worker.Close] was called.
-func (w *Worker) isDetached() bool { return waiting.IsClosed(w.letGo) }
+func (w *Worker) isDetached() bool { return waiting.IsClosed(w.detached) }
 
 // held is a piece of stdout that was received: it is left out if a spool that begins
 // before it is read.
@@ -132,7 +132,7 @@ func newWorker(s *Supervisor, dir string, spec process.Spec) *Worker {
 	w := &Worker{
 		sup: s, dir: dir, spec: spec, state: Starting,
 		ready: make(chan struct{}, 1), gone: make(chan struct{}),
-		letGo: make(chan struct{}), done: make(chan struct{}), inFlight: make(map[*write]struct{}),
+		detached: make(chan struct{}), done: make(chan struct{}), inFlight: make(map[*write]struct{}),
 		slots: make(chan struct{}, maxInFlight), writes: make(chan struct{}, 1),
 	}
 	w.changed = sync.NewCond(&w.mu)
@@ -272,7 +272,7 @@ func (w *Worker) Close() {
 	if w.isDetached() {
 		return
 	}
-	close(w.letGo)
+	close(w.detached)
 	w.announce()
 	w.endLocked()
 	if w.c != nil {

@@ -129,7 +129,8 @@ func In(s *control.Server) bool {
 // hadFault reports whether a server had a fault lately and has not run since. A fault is over when
 // the server runs again.
 func hadFault(s *control.Server) bool {
-	return s.LastFault != nil && !s.FaultOver && s.State == "idle" && time.Since(time.UnixMilli(s.LastFaultMS)) < control.Recent
+	isRecent := time.Since(time.UnixMilli(s.LastFaultMS)) < control.Recent
+	return s.LastFault != nil && !s.FaultOver && s.State == "idle" && isRecent
 }
 
 // lastFault returns why a server failed last and when; "" if it has not. What the server wrote

@@ -35,7 +35,7 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
 	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
-	"holdline/cmd/holdline/importer"
+	"holdline/cmd/holdline/metricscmd"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/cmd/holdline/setupcmd"
@@ -125,7 +125,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupUse, "Use:",
 		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
 		newTelemetryCommand(proc), newStatuslineCommand(proc))
-	add(groupServers, "Servers:", serverscmd.NewCommand(proc, func() (*importer.Plan, error) { return setupcmd.LookAtClients(proc) }))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc, setupcmd.LookAtClients))
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
@@ -135,7 +135,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 		serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
-		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), newMetricsCommand(proc))
+		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), metricscmd.NewCommand(proc))
 	checkArgs(root)
 	addCompletions(root, proc)
 	return root

@@ -21,7 +21,7 @@ import (
 
 // keptConsults returns the consults that the state directory has, the latest first. It is for
 // when no daemon runs. It changes nothing: what the next daemon makes of a consult without an
-// answer is told in advance, by the same rules.
+// answer is said in advance, by the same rules.
 func keptConsults(proc *cmdenv.Process) ([]control.Consult, error) {
 	root, err := cmdenv.StateDir(proc.Getenv)
 	if err != nil {

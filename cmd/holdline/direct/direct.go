@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/session/peer"
@@ -91,14 +92,14 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 		root = project
 	}
 	p, err := from.Process(s, root)
-	if unset, ok := errors.AsType[*config.UnsetError](err); ok {
+	if unset, ok := errors.AsType[*expand.UnsetError](err); ok {
 		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
 			unset.Name, envfile.Path(from.Config))
 	} else if err != nil {
 		return p, err
 	}
 	// Find the program as the daemon does, on the PATH of the server, not of this process.
-	path, _ := config.Lookup(p.Env)("PATH")
+	path, _ := expand.Lookup(p.Env)("PATH")
 	found, err := command.LookPath(p.Command, path)
 	if err != nil {
 		return p, err

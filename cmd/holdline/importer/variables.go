@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"holdline/cmd/holdline/clients"
-	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 )
 
 var (
@@ -63,7 +63,7 @@ func (t *translation) expandShell(key, s string) string {
 	if t.c.Syntax == clients.Dollar {
 		s = dollarName.ReplaceAllString(s, "$${$1}")
 	}
-	if _, err := config.Expand(s, func(string) (string, bool) { return "", true }); err != nil {
+	if _, err := expand.Text(s, func(string) (string, bool) { return "", true }); err != nil {
 		t.stays("its %s has a ${…} that Holdline does not know", key)
 	}
 	return s
@@ -103,18 +103,18 @@ func (t *translation) noteUnsetVariables() {
 	if t.o.Try != nil { // a try has the daemon's environment, and shows whether the server starts
 		return
 	}
-	lookup := config.Lookup(t.o.Environ)
+	lookup := expand.Lookup(t.o.Environ)
 	var unset []string
 	for _, s := range slices.Concat(
 		[]string{t.s.Command, t.s.Cwd, t.s.URL}, t.s.Args,
 		slices.Collect(maps.Values(t.s.Env)), slices.Collect(maps.Values(t.s.Headers)),
 	) {
 		for {
-			_, err := config.Expand(s, func(name string) (string, bool) {
+			_, err := expand.Text(s, func(name string) (string, bool) {
 				value, ok := lookup(name)
 				return value, ok || slices.Contains(unset, name)
 			})
-			one, ok := errors.AsType[*config.UnsetError](err)
+			one, ok := errors.AsType[*expand.UnsetError](err)
 			if !ok {
 				break
 			}

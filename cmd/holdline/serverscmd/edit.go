@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
@@ -100,7 +101,8 @@ shared (one for all), session (one for each agent).`,
 		case dash < 0:
 			return cmdenv.WithHint(err, "put -- before COMMAND, as in: "+example(name))
 		case dash == len(s.proc.Args)-1:
-			return cmdenv.WithHint(fmt.Errorf("%w; and COMMAND is missing behind the --", err), "for example: "+example(name))
+			return cmdenv.WithHint(fmt.Errorf("%w; and COMMAND is missing behind the --", err),
+				"for example: "+example(name))
 		}
 		return err
 	})
@@ -388,7 +390,7 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 // sayUnseen says which clients have entries for single servers only, as setup writes them, and so
 // do not see a server that was added, with the entry that they need.
 func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
-	plan, err := s.clients()
+	plan, err := s.clients(s.proc)
 	if err != nil {
 		return // doctor says what is wrong with the clients' files
 	}
@@ -409,8 +411,8 @@ func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
 	if len(titles) == 0 {
 		return
 	}
-	console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("note: %s: no entry is for %s yet, since each server has one of its own. "+
-		"Add an entry that starts: holdline mcp-stdio --server %[2]s", strings.Join(titles, ", "), name))
+	console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("note: %s: no entry is for %s yet, since each server has one "+
+		"of its own. Add an entry that starts: holdline mcp-stdio --server %[2]s", strings.Join(titles, ", "), name))
 	for _, fix := range fixes {
 		fmt.Fprintln(cmd.ErrOrStderr(), fix)
 	}
@@ -445,7 +447,7 @@ func (s *serversCommand) daemonSees(
 		return nil, s.unset(settings)
 	}
 	// A file of variables that the entry names counts besides those that the daemon knows.
-	ofServer := config.Lookup(s.variables(settings.EnvFile))
+	ofServer := expand.Lookup(s.variables(settings.EnvFile))
 	return &answer, slices.DeleteFunc(slices.Clone(answer.Unset), func(name string) bool {
 		_, set := ofServer(name)
 		return set

@@ -36,8 +36,8 @@ import (
 )
 
 // NewCommand returns the command servers and those below it. Without a subcommand it is
-// servers list.
-func NewCommand(proc *cmdenv.Process, look func() (*importer.Plan, error)) *cobra.Command {
+// servers list. look returns what an import of all MCP clients would do.
+func NewCommand(proc *cmdenv.Process, look func(*cmdenv.Process) (*importer.Plan, error)) *cobra.Command {
 	s := &serversCommand{proc: proc, clients: look, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
@@ -82,7 +82,7 @@ type serversCommand struct {
 	proc *cmdenv.Process
 	file string // the flag --config
 
-	clients func() (*importer.Plan, error) // looks at the files of MCP clients
+	clients func(*cmdenv.Process) (*importer.Plan, error) // looks at the files of MCP clients
 
 	// files has the variables of each file that was read, by its path, so that an error
 	// is printed once.

@@ -17,7 +17,7 @@ import (
 
 // When a daemon dies, all its proxies want to start the next one at the same moment. One start
 // at a time is enough: who starts a daemon holds the lock on [socket.StartLock], and the daemon
-// inherits it. The daemon lets go of it when it listens, and the kernel when it has ended. So
+// inherits it. The daemon releases it when it listens, and the kernel when it has ended. So
 // the others wait for the lock, and dial when they have it.
 //
 // The lock saves work, and nothing depends on it: two daemons that start at the same time settle
@@ -111,9 +111,9 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// TakeLock takes over the lock of this process's start, for a daemon, and returns what lets go of
-// it. value is that of [LockEnv]. No child of the daemon inherits the lock.
-func TakeLock(value string) (letGo func(), err error) {
+// TakeLock takes over the lock of this process's start, for a daemon, and returns the function
+// that releases it. value is that of [LockEnv]. No child of the daemon inherits the lock.
+func TakeLock(value string) (release func(), err error) {
 	if value == "" {
 		return func() {}, nil
 	}

@@ -1,4 +1,5 @@
-package config
+// Package expand replaces the variables in values of the configuration.
+package expand
 
 import (
 	"errors"
@@ -7,11 +8,11 @@ import (
 	"strings"
 )
 
-// errExpand is returned by [Expand] for a ${ that it does not know. It does
+// errSyntax is returned by [Text] for a ${ that it does not know. It does
 // not show the text, which may be a secret.
-var errExpand = errors.New("wants ${NAME} or ${NAME:-default}; a plain ${ is written $${")
+var errSyntax = errors.New("wants ${NAME} or ${NAME:-default}; a plain ${ is written $${")
 
-// UnsetError is returned by [Expand] for a variable that is not set and has no
+// UnsetError is returned by [Text] for a variable that is not set and has no
 // default.
 type UnsetError struct {
 	Name string
@@ -22,23 +23,23 @@ func (e *UnsetError) Error() string {
 	return fmt.Sprintf("variable %s is not set and ${%s} has no default", e.Name, e.Name)
 }
 
-// Expand replaces each ${NAME} in s by its value and each ${NAME:-default} by
+// Text replaces each ${NAME} in s by its value and each ${NAME:-default} by
 // its value or, if that is empty or not set, by the default, which is expanded
 // too. $${ stands for a plain ${, and a dollar without a brace for itself.
 // Values are taken as they are. The error names the first variable that is
 // missing, as an [*UnsetError], or says that s makes no sense.
-func Expand(s string, lookup func(name string) (string, bool)) (string, error) {
-	return expand(s, lookup, 0)
+func Text(s string, lookup func(name string) (string, bool)) (string, error) {
+	return text(s, lookup, 0)
 }
 
 // maxNesting is how deep defaults may stand in defaults.
 const maxNesting = 8
 
-// expand does what [Expand] does, for a default that is inside of depth other
+// text does what [Text] does, for a default that is inside of depth other
 // defaults.
-func expand(s string, lookup func(string) (string, bool), depth int) (string, error) {
+func text(s string, lookup func(string) (string, bool), depth int) (string, error) {
 	if depth > maxNesting {
-		return "", errExpand
+		return "", errSyntax
 	}
 	var out strings.Builder
 	for {
@@ -55,7 +56,7 @@ func expand(s string, lookup func(string) (string, bool), depth int) (string, er
 		out.WriteString(s[:at])
 		end := closing(s[at+2:])
 		if end < 0 {
-			return "", errExpand
+			return "", errSyntax
 		}
 		inner := s[at+2 : at+2+end]
 		s = s[at+2+end+1:]
@@ -88,7 +89,7 @@ func closing(s string) int {
 func variable(inner string, lookup func(string) (string, bool), depth int) (string, error) {
 	name, fallback, hasDefault := strings.Cut(inner, ":-")
 	if !validVariable(name) {
-		return "", errExpand
+		return "", errSyntax
 	}
 	value, set := lookup(name)
 	if !hasDefault && !set {
@@ -97,7 +98,7 @@ func variable(inner string, lookup func(string) (string, bool), depth int) (stri
 	if !hasDefault || value != "" {
 		return value, nil
 	}
-	return expand(fallback, lookup, depth+1)
+	return text(fallback, lookup, depth+1)
 }
 
 // validVariable reports whether a shell would take name for a variable.

@@ -1,4 +1,5 @@
-package cli
+// Package metricscmd is the command metrics: the counters as OpenMetrics text.
+package metricscmd
 
 import (
 	"encoding/json"
@@ -15,10 +16,10 @@ import (
 	"holdline/protocol/control"
 )
 
-// newMetricsCommand returns the command metrics. The daemon has no format for Prometheus: the
+// NewCommand returns the command metrics. The daemon has no format for Prometheus: the
 // command asks for the counters and the status, as telemetry and status do, and writes them as
 // OpenMetrics text.
-func newMetricsCommand(proc *cmdenv.Process) *cobra.Command {
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics",
 		Short: "Print the counters as OpenMetrics text, such as for Prometheus",

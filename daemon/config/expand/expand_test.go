@@ -1,4 +1,4 @@
-package config
+package expand
 
 import (
 	"errors"
@@ -31,17 +31,17 @@ func TestExpand(t *testing.T) {
 		{"$${A} ${A}", "${A} one"},
 		{"$$${A}", "$${A}"},
 	} {
-		if got, err := Expand(x.in, lookup); err != nil || got != x.want {
-			t.Errorf("Expand(%s) = %q, %v; want %q", x.in, got, err, x.want)
+		if got, err := Text(x.in, lookup); err != nil || got != x.want {
+			t.Errorf("Text(%s) = %q, %v; want %q", x.in, got, err, x.want)
 		}
 	}
 
-	_, err := Expand("${A} ${NONE} ${NONE2}", lookup)
+	_, err := Text("${A} ${NONE} ${NONE2}", lookup)
 	unset, ok := errors.AsType[*UnsetError](err)
 	if !ok || unset.Name != "NONE" || err.Error() != "variable NONE is not set and ${NONE} has no default" {
 		t.Errorf("a variable that is missing: %v", err)
 	}
-	if _, err := Expand("${NONE:-${NONE2}}", lookup); err == nil || !strings.Contains(err.Error(), "NONE2") {
+	if _, err := Text("${NONE:-${NONE2}}", lookup); err == nil || !strings.Contains(err.Error(), "NONE2") {
 		t.Errorf("a variable that is missing in a default: %v", err)
 	}
 	for _, in := range []string{
@@ -58,12 +58,12 @@ func TestExpand(t *testing.T) {
 		"${ä}",
 		strings.Repeat("${NONE:-", 20) + strings.Repeat("}", 20),
 	} {
-		got, err := Expand(in, lookup)
-		if !errors.Is(err, errExpand) {
-			t.Errorf("Expand(%s) = %q, %v", in, got, err)
+		got, err := Text(in, lookup)
+		if !errors.Is(err, errSyntax) {
+			t.Errorf("Text(%s) = %q, %v", in, got, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "env:") {
-			t.Errorf("Expand(%s) shows the text: %v", in, err)
+			t.Errorf("Text(%s) shows the text: %v", in, err)
 		}
 	}
 }
@@ -75,12 +75,12 @@ func FuzzExpand(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, value := range []string{"", "v"} {
-			got, err := Expand(s, func(string) (string, bool) { return value, true })
+			got, err := Text(s, func(string) (string, bool) { return value, true })
 			if !strings.Contains(s, "${") && (err != nil || got != s) {
-				t.Errorf("Expand(%q) = %q, %v", s, got, err)
+				t.Errorf("Text(%q) = %q, %v", s, got, err)
 			}
 			if len(got) > len(s) {
-				t.Errorf("Expand(%q) = %q", s, got)
+				t.Errorf("Text(%q) = %q", s, got)
 			}
 		}
 	})
