@@ -57,6 +57,8 @@ func TestMain(m *testing.M) {
 		leave(sdkServerMain(os.Args[1:]))
 	case "browser":
 		leave(browserMain(os.Args[len(os.Args)-1]))
+	case "conformant":
+		leave(conformantMain(os.Args[len(os.Args)-1]))
 	case "undiscovered":
 		leave(undiscoveredMain(os.Args[1:]))
 	case "claude":
@@ -80,7 +82,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", "browser", pair.Top,
+			"echoserver", "browser", "conformant", pair.Top,
 		} {
 			binaries[name] = self
 		}
