@@ -137,7 +137,8 @@ func WriteDurable(path string, data []byte) error {
 	if err == nil {
 		err = errors.Join(dir.Sync(), dir.Close())
 	}
-	if err != nil {
+	// Some file systems do not sync directories, and say so after the rename is done.
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil
