@@ -252,21 +252,22 @@ func (d *door) begin(w http.ResponseWriter) {
 		return
 	}
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // loopback has no https
-		Name: cookieName, Value: d.cookie, Path: d.redirect.Path, HttpOnly: true,
+		Name: d.cookieName(), Value: d.cookie, Path: d.redirect.Path, HttpOnly: true,
 		SameSite: http.SameSiteLaxMode, MaxAge: int(loginTime.Seconds()),
 	})
 	w.Header().Set("Location", d.leadsTo)
 	w.WriteHeader(http.StatusFound)
 }
 
-// cookieName is the cookie that tells the browser that started from all others.
-const cookieName = "holdline_login"
+// cookieName is the cookie that tells the browser that started from all others. Cookies do not know
+// ports, and another login may be under way.
+func (d *door) cookieName() string { return "holdline_login_" + d.redirect.Port() }
 
 // callback takes a browser that comes back. What does not belong to the login is refused,
 // and the login goes on: so no web page can end it.
 func (d *door) callback(w http.ResponseWriter, r *http.Request) {
 	query, err := single(r.URL.RawQuery)
-	cookie, missing := r.Cookie(cookieName)
+	cookie, missing := r.Cookie(d.cookieName())
 	if err != nil || missing != nil || !same(cookie.Value, d.cookie) || !same(query.Get("state"), d.state) {
 		page{
 			status: http.StatusBadRequest, title: "This does not belong to the login",

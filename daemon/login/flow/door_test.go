@@ -105,7 +105,7 @@ func TestDoor(t *testing.T) {
 		t.Fatalf("the start: %d %v", code, header)
 	}
 	cookie := header.Get("Set-Cookie")
-	for _, want := range []string{"HttpOnly", "SameSite=Lax", "Path=/callback", "Max-Age=600", "holdline_login="} {
+	for _, want := range []string{"HttpOnly", "SameSite=Lax", "Path=/callback", "Max-Age=600", "holdline_login_" + d.redirect.Port() + "="} {
 		if !strings.Contains(cookie, want) {
 			t.Errorf("the cookie %q lacks %s", cookie, want)
 		}
@@ -164,7 +164,7 @@ func TestDoorRefuses(t *testing.T) {
 		want    int
 	}{
 		"no cookie":           {browser(), good, nil, http.StatusBadRequest},
-		"another cookie":      {browser(), good, func(r *http.Request) { r.Header.Set("Cookie", cookieName+"=x") }, http.StatusBadRequest},
+		"another cookie":      {browser(), good, func(r *http.Request) { r.Header.Set("Cookie", d.cookieName()+"=x") }, http.StatusBadRequest},
 		"no state":            {c, d.text + "?code=x", nil, http.StatusBadRequest},
 		"another state":       {c, d.text + "?code=x&state=" + random(), nil, http.StatusBadRequest},
 		"two states":          {c, good + "&state=" + d.state, nil, http.StatusBadRequest},
