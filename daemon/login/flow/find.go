@@ -127,9 +127,11 @@ type finder struct {
 	read     func(address string) (*login.Answer, error)
 	address  *url.URL
 	failures []string // of documents, for an error that names them
+	unsure   bool     // a document may be there, and could not be had
 }
 
-// resource returns the server's metadata, or nil if it has none, as servers of 2025-03-26.
+// resource returns the server's metadata, or nil if it says that it has none, as servers of
+// 2025-03-26 do.
 func (f *finder) resource(ctx context.Context) (*resourceMetadata, error) {
 	base := originOf(f.address) + "/.well-known/oauth-protected-resource"
 	of := base + strings.TrimSuffix(f.address.EscapedPath(), "/")
@@ -154,7 +156,10 @@ func (f *finder) resource(ctx context.Context) (*resourceMetadata, error) {
 		}
 		return &d, nil
 	}
-	return nil, context.Cause(ctx)
+	if ctx.Err() != nil || !f.unsure {
+		return nil, context.Cause(ctx)
+	}
+	return nil, f.named("its metadata cannot be had at the moment")
 }
 
 // ordered returns the issuers in the order in which they are tried. guessed says that the
@@ -258,6 +263,11 @@ func (f *finder) absent(issuer string, guessed bool) error {
 	} else if guessed {
 		words = "it asks for a login, and does not say where (it has no metadata for OAuth)"
 	}
+	return f.named(words)
+}
+
+// named returns an error of these words and the failures.
+func (f *finder) named(words string) error {
 	for i, what := range f.failures[:min(len(f.failures), maxShown)] {
 		words += []string{"; ", ": "}[rank(i > 0)] + what
 	}
@@ -317,10 +327,12 @@ func (f *finder) get(at string, v any) bool {
 		return failed(err.Error())
 	}
 	answer, err := f.read(at)
+	unsure := err != nil || answer.Status == http.StatusTooManyRequests || answer.Status >= 500
+	f.unsure = f.unsure || unsure
 	switch {
 	case err != nil:
 		return failed(networds.Of(err))
-	case answer.Status >= 400 && answer.Status < 500:
+	case answer.Status >= 400 && !unsure:
 		return false
 	case answer.Status != http.StatusOK:
 		return failed(fmt.Sprintf("it answers %d", answer.Status))

@@ -258,6 +258,13 @@ func TestServersOf2025(t *testing.T) {
 			t.Errorf("%s: %v, want %q", docs, err, want)
 		}
 	}
+	// A server that cannot say at the moment whether it has metadata may be one of today.
+	for _, status := range []string{"500", "503", "429"} {
+		s := newSite(t, map[string]string{atMCP: status, ofOAuth: goodServer})
+		if got, err := Find(t.Context(), s.query("/mcp")); err == nil || !strings.Contains(err.Error(), atMCP) {
+			t.Errorf("%s: %v, %+v", status, err, got)
+		}
+	}
 	q := newSite(t, nil).query("/mcp")
 	q.Unasked = true
 	if _, err := Find(t.Context(), q); err == nil || !strings.Contains(err.Error(), "asks for no login") {
