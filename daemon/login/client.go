@@ -232,21 +232,21 @@ func (c *Client) allow(ctx context.Context, ip netip.Addr) error {
 	return nil
 }
 
-// reachOfTrusted returns the widest reach of the hosts that the user has named. It looks
-// them up once.
+// reachOfTrusted returns the widest reach of the hosts that the user has named. That of a host is
+// the nearest to the public network of all its addresses: one more address of a public server opens
+// nothing. It looks them up once.
 func (c *Client) reachOfTrusted(ctx context.Context) reach {
 	c.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 		defer cancel()
 		for _, host := range c.trusted {
-			ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-			if err != nil {
-				continue // the dial says so
-			}
+			ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // the dial says the error
+			nearest := never
 			for _, ip := range ips {
-				if r := reachOf(ip); r != never {
-					c.reach = max(c.reach, r)
-				}
+				nearest = min(nearest, reachOf(ip))
+			}
+			if nearest != never {
+				c.reach = max(c.reach, nearest)
 			}
 		}
 	})
