@@ -3,6 +3,8 @@ package login_test
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -160,6 +162,45 @@ func TestTokenEndpoint(t *testing.T) {
 	refused, ok := errors.AsType[*login.RefusalError](err)
 	if !ok || refused.Code != "invalid_grant" || refused.Description != "no such" || refused.RetryAfter != 7*time.Second {
 		t.Errorf("refusal: %+v, %v", refused, err)
+	}
+}
+
+// TestEarlyAnswer_WaitsForTheMark checks that an answer which comes before the form was sent, as from a
+// gateway, does not overtake the hook that writes the mark.
+func TestEarlyAnswer_WaitsForTheMark(t *testing.T) {
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // ends with the connection
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_, _ = c.Read(make([]byte, 1)) // of the header
+		_, _ = io.WriteString(c, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	address := "http://" + l.Addr().String()
+	written, release, done := false, make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := login.NewClient(address, "", "1").Ask(t.Context(), login.Endpoint{URL: address}, url.Values{}, func() error {
+			<-release
+			written = true
+			return nil
+		})
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		t.Fatalf("Ask returns while the mark is written: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(release)
+	if _, refused := errors.AsType[*login.RefusalError](<-done); !refused || !written {
+		t.Errorf("refused: %v, the mark is written: %v", refused, written)
 	}
 }
 

@@ -1,7 +1,6 @@
 package login
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -16,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"holdline/daemon/config"
@@ -131,58 +131,70 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		body.Set("client_id", e.ClientID)
 	}
 	text := body.Encode()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, &hooked{strings.NewReader(text), before})
+	hook := &hooked{r: strings.NewReader(text), before: before}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, hook)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s is no address", ErrForbidden, Clean(e.URL))
 	}
 	req.Header, req.ContentLength = header, int64(len(text))
 	answer, err := c.Do(req, postTimeout)
+	hook.end()
 	if err != nil {
 		return nil, err
 	}
 	if answer.Status != http.StatusOK {
-		var secrets []Secret // which some servers repeat
+		var secrets []Secret
 		for _, key := range []string{
 			"refresh_token", "code", "code_verifier", "device_code", "client_secret", "client_assertion", "token",
 		} {
 			secrets = append(secrets, Secret(body.Get(key)))
 		}
-		answer.Body = []byte(config.Mask(string(answer.Body), secretsOf(append(secrets, e.Secret)...)))
-		return nil, ParseRefusal(answer)
+		return nil, ParseRefusal(answer, append(secrets, e.Secret)...)
 	}
 	return answer, nil
 }
 
-// secretsOf returns what must be shown as ***: those of the secrets that are there, the longest
+// masked returns a text with *** in place of secrets, also as they stand in a form; the longest
 // first.
-func secretsOf(secrets ...Secret) []string {
+func masked(text string, secrets []Secret) string {
 	var words []string
 	for _, secret := range secrets {
 		if secret != "" {
-			words = append(words, secret.Reveal())
+			words = append(words, secret.Reveal(), url.QueryEscape(secret.Reveal()))
 		}
 	}
 	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
-	return words
+	return config.Mask(text, words)
 }
 
 // hooked is a body that calls before when its first byte is asked for. It cannot be read
-// again, so net/http cannot send it twice.
+// again, so net/http cannot send it twice. The answer may come before the body was read.
 type hooked struct {
-	io.Reader
+	mu     sync.Mutex // held for before, too
+	r      io.Reader
 	before func() error
+	err    error // of before, or that the request is over
 }
 
 // Read reads the body.
 func (h *hooked) Read(p []byte) (int, error) {
-	if before := h.before; before != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if before := h.before; before != nil && h.err == nil {
 		h.before = nil
-		if err := before(); err != nil {
-			h.Reader = bytes.NewReader(nil)
-			return 0, err
-		}
+		h.err = before()
 	}
-	return h.Reader.Read(p)
+	if h.err != nil {
+		return 0, h.err
+	}
+	return h.r.Read(p)
+}
+
+// end waits for a call of before that is under way, and sees to it that none begins.
+func (h *hooked) end() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = io.ErrClosedPipe
 }
 
 // parseGrant reads the answer to a request that began at start.
@@ -241,15 +253,17 @@ func personOf(idToken string) string {
 	return Clean(cmp.Or(claims.Email, claims.Name, claims.Sub))
 }
 
-// ParseRefusal returns the error of an answer that issues nothing.
-func ParseRefusal(a *Answer) *RefusalError {
+// ParseRefusal returns the error of an answer that issues nothing. Some servers repeat the secrets
+// of the request in it.
+func ParseRefusal(a *Answer, secrets ...Secret) *RefusalError {
 	var body struct {
 		Code        string `json:"error"`
 		Description string `json:"error_description"`
 	}
 	_ = json.Unmarshal(a.Body, &body) // the status is enough
 	e := &RefusalError{
-		Status: a.Status, Code: Clean(body.Code), Description: Clean(body.Description), Skew: skew(a.Header),
+		Status: a.Status, Skew: skew(a.Header),
+		Code: Clean(masked(body.Code, secrets)), Description: Clean(masked(body.Description, secrets)),
 	}
 	text := a.Header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {

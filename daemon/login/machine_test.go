@@ -148,6 +148,18 @@ func TestRepeatedTokens_AreNotKept(t *testing.T) {
 	if err == nil || strings.Contains(err.Error()+l.Retry.Why, "refresh-m") {
 		t.Errorf("%v, kept %q", err, l.Retry.Why)
 	}
+	for _, spelled := range []string{`ab\/cd+=refresh`, `ab\u002fcd\u002b\u003drefresh`, "ab%2Fcd%2B%3Drefresh"} {
+		u := logIn(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+			return &logintest.Reply{Status: 400, Text: `{"error":"invalid_target","error_description":"no ` + spelled + `"}`}
+		}})
+		u.change(func(l *login.Login) { l.Refresh = "ab/cd+=refresh" })
+		u.srv.Expire()
+		err := u.call(t.Context(), u.tokens())
+		_, l := u.file()
+		if err == nil || !strings.Contains(l.Retry.Why, "no ") || strings.Contains(err.Error()+l.Retry.Why, "cd") {
+			t.Errorf("%s: %v, kept %q", spelled, err, l.Retry.Why)
+		}
+	}
 }
 
 // TestAssertion checks the JWT by which a client shows who it is, for each kind of key and each form of

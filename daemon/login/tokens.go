@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/config"
 	"holdline/daemon/filewatch"
 	"holdline/protocol/fault"
 )
@@ -103,11 +102,11 @@ func (t *Tokens) Token(ctx context.Context, renew bool) (Secret, error) {
 func (t *Tokens) Refused(
 	ctx context.Context, token Secret, status int, header http.Header, again bool,
 ) (Secret, error) {
-	masked := http.Header{}
+	own := http.Header{}
 	for _, value := range header.Values("WWW-Authenticate") { // some servers repeat the token
-		masked.Add("WWW-Authenticate", config.Mask(value, secretsOf(token)))
+		own.Add("WWW-Authenticate", masked(value, []Secret{token}))
 	}
-	asked := ParseChallenge(masked)
+	asked := ParseChallenge(own)
 	if asked.Bearer || asked.DPoP {
 		if err := t.note(ctx, asked, nil); err != nil {
 			t.o.Log.WarnContext(ctx, "the server's challenge could not be kept", "err", err)
