@@ -67,7 +67,7 @@ func (t *Tokens) grantLocked(
 	switch {
 	case l.Access != "" && l.Access != rejected && !l.due(now):
 		return nil
-	case now.Before(l.Retry.At):
+	case l.Retry.waits(now):
 		return t.laterFault(&l)
 	}
 	l.TokenURL, l.AuthMethod, l.Lost = endpoint.URL, endpoint.Method, nil

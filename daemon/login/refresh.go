@@ -18,11 +18,12 @@ import (
 const (
 	firstRetry  = time.Second // after a failure that spent nothing; it doubles
 	lastRetry   = time.Minute
-	clientRetry = time.Minute // after the server refused the client
-	maxRefusals = 5           // answers 4xx in a row, after which a person must log in
-	markPause   = time.Second // before a token whose fate is unknown is sent again
-	storePause  = time.Second // between tries to store what was renewed
-	storeLog    = time.Minute // between errors in the log about that
+	longest     = 5 * time.Minute // that a server can make us wait
+	clientRetry = time.Minute     // after the server refused the client
+	maxRefusals = 5               // answers 4xx in a row, after which a person must log in
+	markPause   = time.Second     // before a token whose fate is unknown is sent again
+	storePause  = time.Second     // between tries to store what was renewed
+	storeLog    = time.Minute     // between errors in the log about that
 )
 
 // refresh renews the login of that id, unless another process has done so already: see the
@@ -63,14 +64,15 @@ func (t *Tokens) refresh(ctx context.Context, id string, rejected Secret, early 
 	switch {
 	case renewed() && !faultpoint.Broken("login.reread"):
 		return nil
-	case time.Now().Before(l.Retry.At):
+	case l.Retry.waits(time.Now()):
 		return t.laterFault(&l)
 	}
 	if l.Mark != nil {
 		if l.spentTwice() {
 			return t.end(held, &l, lostTwice)
 		}
-		if err := pause(ctx, time.Until(l.Mark.At.Add(markPause))); err != nil {
+		// The clock may have been set back since.
+		if err := pause(ctx, min(markPause, time.Until(l.Mark.At.Add(markPause)))); err != nil {
 			return err
 		}
 	}
@@ -102,6 +104,9 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	var unmarked error
 	asker := NewClient(t.o.URL, client.Issuer, t.o.Version)
 	grant, err := asker.Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
+		if t.alive.Err() != nil { // this process ends, and nothing is sent yet
+			return context.Cause(t.alive)
+		}
 		mark := Mark{Generation: l.Generation, At: time.Now(), Try: 1}
 		if l.Mark != nil {
 			mark.Try = l.Mark.Try + 1
@@ -120,8 +125,11 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 		if !marked {
 			l.Mark = previous
 		}
-		if unmarked != nil {
+		switch {
+		case unmarked != nil:
 			return t.storeFault(unmarked)
+		case !marked && t.alive.Err() != nil:
+			return context.Cause(t.alive)
 		}
 		return t.failed(held, l, marked, err)
 	}
@@ -180,7 +188,8 @@ func (t *Tokens) keep(l *Login) {
 // that the refresh token may have been sent.
 func (t *Tokens) failed(held *Held, l *Login, marked bool, err error) error {
 	refused, answered := errors.AsType[*RefusalError](err)
-	if marked && (!answered || refused.Status >= 500 && refused.Status != http.StatusServiceUnavailable) {
+	known := answered && (refused.Status/100 == 4 || refused.Status == http.StatusServiceUnavailable)
+	if marked && !known {
 		t.o.Log.Warn("a renewal has an unknown outcome", "server", t.o.Name, "err", err)
 		if l.spentTwice() {
 			return t.end(held, l, lostTwice)
@@ -230,9 +239,13 @@ func (r Retry) after(wait time.Duration, why string) Retry {
 	if r.Failures == 0 {
 		next.Since = now
 	}
-	next.At = now.Add(cmp.Or(wait, backOff(r.Failures)))
+	next.At = now.Add(min(longest, cmp.Or(wait, backOff(r.Failures))))
 	return next
 }
+
+// waits reports whether it is not yet time to try again. A time further away than any that we set
+// is of a clock that was set back since.
+func (r Retry) waits(now time.Time) bool { return now.Before(r.At) && r.At.Sub(now) <= longest }
 
 // backOff returns the pause after n failures.
 func backOff(n int) time.Duration { return min(firstRetry<<min(n, 6), lastRetry) }

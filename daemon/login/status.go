@@ -33,6 +33,9 @@ type Status struct {
 	ClockSkew time.Duration
 }
 
+// ranOut says why a login without a refresh token does not work any more.
+const ranOut = "it ran out"
+
 // Status returns the state of a target's login, from its files alone. machine tells that no
 // person logs in there, so that a grant that is gone is asked for again.
 func (s *Store) Status(targetID string, machine bool) (Status, error) {
@@ -62,6 +65,8 @@ func (s *Store) Status(targetID string, machine bool) (Status, error) {
 	switch {
 	case l.Lost != nil && !machine:
 		out.State, out.Why, out.Since = StateNeeds, l.Lost.Why, l.Lost.At
+	case !out.Renews && l.expired(time.Now()):
+		out.State, out.Why, out.Since = StateNeeds, ranOut, l.Expires
 	case l.Retry.Failures > 0:
 		out.State, out.Why, out.Since, out.NextTry = StateFailing, l.Retry.Why, l.Retry.Since, l.Retry.At
 	}

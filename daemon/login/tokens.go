@@ -249,13 +249,15 @@ func (t *Tokens) token(ctx context.Context, rejected Secret, asked bool) (Secret
 		usable := l.Access != "" && l.Access != rejected
 		renewable := l.Refresh != "" || machine
 		switch {
-		case usable && (!l.due(now) || !renewable || tries > 0):
+		case usable && (!l.due(now) || tries > 0):
 			return l.Access, nil
 		case usable && !l.expired(now):
-			if now.After(l.Retry.At) {
+			if renewable && !l.Retry.waits(now) {
 				t.renew(f, rejected)
 			}
 			return l.Access, nil
+		case usable && !renewable:
+			return "", t.needsLogin(ranOut + " on " + l.Expires.Format(time.DateTime))
 		case !renewable, tries == 2:
 			return "", t.lose(ctx, rejected)
 		}
@@ -321,7 +323,9 @@ func (t *Tokens) read() (*files, error) {
 		t.known = false
 		err := readIfThere(s, t.o.Target, &f.target)
 		if err == nil {
+			first := stamps[0]
 			stamps = look() // the target may name another login
+			stamps[0] = first
 			err = errors.Join(readIfThere(s, f.target.Login, &f.login), readIfThere(s, t.o.Target, &f.client))
 		}
 		if err != nil {

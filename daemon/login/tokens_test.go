@@ -206,6 +206,13 @@ func TestRenewalRefused(t *testing.T) {
 			reply: refused(401, "invalid_client"), code: fault.Unauthenticated, reason: fault.NotLoggedIn,
 			text: "does not know the client any more", tokens: true, lost: true,
 		},
+		"created, with no token that we would take": {
+			reply: refused(201, ""), code: fault.TransportFailure, reason: fault.Unreachable, tokens: true, mark: true,
+		},
+		"wait for 63 years": {
+			reply: &logintest.Reply{Status: 429, Header: http.Header{"Retry-After": {"2000000000"}}},
+			code:  fault.TransportFailure, reason: fault.Unreachable, tokens: true, wait: time.Minute,
+		},
 		"client of the configuration is refused": {
 			reply: refused(401, "invalid_client"), configured: true, code: fault.Unauthenticated, reason: fault.Rejected,
 			text: "oauth.clientSecret", tokens: true, wait: 50 * time.Second,
@@ -250,7 +257,7 @@ func TestRenewalRefused(t *testing.T) {
 			wants(t, u.call(t.Context(), u.tokens()), tt.code, tt.reason, tt.text)
 			_, l := u.file()
 			if kept := l.Refresh != ""; kept != tt.tokens || (l.Lost != nil) != tt.lost || (l.Mark != nil) != tt.mark ||
-				tt.wait > 0 && time.Until(l.Retry.At) < tt.wait {
+				tt.wait > 0 && time.Until(l.Retry.At) < tt.wait || time.Until(l.Retry.At) > 5*time.Minute {
 				t.Errorf("tokens kept: %v, lost: %+v, mark: %+v, retry: %+v", kept, l.Lost, l.Mark, l.Retry)
 			}
 			// The next call asks nobody: it has to wait, or there is nothing to ask for.
@@ -263,6 +270,65 @@ func TestRenewalRefused(t *testing.T) {
 				t.Errorf("registrations: %v", ids)
 			}
 		})
+	}
+}
+
+// TestClockSetBack_NobodyWaitsForHours checks that times of a clock which was ahead by hours hold
+// neither the lock nor a call.
+func TestClockSetBack_NobodyWaitsForHours(t *testing.T) {
+	for name, change := range map[string]func(*login.Login){
+		"mark":  func(l *login.Login) { l.Mark = &login.Mark{At: time.Now().Add(3 * time.Hour), Try: 1} },
+		"retry": func(l *login.Login) { l.Retry.At = time.Now().Add(3 * time.Hour) },
+	} {
+		u := logIn(t, logintest.Options{Life: time.Hour})
+		u.change(change)
+		u.srv.Expire()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if err := u.call(ctx, u.tokens()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, tokens := range u.made {
+			tokens.Stop() // if it waits still
+		}
+	}
+}
+
+// TestEndingProcess_BeginsNoRenewal checks that a process whose end has begun sends no refresh token
+// that it had not sent before, and holds nothing against the login.
+func TestEndingProcess_BeginsNoRenewal(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour})
+	u.srv.Expire()
+	tokens := u.tokens()
+	faultpoint.Install(func(name string) {
+		if name == "login.locked" {
+			tokens.Stop()
+		}
+	})
+	defer faultpoint.Install(nil)
+	if err := u.call(t.Context(), tokens); !errors.Is(err, context.Canceled) {
+		t.Errorf("the call: %v", err)
+	}
+	if _, l := u.file(); l.Mark != nil || l.Retry.Failures > 0 {
+		t.Errorf("mark %+v, retry %+v", l.Mark, l.Retry)
+	}
+	u.endRules(0, 0)
+}
+
+// TestRanOut_NeedsALogin checks that a login which has run out and has no refresh token is said so,
+// and that no call is sent with it.
+func TestRanOut_NeedsALogin(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour})
+	u.change(func(l *login.Login) {
+		l.Refresh, l.Obtained, l.Expires = "", time.Now().Add(-time.Hour), time.Now().Add(-time.Second)
+	})
+	wants(t, u.call(t.Context(), u.tokens()), fault.Unauthenticated, fault.NotLoggedIn, "needs a login (it ran out on 2")
+	if n := len(u.srv.Paths()); n > 0 {
+		t.Errorf("%d requests", n)
+	}
+	status, err := u.store.Status(u.target, false)
+	if err != nil || status.State != login.StateNeeds || status.Why != "it ran out" || status.Since.IsZero() {
+		t.Errorf("status %+v, %v", status, err)
 	}
 }
 
