@@ -1,12 +1,9 @@
 package launch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"reflect"
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
@@ -42,8 +39,8 @@ func Client(s *config.Settings, a config.Around, address string) (c login.Creden
 		case err != nil:
 			return c, "", fmt.Errorf("mcpServers.%s.oauth.privateKeyFile: %w", s.Name, err)
 		case perm&0o077 != 0:
-			return c, "", fmt.Errorf("mcpServers.%s.oauth.privateKeyFile: others can read it (mode %04o). Fix: chmod 600 %s",
-				s.Name, perm, o.PrivateKey)
+			return c, "", fmt.Errorf("mcpServers.%s.oauth.privateKeyFile: others can read it (mode %04o). "+
+				"Fix: chmod 600 %s", s.Name, perm, o.PrivateKey)
 		}
 		c.PrivateKey = login.Secret(b)
 	}
@@ -61,35 +58,9 @@ func (l *Start) loginOf(s *config.Settings, a config.Around, address string) (*r
 	if err != nil {
 		return nil, err
 	}
-	if err := store(l.Logins.Open(a.Environ), target, &c); err != nil && !errors.Is(err, login.ErrNoKey) {
+	err = l.Logins.Open(a.Environ).Configure(context.Background(), target, &c)
+	if err != nil && !errors.Is(err, login.ErrNoKey) { // the process says so
 		return nil, fmt.Errorf("mcpServers.%s.oauth cannot be stored: %w", s.Name, err)
 	}
 	return &remote.LoginAt{Dir: l.Logins.Dir, Target: target, KeyCommand: l.Logins.KeyCommand}, nil
-}
-
-// store writes the credentials of a target unless they are there already. It keeps a client that
-// a person has typed at a login, if the configuration names none.
-func store(s *login.Store, target string, want *login.Credentials) error {
-	var have login.Credentials
-	err := s.Read(target, &have)
-	if reflect.ValueOf(*want).IsZero() && errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	with := func() *login.Credentials {
-		c := *want
-		c.Head = have.Head
-		if c.ClientID == "" && have.Typed {
-			c.ClientID, c.Secret, c.Typed = have.ClientID, have.Secret, true
-			// It was typed for one authorization server, and is not shown to another.
-			c.Issuer, c.AuthMethod = cmp.Or(c.Issuer, have.Issuer), cmp.Or(c.AuthMethod, have.AuthMethod)
-		}
-		return &c
-	}
-	if err == nil && reflect.DeepEqual(with(), &have) {
-		return nil
-	}
-	return s.Update(context.Background(), target, &have, func() error {
-		have = *with()
-		return nil
-	})
 }

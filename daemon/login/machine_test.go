@@ -45,7 +45,7 @@ func machineUser(t *testing.T, o logintest.Options) (u *user, tokens func() *log
 	n := 0
 	discover := func(
 		_ context.Context, _ *login.Client, address string, asked login.Challenge, c *login.Credentials,
-	) (login.Endpoint, login.Login, error) {
+	) (login.Login, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
@@ -56,7 +56,10 @@ func machineUser(t *testing.T, o logintest.Options) (u *user, tokens func() *log
 			Issuer: srv.Base, Audience: srv.URL, Resource: srv.URL, ClientID: client, AuthMethod: login.AuthNone,
 			TokenURL: srv.Base + "/token", Requested: []string{"a"},
 		}
-		return login.Endpoint{URL: l.TokenURL, Issuer: l.Issuer, ClientID: client, Method: login.AuthNone}, l, nil
+		if asked.Scopes != nil {
+			l.Requested = asked.Scopes
+		}
+		return l, nil
 	}
 	return u, func() *login.Tokens {
 			tokens := login.NewTokens(login.Options{
@@ -101,6 +104,10 @@ func TestMachine_LogsInByItself(t *testing.T) {
 	if forms := u.grants(); len(forms) != 1 || forms[0].Get("scope") != "a" || forms[0].Get("resource") != u.srv.URL {
 		t.Fatalf("asked for %v, want one grant", forms)
 	}
+	var c login.Credentials
+	if err := u.store.Read(u.target, &c); err != nil || c.Bound != u.srv.Base {
+		t.Errorf("the client is bound to %q, %v", c.Bound, err)
+	}
 	if status, err := u.store.Status(u.target, true); err != nil || status.State != login.StateIn || !status.Renews {
 		t.Errorf("status %+v, %v", status, err)
 	}
@@ -113,9 +120,43 @@ func TestMachine_LogsInByItself(t *testing.T) {
 	if err := u.call(t.Context(), tokens()); err != nil || len(u.grants()) != 3 || found() == before {
 		t.Errorf("refused by the server: %v, %d grants, %d discoveries", err, len(u.grants()), found()-before)
 	}
-	u.srv.Set(func(*logintest.Options) { need = []string{"a", "b"} })
+	u.srv.Set(func(*logintest.Options) { need = []string{"b"} })
 	if err := u.call(t.Context(), tokens()); err != nil || u.grants()[3].Get("scope") != "a b" {
 		t.Errorf("one more scope: %v, %v", err, u.grants()[3])
+	}
+}
+
+// TestMachine_UnknownScopeCostsOneCall checks that a scope which the authorization server does not
+// know fails the call that needs it, and no other call, now or later.
+func TestMachine_UnknownScopeCostsOneCall(t *testing.T) {
+	var need []string
+	u, tokens, _ := machineUser(t, logintest.Options{
+		Life: time.Hour, NoRefresh: true, Need: func(string, string) []string { return need },
+		Token: func(_ int, form url.Values) *logintest.Reply {
+			if strings.Contains(form.Get("scope"), "admin") {
+				return &logintest.Reply{Status: 400, Text: `{"error":"invalid_scope"}`}
+			}
+			return nil
+		},
+	})
+	if err := u.call(t.Context(), tokens()); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		u.srv.Set(func(*logintest.Options) { need = []string{"admin"} })
+		wants(t, u.call(t.Context(), tokens()), fault.Unauthenticated, fault.InsufficientScope, "the scope admin")
+		u.srv.Set(func(*logintest.Options) { need = nil })
+		for _, end := range []func(){
+			func() {}, u.srv.Expire, func() { u.change(func(l *login.Login) { l.Expires = time.Now().Add(-time.Second) }) },
+		} {
+			end()
+			if err := u.call(t.Context(), tokens()); err != nil {
+				t.Errorf("a call that does not need it: %v", err)
+			}
+		}
+	}
+	if target, l := u.file(); len(target.Wanted) > 0 || strings.Join(l.Requested, " ") != "a" {
+		t.Errorf("wanted %v, requested %v", target.Wanted, l.Requested)
 	}
 }
 

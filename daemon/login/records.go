@@ -1,7 +1,11 @@
 package login
 
 import (
+	"context"
+	"errors"
+	"io/fs"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -56,6 +60,7 @@ type Login struct {
 	Account    string   `json:"account_label,omitempty"` // oauth.account
 	AuthMethod string   `json:"auth_method"`             // AuthNone and so on
 	Registered string   `json:"registration,omitempty"`  // id of the [Registration] of the client, "" if it is none
+	Secret     Secret   `json:"client_secret,omitempty"` // of a registered client: its registration may be replaced
 	TokenURL   string   `json:"token_endpoint"`
 	RevokeURL  string   `json:"revocation_endpoint,omitempty"`
 	Access     Secret   `json:"access_token,omitempty"`
@@ -77,7 +82,7 @@ type Login struct {
 func (*Login) dir() string { return "." }
 
 func (l *Login) hidden() map[string]*Secret {
-	return map[string]*Secret{"access_token": &l.Access, "refresh_token": &l.Refresh}
+	return map[string]*Secret{"access_token": &l.Access, "refresh_token": &l.Refresh, "client_secret": &l.Secret}
 }
 
 // ID returns the id of the login, by issuer, resource, client and account. A resource that
@@ -113,9 +118,24 @@ type Retry struct {
 	Client   bool      `json:"client,omitempty"`  // the server refuses the client, not the token
 }
 
+// Endpoint returns the token endpoint of the login, with what its client needs there. c is the
+// client of the configuration, or that a person has typed.
+func (l *Login) Endpoint(c *Credentials) Endpoint {
+	e := Endpoint{URL: l.TokenURL, Issuer: l.Issuer, ClientID: l.ClientID, Method: l.AuthMethod, Secret: l.Secret}
+	if l.Registered == "" && c.ClientID == l.ClientID {
+		e.Secret, e.Key, e.KeyID, e.Alg = c.Secret, c.PrivateKey, c.KeyID, c.Alg
+	}
+	return e
+}
+
 // Lacks returns those of the scopes that were not granted.
 func (l *Login) Lacks(scopes []string) []string {
-	return slices.DeleteFunc(slices.Clone(scopes), func(s string) bool { return slices.Contains(l.Granted, s) })
+	return Without(scopes, l.Granted)
+}
+
+// Without returns those of the scopes that are not among others.
+func Without(scopes, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(scopes), func(s string) bool { return slices.Contains(others, s) })
 }
 
 // Registration is a client that an authorization server has registered for us.
@@ -156,12 +176,41 @@ type Credentials struct {
 	Account    string   `json:"account,omitempty"`     // oauth.account
 	AssumePKCE bool     `json:"assume_pkce,omitempty"` // oauth.assumePkce
 	Typed      bool     `json:"typed,omitempty"`       // by a person at a login
+	// Bound is the issuer with which the client was used first. No other sees it, unless the
+	// configuration names that.
+	Bound string `json:"bound_issuer,omitempty"`
 }
 
 func (*Credentials) dir() string { return "secrets" }
 
 func (c *Credentials) hidden() map[string]*Secret {
 	return map[string]*Secret{"client_secret": &c.Secret, "private_key": &c.PrivateKey}
+}
+
+// Configure writes what the configuration says of a target's client, unless it is there already. It
+// keeps the issuer to which the client is bound, and a client that a person has typed if the
+// configuration names none.
+func (s *Store) Configure(ctx context.Context, target string, want *Credentials) error {
+	var have Credentials
+	err := s.Read(target, &have)
+	if reflect.ValueOf(*want).IsZero() && errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	with := func() Credentials {
+		c := *want
+		c.Head, c.Bound = have.Head, have.Bound
+		if c.ClientID == "" && have.Typed {
+			c.ClientID, c.Secret, c.Typed = have.ClientID, have.Secret, true
+		}
+		return c
+	}
+	if err == nil && reflect.DeepEqual(with(), have) {
+		return nil
+	}
+	return s.Update(ctx, target, &have, func() error {
+		have = with()
+		return nil
+	})
 }
 
 // Covers reports whether a token of a resource may go to an address: scheme, host and port

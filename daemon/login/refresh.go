@@ -92,10 +92,6 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	if err := readIfThere(t.o.Store, t.o.Target, &client); err != nil {
 		return t.storeFault(err)
 	}
-	endpoint, err := t.endpoint(l, &client)
-	if err != nil {
-		return err
-	}
 	form := url.Values{"grant_type": {GrantRefresh}, "refresh_token": {l.Refresh.Reveal()}}
 	if l.Resource != "" {
 		form.Set("resource", l.Resource)
@@ -103,7 +99,7 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	previous, marked := l.Mark, false
 	var unmarked error
 	asker := NewClient(t.o.URL, client.Issuer, t.o.Version)
-	grant, err := asker.Ask(context.WithoutCancel(t.alive), endpoint, form, func() error {
+	grant, err := asker.Ask(context.WithoutCancel(t.alive), l.Endpoint(&client), form, func() error {
 		if t.alive.Err() != nil { // this process ends, and nothing is sent yet
 			return context.Cause(t.alive)
 		}
@@ -214,7 +210,7 @@ func (t *Tokens) failed(held *Held, l *Login, marked bool, err error) error {
 		return t.end(held, l, "the refresh token was refused")
 	case "invalid_client", "unauthorized_client":
 		if l.Registered != "" {
-			if err := t.o.Store.Remove(context.WithoutCancel(t.alive), l.Registered, &Registration{}); err != nil {
+			if err := t.o.Store.forget(context.WithoutCancel(t.alive), l); err != nil {
 				t.o.Log.Warn("a registration could not be dropped", "err", err)
 			}
 			return t.end(held, l, "the authorization server does not know the client any more")
@@ -292,26 +288,6 @@ func (t *Tokens) lockFault(err error) error {
 		return err
 	}
 	return t.storeFault(err)
-}
-
-// endpoint returns the token endpoint of a login, with what its client needs there. client is
-// that of the configuration.
-func (t *Tokens) endpoint(l *Login, client *Credentials) (Endpoint, error) {
-	e := Endpoint{URL: l.TokenURL, Issuer: l.Issuer, ClientID: l.ClientID, Method: l.AuthMethod}
-	if l.Registered == "" {
-		if client.ClientID == l.ClientID {
-			e.Secret, e.Key, e.KeyID, e.Alg = client.Secret, client.PrivateKey, client.KeyID, client.Alg
-		}
-		return e, nil
-	}
-	var r Registration
-	if err := readIfThere(t.o.Store, l.Registered, &r); err != nil {
-		return e, t.storeFault(err)
-	}
-	if r.ClientID == l.ClientID {
-		e.Secret = r.Secret
-	}
-	return e, nil
 }
 
 // pause blocks for d, or until ctx is done; then it returns the cause.

@@ -231,6 +231,20 @@ func (s *Store) Remove(ctx context.Context, id string, r Record) error {
 	return held.Remove(r)
 }
 
+// forget deletes the registration of a login's client, unless it is of another client by now.
+func (s *Store) forget(ctx context.Context, l *Login) error {
+	var r Registration
+	held, err := s.Lock(ctx, l.Registered, &r)
+	if err != nil {
+		return err
+	}
+	defer held.Unlock()
+	if err := s.Read(l.Registered, &r); err != nil || r.ClientID != l.ClientID {
+		return nil // what cannot be read is used by nobody
+	}
+	return held.Remove(&r)
+}
+
 // Held is the lock of one record. Locks are taken in the order target, login,
 // registration.
 type Held struct {

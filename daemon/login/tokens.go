@@ -22,10 +22,9 @@ type Options struct {
 	Target  string // id
 	Version string // of this program
 	Log     *slog.Logger
-	// Discover finds the token endpoint of a client without a person, whose grant is
-	// [GrantClient]. The login has issuer, resource and scopes, and no tokens yet. If Discover is
-	// nil only persons log in.
-	Discover func(context.Context, *Client, string, Challenge, *Credentials) (Endpoint, Login, error)
+	// Discover finds where a client without a person gets its tokens, whose grant is
+	// [GrantClient]. The login has no tokens yet. If Discover is nil only persons log in.
+	Discover func(context.Context, *Client, string, Challenge, *Credentials) (Login, error)
 }
 
 // Tokens gives the requests to one server their token, and renews it when a request needs
@@ -36,6 +35,9 @@ type Tokens struct {
 	stop  context.CancelFunc // ends waits for locks
 	alive context.Context    //nolint:containedctx // of renewals, which outlive the requests that need them
 	work  sync.WaitGroup     // renewals under way
+
+	unfound error     // of a discovery that failed; for the renewal under way alone, as looked
+	looked  time.Time // when that was
 
 	mu      sync.Mutex         // held for reads of small files, by requests of this server only
 	files   files              // as they were read last; guarded by mu, as all below
@@ -150,16 +152,16 @@ func (t *Tokens) forbidden(
 			"%s does not allow that with this login (403). Another login would not help", t.o.Name).
 			WithReason(fault.Rejected)
 	}
+	if f.machine() && again {
+		return "", fault.New(fault.Unauthenticated, fault.Server, "",
+			"server %s needs the scope %s for that, which its authorization server does not grant",
+			t.o.Name, joinWords(lacks)).WithReason(fault.InsufficientScope)
+	}
 	if err := t.note(ctx, asked, lacks); err != nil {
 		t.o.Log.WarnContext(ctx, "the scopes that a call needs could not be kept", "err", err)
 	}
 	if f.machine() {
-		if !again {
-			return t.token(ctx, token, true)
-		}
-		return "", fault.New(fault.Unauthenticated, fault.Server, "",
-			"server %s needs the scope %s for that, which its authorization server does not grant",
-			t.o.Name, joinWords(lacks)).WithReason(fault.InsufficientScope)
+		return t.token(ctx, token, true)
 	}
 	return "", fault.New(fault.Unauthenticated, fault.Server, "",
 		"server %s needs the scope %s for that; the person at this machine runs: holdline servers login %s",

@@ -206,6 +206,10 @@ func TestRenewalRefused(t *testing.T) {
 			reply: refused(401, "invalid_client"), code: fault.Unauthenticated, reason: fault.NotLoggedIn,
 			text: "does not know the client any more", tokens: true, lost: true,
 		},
+		"registration is of another client by now": {
+			reply: refused(401, "invalid_client"), code: fault.Unauthenticated, reason: fault.NotLoggedIn,
+			text: "does not know the client any more", tokens: true, lost: true,
+		},
 		"created, with no token that we would take": {
 			reply: refused(201, ""), code: fault.TransportFailure, reason: fault.Unreachable, tokens: true, mark: true,
 		},
@@ -249,7 +253,13 @@ func TestRenewalRefused(t *testing.T) {
 			if !tt.configured {
 				u.change(func(l *login.Login) { l.Registered = "0123456789abcdef" })
 				var r login.Registration
-				if err := u.store.Update(t.Context(), "0123456789abcdef", &r, func() error { return nil }); err != nil {
+				_, l := u.file()
+				if err := u.store.Update(t.Context(), "0123456789abcdef", &r, func() error {
+					if r.ClientID = l.ClientID; strings.Contains(name, "another client") {
+						r.ClientID = "other"
+					}
+					return nil
+				}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -284,10 +294,10 @@ func TestClockSetBack_NobodyWaitsForHours(t *testing.T) {
 		u.change(change)
 		u.srv.Expire()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
 		if err := u.call(ctx, u.tokens()); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		cancel()
 		for _, tokens := range u.made {
 			tokens.Stop() // if it waits still
 		}

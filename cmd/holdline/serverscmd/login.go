@@ -178,7 +178,7 @@ func (a *account) needsLogin(ctx context.Context) bool {
 func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions) error {
 	name := a.settings.Name
 	if status, err := a.store.Status(a.target, false); err == nil && status.State == login.StateIn && !o.force &&
-		len(status.Wanted)+len(o.scopes) == 0 && (status.Renews || !expired(&status)) {
+		len(status.Wanted)+len(o.scopes) == 0 && o.issuer == "" && o.clientID == "" {
 		return console.Say(cmd, "%s: already %s", name, loginWords(a))
 	}
 	late := fmt.Errorf("nobody logged in within %v", o.timeout)
@@ -209,7 +209,7 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	case errors.Is(err, flow.ErrTooOften):
 		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
 			"to try it all the same: holdline servers login "+name+" --force")
-	case cmd.Context().Err() != nil:
+	case err != nil && cmd.Context().Err() != nil:
 		return fmt.Errorf("%s: the login was ended; nothing has changed", name)
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
@@ -246,9 +246,6 @@ func (s *serversCommand) way(o *loginOptions) flow.Way {
 	}
 	return flow.Headless
 }
-
-// expired reports whether the token of a login has run out.
-func expired(l *login.Status) bool { return !l.Expires.IsZero() && time.Now().After(l.Expires) }
 
 // loginWords says for people how the login of a server stands.
 func loginWords(a *account) string {

@@ -45,11 +45,7 @@ func (r *run) redirects() []string {
 func (r *run) usable(m *Metadata) error {
 	switch {
 	case r.Client.ClientID != "":
-		// A client that was registered at one server is not shown to another.
-		if was := r.before.Issuer; was != "" && was != m.Issuer && r.Client.Issuer != m.Issuer {
-			return fmt.Errorf("its client id was used with %s, and the server now wants a login at %s; "+
-				"if the client id is registered there, too, set oauth.issuer", quote(was), quote(m.Issuer))
-		}
+		return boundTo(cmp.Or(r.Client.Issuer, r.stored.Bound, r.before.Issuer), m)
 	case r.typedFor(m), r.documented(m), m.RegistrationEndpoint != "", r.known(m.Issuer), r.Ask != nil:
 	default:
 		return r.noClient(m)
@@ -57,10 +53,22 @@ func (r *run) usable(m *Metadata) error {
 	return nil
 }
 
-// typedFor reports whether a person has typed a client for an authorization server.
-func (r *run) typedFor(m *Metadata) bool {
-	return r.typed.Typed && (r.typed.Issuer == "" || r.typed.Issuer == m.Issuer)
+// boundTo returns why a client that was registered by hand at an issuer, or "" if nobody knows
+// where, is not shown to an authorization server.
+func boundTo(issuer string, m *Metadata) error {
+	if issuer == "" || strings.TrimSuffix(issuer, "/") == strings.TrimSuffix(m.Issuer, "/") {
+		return nil
+	}
+	return fmt.Errorf("its client id belongs to %s, and the login would be at %s; if the client id is "+
+		"registered there, too, set oauth.issuer of the server to that", quote(issuer), quote(m.Issuer))
 }
+
+// typedFor reports whether a person has typed a client for an authorization server, now or at an
+// earlier login there.
+func (r *run) typedFor(m *Metadata) bool { return r.ClientID != "" || r.storedFor(m) }
+
+// storedFor reports whether a typed client of an earlier login is for an authorization server.
+func (r *run) storedFor(m *Metadata) bool { return r.stored.Typed && r.stored.Bound == m.Issuer }
 
 // documented reports whether the address of our metadata document is our client id.
 func (r *run) documented(m *Metadata) bool { return r.MetadataURL != "" && m.TakesDocuments }
@@ -98,7 +106,7 @@ func (r *run) chooseClient(ctx context.Context) error {
 	case reg != nil:
 		r.client = client{id: reg.ClientID, secret: reg.Secret, method: reg.AuthMethod, registered: reg}
 		return nil
-	case err != nil && (r.Ask == nil || ctx.Err() != nil):
+	case err != nil && (r.Ask == nil || ctx.Err() != nil || r.door == nil):
 		return err
 	case err != nil:
 		r.Say("%s: %v", r.Name, err)
@@ -111,15 +119,17 @@ func (r *run) chooseClient(ctx context.Context) error {
 
 // typedClient asks the person for what is missing of a client that they have registered.
 func (r *run) typedClient(ctx context.Context) error {
-	c := client{id: r.typed.ClientID, secret: r.typed.Secret, typed: true}
+	c := client{id: r.ClientID, typed: true}
+	if s := &r.stored; r.storedFor(r.found.Server) && (c.id == "" || c.id == s.ClientID) {
+		c.id, c.secret = s.ClientID, s.Secret
+	}
 	ask := func(question string, secret bool) (answer login.Secret, err error) {
 		if answer, err = r.Ask(ctx, question, secret); len(answer) > maxCode || err == nil && !secret && answer == "" {
 			err = errors.New("that is no id or secret of a client")
 		}
 		return answer, err
 	}
-	methods := r.found.Server.AuthMethods
-	needsSecret := c.secret == "" && r.Ask != nil && len(methods) > 0 && !slices.Contains(methods, login.AuthNone)
+	needsSecret := c.secret == "" && r.Ask != nil && r.ClientID != ""
 	if c.id == "" {
 		id, err := ask("its client id: ", false)
 		if err != nil {
@@ -192,9 +202,7 @@ func (r *run) registered() *login.Registration {
 	if r.Store.Read(reg.ID(), reg) != nil || !reg.Expires.IsZero() && time.Now().After(reg.Expires) {
 		return nil
 	}
-	if reg.Scopes != nil && slices.ContainsFunc(r.scopes, func(s string) bool {
-		return !slices.Contains(reg.Scopes, s)
-	}) {
+	if reg.Scopes != nil && len(login.Without(r.scopes, reg.Scopes)) > 0 {
 		return nil
 	}
 	return reg
@@ -272,7 +280,9 @@ func (r *run) askRegistration(ctx context.Context) (*login.Registration, error) 
 	if answer.Status != http.StatusOK && answer.Status != http.StatusCreated {
 		return nil, login.ParseRefusal(answer)
 	}
-	return reg, readRegistration(answer.Body, reg)
+	err = readRegistration(answer.Body, reg)
+	r.isNew = err == nil
+	return reg, err
 }
 
 // readRegistration reads the answer to a registration into reg, which has what was asked for.

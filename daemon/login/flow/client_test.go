@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -117,11 +118,142 @@ func TestClientOfAnotherServer(t *testing.T) {
 		o.Resource = map[string]any{"authorization_servers": []string{other.Base}}
 	})
 	p.Force = true
-	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "its client id was used with") {
+	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "its client id belongs to") {
 		t.Errorf("the client id goes to another server: %v", err)
 	}
 	if paths := other.Paths(); slices.ContainsFunc(paths, func(path string) bool { return !strings.Contains(path, "well-known") }) {
 		t.Errorf("the other server was asked %q", paths)
+	}
+}
+
+// TestClientOfAnotherServer_AfterLogout checks that a logout does not make a configured client free for
+// another authorization server, and that the command line does not, either.
+func TestClientOfAnotherServer_AfterLogout(t *testing.T) {
+	t.Parallel()
+	p, other := newPerson(t, logintest.Options{}), logintest.Start(t, logintest.Options{})
+	p.Client.ClientID = "mine"
+	p.server.AddClient("mine", "")
+	refused := func(when string) {
+		t.Helper()
+		if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "its client id belongs to") {
+			t.Errorf("%s the client id goes to another server: %v", when, err)
+		}
+	}
+	p.server.Set(func(o *logintest.Options) {
+		o.Resource = map[string]any{"authorization_servers": []string{p.server.Base, other.Base}}
+	})
+	p.Client.Issuer, p.Issuer = p.server.Base, other.Base
+	refused("by --issuer")
+	p.Client.Issuer, p.Issuer = "", ""
+	if _, err := p.run(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Logout(t.Context(), p.Store, p.HTTP, p.targetID(), &p.Client); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Store.Configure(t.Context(), p.targetID(), &p.Client); err != nil { // as each start of a process does
+		t.Fatal(err)
+	}
+	p.server.Set(func(o *logintest.Options) {
+		o.Resource = map[string]any{"authorization_servers": []string{other.Base}}
+	})
+	refused("after a logout")
+}
+
+// TestMachine_StaysWithItsServer checks that the secret of a machine does not go to another
+// authorization server when the MCP server names that.
+func TestMachine_StaysWithItsServer(t *testing.T) {
+	t.Parallel()
+	s, other := logintest.Start(t, logintest.Options{Life: time.Hour}), logintest.Start(t, logintest.Options{})
+	store, target := login.Open(t.TempDir()+"/logins", nil), login.TargetID(s.URL, "mine", "", "")
+	s.AddClient("mine", "my secret")
+	cred := login.Credentials{ClientID: "mine", Secret: "my secret", Grant: login.GrantClient}
+	if err := store.Configure(t.Context(), target, &cred); err != nil {
+		t.Fatal(err)
+	}
+	refused := func() (login.Secret, error) { // a new process each time
+		tokens := login.NewTokens(login.Options{
+			Name: "far", URL: s.URL, Store: store, Target: target, Log: slog.New(slog.DiscardHandler), Discover: Machine,
+		})
+		defer tokens.Close()
+		token, err := tokens.Token(t.Context(), true)
+		if err != nil {
+			return "", err
+		}
+		return tokens.Refused(t.Context(), token, http.StatusUnauthorized, http.Header{"Www-Authenticate": {"Bearer"}}, false)
+	}
+	if token, err := refused(); err != nil || token == "" {
+		t.Fatalf("the first token: %v", err)
+	}
+	s.Set(func(o *logintest.Options) { o.Resource = map[string]any{"authorization_servers": []string{other.Base}} })
+	if _, err := refused(); err == nil || !strings.Contains(err.Error(), "set oauth.issuer") {
+		t.Errorf("the server names another one: %v", err)
+	}
+	if err := errors.Join(
+		store.Remove(t.Context(), target, &login.Target{}), store.Configure(t.Context(), target, &cred),
+	); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := refused(); err == nil || !strings.Contains(err.Error(), "set oauth.issuer") || len(other.Forms()) > 0 {
+		t.Errorf("the server names another one, after a logout: %v; %d forms", err, len(other.Forms()))
+	}
+}
+
+// TestSecretsOfTwoRegistrations checks that a login keeps the secret of its client when another login
+// has registered one for more scopes.
+func TestSecretsOfTwoRegistrations(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{Confidential: true, Scopes: []string{"a"}, Metadata: map[string]any{
+		"token_endpoint_auth_methods_supported": []string{"client_secret_basic"},
+	}})
+	q := personAt(t, p.server, p.Store)
+	q.Ports, q.Scopes, q.Client.Account = p.Ports, []string{"b"}, "private"
+	for _, one := range []*person{p, q} {
+		if _, err := one.run(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(p.server.Registrations()); n != 2 {
+		t.Fatalf("%d registrations", n)
+	}
+	for _, one := range []*person{p, q} {
+		tokens := login.NewTokens(login.Options{
+			Name: "far", URL: p.server.URL, Store: p.Store, Target: one.targetID(), Log: slog.New(slog.DiscardHandler),
+		})
+		t.Cleanup(tokens.Close)
+		token, err := tokens.Refused(t.Context(), login.Secret(one.token()), http.StatusUnauthorized, http.Header{}, false)
+		if err != nil || token == "" {
+			t.Errorf("account %q: %v", one.Client.Account, err)
+		}
+	}
+}
+
+// TestSecretChanged checks that a login after the client was refused is a new one, and that a
+// corrected secret reaches running processes also where there is a login.
+func TestSecretChanged(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{})
+	p.Client.ClientID, p.Client.Secret = "mine", "old secret"
+	p.server.AddClient("mine", "old secret")
+	l, err := p.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Client.Secret = "new secret"
+	p.server.AddClient("mine", "new secret")
+	c := new(login.Credentials)
+	if _, fresh, err := Run(t.Context(), p.Options); fresh || err != nil || p.Store.Read(p.targetID(), c) != nil ||
+		c.Secret != "new secret" {
+		t.Errorf("there is a login: %v, %v, %+v", fresh, err, c)
+	}
+	if err := p.Store.Update(t.Context(), l.ID(), l, func() error {
+		l.Retry = login.Retry{At: time.Now().Add(time.Minute), Failures: 1, Client: true}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if l, fresh, err := Run(t.Context(), p.Options); !fresh || err != nil || l.Retry.Failures > 0 {
+		t.Errorf("the client was refused: %v, %v", fresh, err)
 	}
 }
 
@@ -248,6 +380,28 @@ func TestTypedClient(t *testing.T) {
 	if l, err = p.run(); err != nil || l.ClientID != "typed" {
 		t.Errorf("the second login does not know the client: %v, %+v", err, l)
 	}
+	// Each start of a process writes what the configuration says, here nothing.
+	if err := p.Store.Configure(t.Context(), p.targetID(), &p.Client); err != nil {
+		t.Fatal(err)
+	}
+	other := logintest.Start(t, logintest.Options{Metadata: map[string]any{"registration_endpoint": nil}})
+	p.server.Set(func(o *logintest.Options) { o.Resource = map[string]any{"authorization_servers": []string{other.Base}} })
+	if l, err = p.run(); err == nil || len(other.Forms()) > 0 {
+		t.Errorf("the client goes to another server: %+v", l)
+	}
+	p.server.Set(func(o *logintest.Options) { o.Resource = nil })
+	p.server.AddClient("second", "second secret")
+	p.ClientID = "second" // the metadata does not say which clients have a secret
+	p.Ask = func(_ context.Context, _ string, secret bool) (login.Secret, error) {
+		if !secret {
+			t.Error("asked for an id that is there")
+		}
+		return "second secret", nil
+	}
+	if l, err = p.run(); err != nil || l.ClientID != "second" || l.AuthMethod != login.AuthBasic {
+		t.Errorf("a client of the command line: %v, %+v", err, l)
+	}
+	p.ClientID = ""
 	p.Ask = func(context.Context, string, bool) (login.Secret, error) { return "", errors.New("interrupted") }
 	p.Store = login.Open(t.TempDir()+"/logins", nil)
 	if _, err = p.run(); err == nil || !strings.Contains(err.Error(), "interrupted") {
@@ -521,15 +675,15 @@ func TestMachine(t *testing.T) {
 	})
 	cred := &login.Credentials{ClientID: "mine", Secret: "my secret", Grant: login.GrantClient, Account: "work"}
 	c := login.NewClient(s.URL, "", "1")
-	e, l, err := Machine(t.Context(), c, s.URL, login.Challenge{Scopes: []string{"b"}}, cred)
-	if err != nil || e.URL != s.Base+"/token" || e.Method != login.AuthBasic || e.Issuer != s.Base || e.ClientID != "mine" ||
-		l.Resource != s.URL || l.Audience != s.URL || !slices.Equal(l.Requested, []string{"b"}) || l.Account != "work" {
-		t.Errorf("%v\n%+v\n%+v", err, e, l)
+	l, err := Machine(t.Context(), c, s.URL, login.Challenge{Scopes: []string{"b"}}, cred)
+	if e := l.Endpoint(cred); err != nil || e.URL != s.Base+"/token" || e.Method != login.AuthBasic || e.Issuer != s.Base ||
+		e.ClientID != "mine" || e.Secret != cred.Secret || l.Resource != s.URL || l.Audience != s.URL || !slices.Equal(l.Requested, []string{"b"}) || l.Account != "work" {
+		t.Errorf("%v\n%+v", err, l)
 	}
 	cred.PrivateKey, cred.Scopes = "a key", []string{"c"}
-	if e, l, err = Machine(t.Context(), c, s.URL, login.Challenge{}, cred); err != nil || e.Method != login.AuthJWT ||
-		e.Key != "a key" || !slices.Equal(l.Requested, []string{"c"}) {
-		t.Errorf("%v\n%+v\n%+v", err, e, l)
+	if l, err = Machine(t.Context(), c, s.URL, login.Challenge{}, cred); err != nil || l.AuthMethod != login.AuthJWT ||
+		l.Endpoint(cred).Key != "a key" || !slices.Equal(l.Requested, []string{"c"}) {
+		t.Errorf("%v\n%+v", err, l)
 	}
 }
 

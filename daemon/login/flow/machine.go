@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,26 +14,23 @@ import (
 
 // Machine returns where and as whom a machine gets tokens for a server to which no person
 // logs in (grant client_credentials). The login has no tokens yet.
-func Machine(ctx context.Context, c *login.Client, address string, challenge login.Challenge,
-	cred *login.Credentials,
-) (login.Endpoint, login.Login, error) {
+func Machine(
+	ctx context.Context, c *login.Client, address string, challenge login.Challenge, cred *login.Credentials,
+) (login.Login, error) {
 	f, err := Find(ctx, &Query{
 		HTTP: c, Address: address, Metadata: challenge.Metadata, Issuer: cred.Issuer, Resource: cred.Resource,
-		Known: func(string) bool { return false }, Usable: func(*Metadata) error { return nil },
-		Way: func(*Metadata) Way { return nobody },
+		Known:  func(issuer string) bool { return issuer == cred.Bound },
+		Usable: func(m *Metadata) error { return boundTo(cmp.Or(cred.Issuer, cred.Bound), m) },
+		Way:    func(*Metadata) Way { return nobody },
 	})
 	if err != nil {
-		return login.Endpoint{}, login.Login{}, err
+		return login.Login{}, err
 	}
-	l := login.Login{
+	return login.Login{
 		Issuer: f.Server.Issuer, Audience: f.Audience, Resource: f.Resource, ClientID: cred.ClientID,
 		Account: cred.Account, AuthMethod: methodOf(f.Server, cred, cred.Secret),
 		TokenURL: f.Server.TokenEndpoint, Requested: login.JoinScopes(firstOf(cred.Scopes, challenge.Scopes, f.Scopes)),
-	}
-	return login.Endpoint{
-		URL: l.TokenURL, Issuer: l.Issuer, ClientID: l.ClientID, Method: l.AuthMethod, Secret: cred.Secret,
-		Key: cred.PrivateKey, KeyID: cred.KeyID, Alg: cred.Alg,
-	}, l, nil
+	}, nil
 }
 
 // firstOf returns the first list that is there, even if it is empty.
@@ -61,13 +59,22 @@ const revokeTime = 20 * time.Second
 func Logout(
 	ctx context.Context, s *login.Store, c *login.Client, id string, cred *login.Credentials,
 ) (LoggedOut, error) {
-	var t login.Target
-	if err := s.Read(id, &t); errors.Is(err, fs.ErrNotExist) {
-		return LoggedOut{}, nil
-	} else if err != nil {
-		return LoggedOut{}, err
-	}
 	var out LoggedOut
+	var t login.Target
+	target, err := s.Lock(ctx, id, &t)
+	if err != nil {
+		return out, err
+	}
+	defer target.Unlock()
+	if err := s.Read(id, &t); errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	} else if err != nil {
+		return out, err
+	}
+	var stored login.Credentials
+	if s.Read(id, &stored) == nil && stored.Typed {
+		cred = &stored
+	}
 	if t.Login != "" {
 		var l login.Login
 		held, err := s.Lock(ctx, t.Login, &l) // nobody renews the login meanwhile
@@ -77,7 +84,7 @@ func Logout(
 		defer held.Unlock()
 		switch err := s.Read(t.Login, &l); {
 		case err == nil:
-			out = revoke(ctx, s, c, &l, cred)
+			out = revoke(ctx, c, &l, cred)
 		case !errors.Is(err, fs.ErrNotExist):
 			out.Had, out.Why = true, "its file cannot be read"
 		}
@@ -85,19 +92,15 @@ func Logout(
 			return out, err
 		}
 	}
-	if err := s.Remove(ctx, id, &t); err != nil {
+	if err := target.Remove(&t); err != nil || !stored.Typed {
 		return out, err
 	}
-	var typed login.Credentials
-	if s.Read(id, &typed) == nil && typed.Typed {
-		return out, s.Remove(ctx, id, &typed)
-	}
-	return out, nil
+	return out, s.Remove(ctx, id, &stored)
 }
 
 // revoke has the authorization server take back the tokens of a login (RFC 7009), the refresh
 // token first: with that many servers take back both.
-func revoke(ctx context.Context, s *login.Store, c *login.Client, l *login.Login, cred *login.Credentials) LoggedOut {
+func revoke(ctx context.Context, c *login.Client, l *login.Login, cred *login.Credentials) LoggedOut {
 	out := LoggedOut{Had: l.Access != "" || l.Refresh != "", Expires: l.Expires}
 	switch {
 	case !out.Had:
@@ -106,13 +109,8 @@ func revoke(ctx context.Context, s *login.Store, c *login.Client, l *login.Login
 		out.Why = "the authorization server offers no way to take them back"
 		return out
 	}
-	e := login.Endpoint{URL: l.RevokeURL, Issuer: l.Issuer, ClientID: l.ClientID, Method: l.AuthMethod}
-	var reg login.Registration
-	if l.Registered != "" && s.Read(l.Registered, &reg) == nil {
-		e.Secret = reg.Secret
-	} else if cred.ClientID == l.ClientID {
-		e.Secret, e.Key, e.KeyID, e.Alg = cred.Secret, cred.PrivateKey, cred.KeyID, cred.Alg
-	}
+	e := l.Endpoint(cred)
+	e.URL = l.RevokeURL
 	ctx, cancel := context.WithTimeout(ctx, revokeTime)
 	defer cancel()
 	for _, one := range []struct {

@@ -83,7 +83,8 @@ type run struct {
 	target  login.Target
 	unasked bool              // the server was never seen to ask for a login
 	before  login.Login       // the target's login until now; zero if there is none
-	typed   login.Credentials // of a client that the person has typed; zero if none
+	stored  login.Credentials // the target's; zero if there are none
+	isNew   bool              // the client was registered in this run
 	found   *Found
 	way     Way // not Headless
 	door    *door
@@ -106,6 +107,10 @@ type client struct {
 func Run(ctx context.Context, o *Options) (l *login.Login, fresh bool, err error) {
 	r := &run{Options: o, id: o.targetID()}
 	if err := r.load(); err != nil {
+		return nil, false, err
+	}
+	// Processes read them at each renewal, and may wait for new ones.
+	if err := o.Store.Configure(ctx, r.id, &o.Client); err != nil {
 		return nil, false, err
 	}
 	challenge, err := Probe(ctx, o.HTTP, &Server{Address: o.Address, Headers: o.Headers, Version: o.Version})
@@ -147,13 +152,32 @@ func Run(ctx context.Context, o *Options) (l *login.Login, fresh bool, err error
 	case Paste:
 		g, err = r.byPaste(ctx)
 	default:
-		return r.byBrowser(ctx)
+		l, err = r.byBrowser(ctx)
+	}
+	if err == nil && l == nil {
+		l, err = r.store(ctx, g)
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, false, r.unwanted(ctx, err)
 	}
-	l, err = r.store(ctx, g)
-	return l, err == nil, err
+	return l, true, nil
+}
+
+// unwanted returns the error of a login. If the authorization server does not know one of the
+// scopes, those that calls lacked are not asked for again.
+func (r *run) unwanted(ctx context.Context, err error) error {
+	e, ok := errors.AsType[*refusedError](err)
+	lacked := r.target.Wanted
+	if !ok || e.code != "invalid_scope" || len(lacked) == 0 {
+		return err
+	}
+	if r.Store.Update(ctx, r.id, &r.target, func() error {
+		r.target.Wanted = login.Without(r.target.Wanted, lacked)
+		return nil
+	}) != nil {
+		return err
+	}
+	return fmt.Errorf("%w. The next login does not ask for %s, which calls wanted", err, strings.Join(lacked, " "))
 }
 
 // targetID returns the id of the target of the server.
@@ -171,14 +195,8 @@ func (r *run) load() error {
 			return err
 		}
 	}
-	err := r.Store.Read(r.id, &r.typed)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.Store.Read(r.id, &r.stored); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
-	}
-	if r.ClientID != "" {
-		r.typed = login.Credentials{Typed: true, ClientID: r.ClientID}
-	} else if !r.typed.Typed {
-		r.typed = login.Credentials{}
 	}
 	return nil
 }
@@ -227,12 +245,11 @@ func (r *run) present() *login.Login {
 		Issuer: r.found.Server.Issuer, Resource: r.found.Resource, Audience: r.found.Audience,
 		ClientID: r.client.id, Account: r.Client.Account,
 	}
-	if r.Force || r.Store.Read(l.ID(), l) != nil || !Works(l, time.Now()) {
+	if r.Force || r.Store.Read(l.ID(), l) != nil || !Works(l, time.Now()) || l.Retry.Failures > 0 {
 		return nil
 	}
-	asked := slices.Concat(l.Granted, l.Requested)
-	missing := slices.ContainsFunc(r.scopes, func(s string) bool { return !slices.Contains(asked, s) })
-	if missing || len(l.Lacks(r.target.Wanted)) > 0 {
+	missing := login.Without(r.scopes, slices.Concat(l.Granted, l.Requested))
+	if len(missing)+len(l.Lacks(r.target.Wanted)) > 0 {
 		return nil
 	}
 	return l
@@ -279,10 +296,12 @@ func (r *run) withScopes(v url.Values) url.Values {
 	return v
 }
 
-// store stores what the token endpoint has granted, the registration first.
+// store stores what the token endpoint has granted, the registration first. It goes on if the
+// person ends the login now: the server may have ended the one before.
 func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
+	ctx = context.WithoutCancel(ctx)
 	m := r.found.Server
-	if reg := r.client.registered; reg != nil {
+	if reg := r.client.registered; r.isNew {
 		was := new(login.Registration)
 		err := r.Store.Update(ctx, reg.ID(), was, func() error {
 			head := was.Head
@@ -297,13 +316,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	if r.client.typed || r.Client.ClientID != "" {
 		c := new(login.Credentials)
 		err := r.Store.Update(ctx, r.id, c, func() error {
-			head := c.Head
-			*c = r.Client
-			c.Head = head
-			if r.client.typed {
-				c.ClientID, c.Secret, c.Issuer, c.Typed = r.client.id, r.client.secret, m.Issuer, true
-				c.AuthMethod = r.client.method
-			}
+			c.ClientID, c.Secret, c.Typed, c.Bound = r.client.id, r.client.secret, r.client.typed, m.Issuer
 			return nil
 		})
 		if err != nil {
@@ -318,16 +331,12 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	err := r.Store.Update(ctx, key.ID(), l, func() error {
 		head, generation := l.Head, l.Generation
 		*l = key
-		l.Head, l.Generation = head, generation+1
+		l.Head, l.Generation = head, generation
 		l.AuthMethod, l.TokenURL, l.RevokeURL = r.client.method, m.TokenEndpoint, m.RevocationEndpoint
-		if r.client.registered != nil {
-			l.Registered = r.client.registered.ID()
+		if reg := r.client.registered; reg != nil {
+			l.Registered, l.Secret = reg.ID(), reg.Secret
 		}
-		l.Access, l.Refresh, l.Obtained, l.Expires = g.Access, g.Refresh, g.Obtained, g.Expires
-		l.Requested, l.Granted, l.Person, l.Skew = r.scopes, g.Scopes, g.Person, g.Skew
-		if g.Scopes == nil { // the server grants what was asked for
-			l.Granted = r.scopes
-		}
+		l.Take(*g, r.scopes)
 		return nil
 	})
 	if err != nil {
@@ -342,7 +351,8 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 // storeTarget makes a login that of the target.
 func (r *run) storeTarget(ctx context.Context, id string, fresh bool) error {
 	return r.Store.Update(ctx, r.id, &r.target, func() error {
-		r.target.URL, r.target.Login, r.target.Wanted = login.BareAddress(r.Address), id, nil
+		r.target.URL, r.target.Login = login.BareAddress(r.Address), id
+		r.target.Wanted = login.Without(r.target.Wanted, r.scopes)
 		if fresh {
 			r.target.Asked = append(r.target.Asked, login.Asked{At: time.Now(), Scopes: r.scopes})
 			r.target.Asked = r.target.Asked[max(0, len(r.target.Asked)-keptLogins):]
@@ -351,11 +361,17 @@ func (r *run) storeTarget(ctx context.Context, id string, fresh bool) error {
 	})
 }
 
+// refusedError is what an authorization server says in place of a token, in words.
+type refusedError struct{ code, text string }
+
+// Error returns the words.
+func (e *refusedError) Error() string { return e.text }
+
 // refusal returns the error of an endpoint in words.
 func refusal(what string, err error) error {
 	if e, ok := errors.AsType[*login.RefusalError](err); ok {
 		words := cmp.Or(e.Description, e.Code, fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)))
-		return fmt.Errorf("the authorization server refuses %s: %s", what, words)
+		return &refusedError{e.Code, "the authorization server refuses " + what + ": " + words}
 	}
 	return fmt.Errorf("the authorization server does not answer as it should to %s: %s", what, networds.Of(err))
 }

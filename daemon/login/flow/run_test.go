@@ -206,6 +206,46 @@ func TestLoginAgain(t *testing.T) {
 	}
 }
 
+// TestScopeThatNobodyKnows checks that a scope which a call has wanted, and which the authorization
+// server does not know, costs one login, and that what calls want meanwhile is kept.
+func TestScopeThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{Scopes: []string{"a"}})
+	wants := func(scope string) {
+		target := new(login.Target)
+		if err := p.Store.Update(t.Context(), p.targetID(), target, func() error {
+			target.Wanted = append(target.Wanted, scope)
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	wants("nonsense")
+	p.server.Set(func(o *logintest.Options) {
+		o.Back = func(a url.Values) {
+			a.Del("code")
+			a.Set("error", "invalid_scope")
+		}
+	})
+	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "does not ask for nonsense") {
+		t.Errorf("the login that is refused: %v", err)
+	}
+	p.server.Set(func(o *logintest.Options) { o.Back = nil })
+	open := p.Open
+	p.Open = func(ctx context.Context, address string) error {
+		wants("later")
+		return open(ctx, address)
+	}
+	l, err := p.run()
+	if err != nil || !slices.Equal(l.Requested, []string{"a"}) {
+		t.Errorf("the next login: %v, %+v", err, l)
+	}
+	target := new(login.Target)
+	if err := p.Store.Read(p.targetID(), target); err != nil || !slices.Equal(target.Wanted, []string{"later"}) {
+		t.Errorf("wanted: %v, %v", target.Wanted, err)
+	}
+}
+
 // TestLoginTooOften checks that a server which gives out tokens and refuses them does not send
 // a person round and round.
 func TestLoginTooOften(t *testing.T) {

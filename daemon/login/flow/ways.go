@@ -26,7 +26,7 @@ const (
 )
 
 // byBrowser logs in with a browser on this machine, which starts and ends at the door.
-func (r *run) byBrowser(ctx context.Context) (l *login.Login, fresh bool, err error) {
+func (r *run) byBrowser(ctx context.Context) (l *login.Login, err error) {
 	verifier := random()
 	d := r.door
 	d.leadsTo = r.authorization(verifier)
@@ -40,7 +40,7 @@ func (r *run) byBrowser(ctx context.Context) (l *login.Login, fresh bool, err er
 	r.Say("no browser on this machine: holdline servers login %s --paste", r.Name)
 	query, err := d.wait(ctx)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	g, err := r.exchange(ctx, query, verifier)
 	if err == nil {
@@ -48,14 +48,14 @@ func (r *run) byBrowser(ctx context.Context) (l *login.Login, fresh bool, err er
 	}
 	if err != nil {
 		d.leave(page{status: http.StatusOK, title: "Not logged in to " + r.Name, text: sentence(err.Error())})
-		return nil, false, err
+		return nil, err
 	}
 	text := "Your agents can use the server now."
 	if l.Person != "" {
 		text = "You are logged in as " + l.Person + ". " + text
 	}
 	d.leave(page{status: http.StatusOK, good: true, title: "Logged in to " + r.Name, text: text})
-	return l, true, nil
+	return l, nil
 }
 
 // sentence returns a text of this program as a sentence of its own.
@@ -92,7 +92,7 @@ func (r *run) exchange(ctx context.Context, answer url.Values, verifier string) 
 		return nil, errors.New("the answer is from another authorization server than the one that was asked")
 	}
 	if code := answer.Get("error"); code != "" {
-		return nil, declined(code, answer.Get("error_description"), "in the browser")
+		return nil, declined(code, answer.Get("error_description"))
 	}
 	code := answer.Get("code")
 	if code == "" || len(code) > maxCode {
@@ -108,18 +108,15 @@ func (r *run) exchange(ctx context.Context, answer url.Values, verifier string) 
 }
 
 // declined returns the error of an authorization server or of its person.
-func declined(code, description, where string) error {
-	if code == "access_denied" && description == "" {
-		return fmt.Errorf("the login was declined %s", where)
-	}
+func declined(code, description string) error {
 	words := login.Clean(code)
 	if description != "" {
 		words += ": " + login.Clean(description)
 	}
 	if code == "access_denied" {
-		return fmt.Errorf("the login was declined %s (%s)", where, words)
+		return errors.New(strings.TrimSuffix("the login was declined in the browser ("+words+")", " (access_denied)"))
 	}
-	return fmt.Errorf("the authorization server refuses the login (%s)", words)
+	return &refusedError{code, "the authorization server refuses the login (" + words + ")"}
 }
 
 // byPaste logs in with a browser elsewhere. It ends at our redirect URI, which leads nowhere
@@ -222,7 +219,7 @@ func (r *run) poll(ctx context.Context, device string, pause time.Duration) (*lo
 		case ok && timeout.Timeout():
 			pause = min(2*pause, maxDeviceWait)
 		case refused && e.Code == "access_denied":
-			return nil, declined(e.Code, e.Description, "in the browser")
+			return nil, declined(e.Code, e.Description)
 		case refused && e.Code == "expired_token":
 			return nil, errors.New("nobody entered the code in time")
 		default:
