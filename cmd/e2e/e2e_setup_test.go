@@ -30,6 +30,7 @@ const (
 	inspectorVersion    = "2.12.0"
 	conformVersion      = "0.2.0-alpha.12" // of the official conformance suite
 	olderConformVersion = "0.1.16"         // of the same, made for the protocol of 2025-11-25
+	providerVersion     = "9.13.3"         // of the identity provider
 	referenceVersion    = "2026.8.31"      // of the reference servers
 	nodeVersion         = "22.23.3"        // used if the installed one is too old
 )
