@@ -28,12 +28,6 @@ type Challenge struct {
 	Description string   `json:"error_description,omitempty"` // cleaned
 }
 
-// Equal reports whether two challenges ask for the same.
-func (c Challenge) Equal(other Challenge) bool {
-	return c.Bearer == other.Bearer && c.DPoP == other.DPoP && c.Metadata == other.Metadata &&
-		c.Error == other.Error && c.Description == other.Description && slices.Equal(c.Scopes, other.Scopes)
-}
-
 // challengePart matches a quoted string that stands alone, or a word and the value that it may
 // have: of a header WWW-Authenticate (RFC 9110, 11.6.1), also from servers that forget commas,
 // quotes or spaces. A word without a value is a scheme.

@@ -67,7 +67,7 @@ func NewClient(server, issuer, version string) *Client {
 	for _, address := range []string{server, issuer} {
 		if u, err := url.Parse(address); err == nil && u.Hostname() != "" {
 			c.trusted = append(c.trusted, u.Hostname())
-			c.local = c.local || address == server && isLoopback(u.Hostname())
+			c.local = c.local || address == server && IsLoopback(u.Hostname())
 		}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, ControlContext: c.control}
@@ -102,7 +102,7 @@ func (c *Client) Check(address string) error {
 		return fmt.Errorf("%w: %s is no address of a host", ErrForbidden, Clean(address))
 	case u.Scheme == "https":
 		return nil
-	case u.Scheme == "http" && c.local && isLoopback(u.Hostname()):
+	case u.Scheme == "http" && c.local && IsLoopback(u.Hostname()):
 		return nil
 	}
 	return fmt.Errorf("%w: %s does not begin with https", ErrForbidden, Clean(address))
@@ -284,8 +284,8 @@ func embedded(ip netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// isLoopback reports whether a host of an address is this machine by its spelling.
-func isLoopback(host string) bool {
+// IsLoopback reports whether a host of an address is this machine by its spelling.
+func IsLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"strings"
 	"time"
@@ -97,10 +96,10 @@ func (t *Tokens) grantLocked(
 		return false, t.lockFault(err)
 	}
 	defer held.Unlock()
-	if err := t.o.Store.Read(id, &l); errors.Is(err, fs.ErrNotExist) {
-		l = fresh
-	} else if err != nil {
+	if err := t.o.Store.ReadIfThere(id, &l); err != nil {
 		return false, t.storeFault(err)
+	} else if l.Issuer == "" {
+		l = fresh
 	}
 	now := time.Now()
 	switch {

@@ -2,8 +2,6 @@ package login
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"net/url"
 	"reflect"
 	"slices"
@@ -192,10 +190,7 @@ func (c *Credentials) hidden() map[string]*Secret {
 // configuration names none.
 func (s *Store) Configure(ctx context.Context, target string, want *Credentials) error {
 	var have Credentials
-	err := s.Read(target, &have)
-	if reflect.ValueOf(*want).IsZero() && errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
+	err := s.ReadIfThere(target, &have)
 	with := func() Credentials {
 		c := *want
 		c.Head, c.Bound = have.Head, have.Bound

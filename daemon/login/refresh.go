@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"time"
@@ -35,7 +34,8 @@ func (t *Tokens) refresh(ctx context.Context, id string, rejected Secret, early 
 	s := t.o.Store
 	var l Login
 	renewed := func() bool {
-		return l.Access != "" && l.Access != rejected && !l.due(time.Now()) || l.Lost != nil || l.Refresh == ""
+		return l.Access != "" && l.Access != rejected && !l.due(time.Now()) || l.Lost != nil ||
+			l.Refresh == "" // also if somebody has logged out
 	}
 	var held *Held
 	if faultpoint.Broken("login.lock") {
@@ -55,10 +55,7 @@ func (t *Tokens) refresh(ctx context.Context, id string, rejected Secret, early 
 		}()
 	}
 	faultpoint.At("login.locked")
-	if err := s.Read(id, &l); err != nil {
-		if errors.Is(err, fs.ErrNotExist) { // it was logged out meanwhile
-			return nil
-		}
+	if err := s.ReadIfThere(id, &l); err != nil {
 		return t.storeFault(err)
 	}
 	switch {
@@ -89,7 +86,7 @@ func (l *Login) spentTwice() bool { return l.Mark.Try > 1 && (l.Rotates == nil |
 // send sends the refresh token of l, whose lock is held, and stores what comes back.
 func (t *Tokens) send(held *Held, l *Login, early func()) error {
 	var client Credentials
-	if err := readIfThere(t.o.Store, t.o.Target, &client); err != nil {
+	if err := t.o.Store.ReadIfThere(t.o.Target, &client); err != nil {
 		return t.storeFault(err)
 	}
 	form := url.Values{"grant_type": {GrantRefresh}, "refresh_token": {l.Refresh.Reveal()}}

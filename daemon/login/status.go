@@ -2,7 +2,6 @@ package login
 
 import (
 	"errors"
-	"io/fs"
 	"time"
 )
 
@@ -37,24 +36,23 @@ type Status struct {
 const ranOut = "it ran out"
 
 // Status returns the state of a target's login, from its files alone. machine tells that no
-// person logs in there, so that a grant that is gone is asked for again.
+// person logs in there, so that a grant that is gone is asked for again. The error is of
+// files that cannot be read, unless the state says all of it.
 func (s *Store) Status(targetID string, machine bool) (Status, error) {
 	var target Target
-	if err := s.Read(targetID, &target); errors.Is(err, fs.ErrNotExist) {
-		return Status{State: StateNone}, nil
-	} else if err != nil {
-		return unreadable(err)
-	}
 	var l Login
-	if target.Login != "" {
-		if err := s.Read(target.Login, &l); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return unreadable(err)
-		}
+	err := s.ReadIfThere(targetID, &target)
+	if err == nil {
+		err = s.ReadIfThere(target.Login, &l)
 	}
-	if l.Issuer == "" {
-		if target.Login != "" || target.Challenge.Bearer && !machine {
-			return Status{State: StateNeeds, Wanted: target.Wanted}, nil
-		}
+	switch {
+	case errors.Is(err, ErrNoKey):
+		return Status{State: StateLocked, Why: err.Error()}, nil
+	case err != nil:
+		return Status{State: StateNeeds, Why: err.Error()}, err
+	case l.Issuer == "" && (target.Login != "" || target.Challenge.Bearer && !machine):
+		return Status{State: StateNeeds, Wanted: target.Wanted}, nil
+	case l.Issuer == "":
 		return Status{State: StateNone}, nil
 	}
 	out := Status{
@@ -71,13 +69,4 @@ func (s *Store) Status(targetID string, machine bool) (Status, error) {
 		out.State, out.Why, out.Since, out.NextTry = StateFailing, l.Retry.Why, l.Retry.Since, l.Retry.At
 	}
 	return out, nil
-}
-
-// unreadable returns the status of a login whose files cannot be read, and the error unless the
-// status says all of it.
-func unreadable(err error) (Status, error) {
-	if errors.Is(err, ErrNoKey) {
-		return Status{State: StateLocked, Why: err.Error()}, nil
-	}
-	return Status{State: StateNeeds, Why: err.Error()}, err
 }

@@ -144,6 +144,14 @@ func (s *Store) Read(id string, r Record) error {
 	return nil
 }
 
+// ReadIfThere is [Store.Read], and leaves r empty without an error if there is no file.
+func (s *Store) ReadIfThere(id string, r Record) error {
+	if err := s.Read(id, r); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
 // decode reads the text of a file into r. Its error shows nothing of the text.
 func decode(b []byte, r Record) error {
 	var head Head
@@ -209,7 +217,7 @@ func (s *Store) Update(ctx context.Context, id string, r Record, change func() e
 		return err
 	}
 	defer held.Unlock()
-	if err := s.Read(id, r); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := s.ReadIfThere(id, r); err != nil {
 		return err
 	}
 	if err := change(); err != nil {

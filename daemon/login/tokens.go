@@ -3,10 +3,10 @@ package login
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
+	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -155,7 +155,7 @@ func (t *Tokens) forbidden(
 	if f.machine() && again {
 		return "", fault.New(fault.Unauthenticated, fault.Server, "",
 			"server %s needs the scope %s for that, which its authorization server does not grant",
-			t.o.Name, joinWords(lacks)).WithReason(fault.InsufficientScope)
+			t.o.Name, strings.Join(lacks, " ")).WithReason(fault.InsufficientScope)
 	}
 	if err := t.note(ctx, asked, lacks); err != nil {
 		t.o.Log.WarnContext(ctx, "the scopes that a call needs could not be kept", "err", err)
@@ -165,7 +165,7 @@ func (t *Tokens) forbidden(
 	}
 	return "", fault.New(fault.Unauthenticated, fault.Server, "",
 		"server %s needs the scope %s for that; the person at this machine runs: holdline servers login %s",
-		t.o.Name, joinWords(lacks), t.o.Name).WithReason(fault.InsufficientScope)
+		t.o.Name, strings.Join(lacks, " "), t.o.Name).WithReason(fault.InsufficientScope)
 }
 
 // notePause is how long a challenge that is the same as before is not written again.
@@ -175,7 +175,7 @@ const notePause = time.Minute
 func (t *Tokens) note(ctx context.Context, asked Challenge, wanted []string) error {
 	var target Target
 	same := func() bool {
-		return target.Challenge.Equal(asked) && time.Since(target.Seen) < notePause &&
+		return reflect.DeepEqual(target.Challenge, asked) && time.Since(target.Seen) < notePause &&
 			len(JoinScopes(target.Wanted, wanted)) == len(target.Wanted)
 	}
 	if t.o.Store.Read(t.o.Target, &target) == nil && same() {
@@ -323,12 +323,12 @@ func (t *Tokens) read() (*files, error) {
 	stamps := look()
 	if !t.known || stamps != t.stamps {
 		t.known = false
-		err := readIfThere(s, t.o.Target, &f.target)
+		err := s.ReadIfThere(t.o.Target, &f.target)
 		if err == nil {
 			first := stamps[0]
 			stamps = look() // the target may name another login
 			stamps[0] = first
-			err = errors.Join(readIfThere(s, f.target.Login, &f.login), readIfThere(s, t.o.Target, &f.client))
+			err = errors.Join(s.ReadIfThere(f.target.Login, &f.login), s.ReadIfThere(t.o.Target, &f.client))
 		}
 		if err != nil {
 			return nil, t.storeFault(err)
@@ -340,14 +340,6 @@ func (t *Tokens) read() (*files, error) {
 	}
 	out := *f
 	return &out, nil
-}
-
-// readIfThere reads a record, which is empty if there is none.
-func readIfThere(s *Store, id string, r Record) error {
-	if err := s.Read(id, r); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 // storeFault returns the fault of a store that cannot be read or written.
@@ -392,10 +384,4 @@ func (l *Login) Take(g Grant, requested []string) {
 	l.Access, l.Obtained, l.Expires, l.Skew = g.Access, g.Obtained, g.Expires, g.Skew
 	l.Generation++
 	l.Mark, l.Lost, l.Retry = nil, nil, Retry{}
-}
-
-// joinWords returns words as a list for people.
-func joinWords(words []string) string {
-	out := fmt.Sprint(words)
-	return out[1 : len(out)-1]
 }

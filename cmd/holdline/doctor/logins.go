@@ -67,11 +67,9 @@ func checkLogins(o Options) []Finding {
 		used[id], people = true, people || !machine && s.OAuth.RedirectURI == ""
 		status, _ := store.Status(id, machine)
 		words, fix := launch.ShowLogin(store, id, machine).Words(name)
-		isOver := status.State == login.StateIn && !status.Renews && !status.Expires.IsZero() &&
-			time.Now().After(status.Expires)
 		switch {
 		case words == "":
-		case status.State == login.StateNeeds, isOver:
+		case status.State == login.StateNeeds:
 			add("login of "+name, Problem, words, "calls of its tools fail", "holdline servers login "+name)
 		case fix != "":
 			add("login of "+name, Note, words, "some calls of its tools fail", fix)

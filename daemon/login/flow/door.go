@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,6 +19,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"holdline/daemon/login"
 )
 
 // Limits of the door.
@@ -64,7 +65,7 @@ type arrival struct {
 // newDoor returns a door that nobody can come through yet: for a login without listener.
 func newDoor(redirect string) (*door, error) {
 	u, err := url.Parse(redirect)
-	if err != nil || u.Scheme != "http" || !isLoopback(u.Hostname()) || u.Port() == "" || u.RawQuery != "" {
+	if err != nil || u.Scheme != "http" || !login.IsLoopback(u.Hostname()) || u.Port() == "" || u.RawQuery != "" {
 		return nil, fmt.Errorf("the redirect URI %s is not http on loopback with a port", quote(redirect))
 	}
 	d := &door{
@@ -74,12 +75,6 @@ func newDoor(redirect string) (*door, error) {
 	d.close = sync.OnceFunc(func() { close(d.over) })
 	u.Path = cmp.Or(u.Path, "/") // as the browser asks for it
 	return d, nil
-}
-
-// isLoopback reports whether a host of a redirect URI is this machine by its spelling.
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
 }
 
 // open listens at a redirect URI, whose host is a literal address or localhost. The name

@@ -178,20 +178,8 @@ func (f *finder) ordered(issuers []string, guessed bool) ([]string, error) {
 		}
 		return []string{want}, nil
 	}
-	// The sort is stable: among the others the server's order counts.
-	issuers = slices.Clone(issuers)
-	slices.SortStableFunc(issuers, func(a, b string) int {
-		return rank(f.Known(a)) - rank(f.Known(b))
-	})
-	return issuers, nil
-}
-
-// rank orders what holds before what does not.
-func rank(holds bool) int {
-	if holds {
-		return 0
-	}
-	return 1
+	known := slices.DeleteFunc(slices.Clone(issuers), func(issuer string) bool { return !f.Known(issuer) })
+	return append(known, slices.DeleteFunc(slices.Clone(issuers), f.Known)...), nil
 }
 
 // server returns the metadata of the first issuer that can be used. If none can, but the
@@ -268,8 +256,8 @@ func (f *finder) absent(issuer string, guessed bool) error {
 
 // named returns an error of these words and the failures.
 func (f *finder) named(words string) error {
-	for i, what := range f.failures[:min(len(f.failures), maxShown)] {
-		words += []string{"; ", ": "}[rank(i > 0)] + what
+	if shown := f.failures[:min(len(f.failures), maxShown)]; len(shown) > 0 {
+		words += ": " + strings.Join(shown, "; ")
 	}
 	return errors.New(words)
 }

@@ -3,9 +3,7 @@ package flow
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"time"
 
@@ -66,9 +64,7 @@ func Logout(
 		return out, err
 	}
 	defer target.Unlock()
-	if err := s.Read(id, &t); errors.Is(err, fs.ErrNotExist) {
-		return out, nil
-	} else if err != nil {
+	if err := s.ReadIfThere(id, &t); err != nil {
 		return out, err
 	}
 	var stored login.Credentials
@@ -82,11 +78,9 @@ func Logout(
 			return out, err
 		}
 		defer held.Unlock()
-		switch err := s.Read(t.Login, &l); {
-		case err == nil:
+		out = LoggedOut{Had: true, Why: "its file cannot be read"}
+		if s.ReadIfThere(t.Login, &l) == nil {
 			out = revoke(ctx, c, &l, cred)
-		case !errors.Is(err, fs.ErrNotExist):
-			out.Had, out.Why = true, "its file cannot be read"
 		}
 		if err := held.Remove(&l); err != nil {
 			return out, err

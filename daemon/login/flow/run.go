@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"net/url"
 	"slices"
@@ -187,18 +186,10 @@ func (o *Options) targetID() string {
 
 // load reads what the store has of the target.
 func (r *run) load() error {
-	if err := r.Store.Read(r.id, &r.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.Store.ReadIfThere(r.id, &r.target); err != nil {
 		return err
 	}
-	if r.target.Login != "" {
-		if err := r.Store.Read(r.target.Login, &r.before); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	if err := r.Store.Read(r.id, &r.stored); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(r.Store.ReadIfThere(r.target.Login, &r.before), r.Store.ReadIfThere(r.id, &r.stored))
 }
 
 // find fills in where to log in, and which way.
@@ -239,13 +230,12 @@ func (r *run) find(ctx context.Context, challenge *login.Challenge) (err error) 
 // offlineScope is the scope with which OpenID servers give out refresh tokens.
 const offlineScope = "offline_access"
 
-// present returns a login that serves the target as it is, or nil.
+// present returns a login that serves the target as it is, or nil: it has a token that is good or
+// can be renewed, and all scopes.
 func (r *run) present() *login.Login {
-	l := &login.Login{
-		Issuer: r.found.Server.Issuer, Resource: r.found.Resource, Audience: r.found.Audience,
-		ClientID: r.client.id, Account: r.Client.Account,
-	}
-	if r.Force || r.Store.Read(l.ID(), l) != nil || !Works(l, time.Now()) || l.Retry.Failures > 0 {
+	l := r.key()
+	if r.Force || r.Store.Read(l.ID(), l) != nil || l.Lost != nil || l.Retry.Failures > 0 || l.Access == "" ||
+		l.Refresh == "" && !l.Expires.IsZero() && time.Now().After(l.Expires) {
 		return nil
 	}
 	missing := login.Without(r.scopes, slices.Concat(l.Granted, l.Requested))
@@ -255,9 +245,12 @@ func (r *run) present() *login.Login {
 	return l
 }
 
-// Works reports whether a login has a token that is good or can be renewed.
-func Works(l *login.Login, now time.Time) bool {
-	return l.Lost == nil && l.Access != "" && (l.Refresh != "" || l.Expires.IsZero() || now.Before(l.Expires))
+// key returns a login with what its id is made of.
+func (r *run) key() *login.Login {
+	return &login.Login{
+		Issuer: r.found.Server.Issuer, Resource: r.found.Resource, Audience: r.found.Audience,
+		ClientID: r.client.id, Account: r.Client.Account,
+	}
 }
 
 // tooOften reports whether this would be the third login for the same scopes within ten
@@ -323,14 +316,10 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 			return nil, err
 		}
 	}
-	key := login.Login{
-		Issuer: m.Issuer, Resource: r.found.Resource, Audience: r.found.Audience,
-		ClientID: r.client.id, Account: r.Client.Account,
-	}
 	l := new(login.Login)
-	err := r.Store.Update(ctx, key.ID(), l, func() error {
+	err := r.Store.Update(ctx, r.key().ID(), l, func() error {
 		head, generation := l.Head, l.Generation
-		*l = key
+		*l = *r.key()
 		l.Head, l.Generation = head, generation
 		l.AuthMethod, l.TokenURL, l.RevokeURL = r.client.method, m.TokenEndpoint, m.RevocationEndpoint
 		if reg := r.client.registered; reg != nil {
@@ -345,7 +334,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	if lacks := l.Lacks(r.scopes); len(lacks) > 0 {
 		r.Say("%s: the server did not grant: %s", r.Name, strings.Join(lacks, " "))
 	}
-	return l, r.storeTarget(ctx, key.ID(), true)
+	return l, r.storeTarget(ctx, l.ID(), true)
 }
 
 // storeTarget makes a login that of the target.
