@@ -167,7 +167,8 @@ func TestMachine_RefusedClientIsNotTriedAgain(t *testing.T) {
 		return &logintest.Reply{Status: 401, Text: `{"error":"invalid_client"}`}
 	}})
 	for range 3 {
-		wants(t, u.call(t.Context(), tokens()), fault.Unauthenticated, fault.Rejected, "oauth.clientSecret")
+		wants(t, u.call(t.Context(), tokens()), fault.Unauthenticated, fault.Rejected,
+			"or oauth.privateKeyFile of mcpServers.build, then: holdline servers restart build")
 	}
 	if n := len(u.grants()); n != 1 {
 		t.Errorf("asked %d times", n)

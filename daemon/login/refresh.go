@@ -262,10 +262,14 @@ func (t *Tokens) record(held *Held, l *Login, f error) error {
 func (t *Tokens) laterFault(l *Login) error {
 	wait := max(0, time.Until(l.Retry.At))
 	if l.Retry.Client {
+		then := "login"
+		if l.Refresh == "" { // nobody logs in
+			then = "restart"
+		}
 		return fault.New(fault.Unauthenticated, fault.Server, "",
 			"the login of server %s cannot be renewed: the authorization server %s refuses the client. "+
-				"Check oauth.clientId and oauth.clientSecret or oauth.privateKeyFile of mcpServers.%s, "+
-				"then: holdline servers login %s", t.o.Name, l.Issuer, t.o.Name, t.o.Name).WithReason(fault.Rejected)
+				"Check oauth.clientId and oauth.clientSecret or oauth.privateKeyFile of mcpServers.%[1]s, "+
+				"then: holdline servers %[3]s %[1]s", t.o.Name, l.Issuer, then).WithReason(fault.Rejected)
 	}
 	f := fault.New(fault.TransportFailure, fault.Server, "", "the login of server %s cannot be renewed at the moment "+
 		"(%s); next try in %d s", t.o.Name, l.Retry.Why, int(wait.Seconds()+0.999)).WithReason(fault.Unreachable)

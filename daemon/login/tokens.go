@@ -203,8 +203,10 @@ func (t *Tokens) lose(ctx context.Context, token Secret) error {
 		return t.needsLogin("")
 	}
 	var l Login
+	newer := false
 	err = t.o.Store.Update(ctx, f.target.Login, &l, func() error {
-		if l.Access != token || l.Lost != nil || l.Issuer == "" {
+		newer = l.Access != token && l.Lost == nil && l.Issuer != ""
+		if newer || l.Lost != nil || l.Issuer == "" {
 			return errUnchanged
 		}
 		l.Lost = &Lost{why, time.Now()}
@@ -212,6 +214,10 @@ func (t *Tokens) lose(ctx context.Context, token Secret) error {
 	})
 	if err != nil {
 		t.o.Log.WarnContext(ctx, "the loss of a login could not be kept", "err", err)
+	}
+	if newer {
+		l.Retry = Retry{Why: "the server refuses a token, and there is another one by now"}
+		return t.laterFault(&l)
 	}
 	return t.needsLogin(why)
 }
@@ -342,15 +348,15 @@ func (t *Tokens) read() (*files, error) {
 	return &out, nil
 }
 
-// storeFault returns the fault of a store that cannot be read or written.
+// storeFault returns the fault of a store that cannot be read or written. It is no reason to log in.
 func (t *Tokens) storeFault(err error) error {
-	f := fault.New(fault.Unauthenticated, fault.Host, "",
-		"the login of server %s cannot be used: %v. See: holdline doctor", t.o.Name, err)
 	if errors.Is(err, ErrNoKey) {
-		f = fault.New(fault.Unauthenticated, fault.Host, "",
-			"the login of server %s is locked: %v. Nothing is lost. Fix the command, then try again", t.o.Name, err)
+		return fault.New(fault.Unauthenticated, fault.Host, "",
+			"the login of server %s is locked: %v. Nothing is lost. Fix the command, then try again", t.o.Name, err).
+			WithReason(fault.NotLoggedIn)
 	}
-	return f.WithReason(fault.NotLoggedIn)
+	return fault.New(fault.Unauthenticated, fault.Host, "",
+		"the login of server %s cannot be used: %v. See: holdline doctor", t.o.Name, err)
 }
 
 // due reports whether the token is about to run out: less than a minute is left, or less than

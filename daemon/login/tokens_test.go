@@ -559,6 +559,22 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNoReasonToLogIn checks that a call which fails for a token that is old by now, or for files that
+// cannot be used, does not say that somebody has to log in.
+func TestNoReasonToLogIn(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour})
+	_, err := u.tokens().Refused(t.Context(), "an old one", http.StatusUnauthorized, http.Header{}, true)
+	wants(t, err, fault.TransportFailure, fault.Unreachable, "there is another one by now")
+	target, l := u.file()
+	if l.Lost != nil {
+		t.Errorf("the login is lost: %+v", l.Lost)
+	}
+	if err := os.Chmod(filepath.Join(u.store.Dir(), target.Login+".json"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, u.call(t.Context(), u.tokens()), fault.Unauthenticated, "", "cannot be used")
+}
+
 // TestRefusalsInARow_EndTheLogin checks that a server which refuses five renewals for another reason than
 // the token is not asked a sixth time.
 func TestRefusalsInARow_EndTheLogin(t *testing.T) {
