@@ -163,7 +163,8 @@ func longLocks(dir string) (found []Finding) {
 
 // canListen reports whether a browser could come back to a port of this machine.
 func canListen(port int) bool {
-	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", at)
 	if err == nil {
 		_ = l.Close()
 	}
