@@ -157,7 +157,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, d.telemetry.Close(), d.audit.Close()) }()
 	err = d.serve(ctx)
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout+d.endTime())
 	defer cancel()
 	if cerr := d.workers.Close(ctx); cerr != nil {
 		o.Log.WarnContext(ctx, "detaching from workers", "err", cerr)
@@ -354,9 +354,20 @@ func (d *daemon) notifier() *notify.Notifier {
 func (d *daemon) stopServers(ctx context.Context) error {
 	var err error
 	if d.endAll.Load() {
-		err = d.servers.EndAll(ctx)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace+d.endTime())
+		err = d.servers.EndAll(ending)
+		cancel()
 	}
 	return errors.Join(err, d.servers.Close(ctx))
+}
+
+// endTime returns how much longer than others the workers may take that are to end with this
+// daemon: one of them may be renewing a login.
+func (d *daemon) endTime() time.Duration {
+	if !d.endAll.Load() {
+		return 0
+	}
+	return d.workers.EndTime()
 }
 
 // control blocks until some part of the daemon asks it to stop, or ctx is done, and begins
@@ -376,7 +387,7 @@ func (d *daemon) control(ctx context.Context) error {
 // service manager. If the user has asked for the stop it also informs the proxies, and
 // waits a moment for them to disconnect.
 func (d *daemon) stopping(ctx context.Context, why error) {
-	watchdog(stopLimit, d.Stderr, d.FlushLog)
+	watchdog(stopLimit+d.endTime(), d.Stderr, d.FlushLog)
 	_ = d.Notifier.Stopping()
 	d.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")

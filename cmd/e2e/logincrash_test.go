@@ -176,32 +176,45 @@ func TestLoginOutlivesDaemon(t *testing.T) {
 	}
 }
 
-// TestStopDuringRenewal_CostsNoLogin stops the daemon while a strict server takes its time with a
-// renewal, longer than other processes are given. The login is there afterwards.
+// TestStopDuringRenewal_CostsNoLogin ends all workers, with and without a daemon, while a strict
+// server takes its time with a renewal, longer than other processes are given. The login is there
+// afterwards.
 func TestStopDuringRenewal_CostsNoLogin(t *testing.T) {
 	t.Parallel()
-	asked, answer := make(chan struct{}, 9), make(chan struct{})
-	srv := logintest.Start(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
-		asked <- struct{}{}
-		return &logintest.Reply{Handle: true, Wait: answer}
-	}})
-	p := newPlace(t).login().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})
-	srv.LogIn(t, p.logins())
-	a := p.agent().shake()
-	a.ask("tools/list", map[string]any{})
-	p.untilReady("sentry")
-	srv.Expire()
-	a.call("sentry__echo", map[string]any{})
-	<-asked
-	time.AfterFunc(2300*time.Millisecond, func() { close(answer) })
-	if out, errs, code := p.run("", "stop"); code != exitOK {
-		t.Errorf("stop: %d\n%s%s", code, out, errs)
-	}
-	if answer := p.remoteCall(srv, login.TargetID(srv.URL, "", "", "")); !strings.Contains(answer, `"done"`) {
-		t.Errorf("after the stop: %s", answer)
-	}
-	if all, most := srv.Renewals(); all != 1 || most != 1 {
-		t.Errorf("%d renewals, one token %d times", all, most)
+	for name, slow := range map[string]time.Duration{"daemon": 2300 * time.Millisecond, "no daemon": 300 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked, answer := make(chan struct{}, 9), make(chan struct{})
+			srv := logintest.Start(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+				asked <- struct{}{}
+				return &logintest.Reply{Handle: true, Wait: answer}
+			}})
+			p := newPlace(t).login().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})
+			srv.LogIn(t, p.logins())
+			a := p.agent().shake()
+			a.ask("tools/list", map[string]any{})
+			child := p.untilReady("sentry")
+			srv.Expire()
+			a.call("sentry__echo", map[string]any{})
+			<-asked
+			if name == "no daemon" {
+				a.leave()
+				kill9(t, p.pid(0))
+			}
+			time.AfterFunc(slow, func() { close(answer) })
+			if out, errs, code := p.run("", "stop", "--all"); code != exitOK {
+				t.Errorf("stop: %d\n%s%s", code, out, errs)
+			}
+			if alive(child) {
+				t.Error("the child still runs after the stop")
+			}
+			if answer := p.remoteCall(srv, login.TargetID(srv.URL, "", "", "")); !strings.Contains(answer, `"done"`) {
+				t.Errorf("after the stop: %s", answer)
+			}
+			if all, most := srv.Renewals(); all != 1 || most != 1 {
+				t.Errorf("%d renewals, one token %d times", all, most)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"holdline/daemon/config/expand"
 	"holdline/daemon/redact"
@@ -145,6 +146,9 @@ type Process struct {
 	Dir     string // absolute
 	Env     []string
 	Secrets []string // what must be shown as *** wherever it turns up
+	// EndGrace is the least time that it needs for each step of its end: it closes its stdin, gets
+	// SIGTERM, is killed. 0 is the usual time.
+	EndGrace time.Duration
 }
 
 // Process expands the settings of a server of transport Stdio for a start in these

@@ -414,7 +414,8 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	id := startup.WorkerID(spec.Name)
 	ws := process.Spec{
 		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
-		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
+		Owner:      process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
+		EndGraceMS: p.EndGrace.Milliseconds(),
 	}
 	switch inst.key.scope {
 	case entry.Project:

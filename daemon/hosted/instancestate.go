@@ -61,22 +61,6 @@ func (inst *instance) Limits() (answer, most time.Duration) {
 	return spec.Timeout, spec.MaxTimeout
 }
 
-// How long a process that is being ended may take for each step of its termination. One that
-// stands for a server elsewhere ends at once, unless it is renewing a login: that would be lost
-// with the answer, for which it waits half a minute at most.
-const (
-	endGrace       = time.Second
-	remoteEndGrace = 20 * time.Second
-)
-
-// EndGrace returns how long a process of the instance may take for each step of its termination.
-func (inst *instance) EndGrace() time.Duration {
-	if inst.srv.Entry().Remote {
-		return remoteEndGrace
-	}
-	return endGrace
-}
-
 // Blame records why Holdline ends the process of the instance.
 func (inst *instance) Blame(f *fault.Record) { inst.srv.verdict.Blame(f) }
 

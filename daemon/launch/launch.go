@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/command"
@@ -97,11 +98,20 @@ func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Proce
 	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
 		return config.Process{}, err
 	}
-	return config.Process{
+	p := config.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
 		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
-	}, nil
+	}
+	if target.Login != nil {
+		p.EndGrace = loginGrace
+	}
+	return p, nil
 }
+
+// loginGrace is the time for each of the two steps in which a process with a login ends. It ends
+// at once, unless it is renewing the login: that would be lost with the answer, for which it
+// waits half a minute at most, and which it then stores.
+const loginGrace = 20 * time.Second
 
 // Launcher makes the specs of a daemon's servers.
 type Launcher struct {

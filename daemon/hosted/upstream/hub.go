@@ -53,8 +53,6 @@ type Hub struct {
 type Instance interface {
 	// Limits returns the time that a call may take without progress, and in all.
 	Limits() (answer, most time.Duration)
-	// EndGrace returns how long the process may take for each step of its termination.
-	EndGrace() time.Duration
 	audience.Users
 	// Blame records why Holdline ends the process.
 	Blame(f *fault.Record)

@@ -140,6 +140,10 @@ func (u *Process) nudge() {
 	}
 }
 
+// endGrace is how long a process that is being ended may take for each step of its
+// termination, unless its spec wants more.
+const endGrace = time.Second
+
 // EndLocked begins to end the process. It does not wait: u.Exited is closed when
 // nothing is left of it.
 func (u *Process) EndLocked() {
@@ -164,7 +168,7 @@ func (u *Process) TerminateLocked() {
 		return
 	}
 	// if it fails the worker is lost, and that will be told
-	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, u.Instance.EndGrace()) })
+	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
 }
 
 // End ends the process, whatever it has still to do, and waits until its events were
@@ -174,7 +178,7 @@ func (u *Process) End(ctx context.Context) error {
 	if w == nil {
 		return nil
 	}
-	_, err := w.Terminate(ctx, u.Instance.EndGrace())
+	_, err := w.Terminate(ctx, endGrace)
 	u.nudge()
 	select {
 	case <-u.readEnded:
