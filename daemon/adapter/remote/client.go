@@ -53,7 +53,6 @@ type Emit func(line []byte) error
 type Client struct {
 	o    Options
 	http *http.Client
-	deaf atomic.Bool // the server refuses requests without a message whatever their token
 
 	renewing  chan struct{} // holds a token while one caller begins a new session
 	onRenewed func()        // called after that; it does not block; nil for none

@@ -35,10 +35,10 @@ func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err erro
 	}
 	for again := false; ; again = true {
 		resp, sent, err = c.attempt(req, token)
-		if err != nil || c.o.Login == nil || !c.refusedFor(req, resp.StatusCode, again) {
+		if err != nil || c.o.Login == nil {
 			return resp, sent, err
 		}
-		other, err := c.o.Login.Refused(req.Context(), token, resp.StatusCode, resp.Header, again)
+		other, err := c.otherToken(req, token, resp, again)
 		if err == nil && other == "" {
 			return resp, sent, nil
 		}
@@ -70,17 +70,21 @@ func (c *Client) attempt(req *http.Request, token config.Secret) (*http.Response
 	return resp, sent.Load(), err
 }
 
-// refusedFor reports whether the login must hear of an answer. Of requests that carry no
-// message it hears little: some servers refuse all of these, and a login must neither be
-// renewed each time nor be lost for that.
-func (c *Client) refusedFor(req *http.Request, status int, again bool) bool {
+// otherToken returns another token with which to send a request again after that answer, or "".
+// Of requests that carry no message the login does not hear: some servers refuse all of these, and
+// a login must neither be renewed in each process nor be lost for that. Only a token that another
+// process has stored meanwhile is tried.
+func (c *Client) otherToken(
+	req *http.Request, token config.Secret, resp *http.Response, again bool,
+) (other config.Secret, err error) {
+	ctx, refused := req.Context(), resp.StatusCode == http.StatusUnauthorized
 	switch {
-	case req.Method == http.MethodPost:
-		return status == http.StatusUnauthorized || status == http.StatusForbidden
-	case req.Method != http.MethodGet || status != http.StatusUnauthorized:
-		return false
-	case again:
-		c.deaf.Store(true)
+	case req.Method == http.MethodPost && (refused || resp.StatusCode == http.StatusForbidden):
+		return c.o.Login.Refused(ctx, token, resp.StatusCode, resp.Header, again)
+	case req.Method == http.MethodGet && refused && !again:
+		if other, err = c.o.Login.Token(ctx, false); err == nil && other != token {
+			return other, nil
+		}
 	}
-	return !c.deaf.Load()
+	return "", nil
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
@@ -98,6 +99,41 @@ func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 	wantFault(t, err, "lost")
 	if len(got) != 0 {
 		t.Errorf("without a login: sent %q", got)
+	}
+}
+
+// TestListeningRefused checks that a server which refuses to let anybody listen costs no renewal, and
+// is not asked again and again: only another token that is stored by then is tried.
+func TestListeningRefused(t *testing.T) {
+	for want, stored := range map[string]config.Secret{"a ": "", "a b ": "b"} {
+		got := ""
+		login := &tokens{all: []config.Secret{"a", "renewed"}}
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				got += strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + " "
+				if stored != "" {
+					login.mu.Lock()
+					login.all[0] = stored
+					login.mu.Unlock()
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.Header().Set("Mcp-Session-Id", "s")
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25"}}`))
+		}))
+		c := remote.New(remote.Options{Name: "s", URL: srv.URL, Login: login})
+		hello := []byte(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}`)
+		if err := c.Send(t.Context(), hello, func([]byte) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		if err := c.Listen(ctx, nil); err != nil || got != want || len(login.refused) > 0 {
+			t.Errorf("Listen: %v, with %q, want %q; the login heard %q", err, got, want, login.refused)
+		}
+		cancel()
+		srv.Close()
 	}
 }
 

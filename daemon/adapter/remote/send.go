@@ -430,12 +430,12 @@ func (e *statusError) Error() string {
 func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	s := c.session()
 	e := newEvents(nil, c.o.MaxMessage)
-	wasSteady := false
+	heard, wasSteady := false, false
 	for failures := 0; ; failures++ {
 		opened := time.Now()
 		body, err := c.resume(ctx, s, e.last)
 		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
-			refused.code != http.StatusTooManyRequests && (refused.code != http.StatusUnauthorized || c.o.Login == nil) {
+			refused.code != http.StatusTooManyRequests && (refused.code != http.StatusUnauthorized || !heard) {
 			isGone := refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest
 			if isGone && wasSteady && s.id != "" {
 				return errGone
@@ -443,6 +443,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 			return nil
 		}
 		if err == nil {
+			heard = c.o.Login != nil
 			e.from(body)
 			n, err := e.readEvents(func(text []byte) error {
 				_, err := c.deliver(nil, text, emit)
