@@ -80,7 +80,9 @@ func TestLoginsDoNotLeak(t *testing.T) {
 		"machine": map[string]any{"url": machine.URL, "oauth": map[string]any{
 			"clientId": id, "clientSecret": "${BUILD_SECRET}", "grant": "client_credentials",
 		}},
-	}, "logins", map[string]any{"key_command": []string{"/bin/cat", key}})
+	}, "logins", map[string]any{"key_command": []string{
+		"/bin/sh", "-c", `[ -z "$HOLDLINE_REMOTE" ] || exit 1; exec /bin/cat "$0"`, key,
+	}})
 	variables := filepath.Join(p.dir, "home/.config/holdline/env")
 	if err := os.WriteFile(variables, []byte("BUILD_SECRET="+secret+"\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
+	"holdline/daemon/launch"
 	"holdline/daemon/login"
 	"holdline/daemon/login/flow"
 	"holdline/daemon/spawn/execstep"
@@ -58,7 +59,8 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	if at := target.Login; at != nil {
 		tokens := login.NewTokens(login.Options{
 			Name: target.Name, URL: target.URL, Target: at.Target, Version: cmdenv.Version, Log: log,
-			Store: login.Open(at.Dir, login.NewKey(at.KeyCommand, proc.Environ())), Discover: flow.Machine,
+			Store:    launch.Logins{Dir: at.Dir, KeyCommand: at.KeyCommand}.Open(proc.Environ()),
+			Discover: flow.Machine,
 		})
 		defer tokens.Close() // a renewal that has begun comes to its end
 		o.Login = tokens
