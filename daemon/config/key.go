@@ -116,6 +116,9 @@ func (k Key) encode(value string) (string, error) {
 				list = append(list, one)
 			}
 		}
+		if t.Elem().Kind() == reflect.Int {
+			return "[" + strings.Join(list, ",") + "]", nil // the check of the file says what is no number
+		}
 		return quote(list)
 	case (t.Kind() == reflect.Struct || t.Kind() == reflect.Map) && !object:
 		return "", fmt.Errorf("%s: wants a JSON object, such as '{\"key\": \"value\"}'", k)

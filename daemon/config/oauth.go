@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -111,7 +112,7 @@ func (d *decoder) oauth(at string, s Server) {
 		}
 	}
 	if o.RedirectURI != "" && !callback(o.RedirectURI) {
-		d.wrong(at+".redirectUri", "wants an http address on loopback with a port, such as http://127.0.0.1:28123/callback")
+		d.wrong(at+".redirectUri", "wants an http address on loopback with a port that is not 80, such as http://127.0.0.1:28123/callback")
 	}
 	if o.Issuer != "" && checkURL(o.Issuer) != nil {
 		d.wrong(at+".issuer", "wants an https address")
@@ -134,14 +135,19 @@ func (d *decoder) below(at string) []string {
 	return slices.DeleteFunc(sorted(d.at), func(path string) bool { return !strings.HasPrefix(path, at+".") })
 }
 
-// callback reports whether a browser on this machine can come back to an address.
+// callback reports whether a browser on this machine can come back to an address: one that it
+// sends just as it is spelt, since the answer counts only if it came for that host.
 func callback(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" || u.Port() == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return false
 	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	if err != nil || port == 80 || strconv.FormatUint(port, 10) != u.Port() {
+		return false
+	}
 	ip, err := netip.ParseAddr(u.Hostname())
-	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback()
+	return u.Hostname() == "localhost" || err == nil && ip.IsLoopback() && !ip.Is4In6() && ip.String() == u.Hostname()
 }
 
 // logins checks what is the same for all logins.
