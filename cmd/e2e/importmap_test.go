@@ -78,6 +78,7 @@ var layers = readLayers(`
 0 daemon/waiting
 1 daemon/hosted/verdict
 2 daemon/hosted/entry
+3 daemon/hosted/signin
 5 daemon/hosted/handshake
 2 daemon/hosted/question
 3 daemon/hosted/background

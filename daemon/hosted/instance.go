@@ -357,13 +357,13 @@ func (inst *instance) start() error {
 			spare = false
 		case by == upstream.EndedByItself && probing && inst.era() != "":
 		default:
-			return inst.startFault(&failure, err)
+			return inst.startFault(u, &failure, err)
 		}
 	}
 }
 
-// startFault returns the fault of a start that failed with err.
-func (inst *instance) startFault(f *startup.Failure, err error) error {
+// startFault returns the fault of a start of u that failed with err.
+func (inst *instance) startFault(u *upstream.Process, f *startup.Failure, err error) error {
 	if errors.Is(err, tool.ErrStopping) || inst.m.hub.Life.Err() != nil {
 		return tool.ErrStopping
 	}
@@ -371,7 +371,7 @@ func (inst *instance) startFault(f *startup.Failure, err error) error {
 		if own := dispatch.Proxied(inst.srv, refusal.Raw); own != nil {
 			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation
 			if own.Reason() == fault.NotLoggedIn {
-				inst.srv.NotLoggedIn(own)
+				inst.srv.NotLoggedIn(u, own)
 			}
 			return own
 		}
@@ -402,7 +402,7 @@ func (inst *instance) ready() error {
 func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
-	err := inst.refusalLocked()
+	err, login := inst.refusalLocked(), inst.srv.login.Last()
 	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -414,7 +414,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	id := startup.WorkerID(spec.Name)
 	ws := process.Spec{
 		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
-		Owner:      process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
+		Owner:      process.Owner{Key: inst.key.key, Scope: string(inst.key.scope), Login: login.Who},
 		EndGraceMS: p.EndGrace.Milliseconds(),
 	}
 	switch inst.key.scope {
@@ -439,6 +439,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
+	u.Login = login.Stamp
 	progress := clock.Progress
 	u.OnStderr.Store(&progress)
 	m.hub.Mu.Lock()

@@ -118,7 +118,8 @@ func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew b
 
 // pardonLocked clears a server's stop and failures, and the back-off of its starts.
 func (s *server) pardonLocked() {
-	s.verdict, s.login.refusal = verdict.Verdict{}, nil
+	s.verdict = verdict.Verdict{}
+	s.login.Pardon()
 	for key, inst := range s.m.instances {
 		if key.server != s.spec.Name {
 			continue

@@ -1,113 +1,96 @@
 package hosted
 
 import (
-	"time"
-
-	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/signin"
 	"holdline/daemon/hosted/startup"
+	"holdline/daemon/hosted/upstream"
 	"holdline/protocol/fault"
 )
 
 // A server to which somebody must log in first needs a login: it gets no process, its calls
 // fail at once with the command that helps, and nothing of that counts as a failure of the
 // server. It is looked at again when a call comes and the files of the login have changed, or
-// when a command says so.
+// when a command says so. What is known of it is in [server.login].
 
-// relook is how long a refusal counts that the files of the login do not explain: the key that
-// seals them could not be had, or the server refuses a login that they have.
-const relook = 10 * time.Second
-
-// A loginView is what is known of a server's login. It is guarded by the hub's mutex.
-type loginView struct {
-	refusal *fault.Record    // why calls fail at once; nil if they do not
-	since   time.Time        // of refusal
-	until   time.Time        // when the refusal ends by itself; zero for never
-	stamp   entry.LoginStamp // of the files when the refusal began
-	state   entry.LoginState // when a process was started last, or the login has changed
-}
-
-// loginRefusalLocked returns the fault of calls to a server that needs a login, or nil.
-func (s *server) loginRefusalLocked() *fault.Record {
-	if r := s.login.refusal; r != nil && (s.login.until.IsZero() || time.Now().Before(s.login.until)) {
-		return r
-	}
-	return nil
-}
-
-// lookBeforeCall looks at the login of a server that needs one, if its files have changed. The
-// caller must not hold the hub's mutex.
+// lookBeforeCall looks at the login of a server if its files have changed: nobody may have told
+// this daemon. The caller must not hold the hub's mutex.
 func (s *server) lookBeforeCall() {
 	login := s.Entry().Login
+	if login == nil {
+		return
+	}
 	s.m.hub.Mu.Lock()
-	view := s.login
+	id, stamp, should := s.login.ShouldLook()
 	s.m.hub.Mu.Unlock()
-	if login != nil && view.refusal != nil && login.Stamp(view.state.Login) != view.stamp {
+	if should && login.Stamp(id) != stamp {
 		s.lookAgain()
 	}
+}
+
+// look reads the files of the login, of a server that has one. The caller must not hold the
+// hub's mutex.
+func (s *server) look() signin.Sight {
+	s.m.hub.Mu.Lock()
+	id := s.login.Last().Login
+	s.m.hub.Mu.Unlock()
+	return signin.Look(s.Entry().Login, id)
 }
 
 // loginForStart returns the refusal of a server that needs a login, before a process is started.
 // The caller must not hold the hub's mutex.
 func (s *server) loginForStart() error {
-	login := s.Entry().Login
-	if login == nil {
+	if s.Entry().Login == nil {
 		return nil
 	}
-	now := login.State()
-	stamp := login.Stamp(now.Login)
+	now := s.look()
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	s.login.state = now
-	if now.Missing == nil {
-		s.login.refusal = nil
-		return nil
+	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
+	if now.Missing != nil {
+		return now.Missing
 	}
-	s.refuseLocked(now.Missing, stamp, now.Passes)
-	return now.Missing
+	return nil
 }
 
-// refuseLocked puts the server into the state in which it needs a login. A refusal that passes
-// ends after [relook].
-func (s *server) refuseLocked(f *fault.Record, stamp entry.LoginStamp, passes bool) {
-	own := *f
-	own.Operation = startup.Operation(s.spec.Name)
-	if s.login.refusal == nil {
-		s.m.hub.Log.Warn("server needs a login", "server", s.spec.Name, "err", &own)
-		s.login.since = time.Now()
-	}
-	s.login.refusal, s.login.stamp, s.login.until = &own, stamp, time.Time{}
-	if passes {
-		s.login.until = time.Now().Add(relook)
+// logRefusal logs that calls are refused since now, if so. The caller must hold the hub's mutex.
+func (s *server) logRefusal(begins bool) {
+	if f, _ := s.login.Refusal(); begins && f != nil {
+		s.m.hub.Log.Warn("server needs a login", "server", s.spec.Name, "err", f)
 	}
 }
 
-// NotLoggedIn takes up that a process of the server has answered with f because there is no
-// login. Its processes are drained: their calls would all fail.
-func (s *server) NotLoggedIn(f *fault.Record) {
-	login := s.Entry().Login
-	if login == nil {
+// loginRefusalLocked returns the fault of calls to a server that needs a login, or nil.
+func (s *server) loginRefusalLocked() *fault.Record {
+	f, _ := s.login.Refusal()
+	return f
+}
+
+// NotLoggedIn takes up that a process of the server, u, has answered with f because there is no
+// login. Then all its processes are drained: their calls would all fail.
+func (s *server) NotLoggedIn(u *upstream.Process, f *fault.Record) {
+	if s.Entry().Login == nil || u == nil {
 		return
 	}
-	now := login.State()
-	stamp := login.Stamp(now.Login)
+	now := s.look()
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	if now.Missing != nil {
-		s.refuseLocked(now.Missing, stamp, now.Passes)
-	} else {
-		s.refuseLocked(f, stamp, true)
+	refused, begins := s.login.Refused(f, u.Login, now, startup.Operation(s.spec.Name))
+	s.logRefusal(begins)
+	if refused {
+		s.leaveLocked(nil)
 	}
-	s.login.state = now
-	s.leaveAllLocked()
 }
 
-// leaveAllLocked drains the processes of all instances of the server.
-func (s *server) leaveAllLocked() {
+// leaveLocked drains the processes of all instances of the server that ought to leave; nil
+// stands for all. It reports whether there was one.
+func (s *server) leaveLocked(ought func(*upstream.Process) bool) (left bool) {
 	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name {
+		if key.server == s.spec.Name && (ought == nil || inst.up != nil && ought(inst.up)) {
 			inst.leaveLocked()
+			left = true
 		}
 	}
+	return left
 }
 
 // LoginsChanged looks at the logins of all servers anew: somebody has logged in or out.
@@ -127,23 +110,25 @@ func (m *Manager) LoginsChanged() {
 
 // lookAgain looks at the login of a server. If calls can be made now, what has failed before is
 // forgotten, and sessions that use the server get their processes. A process belongs to the login
-// with which it was started, since so does its session with the server.
+// with which it was started, since so does its session with the server: one of another login is
+// drained. A process that was started without one stays: it may have made its login itself.
 func (s *server) lookAgain() {
-	m, login := s.m, s.Entry().Login
-	now := login.State()
-	stamp := login.Stamp(now.Login)
+	m, now := s.m, s.look()
 	m.hub.Mu.Lock()
-	before, isStopped := s.login, s.verdict.Stopped
-	isOther := now.Who != before.state.Who
-	s.login = loginView{state: now}
-	if now.Missing != nil {
-		s.refuseLocked(now.Missing, stamp, now.Passes)
-	} else if before.refusal != nil {
+	before, isStopped := s.loginRefusalLocked(), s.verdict.Stopped
+	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
+	other := false
+	switch {
+	case now.Missing != nil:
+		s.leaveLocked(nil)
+	case before != nil:
 		s.pardonLocked()
 		s.verdict.Stopped = isStopped
-	}
-	if now.Missing != nil || isOther {
-		s.leaveAllLocked()
+		fallthrough
+	default:
+		other = s.leaveLocked(func(u *upstream.Process) bool {
+			return u.Owner.Login != "" && u.Owner.Login != now.Who
+		})
 	}
 	if !m.hub.Closed && m.servers[s.spec.Name] == s {
 		for _, c := range m.hub.Clients {
@@ -151,10 +136,10 @@ func (s *server) lookAgain() {
 		}
 	}
 	m.hub.Mu.Unlock()
-	if isOther {
+	if other || before != nil || now.Missing != nil {
 		m.calls.Cache().Forget(s.spec.Name)
 	}
-	if before.refusal != nil {
+	if before != nil {
 		s.persist()
 	}
 }

@@ -108,8 +108,8 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		worst("ejected")
 	}
-	if s.login.refusal != nil {
-		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, s.login.refusal, s.login.since.UnixMilli()
+	if f, since := s.login.Refusal(); f != nil {
+		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, since.UnixMilli()
 	}
 	if s.verdict.Stopped {
 		st.State = "stopped"

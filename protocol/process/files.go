@@ -96,6 +96,7 @@ type Owner struct {
 	Root       string `json:"root,omitempty"`    // directory of the project, or of the session's; "" if shared
 	Scope      string `json:"scope,omitempty"`   // of a server
 	Key        string `json:"key,omitempty"`     // of a server's configuration
+	Login      string `json:"login,omitempty"`   // which login to a server elsewhere, and as whom; "" if there was none
 }
 
 // What a worker does while no daemon is attached.

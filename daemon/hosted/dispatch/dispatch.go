@@ -34,8 +34,9 @@ type Server interface {
 	Scope(c *tool.Caller) string
 	// Guards returns the guards of the processes that the caller uses.
 	Guards(c *tool.Caller) (Guards, error)
-	// NotLoggedIn takes up that the server has refused a call since nobody is logged in to it.
-	NotLoggedIn(f *fault.Record)
+	// NotLoggedIn takes up that a process has refused a call since nobody is logged in to the
+	// server. u is nil if the process is not known any more.
+	NotLoggedIn(u *upstream.Process, f *fault.Record)
 	// Ready returns a process that serves the caller. It starts one if there is none.
 	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
 }
@@ -371,7 +372,10 @@ func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 	}
 	if f := cmp.Or(Proxied(r.s, a.Error), a.Fault); f != nil {
 		if f.Reason() == fault.NotLoggedIn {
-			r.s.NotLoggedIn(f)
+			r.hub.Mu.Lock()
+			u := c.Up
+			r.hub.Mu.Unlock()
+			r.s.NotLoggedIn(u, f)
 		}
 		own := *f
 		own.Operation = r.o.Operation()

@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/records"
@@ -40,6 +41,7 @@ type Process struct {
 	ID        string // of the worker
 	Server    string // its name
 	Owner     process.Owner
+	Login     entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
 	Log       *slog.Logger
 	Standing  *standing.Requests
 	Exited    latch                          // state is exited
