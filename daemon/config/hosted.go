@@ -218,7 +218,8 @@ func (s Settings) Address(a Around) (Address, error) {
 		out.Secrets = append(out.Secrets, strings.Fields(value)...)
 	}
 	words := slices.DeleteFunc(out.Secrets, func(v string) bool { return len(v) < leastSecret })
-	out.Secrets = secrets(out.Headers, slices.Concat(words, []string{client}, e.used, redact.Secrets([]string{out.URL})))
+	words = slices.Concat(words, []string{client}, e.used, redact.Secrets([]string{out.URL}))
+	out.Secrets = secrets(out.Headers, words)
 	return out, nil
 }
 

@@ -112,7 +112,8 @@ func (d *decoder) oauth(at string, s Server) {
 		}
 	}
 	if o.RedirectURI != "" && !callback(o.RedirectURI) {
-		d.wrong(at+".redirectUri", "wants an http address on loopback with a port that is not 80, such as http://127.0.0.1:28123/callback")
+		d.wrong(at+".redirectUri",
+			"wants an http address on loopback with a port other than 80, such as http://127.0.0.1:28123/callback")
 	}
 	if o.Issuer != "" && checkURL(o.Issuer) != nil {
 		d.wrong(at+".issuer", "wants an https address")
