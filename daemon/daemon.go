@@ -361,15 +361,6 @@ func (d *daemon) stopServers(ctx context.Context) error {
 	return errors.Join(err, d.servers.Close(ctx))
 }
 
-// endTime returns how much longer than others the workers may take that are to end with this
-// daemon: one of them may be renewing a login.
-func (d *daemon) endTime() time.Duration {
-	if !d.endAll.Load() {
-		return 0
-	}
-	return d.workers.EndTime()
-}
-
 // control blocks until some part of the daemon asks it to stop, or ctx is done, and begins
 // the stop. It returns why.
 func (d *daemon) control(ctx context.Context) error {
