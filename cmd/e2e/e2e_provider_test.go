@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,7 @@ func (v *provider) untilExpired(t *testing.T) {
 // tokens run out and are renewed, also while the daemon is killed, and the login is kept. A refresh
 // token that is used twice, as by a thief, ends it, and the next login begins anew.
 func TestE2ELoginAtProvider(t *testing.T) {
+	t.Parallel()
 	v := newProvider(t)
 	p := newPlace(t).login().withBrowser().faults()
 	p.loginPort(t)
@@ -232,6 +234,54 @@ func TestE2ELoginAtProvider(t *testing.T) {
 	call("after the logout", `"not_logged_in"`)
 	if n := v.count("registered"); n != 1 {
 		t.Errorf("%d registrations for two logins", n)
+	}
+	a.rest()
+}
+
+// TestE2ELoginAtProviderByDevice logs in with a code that is entered in a browser elsewhere, without a
+// listener here.
+func TestE2ELoginAtProviderByDevice(t *testing.T) {
+	t.Parallel()
+	v := newProvider(t)
+	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": v.url}})
+	cmd, said := p.command("servers", "login", "far", "--device"), new(words)
+	cmd.Stdout, cmd.Stderr = said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	page := regexp.MustCompile(`(?m)^or open (\S+)$`)
+	waitFor(t, "a code", func() bool { return page.MatchString(said.String()) })
+	if code := browserMain(page.FindStringSubmatch(said.String())[1]); code != 0 {
+		t.Errorf("the browser: %d", code)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "far: logged in until ") {
+		t.Errorf("servers login: %v, %s", err, said)
+	}
+	a := p.agent().shake()
+	if x := a.echo(); x.text() != "done" {
+		t.Errorf("after the login: %s", x.raw)
+	}
+	v.untilExpired(t)
+	if x := a.echo(); x.text() != "done" {
+		t.Errorf("after the token has run out: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestE2EMachineAtProvider uses a server to which nobody logs in: the machine does, again and again.
+func TestE2EMachineAtProvider(t *testing.T) {
+	t.Parallel()
+	v := newProvider(t)
+	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": v.url, "oauth": map[string]any{
+		"grant": "client_credentials", "clientId": "resource", "clientSecret": "resource-secret",
+	}}})
+	a := p.agent().shake()
+	for n := range 2 {
+		if x := a.echo(); x.text() != "done" {
+			t.Errorf("call %d: %s", n, x.raw)
+		}
+		v.until(t, "granted client_credentials", n+1)
+		v.untilExpired(t)
 	}
 	a.rest()
 }

@@ -32,7 +32,7 @@ func browserMain(address string) int {
 	c := &http.Client{Jar: jar, Timeout: 30 * time.Second}
 	resp, err := c.Get(address)
 	action := regexp.MustCompile(`<form[^>]* action="([^"]+)"`)
-	input := regexp.MustCompile(`<input[^>]* name="([^"]+)"(?:[^>]* value="([^"]*)")?`)
+	input, pair := regexp.MustCompile(`<input[^>]*>`), regexp.MustCompile(`\b(name|value)="([^"]*)"`)
 	for forms := 0; err == nil; forms++ {
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
@@ -45,8 +45,12 @@ func browserMain(address string) int {
 				break
 			}
 		}
-		for _, field := range input.FindAllSubmatch(text, -1) {
-			fields.Set(string(field[1]), cmp.Or(string(field[2]), "ada"))
+		for _, field := range input.FindAllString(string(text), -1) {
+			has := map[string]string{}
+			for _, one := range pair.FindAllStringSubmatch(field, -1) {
+				has[one[1]] = one[2]
+			}
+			fields.Set(has["name"], cmp.Or(has["value"], "ada"))
 		}
 		resp, err = c.PostForm(to.String(), fields)
 	}

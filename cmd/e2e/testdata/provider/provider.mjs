@@ -11,9 +11,9 @@ const server = http.createServer();
 server.listen(0, "127.0.0.1", () => {
   const issuer = `http://127.0.0.1:${server.address().port}`;
   const provider = new Provider(issuer, {
-    clients: [{ // the resource server, which asks about tokens
+    clients: [{ // the resource server, which asks about tokens, and a machine
       client_id: "resource", client_secret: "resource-secret",
-      redirect_uris: [], response_types: [], grant_types: [],
+      redirect_uris: [], response_types: [], grant_types: ["client_credentials"],
     }],
     scopes: ["openid", "offline_access", "read"],
     rotateRefreshToken: true,
@@ -23,6 +23,8 @@ server.listen(0, "127.0.0.1", () => {
     features: {
       registration: { enabled: true },
       revocation: { enabled: true },
+      deviceFlow: { enabled: true },
+      clientCredentials: { enabled: true },
       introspection: { enabled: true, allowedPolicy: () => true },
       resourceIndicators: {
         enabled: true,
