@@ -81,7 +81,7 @@ func NewClient(server, issuer, version string) *Client {
 			TLSHandshakeTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		}},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if via[0].Method != http.MethodGet || len(via) > maxRedirects || origin(req.URL) != origin(via[0].URL) {
+			if via[0].Method != http.MethodGet || len(via) > maxRedirects || Origin(req.URL) != Origin(via[0].URL) {
 				return http.ErrUseLastResponse
 			}
 			return nil

@@ -217,23 +217,16 @@ func Covers(resource, address string) bool {
 		return false
 	}
 	a, err := url.Parse(address)
-	if err != nil || origin(r) != origin(a) {
+	if err != nil || Origin(r) != Origin(a) {
 		return false
 	}
 	parent := strings.TrimSuffix(r.EscapedPath(), "/")
 	return strings.HasPrefix(strings.TrimSuffix(a.EscapedPath(), "/")+"/", parent+"/")
 }
 
-// origin returns scheme, host and port of an address, in lower case and with the port of
-// the scheme if there is none.
-func origin(u *url.URL) string {
-	port := u.Port()
-	switch {
-	case port != "":
-	case strings.EqualFold(u.Scheme, "https"):
-		port = "443"
-	case strings.EqualFold(u.Scheme, "http"):
-		port = "80"
-	}
-	return strings.ToLower(u.Scheme + "://" + u.Hostname() + ":" + port)
+// Origin returns scheme, host and port of an address, in lower case and without the port of the
+// scheme.
+func Origin(u *url.URL) string {
+	own := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]
+	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Host), own)
 }

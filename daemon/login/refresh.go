@@ -207,7 +207,11 @@ func (t *Tokens) failed(held *Held, l *Login, marked bool, err error) error {
 		return t.end(held, l, "the refresh token was refused")
 	case "invalid_client", "unauthorized_client":
 		if l.Registered != "" {
-			if err := t.o.Store.forget(context.WithoutCancel(t.alive), l); err != nil {
+			var r Registration // it may be of another client by now
+			err := t.o.Store.removeIf(context.WithoutCancel(t.alive), l.Registered, &r, func() bool {
+				return r.ClientID == l.ClientID
+			})
+			if err != nil {
 				t.o.Log.Warn("a registration could not be dropped", "err", err)
 			}
 			return t.end(held, l, "the authorization server does not know the client any more")

@@ -231,26 +231,20 @@ func (s *Store) Update(ctx context.Context, id string, r Record, change func() e
 
 // Remove deletes the record of that id under its lock. It is no error if there is none.
 func (s *Store) Remove(ctx context.Context, id string, r Record) error {
+	return s.removeIf(ctx, id, r, func() bool { return true })
+}
+
+// removeIf is [Store.Remove] if is reports true once r is read; r is empty if it cannot be.
+func (s *Store) removeIf(ctx context.Context, id string, r Record, is func() bool) error {
 	held, err := s.Lock(ctx, id, r)
 	if err != nil {
 		return err
 	}
 	defer held.Unlock()
+	if _ = s.Read(id, r); !is() {
+		return nil
+	}
 	return held.Remove(r)
-}
-
-// forget deletes the registration of a login's client, unless it is of another client by now.
-func (s *Store) forget(ctx context.Context, l *Login) error {
-	var r Registration
-	held, err := s.Lock(ctx, l.Registered, &r)
-	if err != nil {
-		return err
-	}
-	defer held.Unlock()
-	if err := s.Read(l.Registered, &r); err != nil || r.ClientID != l.ClientID {
-		return nil // what cannot be read is used by nobody
-	}
-	return held.Remove(&r)
 }
 
 // Held is the lock of one record. Locks are taken in the order target, login,

@@ -90,7 +90,7 @@ func (r *run) chooseClient(ctx context.Context) error {
 	}
 	switch {
 	case r.Client.ClientID != "":
-		r.client = client{id: r.Client.ClientID, secret: r.Client.Secret, method: r.method(r.Client.Secret)}
+		r.client = client{id: r.Client.ClientID, secret: r.Client.Secret, method: methodOf(m, &r.Client, r.Client.Secret)}
 		return nil
 	case r.typedFor(m):
 		return r.typedClient(ctx)
@@ -143,7 +143,7 @@ func (r *run) typedClient(ctx context.Context) error {
 			return err
 		}
 	}
-	c.method = r.method(c.secret)
+	c.method = methodOf(r.found.Server, &r.Client, c.secret)
 	r.client = c
 	return nil
 }
@@ -162,11 +162,6 @@ func (r *run) listen(host string, anyPort bool) (err error) {
 		r.door, err = openFirst(host, r.Ports, anyPort)
 	}
 	return err
-}
-
-// method returns how a client with that secret shows who it is.
-func (r *run) method(secret login.Secret) string {
-	return methodOf(r.found.Server, &r.Client, secret)
 }
 
 // methodOf returns how a client that was not registered by us shows who it is. It is never

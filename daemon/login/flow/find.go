@@ -99,7 +99,7 @@ func (f *finder) find(ctx context.Context) (*Found, error) {
 		return nil, err
 	}
 	out := &Found{Resource: login.BareAddress(q.Address)}
-	issuers := []string{originOf(address)}
+	issuers := []string{login.Origin(address)}
 	if document != nil {
 		out.Resource, out.Scopes, issuers = document.Resource, document.Scopes, document.Servers
 	}
@@ -112,12 +112,6 @@ func (f *finder) find(ctx context.Context) (*Found, error) {
 	}
 	out.Server, err = f.server(ctx, issuers, document == nil)
 	return out, err
-}
-
-// originOf returns the origin of an address as a server would spell it.
-func originOf(u *url.URL) string {
-	own := map[string]string{"https": ":443", "http": ":80"}[u.Scheme]
-	return u.Scheme + "://" + strings.TrimSuffix(strings.ToLower(u.Host), own)
 }
 
 // finder is one run of [Find].
@@ -133,7 +127,7 @@ type finder struct {
 // resource returns the server's metadata, or nil if it says that it has none, as servers of
 // 2025-03-26 do.
 func (f *finder) resource(ctx context.Context) (*resourceMetadata, error) {
-	base := originOf(f.address) + "/.well-known/oauth-protected-resource"
+	base := login.Origin(f.address) + "/.well-known/oauth-protected-resource"
 	of := base + strings.TrimSuffix(f.address.EscapedPath(), "/")
 	if f.address.RawQuery != "" {
 		of += "?" + f.address.RawQuery

@@ -273,17 +273,13 @@ func (r *run) endpoint(address string) login.Endpoint {
 	}
 }
 
-// withResource adds the parameter resource to a form or query, byte for byte.
-func (r *run) withResource(v url.Values) url.Values {
+// with adds the parameter resource to a form or query, byte for byte, and scope if scoped is set and
+// there are any.
+func (r *run) with(v url.Values, scoped bool) url.Values {
 	if r.found.Resource != "" {
 		v.Set("resource", r.found.Resource)
 	}
-	return v
-}
-
-// withScopes adds the parameter scope, if there are any.
-func (r *run) withScopes(v url.Values) url.Values {
-	if len(r.scopes) > 0 {
+	if scoped && len(r.scopes) > 0 {
 		v.Set("scope", strings.Join(r.scopes, " "))
 	}
 	return v

@@ -65,11 +65,11 @@ func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] 
 // this login: by its state, and by the verifier that only we know (PKCE).
 func (r *run) authorization(verifier string) string {
 	challenge := sha256.Sum256([]byte(verifier))
-	v := r.withScopes(r.withResource(url.Values{
+	v := r.with(url.Values{
 		"response_type": {"code"}, "client_id": {r.client.id}, "redirect_uri": {r.door.text}, "state": {r.door.state},
 		"code_challenge":        {base64.RawURLEncoding.EncodeToString(challenge[:])},
 		"code_challenge_method": {"S256"},
-	}))
+	}, true)
 	if slices.Contains(r.scopes, offlineScope) {
 		v.Set("prompt", "consent")
 	}
@@ -98,9 +98,9 @@ func (r *run) exchange(ctx context.Context, answer url.Values, verifier string) 
 	if code == "" || len(code) > maxCode {
 		return nil, errors.New("the authorization server sent no code that can be used")
 	}
-	g, err := r.HTTP.Ask(ctx, r.endpoint(r.found.Server.TokenEndpoint), r.withResource(url.Values{
+	g, err := r.HTTP.Ask(ctx, r.endpoint(r.found.Server.TokenEndpoint), r.with(url.Values{
 		"grant_type": {login.GrantCode}, "code": {code}, "redirect_uri": {r.door.text}, "code_verifier": {verifier},
-	}), nil)
+	}, false), nil)
 	if err != nil {
 		return nil, refusal("to give out a token", err)
 	}
@@ -159,7 +159,7 @@ func (r *run) pasted(address string) (url.Values, error) {
 
 // byDevice logs in by a code that the person types elsewhere (RFC 8628).
 func (r *run) byDevice(ctx context.Context) (*login.Grant, error) {
-	form := r.withScopes(r.withResource(url.Values{}))
+	form := r.with(url.Values{}, true)
 	answer, err := r.HTTP.PostForm(ctx, r.endpoint(r.found.Server.DeviceEndpoint), form, nil)
 	if err != nil {
 		return nil, refusal("to give out a code", err)
@@ -200,9 +200,9 @@ func (r *run) poll(ctx context.Context, device string, pause time.Duration) (*lo
 			return nil, context.Cause(ctx)
 		case <-time.After(pause):
 		}
-		g, err := r.HTTP.Ask(ctx, r.endpoint(r.found.Server.TokenEndpoint), r.withResource(url.Values{
+		g, err := r.HTTP.Ask(ctx, r.endpoint(r.found.Server.TokenEndpoint), r.with(url.Values{
 			"grant_type": {login.GrantDevice}, "device_code": {device},
-		}), nil)
+		}, false), nil)
 		e, refused := errors.AsType[*login.RefusalError](err)
 		timeout, ok := errors.AsType[interface {
 			error
