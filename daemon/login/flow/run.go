@@ -172,6 +172,7 @@ func (r *run) unwanted(ctx context.Context, err error) error {
 	}
 	if r.Store.Update(ctx, r.id, &r.target, func() error {
 		r.target.Wanted = login.Without(r.target.Wanted, lacked)
+		r.target.Challenge.Scopes = login.Without(r.target.Challenge.Scopes, lacked)
 		return nil
 	}) != nil {
 		return err

@@ -210,11 +210,14 @@ func TestLoginAgain(t *testing.T) {
 // server does not know, costs one login, and that what calls want meanwhile is kept.
 func TestScopeThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	p := newPerson(t, logintest.Options{Scopes: []string{"a"}})
+	p := newPerson(t, logintest.Options{Scopes: []string{"a"}, Open: true})
 	wants := func(scope string) {
 		target := new(login.Target)
 		if err := p.Store.Update(t.Context(), p.targetID(), target, func() error {
 			target.Wanted = append(target.Wanted, scope)
+			if scope == "nonsense" {
+				target.Challenge = login.Challenge{Bearer: true, Error: "insufficient_scope", Scopes: []string{scope}}
+			}
 			return nil
 		}); err != nil {
 			t.Error(err)
