@@ -90,7 +90,8 @@ func (r *run) chooseClient(ctx context.Context) error {
 	}
 	switch {
 	case r.Client.ClientID != "":
-		r.client = client{id: r.Client.ClientID, secret: r.Client.Secret, method: methodOf(m, &r.Client, r.Client.Secret)}
+		c := &r.Client
+		r.client = client{id: c.ClientID, secret: c.Secret, method: methodOf(m, c, c.Secret)}
 		return nil
 	case r.typedFor(m):
 		return r.typedClient(ctx)
