@@ -130,19 +130,21 @@ func (r *run) typedClient(ctx context.Context) error {
 		}
 		return answer, err
 	}
-	needsSecret := c.secret == "" && r.Ask != nil && r.ClientID != ""
+	// The secret of a client that was refused may be another one by now.
+	wantsSecret := r.Ask != nil && (r.ClientID != "" || r.before.Retry.Client)
 	if c.id == "" {
 		id, err := ask("its client id: ", false)
 		if err != nil {
 			return err
 		}
-		c.id, needsSecret = id.Reveal(), true
+		c.id, wantsSecret = id.Reveal(), true
 	}
-	if needsSecret {
-		var err error
-		if c.secret, err = ask("its secret (it is not shown; Enter if there is none): ", true); err != nil {
+	if wantsSecret {
+		secret, err := ask("its secret (it is not shown; Enter if there is no other): ", true)
+		if err != nil {
 			return err
 		}
+		c.secret = cmp.Or(secret, c.secret)
 	}
 	c.method = methodOf(r.found.Server, &r.Client, c.secret)
 	r.client = c

@@ -402,6 +402,17 @@ func TestTypedClient(t *testing.T) {
 		t.Errorf("a client of the command line: %v, %+v", err, l)
 	}
 	p.ClientID = ""
+	p.server.AddClient("second", "another secret")
+	if err := p.Store.Update(t.Context(), l.ID(), l, func() error {
+		l.Retry = login.Retry{At: time.Now().Add(time.Minute), Failures: 1, Client: true}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.Ask = func(context.Context, string, bool) (login.Secret, error) { return "another secret", nil }
+	if l, err = p.run(); err != nil || l.Retry.Failures > 0 {
+		t.Errorf("a typed client whose secret has changed: %v, %+v", err, l)
+	}
 	p.Ask = func(context.Context, string, bool) (login.Secret, error) { return "", errors.New("interrupted") }
 	p.Store = login.Open(t.TempDir()+"/logins", nil)
 	if _, err = p.run(); err == nil || !strings.Contains(err.Error(), "interrupted") {

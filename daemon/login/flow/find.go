@@ -2,6 +2,7 @@ package flow
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -186,21 +187,11 @@ func (f *finder) server(ctx context.Context, issuers []string, guessed bool) (*M
 			if err = f.Usable(m); err == nil {
 				return m, nil
 			}
-			if firstUnusable == nil {
-				firstUnusable = err
-			}
+			firstUnusable = cmp.Or(firstUnusable, err)
 		}
-		if first == nil {
-			first = err
-		}
+		first = cmp.Or(first, err)
 	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if firstUnusable != nil {
-		return nil, firstUnusable
-	}
-	return nil, first
+	return nil, cmp.Or(context.Cause(ctx), firstUnusable, first)
 }
 
 // metadata returns the metadata of one authorization server, which fulfils all that is
