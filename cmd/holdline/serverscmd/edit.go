@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/edit"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -123,7 +124,7 @@ func (s *serversCommand) edits() []*cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			address := s.loggedInAt(args[0])
 			err := s.editFile(cmd, args[0], "removed", func(path string) (bool, error) {
-				return true, config.RemoveServer(cmd.Context(), path, args[0])
+				return true, edit.RemoveServer(cmd.Context(), path, args[0])
 			})
 			if err == nil && address != "" {
 				return console.Say(cmd, "its login is kept; to end it: holdline servers logout --url %s", address)
@@ -136,7 +137,7 @@ func (s *serversCommand) edits() []*cobra.Command {
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return s.editFile(cmd, args[0], done, func(path string) (bool, error) {
-					return config.EnableServer(cmd.Context(), path, args[0], on)
+					return edit.EnableServer(cmd.Context(), path, args[0], on)
 				})
 			},
 		}
@@ -164,7 +165,7 @@ func (s *serversCommand) editFile(
 	// Package config checks and edits the file, and keeps its comments.
 	changed, err := change(path)
 	switch {
-	case errors.Is(err, config.ErrServerExists):
+	case errors.Is(err, edit.ErrServerExists):
 		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
 			"add --replace, or first: holdline servers remove "+name)
 	case err != nil:
@@ -194,7 +195,7 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 		return err
 	}
 	err = s.editFile(cmd, name, "added", func(path string) (bool, error) {
-		return true, config.AddServer(cmd.Context(), path, name, object, o.replace)
+		return true, edit.AddServer(cmd.Context(), path, name, object, o.replace)
 	})
 	if err != nil {
 		return err
@@ -208,7 +209,7 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 }
 
 // object returns the JSON object of the server that the flags and the arguments after the name
-// describe. It refuses flags that do not fit the transport. [config.AddServer] checks the
+// describe. It refuses flags that do not fit the transport. [edit.AddServer] checks the
 // values.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
