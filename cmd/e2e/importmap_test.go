@@ -49,6 +49,7 @@ var layers = readLayers(`
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
 5 cmd/holdline/importer
+5 cmd/holdline/importer/variables
 8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
 8 cmd/holdline/install
@@ -130,6 +131,7 @@ var layers = readLayers(`
 2 daemon/heap
 1 daemon/adapter/engine
 1 daemon/config
+2 daemon/config/edit
 0 daemon/config/expand
 1 daemon/program
 1 daemon/sandbox
