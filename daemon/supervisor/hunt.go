@@ -185,46 +185,41 @@ func (s *Supervisor) HuntAll(ctx context.Context) error {
 
 // EndTime returns how long the children of living workers may take to end by themselves: see
 // [process.Spec]. It is 0 if none of them needs more than the usual time.
-func (s *Supervisor) EndTime() (most time.Duration) {
-	for _, grace := range s.unhurried() {
-		most = max(most, 2*grace)
-	}
+func (s *Supervisor) EndTime() time.Duration {
+	_, most := s.unhurried()
 	return most
 }
 
 // unhurried returns the directories of living workers whose children must not be killed at once,
-// with the times for each step of their end.
-func (s *Supervisor) unhurried() map[string]time.Duration {
-	found := map[string]time.Duration{}
+// and how long they may take to end.
+func (s *Supervisor) unhurried() (dirs []string, most time.Duration) {
 	for _, dir := range s.dirs() {
 		spec, err := process.ReadSpec(dir)
 		if alive, _ := Alive(dir); err == nil && alive && spec.EndGraceMS > 0 {
-			found[dir] = spec.EndGrace()
+			dirs, most = append(dirs, dir), max(most, 2*spec.EndGrace())
 		}
 	}
-	return found
+	return dirs, most
 }
 
 // endUnhurried has the workers of [Supervisor.unhurried] end their children, waits until they
 // have, for [Supervisor.EndTime] at most, and returns how many did.
 func (s *Supervisor) endUnhurried(ctx context.Context) (ended int) {
-	ctx, cancel := context.WithTimeout(ctx, s.EndTime())
+	all, limit := s.unhurried()
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	all := s.unhurried()
-	for dir := range all {
+	for _, dir := range all {
 		if pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock)); err == nil && pid != os.Getpid() {
 			_ = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGTERM) // else it is killed
 		}
 	}
-	for dir := range all {
-		alive := true
-		for alive && ctx.Err() == nil {
+	for _, dir := range all {
+		for alive := true; alive && ctx.Err() == nil; {
 			if alive, _ = Alive(dir); alive {
 				_ = pause(ctx)
+			} else {
+				ended++
 			}
-		}
-		if !alive {
-			ended++
 		}
 	}
 	return ended

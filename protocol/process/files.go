@@ -150,6 +150,24 @@ func (s *Spec) SetDefaults() {
 // EndGrace returns the least time that the child has for each step of its end.
 func (s *Spec) EndGrace() time.Duration { return time.Duration(s.EndGraceMS) * time.Millisecond }
 
+// NotStarted returns in words why the program was not started.
+func (s *Spec) NotStarted(exit Exit) string {
+	name := "`" + s.Argv[0] + "`"
+	switch op := exit.SpawnOp + " " + exit.SpawnErrno; {
+	case op == "chdir ENOENT":
+		return name + " cannot be started in " + s.Cwd + ": there is no such directory"
+	case op == "exec ENOENT" && !strings.Contains(s.Argv[0], "/"):
+		return name + " was not found on its PATH"
+	case op == "exec ENOENT":
+		return name + " was not found, or the program that its first line names"
+	case op == "exec EACCES":
+		return name + " may not be run: it is not executable, or its directory is closed to you"
+	case op == "exec ENOEXEC":
+		return name + " is not a program of this system"
+	}
+	return fmt.Sprintf("%s cannot be started (%s)", name, exit)
+}
+
 // ValidID reports whether id can be a worker's id: a name of a file and a value
 // in an environment, of 1 to 64 letters, digits, "_", "." and "-", the first
 // a letter or digit.
