@@ -48,7 +48,7 @@ var layers = readLayers(`
 7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
-5 cmd/holdline/importer
+6 cmd/holdline/importer
 5 cmd/holdline/importer/variables
 8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
