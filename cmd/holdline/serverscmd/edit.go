@@ -92,7 +92,8 @@ shared (one for all), session (one for each agent).`,
 	f.StringVar(&o.OAuth.ClientID, "client-id", "", "client that you have registered at its authorization server")
 	f.StringVar(&o.secretEnv, "client-secret-env", "", "NAME of the variable with that client's secret")
 	f.IntVar(&o.OAuth.CallbackPort, "callback-port", 0, "port of its redirect URI http://localhost:PORT/callback")
-	f.StringArrayVar(&o.OAuth.Scopes, "oauth-scope", nil, "scope to log in for, not those of the server (again for more)")
+	f.StringArrayVar(&o.OAuth.Scopes, "oauth-scope", nil,
+		"scope to log in for, not those of the server (again for more)")
 	f.StringVar(&o.OAuth.Account, "account", "", "label that keeps two logins to one address apart")
 	cmd.MarkFlagsMutuallyExclusive("login", "no-check")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

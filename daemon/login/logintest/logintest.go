@@ -34,7 +34,7 @@ type Options struct {
 	Need         func(method, tool string) []string // scopes of a message; nil needs none
 	Refuse       bool                               // no access token is accepted
 	Open         bool                               // initialize passes without a token
-	Metadata     map[string]any                     // replaces keys of the authorization server's metadata; nil removes one
+	Metadata     map[string]any                     // replaces keys of the issuer's metadata; nil removes one
 	Resource     map[string]any                     // the same for the metadata of the resource
 	NoIss        bool                               // no iss in the answer of an authorization
 	Confidential bool                               // registered clients get a secret

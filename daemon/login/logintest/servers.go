@@ -239,7 +239,8 @@ func (s *Server) handleLocked(r *http.Request) (int, map[string]any) {
 		code := s.codes[f.Get("code")]
 		sum := sha256.Sum256([]byte(f.Get("code_verifier")))
 		if code == nil || code.uses > 0 || code.family.client != id || code.redirect != f.Get("redirect_uri") ||
-			code.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) || code.family.resource != f.Get("resource") {
+			code.challenge != base64.RawURLEncoding.EncodeToString(sum[:]) ||
+			code.family.resource != f.Get("resource") {
 			return refusal("invalid_grant")
 		}
 		code.uses++
