@@ -115,16 +115,13 @@ func (t *Tokens) send(held *Held, l *Login, early func()) error {
 		return nil
 	})
 	if err != nil {
-		if !marked {
-			l.Mark = previous
-		}
 		switch {
 		case unmarked != nil:
 			return t.storeFault(unmarked)
 		case !marked && t.alive.Err() != nil:
 			return context.Cause(t.alive)
 		}
-		return t.failed(held, l, marked, err)
+		return t.failed(held, l, previous, marked, err)
 	}
 	rotates := grant.Refresh != "" && grant.Refresh != l.Refresh
 	l.Rotates = &rotates
@@ -178,8 +175,8 @@ func (t *Tokens) keep(l *Login) {
 }
 
 // failed takes note of a renewal that brought no token, and returns its fault. marked means
-// that the refresh token may have been sent.
-func (t *Tokens) failed(held *Held, l *Login, marked bool, err error) error {
+// that the refresh token may have been sent; previous is the mark of an earlier one, or nil.
+func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err error) error {
 	refused, answered := errors.AsType[*RefusalError](err)
 	known := answered && (refused.Status/100 == 4 || refused.Status == http.StatusServiceUnavailable)
 	if marked && !known {
@@ -190,18 +187,18 @@ func (t *Tokens) failed(held *Held, l *Login, marked bool, err error) error {
 		l.Retry = l.Retry.after(backOff(l.Mark.Try-1), "the answer to the last one was lost")
 		return t.record(held, l, t.laterFault(l))
 	}
+	l.Mark = previous // of this one it is known that nothing is spent
 	if !answered {
 		l.Retry = l.Retry.after(0, "its authorization server is unreachable")
 		t.o.Log.Warn("a login could not be renewed", "server", t.o.Name, "err", err)
 		return t.record(held, l, t.laterFault(l))
 	}
-	lostBefore := l.Mark != nil && l.Mark.Try > 1
-	l.Mark, l.Skew = nil, refused.Skew
+	l.Skew = refused.Skew
 	t.o.Log.Warn("a login was not renewed", "server", t.o.Name, "err", err)
 	switch refused.Code {
 	case "invalid_grant":
 		l.Access, l.Refresh = "", ""
-		if lostBefore {
+		if previous != nil {
 			return t.end(held, l, "the answer to a renewal was lost")
 		}
 		return t.end(held, l, "the refresh token was refused")

@@ -392,6 +392,30 @@ func TestAnswerLost_SentOnceMoreOnly(t *testing.T) {
 	}
 }
 
+// TestAnswerLost_BusyServerBetween checks that a server which is too busy between two lost answers does
+// not make anybody forget the first: the token is not sent once more.
+func TestAnswerLost_BusyServerBetween(t *testing.T) {
+	u := logIn(t, logintest.Options{Rotation: logintest.Graceful, Life: time.Hour, Token: func(n int, _ url.Values) *logintest.Reply {
+		if n == 2 {
+			return &logintest.Reply{Status: 503}
+		}
+		return &logintest.Reply{Handle: true, Break: true}
+	}})
+	u.srv.Expire()
+	var err error
+	for range 4 {
+		err = u.call(t.Context(), u.tokens())
+		u.change(func(l *login.Login) { // as if the pause were over
+			l.Retry.At = time.Time{}
+			if l.Mark != nil {
+				l.Mark.At = l.Mark.At.Add(-time.Minute)
+			}
+		})
+	}
+	wants(t, err, fault.Unauthenticated, fault.NotLoggedIn, "the answer to a renewal was lost twice")
+	u.endRules(2, 2)
+}
+
 // TestCancelledCall_CostsNoLogin cancels the call that renews while the server takes its time. The
 // renewal goes on, and Close waits for it.
 func TestCancelledCall_CostsNoLogin(t *testing.T) {

@@ -409,6 +409,37 @@ func TestLessGranted(t *testing.T) {
 	}
 }
 
+// TestInterruptedWhileStored checks that a person who ends the login once the tokens are there does not
+// lose them, also if a lock has to be waited for.
+func TestInterruptedWhileStored(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{
+		Scopes: []string{"read", "write"},
+		Token: func(int, url.Values) *logintest.Reply {
+			return &logintest.Reply{
+				Status: http.StatusOK, Text: `{"access_token": "a", "token_type": "Bearer", "scope": "read"}`,
+			}
+		},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p.Say = func(format string, _ ...any) {
+		if !strings.Contains(format, "did not grant") {
+			return
+		}
+		held, err := p.Store.Lock(t.Context(), p.targetID(), &login.Target{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cancel()
+		time.AfterFunc(100*time.Millisecond, held.Unlock)
+	}
+	if _, fresh, err := Run(ctx, p.Options); !fresh || err != nil || p.token() != "a" {
+		t.Errorf("%v, %v", fresh, err)
+	}
+}
+
 // TestWrongResourceSendsNobody checks that no browser is opened for a server whose metadata, or
 // whose authorization server's metadata, is of another.
 func TestWrongResourceSendsNobody(t *testing.T) {
