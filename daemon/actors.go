@@ -46,6 +46,15 @@ func stopAfter(ctx context.Context, stop func(context.Context) error) error {
 	return errors.Join(why, stop(ctx))
 }
 
+// endTime returns how much longer than others the workers may take that are to end with this
+// daemon: one of them may be renewing a login.
+func (d *daemon) endTime() time.Duration {
+	if !d.endAll.Load() {
+		return 0
+	}
+	return d.workers.EndTime()
+}
+
 // poll blocks until done returns true, ctx is done or limit is over.
 func poll(ctx context.Context, every, limit time.Duration, done func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -25,6 +25,7 @@ import (
 	"holdline/daemon/hosted"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
+	"holdline/daemon/login"
 	"holdline/daemon/notify"
 	"holdline/daemon/place"
 	"holdline/daemon/policy"
@@ -104,7 +105,7 @@ type daemon struct {
 	programs  *launch.Programs
 	audit     *telemetry.Records
 	consults  *consult.Manager
-	launcher  launch.Launcher
+	launcher  *launch.Launcher
 	servers   *hosted.Manager
 	sessions  *session.Server
 	listener  *listener.Server
@@ -148,6 +149,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	for _, dir := range []string{d.dirs.Root, d.dirs.Config, d.dirs.Catalog, d.dirs.Servers} {
 		statedir.Sweep(dir, true)
 	}
+	login.Open(d.dirs.Logins, nil).Sweep()
 	d.file.Keep(ctx)
 	if err := d.build(ctx); err != nil {
 		return err
@@ -155,7 +157,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, d.telemetry.Close(), d.audit.Close()) }()
 	err = d.serve(ctx)
 
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout+d.endTime())
 	defer cancel()
 	if cerr := d.workers.Close(ctx); cerr != nil {
 		o.Log.WarnContext(ctx, "detaching from workers", "err", cerr)
@@ -212,6 +214,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
 		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
+		Login: d.launcher.Login,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
@@ -245,7 +248,9 @@ func (d *daemon) build(ctx context.Context) error {
 // buildServers makes the part that hosts other MCP servers, and reads what earlier
 // daemons have recorded of it.
 func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
-	d.launcher = launch.Launcher{Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image}
+	d.launcher = &launch.Launcher{
+		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
+	}
 	d.servers = hosted.New(hosted.Options{
 		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
 		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
@@ -349,7 +354,9 @@ func (d *daemon) notifier() *notify.Notifier {
 func (d *daemon) stopServers(ctx context.Context) error {
 	var err error
 	if d.endAll.Load() {
-		err = d.servers.EndAll(ctx)
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace+d.endTime())
+		err = d.servers.EndAll(ending)
+		cancel()
 	}
 	return errors.Join(err, d.servers.Close(ctx))
 }
@@ -371,7 +378,7 @@ func (d *daemon) control(ctx context.Context) error {
 // service manager. If the user has asked for the stop it also informs the proxies, and
 // waits a moment for them to disconnect.
 func (d *daemon) stopping(ctx context.Context, why error) {
-	watchdog(stopLimit, d.Stderr, d.FlushLog)
+	watchdog(stopLimit+d.endTime(), d.Stderr, d.FlushLog)
 	_ = d.Notifier.Stopping()
 	d.Log.InfoContext(ctx, "stopping", "why", why)
 	faultpoint.At("stop.begun")

@@ -53,6 +53,7 @@
 //	                        why it did not start, or hangs
 //	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server
+//	             signin     whether a server's login lets calls be made
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started
@@ -65,12 +66,15 @@
 //	             answer     what is kept of a job, and how it is shown
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
+//	login        logins of servers by address: their files, and how tokens are renewed;
+//	             flow logs in and out: what to ask whom, and the browser's way back
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
 //	session      MCP with one client: resume, order of answers
 //	commands     answers to the command line
 //	listener     the socket, the greeting, a goroutine for each connection
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telling      which of the last lines of a program says why it ended
+//	networds     why a connection failed, for people
 //	plural       numbers with nouns and durations, for people
 //	trouble      what does not work, in words for people and agents
 //	telemetry    counts, health and the log of calls

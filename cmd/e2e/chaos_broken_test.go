@@ -130,6 +130,7 @@ func TestBrokenInTestsOnly(t *testing.T) {
 	}
 	for _, rule := range []string{
 		brokenFence, brokenRecord, brokenAck, brokenKept, brokenIDs, brokenTokens, brokenLate,
+		brokenLoginLock, brokenLoginRead, brokenLoginStore, brokenLoginMark,
 	} {
 		if !asked[rule] {
 			t.Errorf("nothing asks whether rule %s is kept", rule)

@@ -68,7 +68,7 @@ type check struct {
 // extensions and HTTP headers.
 func conform(t *testing.T, p *place, version, url string) map[string][]check {
 	t.Helper()
-	node, root, results := newNode(t), conformanceSuite(t), t.TempDir()
+	node, root, results := newNode(t), conformanceSuite(t, conformVersion), t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), e2eLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, node, filepath.Join(root, "dist", "index.js"),
@@ -98,10 +98,10 @@ func conform(t *testing.T, p *place, version, url string) map[string][]check {
 	return found
 }
 
-// conformanceSuite installs the suite's package, and returns its directory.
-func conformanceSuite(t *testing.T) string {
+// conformanceSuite installs a version of the suite's package, and returns its directory.
+func conformanceSuite(t *testing.T, version string) string {
 	t.Helper()
-	root := npmInstall(t, "conformance-"+conformVersion, "@modelcontextprotocol/conformance@"+conformVersion)
+	root := npmInstall(t, "conformance-"+version, "@modelcontextprotocol/conformance@"+version)
 	return filepath.Join(root, "node_modules", "@modelcontextprotocol", "conformance")
 }
 
@@ -136,7 +136,7 @@ const (
 // TestE2EConformance has the official suite test a server through holdline, at each
 // version, with the same server in each era. All checks pass but the listed ones.
 func TestE2EConformance(t *testing.T) {
-	conformanceSuite(t)
+	conformanceSuite(t, conformVersion)
 	modernServer := []string{builtServer(t)}
 	legacyServer := append([]string{filepath.Join(programs, "undiscovered")}, modernServer...)
 	for _, test := range []struct {

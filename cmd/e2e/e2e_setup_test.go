@@ -26,11 +26,13 @@ import (
 // HOLDLINE_E2E is 1. The programs are kept in $HOLDLINE_E2E_CACHE, by default holdline-e2e
 // in the user's cache directory.
 const (
-	codexVersion     = "0.169.0"
-	inspectorVersion = "2.12.0"
-	conformVersion   = "0.2.0-alpha.12" // of the official conformance suite
-	referenceVersion = "2026.8.31"      // of the reference servers
-	nodeVersion      = "22.23.3"        // used if the installed one is too old
+	codexVersion        = "0.169.0"
+	inspectorVersion    = "2.12.0"
+	conformVersion      = "0.2.0-alpha.12" // of the official conformance suite
+	olderConformVersion = "0.1.16"         // of the same, made for the protocol of 2025-11-25
+	providerVersion     = "9.13.3"         // of the identity provider
+	referenceVersion    = "2026.8.31"      // of the reference servers
+	nodeVersion         = "22.23.3"        // used if the installed one is too old
 )
 
 // nowhere is the address of a proxy that refuses every connection.

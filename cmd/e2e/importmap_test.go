@@ -48,7 +48,8 @@ var layers = readLayers(`
 7 cmd/holdline/doctor
 6 cmd/holdline/cmdenv
 4 cmd/holdline/clients
-5 cmd/holdline/importer
+6 cmd/holdline/importer
+5 cmd/holdline/importer/variables
 8 cmd/holdline/planview
 5 cmd/holdline/codextest (for tests)
 8 cmd/holdline/install
@@ -78,6 +79,7 @@ var layers = readLayers(`
 0 daemon/waiting
 1 daemon/hosted/verdict
 2 daemon/hosted/entry
+3 daemon/hosted/signin
 5 daemon/hosted/handshake
 2 daemon/hosted/question
 3 daemon/hosted/background
@@ -115,6 +117,9 @@ var layers = readLayers(`
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
+2 daemon/login
+3 daemon/login/flow
+3 daemon/login/logintest (for tests)
 2 daemon/policy
 0 daemon/logfile
 2 daemon/spawn
@@ -126,6 +131,7 @@ var layers = readLayers(`
 2 daemon/heap
 1 daemon/adapter/engine
 1 daemon/config
+2 daemon/config/edit
 0 daemon/config/expand
 1 daemon/program
 1 daemon/sandbox
@@ -143,6 +149,7 @@ var layers = readLayers(`
 0 daemon/command
 0 daemon/filewatch
 0 daemon/jsonedit
+0 daemon/networds
 0 daemon/plural
 0 daemon/redact
 0 daemon/telling

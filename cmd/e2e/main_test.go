@@ -55,6 +55,10 @@ func TestMain(m *testing.M) {
 		leave(hostileServerMain())
 	case "sdkserver":
 		leave(sdkServerMain(os.Args[1:]))
+	case "browser":
+		leave(browserMain(os.Args[len(os.Args)-1]))
+	case "conformant":
+		leave(conformantMain(os.Args[len(os.Args)-1]))
 	case "undiscovered":
 		leave(undiscoveredMain(os.Args[1:]))
 	case "claude":
@@ -78,7 +82,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", pair.Top,
+			"echoserver", "browser", "conformant", pair.Top,
 		} {
 			binaries[name] = self
 		}

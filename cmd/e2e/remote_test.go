@@ -21,7 +21,8 @@ type far struct {
 	url     string
 	close   func() // stops it
 	handler atomic.Pointer[http.Handler]
-	token   string // that it requires
+	token   string       // that it requires
+	drops   atomic.Int32 // so many connections are closed instead of an answer in a session
 
 	mu    sync.Mutex
 	begun map[string]int // calls of slow, by token; guarded by mu
@@ -45,11 +46,21 @@ func newFar(t *testing.T, stateless bool) *far {
 			time.Sleep(time.Duration(in.MS) * time.Millisecond)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "did " + in.Token}}}, nil, nil
 		})
+	mcp.AddTool(server, &mcp.Tool{Name: "look", Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true}},
+		func(_ context.Context, r *mcp.CallToolRequest, _ struct{}) (*mcp.CallToolResult, any, error) {
+			_, marked := r.Params.Meta["holdline/repeats"] // it is for our own process alone
+			text := &mcp.TextContent{Text: fmt.Sprint("marked ", marked)}
+			return &mcp.CallToolResult{Content: []mcp.Content{text}}, nil, nil
+		})
 	f.forget(server, stateless)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+f.token {
 			w.WriteHeader(http.StatusUnauthorized)
 			return
+		}
+		if r.Header.Get("Mcp-Session-Id") != "" && f.drops.Load() > 0 && r.Method == http.MethodPost {
+			f.drops.Add(-1)
+			panic(http.ErrAbortHandler)
 		}
 		// Servers of the older era know neither this method nor its version.
 		if !stateless && r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
@@ -138,6 +149,26 @@ func TestRemote(t *testing.T) {
 			a.leave()
 		})
 	}
+}
+
+// TestRemoteLosesAnswer checks that a call whose connection breaks is made again if its tool
+// says that it only reads, and that the outcome of another call is unknown.
+func TestRemoteLosesAnswer(t *testing.T) {
+	t.Parallel()
+	f := newFar(t, false)
+	p := newPlace(t).remote(f, f.token).login()
+	a := p.agent().shake()
+	a.ask("tools/list", map[string]any{})
+	p.untilReady("far")
+	f.drops.Store(1)
+	if x := a.wait(a.call("far__look", map[string]any{})); !strings.Contains(x.text(), "marked false") {
+		t.Errorf("a call of a tool that reads: %s", x.raw)
+	}
+	f.drops.Store(1)
+	if x := a.wait(a.call("far__slow", map[string]any{"token": "x", "ms": 0})); x.code() != "outcome_unknown" {
+		t.Errorf("a call of another tool: %s", x.raw)
+	}
+	a.rest()
 }
 
 // TestRemoteUnauthenticated checks that no call succeeds, and that the rejected token is

@@ -16,6 +16,14 @@ import (
 // shown when the command has ended. Its exit code is in cmd.ProcessState.
 func onTerminal(t *testing.T, cmd *exec.Cmd, typed, until string, then func(screen *os.File)) string {
 	t.Helper()
+	return onTerminalSeen(t, cmd, typed, until, func(screen *os.File, _ string) { then(screen) })
+}
+
+// onTerminalSeen is [onTerminal] for a user who reads what the terminal shows.
+func onTerminalSeen(
+	t *testing.T, cmd *exec.Cmd, typed, until string, then func(screen *os.File, shown string),
+) string {
+	t.Helper()
 	tty, screen := ttytest.Open(t)
 	if _, err := screen.WriteString(typed); err != nil {
 		t.Fatal(err)
@@ -44,7 +52,7 @@ func onTerminal(t *testing.T, cmd *exec.Cmd, typed, until string, then func(scre
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	then(screen)
+	then(screen, shown.String())
 	_ = cmd.Wait() // the caller looks at the exit code
 	<-ended
 	return shown.String()

@@ -62,7 +62,7 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	got := strings.Join(strings.Fields(out), " ")
 	for _, want := range []string{
 		"4 entries in 2 clients → 3 servers: 1 starts, 1 needs a login, 1 does not start.",
-		"moves tools Claude Code, Codex; 15 tools", "login far Claude Code: it needs a login (401)",
+		"moves tools Claude Code, Codex; 15 tools", "moves far Claude Code; log in once: holdline servers login far",
 		"stays missing Claude Code: it does not start: no-such-program-anywhere was not found",
 		"error cursor " + filepath.Join(p.dir, "home/.cursor/mcp.json") + ": line 2, column ",
 		"Nothing was changed. To do this: holdline setup",
@@ -101,7 +101,7 @@ func TestSetup_MovesWhatWorks(t *testing.T) {
 	}
 	slices.Sort(checked)
 	if want := []string{
-		"holdline[Claude Code Codex Cursor]false", "tools[Claude Code Codex]true",
+		"far[Claude Code]false", "holdline[Claude Code Codex Cursor]false", "tools[Claude Code Codex]true",
 	}; !slices.Equal(checked, want) {
 		t.Errorf("checked %q, want %q", checked, want)
 	}

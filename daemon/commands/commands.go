@@ -59,6 +59,8 @@ type Daemon struct {
 	Sessions  *session.Server
 	Rules     tool.Rules
 	Memory    *footprint.Meter
+	// Login returns the login of a server; nil for one that has no address.
+	Login func(s *config.Settings) *control.Login
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
 	// Upgrade hands over to the program at the watched path, and returns only if that
@@ -83,6 +85,10 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Environment: handle(d.showEnvironment),
 		control.Upgrade: handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) {
 			return d.Upgrade(ctx, p)
+		}),
+		control.LoginChanged: handleNone(func(context.Context) (any, error) {
+			d.Servers.LoginsChanged()
+			return struct{}{}, nil
 		}),
 		control.ServerStart:   d.handleServer(d.Servers.Start),
 		control.ServerRestart: d.handleServer(d.Servers.Restart),

@@ -44,7 +44,7 @@ func unwell(servers []control.Server) []telemetry.Unwell {
 		switch {
 		case s.Suspect:
 			one.State = "silent"
-		case s.State == "recovering", s.State == "failed", s.State == "ejected":
+		case s.State == "recovering", s.State == "failed", s.State == "ejected", s.State == control.NeedsLogin:
 		case s.Circuit != string(policy.Closed):
 			one.State = "circuit_" + s.Circuit
 		case s.Blocked:
@@ -96,7 +96,7 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	cfg := d.File.Current()
 	for i := range s.Servers {
 		if settings, ok := cfg.Server(s.Servers[i].Name); ok {
-			s.Servers[i].Transport = settings.Transport
+			s.Servers[i].Transport, s.Servers[i].Login = settings.Transport, d.Login(&settings)
 		}
 	}
 	health := d.Telemetry.Health(telemetry.Parts{

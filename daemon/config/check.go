@@ -39,6 +39,7 @@ func (d *decoder) check(c *Config) {
 				strings.Join(notifyKinds, ", "))
 		}
 	}
+	d.logins(c.Logins)
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name])
 	}
@@ -186,6 +187,7 @@ func (d *decoder) server(name string, s Server) {
 		d.wrong(at+".enabled", "is true, and disabled is, too")
 	}
 	d.remote(at, s)
+	d.oauth(at+".oauth", s)
 	d.hosting(at+".holdline", s)
 }
 

@@ -30,6 +30,8 @@ package config
 
 import (
 	"cmp"
+	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -47,6 +49,7 @@ type Config struct {
 	Telemetry  Telemetry           `json:"telemetry"`
 	Log        Log                 `json:"log"`
 	Notify     Notify              `json:"notifications"`
+	Logins     Logins              `json:"logins"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }
 
@@ -137,6 +140,7 @@ type Server struct {
 	Cwd      string            `json:"cwd"`
 	URL      string            `json:"url"`
 	Headers  map[string]Secret `json:"headers"`
+	OAuth    OAuth             `json:"oauth"`
 	Enabled  *bool             `json:"enabled"`
 	Disabled bool              `json:"disabled"`
 	Holdline Hosting           `json:"holdline"`
@@ -217,6 +221,10 @@ func (s Secret) String() string {
 	}
 	return Hidden
 }
+
+// Format hides the secret from every verb. Without it, a verb that does not fit a string,
+// such as %d, would print the value.
+func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return cmp.Or(s.String(), `""`) }

@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"holdline/daemon/config/expand"
 	"holdline/daemon/redact"
@@ -52,6 +53,7 @@ type Settings struct {
 	Cwd     string // "" is the project's root, or the home directory for ScopeShared
 	URL     string
 	Headers map[string]Secret
+	OAuth   OAuth
 
 	Hosting         // with defaults
 	MaxRestarts int // as in Hosting
@@ -65,6 +67,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Name: name, Transport: s.transport(),
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
+		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts,
 	}, ok
 }
@@ -143,6 +146,9 @@ type Process struct {
 	Dir     string // absolute
 	Env     []string
 	Secrets []string // what must be shown as *** wherever it turns up
+	// EndGrace is the least time that it needs for each step of its end: it closes its stdin, gets
+	// SIGTERM, is killed. 0 is the usual time.
+	EndGrace time.Duration
 }
 
 // Process expands the settings of a server of transport Stdio for a start in these
@@ -194,6 +200,8 @@ type Address struct {
 func (s Settings) Address(a Around) (Address, error) {
 	e := newExpander(a)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
+	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too
+	client := e.one("oauth.clientSecret", s.OAuth.ClientSecret.Reveal())
 	if e.err != nil {
 		return Address{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
@@ -210,7 +218,8 @@ func (s Settings) Address(a Around) (Address, error) {
 		out.Secrets = append(out.Secrets, strings.Fields(value)...)
 	}
 	words := slices.DeleteFunc(out.Secrets, func(v string) bool { return len(v) < leastSecret })
-	out.Secrets = secrets(out.Headers, slices.Concat(words, e.used, redact.Secrets([]string{out.URL})))
+	words = slices.Concat(words, []string{client}, e.used, redact.Secrets([]string{out.URL}))
+	out.Secrets = secrets(out.Headers, words)
 	return out, nil
 }
 

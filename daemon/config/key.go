@@ -1,7 +1,6 @@
 package config
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/jsonedit"
 	"holdline/daemon/redact"
 )
 
@@ -90,10 +88,10 @@ func (k Key) look() (reflect.Type, error) {
 	return t, nil
 }
 
-// encode returns the JSON text of a value of the key that a user has written on the command
+// Encode returns the JSON text of a value of the key that a user has written on the command
 // line. Texts, durations and levels are taken as they are; a list is JSON, or has commas
 // between its elements; an object is JSON.
-func (k Key) encode(value string) (string, error) {
+func (k Key) Encode(value string) (string, error) {
 	t, err := k.look()
 	if err != nil {
 		return "", err
@@ -116,6 +114,9 @@ func (k Key) encode(value string) (string, error) {
 				list = append(list, one)
 			}
 		}
+		if t.Elem().Kind() == reflect.Int {
+			return "[" + strings.Join(list, ",") + "]", nil // the check of the file says what is no number
+		}
 		return quote(list)
 	case (t.Kind() == reflect.Struct || t.Kind() == reflect.Map) && !object:
 		return "", fmt.Errorf("%s: wants a JSON object, such as '{\"key\": \"value\"}'", k)
@@ -129,38 +130,8 @@ func (k Key) encode(value string) (string, error) {
 	return value, nil
 }
 
-// SetKey gives a key of the file at path a value, which is checked as the file is. It keeps
-// everything else in the file, as [AddServer] does.
-func SetKey(ctx context.Context, path string, k Key, value string) error {
-	text, err := k.encode(value)
-	if err != nil {
-		return err
-	}
-	return edit(ctx, path, func(x *jsonedit.File, before Config) error {
-		// A server consists of more than one setting, so a setting does not make one.
-		if len(k) > 2 && k[0] == serversKey {
-			if _, ok := before.Servers[k[1]]; !ok {
-				return NoServer(k[1], &before)
-			}
-		}
-		if err := x.Set(text, k...); err != nil {
-			return err
-		}
-		return plainErrors(Parse(path, x.Bytes()))
-	})
-}
-
-// UnsetKey removes a key from the file at path, with its comments, so that its default holds.
-// It reports whether the file had it.
-func UnsetKey(ctx context.Context, path string, k Key) (had bool, err error) {
-	err = edit(ctx, path, func(x *jsonedit.File, _ Config) error {
-		if had = x.Remove(k...); !had {
-			return nil
-		}
-		return plainErrors(Parse(path, x.Bytes()))
-	})
-	return had && err == nil, err
-}
+// ErrNoServer is wrapped by the error about a server that the file does not name.
+var ErrNoServer = errors.New("is not configured")
 
 // NoServer returns the error about a server that c does not name, with the one that may be
 // meant, or the command that lists those that there are. It wraps [ErrNoServer].

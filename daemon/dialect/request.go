@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,6 +88,29 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 		params = jsonrpc.Prepend(params, `"_meta":{`+own+`}`)
 	}
 	return params, nil
+}
+
+// Repeats returns the params of a tool call with the mark that it may be made twice, or without
+// it: a client cannot set it. Params that cannot be read are returned as they are.
+func Repeats(params json.RawMessage, repeats bool) json.RawMessage {
+	const mark = `"` + mcp.MetaRepeats + `":true`
+	if bytes.Contains(params, []byte(mcp.MetaRepeats)) {
+		if without, err := replaceMeta(params, mcp.MetaRepeats, nil); err == nil {
+			params = without
+		}
+	}
+	meta := jsonrpc.Field(params, "_meta")
+	switch {
+	case !repeats:
+		return params
+	case meta == nil:
+		return jsonrpc.Prepend(params, `"_meta":{`+mark+`}`)
+	}
+	marked, err := jsonrpc.Replace(params, "_meta", jsonrpc.Prepend(meta, mark))
+	if err != nil {
+		return params
+	}
+	return marked
 }
 
 // replaceMeta is [jsonrpc.Replace] for a member of _meta.

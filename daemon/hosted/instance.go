@@ -139,6 +139,7 @@ func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
 // waits for it until ctx ends.
 func (s *server) Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error) {
 	m := s.m
+	s.lookBeforeCall()
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst, err := s.useLocked(&c)
@@ -196,6 +197,9 @@ func (inst *instance) refusalLocked() error {
 		return startup.Unused(inst.key.server)
 	case inst.srv.verdict.Stopped:
 		return startup.Stopped(inst.srv.spec.Name)
+	}
+	if f := inst.srv.loginRefusalLocked(); f != nil {
+		return f
 	}
 	return nil
 }
@@ -308,6 +312,9 @@ func (inst *instance) start() error {
 	if err := inst.ready(); err != nil {
 		return err
 	}
+	if err := inst.srv.loginForStart(); err != nil {
+		return err
+	}
 	begun := time.Now()
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
@@ -350,19 +357,22 @@ func (inst *instance) start() error {
 			spare = false
 		case by == upstream.EndedByItself && probing && inst.era() != "":
 		default:
-			return inst.startFault(&failure, err)
+			return inst.startFault(u, &failure, err)
 		}
 	}
 }
 
-// startFault returns the fault of a start that failed with err.
-func (inst *instance) startFault(f *startup.Failure, err error) error {
+// startFault returns the fault of a start of u that failed with err.
+func (inst *instance) startFault(u *upstream.Process, f *startup.Failure, err error) error {
 	if errors.Is(err, tool.ErrStopping) || inst.m.hub.Life.Err() != nil {
 		return tool.ErrStopping
 	}
 	if refusal, refused := errors.AsType[*dialect.RefusalError](err); refused {
 		if own := dispatch.Proxied(inst.srv, refusal.Raw); own != nil {
 			own.Operation, own.Fault.Generation = startup.Operation(f.Server), f.Generation
+			if own.Reason() == fault.NotLoggedIn {
+				inst.srv.NotLoggedIn(u, own)
+			}
 			return own
 		}
 	}
@@ -392,7 +402,7 @@ func (inst *instance) ready() error {
 func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
-	err := inst.refusalLocked()
+	err, login := inst.refusalLocked(), inst.srv.login.Last()
 	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -404,7 +414,8 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	id := startup.WorkerID(spec.Name)
 	ws := process.Spec{
 		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
-		Owner: process.Owner{Key: inst.key.key, Scope: string(inst.key.scope)},
+		Owner:      process.Owner{Key: inst.key.key, Scope: string(inst.key.scope), Login: login.Who},
+		EndGraceMS: p.EndGrace.Milliseconds(),
 	}
 	switch inst.key.scope {
 	case entry.Project:
@@ -428,6 +439,7 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	faultpoint.At("hosted.spawned")
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
+	u.Login = login.Stamp
 	progress := clock.Progress
 	u.OnStderr.Store(&progress)
 	m.hub.Mu.Lock()

@@ -119,6 +119,7 @@ func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew b
 // pardonLocked clears a server's stop and failures, and the back-off of its starts.
 func (s *server) pardonLocked() {
 	s.verdict = verdict.Verdict{}
+	s.login.Pardon()
 	for key, inst := range s.m.instances {
 		if key.server != s.spec.Name {
 			continue
@@ -361,7 +362,7 @@ func (m *Manager) idleLocked() {
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
-		if s.Entry().Lazy || s.verdict.Stopped || !s.visible(&c) || m.hub.Closed {
+		if s.Entry().Lazy || s.verdict.Stopped || s.loginRefusalLocked() != nil || !s.visible(&c) || m.hub.Closed {
 			continue
 		}
 		inst := s.instanceLocked(&c)

@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/sight"
+	"holdline/daemon/hosted/signin"
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
@@ -27,6 +28,7 @@ type server struct {
 	beyond     string          // method that a process asked for and its scope does not offer; "" if none
 	sights     *sight.Table    // which projects see it; has a lock of its own
 	offers     listing.Offers
+	login      signin.View
 }
 
 // newServer makes a server without reading its files.

@@ -108,6 +108,9 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		worst("ejected")
 	}
+	if f, since := s.login.Refusal(); f != nil {
+		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, since.UnixMilli()
+	}
 	if s.verdict.Stopped {
 		st.State = "stopped"
 	}

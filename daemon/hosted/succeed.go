@@ -75,6 +75,9 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	next := trial.srv
 	m.hub.Mu.Lock()
 	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
+	if next.loginRefusalLocked() != nil {
+		err = nil // the entry is right, and says what is missing
+	}
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {
 		f.Fault.Detail = "its entry was edited, and what that says now does not start, " +
 			"so the server goes on as it was: " + f.Fault.Detail

@@ -100,6 +100,9 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	if s.verdict.Stopped {
 		return startup.Stopped(s.spec.Name)
 	}
+	if f := s.loginRefusalLocked(); f != nil {
+		return f
+	}
 	inst := s.m.instances[s.instanceKey(c)]
 	switch {
 	case inst == nil && slices.Contains(s.verdict.Ejected, s.instanceKey(c).of):

@@ -15,6 +15,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/command"
@@ -34,21 +35,31 @@ type Start struct {
 	Home    string   // the user's home directory
 	Image   string   // path of this program, which stands for servers by address
 	Environ []string // the environment that servers inherit from
+	Logins  Logins   // of servers by address; without a directory there are none
+}
+
+// around returns what the variables in a server's settings are expanded by. root is the
+// directory of its project, or "".
+func (l *Start) around(s *config.Settings, root string) (a config.Around, err error) {
+	a = config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	a.Variables, err = envfile.Read(envfile.Path(l.Config))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return a, err
+	}
+	if s.EnvFile != "" {
+		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
+			return a, fmt.Errorf("env_file: %w", err)
+		}
+	}
+	return a, nil
 }
 
 // Process resolves what the start of a server needs. root is the directory of its
 // project, or "".
 func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
-	a := config.Around{Environ: l.Environ, Home: l.Home, Root: root}
-	var err error
-	a.Variables, err = envfile.Read(envfile.Path(l.Config))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	a, err := l.around(s, root)
+	if err != nil {
 		return config.Process{}, err
-	}
-	if s.EnvFile != "" {
-		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
-			return config.Process{}, fmt.Errorf("env_file: %w", err)
-		}
 	}
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
@@ -84,11 +95,23 @@ func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Proce
 		return config.Process{}, err
 	}
 	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
-	return config.Process{
+	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
+		return config.Process{}, err
+	}
+	p := config.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
 		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
-	}, nil
+	}
+	if target.Login != nil {
+		p.EndGrace = loginGrace
+	}
+	return p, nil
 }
+
+// loginGrace is the time for each of the two steps in which a process with a login ends. It ends
+// at once, unless it is renewing the login: that would be lost with the answer, for which it
+// waits half a minute at most, and which it then stores.
+const loginGrace = 20 * time.Second
 
 // Launcher makes the specs of a daemon's servers.
 type Launcher struct {
@@ -97,6 +120,10 @@ type Launcher struct {
 	Env   *userenv.Environ
 	Home  string // the user's home directory
 	Image string // path of this program
+	// LoginDir is the directory of logins.
+	LoginDir string
+
+	open openLogins
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
@@ -113,7 +140,7 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server
 				"server left out: holdline does not speak the transport sse; most such servers speak http, too",
 				"server", name)
 		default:
-			specs = append(specs, l.spec(s))
+			specs = append(specs, l.spec(s, cfg.Logins.KeyCommand))
 		}
 	}
 	return specs
@@ -123,16 +150,17 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server
 // more: the default limits, and nothing that could be started.
 func (l *Launcher) GoneSpec() entry.Server {
 	s, _ := config.Config{}.Server("")
-	spec := l.spec(s)
+	spec := l.spec(s, nil)
 	spec.Process, spec.Ready, spec.Visible, spec.Contract, spec.Offers = nil, nil, nil, nil, nil
 	return spec
 }
 
 // spec returns the spec of a server. Its functions resolve the settings at each start,
-// by the environment and the configuration of that moment.
-func (l *Launcher) spec(s config.Settings) entry.Server {
+// by the environment and the configuration of that moment. keyCommand is that of logins: a
+// process has the one with which it was started.
+func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	spec := entry.Server{
-		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s), Remote: s.Transport == config.HTTP,
+		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s, keyCommand), Remote: s.Transport == config.HTTP,
 		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout,
 		BlockChanged: s.Pin == config.PinBlock,
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
@@ -149,6 +177,7 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 			return ok
 		},
 	}
+	spec.Login = l.loginOfSpec(&s)
 	if s.Projects != nil {
 		spec.Visible = s.VisibleIn
 	}
@@ -157,17 +186,23 @@ func (l *Launcher) spec(s config.Settings) entry.Server {
 
 // process resolves what the start of a server needs, as the environment is now.
 func (l *Launcher) process(s *config.Settings, root string) (config.Process, error) {
-	from := Start{Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List()}
+	from := Start{
+		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
+		Logins: Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
+	}
 	return from.Process(s, root)
 }
 
 // serverKey returns a key that is equal for two entries of the configuration whose
 // processes may stand for each other. The daemon's own environment is not part of it,
 // since it may differ after each start.
-func serverKey(s *config.Settings) string {
+func serverKey(s *config.Settings, keyCommand []string) string {
 	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
 	if s.URL != "" {
-		spec = append(spec, s.URL, config.Reveal(s.Headers))
+		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
+	}
+	if s.LogsIn() && len(keyCommand) > 0 {
+		spec = append(spec, keyCommand)
 	}
 	b, err := json.Marshal(spec)
 	if err != nil { // it cannot fail: strings always encode

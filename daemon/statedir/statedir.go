@@ -31,6 +31,7 @@ type Dirs struct {
 	Catalog   string
 	Config    string // copies of good configuration files
 	Servers   string // what is held against hosted servers
+	Logins    string // logins of servers by address
 }
 
 // In returns the paths of the parts of the state directory at root. It touches no
@@ -44,6 +45,7 @@ func In(root string) Dirs {
 		Catalog:   filepath.Join(root, "catalog"),
 		Config:    filepath.Join(root, "config"),
 		Servers:   filepath.Join(root, "servers"),
+		Logins:    filepath.Join(root, "logins"),
 	}
 }
 
@@ -122,10 +124,31 @@ func Overwrite(path string, data []byte) error {
 // the new. The file has mode 0600. A process that is killed meanwhile leaves a file that
 // [Sweep] removes.
 func WriteFile(path string, data []byte) error {
+	return replace(path, data, false, func() { faultpoint.At("file.half") })
+}
+
+// WriteDurable is [WriteFile], and returns only once the content and its name are on the
+// disk: a power cut right after it loses neither. It costs two syncs.
+func WriteDurable(path string, data []byte) error {
+	if err := replace(path, data, true, func() { faultpoint.At("file.durable.half") }); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	// Some file systems do not sync directories, and say so after the rename is done.
+	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return fmt.Errorf("write file: %w", err)
+	}
+	return nil
+}
+
+// replace puts data into path by a rename; see [ownfile.Replace].
+func replace(path string, data []byte, sync bool, half func()) error {
 	me := self()
 	pattern := fmt.Sprintf(tempPattern, filepath.Base(path), me.PID, me.Start)
-	err := ownfile.Replace(path, pattern, data, 0o600, false, func() { faultpoint.At("file.half") })
-	if err != nil {
+	if err := ownfile.Replace(path, pattern, data, 0o600, sync, half); err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil

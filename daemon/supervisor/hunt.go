@@ -183,10 +183,53 @@ func (s *Supervisor) HuntAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// EndAll kills all workers that live in this daemon's directories, with their trees, and
-// then what dead workers left. It returns the number of workers that it has killed. Call it
-// only while no daemon uses these directories.
+// EndTime returns how long the children of living workers may take to end by themselves: see
+// [process.Spec]. It is 0 if none of them needs more than the usual time.
+func (s *Supervisor) EndTime() time.Duration {
+	_, most := s.unhurried()
+	return most
+}
+
+// unhurried returns the directories of living workers whose children must not be killed at once,
+// and how long they may take to end.
+func (s *Supervisor) unhurried() (dirs []string, most time.Duration) {
+	for _, dir := range s.dirs() {
+		spec, err := process.ReadSpec(dir)
+		if alive, _ := Alive(dir); err == nil && alive && spec.EndGraceMS > 0 {
+			dirs, most = append(dirs, dir), max(most, 2*spec.EndGrace())
+		}
+	}
+	return dirs, most
+}
+
+// endUnhurried has the workers of [Supervisor.unhurried] end their children, waits until they
+// have, for [Supervisor.EndTime] at most, and returns how many did.
+func (s *Supervisor) endUnhurried(ctx context.Context) (ended int) {
+	all, limit := s.unhurried()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, dir := range all {
+		if pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock)); err == nil && pid != os.Getpid() {
+			_ = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGTERM) // else it is killed
+		}
+	}
+	for _, dir := range all {
+		for alive := true; alive && ctx.Err() == nil; {
+			if alive, _ = Alive(dir); alive {
+				_ = pause(ctx)
+			} else {
+				ended++
+			}
+		}
+	}
+	return ended
+}
+
+// EndAll ends all workers that live in this daemon's directories, with their trees, and
+// then what dead workers left: it kills them at once, but for [Supervisor.EndTime]. It returns
+// the number of workers that it has ended. Call it only while no daemon uses these directories.
 func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
+	ended = s.endUnhurried(ctx)
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	var errs []error

@@ -22,9 +22,10 @@ var errOverdue = errors.New("it did not end its program in time")
 // Terminate ends the child and all that came from it: it closes stdin, sends
 // SIGTERM after grace and SIGKILL after grace again. It returns when all are
 // gone, with the child's exit. It works whatever the child does, and even if no event is
-// received. A worker that hangs is killed itself after [terminateMargin]. A second call
-// can only shorten the time.
+// received. A child for which its spec wants more time gets that. A worker that hangs is
+// killed itself after [terminateMargin]. A second call can only shorten the time.
 func (w *Worker) Terminate(ctx context.Context, grace time.Duration) (process.Exit, error) {
+	grace = max(grace, w.spec.EndGrace())
 	w.mu.Lock()
 	if !waiting.IsClosed(w.gone) {
 		w.moveLocked(Stopping)

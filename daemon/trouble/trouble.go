@@ -22,6 +22,7 @@ type Trouble struct {
 	Why    string // may be long; "" if there is no more to say
 	Fix    string // a command, or another sentence; "" if nothing is to be done
 	Bad    bool   // something does not work
+	Login  bool   // of a server whose line of [control.Login.Words] says the same
 }
 
 // String returns t in one line.
@@ -89,6 +90,9 @@ func OfServer(s *control.Server) []Trouble {
 	switch {
 	case s.State == "stopped":
 		add(false, "was stopped by a command", why, "holdline servers start "+s.Name)
+	case s.State == control.NeedsLogin:
+		add(true, "needs a login", why, "holdline servers login "+s.Name)
+		all[0].Login = true
 	case s.Ejected:
 		add(true, "failed too often and is not started any more", why, "holdline servers reload "+s.Name)
 	case s.Suspect:

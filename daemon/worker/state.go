@@ -103,9 +103,9 @@ type ladder struct {
 
 // terminateLocked begins to end the child, or shortens the time that it has left. It
 // closes stdin, and sets the times for SIGTERM, after grace, and for SIGKILL, after
-// grace again. The caller must hold w.mu.
+// grace again. A child for which the spec wants more time gets that. The caller must hold w.mu.
 func (w *worker) terminateLocked(grace time.Duration) {
-	grace = max(0, min(grace, time.Hour))
+	grace = max(0, min(max(grace, w.spec.EndGrace()), time.Hour))
 	now := time.Now()
 	l := &w.ladder
 	if l.step == ladderIdle {

@@ -37,6 +37,7 @@ const (
 	ServerTools   = "server/tools"   // [ServerParams] → [ServerToolsAnswer]
 	ServerAccept  = "server/accept"  // [ServerParams] → [ServerAcceptAnswer]: pins its tools as they are now
 	ServerCall    = "server/call"    // [ServerCallParams] → [ServerCallAnswer]; ends with the connection
+	LoginChanged  = "login/changed"  // →: somebody has logged in or out
 	ServerLogs    = "server/logs"    // [ServerLogsParams] → [ServerLogsAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
 )
@@ -385,9 +386,10 @@ type Worker struct {
 
 // Server describes one hosted server.
 type Server struct {
-	Name        string        `json:"name"`
-	Scope       string        `json:"scope"`  // project, shared or session
-	State       string        `json:"state"`  // idle, starting, ready, recovering, ejected, stopped or failed
+	Name  string `json:"name"`
+	Scope string `json:"scope"` // project, shared or session
+	// State is idle, starting, ready, recovering, failed, ejected, stopped or [NeedsLogin].
+	State       string        `json:"state"`
 	Active      bool          `json:"active"` // a process of it runs
 	Lazy        bool          `json:"lazy"`
 	RefCount    int           `json:"ref_count"`     // sessions that share its processes
@@ -409,12 +411,33 @@ type Server struct {
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 	FaultOver   bool          `json:"last_fault_over,omitempty"` // a process has served since
 	Load        Load          `json:"load"`
-	Transport   string        `json:"transport"` // stdio, http or sse
+	Transport   string        `json:"transport"`       // stdio, http or sse
+	Login       *Login        `json:"login,omitempty"` // of a server by address
 
 	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started
 	MemoryBytes  int64    `json:"memory_bytes,omitempty"`  // of them
 	PrivateBytes int64    `json:"private_bytes,omitempty"` // the part that as many more would need, too
+}
+
+// NeedsLogin is the state of a server to which somebody must log in first.
+const NeedsLogin = "needs login"
+
+// Login is the login of a server by address. It holds no secret.
+type Login struct {
+	// State is none (the server has asked for no login), needs_login, logged_in,
+	// renewal_failing, or locked (the key of the login's file cannot be had).
+	State     string   `json:"state"`
+	Account   string   `json:"account,omitempty"` // as whom, or as the configuration names it
+	Issuer    string   `json:"issuer,omitempty"`
+	Resource  string   `json:"resource,omitempty"`
+	Scopes    []string `json:"scopes,omitempty"`        // granted
+	Wanted    []string `json:"wanted_scopes,omitempty"` // that calls were refused for
+	ExpiresMS int64    `json:"expires_unix_ms,omitempty"`
+	Renews    bool     `json:"renews"`
+	Why       string   `json:"why,omitempty"` // for people
+	SinceMS   int64    `json:"since_unix_ms,omitempty"`
+	NextTryMS int64    `json:"next_try_unix_ms,omitempty"` // while it cannot be renewed
 }
 
 // Load counts the tool calls of a server since the daemon has started.

@@ -83,21 +83,23 @@ type Reason string
 
 // The reasons.
 const (
-	NotInstalled  Reason = "not_installed"
-	NotLoggedIn   Reason = "not_logged_in"
-	Rejected      Reason = "rejected"
-	RateLimited   Reason = "rate_limited"
-	Overloaded    Reason = "overloaded"
-	Unreachable   Reason = "unreachable"
-	PromptTooLong Reason = "prompt_too_long"
-	Refused       Reason = "refused"
-	MaxTurns      Reason = "max_turns"
-	Budget        Reason = "budget"
-	Deadline      Reason = "deadline"
-	EmptyAnswer   Reason = "empty_answer"
-	Killed        Reason = "killed"
-	BadOutput     Reason = "bad_output"
-	Version       Reason = "version"
+	NotInstalled Reason = "not_installed"
+	NotLoggedIn  Reason = "not_logged_in"
+	// InsufficientScope is a login that was granted too little for the call.
+	InsufficientScope Reason = "insufficient_scope"
+	Rejected          Reason = "rejected"
+	RateLimited       Reason = "rate_limited"
+	Overloaded        Reason = "overloaded"
+	Unreachable       Reason = "unreachable"
+	PromptTooLong     Reason = "prompt_too_long"
+	Refused           Reason = "refused"
+	MaxTurns          Reason = "max_turns"
+	Budget            Reason = "budget"
+	Deadline          Reason = "deadline"
+	EmptyAnswer       Reason = "empty_answer"
+	Killed            Reason = "killed"
+	BadOutput         Reason = "bad_output"
+	Version           Reason = "version"
 )
 
 // Directives: what the daemon does about a fault.

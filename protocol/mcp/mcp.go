@@ -72,6 +72,9 @@ const (
 	MetaProgress     = "progressToken"
 	MetaSubscription = "io.modelcontextprotocol/subscriptionId"
 	MetaLevel        = "io.modelcontextprotocol/logLevel"
+	// MetaRepeats marks a tool call to the process that stands for a server by address: it may
+	// be made twice. That process takes the mark out.
+	MetaRepeats = "holdline/repeats"
 )
 
 // MaxURI is the most bytes of a URI, and of a server's own name for what it

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"holdline/protocol"
 	"holdline/protocol/ownfile"
@@ -35,17 +36,20 @@ const (
 // Spec is [FileSpec]: what the worker runs, and for whom. The daemon writes it before it
 // starts the worker. It never holds an environment: that may have secrets.
 type Spec struct {
-	Version           int      `json:"version"` // of the protocol that the worker and its daemon speak
-	ID                string   `json:"id"`
-	Kind              string   `json:"kind"` // KindServer or KindConsult
-	Name              string   `json:"name"` // of the server or of the engine, for people
-	Argv              []string `json:"argv"`
-	Cwd               string   `json:"cwd"`
-	Generation        int64    `json:"generation"` // number of this start, unique in the state directory
-	Socket            string   `json:"socket"`     // path at which the worker listens for daemons
-	Limits            Limits   `json:"limits"`
-	Owner             Owner    `json:"owner"`
-	Orphan            Orphan   `json:"orphan"`
+	Version    int      `json:"version"` // of the protocol that the worker and its daemon speak
+	ID         string   `json:"id"`
+	Kind       string   `json:"kind"` // KindServer or KindConsult
+	Name       string   `json:"name"` // of the server or of the engine, for people
+	Argv       []string `json:"argv"`
+	Cwd        string   `json:"cwd"`
+	Generation int64    `json:"generation"` // number of this start, unique in the state directory
+	Socket     string   `json:"socket"`     // path at which the worker listens for daemons
+	Limits     Limits   `json:"limits"`
+	Owner      Owner    `json:"owner"`
+	Orphan     Orphan   `json:"orphan"`
+	// EndGraceMS is the least time that the child has for each step of its end, whoever ends it;
+	// 0 leaves it to them. It is for a child that has to finish what it has begun.
+	EndGraceMS        int64    `json:"end_grace_ms,omitempty"`
 	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
 	Confine           *Confine `json:"confine,omitempty"`   // nil for a child that may write what its user may
 	Program           string   `json:"program"`             // version of the program that wrote it, for people
@@ -92,6 +96,7 @@ type Owner struct {
 	Root       string `json:"root,omitempty"`    // directory of the project, or of the session's; "" if shared
 	Scope      string `json:"scope,omitempty"`   // of a server
 	Key        string `json:"key,omitempty"`     // of a server's configuration
+	Login      string `json:"login,omitempty"`   // which login to a server elsewhere, and as whom; "" if there was none
 }
 
 // What a worker does while no daemon is attached.
@@ -140,6 +145,27 @@ func (s *Spec) SetDefaults() {
 	if s.ParentDeathSignal == "" {
 		s.ParentDeathSignal = "SIGKILL"
 	}
+}
+
+// EndGrace returns the least time that the child has for each step of its end.
+func (s *Spec) EndGrace() time.Duration { return time.Duration(s.EndGraceMS) * time.Millisecond }
+
+// NotStarted returns in words why the program was not started.
+func (s *Spec) NotStarted(exit Exit) string {
+	name := "`" + s.Argv[0] + "`"
+	switch op := exit.SpawnOp + " " + exit.SpawnErrno; {
+	case op == "chdir ENOENT":
+		return name + " cannot be started in " + s.Cwd + ": there is no such directory"
+	case op == "exec ENOENT" && !strings.Contains(s.Argv[0], "/"):
+		return name + " was not found on its PATH"
+	case op == "exec ENOENT":
+		return name + " was not found, or the program that its first line names"
+	case op == "exec EACCES":
+		return name + " may not be run: it is not executable, or its directory is closed to you"
+	case op == "exec ENOEXEC":
+		return name + " is not a program of this system"
+	}
+	return fmt.Sprintf("%s cannot be started (%s)", name, exit)
 }
 
 // ValidID reports whether id can be a worker's id: a name of a file and a value

@@ -18,6 +18,9 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
+	"holdline/daemon/launch"
+	"holdline/daemon/login"
+	"holdline/daemon/login/flow"
 	"holdline/daemon/spawn/execstep"
 	"holdline/daemon/worker"
 	"holdline/protocol/process"
@@ -51,9 +54,18 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err = remote.Serve(ctx, stdinOf(proc), proc.Stdout, childLog(proc), remote.Options{
-		Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version,
-	})
+	log := childLog(proc)
+	o := remote.Options{Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version}
+	if at := target.Login; at != nil {
+		tokens := login.NewTokens(login.Options{
+			Name: target.Name, URL: target.URL, Target: at.Target, Version: cmdenv.Version, Log: log,
+			Store:    launch.Logins{Dir: at.Dir, KeyCommand: at.KeyCommand}.Open(proc.Environ()),
+			Discover: flow.Machine,
+		})
+		defer tokens.Close() // a renewal that has begun comes to its end
+		o.Login = tokens
+	}
+	err = remote.Serve(ctx, stdinOf(proc), proc.Stdout, log, o)
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}

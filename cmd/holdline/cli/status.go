@@ -50,9 +50,11 @@ child_pid, generation, state, attached, os_processes: its child and what that ha
 memory_bytes and private_bytes: of those, worker_memory_bytes),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
-changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms, last_fault_over, load: calls,
-errors, p50_ms; transport, sessions: ids, os_processes, memory_bytes, private_bytes), consults (running,
-queued, kept, recent_failures and last_failure: of the last 15 minutes,
+changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
+last_fault_over, load: calls, errors, p50_ms; transport, login: of a server by address, with state, account, issuer,
+resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
+next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
+(running, queued, kept, recent_failures and last_failure: of the last 15 minutes,
 unwritten: files that could not be written, path, unix_ms, in_memory: the daemon has the
 only copy; unread: why directories could not be read,
 today: a list of identity, cost_usd, consults, max_usd, max_consults;

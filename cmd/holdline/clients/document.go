@@ -151,8 +151,8 @@ func (e *Entry) StartsHoldline() (server string, ok bool) {
 // starts the server, its client does not need them. All other keys are the client's
 // own and stay.
 var describing = []string{
-	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "headers", "source",
-	"type", "url",
+	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "headers", "oauth",
+	"source", "type", "url",
 }
 
 // Describes reports whether a key says what the server is, in contrast to keys that

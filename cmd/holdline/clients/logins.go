@@ -9,8 +9,8 @@ import (
 
 // LoggedIn returns the file that shows that the client has logged in to a server of
 // that name and address, or "". A login belongs to the client: if the server moves
-// into holdline's configuration, it is lost. Logins that a client keeps in the
-// system's keychain cannot be seen.
+// into holdline's configuration, somebody has to log in there. Logins that a client keeps
+// in the system's keychain cannot be seen.
 func (c *Client) LoggedIn(p Places, name, url string) string {
 	if c.logins == "" {
 		return ""

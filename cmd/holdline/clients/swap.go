@@ -12,13 +12,13 @@ import (
 	"syscall"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/edit"
 	"holdline/protocol/ownfile"
 )
 
 // ErrChanged is returned by [Client.Swap] for a file that has not the bytes that
 // were read before.
-var ErrChanged = config.ErrChanged
+var ErrChanged = edit.ErrChanged
 
 // maxFile bounds a client's file, in bytes.
 const maxFile = 64 << 20
@@ -58,14 +58,14 @@ func withoutPath(err error) error {
 // comparison and the rename. While Swap edits Claude Code's file it holds the lock
 // that Claude Code takes. Other clients have no lock.
 //
-// Holdline's own file is replaced by [config.Swap], which has a lock of its own.
+// Holdline's own file is replaced by [edit.Swap], which has a lock of its own.
 //
 // Swap blocks while another process holds the lock, until ctx is done or lockWait has
 // passed.
 func (c *Client) Swap(ctx context.Context, path string, before, after []byte) error {
 	switch {
 	case c == &Holdline:
-		return config.Swap(ctx, path, before, after)
+		return edit.Swap(ctx, path, before, after)
 	case c.Name == "claude" && filepath.Base(path) == ".claude.json":
 		unlock, err := lockClaude(ctx, path+".lock")
 		if err != nil {

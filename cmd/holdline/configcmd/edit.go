@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/edit"
 )
 
 // emptyFile is what the editor shows if there is no file yet.
@@ -78,7 +79,7 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 		_ = os.RemoveAll(dir)
 		return console.Say(cmd, "%s: no change", path)
 	default:
-		err = config.Swap(cmd.Context(), path, before, after)
+		err = edit.Swap(cmd.Context(), path, before, after)
 	}
 	if err != nil {
 		return cmdenv.WithHint(fmt.Errorf("%w\n%s is as it was", err, path), "what you have written is in "+draft)

@@ -12,6 +12,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
+	"holdline/daemon/config/edit"
 )
 
 // aboutKeys is the help of the commands that take a key.
@@ -48,7 +49,7 @@ A list is written with commas, or as JSON; an object as JSON:
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeKey(cmd, proc, *file, args[0], func(path string, k config.Key) (string, error) {
-				return "is set", config.SetKey(cmd.Context(), path, k, args[1])
+				return "is set", edit.SetKey(cmd.Context(), path, k, args[1])
 			})
 		},
 	}
@@ -59,7 +60,7 @@ and a running daemon reads the file again.` + aboutKeys,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeKey(cmd, proc, *file, args[0], func(path string, k config.Key) (string, error) {
-				had, err := config.UnsetKey(cmd.Context(), path, k)
+				had, err := edit.UnsetKey(cmd.Context(), path, k)
 				if !had {
 					return "is not", err
 				}

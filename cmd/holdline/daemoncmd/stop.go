@@ -29,7 +29,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// stopWait bounds the request to stop, together with the wait for the daemon's end.
+// stopWait bounds the request to stop, together with the wait for the daemon's end. Workers
+// that end with it may need more.
 const stopWait = 20 * time.Second
 
 // NewStopCommand returns the command stop. It succeeds if no daemon runs, so that scripts can
@@ -80,7 +81,11 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		return err
 	}
 	defer c.Close()
-	err = requestStop(cmd, c, all)
+	limit := stopWait
+	if workers, err := workersOf(proc, dir); all && err == nil {
+		limit += workers.EndTime()
+	}
+	err = requestStop(cmd, c, all, limit)
 	// A daemon may answer the greeting and hang after that.
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		return stopHung(cmd, proc, dir)
@@ -153,9 +158,9 @@ func workersEnded(n int) string {
 }
 
 // requestStop asks the daemon to stop, waits until it has ended, and prints what that did. The
-// error wraps [context.DeadlineExceeded] if the daemon does not stop in time.
-func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
+// error wraps [context.DeadlineExceeded] if the daemon does not stop within limit.
+func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	var answer control.StopAnswer
 	err := c.Call(ctx, control.Stop, control.StopParams{All: all}, &answer, nil)
@@ -168,7 +173,7 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool) error {
 	}
 	if err := waitGone(ctx, c.Daemon.PID, answer.Lock); err != nil {
 		return cmdenv.WithHint(
-			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, stopWait), err},
+			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, limit), err},
 			doctor.WayOut(answer.PID))
 	}
 	console.Lines(cmd.OutOrStdout(), stopWords(&answer))
@@ -308,11 +313,23 @@ func endAll(cmd *cobra.Command, proc *cmdenv.Process, run string) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = alone.Unlock() }()
-	// This supervisor finds the workers by their directories, and attaches to none.
-	s := supervisor.New(supervisor.Options{
+	workers, err := workersOf(proc, run)
+	if err != nil {
+		return 0, err
+	}
+	return workers.EndAll(cmd.Context())
+}
+
+// workersOf returns a supervisor that finds the workers by their directories, and attaches to
+// none. run is the daemon's runtime directory.
+func workersOf(proc *cmdenv.Process, run string) (*supervisor.Supervisor, error) {
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	return supervisor.New(supervisor.Options{
 		RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler),
-	})
-	return s.EndAll(cmd.Context())
+	}), nil
 }
 
 // dying is how long a killed daemon may still hold its locks: the kernel ends its threads one

@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/session/peer"
+	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
 )
 
@@ -51,9 +52,14 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	if err != nil {
 		return nil, fmt.Errorf("finding the current directory: %w", err)
 	}
+	// A file that cannot be read is the caller's to report; it starts nothing then.
+	c, _ := config.Load(path)
 	shell := userenv.UserShell(proc.Getenv)
 	l := &Launcher{
-		from: launch.Start{Config: path, Home: proc.Getenv("HOME"), Image: image},
+		from: launch.Start{
+			Config: path, Home: proc.Getenv("HOME"), Image: image,
+			Logins: launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
+		},
 		env: userenv.New(userenv.Options{
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
 			Captured: captured,

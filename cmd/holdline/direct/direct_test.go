@@ -1,9 +1,14 @@
 package direct
 
 import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"holdline/daemon/config"
 )
@@ -39,5 +44,23 @@ func TestLastLineIsMasked(t *testing.T) {
 	_, _ = words.Write([]byte("first\n" + strings.Repeat("x", maxLastLine-20) + secret + "\n"))
 	if got := words.last([]string{secret}); strings.Contains(got, "s3cret") || !strings.HasPrefix(got, ": xxx") {
 		t.Errorf("last line: %s", got)
+	}
+}
+
+// TestTryThatIsCancelled checks that a program which may be renewing a login comes to its end
+// although its trial was cancelled.
+func TestTryThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	finished := filepath.Join(t.TempDir(), "finished")
+	p := config.Process{Command: "/bin/sh", Args: []string{
+		"-c", `trap 'sleep 0.2; : >"$0"; exit' TERM; echo up >&2; sleep 60 >&- & wait`, finished,
+	}, EndGrace: 20 * time.Second}
+	ctx, cancel := context.WithCancel(t.Context())
+	begin := time.Now()
+	if _, err := ask(ctx, p, "", wanted{}, func(string) { cancel() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("a cancelled trial: %v", err)
+	}
+	if _, err := os.Stat(finished); err != nil || time.Since(begin) > 15*time.Second {
+		t.Errorf("after %v: %v", time.Since(begin), err)
 	}
 }

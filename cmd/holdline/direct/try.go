@@ -102,7 +102,8 @@ func missing(list, want []string) []string {
 // Some servers list other tools without that. If the list lacks some of want, ask waits for a
 // list that has them, and returns the last one when its time is up. In the end its stdin is
 // closed, and it has leaveWait to end by itself: a proxy takes its leave, and docker removes its
-// container. said may be nil; it is called with the lines that the program writes to stderr.
+// container. A process that needs more time to end is not killed before, whatever ends the trial:
+// it may be renewing a login. said may be nil; it is called with the lines that the program writes to stderr.
 func ask(
 	all context.Context, p config.Process, root string, want wanted, said func(line string),
 ) (tools []string, err error) {
@@ -113,8 +114,14 @@ func ask(
 	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	leave := leaveWait
+	cmd.Cancel, cmd.WaitDelay = kill, time.Second
+	if p.EndGrace > 0 {
+		leave = 2 * p.EndGrace
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+		cmd.WaitDelay = leave
+	}
 	// The server gets pipes, as from the daemon. Its stderr is only shown if it fails.
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -136,11 +143,11 @@ func ask(
 		c.late.Stop()
 	}
 	_ = stdin.Close()
-	killer := time.AfterFunc(leaveWait, func() { _ = cmd.Cancel() })
+	killer := time.AfterFunc(leave, func() { _ = kill() })
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
 	killer.Stop()
-	_ = cmd.Cancel() // programs that it has left
-	_ = cmd.Wait()   // its error is in cmd.ProcessState, too
+	_ = kill()     // programs that it has left
+	_ = cmd.Wait() // its error is in cmd.ProcessState, too
 	switch {
 	case all.Err() != nil:
 		return nil, context.Cause(all)

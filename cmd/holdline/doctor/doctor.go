@@ -8,6 +8,7 @@
 //	systemd.go   units of systemd; launchd.go: the LaunchAgent of macOS
 //	clients.go   configurations of MCP clients
 //	engines.go   consult programs, and what enforces their levels
+//	logins.go    logins of servers by address
 //	servers.go   hosted servers of the running daemon
 //	consults.go  files of consults
 //	others.go    other daemons of this user, workers that were put aside
@@ -129,6 +130,7 @@ func checkSurroundings(ctx context.Context, o *Options) []Finding {
 	found = append(found, checkSystemd(ctx, *o)...)
 	found = append(found, checkLaunchd(ctx, *o)...)
 	found = append(found, checkMachine(ctx, o)...)
+	found = append(found, checkLogins(*o)...)
 	return append(found, checkClients(*o)...)
 }
 

@@ -41,7 +41,8 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, enviro
 	state, why := Problem, fmt.Sprintf("consults cannot run (as seen by %s)", seenBy)
 	if !c.Default {
 		state = Note
-		why = fmt.Sprintf("only consults that ask for the engine %s need it; those cannot run (as seen by %s)", e.Name, seenBy)
+		why = fmt.Sprintf("only consults that ask for the engine %s need it; those cannot run (as seen by %s)",
+			e.Name, seenBy)
 	}
 	// The reason of the fault decides what the user can do.
 	var fix string

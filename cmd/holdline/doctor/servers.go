@@ -45,6 +45,7 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 	switch {
 	case s.State == "stopped":
 		add(Note, "it was stopped", "agents cannot use its tools", "holdline servers start "+s.Name)
+	case s.State == control.NeedsLogin: // another check has reported it
 	// The missing program is why it failed.
 	case isMissing:
 	case s.Ejected:

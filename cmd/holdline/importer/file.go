@@ -59,7 +59,7 @@ type Server struct {
 	// Differs says in which respects the server differs from the one that has its name in
 	// holdline's file.
 	Differs []string `json:"differs,omitempty"`
-	Login   bool     `json:"login,omitempty"` // it stays since it needs a login
+	Login   bool     `json:"login,omitempty"` // somebody has to log in before it can be used
 	Late    bool     `json:"-"`               // it stays since it did not answer in time
 	Tools   []string `json:"tools,omitempty"` // that its start has shown
 
@@ -239,16 +239,18 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	s.key = trialKey(made)
 	t := p.trials[s.key]
 	s.fails, s.Late = t.Err != nil && !t.Login, t.Late
+	settings, err := made.settings()
+	if err != nil {
+		return err
+	}
 	switch {
+	case t.Login && settings.LogsIn():
+		made.logIn = true
 	case t.Login:
 		s.Login = true
 		return stay("%v, which Holdline cannot give yet", t.Err)
 	case t.Err != nil:
 		return stay("it does not start: %v", t.Err)
-	}
-	settings, err := made.settings()
-	if err != nil {
-		return err
 	}
 	one := attempt{settings: settings}
 	one.settings.Name = s.Name // for people
@@ -258,6 +260,9 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	step := step{path: s.path}
 	known := len(p.taken)
 	s.As = p.chooseName(f, s, &made, settings)
+	if s.Login = made.logIn; s.Login {
+		notes = append(notes, "log in once: holdline servers login "+s.As)
+	}
 	if slices.Contains(p.o.Skip, s.As) {
 		p.taken, p.skipped = p.taken[:known], append(p.skipped, s.As)
 		return stay("it is to stay")

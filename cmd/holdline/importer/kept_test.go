@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -99,7 +100,7 @@ func TestClaudeElsewhere(t *testing.T) {
 	write(t, filepath.Join(dir, ".claude.json"), `{"mcpServers": {"a": {"type": "http", "url": "https://a/mcp"}}}`)
 	write(t, filepath.Join(dir, ".credentials.json"),
 		`{"mcpOAuth": {"a|1": {"serverName": "a", "serverUrl": "https://a/mcp", "accessToken": "x"}}}`)
-	if s := look(t, o).Files[0].Servers[0]; s.Verdict != Stays || !strings.Contains(s.Why, "logged in") {
+	if s := look(t, o).Files[0].Servers[0]; s.Verdict != Moves || !slices.Contains(s.Notes, "log in once: holdline servers login a") {
 		t.Errorf("server %+v", s)
 	}
 }

@@ -16,7 +16,7 @@ type Summary struct {
 	Servers int  `json:"servers"` // that the entries stand for; equal ones are one
 	Move    int  `json:"move"`    // servers
 	Started bool `json:"started"` // those that move were started, and work
-	Login   int  `json:"login"`   // servers that stay since they need a login
+	Login   int  `json:"login"`   // servers that need a login
 	Stay    int  `json:"stay"`    // servers that stay for another reason
 	Fail    int  `json:"fail"`    // those of them that do not start
 	Broken  int  `json:"broken"`  // files that cannot be read
@@ -51,10 +51,10 @@ func (p *Plan) summarize() {
 	}
 	for _, one := range servers {
 		switch {
-		case one.Verdict == Moves:
-			s.Move++
 		case one.Login:
 			s.Login++
+		case one.Verdict == Moves:
+			s.Move++
 		default:
 			s.Stay++
 			if one.fails {

@@ -29,7 +29,10 @@ type server struct {
 	Cwd     string
 	URL     string
 	Headers map[string]string
+	OAuth   map[string]any
 	Hosting hosting
+
+	logIn bool // its client has logged in to it, which somebody has to do again
 }
 
 // fields returns the members of the server's entry, in the order in which people write
@@ -43,6 +46,7 @@ func (s *server) fields() []clients.Field {
 		{Key: "cwd", Value: s.Cwd},
 		{Key: "url", Value: s.URL},
 		{Key: "headers", Value: s.Headers},
+		{Key: "oauth", Value: s.OAuth},
 		{Key: "holdline", Value: s.Hosting},
 	}
 	return slices.DeleteFunc(all, func(f clients.Field) bool {
@@ -78,7 +82,7 @@ type translation struct {
 //
 // The error says why the server stays with its client. It does if holdline cannot host
 // the server as its client does: if the server needs something of the client, such as
-// a login or a sandbox, or if its entry has a variable that only the client knows.
+// a sandbox, or if its entry has a variable that only the client knows.
 func translate(c *clients.Client, o *Options, e *clients.Entry) (server, []string, error) {
 	if e.Odd != "" {
 		return server{}, nil, stay("%s", e.Odd)
@@ -111,7 +115,6 @@ func (t *translation) addNote(format string, args ...any) {
 var clientFeatures = map[string]string{
 	"auth":                     "its client logs in to it",
 	"authProviderType":         "its client logs in to it",
-	"oauth":                    "its client logs in to it",
 	"headersHelper":            "its client makes its headers by a program",
 	"envFile":                  "its variables come from a file",
 	"requestInit":              "it says how requests are made",
@@ -277,18 +280,16 @@ func firstString(v any) string {
 // too.
 func optional(name string) string { return "${" + name + ":-}" }
 
-// readAddress reads where a remote server is, and its headers. The server stays if the
-// client has logged in to it: the login belongs to the client, and holdline could not
-// use it. Not every login can be seen, so a server without headers gets a note.
+// readAddress reads where a remote server is, its headers and how people log in to it. A login
+// of the client is not read, since it belongs to the client: two programs that renew one login
+// lose it. Not every login can be seen, so a server without headers gets a note.
 func (t *translation) readAddress() {
 	if t.s.Command != "" {
 		return
 	}
 	address := t.readText("url")
-	if file := t.c.LoggedIn(t.o.Places, t.name, address); file != "" {
-		t.stays("its client has logged in to it (%s), and that login does not move along", file)
-		return
-	}
+	t.s.logIn = t.c.LoggedIn(t.o.Places, t.name, address) != ""
+	t.readOAuth()
 	t.s.URL = t.expand("url", address)
 	t.s.Headers = t.readMap("headers")
 	for header, variable := range t.readMap("env_http_headers") {
@@ -297,9 +298,38 @@ func (t *translation) readAddress() {
 	if name := t.readText("bearer_token_env_var"); name != "" {
 		t.s.Headers["Authorization"] = "Bearer ${" + name + "}"
 	}
-	if len(t.s.Headers) == 0 && t.o.Try == nil { // a try shows whether it needs a login
-		t.addNote("has no headers: if its client has logged in to it, that login does not move along")
+	if len(t.s.Headers) == 0 && t.o.Try == nil && !t.s.logIn { // a try shows whether it needs a login
+		t.addNote("has no headers: if its client has logged in to it, log in once: holdline servers login %s", t.name)
 	}
+}
+
+// readOAuth reads how people log in to the server. It stays if that says what Holdline's own file
+// cannot say.
+func (t *translation) readOAuth() {
+	table, ok := t.keys["oauth"].(map[string]any)
+	if !ok {
+		if v := t.keys["oauth"]; v != nil && v != false {
+			t.stays("its oauth is not an object")
+		}
+		return
+	}
+	known := map[string]bool{}
+	for field := range reflect.TypeFor[config.OAuth]().Fields() {
+		known[field.Tag.Get("json")] = true
+	}
+	t.s.OAuth = map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(table)) {
+		value := table[key]
+		if !known[key] {
+			t.stays("Holdline does not know its oauth.%s", key)
+			return
+		}
+		if s, isText := value.(string); isText {
+			value = t.expand("oauth."+key, s)
+		}
+		t.s.OAuth[key] = value
+	}
+	t.s.logIn = t.s.logIn || t.s.OAuth["grant"] == nil // else no person logs in
 }
 
 // readList returns a list of strings, with the variables in them as holdline has them.

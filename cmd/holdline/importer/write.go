@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/clients"
-	"holdline/daemon/config"
+	configedit "holdline/daemon/config/edit"
 	"holdline/daemon/tool"
 	"holdline/protocol/ownfile"
 )
@@ -79,7 +79,7 @@ func (p *Plan) swapOwn(ctx context.Context) error {
 			return err
 		}
 	}
-	err := config.Swap(ctx, p.Config, p.own.before, p.own.after)
+	err := configedit.Swap(ctx, p.Config, p.own.before, p.own.after)
 	if err != nil && p.losesMode() {
 		err = errors.Join(err, os.Chmod(p.Config, p.ownMode))
 	}

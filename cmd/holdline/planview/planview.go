@@ -108,6 +108,9 @@ func moving(plan *importer.Plan) []row {
 			if s.Tools != nil {
 				notes[s.As] = append(notes[s.As], plural.Count(len(s.Tools), "tool"))
 			}
+			if s.Login {
+				notes[s.As] = append(notes[s.As], "log in once: holdline servers login "+s.As)
+			}
 		}
 		titles[s.As] = appendNew(titles[s.As], f.Title)
 		switch {

@@ -69,9 +69,9 @@ func TestPrint(t *testing.T) {
 	got := strings.ReplaceAll(strings.ReplaceAll(out.String(), home, "$HOME"), goesOn, "…")
 	want := `8 entries in 3 clients → 7 servers: 3 start, 1 needs a login, 1 does not start, 2 stay.
   moves  github         Claude Code, Codex; 2 tools
+  moves  far            Claude Code; log in once: holdline servers login far
   moves  github-cursor  Cursor; 2 tools; not as github: variable TOKEN differs
   moves  my-tool        Cursor; 2 tools; there my tool
-  login  far            Claude Code: it needs a login (401), which Holdline cannot give yet
   stays  fails          Claude Code: it does not start: its last words go …
   adds   holdline       Claude Code, Codex, Cursor; consult and Holdline's other own tools
   stays  p, q           Claude Code: $HOME/w/.mcp.json is not edited: it is a project's file: --project has it imported

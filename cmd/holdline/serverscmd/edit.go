@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/edit"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -29,6 +31,9 @@ type addOptions struct {
 	json         string   // the whole object; then no other flag describes the server
 	env, headers []string // as given, NAME=VALUE and "Name: value"
 	replace      bool     // a server with the same name
+	secretEnv    string   // variable with the secret of an OAuth client
+	login        bool     // log in at once
+	noCheck      bool     // do not ask the server whether it wants a login
 }
 
 // newServersAdd returns the command servers add. A flag after the name that belongs to COMMAND
@@ -51,6 +56,9 @@ ${NAME} and ${NAME:-default} are replaced when the server is started, by
 variables of --env-file, of ~/.config/holdline/env (mode 0600) and of the
 environment: so secrets need not stand in the configuration. Mind the quotes:
 within single ones, your shell leaves them alone.
+
+A server by address that wants a login says so: then log in with holdline servers login
+NAME, or at once with --login. It is asked once, unless --no-check.
 
 Scopes: project (one process for each project, started in its root; default),
 shared (one for all), session (one for each agent).`,
@@ -79,6 +87,15 @@ shared (one for all), session (one for each agent).`,
 	f.BoolVar(&o.Hosting.Lazy, "lazy", false, "start it at the first use")
 	f.BoolVar(&o.Disabled, "disabled", false, "add it disabled")
 	f.BoolVar(&o.replace, "replace", false, "replace a server of that name")
+	f.BoolVar(&o.login, "login", false, "log in to a remote server at once, if it wants that")
+	f.BoolVar(&o.noCheck, "no-check", false, "do not ask a remote server whether it wants a login")
+	f.StringVar(&o.OAuth.ClientID, "client-id", "", "client that you have registered at its authorization server")
+	f.StringVar(&o.secretEnv, "client-secret-env", "", "NAME of the variable with that client's secret")
+	f.IntVar(&o.OAuth.CallbackPort, "callback-port", 0, "port of its redirect URI http://localhost:PORT/callback")
+	f.StringArrayVar(&o.OAuth.Scopes, "oauth-scope", nil,
+		"scope to log in for, not those of the server (again for more)")
+	f.StringVar(&o.OAuth.Account, "account", "", "label that keeps two logins to one address apart")
+	cmd.MarkFlagsMutuallyExclusive("login", "no-check")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		err = cmd.Parent().FlagErrorFunc()(cmd, err)
 		name := append(cmd.Flags().Args(), "NAME")[0] // those before the flag
@@ -106,9 +123,14 @@ func (s *serversCommand) edits() []*cobra.Command {
 		Use: "remove NAME", Aliases: []string{"rm"}, Short: "Remove a server from the configuration",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.editFile(cmd, args[0], "removed", func(path string) (bool, error) {
-				return true, config.RemoveServer(cmd.Context(), path, args[0])
+			address := s.loggedInAt(args[0])
+			err := s.editFile(cmd, args[0], "removed", func(path string) (bool, error) {
+				return true, edit.RemoveServer(cmd.Context(), path, args[0])
 			})
+			if err == nil && address != "" {
+				return console.Say(cmd, "its login is kept; to end it: holdline servers logout --url %s", address)
+			}
+			return err
 		},
 	}
 	toggle := func(use, short, done string, on bool) *cobra.Command {
@@ -116,7 +138,7 @@ func (s *serversCommand) edits() []*cobra.Command {
 			Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return s.editFile(cmd, args[0], done, func(path string) (bool, error) {
-					return config.EnableServer(cmd.Context(), path, args[0], on)
+					return edit.EnableServer(cmd.Context(), path, args[0], on)
 				})
 			},
 		}
@@ -144,7 +166,7 @@ func (s *serversCommand) editFile(
 	// Package config checks and edits the file, and keeps its comments.
 	changed, err := change(path)
 	switch {
-	case errors.Is(err, config.ErrServerExists):
+	case errors.Is(err, edit.ErrServerExists):
 		return cmdenv.WithHint(fmt.Errorf("%w in %s", err, path),
 			"add --replace, or first: holdline servers remove "+name)
 	case err != nil:
@@ -174,18 +196,21 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 		return err
 	}
 	err = s.editFile(cmd, name, "added", func(path string) (bool, error) {
-		return true, config.AddServer(cmd.Context(), path, name, object, o.replace)
+		return true, edit.AddServer(cmd.Context(), path, name, object, o.replace)
 	})
 	if err != nil {
 		return err
 	}
 	s.warnOfEntry(cmd, name)
 	s.sayUnseen(cmd, name)
-	return nil
+	if o.noCheck {
+		return nil
+	}
+	return s.checkLogin(cmd, name, o.login)
 }
 
 // object returns the JSON object of the server that the flags and the arguments after the name
-// describe. It refuses flags that do not fit the transport. [config.AddServer] checks the
+// describe. It refuses flags that do not fit the transport. [edit.AddServer] checks the
 // values.
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
@@ -207,6 +232,8 @@ func (o addOptions) object(args []string) ([]byte, error) {
 	switch {
 	case remote && len(args) > 1:
 		return nil, fmt.Errorf("%w: a remote server has an address and no arguments", cmdenv.ErrUsage)
+	case !remote && (!reflect.ValueOf(e.OAuth).IsZero() || o.secretEnv != "" || o.login):
+		return nil, fmt.Errorf("%w: only a remote server has a login", cmdenv.ErrUsage)
 	case remote && len(o.env)+len(e.Cwd) > 0:
 		return nil, fmt.Errorf("%w: a remote server has neither --env nor --cwd", cmdenv.ErrUsage)
 	case !remote && len(o.headers) > 0:
@@ -215,6 +242,9 @@ func (o addOptions) object(args []string) ([]byte, error) {
 		e.URL = args[0]
 	default:
 		e.Command, e.Args = args[0], args[1:]
+	}
+	if o.secretEnv != "" {
+		e.OAuth.ClientSecret = "${" + o.secretEnv + "}"
 	}
 	var err error
 	if e.Env, err = parsePairs(o.env, "=", "--env wants NAME=VALUE"); err != nil {
@@ -246,10 +276,21 @@ type entry struct {
 	Args     []string `json:"args,omitempty"`
 	Env      pairs    `json:"env,omitempty"`
 	Headers  pairs    `json:"headers,omitempty"`
+	OAuth    oauth    `json:"oauth,omitzero"`
 	Cwd      string   `json:"cwd,omitempty"`
 	EnvFile  string   `json:"env_file,omitempty"`
 	Disabled bool     `json:"disabled,omitempty"`
 	Hosting  hosting  `json:"holdline,omitzero"`
+}
+
+// oauth is the object of that name of an entry: how to log in. It has those settings that are most
+// used; the file may have more.
+type oauth struct {
+	ClientID     string   `json:"clientId,omitempty"`
+	ClientSecret string   `json:"clientSecret,omitempty"`
+	CallbackPort int      `json:"callbackPort,omitempty"`
+	Scopes       []string `json:"scopes,omitempty"`
+	Account      string   `json:"account,omitempty"`
 }
 
 // hosting is the object "holdline" of an entry: the settings that no other client knows. It has

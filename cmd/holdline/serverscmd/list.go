@@ -30,6 +30,7 @@ import (
 	"holdline/cmd/holdline/importer"
 	"holdline/daemon/config"
 	"holdline/daemon/envfile"
+	"holdline/daemon/launch"
 	"holdline/daemon/redact"
 	"holdline/protocol/control"
 )
@@ -40,7 +41,7 @@ func NewCommand(proc *cmdenv.Process, look func(*cmdenv.Process) (*importer.Plan
 	s := &serversCommand{proc: proc, clients: look, files: map[string][]string{}}
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "servers",
-		Short: "List, add, start, stop and call the MCP servers that agents share",
+		Short: "List, add, log in to, start and call the servers that agents share",
 		Long: `List the MCP servers that the configuration names and, if a daemon runs, how they
 are. A server's number of tools is that which a process of it listed last.
 
@@ -54,7 +55,9 @@ only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
-server needs and that are not set), live (how a running daemon has it: an object
+server needs and that are not set), login (of a server by address: state, account, issuer,
+resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
+next_try_unix_ms; no secret), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
 		RunE: s.listServers,
 	})
@@ -64,7 +67,7 @@ as under "servers" in status --json).`,
 		Args: cobra.ExactArgs(1), RunE: s.showServer,
 	})
 	// The other commands ask the daemon, which has a file of its own.
-	ofFile := append(s.edits(), list, get, newServersAdd(s))
+	ofFile := append(s.edits(), list, get, newServersAdd(s), newLogin(s), newLogout(s))
 	cmd.AddCommand(ofFile...)
 	for _, one := range append(ofFile, cmd) {
 		console.ConfigFlag(one.Flags(), &s.file)
@@ -102,7 +105,8 @@ type server struct {
 	hosting []config.Value // MarshalJSON adds them under their keys
 
 	Unset []string        `json:"unset,omitempty"`
-	Live  *control.Server `json:"live,omitempty"` // nil without a daemon that hosts it
+	Login *control.Login  `json:"login,omitempty"` // of a server by address
+	Live  *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
 }
 
 // serverOf returns the settings of a server as they are printed, with the variables that it
@@ -172,6 +176,7 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 		out := make([]server, len(all))
 		for i, settings := range all {
 			out[i] = serverOf(settings, s.unset(settings))
+			out[i].Login = s.loginOf(&cfg, settings, live)
 			if one, ok := live[settings.Name]; ok {
 				out[i].Live = &one
 			}
@@ -182,6 +187,17 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 		return console.Say(cmd, "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...", path)
 	}
 	s.printTable(cmd, all, live, known)
+	for _, settings := range all {
+		l := s.loginOf(&cfg, settings, live)
+		if l == nil || !settings.Enabled {
+			continue
+		}
+		if words, fix := l.Words(settings.Name); fix != "" {
+			console.Line(cmd.OutOrStdout(), 2, "%s: %s: %s", settings.Name, words, fix)
+		} else if words != "" {
+			console.Line(cmd.OutOrStdout(), 2, "%s: %s", settings.Name, words)
+		}
+	}
 	// A disabled server does not start, so it may lack variables.
 	for _, settings := range all {
 		if unset := s.unset(settings); len(unset) > 0 && settings.Enabled {
@@ -224,6 +240,32 @@ func (s *serversCommand) printTable(
 	}
 	t.Flush()
 	printTroubles(cmd.OutOrStdout(), hosted)
+}
+
+// loginOf returns the login of a server by address, as the daemon sees it or, without one, as its
+// files say; nil for other servers.
+func (s *serversCommand) loginOf(cfg *config.Config, settings config.Settings, live map[string]control.Server,
+) *control.Login {
+	if one, ok := live[settings.Name]; ok {
+		return one.Login
+	}
+	if !settings.LogsIn() {
+		return nil
+	}
+	path, err := cmdenv.ConfigPath(s.file, s.proc.Getenv)
+	if err != nil {
+		return nil
+	}
+	from := launch.Start{Config: path, Home: s.proc.Getenv("HOME"), Environ: s.proc.Environ()}
+	id, err := from.Target(&settings)
+	if err != nil {
+		return nil // what the entry lacks is said beside it
+	}
+	store, err := s.store(&cfg.Logins)
+	if err != nil {
+		return nil
+	}
+	return launch.ShowLogin(store, id, settings.OAuth.Grant == config.GrantMachine)
 }
 
 // state returns whether a server is enabled, in a word.

@@ -66,7 +66,7 @@ func Paint(state string) console.Painted {
 		style = console.Good
 	case "starting", "recovering", "stopping", "detached":
 		style = console.Odd
-	case "failed", "ejected":
+	case "failed", "ejected", control.NeedsLogin:
 		style = console.Bad
 	case "idle", "stopped", "disabled":
 		style = console.Dim
@@ -111,7 +111,9 @@ func toolCount(s *control.Server) console.Right {
 func printTroubles(w io.Writer, servers []control.Server) {
 	for i := range servers {
 		for _, t := range trouble.OfServer(&servers[i]) {
-			PrintTrouble(w, t)
+			if !t.Login {
+				PrintTrouble(w, t)
+			}
 		}
 	}
 }

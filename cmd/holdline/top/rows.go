@@ -103,7 +103,7 @@ func dot(state string) (string, lipgloss.Style) {
 		return "●", liveText
 	case "starting", "recovering":
 		return "◌", oddText
-	case "failed", "ejected":
+	case "failed", "ejected", control.NeedsLogin:
 		return "✗", badText
 	case "stopped", "cancelled":
 		return "■", dimText

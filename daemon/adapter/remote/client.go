@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"holdline/protocol/jsonrpc"
@@ -38,6 +40,8 @@ type Options struct {
 	Headers    map[string]string // sent with every request; those of the transport win
 	MaxMessage int               // bytes of one message; 0 is [jsonrpc.MaxFrame]
 	Version    string            // of this program, for the User-Agent
+	Log        *slog.Logger      // of what the client skips; nil for none
+	Login      Login             // nil if requests carry no token of a login
 }
 
 // Emit receives one message, without a newline. For each call of the client, one
@@ -50,12 +54,22 @@ type Client struct {
 	o    Options
 	http *http.Client
 
-	renewing chan struct{} // holds a token while one caller begins a new session
+	renewing  chan struct{} // holds a token while one caller begins a new session
+	onRenewed func()        // called after that; it does not block; nil for none
 
 	mu    sync.Mutex
 	now   session // guarded by mu
 	hello []byte  // the initialize that the session began with, or nil; guarded by mu
 	ready []byte  // the notification after it, or nil; guarded by mu
+
+	tools map[string][]mirrored // arguments in headers, by name of the tool; guarded by mu
+
+	// What the server has granted until the session ends: the params of the requests, by URI or
+	// levelKey. Guarded by mu.
+	standing map[string]json.RawMessage
+
+	skipped    atomic.Int64 // events that were no messages
+	answers400 atomic.Bool  // a status 400 of this server does not mean that the session is gone
 }
 
 // session is what each request of a session carries.
@@ -63,12 +77,17 @@ type session struct {
 	id      string // "" if the server keeps none
 	version string // negotiated; "" before that
 	era     int    // how many there were before
+	renewed bool   // it took the place of one that the server had forgotten
+	fresh   bool   // it has only just begun, for the message at hand
 }
 
 // New returns a client that has sent nothing yet. The caller must call [Client.Close].
 func New(o Options) *Client {
 	if o.MaxMessage == 0 {
 		o.MaxMessage = jsonrpc.MaxFrame
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &Client{
@@ -93,7 +112,7 @@ func (c *Client) Close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
 		defer cancel()
 		if req, err := c.request(ctx, http.MethodDelete, nil, s); err == nil {
-			if resp, err := c.http.Do(req); err == nil {
+			if resp, _, err := c.do(req); err == nil {
 				_ = resp.Body.Close() // a server need not know DELETE
 			}
 		}
@@ -113,7 +132,7 @@ func (c *Client) session() session {
 func (c *Client) begin(hello []byte) session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.hello, c.ready = hello, nil
+	c.hello, c.ready, c.standing = hello, nil, map[string]json.RawMessage{}
 	c.now = session{era: c.now.era + 1}
 	return c.now
 }
@@ -147,8 +166,10 @@ type message struct {
 	jsonrpc.Message
 
 	line    []byte
-	version string // that it carries itself: it is a modern one
-	name    string // of the tool, prompt or resource
+	version string            // that it carries itself: it is a modern one
+	name    string            // of the tool, prompt or resource
+	mirror  map[string]string // headers that repeat arguments
+	repeats bool              // the server may get it twice
 }
 
 // parse reads one line. The message keeps line, so the caller must not change it.
@@ -157,7 +178,7 @@ func parse(line []byte) (message, error) {
 	if err != nil {
 		return message{}, err
 	}
-	out := message{Message: m, line: line}
+	out := message{Message: m, line: line, repeats: m.Kind == jsonrpc.Request && isRepeatable(m.Method)}
 	if len(m.Params) == 0 || m.Params[0] != '{' {
 		return out, nil
 	}
@@ -167,12 +188,47 @@ func parse(line []byte) (message, error) {
 	}
 	out.version, _ = mcp.String(p.Meta.Version)
 	switch m.Method {
-	case mcp.ToolsCall, "prompts/get":
+	case mcp.ToolsCall:
 		out.name, _ = mcp.String(p.Name)
-	case "resources/read":
+		return out, out.unmark()
+	case mcp.PromptsGet:
+		out.name, _ = mcp.String(p.Name)
+	case mcp.ResourcesRead:
 		out.name, _ = mcp.String(jsonrpc.Field(m.Params, "uri"))
 	}
 	return out, nil
+}
+
+// isRepeatable reports whether a request of this method does no more harm if it is made twice.
+// Of a tool call the daemon says so.
+func isRepeatable(method string) bool {
+	switch method {
+	case mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsList, mcp.PromptsList, mcp.PromptsGet, mcp.ResourcesList,
+		mcp.TemplatesList, mcp.ResourcesRead, mcp.Complete, mcp.SetLevel, mcp.Subscribe, mcp.Unsubscribe:
+		return true
+	}
+	return false
+}
+
+// unmark takes the mark of a call that may be made twice out of the message. A _meta that has
+// nothing else goes, too.
+func (m *message) unmark() error {
+	if !bytes.Contains(m.line, []byte(mcp.MetaRepeats)) {
+		return nil
+	}
+	meta := jsonrpc.Field(m.Params, "_meta")
+	m.repeats = string(jsonrpc.Field(meta, mcp.MetaRepeats)) == "true"
+	meta, err := jsonrpc.Replace(meta, mcp.MetaRepeats, nil)
+	if string(meta) == "{}" {
+		meta = nil
+	}
+	if err == nil {
+		m.Params, err = jsonrpc.Replace(m.Params, "_meta", meta)
+	}
+	if err == nil {
+		m.line, err = jsonrpc.Replace(m.line, "params", m.Params)
+	}
+	return err
 }
 
 // operation returns the name of the request in faults, and "" for a nil m: what the server
@@ -213,6 +269,11 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 	for _, name := range []string{headerSession, headerVersion, headerMethod, headerName, headerLastSeen} {
 		h.Del(name)
 	}
+	for name := range h { // in its canonical form
+		if strings.HasPrefix(name, headerParam) {
+			h.Del(name)
+		}
+	}
 	h.Set("Accept", "text/event-stream")
 	if m != nil {
 		h.Set("Accept", "application/json, text/event-stream")
@@ -223,6 +284,9 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 		h.Set(headerMethod, headerText(m.Method))
 		if m.name != "" {
 			h.Set(headerName, headerText(m.name))
+		}
+		for name, value := range m.mirror {
+			h.Set(name, value)
 		}
 		return req, nil
 	}
@@ -236,10 +300,11 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 }
 
 // headerText returns s in a form that a header may have (MCP 2026-07-28, standard
-// headers): plain, or as base64.
+// headers): plain, or as base64. Empty text is encoded, since an empty header reads like
+// none.
 func headerText(s string) string {
 	const prefix, suffix = "=?base64?", "?="
-	plain := strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
+	plain := s != "" && strings.TrimSpace(s) == s && !strings.HasPrefix(s, prefix) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 	if plain {
 		return s

@@ -96,10 +96,12 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 }
 
 // retry returns how long to wait before the nth resume in a row: the time that the
-// server has asked for, else one that doubles up to [maxRetry].
+// server has asked for, else one that doubles up to [maxRetry]. What the server has asked for
+// may be too short: then the wait grows from [minRetry] to a second.
 func (e *events) retry(n int) time.Duration {
+	n = min(n, 6)
 	if e.wait > 0 {
-		return e.wait
+		return max(e.wait, min(minRetry<<n, time.Second))
 	}
 	return min(maxRetry, firstRetry<<n)
 }

@@ -41,9 +41,13 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%q: %d %q, last %q, %v", x.in, n, got, e.last, err)
 		}
 	}
-	e := newEvents(strings.NewReader("retry: 70\n\nretry: x\n\n"), 100)
-	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(3) != 70*time.Millisecond {
+	e := newEvents(strings.NewReader("retry: 1700\n\nretry: x\n\n"), 100)
+	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(3) != 1700*time.Millisecond {
 		t.Errorf("retry %v, %v", e.retry(3), err)
+	}
+	e = newEvents(strings.NewReader("retry: 1\n"), 100)
+	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(0) != minRetry || e.retry(9) != time.Second {
+		t.Errorf("retry %v, %v, %v", e.retry(0), e.retry(9), err)
 	}
 	e = newEvents(strings.NewReader("retry: 999999999\n"), 100)
 	if _, err := e.readEvents(nil); !errors.Is(err, errCut) || e.retry(0) != maxRetry {

@@ -2,17 +2,13 @@ package remote
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"syscall"
 	"time"
 
+	"holdline/daemon/networds"
 	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -28,43 +24,26 @@ func (c *Client) broken(ctx context.Context, m *message, sent bool, err error) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if f, ok := errors.AsType[*fault.Record](err); ok && !sent { // of the login
+		own := *f // others wait for the same token
+		own.Operation = m.operation()
+		return &own
+	}
 	// The whole error contains the URL, which may hold a secret.
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
 	if !sent {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"%s cannot be reached: %s", c.o.Name, netWords(err)).WithReason(fault.Unreachable)
+			"%s cannot be reached: %s", c.o.Name, networds.Of(err)).WithReason(fault.Unreachable)
 	}
 	if m.Kind != jsonrpc.Request {
 		return fault.New(fault.TransportFailure, fault.Server, m.operation(),
-			"the connection to %s broke: %s", c.o.Name, netWords(err))
+			"the connection to %s broke: %s", c.o.Name, networds.Of(err))
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Server, m.operation(),
 		"the connection to %s broke before its answer (%s). Whether the server did what was asked is not known",
-		c.o.Name, netWords(err))
-}
-
-// netWords says in words what went wrong with a connection.
-func netWords(err error) string {
-	var timeout interface{ Timeout() bool }
-	dns, isName := errors.AsType[*net.DNSError](err)
-	certificate, isCertificate := errors.AsType[*tls.CertificateVerificationError](err)
-	switch {
-	case isName && dns.IsNotFound:
-		return "no host has the name " + dns.Name
-	case isCertificate:
-		return fmt.Sprintf("its certificate is not trusted: %v", certificate.Err)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "no server listens at its address"
-	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
-		return "there is no network that leads to it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
-		return "it closed the connection"
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return "no answer in time"
-	}
-	return err.Error()
+		c.o.Name, networds.Of(err))
 }
 
 // strange returns the fault of an answer that makes no sense.
@@ -88,10 +67,14 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 	text := strconv.Itoa(code) + " " + http.StatusText(code)
 	switch {
 	case code == http.StatusUnauthorized:
+		oauth := ""
+		if c.o.Login != nil {
+			oauth = ". Or, if it does OAuth: holdline servers login " + name
+		}
 		return fault.New(fault.Unauthenticated, fault.Server, op,
 			"%s needs a login (%s). Put its token into mcpServers.%s.headers, such as \"Authorization\": "+
-				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload",
-			name, text, name).WithReason(fault.NotLoggedIn)
+				"\"Bearer ${TOKEN}\", and TOKEN=... into ~/.config/holdline/env; then: holdline reload%s",
+			name, text, name, oauth).WithReason(fault.NotLoggedIn)
 	case code == http.StatusForbidden:
 		return fault.New(fault.Unauthenticated, fault.Server, op,
 			"%s does not allow that with this login (%s). Its token is in mcpServers.%s.headers", name, text, name).

@@ -8,8 +8,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"holdline/protocol/fault"
@@ -20,9 +18,11 @@ import (
 // Limits of what the client reads besides messages, and of its resumes.
 const (
 	maxErrorBody = 64 << 10         // bytes
-	maxResumes   = 5                // of a stream, in a row, without a message
+	maxResumes   = 5                // of a stream, in a row, without progress
 	maxRetry     = 30 * time.Second // that a server can ask for before a resume
+	minRetry     = 100 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
+	steadyStream = 10 * time.Second // a stream that was open for so long did not fail: it was closed
 )
 
 // errGone reports a session that the server does not know any more.
@@ -35,32 +35,63 @@ var errGone = errors.New("the session is gone")
 // Send blocks until the answer has come. The error is ctx's cause, emit's own, or a
 // [*fault.Record]:
 //
-//   - transport_failure: the message was not sent;
-//   - outcome_unknown: it was sent, and the answer is lost;
+//   - transport_failure: the message was not sent, or it was sent twice and may be;
+//   - outcome_unknown: it was sent, must not be sent twice, and the answer is lost;
 //   - unauthenticated: the server wants other credentials;
 //   - resource_exhausted: the server refuses it for now, or the answer is too large;
 //   - downstream_failure: the server's answer makes no sense.
+//
+// Many servers close a kept connection at the moment at which a request is written to it. No
+// client can tell whether they have read it.
 func (c *Client) Send(ctx context.Context, line []byte, emit Emit) error {
 	m, err := parse(line)
 	if err != nil {
 		return fault.New(fault.InvalidRequest, fault.Protocol, "", "%v", err)
 	}
+	return c.send(ctx, &m, emit)
+}
+
+// send is [Client.Send] for a message that is parsed already.
+func (c *Client) send(ctx context.Context, m *message, emit Emit) error {
+	err := c.sendOnce(ctx, m, emit)
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || !m.repeats {
+		return err
+	}
+	err = c.sendOnce(ctx, m, emit)
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.OutcomeUnknown {
+		f = fault.New(fault.TransportFailure, fault.Server, m.operation(),
+			"%s was asked twice, and both answers were lost: %s", c.o.Name, f.Fault.Detail)
+		f.Retried = true
+		return f
+	}
+	return err
+}
+
+// sendOnce sends a message. If the server has forgotten the session it begins a new one, and
+// sends the message again: it was refused.
+func (c *Client) sendOnce(ctx context.Context, m *message, emit Emit) error {
 	if m.Method == mcp.Initialize {
-		s := c.begin(bytes.Clone(line))
-		return c.initialize(ctx, &m, s, emit, c.establish)
+		s := c.begin(bytes.Clone(m.line))
+		return c.initialize(ctx, m, s, emit, c.establish)
+	}
+	if m.version != "" {
+		return c.sendModern(ctx, m, emit)
 	}
 	if m.Method == mcp.Initialized {
-		c.setReady(bytes.Clone(line))
+		c.setReady(bytes.Clone(m.line))
 	}
 	s := c.session()
-	err = c.post(ctx, &m, s, emit)
+	emit = c.noting(m, emit)
+	err := c.post(ctx, m, s, emit)
 	if !errors.Is(err, errGone) {
 		return err
 	}
 	if err := c.renew(ctx, s); err != nil {
 		return err
 	}
-	return c.kept(&m, c.post(ctx, &m, c.session(), emit))
+	s = c.session()
+	s.fresh = true
+	return c.kept(m, c.post(ctx, m, s, emit))
 }
 
 // kept returns err for a message of a session that has just begun. If the server has
@@ -108,8 +139,8 @@ func (c *Client) renew(ctx context.Context, old session) error {
 		return fault.New(fault.DownstreamFailure, fault.Server, "",
 			"server %s knows of no session (404), and none was begun", c.o.Name)
 	}
-	fresh, refused := session{era: old.era + 1}, false
-	err = c.initialize(ctx, &m, session{era: old.era + 1}, func(line []byte) error {
+	fresh, refused := session{era: old.era + 1, renewed: true}, false
+	err = c.initialize(ctx, &m, fresh, func(line []byte) error {
 		answer, err := jsonrpc.Parse(line)
 		refused = refused || err == nil && answer.Error != nil
 		return nil
@@ -130,6 +161,9 @@ func (c *Client) renew(ctx context.Context, old session) error {
 		}
 	}
 	c.establish(fresh)
+	if c.onRenewed != nil && ready != nil {
+		c.onRenewed()
+	}
 	return nil
 }
 
@@ -142,16 +176,13 @@ func (c *Client) post(ctx context.Context, m *message, s session, emit Emit) err
 // id, or "", before it emits any part of the answer. It returns errGone if the server
 // does not know session s.
 func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit, greeted func(id string)) error {
-	// From here on the server may have it, whatever comes back.
-	var sent atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
-	req, err := c.request(traced, http.MethodPost, m, s)
+	req, err := c.request(ctx, http.MethodPost, m, s)
 	if err != nil {
 		return c.strange(m, "the address or a header makes no sense")
 	}
-	resp, err := c.http.Do(req)
+	resp, sent, err := c.do(req)
 	if err != nil {
-		return c.broken(ctx, m, sent.Load(), err)
+		return c.broken(ctx, m, sent, err)
 	}
 	defer resp.Body.Close()
 	switch err := c.status(m, s, resp, emit); {
@@ -181,6 +212,10 @@ var errTold = errors.New("answered")
 
 // status returns nil if the response's body holds the answer. Otherwise it returns
 // errGone, errTold, or a fault.
+//
+// A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
+// gets it in a session that has only just begun: then it is what this server answers to bad
+// requests, and is passed on from then on.
 func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
@@ -189,8 +224,19 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 	if code == http.StatusNotFound && s.id != "" && m.version == "" {
 		return errGone
 	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil || len(text) == maxErrorBody {
+		text = nil // the status says enough
+	}
+	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
+		!c.answers400.Load() {
+		if !s.fresh {
+			return errGone
+		}
+		c.answers400.Store(true)
+	}
 	if speaks(code) && m.Kind == jsonrpc.Request {
-		if told, err := c.errorBody(m, resp.Body, emit); err != nil {
+		if told, err := c.errorBody(m, text, emit); err != nil {
 			return err
 		} else if told {
 			return errTold
@@ -215,11 +261,7 @@ func speaks(code int) bool {
 // whether there was one. It uses the request's own id, since servers leave the id out
 // if they refused the request before they had read it. An unreadable body is no error:
 // the status is enough.
-func (c *Client) errorBody(m *message, body io.Reader, emit Emit) (told bool, err error) {
-	text, err := io.ReadAll(io.LimitReader(body, maxErrorBody))
-	if err != nil || len(text) == maxErrorBody {
-		return false, nil //nolint:nilerr // the status says enough
-	}
+func (c *Client) errorBody(m *message, text []byte, emit Emit) (told bool, err error) {
 	answer, err := jsonrpc.Parse(text)
 	if err != nil || answer.Error == nil || answer.ID != nil && answer.ID.Key() != m.ID.Key() {
 		return false, nil //nolint:nilerr // not an answer: the status says enough
@@ -242,23 +284,41 @@ func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit
 		return c.tooLarge(m)
 	}
 	answered, err := c.deliver(m, text, emit)
+	if bad, ok := errors.AsType[badMessageError](err); ok {
+		return c.strange(m, string(bad))
+	}
 	if err != nil || answered {
 		return err
 	}
 	return c.strange(m, "its answer is to something else")
 }
 
+// badMessageError is the error of a text that is no message. It says what the server did.
+type badMessageError string
+
+// Error returns what the server did.
+func (b badMessageError) Error() string { return string(b) }
+
+// skip counts an event that is no message. It logs the first one, the second, the fourth and
+// so on: a server may send many.
+func (c *Client) skip(ctx context.Context, why error) {
+	if n := c.skipped.Add(1); n&(n-1) == 0 {
+		c.o.Log.WarnContext(ctx, "event of the server skipped", "skipped", n, "err", why)
+	}
+}
+
 // deliver emits a JSON text, which is one message or an array of them. It reports
-// whether the answer to m was among them; m may be nil.
+// whether the answer to m was among them; m may be nil. A text that is no message is a
+// [badMessageError].
 func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
 	line, err := oneLine(text)
 	if err != nil {
-		return false, c.strange(m, "it sent what is no JSON")
+		return false, badMessageError("it sent what is no JSON")
 	}
 	if line[0] == '[' { // batches were part of 2025-03-26
 		err := jsonrpc.Elements(line, func(value []byte) error {
 			if len(value) == 0 || value[0] == '[' {
-				return c.strange(m, "it sent an array in an array")
+				return badMessageError("it sent an array in an array")
 			}
 			is, err := c.deliver(m, value, emit)
 			answered = answered || is
@@ -268,23 +328,31 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	}
 	answer, err := jsonrpc.Parse(line)
 	if err != nil {
-		return false, c.strange(m, "it sent what is no JSON-RPC message")
+		return false, badMessageError("it sent what is no JSON-RPC message")
 	}
 	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
 	return answered, emit(line)
 }
 
 // stream reads events until the answer to m has come. If the stream ends before, it
-// resumes the stream, at most [maxResumes] times in a row without a message. It cannot
-// resume without an event id, nor for a modern message. Then the answer is lost, and
-// the fault is outcome_unknown.
+// resumes the stream, at most [maxResumes] times in a row without progress: a message,
+// another event id, or a stream that was open for a while. After such a stream it resumes
+// at once, since many load balancers close each connection after some time. It cannot
+// resume without an event id, nor for a modern message. Then the answer is lost, and the
+// fault is outcome_unknown. An event that is no message is skipped; if no answer comes
+// besides, it counts as the answer, which makes no sense then.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
+	var bad badMessageError
 	for resumes := 0; ; resumes++ {
-		answered := false
+		answered, before, opened := false, e.last, time.Now()
 		n, err := e.readEvents(func(text []byte) error {
 			is, err := c.deliver(m, text, emit)
 			answered = answered || is
+			if errors.As(err, &bad) {
+				c.skip(ctx, err)
+				err = nil
+			}
 			if err == nil && is {
 				return errTold
 			}
@@ -301,14 +369,20 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		if n > 0 {
+		steady := time.Since(opened) >= steadyStream
+		if n > 0 || e.last != before || steady {
 			resumes = 0
 		}
 		if e.last == "" || m.version != "" || resumes == maxResumes {
+			if bad != "" {
+				return c.strange(m, string(bad))
+			}
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
 		}
-		if err := pause(ctx, e.retry(resumes)); err != nil {
-			return err
+		if !steady {
+			if err := pause(ctx, e.retry(resumes)); err != nil {
+				return err
+			}
 		}
 		if body, err = c.resume(ctx, s, e.last); err != nil {
 			return c.broken(ctx, m, true, err)
@@ -327,7 +401,7 @@ func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadClo
 	if last != "" {
 		req.Header.Set(headerLastSeen, last)
 	}
-	resp, err := c.http.Do(req)
+	resp, _, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -350,31 +424,52 @@ func (e *statusError) Error() string {
 // Listen passes on what the server sends unasked. It blocks until ctx is done and
 // returns its cause, or until emit fails and returns that error. It returns nil if the
 // server offers no such stream, or no longer knows the session. It opens a stream that
-// breaks again, after a pause that grows.
+// breaks again, after a pause that grows, or at once if it was open for a while. Events that
+// are no messages are skipped. It returns errGone if the server no longer knows a session in
+// which the stream was open for a while.
 func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	s := c.session()
 	e := newEvents(nil, c.o.MaxMessage)
+	heard, wasSteady := false, false
 	for failures := 0; ; failures++ {
+		opened := time.Now()
 		body, err := c.resume(ctx, s, e.last)
 		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
-			refused.code != http.StatusTooManyRequests {
+			refused.code != http.StatusTooManyRequests && (refused.code != http.StatusUnauthorized || !heard) {
+			isGone := refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest
+			if isGone && wasSteady && s.id != "" {
+				return errGone
+			}
 			return nil
 		}
 		if err == nil {
+			heard = c.o.Login != nil
 			e.from(body)
 			n, err := e.readEvents(func(text []byte) error {
 				_, err := c.deliver(nil, text, emit)
+				if _, bad := errors.AsType[badMessageError](err); bad {
+					c.skip(ctx, err)
+					return nil
+				}
 				return err
 			})
 			_ = body.Close()
-			if err != nil && !errors.Is(err, errCut) {
+			switch {
+			case errors.Is(err, jsonrpc.ErrTooLong):
+				c.skip(ctx, err)
+				e.last = "" // a resume behind it would bring the same event again
+			case !errors.Is(err, errCut):
 				return err
 			}
 			if n > 0 {
 				failures = 0
 			}
+			if time.Since(opened) >= steadyStream && ctx.Err() == nil {
+				failures, wasSteady = -1, true // the next failure is the first one
+				continue
+			}
 		}
-		if err := pause(ctx, e.retry(min(failures, 6))); err != nil {
+		if err := pause(ctx, e.retry(failures)); err != nil {
 			return err
 		}
 	}

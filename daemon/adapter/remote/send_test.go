@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"holdline/protocol/fault"
@@ -539,11 +540,14 @@ func TestOneNewSession(t *testing.T) {
 
 // TestResumes checks that a stream that the server cuts is resumed behind its last event,
 // after the time that the server asked for, and at most maxResumes times.
-func TestResumes(t *testing.T) {
+func TestResumes(t *testing.T) { synctest.Test(t, testResumes) }
+
+func testResumes(t *testing.T) {
 	saw := make(chan seen, 100)
 	var posts, gets atomic.Int32
 	var never atomic.Bool
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+	c := New(Options{Name: "s", URL: "http://in.memory"})
+	end := serveInMemory(c, func(w http.ResponseWriter, r *http.Request) {
 		seeing(saw, r)
 		if r.Method == http.MethodPost {
 			posts.Add(1)
@@ -560,7 +564,7 @@ func TestResumes(t *testing.T) {
 			answer(w, asEvents, "id: e3\ndata: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
 		}
 	})
-	c := New(Options{Name: "s", URL: url})
+	defer end()
 	got, err := send(t, c, callLine)
 	if want := []string{
 		`{"jsonrpc":"2.0","method":"notifications/message"}`, `{"jsonrpc":"2.0","id":7,"result":{}}`,
@@ -623,6 +627,49 @@ func TestListen(t *testing.T) {
 		if err := New(Options{Name: "s", URL: url}).Listen(t.Context(), nil); err != nil {
 			t.Errorf("%d: %v", code, err)
 		}
+	}
+}
+
+// TestBadEventsAreSkipped checks that an event which is no message, or is too long, ends neither
+// a call nor the listening, and is counted. If it was the answer, the call says what it was.
+func TestBadEventsAreSkipped(t *testing.T) {
+	const good = "data: {\"jsonrpc\":\"2.0\",\"method\":\"n\"}\n\n"
+	bad := "data: {\n\ndata: {\"x\":1}\n\ndata: [[]]\n\n"
+	long := "id: 9\ndata: " + strings.Repeat("x", 5000) + "\n\n"
+	c := New(Options{Name: "s", MaxMessage: 4096})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var gets atomic.Int32
+	c.o.URL = serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case r.Method == http.MethodGet && gets.Add(1) == 1:
+			answer(w, asEvents, bad+good+long)
+		case r.Method == http.MethodGet:
+			answer(w, asEvents, "retry: 100\n\n"+good)
+		case strings.Contains(string(b), `"id":8`):
+			answer(w, asEvents, good+bad)
+		default:
+			answer(w, asEvents, bad+"data: {\"jsonrpc\":\"2.0\",\"id\":7,\"result\":{}}\n\n")
+		}
+	})
+	heard, enough := 0, errors.New("enough")
+	if err := c.Listen(ctx, func([]byte) error {
+		if heard++; heard == 2 {
+			cancel(enough)
+		}
+		return nil
+	}); !errors.Is(err, enough) {
+		t.Errorf("Listen = %v", err)
+	}
+	if got, err := send(t, c, callLine); err != nil || len(got) != 1 {
+		t.Errorf("a call: %q, %v", got, err)
+	}
+	got, err := send(t, c, strings.Replace(callLine, "7", "8", 1))
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Reason() != fault.BadOutput || len(got) != 1 {
+		t.Errorf("a call whose answer is no message: %q, %v", got, err)
+	}
+	if n := c.skipped.Load(); n != 10 {
+		t.Errorf("%d events were skipped, want 10", n)
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 // Limits of [Serve].
 const (
 	maxCalls    = 1024             // under way at once
-	noteTimeout = 10 * time.Second // for a notification or a response: the next message waits for it
+	maxNotes    = 1024             // notifications and responses that wait for those before them
+	noteTimeout = 10 * time.Second // for a notification or a response: the next one waits for it
 )
 
 // Reasons for which a call of [Serve] ends early.
@@ -30,23 +31,41 @@ var (
 )
 
 // Serve makes the server of o look like a process that reads in and writes out, one
-// message a line. It blocks until in ends. Then it cancels the calls that are under
-// way, ends the session and returns nil, or what was wrong with in or out. When ctx is
-// done it closes in, and returns the cause of ctx.
+// message a line. It blocks until in ends. Then it sends the notifications that wait, for
+// at most two seconds, cancels the calls that are under way, ends the session and returns
+// nil, or what was wrong with in or out. When ctx is done it closes in, and returns the
+// cause of ctx.
 //
 // If a request gets no answer, Serve answers it with the fault as a JSON-RPC error.
-// Notifications and responses are sent in their order, and the next message waits for
-// them: a server must see "initialized" before the first request. Requests do not wait
-// for each other.
+// Notifications and responses are sent in their order. Requests wait neither for each other
+// nor for these, but for "initialized", which a server must see before the first request.
 func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logger, o Options) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
-	b := &bridge{c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}}
+	o.Log = log
+	b := &bridge{
+		c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}, notes: make(chan note, maxNotes),
+	}
+	b.c.onRenewed = func() { b.listen(ctx) }
+	sent := make(chan struct{})
+	b.work.Go(func() {
+		defer close(sent)
+		for n := range b.notes {
+			b.sendNote(ctx, n.m)
+			n.then()
+		}
+	})
 	err := b.handleLines(ctx, jsonrpc.NewLines(in, b.c.o.MaxMessage))
 	if why := context.Cause(ctx); why != nil {
 		err = why
+	}
+	close(b.notes)
+	select {
+	case <-sent:
+	case <-ctx.Done():
+	case <-time.After(byeTimeout):
 	}
 	cancel(errLeft)
 	b.work.Wait()
@@ -61,6 +80,8 @@ type bridge struct {
 	left context.CancelCauseFunc
 	work sync.WaitGroup
 
+	notes chan note // waiting; the reader of the lines alone sends, and closes it
+
 	writing sync.Mutex
 	out     io.Writer // guarded by writing
 
@@ -68,6 +89,12 @@ type bridge struct {
 	calls    map[string]*call // under way, by request id; guarded by mu
 	listened int              // the era of the session that is listened to; guarded by mu
 	hush     func()           // ends listening to the one before; guarded by mu
+}
+
+// note is a notification or a response to be sent. then is called afterwards.
+type note struct {
+	m    *message
+	then func()
 }
 
 // call is a request that is under way. end cancels it.
@@ -98,22 +125,33 @@ func (b *bridge) handleLines(ctx context.Context, lines *jsonrpc.Lines) error {
 			b.request(ctx, &m)
 		case m.Method == mcp.CancelledNote:
 			b.cancel(ctx, &m)
-		default:
+		case m.Method == mcp.Initialized:
 			b.sendNote(ctx, &m)
+			b.listen(ctx)
+		default:
+			b.queueNote(ctx, &m, func() {})
 		}
 	}
 }
 
 // sendNote sends a notification or a response, and blocks until the server has it, at most
-// [noteTimeout]. After "initialized" it starts to listen to the server.
+// [noteTimeout].
 func (b *bridge) sendNote(ctx context.Context, m *message) {
 	timed, stop := context.WithTimeout(ctx, noteTimeout)
 	defer stop()
-	if err := b.c.Send(timed, m.line, b.emit); err != nil && ctx.Err() == nil {
+	if err := b.c.send(timed, m, b.emit); err != nil && ctx.Err() == nil {
 		b.log.WarnContext(ctx, "message not delivered", "method", m.Method, "err", err)
 	}
-	if m.Method == mcp.Initialized {
-		b.listen(ctx)
+}
+
+// queueNote has a notification or a response sent behind those that wait already, and then
+// called. It never blocks. If the server takes none for so long that too many wait, it drops m.
+func (b *bridge) queueNote(ctx context.Context, m *message, then func()) {
+	select {
+	case b.notes <- note{m, then}:
+	default:
+		b.log.WarnContext(ctx, "message dropped: the server takes none", "method", m.Method, "waiting", maxNotes)
+		then()
 	}
 }
 
@@ -133,10 +171,12 @@ func (b *bridge) cancel(ctx context.Context, m *message) {
 	if c == nil {
 		return
 	}
-	if !c.modern {
-		b.sendNote(ctx, m)
+	stop := func() { c.end(errCancelled) }
+	if c.modern {
+		stop()
+		return
 	}
-	c.end(errCancelled)
+	b.queueNote(ctx, m, stop)
 }
 
 // request starts a call in a goroutine, which answers it. It refuses a second request
@@ -164,7 +204,7 @@ func (b *bridge) request(all context.Context, m *message) {
 		return
 	}
 	b.work.Go(func() {
-		err := b.c.Send(ctx, m.line, b.emit)
+		err := b.c.send(ctx, m, b.emit)
 		b.mu.Lock()
 		if b.calls[key] == mine {
 			delete(b.calls, key)
@@ -175,14 +215,12 @@ func (b *bridge) request(all context.Context, m *message) {
 		if err != nil && !over {
 			b.fail(all, m, fault.From(err, fault.Server, m.operation()))
 		}
-		if m.version == "" && m.Method != mcp.Initialize {
-			b.listen(all) // the session may be a new one
-		}
 	})
 }
 
 // listen starts to listen to what the server sends unasked, once for each session. It
-// ends the listening to the session before.
+// ends the listening to the session before. A session that took the place of another one is
+// asked again for what that had granted.
 func (b *bridge) listen(ctx context.Context) {
 	s := b.c.session()
 	b.mu.Lock()
@@ -195,8 +233,15 @@ func (b *bridge) listen(ctx context.Context) {
 		b.hush()
 	}
 	ctx, b.hush = context.WithCancel(ctx)
+	if s.renewed {
+		b.work.Go(func() { _ = b.c.restore(ctx, s, b.emit) }) // if emit fails, it ends the bridge itself
+	}
 	b.work.Go(func() {
-		if err := b.c.Listen(ctx, b.emit); err != nil && ctx.Err() == nil {
+		err := b.c.Listen(ctx, b.emit)
+		if errors.Is(err, errGone) {
+			err = b.c.renew(ctx, s) // which listens again
+		}
+		if err != nil && ctx.Err() == nil {
 			b.log.WarnContext(ctx, "not listening to the server any more", "err", err)
 		}
 	})
@@ -229,6 +274,14 @@ type Target struct {
 	Name    string            `json:"name"`
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers,omitempty"`
+	Login   *LoginAt          `json:"login,omitempty"` // nil if requests carry no token of a login
+}
+
+// LoginAt says where the login of a server is. None of it is secret.
+type LoginAt struct {
+	Dir        string   `json:"dir"`                   // of the store
+	Target     string   `json:"target"`                // id in it
+	KeyCommand []string `json:"key_command,omitempty"` // that prints the key of the store
 }
 
 // EnvTarget is the name of that variable.

@@ -157,6 +157,42 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// TestSlowNotification checks that a notification which the server does not take holds up no
+// call, that the next one waits for it, and that those which wait at the end are sent.
+func TestSlowNotification(t *testing.T) {
+	notes, release := make(chan string, 10), make(chan struct{})
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		m, _ := jsonrpc.Parse(b)
+		if m.Kind == jsonrpc.Request {
+			answer(w, asJSON, string(jsonrpc.AppendResult(nil, m.ID, []byte("{}"))))
+			return
+		}
+		notes <- m.Method + string(m.ID)
+		if m.Method == "slow" {
+			<-release
+		}
+		w.WriteHeader(http.StatusAccepted)
+	})
+	b := startServe(t.Context(), t, Options{Name: "s", URL: url})
+	b.say(`{"jsonrpc":"2.0","method":"slow"}` + "\n" + `{"jsonrpc":"2.0","id":3,"result":{}}` + "\n" + callLine)
+	if m := b.hear(); string(m.ID) != "7" || m.Result == nil {
+		t.Errorf("the call: %+v", m)
+	}
+	if got := within(t, notes); got != "slow" || len(notes) > 0 {
+		t.Errorf("%q came first, %d behind it", got, len(notes))
+	}
+	b.say(`{"jsonrpc":"2.0","method":"last"}`)
+	b.in.Close()
+	close(release)
+	if err := b.end(); err != nil {
+		t.Errorf("Serve = %v", err)
+	}
+	if first, second := within(t, notes), within(t, notes); first != "3" || second != "last" {
+		t.Errorf("then came %q and %q", first, second)
+	}
+}
+
 // TestServeListens checks that Serve listens in each session from its beginning.
 func TestServeListens(t *testing.T) {
 	saw := make(chan seen, 100)
@@ -192,9 +228,15 @@ func TestServeListens(t *testing.T) {
 	}
 	hellos.Add(1) // the server forgets the session
 	b.say(callLine)
-	heard := []string{b.hear().Method, b.hear().Method}
+	var heard []string
+	for range 5 {
+		heard = append(heard, b.hear().Method)
+	}
 	slices.Sort(heard)
-	if !slices.Equal(heard, []string{"", "from-s3"}) {
+	if !slices.Equal(heard, []string{
+		"", "from-s3", "notifications/prompts/list_changed", "notifications/resources/list_changed",
+		"notifications/tools/list_changed",
+	}) {
 		t.Errorf("heard %q", heard)
 	}
 	b.in.Close()

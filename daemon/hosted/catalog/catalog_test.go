@@ -71,6 +71,8 @@ func (s *fakeServer) Guards(*tool.Caller) (dispatch.Guards, error) {
 	return dispatch.NewGuards(&s.entry), nil
 }
 
+func (s *fakeServer) NotLoggedIn(*upstream.Process, *fault.Record) {}
+
 func (s *fakeServer) Ready(ctx context.Context, _ tool.Caller) (*upstream.Process, error) {
 	s.asked++
 	select {

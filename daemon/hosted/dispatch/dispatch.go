@@ -34,6 +34,9 @@ type Server interface {
 	Scope(c *tool.Caller) string
 	// Guards returns the guards of the processes that the caller uses.
 	Guards(c *tool.Caller) (Guards, error)
+	// NotLoggedIn takes up that a process has refused a call since nobody is logged in to the
+	// server. u is nil if the process is not known any more.
+	NotLoggedIn(u *upstream.Process, f *fault.Record)
 	// Ready returns a process that serves the caller. It starts one if there is none.
 	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
 }
@@ -247,7 +250,7 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	}
 	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()
-	died, err := u.WriteCall(reading, rec, c, r.o, r.rc, again, until)
+	died, err := u.WriteCall(reading, rec, c, r.o, r.marked(), again, until)
 	faultpoint.At("hosted.dispatched")
 	late := err != nil && reading.Err() != nil && ctx.Err() == nil
 	if err == nil || !late && !supervisor.NotDispatched(err) {
@@ -271,6 +274,17 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		return f
 	}
 	return AsFault(u.AwaitLost(starting, ends), r.o)
+}
+
+// marked returns the request. A tool call of a server by address says whether it may be made
+// twice: only our process that asks that server can see that an answer was lost.
+func (r *request) marked() *tool.RemoteCall {
+	if !r.s.Entry().Remote || r.o.Method != mcp.ToolsCall {
+		return r.rc
+	}
+	marked := *r.rc
+	marked.Params = dialect.Repeats(r.rc.Params, r.o.Remote.Contract == tool.Convergent)
+	return &marked
 }
 
 // unread makes a process suspect that has not read a call within the call's time. It
@@ -357,6 +371,12 @@ func (r *request) loadAnswer(c *upstream.Call) (tool.RemoteResult, error) {
 			"the kept answer cannot be read: %v", err)
 	}
 	if f := cmp.Or(Proxied(r.s, a.Error), a.Fault); f != nil {
+		if f.Reason() == fault.NotLoggedIn {
+			r.hub.Mu.Lock()
+			u := c.Up
+			r.hub.Mu.Unlock()
+			r.s.NotLoggedIn(u, f)
+		}
 		own := *f
 		own.Operation = r.o.Operation()
 		return tool.RemoteResult{}, &own

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/filewatch"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
 
@@ -48,6 +50,26 @@ func (s Scope) Overreach(method string) []string {
 		"\"scope\": %q in its holdline object would", method, s, other)}
 }
 
+// A Login is the login of a server by address, as its files have it. Its methods read files.
+type Login interface {
+	// Stamp returns what is another one whenever the files are: those of the server, and of the
+	// login with that id. It reads none of them, so it is quick.
+	Stamp(login string) LoginStamp
+	// State reads the files. It may run the user's command for their key.
+	State() LoginState
+}
+
+// LoginStamp identifies the files of a login.
+type LoginStamp struct{ Server, Tokens filewatch.Stamp }
+
+// LoginState is what the files of a login say.
+type LoginState struct {
+	Login   string        // id, "" if there is none
+	Who     string        // which login, and as whom: "" if there is none
+	Missing *fault.Record // why no call can be made; nil if calls can be tried
+	Passes  bool          // Missing may end although no file changes
+}
+
 // Server is a configured server. It is read-only, and has no defaults: every
 // limit is set.
 type Server struct {
@@ -77,7 +99,9 @@ type Server struct {
 	// Remote says that a process of ours stands for a server elsewhere. If its error
 	// contains a fault record, that process reports its own failure, not the
 	// server's.
-	Remote     bool
+	Remote bool
+	// Login is the login of the server; nil if nobody logs in to it.
+	Login      Login
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress
 	// StartTimeout is how long a process may take from its start to its lists. It

@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/records"
@@ -40,6 +41,7 @@ type Process struct {
 	ID        string // of the worker
 	Server    string // its name
 	Owner     process.Owner
+	Login     entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
 	Log       *slog.Logger
 	Standing  *standing.Requests
 	Exited    latch                          // state is exited
@@ -139,6 +141,10 @@ func (u *Process) nudge() {
 	default:
 	}
 }
+
+// endGrace is how long a process that is being ended may take for each step of its
+// termination, unless its spec wants more.
+const endGrace = time.Second
 
 // EndLocked begins to end the process. It does not wait: u.Exited is closed when
 // nothing is left of it.
@@ -468,7 +474,3 @@ func (u *Process) ChangeLocked(e Event) bool {
 	u.State = before.after(e)
 	return u.State != before
 }
-
-// endGrace is how long a server that is being ended may take for each step of its
-// termination.
-const endGrace = time.Second

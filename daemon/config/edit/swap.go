@@ -1,4 +1,4 @@
-package config
+package edit
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/protocol/ownfile"
 )
 
@@ -54,7 +55,7 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 		return fmt.Errorf("editing the configuration: %w", err)
 	}
 	defer unlock()
-	data, mode, err := ReadSafe(path)
+	data, mode, err := config.ReadSafe(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		mode = 0o600
@@ -72,7 +73,7 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 	case bytes.Equal(after, data):
 		return nil
 	}
-	if _, err := Parse(path, after); err != nil {
+	if _, err := config.Parse(path, after); err != nil {
 		return fmt.Errorf("the file would not be valid any more, and was left as it is: %w", err)
 	}
 	if err := ownfile.Replace(path, "."+filepath.Base(path)+".*", after, mode, true, nil); err != nil {

@@ -1,10 +1,9 @@
-package config
+package edit
 
 import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -36,14 +35,5 @@ func TestSwap(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is there: %v", err)
-	}
-}
-
-// TestReservedName checks that no server can have the name that stands for holdline's own
-// tools.
-func TestReservedName(t *testing.T) {
-	if _, err := Parse("c", []byte(`{"mcpServers": {"holdline": {"command": "x"}}}`)); err == nil ||
-		!strings.Contains(err.Error(), "name of holdline itself") {
-		t.Errorf("Parse = %v", err)
 	}
 }

@@ -1,4 +1,7 @@
-package config
+// Package edit changes the configuration file: servers, single keys, or all of it. Comments and
+// everything that a change does not concern stay as they are, and no change makes a file that is
+// not valid.
+package edit
 
 import (
 	"context"
@@ -9,16 +12,12 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"holdline/daemon/config"
 	"holdline/daemon/jsonedit"
 )
 
-// Errors of the functions that edit the file.
-var (
-	// ErrServerExists is returned by [AddServer] for a name that is taken.
-	ErrServerExists = errors.New("is configured already")
-	// ErrNoServer is returned for a server that the file does not name.
-	ErrNoServer = errors.New("is not configured")
-)
+// ErrServerExists is returned by [AddServer] for a name that is taken.
+var ErrServerExists = errors.New("is configured already")
 
 // AddServer puts a server, the JSON object that stands for it, into the file at path,
 // which is created if need be. Comments and everything else in the file stay as they
@@ -32,7 +31,7 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 	if err := checkServer(name, server); err != nil {
 		return err
 	}
-	return edit(ctx, path, func(x *jsonedit.File, _ Config) error {
+	return editFile(ctx, path, func(x *jsonedit.File, _ config.Config) error {
 		if _, there := x.Text(serversKey, name); there && !replace {
 			return fmt.Errorf("server %s %w", name, ErrServerExists)
 		}
@@ -44,11 +43,11 @@ func AddServer(ctx context.Context, path, name string, server []byte, replace bo
 const serversKey = "mcpServers"
 
 // RemoveServer removes a server from the file at path, with its comments. If the file
-// does not name it, the error wraps [ErrNoServer].
+// does not name it, the error wraps [config.ErrNoServer].
 func RemoveServer(ctx context.Context, path, name string) error {
-	return edit(ctx, path, func(x *jsonedit.File, before Config) error {
+	return editFile(ctx, path, func(x *jsonedit.File, before config.Config) error {
 		if !x.Remove(serversKey, name) {
-			return NoServer(name, &before)
+			return config.NoServer(name, &before)
 		}
 		return nil
 	})
@@ -57,10 +56,10 @@ func RemoveServer(ctx context.Context, path, name string) error {
 // EnableServer switches a server on or off in the file at path. It returns false if the
 // server was so already; then the file was not touched.
 func EnableServer(ctx context.Context, path, name string, on bool) (changed bool, err error) {
-	err = edit(ctx, path, func(x *jsonedit.File, before Config) error {
+	err = editFile(ctx, path, func(x *jsonedit.File, before config.Config) error {
 		s, ok := before.Server(name)
 		if !ok {
-			return NoServer(name, &before)
+			return config.NoServer(name, &before)
 		}
 		if s.Enabled == on {
 			return nil
@@ -89,6 +88,39 @@ func enable(x *jsonedit.File, name string, on bool) error {
 	return x.Set("true", serversKey, name, "disabled")
 }
 
+// SetKey gives a key of the file at path a value, which is checked as the file is. It keeps
+// everything else in the file, as [AddServer] does.
+func SetKey(ctx context.Context, path string, k config.Key, value string) error {
+	text, err := k.Encode(value)
+	if err != nil {
+		return err
+	}
+	return editFile(ctx, path, func(x *jsonedit.File, before config.Config) error {
+		// A server consists of more than one setting, so a setting does not make one.
+		if len(k) > 2 && k[0] == serversKey {
+			if _, ok := before.Servers[k[1]]; !ok {
+				return config.NoServer(k[1], &before)
+			}
+		}
+		if err := x.Set(text, k...); err != nil {
+			return err
+		}
+		return plainErrors(config.Parse(path, x.Bytes()))
+	})
+}
+
+// UnsetKey removes a key from the file at path, with its comments, so that its default holds.
+// It reports whether the file had it.
+func UnsetKey(ctx context.Context, path string, k config.Key) (had bool, err error) {
+	err = editFile(ctx, path, func(x *jsonedit.File, _ config.Config) error {
+		if had = x.Remove(k...); !had {
+			return nil
+		}
+		return plainErrors(config.Parse(path, x.Bytes()))
+	})
+	return had && err == nil, err
+}
+
 // checkServer checks a server by itself, so that what is wrong with it is said
 // without a place in a file where it does not stand yet.
 func checkServer(name string, server []byte) error {
@@ -104,19 +136,19 @@ func checkServer(name string, server []byte) error {
 		return err
 	}
 	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
-	return plainErrors(Parse("", text))
+	return plainErrors(config.Parse("", text))
 }
 
-// plainErrors returns the mistakes that [Parse] has found without their places, for a text
+// plainErrors returns the mistakes that [config.Parse] has found without their places, for a text
 // that no file has.
-func plainErrors(_ Config, err error) error {
+func plainErrors(_ config.Config, err error) error {
 	var many interface{ Unwrap() []error }
 	if !errors.As(err, &many) {
 		return err
 	}
 	var plain []error
 	for _, err := range many.Unwrap() {
-		if e, ok := errors.AsType[*Error](err); ok {
+		if e, ok := errors.AsType[*config.Error](err); ok {
 			err = errors.New(e.Message)
 		}
 		plain = append(plain, err)
@@ -124,10 +156,10 @@ func plainErrors(_ Config, err error) error {
 	return errors.Join(plain...)
 }
 
-// edit changes the file at path, which must be valid.
-func edit(ctx context.Context, path string, change func(x *jsonedit.File, before Config) error) error {
+// editFile changes the file at path, which must be valid.
+func editFile(ctx context.Context, path string, change func(x *jsonedit.File, before config.Config) error) error {
 	return replaceFile(ctx, path, func(data []byte) ([]byte, error) {
-		before, err := Parse(path, data)
+		before, err := config.Parse(path, data)
 		if err != nil {
 			return nil, err
 		}

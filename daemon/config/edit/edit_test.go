@@ -1,4 +1,4 @@
-package config
+package edit
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"holdline/daemon/config"
 	"holdline/daemon/jsonedit"
 
 	"github.com/tailscale/hujson"
@@ -220,7 +221,7 @@ func TestEditRefuses(t *testing.T) {
 	if err := adds(t, "a", `{"command": "y"}`)(path); !errors.Is(err, ErrServerExists) {
 		t.Errorf("AddServer = %v, want ErrServerExists", err)
 	}
-	if err := removes(t, "b")(path); !errors.Is(err, ErrNoServer) {
+	if err := removes(t, "b")(path); !errors.Is(err, config.ErrNoServer) {
 		t.Errorf("RemoveServer = %v, want ErrNoServer", err)
 	}
 	if err := os.Chmod(path, 0o400); err != nil {
@@ -232,7 +233,7 @@ func TestEditRefuses(t *testing.T) {
 	if err := os.Chmod(path, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if err := removes(t, "a")(path); !errors.Is(err, ErrUnsafe) {
+	if err := removes(t, "a")(path); !errors.Is(err, config.ErrUnsafe) {
 		t.Errorf("a file that others can write: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".*")); len(left) > 0 {
@@ -268,7 +269,7 @@ func TestEditKeepsLinksAndModes(t *testing.T) {
 	if err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if c, err := Load(dotfiles); err != nil || len(c.Servers) != 1 {
+	if c, err := config.Load(dotfiles); err != nil || len(c.Servers) != 1 {
 		t.Errorf("the file behind the link: %v, %v", c, err)
 	}
 	// A new file and its directory are accessible to this user alone.
@@ -302,7 +303,7 @@ func TestEditAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if c, err := Load(path); err != nil || len(c.Servers) != 20 {
+	if c, err := config.Load(path); err != nil || len(c.Servers) != 20 {
 		t.Errorf("%d servers, %v", len(c.Servers), err)
 	}
 	// An edit that cannot get the lock ends with its context, and says so.
@@ -354,7 +355,7 @@ func comments(t *testing.T, data []byte) string {
 // every valid file with the same meaning and all its comments.
 func FuzzEdit(f *testing.F) {
 	for _, s := range []string{
-		sample, "", "{}", "{/**/}", "{// x\n}", "//0", `{"mcpServers": {}}`,
+		"", "{}", "{/**/}", "{// x\n}", "//0", `{"mcpServers": {}}`,
 		"{\"mcpServers\":{\"a\":{\"command\":\"x\"}/*1*/,/*2*/}/*3*/,//4\n}",
 		"{\"mcpServers\":{\"a\":{\"command\":\"x\"}//1\n,//2\n\"b\"/*3*/:/*4*/{\"command\":\"x\"}/*5*/}}",
 		"\t{\n\r\n\"log\"\n:{}}\n//x",
@@ -363,7 +364,7 @@ func FuzzEdit(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		before, err := Parse("c", data)
+		before, err := config.Parse("c", data)
 		if err != nil || len(data) > 4096 {
 			return
 		}
@@ -382,7 +383,7 @@ func FuzzEdit(f *testing.F) {
 			t.Fatal(err)
 		}
 		with := x.Bytes()
-		got, err := Parse("c", with)
+		got, err := config.Parse("c", with)
 		if err != nil || got.Servers["fuzz"].Command != "x" || len(got.Servers) != len(before.Servers)+1 {
 			t.Fatalf("added to %q: %q: %v", data, with, err)
 		}
@@ -391,7 +392,7 @@ func FuzzEdit(f *testing.F) {
 		}
 		x.Remove(serversKey, "fuzz")
 		without := x.Bytes()
-		got, err = Parse("c", without)
+		got, err = config.Parse("c", without)
 		if err != nil {
 			t.Fatalf("removed from %q: %q: %v", with, without, err)
 		}
@@ -406,7 +407,7 @@ func FuzzEdit(f *testing.F) {
 				if err := enable(x, name, want); err != nil {
 					t.Fatal(err)
 				}
-				got, err := Parse("c", x.Bytes())
+				got, err := config.Parse("c", x.Bytes())
 				if err != nil {
 					t.Fatalf("switched %q: %q: %v", name, x.Bytes(), err)
 				}
@@ -417,16 +418,16 @@ func FuzzEdit(f *testing.F) {
 		}
 		for name := range before.Servers {
 			x.Remove(serversKey, name)
-			if _, err := Parse("c", x.Bytes()); err != nil {
+			if _, err := config.Parse("c", x.Bytes()); err != nil {
 				t.Fatalf("removed %q: %q: %v", name, x.Bytes(), err)
 			}
 		}
 	})
 }
 
-func nonNil(m map[string]Server) map[string]Server {
+func nonNil(m map[string]config.Server) map[string]config.Server {
 	if m == nil {
-		return map[string]Server{}
+		return map[string]config.Server{}
 	}
 	return m
 }
@@ -437,12 +438,12 @@ func TestOnlyComments(t *testing.T) {
 	for _, text := range []string{
 		"// nothing", "// nothing\n", "  // a\n\n/* \"b\": { */ // c\n", "/**/", "// {\"no\": such key}\n// x",
 	} {
-		c, err := Parse("c", []byte(text))
-		if err != nil || !c.Equal(Default()) {
+		c, err := config.Parse("c", []byte(text))
+		if err != nil || !c.Equal(config.Default()) {
 			t.Errorf("Parse(%q) = %v, %v, want the defaults", text, c, err)
 		}
 		got := edited(t, text, adds(t, "a", `{"command": "x"}`))
-		if _, err := Parse("c", []byte(got)); err != nil ||
+		if _, err := config.Parse("c", []byte(got)); err != nil ||
 			!strings.HasPrefix(got, strings.TrimSuffix(text, "\n")+"\n{") || !strings.Contains(got, `"command": "x"`) {
 			t.Errorf("%q with a server is %q, %v", text, got, err)
 		}
@@ -451,8 +452,70 @@ func TestOnlyComments(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"/* open", "/", "// a\n1", "/*/"} {
-		if c, err := Parse("c", []byte(text)); err == nil {
+		if c, err := config.Parse("c", []byte(text)); err == nil {
 			t.Errorf("Parse(%q) = %v, want an error", text, c)
+		}
+	}
+}
+
+// TestSetKey checks which texts each type of value takes, that a wrong one leaves the file as
+// it is, and that a setting removed is a setting that was never made.
+func TestSetKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "c")
+	const before = `{
+  // ours
+  "mcpServers": {"a": {"command": "x"}}
+}
+`
+	for _, x := range []struct{ key, value, want string }{
+		{"consult.timeout", "30m", `"30m"`},
+		{"consult.web", "false", "false"},
+		{"consult.max_usd", "1.5", "1.5"},
+		{"consult.roots", "/a, /b", `"/b"`},
+		{"consult.roots", `["/a,b"]`, `"/a,b"`},
+		{"logins.ports", "28123, 28124", "28124"},
+		{"logins.ports", "[28123]", "28123"},
+		{"logins.ports", "many", ""},
+		{"log.level", "debug", `"debug"`},
+		{"notifications", "true", `"notifications": true`},
+		{"notifications", "servers, tools", `"tools"`},
+		{"notifications", "weather", ""},
+		{"mcpServers.a.holdline.contract", "convergent", `"convergent"`},
+		{"mcpServers.a.holdline.contract", `{"r": "never_replay"}`, `"never_replay"`},
+		{"mcpServers.a.enabled", "false", "false"},
+		{"identities.i.token", "t", `"t"`},
+		{"identities.i", `{"deny": ["x"]}`, `"x"`},
+		{"consult.timeout", "1x", ""},
+		{"consult.web", "maybe", ""},
+		{"consult.max_turns", "many", ""},
+		{"consult.max_turns", "-1", ""},
+		{"consult.engine", "other", ""},
+		{"consult", "x", ""},
+		{"mcpServers.b.command", "x", ""},
+	} {
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k, err := config.ParseKey(x.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = SetKey(t.Context(), path, k, x.value)
+		after, rerr := os.ReadFile(path)
+		if rerr != nil {
+			t.Fatal(rerr)
+		}
+		switch {
+		case x.want == "" && (err == nil || string(after) != before || strings.Contains(err.Error(), path)):
+			t.Errorf("%s = %s: %v\n%s", x.key, x.value, err, after)
+		case x.want == "":
+		case err != nil || !strings.Contains(string(after), x.want) || !strings.Contains(string(after), "// ours"):
+			t.Errorf("%s = %s: %v\n%s", x.key, x.value, err, after)
+		default:
+			had, err := UnsetKey(t.Context(), path, k)
+			if again, _ := UnsetKey(t.Context(), path, k); !had || err != nil || again {
+				t.Errorf("unset %s: %v, %v, again %v", x.key, had, err, again)
+			}
 		}
 	}
 }

@@ -1,0 +1,136 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/login"
+	"holdline/daemon/login/logintest"
+	"holdline/protocol/control"
+)
+
+// locked returns a place with a server by address, far, that wants a login.
+func locked(t *testing.T, o logintest.Options) (*place, *logintest.Server) {
+	t.Helper()
+	s := logintest.Start(t, o)
+	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": s.URL}}, "identities", searcher())
+	return p, s
+}
+
+// echo calls the tool of far.
+func (a *agent) echo() answer {
+	a.t.Helper()
+	return a.wait(a.call("far__echo", map[string]any{}))
+}
+
+// wantLogin fails the test unless an answer says that far needs a login, and what helps.
+func wantLogin(t *testing.T, x answer) {
+	t.Helper()
+	if x.code() != "unauthenticated" || !strings.Contains(x.raw, `"reason":"not_logged_in"`) ||
+		!strings.Contains(x.text(), "the person at this machine runs: holdline servers login far") {
+		t.Errorf("a call without a login: %s", x.raw)
+	}
+}
+
+// TestCallsWithoutLogin checks that calls of a server that nobody has logged in to fail at once,
+// start nothing and count as no failure, and that a login is noticed by the next call.
+func TestCallsWithoutLogin(t *testing.T) {
+	t.Parallel()
+	p, s := locked(t, logintest.Options{})
+	a := p.agent().shake()
+	wantLogin(t, a.echo()) // the daemon learns from the server that it wants a login
+	starts, asked := p.status().Workers, len(s.Paths())
+	var longest time.Duration
+	for range 100 {
+		begun := time.Now()
+		wantLogin(t, a.echo())
+		longest = max(longest, time.Since(begun))
+	}
+	far := p.server("far")
+	if far.State != control.NeedsLogin || far.Ejected || far.Circuit != "closed" || far.Restarts != 0 || far.Active ||
+		far.Login == nil || far.Login.State != login.StateNeeds || len(p.status().Workers) > len(starts) {
+		t.Errorf("after 100 calls: %+v, login %+v", far, far.Login)
+	}
+	if n := len(s.Paths()); n != asked {
+		t.Errorf("the server was asked %d times for 100 calls", n-asked)
+	}
+	if !raceEnabled && longest > time.Second { // it takes well below 1 ms; other tests run beside this one
+		t.Errorf("a call took %v", longest)
+	}
+	s.LogIn(t, p.logins())
+	if x := a.echo(); !strings.Contains(x.text(), "done") {
+		t.Errorf("a call after the login: %s", x.raw)
+	}
+	if far := p.server("far"); far.State != "ready" || far.Login.State != login.StateIn || far.LastFault != nil {
+		t.Errorf("after the login: %+v, login %+v", far, far.Login)
+	}
+	a.rest()
+}
+
+// TestLoginIsShown checks where people and models read that a server needs a login: servers,
+// status, doctor, health_snapshot, find_tools, and the instructions of a session of that server.
+func TestLoginIsShown(t *testing.T) {
+	t.Parallel()
+	p, s := locked(t, logintest.Options{Life: time.Hour})
+	a := p.agent().shake()
+	wantLogin(t, a.echo())
+	const fix = "holdline servers login far"
+	shown := func(what, text, want string) {
+		t.Helper()
+		if !strings.Contains(text, want) {
+			t.Errorf("%s: %s\nwant %s", what, text, want)
+		}
+	}
+	tool := func(name string, args map[string]any) string { return a.wait(a.call(name, args)).text() }
+	shown("servers", p.must("servers"), "far: needs a login: "+fix)
+	shown("servers --json", p.must("servers", "--json"), `"state": "needs_login"`)
+	shown("status", p.must("status"), fix)
+	doctor, _, code := p.run("", "doctor")
+	if shown("doctor", doctor, fix); code != exitFailure {
+		t.Errorf("doctor: exit %d", code)
+	}
+	shown("health_snapshot", tool("health_snapshot", map[string]any{"detail": "full"}), fix)
+	search := p.agent("--identity", "s").shake()
+	f := search.find(map[string]any{"query": "echo"})
+	if len(f.Errors) != 1 || !strings.Contains(f.Errors[0].Error, fix) {
+		t.Errorf("find_tools: %+v", f)
+	}
+	search.leave()
+	only := p.agent("--server", "far")
+	hello := only.ask("initialize", map[string]any{
+		"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+		"clientInfo": map[string]any{"name": "x", "version": "1"},
+	})
+	shown("instructions", hello.raw, fix)
+	only.leave()
+
+	s.LogIn(t, p.logins(), "a")
+	if x := a.echo(); !strings.Contains(x.text(), "done") {
+		t.Errorf("a call after the login: %s", x.raw)
+	}
+	shown("servers", p.must("servers"), "far: logged in until ")
+	shown("doctor", p.must("doctor", "--json"), `"logins"`)
+	a.rest()
+	p.must("stop")
+	shown("servers without a daemon", p.must("servers"), "far: logged in until ")
+}
+
+// TestLogoutStopsCalls checks that calls fail at once after a logout, and that another person's
+// login gets a process of its own.
+func TestLogoutStopsCalls(t *testing.T) {
+	t.Parallel()
+	p, s := locked(t, logintest.Options{})
+	s.LogIn(t, p.logins())
+	a := p.agent().shake()
+	if x := a.echo(); !strings.Contains(x.text(), "done") {
+		t.Fatalf("a call with a login: %s", x.raw)
+	}
+	p.must("servers", "logout", "far")
+	asked := s.Calls()
+	wantLogin(t, a.echo())
+	if far := p.server("far"); far.State != control.NeedsLogin || s.Calls() != asked {
+		t.Errorf("after the logout: %+v", far)
+	}
+	a.rest()
+}

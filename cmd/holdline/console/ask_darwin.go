@@ -1,0 +1,9 @@
+package console
+
+import "golang.org/x/sys/unix"
+
+// Requests for the settings of a terminal.
+const (
+	getTermios = unix.TIOCGETA
+	setTermios = unix.TIOCSETA
+)

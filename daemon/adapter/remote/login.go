@@ -1,0 +1,90 @@
+package remote
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+
+	"holdline/daemon/config"
+)
+
+// Login gives requests the token of a login. Its errors are a [*fault.Record], or ctx's
+// cause.
+type Login interface {
+	// Token returns the token for the next request, or "" for none. renew lets it renew a login
+	// that has run out.
+	Token(ctx context.Context, renew bool) (config.Secret, error)
+	// Refused takes note of an answer 401 or 403 to a request with that token, and returns
+	// another one with which to send the request again. again means that this was done
+	// already. It returns "" and nil if the server asks for no login that is known here.
+	Refused(
+		ctx context.Context, token config.Secret, status int, header http.Header, again bool,
+	) (config.Secret, error)
+}
+
+// do makes a request, with the token of the login if there is one. A message that the server
+// refuses for its token was not handled: it is sent once more with another token. sent tells
+// whether the server may have got the last one.
+func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err error) {
+	var token config.Secret
+	if c.o.Login != nil {
+		if token, err = c.o.Login.Token(req.Context(), req.Method != http.MethodDelete); err != nil {
+			return nil, false, err
+		}
+	}
+	for again := false; ; again = true {
+		resp, sent, err = c.attempt(req, token)
+		if err != nil || c.o.Login == nil {
+			return resp, sent, err
+		}
+		other, err := c.otherToken(req, token, resp, again)
+		if err == nil && other == "" {
+			return resp, sent, nil
+		}
+		_ = resp.Body.Close()
+		if err != nil {
+			return nil, false, err
+		}
+		token = other
+	}
+}
+
+// attempt makes the request once.
+func (c *Client) attempt(req *http.Request, token config.Secret) (*http.Response, bool, error) {
+	var sent atomic.Bool // from then on the server may have it, whatever comes back
+	req = req.Clone(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
+		WroteHeaders: func() { sent.Store(true) },
+	}))
+	if req.GetBody != nil {
+		body, err := req.GetBody()
+		if err != nil {
+			return nil, false, err
+		}
+		req.Body = body
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token.Reveal())
+	}
+	resp, err := c.http.Do(req)
+	return resp, sent.Load(), err
+}
+
+// otherToken returns another token with which to send a request again after that answer, or "".
+// Of requests that carry no message the login does not hear: some servers refuse all of these, and
+// a login must neither be renewed in each process nor be lost for that. Only a token that another
+// process has stored meanwhile is tried.
+func (c *Client) otherToken(
+	req *http.Request, token config.Secret, resp *http.Response, again bool,
+) (other config.Secret, err error) {
+	ctx, refused := req.Context(), resp.StatusCode == http.StatusUnauthorized
+	switch {
+	case req.Method == http.MethodPost && (refused || resp.StatusCode == http.StatusForbidden):
+		return c.o.Login.Refused(ctx, token, resp.StatusCode, resp.Header, again)
+	case req.Method == http.MethodGet && refused && !again:
+		if other, err = c.o.Login.Token(ctx, false); err == nil && other != token {
+			return other, nil
+		}
+	}
+	return "", nil
+}

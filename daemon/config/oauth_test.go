@@ -1,0 +1,87 @@
+package config
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestOAuthSpellings checks that the settings have one spelling of what a file may spell in
+// several ways.
+func TestOAuthSpellings(t *testing.T) {
+	const address = `"type": "http", "url": "https://x/mcp"`
+	c := parsed(t, `
+		"a": {`+address+`, "oauth": {"clientId": "i", "clientSecret": "${S}", "callbackPort": 3118, "scopes": ["r", "w"]}},
+		"b": {`+address+`, "oauth": {"client_id": "i", "client_secret": "${S}", "scope": "r w", "resource": "",
+			"redirectUri": "http://localhost:3118/callback"}}`)
+	want := OAuth{
+		ClientID: "i", ClientSecret: "hunter2hunter2", RedirectURI: "http://localhost:3118/callback",
+		Scopes: []string{"r", "w"},
+	}
+	for name, resource := range map[string]*string{"a": nil, "b": new("")} {
+		s, _ := c.Server(name)
+		got, err := s.Client(Around{Environ: []string{"S=hunter2hunter2"}})
+		want.Resource = resource
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %#v, want %#v", name, err, got, want)
+		}
+		if _, err := s.Client(Around{}); err == nil || !strings.Contains(err.Error(), "mcpServers."+name+".oauth.clientSecret") {
+			t.Errorf("%s without its variable: %v", name, err)
+		}
+	}
+}
+
+// TestLogsIn checks which servers people log in to.
+func TestLogsIn(t *testing.T) {
+	c := parsed(t, `
+		"plain": {"url": "https://x/mcp"},
+		"header": {"url": "https://x/mcp", "headers": {"authorization": "Bearer x"}},
+		"other": {"url": "https://x/mcp", "headers": {"X-Key": "x"}},
+		"program": {"command": "x"}, "old": {"type": "sse", "url": "https://x/sse"}`)
+	for name, want := range map[string]bool{
+		"plain": true, "header": false, "other": true, "program": false, "old": false,
+	} {
+		s, _ := c.Server(name)
+		if got := s.LogsIn(); got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestOAuthRefuses checks the mistakes that a file can make with logins.
+func TestOAuthRefuses(t *testing.T) {
+	oauth := func(object string) string {
+		return `{"mcpServers": {"a": {"url": "https://x/mcp", "oauth": ` + object + `}}}`
+	}
+	for in, want := range map[string]string{
+		oauth(`{"clientId": "a", "client_id": "a"}`):                          "oauth.client_id: clientId is there, too",
+		oauth(`{"clientSecret": "a", "client_secret": "a"}`):                  "oauth.client_secret: clientSecret is there, too",
+		oauth(`{"scopes": [], "scope": "a"}`):                                 "oauth.scope: scopes is there, too",
+		oauth(`{"callbackPort": 1, "redirectUri": "http://x"}`):               "oauth.redirectUri: callbackPort is there, too",
+		oauth(`{"callbackPort": 65536}`):                                      "oauth.callbackPort: wants 1 to 65535",
+		oauth(`{"redirectUri": "http://127.0.0.1/callback"}`):                 "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"redirectUri": "http://example.com:1/callback"}`):             "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"redirectUri": "https://127.0.0.1:1/callback"}`):              "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"redirectUri": "http://127.0.0.1:80/callback"}`):              "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"redirectUri": "http://127.0.0.1:08123/callback"}`):           "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"redirectUri": "http://[::0:1]:28123/callback"}`):             "oauth.redirectUri: wants an http address on loopback",
+		oauth(`{"scopes": ["a b"]}`):                                          "oauth.scopes[0]: is no scope",
+		oauth(`{"issuer": "example.com"}`):                                    "oauth.issuer: wants an https address",
+		oauth(`{"grant": "password"}`):                                        "oauth.grant: wants client_credentials",
+		oauth(`{"grant": "client_credentials"}`):                              "oauth: wants clientId as well",
+		oauth(`{"grant": "client_credentials", "clientId": "a"}`):             "oauth: wants clientSecret or privateKeyFile as well",
+		oauth(`{"authMethod": "private_key_jwt"}`):                            "oauth: wants privateKeyFile as well",
+		oauth(`{"authMethod": "tls_client_auth"}`):                            "oauth.authMethod: wants one of none,",
+		oauth(`{"privateKeyFile": "key.pem"}`):                                "oauth.privateKeyFile: wants a path",
+		oauth(`{"clientId": "${"}`):                                           "oauth.clientId:",
+		oauth(`{"autoLogin": true}`):                                          `unknown key "mcpServers.a.oauth.autoLogin"`,
+		`{"mcpServers": {"a": {"command": "x", "oauth": {"clientId": "a"}}}}`: "oauth: is for servers with a url",
+		`{"logins": {"ports": [0]}}`:                                          "logins.ports[0]: wants 1 to 65535",
+		`{"logins": {"client_metadata_url": "https://x/"}}`:                   "logins.client_metadata_url: wants an https address with a path",
+		`{"logins": {"key_command": ["./key"]}}`:                              "logins.key_command[0]: wants a path",
+	} {
+		if _, err := Parse("c", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", in, err, want)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package hosted
+
+import (
+	"holdline/daemon/hosted/signin"
+	"holdline/daemon/hosted/startup"
+	"holdline/daemon/hosted/upstream"
+	"holdline/protocol/fault"
+)
+
+// A server to which somebody must log in first needs a login: it gets no process, its calls
+// fail at once with the command that helps, and nothing of that counts as a failure of the
+// server. It is looked at again when a call comes and the files of the login have changed, or
+// when a command says so. What is known of it is in [server.login].
+
+// lookBeforeCall looks at the login of a server if its files have changed: nobody may have told
+// this daemon. The caller must not hold the hub's mutex.
+func (s *server) lookBeforeCall() {
+	login := s.Entry().Login
+	if login == nil {
+		return
+	}
+	s.m.hub.Mu.Lock()
+	id, stamp, should := s.login.ShouldLook()
+	s.m.hub.Mu.Unlock()
+	if should && login.Stamp(id) != stamp {
+		s.lookAgain()
+	}
+}
+
+// look reads the files of the login, of a server that has one. The caller must not hold the
+// hub's mutex.
+func (s *server) look() signin.Sight {
+	s.m.hub.Mu.Lock()
+	id := s.login.Last().Login
+	s.m.hub.Mu.Unlock()
+	return signin.Look(s.Entry().Login, id)
+}
+
+// loginForStart returns the refusal of a server that needs a login, before a process is started.
+// The caller must not hold the hub's mutex.
+func (s *server) loginForStart() error {
+	if s.Entry().Login == nil {
+		return nil
+	}
+	now := s.look()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
+	if now.Missing != nil {
+		return now.Missing
+	}
+	return nil
+}
+
+// logRefusal logs that calls are refused since now, if so. The caller must hold the hub's mutex.
+func (s *server) logRefusal(begins bool) {
+	if f, _ := s.login.Refusal(); begins && f != nil {
+		s.m.hub.Log.Warn("server needs a login", "server", s.spec.Name, "err", f)
+	}
+}
+
+// loginRefusalLocked returns the fault of calls to a server that needs a login, or nil.
+func (s *server) loginRefusalLocked() *fault.Record {
+	f, _ := s.login.Refusal()
+	return f
+}
+
+// NotLoggedIn takes up that a process of the server, u, has answered with f because there is no
+// login. Then all its processes are drained: their calls would all fail.
+func (s *server) NotLoggedIn(u *upstream.Process, f *fault.Record) {
+	if s.Entry().Login == nil || u == nil {
+		return
+	}
+	now := s.look()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
+	refused, begins := s.login.Refused(f, u.Login, now, startup.Operation(s.spec.Name))
+	s.logRefusal(begins)
+	if refused {
+		s.leaveLocked(nil)
+	}
+}
+
+// leaveLocked drains the processes of all instances of the server that ought to leave; nil
+// stands for all. It reports whether there was one.
+func (s *server) leaveLocked(ought func(*upstream.Process) bool) (left bool) {
+	for key, inst := range s.m.instances {
+		if key.server == s.spec.Name && (ought == nil || inst.up != nil && ought(inst.up)) {
+			inst.leaveLocked()
+			left = true
+		}
+	}
+	return left
+}
+
+// LoginsChanged looks at the logins of all servers anew: somebody has logged in or out.
+func (m *Manager) LoginsChanged() {
+	m.hub.Mu.Lock()
+	var all []*server
+	for _, s := range m.servers {
+		if s.Entry().Login != nil {
+			all = append(all, s)
+		}
+	}
+	m.hub.Mu.Unlock()
+	for _, s := range all {
+		s.lookAgain()
+	}
+}
+
+// lookAgain looks at the login of a server. If calls can be made now, what has failed before is
+// forgotten, and sessions that use the server get their processes. A process belongs to the login
+// with which it was started, since so does its session with the server: one of another login is
+// drained. A process that was started without one stays: it may have made its login itself.
+func (s *server) lookAgain() {
+	m, now := s.m, s.look()
+	m.hub.Mu.Lock()
+	before, isStopped := s.loginRefusalLocked(), s.verdict.Stopped
+	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
+	other := false
+	switch {
+	case now.Missing != nil:
+		s.leaveLocked(nil)
+	case before != nil:
+		s.pardonLocked()
+		s.verdict.Stopped = isStopped
+		fallthrough
+	default:
+		other = s.leaveLocked(func(u *upstream.Process) bool {
+			return u.Owner.Login != "" && u.Owner.Login != now.Who
+		})
+	}
+	if !m.hub.Closed && m.servers[s.spec.Name] == s {
+		for _, c := range m.hub.Clients {
+			m.eagerLocked(c.Caller())
+		}
+	}
+	m.hub.Mu.Unlock()
+	if other || before != nil || now.Missing != nil {
+		m.calls.Cache().Forget(s.spec.Name)
+	}
+	if before != nil {
+		s.persist()
+	}
+}

@@ -1,0 +1,116 @@
+// Package signin knows whether the login of a server lets calls be made. It reads the files of
+// logins through [entry.Login], and starts and ends no processes.
+package signin
+
+import (
+	"time"
+
+	"holdline/daemon/hosted/entry"
+	"holdline/protocol/fault"
+)
+
+const (
+	// retryAfter is how long a refusal counts that the files of the login do not explain: the key
+	// that seals them could not be had, or the server refuses a login that they have.
+	retryAfter = 10 * time.Second
+	// lookEvery is the pause between looks at the files of a login that lets calls be made.
+	lookEvery = time.Second
+)
+
+// A Sight is what the files of a login say at one moment.
+type Sight struct {
+	entry.LoginState
+	Stamp entry.LoginStamp // of the files, taken before they were read: a later change is seen
+}
+
+// Look reads the files. id is that of the login which they had before; "" if it is not known.
+func Look(login entry.Login, id string) Sight {
+	s := Sight{Stamp: login.Stamp(id), LoginState: login.State()}
+	for range 3 {
+		if s.Login == id {
+			break
+		}
+		id = s.Login // the server has another login: the stamp was that of the one before
+		s = Sight{Stamp: login.Stamp(id), LoginState: login.State()}
+	}
+	return s
+}
+
+// A View is what is known of a server's login. The caller guards it with a lock. The zero value
+// has seen nothing.
+type View struct {
+	refusal *fault.Record // why calls fail at once; nil if they do not
+	since   time.Time     // of refusal
+	until   time.Time     // when the refusal ends by itself; zero for never
+	last    Sight
+	next    time.Time // of the next look before a call, while calls can be made
+}
+
+// Refusal returns the fault of calls to a server that needs a login, and since when it needs
+// one; nil if calls can be tried.
+func (v *View) Refusal() (*fault.Record, time.Time) {
+	if v.refusal == nil || !v.until.IsZero() && time.Now().After(v.until) {
+		return nil, time.Time{}
+	}
+	return v.refusal, v.since
+}
+
+// Pardon lets calls be tried again.
+func (v *View) Pardon() { v.refusal = nil }
+
+// Last returns what the files said at the last look.
+func (v *View) Last() Sight { return v.last }
+
+// ShouldLook reports whether the files are to be looked at before a call: each time while calls
+// are refused, else once in [lookEvery]. stamp is what they had at the last look.
+func (v *View) ShouldLook() (id string, stamp entry.LoginStamp, ok bool) {
+	now := time.Now()
+	if v.refusal == nil && now.Before(v.next) {
+		return "", stamp, false
+	}
+	v.next = now.Add(lookEvery)
+	return v.last.Login, v.last.Stamp, true
+}
+
+// Update takes what the files say now. It reports whether the server needs a login since now.
+func (v *View) Update(now Sight, operation string) (begins bool) {
+	v.last, v.next = now, time.Now().Add(lookEvery)
+	if now.Missing == nil {
+		v.refusal = nil
+		return false
+	}
+	return v.refuse(now.Missing, operation, now.Passes)
+}
+
+// Refused takes that a process has answered with f because there is no login, and what the files
+// say now. stamp is what they had when that process was started. If they say that calls can be
+// made, f counts only if they are what they were then, and for [retryAfter]: else it is an answer
+// by an older login. Refused reports whether calls are refused, and whether that is new.
+func (v *View) Refused(
+	f *fault.Record, stamp entry.LoginStamp, now Sight, operation string,
+) (refused, begins bool) {
+	if now.Missing != nil {
+		return true, v.Update(now, operation)
+	}
+	if now.Stamp != stamp {
+		return false, false
+	}
+	v.last = now
+	return true, v.refuse(f, operation, true)
+}
+
+// refuse makes calls fail with f from now on; for [retryAfter] if that passes. It reports whether
+// they did not fail before.
+func (v *View) refuse(f *fault.Record, operation string, passes bool) (begins bool) {
+	own := *f
+	own.Operation = operation
+	now := time.Now()
+	if begins = v.refusal == nil; begins {
+		v.since = now
+	}
+	v.refusal, v.until = &own, time.Time{}
+	if passes {
+		v.until = now.Add(retryAfter)
+	}
+	return begins
+}

@@ -1,0 +1,105 @@
+package signin
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/filewatch"
+	"holdline/daemon/hosted/entry"
+	"holdline/protocol/fault"
+)
+
+// files are the files of a login: now as people see it, size to tell them apart.
+type files struct {
+	entry.LoginState
+	size   int64
+	onRead func() // called while they are read
+}
+
+// Stamp differs whenever size does.
+func (f *files) Stamp(id string) entry.LoginStamp {
+	return entry.LoginStamp{Server: filewatch.Stamp{Size: f.size}, Tokens: filewatch.Stamp{Size: int64(len(id))}}
+}
+
+// State returns what the files said before onRead.
+func (f *files) State() entry.LoginState {
+	now := f.LoginState
+	if f.onRead != nil {
+		f.onRead()
+	}
+	return now
+}
+
+var missing = fault.New(fault.Unauthenticated, fault.Server, "", "needs a login").WithReason(fault.NotLoggedIn)
+
+// TestLoginStoredDuringLook checks that a login which is stored while the files are read is seen at
+// the next call: the refusal must not have the stamp of the new files.
+func TestLoginStoredDuringLook(t *testing.T) {
+	f := &files{LoginState: entry.LoginState{Missing: missing}, size: 1}
+	f.onRead = func() { f.LoginState, f.size, f.onRead = entry.LoginState{Login: "id", Who: "id ada"}, 2, nil }
+	var v View
+	v.Update(Look(f, ""), "op")
+	if refusal, _ := v.Refusal(); refusal == nil || refusal.Operation != "op" {
+		t.Fatalf("refusal %v", refusal)
+	}
+	id, stamp, should := v.ShouldLook()
+	if !should || f.Stamp(id) == stamp {
+		t.Error("the login is not noticed")
+	}
+	s := Look(f, id)
+	v.Update(s, "op")
+	if refusal, _ := v.Refusal(); refusal != nil || v.Last().Who != "id ada" || s.Stamp != f.Stamp("id") {
+		t.Errorf("after the login: %v, %+v", refusal, v.Last())
+	}
+}
+
+// TestLateRefusal checks that an answer of a process that was started before the login was stored
+// refuses no call, and that one which the files do not explain counts for a while.
+func TestLateRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &files{LoginState: entry.LoginState{Missing: missing}, size: 1}
+		var v View
+		before := Look(f, "")
+		v.Update(before, "op")
+		f.LoginState, f.size = entry.LoginState{Login: "id", Who: "id ada"}, 2
+		v.Update(Look(f, ""), "op")
+		if refused, _ := v.Refused(missing, before.Stamp, Look(f, "id"), "op"); refused {
+			t.Error("an answer from before the login refuses calls")
+		}
+		if refused, begins := v.Refused(missing, f.Stamp("id"), Look(f, "id"), "op"); !refused || !begins {
+			t.Error("an answer of a process of this login does not count")
+		}
+		if refusal, _ := v.Refusal(); refusal == nil {
+			t.Error("calls are not refused")
+		}
+		time.Sleep(retryAfter + time.Millisecond)
+		if refusal, _ := v.Refusal(); refusal != nil {
+			t.Error("calls are refused for longer")
+		}
+	})
+}
+
+// TestLooksAreRare checks that the files are looked at before a call once in a while, and each
+// time while calls are refused.
+func TestLooksAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &files{LoginState: entry.LoginState{Login: "id"}}
+		var v View
+		for range 3 { // nothing is known at first, and time goes by
+			for i := range 3 {
+				if _, _, should := v.ShouldLook(); should != (i == 0) {
+					t.Errorf("call %d: a look: %v", i, should)
+				}
+			}
+			time.Sleep(lookEvery)
+		}
+		f.Missing = missing
+		v.Update(Look(f, "id"), "op")
+		for range 3 {
+			if _, _, should := v.ShouldLook(); !should {
+				t.Error("no look while calls are refused")
+			}
+		}
+	})
+}
