@@ -328,7 +328,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
 		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
-		Path: func() string { return os.Getenv("PATH") }, Host: w.starter, Config: defaults(),
+		Variable: os.Getenv, Host: w.starter, Config: defaults(),
 		Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {

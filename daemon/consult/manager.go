@@ -138,7 +138,7 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Path: m.opt.Path}
+	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Variable: m.opt.Variable}
 	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
 	if err != nil {
 		return nil, nil, err
