@@ -173,6 +173,7 @@ func (m *Manager) begin(
 		Attended: how.attended, Engine: name, CreatedUnixMS: now.UnixMilli(),
 		CreatedBootMS: bootclock.AtMS(now),
 		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.Wait(set).Milliseconds(), Request: req,
+		AskedBytes:    len(a.Prompt),
 		EngineVersion: info.Version, Level: cmd.Level,
 		EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 		ClientPID: c.PID, ClientStart: c.Start, Context: given,
