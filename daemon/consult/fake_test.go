@@ -39,7 +39,8 @@ func defaults() *config.Config {
 // [fakeProcess].
 type fakeEngine struct {
 	check error
-	shell bool // it can enforce level shell
+	shell bool          // it can enforce level shell
+	slow  time.Duration // of each check
 	unfit func(engine.Request) error
 
 	mu    sync.Mutex
@@ -66,6 +67,7 @@ func (e *fakeEngine) last() engine.Request {
 }
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
+	time.Sleep(e.slow)
 	lacks := "no such thing here"
 	if e.shell {
 		lacks = ""

@@ -34,6 +34,10 @@ func keptOf(a *answer.Answer, c *claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
+	// One that was refused in the queue since others had spent the budget takes nothing from it.
+	if f := a.Fault; f != nil && f.Fault.Code == fault.BudgetExceeded && f.Stage == fault.Host {
+		cost.Identity, cost.Session = "", ""
+	}
 	return &kept{info: a.Info(), cost: cost, window: a.Window, claim: c}
 }
 

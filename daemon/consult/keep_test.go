@@ -342,7 +342,7 @@ func TestRecordUnwritten(t *testing.T) {
 			CreatedUnixMS: time.Now().UnixMilli(),
 		}
 		j := w.newJob(rec, filepath.Join(w.dir, rec.ID))
-		if err := w.admit(j); err != nil {
+		if err := w.admit(w.config.Load(), j, w.engine); err != nil {
 			t.Fatal(err)
 		}
 		found := make(chan fault.Code, 1)

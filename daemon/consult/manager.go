@@ -118,8 +118,8 @@ type asking struct {
 //
 // It checks everything that can be refused before it makes the job: arguments, budget,
 // program, level and context. An error is a fault, and then nothing is left behind. The
-// check of the budget here only refuses early; [Manager.compose] checks again when the
-// job has its slot.
+// check of the budget here only refuses early; [Manager.admit] reserves what the run may
+// cost, and [Manager.compose] looks again when the job has its slot.
 func (m *Manager) begin(
 	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
 ) (*job, *answer.Answer, error) {
@@ -143,7 +143,7 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := m.afford(cfg, c.Identity, session, eng, req, nil); err != nil {
+	if _, err := m.afford(cfg, c.Identity, session, eng, req); err != nil {
 		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
 			"event", events.NewBad(control.Refused, "", "a consult of %s was refused: %v", c.Identity, err))
 		return nil, nil, err
@@ -186,7 +186,7 @@ func (m *Manager) begin(
 	if !how.confirms {
 		j.claim.expires = now.Add(m.opt.Return)
 	}
-	if err := m.enqueue(j); err != nil {
+	if err := m.enqueue(cfg, j, eng); err != nil {
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
@@ -226,8 +226,8 @@ func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) 
 //
 // Callers that find the job meanwhile wait for it as for any other. If the record cannot be
 // written, they get the fault as its answer, and enqueue returns it.
-func (m *Manager) enqueue(j *job) error {
-	if err := m.admit(j); err != nil {
+func (m *Manager) enqueue(cfg *config.Config, j *job, eng engine.Engine) error {
+	if err := m.admit(cfg, j, eng); err != nil {
 		return err
 	}
 	if f := j.record(); f != nil {
@@ -242,10 +242,11 @@ func (m *Manager) enqueue(j *job) error {
 	return nil
 }
 
-// admit makes a new job known, and puts it into the queue if that has room. It counts the
+// admit makes a new job known, and puts it into the queue if that has room and the budgets
+// have. It counts the
 // goroutine of the job as one that [Manager.drain] waits for. The caller must start that
 // goroutine or call [Manager.withdraw].
-func (m *Manager) admit(j *job) error {
+func (m *Manager) admit(cfg *config.Config, j *job, eng engine.Engine) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
@@ -255,6 +256,9 @@ func (m *Manager) admit(j *job) error {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
 	if err := m.queue.Room(j.rec.Identity); err != nil {
+		return err
+	}
+	if err := m.reserveLocked(cfg, j, eng); err != nil {
 		return err
 	}
 	m.live[j.rec.ID] = j
