@@ -98,7 +98,14 @@ type Consult struct {
 	Env           map[string]Secret `json:"env"`
 	EnvFile       string            `json:"env_file"`
 	Keep          Keep              `json:"keep"`
+	Share         string            `json:"share"` // ShareProject or ShareIdentity
 }
+
+// Which earlier consults a client sees, and may continue from.
+const (
+	ShareProject  = "project"  // those of its identity in its project
+	ShareIdentity = "identity" // those of its identity
+)
 
 // Keep bounds which finished consults are kept: none that is older than Age, and never
 // more than Count.

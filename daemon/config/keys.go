@@ -77,6 +77,10 @@ var table = map[reflect.Type][]row{
 		{"env", "", "env", "environment variables of the consult program"},
 		{"env_file", "", "path", "file with more such variables; must have mode 0600"},
 		{"keep", "", "", "how many finished consults are kept, and how long"},
+		{
+			"share", ShareProject, "project | identity",
+			"which consults agents see and continue: their identity's in the project, or in all projects",
+		},
 	},
 	reflect.TypeFor[Keep](): {
 		{"count", "200", "1..100000", "finished consults that are kept"},

@@ -15,6 +15,8 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
@@ -362,6 +364,22 @@ func (w *world) finish() {
 			w.t.Errorf("the temporary directory of %s is still there", p.dir)
 		}
 	}
+}
+
+// remember makes a kept answer of the caller known that has this session.
+func remember(m *Manager, c *tool.Caller, id, session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept[id] = &kept{
+		info: answer.Info{ID: id, Identity: c.Identity}, project: c.Project, session: session,
+		cost: budget.Cost{Ended: time.Now()},
+	}
+}
+
+// who is caller for lookups.
+func (w *world) who(identity string) *tool.Caller {
+	c := w.caller(identity)
+	return &c
 }
 
 func (w *world) caller(identity string) tool.Caller {

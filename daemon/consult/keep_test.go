@@ -36,7 +36,7 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Manager = next
-		list := w.List("a")
+		list := w.List(w.who("a"))
 		if len(list) != 3 || list[0].ID != jobdir.ID("hash-a", 5) {
 			t.Errorf("list %+v", list)
 		}

@@ -110,6 +110,7 @@ type asking struct {
 	n        int64 // number of the client's line
 	attended bool
 	confirms bool // the caller's session will confirm the answer, or report its end
+	shell    bool // the user asks on the command line, who sees all consults
 }
 
 // begin returns the job or the kept answer of a call that was made before, or else
@@ -142,6 +143,11 @@ func (m *Manager) begin(
 	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
 	if err != nil {
 		return nil, nil, err
+	}
+	if a.Session != "" && !how.shell {
+		if err := m.continues(&c, a.Session); err != nil {
+			return nil, nil, err
+		}
 	}
 	if _, err := m.afford(cfg, c.Identity, session, eng, req); err != nil {
 		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
