@@ -192,8 +192,8 @@ func (m *Manager) continues(c *tool.Caller, session string) error {
 			return nil
 		}
 	}
-	return engine.Invalid("session: no kept consult of yours in this project has the session %s; leave session out, or "+
-		"take session_id of an answer that consult_result shows", session)
+	return engine.Invalid("session: no kept consult of yours in this project has the session %s; leave session out, "+
+		"or take session_id of an answer that consult_result shows", session)
 }
 
 // find returns the live job or the kept answer with that id; one of the two is set. Those

@@ -31,9 +31,10 @@ const (
 	Codex  = "codex"
 )
 
-// defaults returns the default configuration.
+// defaults returns the default configuration, with all levels allowed.
 func defaults() *config.Config {
 	cfg := config.Default()
+	cfg.Consult.Allow = map[string]config.Allow{config.Everyone: {Levels: []string{"read", "shell"}}}
 	return &cfg
 }
 

@@ -141,6 +141,9 @@ func (m *Manager) begin(
 	}
 	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Variable: m.opt.Variable}
 	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
+	if err == nil {
+		timeout, err = a.Permit(set, c.Identity, name, &req, timeout)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package consult
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,38 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
+
+// TestLevelShell_NeedsLeaveOfTheConfiguration checks that a level which the machine can enforce
+// is refused before anything runs, unless the configuration allows it.
+func TestLevelShell_NeedsLeaveOfTheConfiguration(t *testing.T) {
+	for name, tt := range map[string]struct {
+		edit    func(*config.Consult)
+		refused bool
+	}{
+		"default": {func(*config.Consult) {}, true},
+		"allowed": {func(c *config.Consult) {
+			c.Allow = map[string]config.Allow{"a": {Levels: []string{"shell"}}}
+		}, false},
+		"allowed to another": {func(c *config.Consult) {
+			c.Allow = map[string]config.Allow{"b": {Levels: []string{"shell"}}}
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config.Default()
+			tt.edit(&cfg.Consult)
+			w := newWorld(t, answers(0), func(o *Options) { o.Config = &cfg })
+			w.engine.shell = true
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+				map[string]any{"prompt": "x", "level": "shell"})
+			// Later it may be refused since the path of the temporary directory is too long here.
+			if got := err != nil && strings.Contains(err.Error(), "consult.allow"); got != tt.refused ||
+				got && code(res, err) != fault.Denied {
+				t.Errorf("got %v, want that it is refused: %t", err, tt.refused)
+			}
+			w.finish()
+		})
+	}
+}
 
 // TestConsultOfAnother_IsNeitherSeenNorContinued asks for consults of other identities and
 // projects by each way that there is: by its id, in the list, to cancel it, and by its session.
