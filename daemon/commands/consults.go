@@ -110,7 +110,7 @@ func (d *Daemon) consultCounts() control.Consults {
 // whose answers are kept.
 func (d *Daemon) listConsults() []control.Consult {
 	list := []control.Consult{}
-	for _, i := range d.Consults.List("") {
+	for _, i := range d.Consults.List(nil) {
 		list = append(list, ConsultRow(i))
 	}
 	return list

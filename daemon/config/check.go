@@ -28,6 +28,11 @@ func (d *decoder) check(c *Config) {
 	for _, name := range sorted(c.Identities) {
 		d.identity(name, c.Identities[name])
 	}
+	for _, name := range sorted(c.Consult.Allow) {
+		if known := protocol.ClientName(name); known != name && name != Everyone {
+			d.wrongKey("consult.allow."+name, "this client is called %q here, so the key means no client", known)
+		}
+	}
 	for i, s := range c.Consult.CodexConfig {
 		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" {
 			d.wrong(fmt.Sprintf("consult.codex_config[%d]", i), "wants key=value, as codex -c does")

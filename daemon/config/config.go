@@ -101,7 +101,40 @@ type Consult struct {
 	Env           map[string]Secret `json:"env"`
 	EnvFile       string            `json:"env_file"`
 	Keep          Keep              `json:"keep"`
+	Share         string            `json:"share"` // ShareProject or ShareIdentity
+	Allow         map[string]Allow  `json:"allow"` // by identity; see [Consult.Allowed]
 }
+
+// Allow is what an identity may ask of consults. A list that is empty allows all, but for
+// Levels.
+type Allow struct {
+	Engines    []string      `json:"engines"`
+	Models     []string      `json:"models"` // globs
+	Levels     []string      `json:"levels"` // empty is "read", and the level of the configuration
+	Efforts    []string      `json:"efforts"`
+	MaxTimeout time.Duration `json:"max_timeout"` // 0 is no limit
+}
+
+// Everyone is the name in [Consult.Allow] for identities that it does not name.
+const Everyone = "*"
+
+// Allowed returns what an identity may ask of consults, and under which key that stands.
+func (c *Consult) Allowed(identity string) (a Allow, key string) {
+	a, named := c.Allow[identity]
+	if key = identity; !named {
+		a, key = c.Allow[Everyone], Everyone
+	}
+	if len(a.Levels) == 0 {
+		a.Levels = []string{"read", c.Level}
+	}
+	return a, Key{"consult", "allow", key}.String()
+}
+
+// Which earlier consults a client sees, and may continue from.
+const (
+	ShareProject  = "project"  // those of its identity in its project
+	ShareIdentity = "identity" // those of its identity
+)
 
 // Keep bounds which finished consults are kept: none that is older than Age, and never
 // more than Count.

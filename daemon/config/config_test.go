@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 			Engine: "claude", ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
 			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, Level: "shell",
 			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
-			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute},
+			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute}, Share: ShareProject,
 		},
 		Telemetry: Telemetry{Paths: true, MaxBytes: 65536, Keep: 1},
 		Log:       Log{slog.LevelDebug},

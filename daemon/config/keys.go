@@ -18,7 +18,7 @@ import (
 // check is one of
 //
 //	LOW..HIGH     the range of a number or a duration
-//	a | b         the values of a string
+//	a | b         the values of a string, or of each in a list
 //	path, paths   from the root or the home directory
 //	program       a name to be looked up, or a path
 //	word          one word that is no option
@@ -78,6 +78,21 @@ var table = map[reflect.Type][]row{
 		{"env", "", "env", "environment variables of the consult program"},
 		{"env_file", "", "path", "file with more such variables; must have mode 0600"},
 		{"keep", "", "", "how many finished consults are kept, and how long"},
+		{
+			"share", ShareProject, "project | identity",
+			"which consults agents see and continue: their identity's in the project, or in all projects",
+		},
+		{"allow", "", "", "what identities may ask of consults, by identity; * is for those without an entry"},
+	},
+	reflect.TypeFor[Allow](): {
+		{"engines", "", "claude | codex", "only these engines"},
+		{"models", "", "globs", "only these models; a call must name one, unless consult.model does"},
+		{"levels", "", "read | shell", "only these levels; without the list read, and consult.level"},
+		{
+			"efforts", "", "low | medium | high | xhigh | max",
+			"only these efforts; a call must name one, unless consult.effort does",
+		},
+		{"max_timeout", "", "1s..24h", "longest deadline"},
 	},
 	reflect.TypeFor[Keep](): {
 		{"count", "200", "1..100000", "finished consults that are kept"},
@@ -222,6 +237,14 @@ func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 			v.SetString(r.preset)
 		} else if names := strings.Split(r.check, " | "); !slices.Contains(names, v.String()) {
 			d.wrong(at, "wants one of %s", strings.Join(names, ", "))
+		}
+		return
+	}
+	if list := stringsOf(v); strings.Contains(r.check, "|") {
+		for i, one := range list {
+			if names := strings.Split(r.check, " | "); !slices.Contains(names, one) {
+				d.wrong(fmt.Sprintf("%s[%d]", at, i), "wants one of %s", strings.Join(names, ", "))
+			}
 		}
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/request"
@@ -174,13 +175,34 @@ func unlisted(id string) *fault.Record {
 	return engine.Invalid("there is no consult %q; those that there are: holdline consult list", id)
 }
 
-// find returns the live job or the kept answer with that id; one of the two is set. An
-// identity finds only its own consults: those of other identities give the same
-// invalid_input fault as an unknown id. The command line passes "" and finds all.
-func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
+// sees reports whether a caller may know of a consult that was asked for by an identity in a
+// project. The command line passes nil and sees all.
+func (m *Manager) sees(c *tool.Caller, identity, project string) bool {
+	return c == nil || c.Identity == identity &&
+		(c.Project == project || m.config.Load().Consult.Share == config.ShareIdentity)
+}
+
+// continues returns an invalid_input fault if no consult that the caller sees has this
+// session: a session holds all that its consults have read.
+func (m *Manager) continues(c *tool.Caller, session string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, k := range m.kept {
+		if k.session == session && m.sees(c, k.info.Identity, k.project) {
+			return nil
+		}
+	}
+	return engine.Invalid("session: no kept consult of yours in this project has the session %s; leave session out, "+
+		"or take session_id of an answer that consult_result shows", session)
+}
+
+// find returns the live job or the kept answer with that id; one of the two is set. Those
+// that the caller does not see give the same invalid_input fault as an unknown id; see
+// [Manager.sees].
+func (m *Manager) find(c *tool.Caller, id string) (*job, *answer.Answer, error) {
 	unknown := engine.Invalid(
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
-	if identity == "" {
+	if c == nil {
 		unknown = unlisted(id)
 	}
 	m.mu.Lock()
@@ -188,12 +210,12 @@ func (m *Manager) find(identity, id string) (*job, *answer.Answer, error) {
 	m.mu.Unlock()
 	switch {
 	case j != nil:
-		if identity != "" && j.rec.Identity != identity {
+		if !m.sees(c, j.rec.Identity, j.rec.Project) {
 			return nil, nil, unknown
 		}
 		return j, nil, nil
 	case k != nil:
-		if identity != "" && k.info.Identity != identity {
+		if !m.sees(c, k.info.Identity, k.project) {
 			return nil, nil, unknown
 		}
 		if a, err := m.read(id, unwritten); a != nil || err != nil {
@@ -216,13 +238,13 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		return tool.Result{}, err
 	}
 	if a.ID == "" {
-		return answer.List(m.List(c.Caller.Identity), c.Detail), nil
+		return answer.List(m.List(&c.Caller), c.Detail), nil
 	}
 	wait := m.config.Load().Consult.Wait
 	if a.WaitS != nil {
 		wait = time.Duration(*a.WaitS * float64(time.Second))
 	}
-	j, done, err := m.find(c.Caller.Identity, a.ID)
+	j, done, err := m.find(&c.Caller, a.ID)
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -250,7 +272,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	if err := decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	j, done, err := m.find(c.Caller.Identity, a.ID)
+	j, done, err := m.find(&c.Caller, a.ID)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -288,7 +310,7 @@ func (m *Manager) Run(
 	if err := decode(raw, &a); err != nil {
 		return nil, err
 	}
-	j, done, err := m.begin(ctx, c, asking{n: 1, attended: true}, &a)
+	j, done, err := m.begin(ctx, c, asking{n: 1, attended: true, shell: true}, &a)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -311,20 +333,19 @@ func lines(progress func(string)) func(time.Duration, string) {
 	return func(elapsed time.Duration, note string) { progress(note + ", " + answer.Seconds(elapsed)) }
 }
 
-// List returns the jobs and answers of an identity, newest first. With "" it returns
-// those of all identities.
-func (m *Manager) List(identity string) []answer.Info {
+// List returns the jobs and answers that the caller sees, newest first; see [Manager.sees].
+func (m *Manager) List(c *tool.Caller) []answer.Info {
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := []answer.Info{}
 	for _, j := range m.live {
-		if identity == "" || j.rec.Identity == identity {
+		if m.sees(c, j.rec.Identity, j.rec.Project) {
 			list = append(list, j.info(now))
 		}
 	}
 	for _, k := range m.kept {
-		if identity == "" || k.info.Identity == identity {
+		if m.sees(c, k.info.Identity, k.project) {
 			list = append(list, k.info)
 		}
 	}
@@ -337,7 +358,7 @@ func (m *Manager) List(identity string) []answer.Info {
 // Show returns the answer with that id. For a job that has not ended it returns what
 // the program has said so far, as a partial answer.
 func (m *Manager) Show(id string) (*answer.Answer, error) {
-	j, done, err := m.find("", id)
+	j, done, err := m.find(nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -348,7 +369,7 @@ func (m *Manager) Show(id string) (*answer.Answer, error) {
 // goes on. While Wait blocks, the caller stands in for a client that has not come back:
 // the daemon does not end the job for want of one.
 func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*answer.Answer, error) {
-	j, done, err := m.find("", id)
+	j, done, err := m.find(nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -363,7 +384,7 @@ func (m *Manager) Wait(ctx context.Context, id string, progress func(note string
 // Cancel ends a job and blocks until it has ended. It returns the answer of a consult
 // that has ended already.
 func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error) {
-	j, done, err := m.find("", id)
+	j, done, err := m.find(nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}

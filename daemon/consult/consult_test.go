@@ -224,7 +224,7 @@ func TestCancelledAtStart(t *testing.T) {
 			}
 		}, func(o *Options) {
 			o.Host = late{o.Host, func(id string) {
-				if j, _, err := w.find("", id); err == nil {
+				if j, _, err := w.find(nil, id); err == nil {
 					j.end("enough")
 				}
 			}}
@@ -363,11 +363,11 @@ func TestQueue(t *testing.T) {
 			t.Errorf("running %d, queued %d", r, q)
 		}
 		ask("modest", 1)
-		list := w.List("modest")
+		list := w.List(w.who("modest"))
 		if len(list) != 1 || list[0].Note != "queued, position 1 of 5" {
 			t.Errorf("list %+v", list)
 		}
-		if list := w.List("greedy"); list[0].State != answer.Queued && list[5].State != answer.Queued {
+		if list := w.List(w.who("greedy")); list[0].State != answer.Queued && list[5].State != answer.Queued {
 			t.Errorf("list %+v", list)
 		}
 		wg.Wait()
@@ -488,6 +488,7 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := "3d81f0a0-3c5f-4c12-93ea-17cf026df78c"
+	remember(w.Manager, w.who("a"), "a123456789ab", id)
 	var n int64
 	for name, tt := range map[string]struct {
 		args map[string]any
@@ -601,7 +602,7 @@ func TestOrphans(t *testing.T) {
 			t.Errorf("%s: %v %+v", id, err, a)
 		}
 	}
-	if n := len(w.List("")); n != 3 {
+	if n := len(w.List(nil)); n != 3 {
 		t.Errorf("%d jobs", n)
 	}
 	// A directory that was never filled is gone, so that the same line can be asked again.

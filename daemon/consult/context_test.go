@@ -83,7 +83,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("directories %q", dirs)
 	}
 	if v, _ := res.Value.(answer.View); v.Details == nil || v.Context == nil || len(v.Context.Files) != 3 ||
-		!strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
+		v.Prompt != "look" || !strings.Contains(res.Text, "a.go (18 of 18 bytes)") {
 		t.Errorf("context %+v in %q", res.Value, res.Text)
 	}
 	// The prompt must not ask the program to read a file that it may not read.

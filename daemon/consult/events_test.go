@@ -40,7 +40,7 @@ func TestConsultsAreEvents(t *testing.T) {
 				t.Fatalf("the events are %+v, want %+v", got, want)
 			}
 		}
-		if list := w.List(""); len(list) != 1 || list[0].Question != "x" || list[0].ID != got[0].Subject ||
+		if list := w.List(nil); len(list) != 1 || list[0].Question != "x" || list[0].ID != got[0].Subject ||
 			list[0].ID != got[1].Subject {
 			t.Errorf("the list is %+v", list)
 		}

@@ -15,6 +15,8 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
@@ -29,9 +31,10 @@ const (
 	Codex  = "codex"
 )
 
-// defaults returns the default configuration.
+// defaults returns the default configuration, with all levels allowed.
 func defaults() *config.Config {
 	cfg := config.Default()
+	cfg.Consult.Allow = map[string]config.Allow{config.Everyone: {Levels: []string{"read", "shell"}}}
 	return &cfg
 }
 
@@ -39,7 +42,8 @@ func defaults() *config.Config {
 // [fakeProcess].
 type fakeEngine struct {
 	check error
-	shell bool // it can enforce level shell
+	shell bool          // it can enforce level shell
+	slow  time.Duration // of each check
 	unfit func(engine.Request) error
 
 	mu    sync.Mutex
@@ -66,6 +70,7 @@ func (e *fakeEngine) last() engine.Request {
 }
 
 func (e *fakeEngine) Check(context.Context) (engine.Info, error) {
+	time.Sleep(e.slow)
 	lacks := "no such thing here"
 	if e.shell {
 		lacks = ""
@@ -328,7 +333,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
 		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
-		Path: func() string { return os.Getenv("PATH") }, Host: w.starter, Config: defaults(),
+		Variable: os.Getenv, Host: w.starter, Config: defaults(),
 		Home: filepath.Join(dir, "home"),
 	}
 	for _, f := range edit {
@@ -360,6 +365,22 @@ func (w *world) finish() {
 			w.t.Errorf("the temporary directory of %s is still there", p.dir)
 		}
 	}
+}
+
+// remember makes a kept answer of the caller known that has this session.
+func remember(m *Manager, c *tool.Caller, id, session string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.kept[id] = &kept{
+		info: answer.Info{ID: id, Identity: c.Identity}, project: c.Project, session: session,
+		cost: budget.Cost{Ended: time.Now()},
+	}
+}
+
+// who is caller for lookups.
+func (w *world) who(identity string) *tool.Caller {
+	c := w.caller(identity)
+	return &c
 }
 
 func (w *world) caller(identity string) tool.Caller {

@@ -22,11 +22,13 @@ import (
 // kept is the entry of an answer that the manager keeps. The answer itself is on disk:
 // only what lists and budgets need stays in memory.
 type kept struct {
-	info   answer.Info
-	cost   budget.Cost
-	window *engine.Window
-	answer *answer.Answer // only if it could not be written; guarded by the manager's mutex
-	claim  *claim         // of the client that asked; guarded by the manager's mutex
+	info    answer.Info
+	project string // key of the project of the client that asked
+	session string // the program's own; "" if there is none
+	cost    budget.Cost
+	window  *engine.Window
+	answer  *answer.Answer // only if it could not be written; guarded by the manager's mutex
+	claim   *claim         // of the client that asked; guarded by the manager's mutex
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
@@ -34,7 +36,11 @@ func keptOf(a *answer.Answer, c *claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
-	return &kept{info: a.Info(), cost: cost, window: a.Window, claim: c}
+	// One that was refused in the queue since others had spent the budget takes nothing from it.
+	if f := a.Fault; f != nil && f.Fault.Code == fault.BudgetExceeded && f.Stage == fault.Host {
+		cost.Identity, cost.Session = "", ""
+	}
+	return &kept{info: a.Info(), project: a.Project, session: a.SessionID, cost: cost, window: a.Window, claim: c}
 }
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the

@@ -36,7 +36,7 @@ func TestKeep(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.Manager = next
-		list := w.List("a")
+		list := w.List(w.who("a"))
 		if len(list) != 3 || list[0].ID != jobdir.ID("hash-a", 5) {
 			t.Errorf("list %+v", list)
 		}
@@ -342,7 +342,7 @@ func TestRecordUnwritten(t *testing.T) {
 			CreatedUnixMS: time.Now().UnixMilli(),
 		}
 		j := w.newJob(rec, filepath.Join(w.dir, rec.ID))
-		if err := w.admit(j); err != nil {
+		if err := w.admit(w.config.Load(), j, w.engine); err != nil {
 			t.Fatal(err)
 		}
 		found := make(chan fault.Code, 1)

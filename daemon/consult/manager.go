@@ -110,6 +110,7 @@ type asking struct {
 	n        int64 // number of the client's line
 	attended bool
 	confirms bool // the caller's session will confirm the answer, or report its end
+	shell    bool // the user asks on the command line, who sees all consults
 }
 
 // begin returns the job or the kept answer of a call that was made before, or else
@@ -118,8 +119,8 @@ type asking struct {
 //
 // It checks everything that can be refused before it makes the job: arguments, budget,
 // program, level and context. An error is a fault, and then nothing is left behind. The
-// check of the budget here only refuses early; [Manager.compose] checks again when the
-// job has its slot.
+// check of the budget here only refuses early; [Manager.admit] reserves what the run may
+// cost, and [Manager.compose] looks again when the job has its slot.
 func (m *Manager) begin(
 	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
 ) (*job, *answer.Answer, error) {
@@ -138,12 +139,20 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Path: m.opt.Path}
+	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Variable: m.opt.Variable}
 	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
+	if err == nil {
+		timeout, err = a.Permit(set, c.Identity, name, &req, timeout)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, err := m.afford(cfg, c.Identity, session, eng, req, nil); err != nil {
+	if a.Session != "" && !how.shell {
+		if err := m.continues(&c, a.Session); err != nil {
+			return nil, nil, err
+		}
+	}
+	if _, err := m.afford(cfg, c.Identity, session, eng, req); err != nil {
 		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
 			"event", events.NewBad(control.Refused, "", "a consult of %s was refused: %v", c.Identity, err))
 		return nil, nil, err
@@ -173,6 +182,7 @@ func (m *Manager) begin(
 		Attended: how.attended, Engine: name, CreatedUnixMS: now.UnixMilli(),
 		CreatedBootMS: bootclock.AtMS(now),
 		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.Wait(set).Milliseconds(), Request: req,
+		AskedBytes:    len(a.Prompt),
 		EngineVersion: info.Version, Level: cmd.Level,
 		EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
 		ClientPID: c.PID, ClientStart: c.Start, Context: given,
@@ -185,7 +195,7 @@ func (m *Manager) begin(
 	if !how.confirms {
 		j.claim.expires = now.Add(m.opt.Return)
 	}
-	if err := m.enqueue(j); err != nil {
+	if err := m.enqueue(cfg, j, eng); err != nil {
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
@@ -225,8 +235,8 @@ func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) 
 //
 // Callers that find the job meanwhile wait for it as for any other. If the record cannot be
 // written, they get the fault as its answer, and enqueue returns it.
-func (m *Manager) enqueue(j *job) error {
-	if err := m.admit(j); err != nil {
+func (m *Manager) enqueue(cfg *config.Config, j *job, eng engine.Engine) error {
+	if err := m.admit(cfg, j, eng); err != nil {
 		return err
 	}
 	if f := j.record(); f != nil {
@@ -241,10 +251,11 @@ func (m *Manager) enqueue(j *job) error {
 	return nil
 }
 
-// admit makes a new job known, and puts it into the queue if that has room. It counts the
+// admit makes a new job known, and puts it into the queue if that has room and the budgets
+// have. It counts the
 // goroutine of the job as one that [Manager.drain] waits for. The caller must start that
 // goroutine or call [Manager.withdraw].
-func (m *Manager) admit(j *job) error {
+func (m *Manager) admit(cfg *config.Config, j *job, eng engine.Engine) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
@@ -254,6 +265,9 @@ func (m *Manager) admit(j *job) error {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
 	if err := m.queue.Room(j.rec.Identity); err != nil {
+		return err
+	}
+	if err := m.reserveLocked(cfg, j, eng); err != nil {
 		return err
 	}
 	m.live[j.rec.ID] = j

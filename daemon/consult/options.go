@@ -30,7 +30,7 @@ type Options struct {
 	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
 	Home      string                   // of the user; "" if unknown
 	Engines   map[string]engine.Engine // by name
-	Path      func() string            // returns the user's PATH, to find git
+	Variable  func(name string) string // returns a variable of the user's environment, for git
 	Host      Host
 	Config    *config.Config // in force until [Manager.Configure]; it must not change
 	Ladder    engine.Ladder  // zero takes the defaults

@@ -71,7 +71,7 @@ func (m *Manager) compose(ctx context.Context, j *job) (*engine.Params, []string
 	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
 		return nil, nil, err
 	}
-	if req.MaxUSD, err = m.afford(m.config.Load(), j.rec.Identity, j.rec.Session, eng, req, j); err != nil {
+	if req.MaxUSD, err = m.affordQueued(m.config.Load(), j, eng, req); err != nil {
 		return nil, nil, err
 	}
 	j.maxUSD = req.MaxUSD

@@ -2,6 +2,8 @@ package consult
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -24,30 +26,43 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got strings.Builder
-	for range 100 {
-		v, ok := res.Value.(answer.View)
-		if !ok {
-			t.Fatalf("value %T, fault %v", res.Value, res.Fault)
+	goesOn := regexp.MustCompile(`\n\[the answer goes on: consult_result \{"consult_id":"[0-9a-f]+","offset":(\d+)\}`)
+	first := res
+	for form, page := range map[string]func(tool.Result) (part string, next int){
+		"json": func(res tool.Result) (string, int) {
+			v, _ := res.Value.(answer.View)
+			return v.Answer, v.NextOffset
+		},
+		"porcelain": func(res tool.Result) (string, int) {
+			part, _, _ := strings.Cut(res.Text, "\n\n[consult ")
+			next := 0
+			if m := goesOn.FindStringSubmatch(part); m != nil {
+				part, _, _ = strings.Cut(part, m[0])
+				next, _ = strconv.Atoi(m[1])
+			}
+			return part, next
+		},
+	} {
+		var got strings.Builder
+		res = first
+		for range 100 {
+			if n := len([]rune(res.Text)); n > tool.MaxText {
+				t.Errorf("%s: %d characters", form, n)
+			}
+			part, next := page(res)
+			got.WriteString(part)
+			if next == 0 {
+				break
+			}
+			res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+				map[string]any{"consult_id": jobdir.ID("hash-a", 1), "offset": next})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-		if n := len([]rune(res.Text)); n > tool.MaxText {
-			t.Errorf("%d characters", n)
+		if got.String() != long {
+			t.Errorf("%s: %d bytes of %d", form, got.Len(), len(long))
 		}
-		got.WriteString(v.Answer)
-		if v.NextOffset == 0 {
-			break
-		}
-		if !strings.Contains(res.Text, fmt.Sprintf(`"offset":%d`, v.NextOffset)) {
-			t.Errorf("no way to the rest in %q", res.Text[len(res.Text)-300:])
-		}
-		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
-			map[string]any{"consult_id": v.ID, "offset": v.NextOffset})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got.String() != long {
-		t.Errorf("%d bytes of %d", got.Len(), len(long))
 	}
 	for offset, beyond := range map[int]bool{len([]rune(long)) - 1: false, len([]rune(long)): true, 1 << 40: true} {
 		res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},

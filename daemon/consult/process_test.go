@@ -120,6 +120,11 @@ func (h *house) run(ctx context.Context, n int64, args map[string]any) (tool.Res
 // TestProgram runs the fake program in real workers through each of its endings.
 func TestProgram(t *testing.T) {
 	h := newHouse(t, "")
+	for id, session := range map[string]string{
+		"a123456789ab": "3d81f0a0-3c5f-4c12-93ea-17cf026df78c", "b123456789ab": "00000000-3c5f-4c12-93ea-17cf026df78c",
+	} {
+		remember(h.Manager, &tool.Caller{Identity: "a"}, id, session)
+	}
 	do := func(what string, n int) string { return claudetest.Prompt("x", claudetest.Step{Do: what, N: n}) }
 	apiError := func(status int) string { return claudetest.Prompt("x", claudetest.Step{Status: status, N: 60}) }
 	read := claudetest.Step{

@@ -13,9 +13,15 @@ import (
 // removed, the kept ones, and the live ones as far as their programs have reported it.
 // self may be nil.
 func (m *Manager) sumsWithout(self *job) *budget.Ledger {
-	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.sumsLocked(self, (*job).soFar)
+}
+
+// sumsLocked is [Manager.sumsWithout] with another cost of those that are live. The caller
+// must hold m.mu.
+func (m *Manager) sumsLocked(self *job, cost func(*job, time.Time) budget.Cost) *budget.Ledger {
+	now := time.Now()
 	return m.ledger.With(func(yield func(budget.Cost) bool) {
 		for _, k := range m.kept {
 			if !yield(k.cost) {
@@ -23,7 +29,7 @@ func (m *Manager) sumsWithout(self *job) *budget.Ledger {
 			}
 		}
 		for _, j := range m.live {
-			if j != self && !yield(j.soFar(now)) {
+			if j != self && !yield(cost(j, now)) {
 				return
 			}
 		}
@@ -37,12 +43,51 @@ func (j *job) soFar(now time.Time) budget.Cost {
 	return budget.Cost{Identity: j.rec.Identity, Session: j.rec.Session, USD: j.cost, Ended: now}
 }
 
-// afford returns what a run may cost: see [budget.Ledger.Afford]. self is the job if it
-// is live already, else nil.
+// reserved returns what the job has cost, or what is reserved for it if that is more.
+func (j *job) reserved(now time.Time) budget.Cost {
+	c := j.soFar(now)
+	if least := j.rec.ReservedUSD; least > 0 && (c.USD == nil || *c.USD < least) {
+		c.USD = &least
+	}
+	return c
+}
+
+// afford returns what a run may cost: see [budget.Ledger.Afford]. What is reserved for
+// other jobs counts as spent.
 func (m *Manager) afford(
-	cfg *config.Config, identity, session string, eng engine.Engine, req engine.Request, self *job,
+	cfg *config.Config, identity, session string, eng engine.Engine, req engine.Request,
 ) (float64, error) {
-	return m.sumsWithout(self).Afford(cfg.Identities[identity].Budget, identity, session, eng, req, time.Now())
+	m.mu.Lock()
+	sums := m.sumsLocked(nil, (*job).reserved)
+	m.mu.Unlock()
+	return sums.Afford(cfg.Identities[identity].Budget, identity, session, eng, req, time.Now())
+}
+
+// reserveLocked gives a new job its place in the budgets of its identity and session: one of
+// the day's consults, and the dollars that its run may cost at most. Without a limit of its
+// own nothing is reserved, since that would be all that is left. The error is a
+// budget_exceeded fault. The caller must hold m.mu, and m.live must not have the job yet.
+func (m *Manager) reserveLocked(cfg *config.Config, j *job, eng engine.Engine) error {
+	most, err := m.sumsLocked(nil, (*job).reserved).Afford(
+		cfg.Identities[j.rec.Identity].Budget, j.rec.Identity, j.rec.Session, eng, j.rec.Request, time.Now())
+	if err == nil && j.rec.Request.MaxUSD > 0 {
+		j.rec.ReservedUSD = most
+	}
+	return err
+}
+
+// affordQueued returns what the run of a job that was queued may cost. It has its place among
+// the day's consults already.
+func (m *Manager) affordQueued(cfg *config.Config, j *job, eng engine.Engine, req engine.Request) (float64, error) {
+	b := cfg.Identities[j.rec.Identity].Budget
+	b.ConsultsPerDay = 0
+	if j.rec.ReservedUSD > 0 {
+		req.MaxUSD = j.rec.ReservedUSD
+	}
+	m.mu.Lock()
+	sums := m.sumsLocked(j, (*job).reserved)
+	m.mu.Unlock()
+	return sums.Afford(b, j.rec.Identity, j.rec.Session, eng, req, time.Now())
 }
 
 // Spendings returns, by name, what the consults of each identity have cost today.

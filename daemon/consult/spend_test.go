@@ -1,9 +1,11 @@
 package consult
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,6 +111,73 @@ func TestBudgets(t *testing.T) {
 			t.Errorf("the next day: %v", f)
 		}
 		caps(0.7)
+		w.finish()
+	})
+}
+
+// TestParallelNearBudget_OneIsRefusedAndOneRuns asks for two consults at the same time where a
+// budget has room for one. That one runs, and the other takes nothing from the budget.
+func TestParallelNearBudget_OneIsRefusedAndOneRuns(t *testing.T) {
+	for name, b := range map[string]config.Budget{
+		"number": {ConsultsPerDay: 1}, "dollars": {MaxUSDPerDay: 0.5}, "session": {MaxUSDPerSession: 0.5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := defaults()
+				cfg.Identities = map[string]config.Identity{"a": {Budget: b}}
+				w := newWorld(t, answers(time.Minute), func(o *Options) { o.Config = cfg })
+				w.engine.slow = time.Second // both pass the first look at the budget
+				var refused [2]bool
+				var calls sync.WaitGroup
+				for i := range refused {
+					calls.Go(func() {
+						f, res := w.spends("one", "a", int64(i+1), map[string]any{"max_usd": 0.5})
+						f = cmp.Or(f, res.Fault)
+						if refused[i] = f != nil; refused[i] && f.Fault.Code != fault.BudgetExceeded {
+							t.Errorf("got %v", f)
+						}
+					})
+				}
+				calls.Wait()
+				list := w.Spendings()
+				if refused[0] == refused[1] || len(list) != 1 || list[0].Consults != 1 || list[0].CostUSD != 0.5 {
+					t.Errorf("refused %v, spent %+v; want one of each", refused, list)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// TestReserved checks that a consult which waits keeps its dollars, however many are asked for
+// behind it, and gives back what it did not spend.
+func TestReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Consult.MaxConcurrent = 1
+		cfg.Identities = map[string]config.Identity{"a": {Budget: config.Budget{MaxUSDPerDay: 1.5}}}
+		w := newWorld(t, answers(time.Minute), func(o *Options) { o.Config = cfg })
+		ask := func(n int64, usd float64) *fault.Record {
+			f, _ := w.spends("one", "a", n, map[string]any{"max_usd": usd, "wait_s": 0})
+			return f
+		}
+		for n, usd := range []float64{0.6, 0.6, 0.6} { // the last one gets 0.3
+			if f := ask(int64(n+1), usd); f != nil {
+				t.Fatalf("consult %d: %v", n+1, f)
+			}
+		}
+		if f := ask(4, 0.1); f == nil || f.Fault.Code != fault.BudgetExceeded {
+			t.Errorf("all is reserved: got %v", f)
+		}
+		if list := w.Spendings(); len(list) != 1 || list[0].CostUSD != 0 {
+			t.Errorf("spent %+v before any has ended", list)
+		}
+		for n, want := range []float64{0.6, 0.6, 0.3} {
+			if a, err := w.Wait(t.Context(), jobdir.ID("one", int64(n+1)), nil); err != nil || a.Fault != nil ||
+				a.MaxUSD < want-0.001 || a.MaxUSD > want+0.001 {
+				t.Errorf("consult %d: %v, %+v; want that it may cost %v", n+1, err, a, want)
+			}
+		}
 		w.finish()
 	})
 }

@@ -108,7 +108,7 @@ func TestUnknownVersion(t *testing.T) {
 				t.Errorf("a good consult beside the others: %v, %+v", err, a)
 			}
 		}
-		if n := len(w.List("")); n != 2 {
+		if n := len(w.List(nil)); n != 2 {
 			t.Errorf("%d consults are listed, want 2", n)
 		}
 		for n := range int64(len(dirs)) {

@@ -265,6 +265,7 @@ func (o *Options) consult(
 		Exe: o.Exe, RuntimeDir: runtime, StateDir: dirs.Root, Epoch: 1, Program: o.Version, Log: o.Log,
 	})
 	cfg := config.Default()
+	cfg.Consult.Level = level // which allows it
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
 		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,

@@ -87,7 +87,12 @@ type Outcome struct {
 	CostUSD    *float64        `json:"cost_usd"`         // of this run alone; nil if the program gives none
 	Usage      Usage           `json:"usage"`
 	Turns      int             `json:"turns"`
-	Stop       string          `json:"stop,omitempty"` // stop reason
+	// ModelUsage is what each model has used in this run, by name, in the program's words;
+	// nil if it does not tell.
+	ModelUsage json.RawMessage `json:"model_usage,omitempty"`
+	FastMode   string          `json:"fast_mode_state,omitempty"` // as the program says
+	UUID       string          `json:"uuid,omitempty"`            // of the program's last result
+	Stop       string          `json:"stop,omitempty"`            // stop reason
 	APIMS      int64           `json:"api_ms,omitempty"`
 	Denials    []Denial        `json:"denials,omitempty"`
 	RateLimit  json.RawMessage `json:"rate_limit,omitempty"` // last rate limit event; nil if none

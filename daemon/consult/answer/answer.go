@@ -16,6 +16,7 @@
 package answer
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -39,8 +40,11 @@ const (
 	Cancelled State = "cancelled"
 )
 
-// maxText bounds the text of an answer that is kept, in bytes.
-const maxText = 8 << 20
+// Bounds of what is kept of a consult, in bytes.
+const (
+	maxText   = 8 << 20  // of the text of an answer
+	maxPrompt = 64 << 10 // of the prompt, beside what job.json has
+)
 
 // Answer is answer.json: how a job ended, and all that is kept of it. It is read-only
 // once made, and is shared without a lock. Of a job that has not ended, an Answer says
@@ -61,6 +65,7 @@ type Answer struct {
 // Summary is what each view of an answer shows.
 type Summary struct {
 	ID         string          `json:"consult_id"`
+	Cwd        string          `json:"cwd"`
 	State      State           `json:"state"`
 	Partial    bool            `json:"partial"`
 	SessionID  string          `json:"session_id,omitempty"` // the program's own
@@ -78,10 +83,14 @@ type Summary struct {
 
 // Details are what detail=full shows beside the summary.
 type Details struct {
-	Cwd           string            `json:"cwd"`
+	Prompt        string            `json:"prompt,omitempty"` // without the context behind it, up to maxPrompt
+	MaxTurns      int               `json:"max_turns"`        // 0 for no limit
 	EngineVersion string            `json:"engine_version,omitempty"`
 	Model         string            `json:"model,omitempty"` // that was asked for
 	Usage         engine.Usage      `json:"usage"`
+	ModelUsage    json.RawMessage   `json:"model_usage,omitempty"` // by model; nil if the program does not tell
+	FastMode      string            `json:"fast_mode_state,omitempty"`
+	UUID          string            `json:"uuid,omitempty"` // of the program's last result
 	APIDurationMS int64             `json:"duration_api_ms"`
 	QueuedMS      int64             `json:"queued_ms"`
 	CreatedUnixMS int64             `json:"created_unix_ms"`
@@ -103,10 +112,12 @@ func New(rec *jobdir.Record, state State) *Answer {
 		Version: jobdir.Version, Identity: rec.Identity, Project: rec.Project, Caller: rec.Session,
 		Question: question(rec.Request.Prompt),
 		Summary: Summary{
-			ID: rec.ID, State: state, Level: rec.Level, EnforcedBy: rec.EnforcedBy, Engine: rec.Engine,
+			ID: rec.ID, Cwd: rec.Request.Cwd, State: state, Level: rec.Level, EnforcedBy: rec.EnforcedBy,
+			Engine: rec.Engine,
 		},
 		Details: Details{
-			Cwd: rec.Request.Cwd, EngineVersion: rec.EngineVersion, Model: rec.Request.Model,
+			Prompt: beginning(rec.Asked(), maxPrompt), MaxTurns: rec.Request.MaxTurns,
+			EngineVersion: rec.EngineVersion, Model: rec.Request.Model,
 			CreatedUnixMS: rec.CreatedUnixMS, Notes: rec.Notes, Context: rec.Context,
 		},
 	}
@@ -118,7 +129,12 @@ const maxQuestion = 200
 // question returns the beginning of a prompt on one line. The prompt may have megabytes of
 // context behind it.
 func question(prompt string) string {
-	return fault.Short(strings.ToValidUTF8(prompt[:min(len(prompt), 8*maxQuestion)], ""), maxQuestion)
+	return fault.Short(beginning(prompt, 8*maxQuestion), maxQuestion)
+}
+
+// beginning returns the first limit bytes of a text, without a character that is cut.
+func beginning(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
 }
 
 // FromOutcome returns the answer of a job whose run ended with out at that time. why is
@@ -132,6 +148,7 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 	a.SessionID, a.Models, a.NumTurns, a.StopReason = out.Session, out.Models, out.Turns, out.Stop
 	a.CostUSD, a.Usage, a.RateLimit, a.Window = out.CostUSD, out.Usage, out.RateLimit, out.Window
 	a.DurationMS, a.APIDurationMS, a.EndedUnixMS = out.DurationMS, out.APIMS, ended.UnixMilli()
+	a.ModelUsage, a.FastMode, a.UUID = out.ModelUsage, out.FastMode, out.UUID
 	a.Denials, a.Exit, a.Fault = out.Denials, out.Exit, out.Fault
 	if out.Level != "" {
 		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
@@ -144,7 +161,7 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 		}
 	}
 	if len(a.Text) > maxText {
-		a.Text, a.Cut = strings.ToValidUTF8(a.Text[:maxText], ""), true
+		a.Text, a.Cut = beginning(a.Text, maxText), true
 	}
 	return a
 }
@@ -179,16 +196,18 @@ type Info struct {
 	Question      string   `json:"question,omitempty"` // its beginning
 }
 
-// Info returns the row of an answer. Its model is the one with the most output, if the
-// program has named any.
+// model returns the model with the most output, or the one that was asked for if the
+// program has named none.
+func (a *Answer) model() string {
+	return cmp.Or(strings.Join(a.Models[:min(len(a.Models), 1)], ""), a.Model)
+}
+
+// Info returns the row of an answer.
 func (a *Answer) Info() Info {
 	i := Info{
-		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.Model, CreatedUnixMS: a.CreatedUnixMS,
+		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.model(), CreatedUnixMS: a.CreatedUnixMS,
 		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level,
 		EnforcedBy: a.EnforcedBy, Question: a.Question,
-	}
-	if len(a.Models) > 0 {
-		i.Model = a.Models[0]
 	}
 	if a.Fault != nil {
 		i.Code = string(a.Fault.Fault.Code)

@@ -94,16 +94,25 @@ func TestResult(t *testing.T) {
 
 // TestView checks which fields render=json shows, with each detail.
 func TestView(t *testing.T) {
-	a := FromOutcome(record(), &engine.Outcome{Answer: "text", CostUSD: new(0.5)}, time.UnixMilli(5000), "")
+	rec := record()
+	rec.AskedBytes = len(rec.Request.Prompt)
+	rec.Request.Prompt += "\n\n<diff>"
+	rec.Request.MaxTurns = 7
+	a := FromOutcome(rec, &engine.Outcome{
+		Answer: "text", CostUSD: new(0.5), Models: []string{"opus-9", "haiku-9"}, Session: "s", Stop: "end_turn",
+		Denials:    []engine.Denial{{Tool: "Write"}},
+		ModelUsage: json.RawMessage(`{"opus-9":{}}`), FastMode: "off", UUID: "u",
+	}, time.UnixMilli(5000), "")
 	concise := []string{
-		"answer", "answer_length", "consult_id", "cost_usd", "duration_ms", "enforced_by", "engine", "level",
-		"num_turns", "partial", "permission_denial_count", "state",
+		"answer", "answer_length", "consult_id", "cost_usd", "cwd", "duration_ms", "enforced_by", "engine", "level",
+		"model", "models", "num_turns", "partial", "permission_denial_count", "response", "session_id", "state",
+		"stop_reason", "total_cost_usd",
 	}
 	for d, want := range map[tool.Detail][]string{
 		tool.Concise: concise,
 		tool.Full: append([]string{
-			"created_unix_ms", "cwd", "duration_api_ms", "ended_unix_ms", "engine_version", "model", "queued_ms",
-			"usage",
+			"created_unix_ms", "duration_api_ms", "ended_unix_ms", "engine_version", "fast_mode_state", "max_turns",
+			"model_usage", "permission_denials", "prompt", "queued_ms", "requested_model", "usage", "uuid",
 		}, concise...),
 	} {
 		b, err := json.Marshal(a.View(d))
@@ -117,6 +126,15 @@ func TestView(t *testing.T) {
 		for _, name := range want {
 			if _, there := got[name]; !there {
 				t.Errorf("%v: no %s in %s", d, name, b)
+			}
+		}
+		is := map[string]any{
+			"response": "text", "model": "opus-9", "total_cost_usd": 0.5, "cwd": "/project", "prompt": "the prompt",
+			"max_turns": 7.0, "requested_model": "opus", "fast_mode_state": "off", "uuid": "u",
+		}
+		for name, value := range is {
+			if got[name] != value && got[name] != nil { // the loop above misses those that are not there
+				t.Errorf("%v: %s is %v, want %v", d, name, got[name], value)
 			}
 		}
 	}

@@ -61,9 +61,14 @@ func cost(r rune) int {
 }
 
 // View is an answer, or a page of it, as render=json shows it. Details is nil for
-// detail=concise.
+// detail=concise. Response and TotalCostUSD are Answer and CostUSD by other names, which
+// clients of other consult servers know.
 type View struct {
-	Answer string `json:"answer"`
+	Answer       string   `json:"answer"`
+	Response     string   `json:"response"`
+	Model        string   `json:"model,omitempty"`           // that answered most, else that was asked for
+	Requested    string   `json:"requested_model,omitempty"` // with detail=full
+	TotalCostUSD *float64 `json:"total_cost_usd"`
 	Summary
 	Progress   string `json:"progress,omitempty"`
 	NextOffset int    `json:"next_offset,omitempty"`
@@ -79,8 +84,8 @@ func (a *Answer) View(d tool.Detail) View { return a.page(0, maxText*6, d) }
 // limit units, in units of [cost]. The structured answer is only on the first page, and
 // only if it fits.
 func (a *Answer) page(offset, limit int, d tool.Detail) View {
-	v := View{Summary: a.Summary, DenialN: len(a.Denials)}
-	v.Answer, v.NextOffset, v.Length = cutPage(a.Text, offset, limit)
+	v := View{Summary: a.Summary, DenialN: len(a.Denials), Model: a.model(), TotalCostUSD: a.CostUSD}
+	v.turn(a.Text, offset, limit)
 	if offset > 0 || len(a.Structured) > limit {
 		v.Structured = nil
 	}
@@ -89,27 +94,40 @@ func (a *Answer) page(offset, limit int, d tool.Detail) View {
 	}
 	if d == tool.Full {
 		details := a.Details // a copy: fitting changes it, and the answer is shared
-		v.Details = &details
+		v.Details, v.Requested = &details, a.Model
 	}
 	return v
+}
+
+// turn puts the page of text that begins at character offset into v.
+func (v *View) turn(text string, offset, limit int) {
+	v.Answer, v.NextOffset, v.Length = cutPage(text, offset, limit)
+	v.Response = v.Answer
 }
 
 // leastPage is the least part of an answer that a result carries, in units of [cost],
 // even if the rest of the result is long.
 const leastPage = 4_000
 
+// leastPrompt is the part of a prompt that a result carries if it is too long, in units of
+// [cost].
+const leastPrompt = 2_000
+
 // fitting returns a page of the answer as render=json shows it, within [tool.MaxText],
 // the size that clients accept. If it is too long, it leaves out the structured answer,
-// then most of the context, and then shortens the page. Nothing is lost: the structured
-// answer is also the text of the pages.
+// then most of the context, then the end of the prompt, and then shortens the page. No
+// answer is lost: the structured answer is also the text of the pages.
 func (a *Answer) fitting(offset int, d tool.Detail) View {
-	v := a.page(offset, pageUnits, d)
+	v := a.page(offset, pageUnits/2, d) // the page is there twice
 	over := func() int { return units(v) - tool.MaxText }
 	if over() > 0 {
 		v.Structured = nil
 	}
 	if n := over(); n > 0 && v.Details != nil {
 		v.Context = v.Context.Brief()
+		if prompt, rest, _ := cutPage(v.Prompt, 0, leastPrompt); rest > 0 && over() > 0 {
+			v.Prompt = prompt + "…"
+		}
 	}
 	// What the page costs now is where the shortening begins: its bound may be far higher.
 	limit := 0
@@ -117,8 +135,8 @@ func (a *Answer) fitting(offset int, d tool.Detail) View {
 		limit += cost(r)
 	}
 	for n := over(); n > 0 && limit > leastPage; n = over() {
-		limit = max(limit-n, leastPage)
-		v.Answer, v.NextOffset, _ = cutPage(a.Text, offset, limit)
+		limit = max(limit-(n+1)/2, leastPage)
+		v.turn(a.Text, offset, limit)
 	}
 	return v
 }

@@ -30,8 +30,9 @@ func TestFits(t *testing.T) {
 			Files: files, AddDirs: []string{long, long},
 			Diff: &material.GivenDiff{Text: quotes[:material.MaxShown], Untracked: []string{long}},
 		}}},
-		"much besides": {Text: quotes, Details: Details{
-			Notes: []string{long, long}, Cwd: long, Denials: make([]engine.Denial, 100),
+		"prompt": {Text: quotes, Details: Details{Prompt: quotes}},
+		"much besides": {Text: quotes, Summary: Summary{Cwd: long}, Details: Details{
+			Notes: []string{long, long}, Prompt: quotes, Denials: make([]engine.Denial, 100),
 		}},
 	} {
 		for _, d := range []tool.Detail{tool.Concise, tool.Full} {
@@ -39,6 +40,9 @@ func TestFits(t *testing.T) {
 			for offset, pages := 0, 0; ; pages++ {
 				v := a.fitting(offset, d)
 				b, err := json.Marshal(v)
+				if v.Response != v.Answer {
+					t.Fatalf("%s %v: response %q, answer %q", name, d, v.Response, v.Answer)
+				}
 				if err != nil || units(v) > tool.MaxText || pages > 100 {
 					t.Fatalf("%s %v: %d characters, %v, page %d", name, d, units(v), err, pages)
 				}

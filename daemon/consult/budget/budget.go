@@ -16,8 +16,8 @@ import (
 // the other consults have cost by now. The error is a budget_exceeded fault.
 //
 // An engine that cannot hold a limit on its cost is held to the number of consults
-// alone. Runs that go on at the same time do not know what each other will cost, so
-// together they may exceed a budget by what one run may cost each.
+// alone. Runs without a limit of their own that go on at the same time do not know what each
+// other will cost, so together they may exceed a budget by what one run may cost each.
 func (l *Ledger) Afford(
 	b config.Budget, identity, session string, eng engine.Engine, req engine.Request, now time.Time,
 ) (float64, error) {

@@ -61,6 +61,8 @@ type Record struct {
 	CreatedBootMS int64          `json:"created_boot_ms,omitempty"` // reading of the boot clock, of boot BootID
 	TimeoutMS     int64          `json:"timeout_ms"`
 	Request       engine.Request `json:"request"`
+	AskedBytes    int            `json:"asked_bytes,omitempty"`  // of the prompt without its context; 0 for all
+	ReservedUSD   float64        `json:"reserved_usd,omitempty"` // of the budgets, while it has not ended
 	EngineVersion string         `json:"engine_version"`
 	Level         string         `json:"level"` // that is enforced, and how
 	EnforcedBy    string         `json:"enforced_by"`
@@ -79,6 +81,14 @@ type Record struct {
 func ID(session string, n int64) string {
 	sum := sha256.Sum256([]byte(session + ":" + strconv.FormatInt(n, 10)))
 	return hex.EncodeToString(sum[:])[:12]
+}
+
+// Asked returns the prompt of the caller, without the context behind it.
+func (rec *Record) Asked() string {
+	if n := rec.AskedBytes; n > 0 && n < len(rec.Request.Prompt) {
+		return rec.Request.Prompt[:n]
+	}
+	return rec.Request.Prompt
 }
 
 // IsID reports whether name has the form of a job's id, and so of its directory.

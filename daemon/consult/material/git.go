@@ -38,30 +38,39 @@ const (
 
 // git runs git commands in one directory. The repository may be hostile: it can name
 // programs that git would run, as hooks, filters or pagers. This git runs none of them,
-// reads no configuration but the repository's, writes nothing and reaches no network.
+// writes nothing and reaches no network. The configuration of the user and of the machine
+// counts, for safe.directory, but it is overruled in the same way.
 type git struct {
 	program program.Program
 	path    string
+	version [3]int
 	cwd     string
 	top     string   // directory that has .git: the work tree, whatever the repository's settings say
-	config  []string // of the repository, overruled: name and value by turns
+	user    []string // variables by which git finds the user's configuration
+	config  []string // what overrules all configuration: name and value by turns
 }
 
-// fixedConfig overrules the repository's settings that could run a program: names and
-// values by turns. The drivers of diffs are switched off by options of the command diff
-// instead.
+// fixedConfig overrules the settings that could run a program or write something: names
+// and values by turns. The drivers of diffs are switched off by options of the command
+// diff instead.
 var fixedConfig = []string{
 	"core.fsmonitor", "false", "core.untrackedCache", "false", "core.hooksPath", "/dev/null", "core.pager", "cat",
 	"diff.submodule", "short", "submodule.recurse", "false", "protocol.allow", "never",
+	"diff.autoRefreshIndex", "false", "safe.bareRepository", "explicit",
 }
 
-// newGit finds git and the repository around cwd. It reads the repository's
-// configuration once, to overrule each filter that the repository defines: git diff
-// would run it on the files. The error is a fault.
+// newGit finds git and the repository around cwd. It checks that git runs none of the
+// repository's programs, and that the repository may be read. The error is a fault.
 func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
-	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), program: program.Program{
-		Name: "git", Bin: "git", Env: []string{"PATH=" + r.Path()}, Operation: engine.Operation, Timeout: gitTimeout,
-		Cure: "install git, or leave diff out",
+	home := r.Home
+	if home == "" {
+		home = "/nonexistent"
+	}
+	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), user: []string{
+		"HOME=" + home, "XDG_CONFIG_HOME=" + r.Variable("XDG_CONFIG_HOME"), // empty is as good as unset
+	}, program: program.Program{
+		Name: "git", Bin: "git", Env: []string{"PATH=" + r.Variable("PATH")}, Operation: engine.Operation,
+		Timeout: gitTimeout, Cure: "install git, or leave diff out",
 	}}
 	var err error
 	if g.path, _, err = g.program.Find(); err != nil {
@@ -75,60 +84,58 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 			return nil, engine.Invalid("diff: %s is in no git repository", cwd)
 		}
 	}
-	out, _, err := g.run(ctx, maxGitNames, "config", "--null", "--name-only", "--list")
-	if err != nil {
-		return nil, err
+	if err = g.askVersion(ctx); err == nil {
+		err = g.overrule(ctx)
 	}
-	for name := range strings.SplitSeq(string(out), "\x00") {
-		if strings.HasPrefix(name, "filter.") { // clean and process run, required makes their absence an error
-			value := ""
-			if strings.HasSuffix(name, ".required") {
-				value = "false"
-			}
-			g.config = append(g.config, name, value)
-		}
+	if err == nil {
+		err = r.checkStores(ctx, g)
 	}
-	return g, nil
+	return g, err
 }
 
 // run runs git with args and blocks until it has ended. It returns the first limit
-// bytes of what git prints, and whether there was more. If git fails, the error is an
-// invalid_input fault with git's own words. If ctx is done since [gitTimeout] has
-// passed, it is a timeout fault, and otherwise the cause of ctx.
-func (g *git) run(ctx context.Context, limit int, args ...string) (out []byte, cut bool, err error) {
+// bytes of what git prints. If git fails, the error is an invalid_input fault with git's
+// own words. If ctx is done, it is as [late] says.
+func (g *git) run(ctx context.Context, limit int, args ...string) ([]byte, error) {
 	cmd := command.Command{
 		Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit,
 		Stderr: maxGitErrors,
 	}
-	cmd.Env = []string{
-		"PATH=" + command.Variable(g.program.Env, "PATH"), "HOME=/nonexistent", "LC_ALL=C",
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null", "GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0",
-		"GIT_TERMINAL_PROMPT=0",
+	cmd.Env = append([]string{
+		"PATH=" + command.Variable(g.program.Env, "PATH"), "LC_ALL=C",
+		"GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
 		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat",
 		"GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
-	}
+	}, g.user...)
 	for i := 0; i < len(g.config); i += 2 {
 		n := strconv.Itoa(i / 2)
 		cmd.Env = append(cmd.Env, "GIT_CONFIG_KEY_"+n+"="+g.config[i], "GIT_CONFIG_VALUE_"+n+"="+g.config[i+1])
 	}
 	printed, err := cmd.Run(ctx)
 	switch exit, failed := errors.AsType[*exec.ExitError](err); {
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), errGitSlow):
-		return nil, false, fault.New(fault.Timeout, fault.Host, engine.Operation,
-			"diff: git %s took more than %s", args[0], gitTimeout)
 	case ctx.Err() != nil:
-		return nil, false, context.Cause(ctx)
+		return nil, late(ctx)
 	case failed:
 		said := strings.TrimSpace(strings.ToValidUTF8(string(printed.Stderr), "\uFFFD"))
-		return nil, false, engine.Invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
+		return nil, engine.Invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
 	case err != nil:
-		return nil, false, fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: cannot run git: %v", err)
+		return nil, fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: cannot run git: %v", err)
 	}
-	return printed.Stdout, printed.Cut, nil
+	return printed.Stdout, nil
 }
 
 // errGitSlow is the cause of a context that ends after [gitTimeout].
 var errGitSlow = errors.New("git takes too long")
+
+// late returns why ctx is done: a timeout fault if [gitTimeout] has passed, otherwise
+// its cause.
+func late(ctx context.Context) error {
+	if err := context.Cause(ctx); !errors.Is(err, errGitSlow) {
+		return err
+	}
+	return fault.New(fault.Timeout, fault.Host, engine.Operation,
+		"diff: git took more than %s; leave diff out, or name files instead", gitTimeout)
+}
 
 // diff returns a git diff of the directory cwd: what was given, and the bytes to put
 // behind the prompt. of is "uncommitted", "staged" or the name of a commit. Except for
@@ -149,7 +156,7 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 	// that its files are.
 	args := []string{
 		"diff", "--no-color", "--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty",
-		"--relative", "-M",
+		"--relative", "-M", "--src-prefix=a/", "--dst-prefix=b/",
 	}
 	given := &GivenDiff{Of: of}
 	switch of {
@@ -175,7 +182,7 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 		}
 		args = append(args, "--merge-base", given.Base)
 	}
-	data, cut, err := g.run(ctx, maxDiff, append(args, "--", ".")...)
+	data, err := g.run(ctx, maxDiff+1, append(args, "--", ".")...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,7 +191,9 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 			return nil, nil, err
 		}
 	}
+	cut := len(data) > maxDiff
 	if cut {
+		data = data[:maxDiff]
 		if i := bytes.LastIndexByte(data, '\n'); i > 0 {
 			data = data[:i+1]
 		}
@@ -199,7 +208,7 @@ func (r *Reader) diff(ctx context.Context, cwd, of string) (*GivenDiff, []byte, 
 
 // commit returns the id of the commit that name stands for.
 func (g *git) commit(ctx context.Context, name string) (string, error) {
-	out, _, err := g.run(ctx, maxGitErrors, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
+	out, err := g.run(ctx, maxGitErrors, "rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	return strings.TrimSpace(string(out)), err
 }
 
@@ -207,14 +216,14 @@ func (g *git) commit(ctx context.Context, name string) (string, error) {
 // compared with that. The id depends on the hash that the repository uses, so it is no
 // constant.
 func (g *git) emptyTree(ctx context.Context) (string, error) {
-	out, _, err := g.run(ctx, maxGitErrors, "hash-object", "-t", "tree", "--stdin")
+	out, err := g.run(ctx, maxGitErrors, "hash-object", "-t", "tree", "--stdin")
 	return strings.TrimSpace(string(out)), err
 }
 
 // untracked returns the names of files below the directory that git neither tracks nor
 // ignores, at most maxUntracked of them. A last entry says if there are more.
 func (g *git) untracked(ctx context.Context) ([]string, error) {
-	out, _, err := g.run(ctx, maxGitNames, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
+	out, err := g.run(ctx, maxGitNames, "ls-files", "--others", "--exclude-standard", "-z", "--", ".")
 	if err != nil {
 		return nil, err
 	}

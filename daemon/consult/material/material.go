@@ -35,10 +35,10 @@ const MaxPrompt = 9 << 20
 
 // A Reader reads for the consults of one client.
 type Reader struct {
-	Home    string        // of the user; "" if unknown
-	Roots   []string      // directories that the configuration allows; absolute
-	Project string        // the client's project, or the directory in which it was started; "" if unknown
-	Path    func() string // returns the user's PATH, to find git
+	Home     string                   // of the user; "" if unknown
+	Roots    []string                 // directories that the configuration allows; absolute
+	Project  string                   // the client's project, or the directory in which it was started; "" if unknown
+	Variable func(name string) string // returns a variable of the user's environment, for git
 }
 
 // Context lists what the daemon has put behind a prompt. It is kept with the answer for

@@ -35,7 +35,7 @@ func Properties() json.RawMessage {
 "level":{"type":"string","enum":["read","shell"],
 	"description":"What it may do: read is no more than reading; shell runs commands, too, in a sandbox ` +
 		`without network, where they can write nothing but temporary files, and is refused where there ` +
-		`is none. Default: read, unless configured."},
+		`is none, or where the configuration does not allow it. Default: read, unless configured."},
 "engine":{"type":"string","enum":["` + strings.Join(engines.Names(), `","`) + `"],
 	"description":"The program that answers. Default: claude, unless configured."},
 "max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,

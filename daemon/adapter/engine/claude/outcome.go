@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 )
 
 // Words of the stream that decide.
@@ -26,6 +27,10 @@ func (r *Run) Outcome(exit engine.Exit, why engine.Why) engine.Outcome {
 	out := engine.Outcome{
 		Session: r.session, Models: r.models(), Turns: r.turns, Stop: r.last.StopReason,
 		APIMS: r.api.Milliseconds(), RateLimit: r.limit, Window: r.window().share(),
+		FastMode: fault.Short(r.last.FastMode, maxWord), UUID: fault.Short(r.last.UUID, maxWord),
+	}
+	if b, err := jsonrpc.Marshal(r.spent); err == nil && len(r.spent) > 0 && len(b) <= maxUsage {
+		out.ModelUsage = b
 	}
 	if r.costKnown {
 		cost := r.cost // not a pointer into the run: outcomes are kept, prompts are not

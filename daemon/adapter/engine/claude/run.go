@@ -22,6 +22,8 @@ const synthetic = "<synthetic>"
 const (
 	maxText    = 2 << 20 // bytes of a text that is being written
 	maxDenials = 100
+	maxWord    = 80      // characters of a word of the program that is passed on
+	maxUsage   = 8 << 10 // bytes of what the models have used
 )
 
 // Run reads the stream of one run. See [engine.Run].
@@ -306,6 +308,7 @@ func (r *Run) spend(model string, u usage) {
 	sum.Output += u.Output
 	sum.CacheRead += u.CacheRead
 	sum.CacheWrite += u.CacheWrite
+	sum.CostUSD += u.CostUSD
 	if u.CostBasis == "unknown" {
 		sum.CostBasis = u.CostBasis
 	}

@@ -323,12 +323,16 @@ func TestStructured(t *testing.T) {
 // that of this run, not of the whole session.
 func TestModels(t *testing.T) {
 	run := newRun(engine.Request{})
-	run.Line([]byte(`{"type":"result","subtype":"success","result":"x","total_cost_usd":7.5,
+	run.Line([]byte(`{"type":"result","subtype":"success","result":"x","total_cost_usd":7.5,"fast_mode_state":"off","uuid":"u-1",
 		"modelUsage":{"a":{"outputTokens":1000,"costUSD":7},"b":{"outputTokens":9}},
 		"model_usage_since_last_result":{"b":{"outputTokens":9,"inputTokens":3,"costUSD":0.5},"c":{"outputTokens":20,"costUSD":0.25}}}`))
 	out := run.Outcome(engine.Exit{Known: true}, engine.Itself)
 	if !slices.Equal(out.Models, []string{"c", "b"}) || *out.CostUSD != 0.75 || out.Usage.Output != 29 {
 		t.Errorf("models %v, cost %v, usage %+v", out.Models, *out.CostUSD, out.Usage)
+	}
+	if got := string(out.ModelUsage); strings.Contains(got, `"a"`) || out.FastMode != "off" || out.UUID != "u-1" ||
+		!strings.Contains(got, `"b":{"inputTokens":3,"outputTokens":9,`) || !strings.Contains(got, `"costUSD":0.25`) {
+		t.Errorf("usage by model %s, fast mode %q, uuid %q", got, out.FastMode, out.UUID)
 	}
 	run.Line([]byte(`{"type":"result","subtype":"success","result":"x","model_usage_since_last_result":{"n":{"costBasis":"unknown"}}}`))
 	if out := run.Outcome(engine.Exit{Known: true}, engine.Itself); out.CostUSD != nil {

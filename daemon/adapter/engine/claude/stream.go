@@ -84,6 +84,8 @@ type result struct {
 		ToolName string `json:"tool_name"`
 	} `json:"permission_denials"`
 	Structured json.RawMessage `json:"structured_output,omitempty"`
+	FastMode   string          `json:"fast_mode_state"`
+	UUID       string          `json:"uuid"`
 }
 
 // usage is what one model has used: tokens, and US dollars.
@@ -93,7 +95,7 @@ type usage struct {
 	CacheRead  int64   `json:"cacheReadInputTokens"`
 	CacheWrite int64   `json:"cacheCreationInputTokens"`
 	CostUSD    float64 `json:"costUSD"`
-	CostBasis  string  `json:"costBasis"` // "unknown": the cost is not
+	CostBasis  string  `json:"costBasis,omitempty"` // "unknown": the cost is not
 }
 
 // rateLimit is what a rate_limit_event says of a subscription's window.
