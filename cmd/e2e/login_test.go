@@ -200,7 +200,7 @@ func TestLogin_Refused(t *testing.T) {
 		"login gone":                            "1 gone: cannot be reached: no server listens at its address",
 		"login nowhere":                         "1 nowhere",
 		"login far --paste":                     "1 wants a terminal",
-		"login far --timeout 98ms":              "1 enter the code: WDJB-MJHT", // there is no display
+		"login far --timeout 2s":                "1 enter the code: WDJB-MJHT", // there is no display
 		"login far --timeout 100ms --device":    "1 nobody logged in within 100ms",
 		"login far --timeout 99ms --no-browser": "1 nobody logged in within 99ms",
 		"login far --issuer https://x":          "1 does not use the authorization server",

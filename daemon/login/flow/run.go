@@ -359,5 +359,5 @@ func refusal(what string, err error) error {
 		words := cmp.Or(e.Description, e.Code, fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status)))
 		return &refusedError{e.Code, "the authorization server refuses " + what + ": " + words}
 	}
-	return fmt.Errorf("the authorization server does not answer as it should to %s: %s", what, networds.Of(err))
+	return fmt.Errorf("the authorization server does not answer as it should when asked %s: %s", what, networds.Of(err))
 }
