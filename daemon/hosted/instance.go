@@ -23,8 +23,7 @@ import (
 	"holdline/protocol/faultpoint"
 )
 
-// An instanceKey identifies an instance: a server, and the scope that shares its
-// process.
+// An instanceKey identifies an instance: a server, and the scope that shares its process.
 type instanceKey struct {
 	server string
 	key    string // of the entry
@@ -231,8 +230,7 @@ func (inst *instance) startLocked() {
 	})
 }
 
-// missedLocked reports to the watcher an instance without a process and without a
-// start.
+// missedLocked reports to the watcher an instance without a process and without a start.
 func (inst *instance) missedLocked() {
 	if inst.up == nil && inst.starting == nil {
 		inst.m.o.Watch.WorkerEnded(inst.name)

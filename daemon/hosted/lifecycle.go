@@ -53,8 +53,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	return len(ending), errors.Join(written, upstream.AwaitExits(ctx, ending))
 }
 
-// endAllLocked begins to end all processes of a server, except draining ones, and
-// returns them.
+// endAllLocked begins to end all processes of a server, except draining ones, and returns them.
 func (s *server) endAllLocked() []*upstream.Process {
 	var ending []*upstream.Process
 	for u := range s.m.hub.Processes {
@@ -74,8 +73,7 @@ func (m *Manager) Start(ctx context.Context, name string, c tool.Caller) (int, e
 }
 
 // Restart ends all processes of a server, clears its failures, and starts it as
-// [Manager.Start] does. Calls in flight end as if the server had died. Cached answers
-// are dropped.
+// [Manager.Start] does. Calls in flight end as if the server had died. Cached answers are dropped.
 func (m *Manager) Restart(ctx context.Context, name string, c tool.Caller) (int, error) {
 	return m.start(ctx, name, &c, true)
 }

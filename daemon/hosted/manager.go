@@ -59,15 +59,13 @@ type Options struct {
 	// Gone has the limits for a server that is not configured any more, while a
 	// process of it from an earlier daemon still has calls.
 	Gone entry.Server
-	// Budget returns how many calls a session of an identity may make; 0 is no
-	// limit. It may be nil.
+	// Budget returns how many calls a session of an identity may make; 0 is no limit. It may be nil.
 	Budget func(identity string) int
 	// Rules decide which servers and tools an identity may use. A server of which it
 	// may use nothing does not exist for it. nil allows everything.
 	Rules tool.Rules
 	// MaxSpooled bounds, in bytes, the answers in files that wait for one session.
-	// The manager ends a session with more. 0 is eight times the longest line, 512
-	// MiB.
+	// The manager ends a session with more. 0 is eight times the longest line, 512 MiB.
 	MaxSpooled int64
 	// Return is how long after [New] the sessions of an earlier daemon may come
 	// back; 0 is [protocol.StartWindow].

@@ -41,8 +41,7 @@ func (inst *instance) failedToStartLocked() bool {
 	return inst.err != nil && !errors.Is(inst.err, errEnded)
 }
 
-// statusLocked returns the state of one server. State is the worst state of its
-// instances.
+// statusLocked returns the state of one server. State is the worst state of its instances.
 func (s *server) statusLocked(now time.Time) control.Server {
 	st := control.Server{
 		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.Entry().Lazy,

@@ -92,8 +92,7 @@ func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
 }
 
-// Trouble returns why a call to the server would fail at once, or nil if no reason is
-// known.
+// Trouble returns why a call to the server would fail at once, or nil if no reason is known.
 func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
@@ -122,11 +121,8 @@ func (s *server) Start(c *tool.Caller) catalog.Start {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	inst := s.instanceLocked(c)
-	st := catalog.Start{Failed: inst.failedToStartLocked()}
-	// A process that an earlier daemon has started has its environment.
-	if inst.up == nil && inst.adopting == nil {
-		st.Unprepared = s.m.o.Prepared != nil && !s.m.o.Prepared()
-	}
+	none := inst.up == nil && inst.adopting == nil // an adopted process has its environment
+	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: none && s.m.o.Prepared != nil && !s.m.o.Prepared()}
 	if inst.starting != nil {
 		st.Begun = inst.begun
 	}
