@@ -121,8 +121,9 @@ func (s *server) Start(c *tool.Caller) catalog.Start {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	inst := s.instanceLocked(c)
-	none := inst.up == nil && inst.adopting == nil // an adopted process has its environment
-	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: none && s.m.o.Prepared != nil && !s.m.o.Prepared()}
+	starts := inst.up == nil && inst.adopting == nil // an adopted process has its environment
+	unknown := s.m.o.Prepared != nil && !s.m.o.Prepared()
+	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: starts && unknown}
 	if inst.starting != nil {
 		st.Begun = inst.begun
 	}
