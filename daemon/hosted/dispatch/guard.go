@@ -33,7 +33,7 @@ type Guards struct {
 }
 
 // AddTo adds what the guards of one instance say to the status of its server.
-func (g Guards) AddTo(st *control.Server, now time.Time) {
+func (g *Guards) AddTo(st *control.Server, now time.Time) {
 	st.Restarts += g.Restarts.Count(now)
 	inside, waiting := g.Gate.Load()
 	st.InFlight += inside
