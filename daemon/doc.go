@@ -53,6 +53,7 @@
 //	                        why it did not start, or hangs
 //	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server
+//	             files      what a server offered last, and how it stands, on disk
 //	             signin     whether a server's login lets calls be made
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins

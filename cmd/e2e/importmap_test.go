@@ -79,7 +79,8 @@ var layers = readLayers(`
 0 daemon/waiting
 1 daemon/hosted/verdict
 2 daemon/hosted/entry
-3 daemon/hosted/signin
+6 daemon/hosted/signin
+4 daemon/hosted/files
 5 daemon/hosted/handshake
 2 daemon/hosted/question
 3 daemon/hosted/background

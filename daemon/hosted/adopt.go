@@ -194,12 +194,11 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// adoptTimeout bounds one attempt to attach to a worker.
-const adoptTimeout = time.Minute
-
-// adoptRetry is the pause between attempts to attach to a worker that lives and can
-// be neither reached nor killed.
-const adoptRetry = time.Second
+// Times of an adoption.
+const (
+	adoptTimeout = time.Minute // of one attempt to attach to a worker
+	adoptRetry   = time.Second // between attempts, if it can be neither reached nor killed
+)
 
 // adopt attaches to the worker of a process, or finds it dead. It retries until that
 // succeeds or the manager closes. It reports whether goroutines of this daemon read
@@ -360,17 +359,5 @@ func (inst *instance) secrets() *masked.Secrets {
 // Remask tries again to find the secrets of adopted processes that are unknown. Call
 // it when the user's environment is known: at the adoption it may not have been.
 func (m *Manager) Remask() {
-	m.hub.Mu.Lock()
-	unknown := map[*upstream.Process]*masked.Secrets{}
-	for u := range m.hub.Processes {
-		if secrets := u.Secrets.Load(); secrets.IsUnknown() {
-			unknown[u] = secrets
-		}
-	}
-	m.hub.Mu.Unlock()
-	for u, before := range unknown {
-		if secrets := instanceOf(u).secrets(); !secrets.IsUnknown() {
-			u.Secrets.CompareAndSwap(before, secrets)
-		}
-	}
+	m.hub.Remask(func(u *upstream.Process) *masked.Secrets { return instanceOf(u).secrets() })
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"holdline/daemon/dialect"
@@ -22,7 +21,6 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/process"
 )
 
 // An instanceKey identifies an instance: a server, and the scope that shares its
@@ -198,7 +196,7 @@ func (inst *instance) refusalLocked() error {
 	case inst.srv.verdict.Stopped:
 		return startup.Stopped(inst.srv.spec.Name)
 	}
-	if f := inst.srv.loginRefusalLocked(); f != nil {
+	if f := inst.srv.login.Refusal(); f != nil {
 		return f
 	}
 	return nil
@@ -270,10 +268,7 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	before := inst.guards.Restarts.Ejected()
 	wait, ok := inst.guards.Restarts.Failed(now)
 	inst.notUntil = now.Add(wait)
-	log, name, words := inst.m.hub.Log, inst.key.server, f.Fault.Detail
-	if tail := f.LastWords(); len(tail) > 0 && !strings.Contains(words, tail[len(tail)-1]) {
-		words += ": " + tail[len(tail)-1]
-	}
+	log, name, words := inst.m.hub.Log, inst.key.server, startup.Words(f)
 	switch {
 	case ok:
 		log.Warn("server failed", "server", name, "err", f, "pause", wait, "event",
@@ -312,9 +307,7 @@ func (inst *instance) start() error {
 	if err := inst.ready(); err != nil {
 		return err
 	}
-	if err := inst.srv.loginForStart(); err != nil {
-		return err
-	}
+	inst.srv.lookBeforeStart()
 	begun := time.Now()
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
@@ -403,6 +396,10 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
 	err, login := inst.refusalLocked(), inst.srv.login.Last()
+	var client tool.Caller // whose session has the process, if that is so
+	if c := m.hub.Clients[inst.key.of]; c != nil && inst.key.scope == entry.Session {
+		client = c.Caller()
+	}
 	m.hub.Mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -411,26 +408,10 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	if err != nil {
 		return nil, startup.CannotStart(spec.Name, err)
 	}
-	id := startup.WorkerID(spec.Name)
-	ws := process.Spec{
-		ID: id, Kind: process.KindServer, Name: spec.Name, Argv: append([]string{p.Command}, p.Args...), Cwd: p.Dir,
-		Owner:      process.Owner{Key: inst.key.key, Scope: string(inst.key.scope), Login: login.Who},
-		EndGraceMS: p.EndGrace.Milliseconds(),
-	}
-	switch inst.key.scope {
-	case entry.Project:
-		ws.Owner.Project, ws.Owner.Root = inst.key.of, inst.root
-	case entry.Session:
-		ws.Owner.Session, ws.Owner.Root = inst.key.of, inst.root
-		m.hub.Mu.Lock()
-		if c := m.hub.Clients[inst.key.of]; c != nil {
-			who := c.Caller()
-			ws.Owner.ProxyPID, ws.Owner.ProxyStart = who.PID, who.Start
-		}
-		m.hub.Mu.Unlock()
-	case entry.Shared:
-	}
-	dir := filepath.Join(m.o.WorkersDir, id)
+	owner := inst.key.scope.Owner(inst.key.of, inst.root)
+	owner.Key, owner.Login, owner.ProxyPID, owner.ProxyStart = inst.key.key, login.Who, client.PID, client.Start
+	ws := startup.Spec(spec.Name, &p, owner)
+	dir := filepath.Join(m.o.WorkersDir, ws.ID)
 	w, err := m.o.Workers.Start(ctx, dir, ws, p.Env, p.Secrets...)
 	if err != nil {
 		_ = m.o.Workers.Reap(dir)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"holdline/daemon/events"
@@ -16,6 +15,7 @@ import (
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 )
 
@@ -50,7 +50,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 	if written != nil {
 		written = fmt.Errorf("server %s is stopped, but the next daemon will start it again: %w", name, written)
 	}
-	return len(ending), errors.Join(written, waitDead(ctx, ending))
+	return len(ending), errors.Join(written, upstream.AwaitExits(ctx, ending))
 }
 
 // endAllLocked begins to end all processes of a server, except draining ones, and
@@ -64,18 +64,6 @@ func (s *server) endAllLocked() []*upstream.Process {
 		}
 	}
 	return ending
-}
-
-// waitDead waits until all processes have exited, or returns the cause of ctx.
-func waitDead(ctx context.Context, all []*upstream.Process) error {
-	for _, u := range all {
-		select {
-		case <-u.Exited:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }
 
 // Start makes a stopped or ejected server usable again, and starts a process for each
@@ -107,7 +95,7 @@ func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew b
 	s.pardonLocked()
 	m.hub.Mu.Unlock()
 	s.persist()
-	if err := waitDead(ctx, ending); err != nil {
+	if err := upstream.AwaitExits(ctx, ending); err != nil {
 		return 0, err
 	}
 	if anew {
@@ -154,22 +142,12 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 		wanted[s.instanceLocked(c)] = struct{}{}
 	}
 	m.hub.Mu.Unlock()
-	errs := make([]error, 0, len(wanted))
-	var mu sync.Mutex // guards errs
-	var starting sync.WaitGroup
-	for inst := range wanted {
-		starting.Go(func() {
-			m.hub.Mu.Lock()
-			_, err := inst.readyLocked(ctx)
-			m.hub.Mu.Unlock()
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, err)
-			}
-		})
-	}
-	starting.Wait()
+	errs := waiting.Each(maps.Keys(wanted), func(inst *instance) error {
+		m.hub.Mu.Lock()
+		defer m.hub.Mu.Unlock()
+		_, err := inst.readyLocked(ctx)
+		return err
+	})
 	return len(wanted) - len(errs), errors.Join(errs...)
 }
 
@@ -269,15 +247,7 @@ func (m *Manager) Changed() {
 	all := slices.Collect(maps.Values(m.hub.Clients))
 	m.hub.Mu.Unlock()
 	for _, c := range all {
-		announceAll(c)
-	}
-}
-
-// announceAll notifies a session that all its lists may have changed. The caller must not
-// hold the hub's mutex: the session may look at its lists.
-func announceAll(c tool.Client) {
-	for k := range listing.Kinds {
-		c.ListChanged(k.MCP().Changed)
+		listing.Announce(c)
 	}
 }
 
@@ -362,7 +332,7 @@ func (m *Manager) idleLocked() {
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {
 	for _, s := range m.servers {
-		if s.Entry().Lazy || s.verdict.Stopped || s.loginRefusalLocked() != nil || !s.visible(&c) || m.hub.Closed {
+		if s.Entry().Lazy || s.verdict.Stopped || s.login.Refusal() != nil || !s.visible(&c) || m.hub.Closed {
 			continue
 		}
 		inst := s.instanceLocked(&c)

@@ -2,7 +2,6 @@ package hosted
 
 import (
 	"holdline/daemon/hosted/signin"
-	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/protocol/fault"
 )
@@ -36,33 +35,29 @@ func (s *server) look() signin.Sight {
 	return signin.Look(s.Entry().Login, id)
 }
 
-// loginForStart returns the refusal of a server that needs a login, before a process is started.
-// The caller must not hold the hub's mutex.
-func (s *server) loginForStart() error {
+// lookBeforeStart looks at the login before a process is started: [instance.refusalLocked] says
+// afterwards whether it may be. The caller must not hold the hub's mutex.
+func (s *server) lookBeforeStart() {
 	if s.Entry().Login == nil {
-		return nil
+		return
 	}
 	now := s.look()
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
-	if now.Missing != nil {
-		return now.Missing
-	}
-	return nil
+	s.seeLocked(now)
 }
 
-// logRefusal logs that calls are refused since now, if so. The caller must hold the hub's mutex.
-func (s *server) logRefusal(begins bool) {
-	if f, _ := s.login.Refusal(); begins && f != nil {
-		s.m.hub.Log.Warn("server needs a login", "server", s.spec.Name, "err", f)
+// seeLocked takes what the files of the login say now. A process belongs to the login with which
+// it was started, since so does its session with the server: seeLocked drains those of another
+// login, and forgets cached answers. A process that was started without a login stays: it may
+// have made the login itself.
+func (s *server) seeLocked(now signin.Sight) {
+	s.login.Update(now)
+	if now.Missing == nil && s.leaveLocked(func(u *upstream.Process) bool {
+		return u.Owner.Login != "" && u.Owner.Login != now.Who
+	}) {
+		s.m.calls.Cache().Forget(s.spec.Name)
 	}
-}
-
-// loginRefusalLocked returns the fault of calls to a server that needs a login, or nil.
-func (s *server) loginRefusalLocked() *fault.Record {
-	f, _ := s.login.Refusal()
-	return f
 }
 
 // NotLoggedIn takes up that a process of the server, u, has answered with f because there is no
@@ -74,9 +69,7 @@ func (s *server) NotLoggedIn(u *upstream.Process, f *fault.Record) {
 	now := s.look()
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	refused, begins := s.login.Refused(f, u.Login, now, startup.Operation(s.spec.Name))
-	s.logRefusal(begins)
-	if refused {
+	if s.login.Refused(f, u.Login, now) {
 		s.leaveLocked(nil)
 	}
 }
@@ -109,26 +102,17 @@ func (m *Manager) LoginsChanged() {
 }
 
 // lookAgain looks at the login of a server. If calls can be made now, what has failed before is
-// forgotten, and sessions that use the server get their processes. A process belongs to the login
-// with which it was started, since so does its session with the server: one of another login is
-// drained. A process that was started without one stays: it may have made its login itself.
+// forgotten, and sessions that use the server get their processes.
 func (s *server) lookAgain() {
 	m, now := s.m, s.look()
 	m.hub.Mu.Lock()
-	before, isStopped := s.loginRefusalLocked(), s.verdict.Stopped
-	s.logRefusal(s.login.Update(now, startup.Operation(s.spec.Name)))
-	other := false
-	switch {
-	case now.Missing != nil:
+	before, isStopped := s.login.Refusal(), s.verdict.Stopped
+	s.seeLocked(now)
+	if now.Missing != nil {
 		s.leaveLocked(nil)
-	case before != nil:
+	} else if before != nil {
 		s.pardonLocked()
 		s.verdict.Stopped = isStopped
-		fallthrough
-	default:
-		other = s.leaveLocked(func(u *upstream.Process) bool {
-			return u.Owner.Login != "" && u.Owner.Login != now.Who
-		})
 	}
 	if !m.hub.Closed && m.servers[s.spec.Name] == s {
 		for _, c := range m.hub.Clients {
@@ -136,7 +120,7 @@ func (s *server) lookAgain() {
 		}
 	}
 	m.hub.Mu.Unlock()
-	if other || before != nil || now.Missing != nil {
+	if before != nil || now.Missing != nil {
 		m.calls.Cache().Forget(s.spec.Name)
 	}
 	if before != nil {

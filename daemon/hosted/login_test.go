@@ -32,13 +32,15 @@ func TestLoginOfAnother(t *testing.T) {
 	for name, tc := range map[string]struct {
 		of   string // with which login the process was started
 		told bool   // a command says that logins have changed
+		next bool   // a process of another scope starts before the call
 		goes bool
 	}{
-		"same":                  {of: "id bob"},
-		"same, told":            {of: "id bob", told: true},
-		"made its login itself": {told: true},
-		"another":               {of: "id ada", goes: true},
-		"another, told":         {of: "id ada", told: true, goes: true},
+		"same":                   {of: "id bob"},
+		"same, told":             {of: "id bob", told: true},
+		"made its login itself":  {told: true},
+		"another":                {of: "id ada", goes: true},
+		"another, after a start": {of: "id ada", next: true, goes: true},
+		"another, told":          {of: "id ada", told: true, goes: true},
 	} {
 		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Lazy: true,
@@ -51,6 +53,9 @@ func TestLoginOfAnother(t *testing.T) {
 		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{Login: tc.of})
 		inst.up, u.State = u, upstream.Serving
 		m.hub.Mu.Unlock()
+		if tc.next {
+			s.lookBeforeStart()
+		}
 		if tc.told {
 			m.LoginsChanged()
 		} else {

@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/files"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
@@ -90,13 +91,13 @@ type Manager struct {
 	hub   *upstream.Hub
 	o     Options
 	calls *dispatch.Dispatcher
+	files *files.Files
 
 	unreadable bool     // records of earlier daemons could not be read; set by Load
 	deserted   []string // sessions that cannot come back; set by Load
 
 	careful     sync.Mutex // held while a worker is adopted, with Options.Careful
 	configuring sync.Mutex // held while the list of servers is changed
-	filing      sync.Mutex // held while a file of a server is written: its state, or its offers
 
 	// Guarded by the hub's mutex.
 	servers   map[string]*server
@@ -119,6 +120,7 @@ func New(o Options) *Manager {
 		o:       o,
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{},
 	}
+	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
 	m.sessionCalls = m.calls
 	m.Catalog = catalog.New(
@@ -267,17 +269,12 @@ func (m *Manager) EndAll(ctx context.Context) error {
 		}
 	}
 	m.hub.Mu.Unlock()
-	errs := make([]error, len(all)+1)
-	var ending sync.WaitGroup
-	for i, u := range all {
-		ending.Go(func() { errs[i] = u.End(ctx) })
-	}
-	ending.Wait()
+	errs := waiting.Each(slices.Values(all), func(u *upstream.Process) error { return u.End(ctx) })
 	for _, started := range starts {
 		select {
 		case <-started:
 		case <-ctx.Done():
-			errs[len(all)] = context.Cause(ctx)
+			errs = append(errs, context.Cause(ctx))
 		}
 	}
 	return errors.Join(errs...)

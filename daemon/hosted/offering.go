@@ -2,22 +2,19 @@ package hosted
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"holdline/daemon/events"
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/hosted/relist"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/hosted/verdict"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
-	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
@@ -38,15 +35,10 @@ func (s *server) source() *listing.Source {
 }
 
 // read reads the files of the server: its verdict, its pins and, if its entry has not
-// changed, what it offered last. It logs a failure. Call it before other goroutines know
-// the server.
+// changed, what it offered last. Call it before other goroutines know the server.
 func (s *server) read() {
-	var err error
-	s.verdict, err = verdict.Read(s.stateFile(), s.spec.Key)
-	mem, unread := listing.ReadMemory(s.file())
-	if err = errors.Join(err, unread); err != nil {
-		s.m.hub.Log.Warn("what was known of a server is forgotten", "server", s.spec.Name, "err", err)
-	}
+	var mem *listing.Memory
+	s.verdict, mem = s.m.files.Read(s.spec.Name, s.spec.Key)
 	switch {
 	case mem == nil:
 	case mem.Key == s.spec.Key:
@@ -57,23 +49,17 @@ func (s *server) read() {
 	}
 }
 
-// storeOffers writes what the server offers to its file in the catalog directory.
-// It logs a failure.
+// storeOffers writes what the server offers to its file, unless its successor writes to that. It
+// logs a failure.
 func (s *server) storeOffers() error {
-	s.m.filing.Lock()
-	defer s.m.filing.Unlock()
-	s.m.hub.Mu.Lock()
-	if s.m.servers[s.spec.Name] != s { // its successor writes to that file
-		s.m.hub.Mu.Unlock()
-		return nil
-	}
-	mem := s.offers.Memory(s.spec.Key, s.era)
-	s.m.hub.Mu.Unlock()
-	err := mem.Write(s.file())
-	if err != nil {
-		s.m.hub.Log.Warn("what a server offers cannot be remembered", "server", s.spec.Name, "err", err)
-	}
-	return err
+	return s.m.files.WriteOffers(s.spec.Name, func() *listing.Memory {
+		s.m.hub.Mu.Lock()
+		defer s.m.hub.Mu.Unlock()
+		if s.m.servers[s.spec.Name] != s {
+			return nil
+		}
+		return s.offers.Memory(s.spec.Key, s.era)
+	})
 }
 
 // take makes the lists of a process what the sessions of its instance are offered. It
@@ -110,7 +96,7 @@ func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 			c.ListChanged(k.MCP().Changed) // without the mutex: the session may look at its lists
 		}
 	}
-	s.warnChanged(taken.Altered)
+	startup.WarnChanged(m.hub.Log, s.spec.Name, taken.Altered)
 	if taken.Store {
 		_ = s.storeOffers() // it is logged
 	}
@@ -135,22 +121,6 @@ func (s *server) changedLocked(scope string, taken *listing.Taken) map[tool.Clie
 		changed[c] = differ
 	}
 	return changed
-}
-
-// warnChanged logs the names of tools that differ from their pins, at most 20 of
-// them.
-func (s *server) warnChanged(changed []string) {
-	if len(changed) == 0 {
-		return
-	}
-	const most = 20
-	what := "1 tool is not what it was"
-	if len(changed) > 1 {
-		what = fmt.Sprintf("%d tools are not what they were", len(changed))
-	}
-	s.m.hub.Log.Warn("tools are not what they were when they were first seen",
-		"server", s.spec.Name, "tools", changed[:min(len(changed), most)], "count", len(changed), "event",
-		events.NewBad(control.Changed, s.spec.Name, "%s, see: holdline servers tools %s --changes", what, s.spec.Name))
 }
 
 // Accept pins the tools of a server as the caller is offered them now, and returns
@@ -214,9 +184,6 @@ func (inst *instance) runLocked(u *upstream.Process) {
 // ListsChanged makes a goroutine read the lists of the instance's process again.
 func (inst *instance) ListsChanged() { inst.lists.ChangedLocked() }
 
-// stateFile returns the path of the file with the server's verdict.
-func (s *server) stateFile() string { return filepath.Join(s.m.o.StateDir, s.spec.Name+".json") }
-
 // verdictLocked returns the present verdict, which also has the scopes that this daemon
 // has ejected.
 func (s *server) verdictLocked() verdict.Verdict {
@@ -234,16 +201,14 @@ func (s *server) verdictLocked() verdict.Verdict {
 // write writes the verdict on the server that has the name now. A server that was removed
 // from the configuration has nothing to remember. The caller must not hold the hub's mutex.
 func (s *server) write() error {
-	s.m.filing.Lock()
-	defer s.m.filing.Unlock()
-	s.m.hub.Mu.Lock()
-	var v verdict.Verdict
-	key := ""
-	if now := s.m.servers[s.spec.Name]; now != nil {
-		v, key = now.verdictLocked(), now.spec.Key
-	}
-	s.m.hub.Mu.Unlock()
-	return v.Write(s.stateFile(), key)
+	return s.m.files.WriteVerdict(s.spec.Name, func() (v verdict.Verdict, key string) {
+		s.m.hub.Mu.Lock()
+		defer s.m.hub.Mu.Unlock()
+		if now := s.m.servers[s.spec.Name]; now != nil {
+			v, key = now.verdictLocked(), now.spec.Key
+		}
+		return v, key
+	})
 }
 
 // persist writes the server's state file, and logs a failure.

@@ -2,7 +2,6 @@ package hosted
 
 import (
 	"context"
-	"path/filepath"
 	"sync/atomic"
 
 	"holdline/daemon/hosted/entry"
@@ -33,7 +32,7 @@ type server struct {
 
 // newServer makes a server without reading its files.
 func (m *Manager) newServer(spec *entry.Server) *server {
-	s := &server{m: m, spec: spec}
+	s := &server{m: m, spec: spec, login: signin.View{Server: spec.Name, Log: m.hub.Log}}
 	s.sights = sight.New(spec.Visible, s.looked)
 	s.limits.Store(spec)
 	return s
@@ -42,9 +41,6 @@ func (m *Manager) newServer(spec *entry.Server) *server {
 // Entry returns the server as it is configured now. Its limits may change while its
 // processes go on; name, scope, key and process do not.
 func (s *server) Entry() *entry.Server { return s.limits.Load() }
-
-// file returns the path of the file that has the server's offers and pins.
-func (s *server) file() string { return filepath.Join(s.m.o.CatalogDir, s.spec.Name+".json") }
 
 // visible reports whether a session sees the server, as far as that is known. The
 // caller must hold the hub's mutex.
@@ -94,7 +90,7 @@ func (s *server) looked(root string, news bool) {
 	var changed []tool.Client
 	defer func() {
 		for _, c := range changed {
-			announceAll(c)
+			listing.Announce(c)
 		}
 	}()
 	m.hub.Mu.Lock()

@@ -1,9 +1,7 @@
 package hosted
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,7 +9,6 @@ import (
 
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
-	"holdline/daemon/masked"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -78,15 +75,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 				st.Sessions = append(st.Sessions, strconv.FormatInt(who.Number, 10))
 			}
 		}
-		st.Restarts += inst.guards.Restarts.Count(now)
-		inside, waiting := inst.guards.Gate.Load()
-		st.InFlight += inside
-		st.Queued += waiting
-		circuit, failures := inst.guards.Breaker.State(now)
-		if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
-			st.Circuit = string(circuit)
-		}
-		st.Ejected = st.Ejected || inst.guards.Restarts.Ejected()
+		inst.guards.AddTo(&st, now)
 		switch state := inst.stateLocked(); {
 		case state == running:
 			worst("ready")
@@ -108,8 +97,8 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		worst("ejected")
 	}
-	if f, since := s.login.Refusal(); f != nil {
-		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, since.UnixMilli()
+	if f := s.login.Refusal(); f != nil {
+		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, s.login.Since().UnixMilli()
 	}
 	if s.verdict.Stopped {
 		st.State = "stopped"
@@ -136,24 +125,8 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]cont
 		return nil, nil, err
 	}
 	m.hub.Mu.Lock()
-	var running []*upstream.Process
-	for u := range m.hub.Processes {
-		if instanceOf(u).key.server == name && u.State != upstream.Exited {
-			running = append(running, u)
-		}
-	}
 	last := s.verdict.Fault
 	m.hub.Mu.Unlock()
-	slices.SortFunc(running, func(a, b *upstream.Process) int { return cmp.Compare(a.ID, b.ID) })
-	logs := []control.ServerLog{}
-	for _, u := range running {
-		from, known := after[u.ID]
-		l, err := u.ReadLog(masked.Place{From: from, Known: known, Follow: follow})
-		if err != nil {
-			return nil, nil, fmt.Errorf("log of %s: %w", u.ID, err)
-		}
-		l.Root = instanceOf(u).root
-		logs = append(logs, l)
-	}
-	return logs, last, nil
+	logs, err := m.hub.Logs(name, after, follow)
+	return logs, last, err
 }

@@ -75,7 +75,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	next := trial.srv
 	m.hub.Mu.Lock()
 	wanted := m.servers[next.spec.Name] == old && old.succession != nil && old.succession.next == next
-	if next.loginRefusalLocked() != nil {
+	if next.login.Refusal() != nil {
 		err = nil // the entry is right, and says what is missing
 	}
 	if f, ok := errors.AsType[*fault.Record](err); wanted && ok {

@@ -100,7 +100,7 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	if s.verdict.Stopped {
 		return startup.Stopped(s.spec.Name)
 	}
-	if f := s.loginRefusalLocked(); f != nil {
+	if f := s.login.Refusal(); f != nil {
 		return f
 	}
 	inst := s.m.instances[s.instanceKey(c)]

@@ -286,3 +286,11 @@ func KeepUsable(of *control.ServerOffers, rules tool.Rules, identity string) {
 			n, of.Server, strings.Join(blocked[:min(n, maxNear)], ", "))
 	}
 }
+
+// Announce notifies a session that all its lists may have changed. The caller must hold no lock
+// that the session takes to look at them.
+func Announce(c tool.Client) {
+	for k := range Kinds {
+		c.ListChanged(k.MCP().Changed)
+	}
+}

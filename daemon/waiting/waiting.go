@@ -3,6 +3,7 @@ package waiting
 
 import (
 	"context"
+	"iter"
 	"sync"
 )
 
@@ -20,6 +21,24 @@ func For(ctx context.Context, wg *sync.WaitGroup) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// Each calls do for each of all at the same time, waits until they have returned, and returns
+// their errors.
+func Each[T any](all iter.Seq[T], do func(T) error) (errs []error) {
+	var mu sync.Mutex // guards errs
+	var wg sync.WaitGroup
+	for one := range all {
+		wg.Go(func() {
+			if err := do(one); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errs
 }
 
 // IsClosed reports whether a channel on which nothing is sent is closed. A nil one is not.

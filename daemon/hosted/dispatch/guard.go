@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/daemon/tool"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -29,6 +30,19 @@ type Guards struct {
 	Restarts *policy.Restarts // ejects a server that fails too often
 	Breaker  *policy.Breaker  // refuses calls after failures in a row
 	Gate     *policy.Gate     // bounds the calls at once
+}
+
+// AddTo adds what the guards of one instance say to the status of its server.
+func (g *Guards) AddTo(st *control.Server, now time.Time) {
+	st.Restarts += g.Restarts.Count(now)
+	inside, waiting := g.Gate.Load()
+	st.InFlight += inside
+	st.Queued += waiting
+	circuit, failures := g.Breaker.State(now)
+	if st.Failures = max(st.Failures, failures); circuit != policy.Closed {
+		st.Circuit = string(circuit)
+	}
+	st.Ejected = st.Ejected || g.Restarts.Ejected()
 }
 
 // NewGuards returns guards with the limits of a server.

@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
+	"holdline/protocol/process"
 )
 
 // A Scope says which sessions share a process of a server.
@@ -34,6 +35,19 @@ func (s Scope) Of(project, session string) string {
 	case Shared:
 	}
 	return ""
+}
+
+// Owner returns for whom a process of the scope runs: for of, which is [Scope.Of], in root.
+func (s Scope) Owner(of, root string) process.Owner {
+	o := process.Owner{Scope: string(s)}
+	switch s {
+	case Project:
+		o.Project, o.Root = of, root
+	case Session:
+		o.Session, o.Root = of, root
+	case Shared:
+	}
+	return o
 }
 
 // Overreach returns a note for the user about a server that has asked for what its scope

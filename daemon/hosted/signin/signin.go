@@ -3,9 +3,11 @@
 package signin
 
 import (
+	"log/slog"
 	"time"
 
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/startup"
 	"holdline/protocol/fault"
 )
 
@@ -36,9 +38,12 @@ func Look(login entry.Login, id string) Sight {
 	return s
 }
 
-// A View is what is known of a server's login. The caller guards it with a lock. The zero value
-// has seen nothing.
+// A View is what is known of a server's login. It has seen nothing at first. The caller guards it
+// with a lock.
 type View struct {
+	Server string
+	Log    *slog.Logger
+
 	refusal *fault.Record // why calls fail at once; nil if they do not
 	since   time.Time     // of refusal
 	until   time.Time     // when the refusal ends by itself; zero for never
@@ -46,14 +51,16 @@ type View struct {
 	next    time.Time // of the next look before a call, while calls can be made
 }
 
-// Refusal returns the fault of calls to a server that needs a login, and since when it needs
-// one; nil if calls can be tried.
-func (v *View) Refusal() (*fault.Record, time.Time) {
+// Refusal returns the fault of calls to a server that needs a login; nil if calls can be tried.
+func (v *View) Refusal() *fault.Record {
 	if v.refusal == nil || !v.until.IsZero() && time.Now().After(v.until) {
-		return nil, time.Time{}
+		return nil
 	}
-	return v.refusal, v.since
+	return v.refusal
 }
+
+// Since returns since when the server needs a login, if it does.
+func (v *View) Since() time.Time { return v.since }
 
 // Pardon lets calls be tried again.
 func (v *View) Pardon() { v.refusal = nil }
@@ -72,45 +79,43 @@ func (v *View) ShouldLook() (id string, stamp entry.LoginStamp, ok bool) {
 	return v.last.Login, v.last.Stamp, true
 }
 
-// Update takes what the files say now. It reports whether the server needs a login since now.
-func (v *View) Update(now Sight, operation string) (begins bool) {
+// Update takes what the files say now.
+func (v *View) Update(now Sight) {
 	v.last, v.next = now, time.Now().Add(lookEvery)
 	if now.Missing == nil {
 		v.refusal = nil
-		return false
+		return
 	}
-	return v.refuse(now.Missing, operation, now.Passes)
+	v.refuse(now.Missing, now.Passes)
 }
 
 // Refused takes that a process has answered with f because there is no login, and what the files
 // say now. stamp is what they had when that process was started. If they say that calls can be
 // made, f counts only if they are what they were then, and for [retryAfter]: else it is an answer
-// by an older login. Refused reports whether calls are refused, and whether that is new.
-func (v *View) Refused(
-	f *fault.Record, stamp entry.LoginStamp, now Sight, operation string,
-) (refused, begins bool) {
+// by an older login. Refused reports whether calls are refused.
+func (v *View) Refused(f *fault.Record, stamp entry.LoginStamp, now Sight) bool {
 	if now.Missing != nil {
-		return true, v.Update(now, operation)
+		v.Update(now)
+		return true
 	}
 	if now.Stamp != stamp {
-		return false, false
+		return false
 	}
 	v.last = now
-	return true, v.refuse(f, operation, true)
+	v.refuse(f, true)
+	return true
 }
 
-// refuse makes calls fail with f from now on; for [retryAfter] if that passes. It reports whether
-// they did not fail before.
-func (v *View) refuse(f *fault.Record, operation string, passes bool) (begins bool) {
-	own := *f
-	own.Operation = operation
-	now := time.Now()
-	if begins = v.refusal == nil; begins {
+// refuse makes calls fail with f from now on; for [retryAfter] if that passes.
+func (v *View) refuse(f *fault.Record, passes bool) {
+	own, now := *f, time.Now()
+	own.Operation = startup.Operation(v.Server)
+	if v.refusal == nil {
 		v.since = now
+		v.Log.Warn("server needs a login", "server", v.Server, "err", &own)
 	}
 	v.refusal, v.until = &own, time.Time{}
 	if passes {
 		v.until = now.Add(retryAfter)
 	}
-	return begins
 }

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +32,9 @@ func (f *files) State() entry.LoginState {
 	return now
 }
 
+// newView returns a view of the server s.
+func newView() View { return View{Server: "s", Log: slog.New(slog.DiscardHandler)} }
+
 var missing = fault.New(fault.Unauthenticated, fault.Server, "", "needs a login").WithReason(fault.NotLoggedIn)
 
 // TestLoginStoredDuringLook checks that a login which is stored while the files are read is seen at
@@ -38,9 +42,9 @@ var missing = fault.New(fault.Unauthenticated, fault.Server, "", "needs a login"
 func TestLoginStoredDuringLook(t *testing.T) {
 	f := &files{LoginState: entry.LoginState{Missing: missing}, size: 1}
 	f.onRead = func() { f.LoginState, f.size, f.onRead = entry.LoginState{Login: "id", Who: "id ada"}, 2, nil }
-	var v View
-	v.Update(Look(f, ""), "op")
-	if refusal, _ := v.Refusal(); refusal == nil || refusal.Operation != "op" {
+	v := newView()
+	v.Update(Look(f, ""))
+	if refusal := v.Refusal(); refusal == nil || refusal.Operation != "start:s" {
 		t.Fatalf("refusal %v", refusal)
 	}
 	id, stamp, should := v.ShouldLook()
@@ -48,8 +52,8 @@ func TestLoginStoredDuringLook(t *testing.T) {
 		t.Error("the login is not noticed")
 	}
 	s := Look(f, id)
-	v.Update(s, "op")
-	if refusal, _ := v.Refusal(); refusal != nil || v.Last().Who != "id ada" || s.Stamp != f.Stamp("id") {
+	v.Update(s)
+	if refusal := v.Refusal(); refusal != nil || v.Last().Who != "id ada" || s.Stamp != f.Stamp("id") {
 		t.Errorf("after the login: %v, %+v", refusal, v.Last())
 	}
 }
@@ -59,22 +63,22 @@ func TestLoginStoredDuringLook(t *testing.T) {
 func TestLateRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &files{LoginState: entry.LoginState{Missing: missing}, size: 1}
-		var v View
+		v := newView()
 		before := Look(f, "")
-		v.Update(before, "op")
+		v.Update(before)
 		f.LoginState, f.size = entry.LoginState{Login: "id", Who: "id ada"}, 2
-		v.Update(Look(f, ""), "op")
-		if refused, _ := v.Refused(missing, before.Stamp, Look(f, "id"), "op"); refused {
+		v.Update(Look(f, ""))
+		if v.Refused(missing, before.Stamp, Look(f, "id")) {
 			t.Error("an answer from before the login refuses calls")
 		}
-		if refused, begins := v.Refused(missing, f.Stamp("id"), Look(f, "id"), "op"); !refused || !begins {
+		if !v.Refused(missing, f.Stamp("id"), Look(f, "id")) {
 			t.Error("an answer of a process of this login does not count")
 		}
-		if refusal, _ := v.Refusal(); refusal == nil {
+		if refusal := v.Refusal(); refusal == nil {
 			t.Error("calls are not refused")
 		}
 		time.Sleep(retryAfter + time.Millisecond)
-		if refusal, _ := v.Refusal(); refusal != nil {
+		if refusal := v.Refusal(); refusal != nil {
 			t.Error("calls are refused for longer")
 		}
 	})
@@ -85,7 +89,7 @@ func TestLateRefusal(t *testing.T) {
 func TestLooksAreRare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &files{LoginState: entry.LoginState{Login: "id"}}
-		var v View
+		v := newView()
 		for range 3 { // nothing is known at first, and time goes by
 			for i := range 3 {
 				if _, _, should := v.ShouldLook(); should != (i == 0) {
@@ -95,7 +99,7 @@ func TestLooksAreRare(t *testing.T) {
 			time.Sleep(lookEvery)
 		}
 		f.Missing = missing
-		v.Update(Look(f, "id"), "op")
+		v.Update(Look(f, "id"))
 		for range 3 {
 			if _, _, should := v.ShouldLook(); !should {
 				t.Error("no look while calls are refused")

@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"holdline/daemon/config"
 	"holdline/daemon/policy"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // NoServer returns the fault for a name of no configured server.
@@ -36,6 +38,23 @@ func Ejected(server string, restarts *policy.Restarts, last *fault.Record) *faul
 		f.Cause = last.Cause
 	}
 	return f
+}
+
+// Words returns what a fault says, with the last line that the process wrote.
+func Words(f *fault.Record) string {
+	words := f.Fault.Detail
+	if tail := f.LastWords(); len(tail) > 0 && !strings.Contains(words, tail[len(tail)-1]) {
+		words += ": " + tail[len(tail)-1]
+	}
+	return words
+}
+
+// Spec returns the spec of a new worker of a server.
+func Spec(server string, p *config.Process, owner process.Owner) process.Spec {
+	return process.Spec{
+		ID: WorkerID(server), Kind: process.KindServer, Name: server, Argv: append([]string{p.Command}, p.Args...),
+		Cwd: p.Dir, Owner: owner, EndGraceMS: p.EndGrace.Milliseconds(),
+	}
 }
 
 // WorkerID returns a new id of a worker, which begins with the server's name.

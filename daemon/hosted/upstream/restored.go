@@ -134,9 +134,9 @@ func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 	return u.attached != nil
 }
 
-// ReadLog reads what the process wrote to stderr. It returns no text while the
+// readLog reads what the process wrote to stderr. It returns no text while the
 // secrets of the process are unknown.
-func (u *Process) ReadLog(at masked.Place) (l control.ServerLog, err error) {
+func (u *Process) readLog(at masked.Place) (l control.ServerLog, err error) {
 	l = control.ServerLog{Worker: u.ID, Next: at.From}
 	w := u.Worker()
 	secrets := u.Secrets.Load() // not before: it is known when there is a worker
