@@ -513,8 +513,9 @@ func TestDiskFull_CallsGoOn(t *testing.T) {
 // TestDue_RenewsWithoutWaiting checks that a call goes on with a token that is about to run out,
 // while it is renewed, and that a clock which was set back makes nothing of the sort.
 func TestDue_RenewsWithoutWaiting(t *testing.T) {
-	answer := make(chan struct{})
+	asked, answer := make(chan struct{}, 1), make(chan struct{})
 	u := logIn(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+		asked <- struct{}{}
 		return &logintest.Reply{Handle: true, Wait: answer}
 	}})
 	tokens := u.tokens()
@@ -532,6 +533,7 @@ func TestDue_RenewsWithoutWaiting(t *testing.T) {
 	if err := u.call(t.Context(), tokens); err != nil { // would block for ever if it waited
 		t.Errorf("due: %v", err)
 	}
+	<-asked
 	close(answer)
 	u.endRules(1, 1)
 }
@@ -636,8 +638,12 @@ func TestUnreachable_SpendsNothing(t *testing.T) {
 	if err := u.call(t.Context(), tokens); err != nil {
 		t.Errorf("due: %v", err)
 	}
-	tokens.Close()
 	_, l := u.file()
+	for l.Retry.Failures == 0 && t.Context().Err() == nil { // a renewal that has not begun ends with its process
+		time.Sleep(time.Millisecond)
+		_, l = u.file()
+	}
+	tokens.Close()
 	if l.Mark != nil || l.Refresh == "" || l.Retry.Failures != 1 {
 		t.Errorf("mark %+v, retry %+v", l.Mark, l.Retry)
 	}
