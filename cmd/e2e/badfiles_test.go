@@ -174,7 +174,11 @@ func TestBadFilesOfLiveWorker(t *testing.T) {
 				var found []string
 				waitFor(t, name+" of the worker", func() bool {
 					found, _ = filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", name))
-					return len(found) == 1
+					if len(found) != 1 || name != "stderr.log" {
+						return len(found) == 1
+					}
+					info, err := os.Stat(found[0]) // it is made before the first line is written
+					return err == nil && info.Size() > 0
 				})
 				kill9(t, d.Process.Pid)
 				spoil(t, found[0], what)
