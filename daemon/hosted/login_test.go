@@ -42,7 +42,8 @@ func TestLoginOfAnother(t *testing.T) {
 		"another, after a start": {of: "id ada", next: true, goes: true},
 		"another, told":          {of: "id ada", told: true, goes: true},
 	} {
-		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, Servers: []entry.Server{{
+		dir := t.TempDir()
+		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: dir, Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Lazy: true,
 			Login:   &seenLogin{entry.LoginState{Login: "id", Who: "id bob"}},
 			Process: func(string) (config.Process, error) { return config.Process{}, errors.New("no other starts") },
