@@ -52,15 +52,22 @@ func (j *job) reserved(now time.Time) budget.Cost {
 	return c
 }
 
-// afford returns what a run may cost: see [budget.Ledger.Afford]. What is reserved for
-// other jobs counts as spent.
+// affordLocked returns what a run may cost within the budget b: see [budget.Ledger.Afford].
+// What is reserved for jobs other than self counts as spent; self may be nil. The caller must
+// hold m.mu.
+func (m *Manager) affordLocked(
+	b config.Budget, identity, session string, eng engine.Engine, req engine.Request, self *job,
+) (float64, error) {
+	return m.sumsLocked(self, (*job).reserved).Afford(b, identity, session, eng, req, time.Now())
+}
+
+// afford returns what the run of a new job may cost.
 func (m *Manager) afford(
 	cfg *config.Config, identity, session string, eng engine.Engine, req engine.Request,
 ) (float64, error) {
 	m.mu.Lock()
-	sums := m.sumsLocked(nil, (*job).reserved)
-	m.mu.Unlock()
-	return sums.Afford(cfg.Identities[identity].Budget, identity, session, eng, req, time.Now())
+	defer m.mu.Unlock()
+	return m.affordLocked(cfg.Identities[identity].Budget, identity, session, eng, req, nil)
 }
 
 // reserveLocked gives a new job its place in the budgets of its identity and session: one of
@@ -68,8 +75,8 @@ func (m *Manager) afford(
 // own nothing is reserved, since that would be all that is left. The error is a
 // budget_exceeded fault. The caller must hold m.mu, and m.live must not have the job yet.
 func (m *Manager) reserveLocked(cfg *config.Config, j *job, eng engine.Engine) error {
-	most, err := m.sumsLocked(nil, (*job).reserved).Afford(
-		cfg.Identities[j.rec.Identity].Budget, j.rec.Identity, j.rec.Session, eng, j.rec.Request, time.Now())
+	b := cfg.Identities[j.rec.Identity].Budget
+	most, err := m.affordLocked(b, j.rec.Identity, j.rec.Session, eng, j.rec.Request, nil)
 	if err == nil && j.rec.Request.MaxUSD > 0 {
 		j.rec.ReservedUSD = most
 	}
@@ -85,9 +92,8 @@ func (m *Manager) affordQueued(cfg *config.Config, j *job, eng engine.Engine, re
 		req.MaxUSD = j.rec.ReservedUSD
 	}
 	m.mu.Lock()
-	sums := m.sumsLocked(j, (*job).reserved)
-	m.mu.Unlock()
-	return sums.Afford(b, j.rec.Identity, j.rec.Session, eng, req, time.Now())
+	defer m.mu.Unlock()
+	return m.affordLocked(b, j.rec.Identity, j.rec.Session, eng, req, j)
 }
 
 // Spendings returns, by name, what the consults of each identity have cost today.

@@ -2,20 +2,18 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/metricscmd"
 	"holdline/cmd/holdline/serverscmd"
 	"holdline/daemon/plural"
 	"holdline/daemon/telemetry"
-	"holdline/protocol/control"
 )
 
 // newTelemetryCommand returns the command telemetry.
@@ -30,15 +28,11 @@ P95 says or less. A result with which a tool reports its own failure is no error
 With --json, the full telemetry_snapshot: telemetry (uptime_ms, state, totals,
 methods, …) and host_rollouts.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			answer, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+			answer, counts, err := metricscmd.Counters(cmd, proc)
 			if err != nil {
 				return err
 			}
-			var counts telemetry.Snapshot
-			if err := json.Unmarshal(answer.Value, &counts); err != nil {
-				return fmt.Errorf("the daemon's counters: %w", err)
-			}
-			return console.Print(cmd, answer.Value, func(out io.Writer) { printTelemetry(out, &counts) })
+			return console.Print(cmd, answer, func(out io.Writer) { printTelemetry(out, counts) })
 		},
 	})
 }

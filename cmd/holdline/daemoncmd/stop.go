@@ -82,8 +82,10 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	defer c.Close()
 	limit := stopWait
-	if workers, err := workersOf(proc, dir); all && err == nil {
-		limit += workers.EndTime()
+	if all {
+		if workers, err := workersOf(proc, dir); err == nil {
+			limit += workers.EndTime()
+		}
 	}
 	err = requestStop(cmd, c, all, limit)
 	// A daemon may answer the greeting and hang after that.

@@ -34,22 +34,31 @@ Prometheus' node_exporter takes the output, for instance from a timer:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Get both answers before anything is printed: a command that fails prints no
 			// text.
-			counted, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+			_, counts, err := Counters(cmd, proc)
 			if err != nil {
 				return err
-			}
-			var counts telemetry.Snapshot
-			if err := json.Unmarshal(counted.Value, &counts); err != nil {
-				return fmt.Errorf("the daemon's counters: %w", err)
 			}
 			status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, nil)
 			if err != nil {
 				return err
 			}
-			_, err = cmd.OutOrStdout().Write(openMetrics(&counts, &status))
+			_, err = cmd.OutOrStdout().Write(openMetrics(counts, &status))
 			return err
 		},
 	}
+}
+
+// Counters asks the daemon for its counters. It returns them as the daemon writes them, too.
+func Counters(cmd *cobra.Command, proc *cmdenv.Process) (json.RawMessage, *telemetry.Snapshot, error) {
+	answer, err := attach.Ask[control.TelemetryAnswer](cmd, proc, control.Telemetry, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	counts := new(telemetry.Snapshot)
+	if err := json.Unmarshal(answer.Value, counts); err != nil {
+		return nil, nil, fmt.Errorf("the daemon's counters: %w", err)
+	}
+	return answer.Value, counts, nil
 }
 
 // openMetrics returns the counters and the status as OpenMetrics text. The
