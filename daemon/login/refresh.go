@@ -167,8 +167,13 @@ func (t *Tokens) store(held *Held, l *Login, early func()) {
 	}
 }
 
-// keep makes requests use a login that is not stored yet, or nil for the stored one again.
+// keep makes requests use a login that is not stored yet, or nil for the stored one again. It
+// takes a copy: the caller may write l again while requests read.
 func (t *Tokens) keep(l *Login) {
+	if l != nil {
+		unsaved := *l
+		l = &unsaved
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unsaved, t.known = l, false
