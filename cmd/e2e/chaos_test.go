@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/consult/budget"
 	"holdline/protocol"
 	"holdline/protocol/control"
 )
@@ -34,6 +35,7 @@ const (
 	keptInChaos   = 300      // answers of consults
 	keptBytes     = 1280     // that the daemon may hold of each, with the beginning of its question
 	eventBytes    = 96 << 10 // that it may hold of the last events
+	spentBytes    = 160      // that it may hold of what each session has spent on consults
 
 	hostileShared   = "wild"  // name of a hosted server that misbehaves and that sessions share
 	hostileOwn      = "feral" // and of one with a process for each session
@@ -298,13 +300,14 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	limit := time.Now().Add(protocol.StartWindow/shorter + 10*time.Second)
 	for ; ; r.pause(100 * time.Millisecond) {
 		s := r.collected(t)
-		heap := base.HeapBytes + base.HeapBytes/5 + int64(s.Consults.Kept)*keptBytes + eventBytes
+		heap := base.HeapBytes + base.HeapBytes/5 + eventBytes +
+			int64(s.Consults.Kept)*keptBytes + int64(r.spenders())*spentBytes
 		left := r.processes()
 		delete(left, s.Daemon.PID)
 		same := s.Runtime.Goroutines <= base.Goroutines && s.Runtime.FDs <= base.FDs && s.Runtime.HeapBytes <= heap
 		if same && len(left) == 0 {
-			t.Logf("the last consult ended %v after the last session; base %+v, now %+v", took.Round(time.Millisecond),
-				base, s.Runtime)
+			t.Logf("the last consult ended %v after the last session; base %+v, now %+v, which may hold %d bytes; "+
+				"%d sessions have spent", took.Round(time.Millisecond), base, s.Runtime, heap, r.spenders())
 			break
 		}
 		if time.Now().After(limit) {
@@ -317,6 +320,12 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 		}
 	}
 	r.files(t)
+}
+
+// spenders returns how many sessions the daemon's ledger has: what consults have cost whose
+// answers are gone. It is bounded, and full after some minutes of chaos.
+func (r *chaosRun) spenders() int {
+	return len(budget.Read(filepath.Join(r.p.dir, "home/.local/state/holdline/spent.json")).Sessions)
 }
 
 // holdings describes the heap of the daemon pid.
