@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/proxy/stream"
 )
 
 // benchLine starts a proxy between pipes and a daemon on a real socket that answers every
@@ -66,11 +67,11 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 	if err != nil {
 		b.Fatal(err)
 	}
-	stdin, err := NewStdio(inR)
+	stdin, err := stream.New(inR)
 	if err != nil {
 		b.Fatal(err)
 	}
-	stdout, err := NewStdio(outW)
+	stdout, err := stream.New(outW)
 	if err != nil {
 		b.Fatal(err)
 	}

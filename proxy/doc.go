@@ -22,7 +22,7 @@
 //	store.go    the client's lines: unsent, pending, and those that a resume repeats
 //	entry.go    what the proxy has to know of one line
 //	watch.go    when a daemon was certainly still there
-//	stdio.go    standard streams whose reads and writes can be ended
+//	stream/     standard streams whose reads and writes can be ended
 //
 // # Locks
 //

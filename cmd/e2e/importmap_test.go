@@ -107,6 +107,7 @@ var layers = readLayers(`
 3 daemon/service
 3 daemon/worker
 3 proxy
+2 proxy/stream
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
 4 daemon/consult/answer
@@ -283,6 +284,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
 		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
+		"holdline/proxy/stream",
 	}
 	heavy := []string{
 		"net/http", "crypto/tls", "crypto/x509", "regexp", "text/template", "html", "encoding/xml", "encoding/gob",

@@ -35,6 +35,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/socket"
 	"holdline/proxy"
+	"holdline/proxy/stream"
 )
 
 // maxToken bounds a token file, in bytes.
@@ -314,14 +315,14 @@ func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, er
 	in := io.NopCloser(stdin)
 	var out io.WriteCloser = nopWriteCloser{stdout}
 	if f, ok := stdin.(*os.File); ok {
-		s, err := proxy.NewStdio(f)
+		s, err := stream.New(f)
 		if err != nil {
 			return nil, nil, fmt.Errorf("stdin: %w", err)
 		}
 		in = s
 	}
 	if f, ok := stdout.(*os.File); ok {
-		s, err := proxy.NewStdio(f)
+		s, err := stream.New(f)
 		if err != nil {
 			return nil, nil, fmt.Errorf("stdout: %w", err)
 		}

@@ -1,4 +1,5 @@
-package proxy
+// Package stream has standard streams whose reads and writes can be ended.
+package stream
 
 import (
 	"errors"
@@ -17,12 +18,12 @@ import (
 // bytes, and both systems report room only if that much is there.
 const chunk = 4096
 
-// Stdio is a standard stream whose Close ends a Read or Write that waits.
+// Stream is a standard stream whose Close ends a Read or Write that waits.
 //
-// Where the runtime's poller can wait for it, it does. Elsewhere Stdio polls
+// Where the runtime's poller can wait for it, it does. Elsewhere Stream polls
 // before it reads or writes, and leaves the descriptor blocking: that flag
 // belongs to the open file, which others (a shell, say) may share.
-type Stdio struct {
+type Stream struct {
 	file *os.File      // for the runtime's poller; nil if it cannot wait for f
 	via  *rawio.Stream // to it
 	undo func()
@@ -36,9 +37,9 @@ type Stdio struct {
 	done bool         // wake[0] is closed; guarded by mu
 }
 
-// NewStdio wraps f. Close does not close f itself.
-func NewStdio(f *os.File) (*Stdio, error) {
-	s := &Stdio{f: f}
+// New wraps f. Close does not close f itself.
+func New(f *os.File) (*Stream, error) {
+	s := &Stream{f: f}
 	raw, err := f.SyscallConn()
 	if err == nil { // unlike f.Fd this leaves the descriptor's mode alone
 		err = raw.Control(func(fd uintptr) { s.fd = int(fd) })
@@ -59,7 +60,7 @@ func NewStdio(f *os.File) (*Stdio, error) {
 }
 
 // Read reads once. After Close it returns io.EOF.
-func (s *Stdio) Read(b []byte) (int, error) {
+func (s *Stream) Read(b []byte) (int, error) {
 	if s.file != nil {
 		n, err := s.via.Read(b)
 		if errors.Is(err, os.ErrClosed) {
@@ -83,7 +84,7 @@ func (s *Stdio) Read(b []byte) (int, error) {
 }
 
 // Write writes all of b. After Close it returns os.ErrClosed.
-func (s *Stdio) Write(b []byte) (int, error) {
+func (s *Stream) Write(b []byte) (int, error) {
 	if s.file != nil {
 		return s.via.Write(b)
 	}
@@ -106,7 +107,7 @@ func (s *Stdio) Write(b []byte) (int, error) {
 
 // wait waits until f is ready for events, in error or at its end; false means
 // that s was closed.
-func (s *Stdio) wait(events int16) bool {
+func (s *Stream) wait(events int16) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.done {
@@ -138,7 +139,7 @@ func passing(err error) bool {
 
 // Close ends a Read or Write that waits. It may be called more than once and from any
 // goroutine.
-func (s *Stdio) Close() error {
+func (s *Stream) Close() error {
 	s.once.Do(func() {
 		if s.file != nil {
 			_ = s.file.Close()

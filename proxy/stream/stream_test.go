@@ -1,4 +1,4 @@
-package proxy
+package stream
 
 import (
 	"bytes"
@@ -9,20 +9,20 @@ import (
 	"testing"
 )
 
-// TestStdio writes and reads more than a pipe holds, and checks that Close wakes blocked
+// TestStream writes and reads more than a pipe holds, and checks that Close wakes blocked
 // reads and writes.
-func TestStdio(t *testing.T) {
+func TestStream(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
 	defer w.Close()
-	in, err := NewStdio(r)
+	in, err := New(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := NewStdio(w)
+	out, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestStdio(t *testing.T) {
 	}
 	defer empty.Close()
 	defer full.Close()
-	waiting, err := NewStdio(empty)
+	waiting, err := New(empty)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,12 +82,12 @@ func TestStdioEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := NewStdio(r)
+	in, err := New(r)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	out, err := NewStdio(w)
+	out, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestStdioEnds(t *testing.T) {
 	}
 	defer w.Close()
 	r.Close()
-	broken, err := NewStdio(w)
+	broken, err := New(w)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestStdioEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	file, err := NewStdio(f)
+	file, err := New(f)
 	if err != nil {
 		t.Fatal(err)
 	}
