@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
@@ -36,7 +37,7 @@ func TestWorkerKilled(t *testing.T) {
 	if left := h.carriers("kill"); len(left) > 0 {
 		t.Errorf("left after Lost: %v", left)
 	}
-	if alive, err := supervisor.Alive(w.Dir()); alive || err != nil {
+	if alive, err := finding.Alive(w.Dir()); alive || err != nil {
 		t.Errorf("Alive = %v, %v", alive, err)
 	}
 	wait(t, "the end", w.Done())
@@ -81,7 +82,7 @@ func (h *home) orphan(id string) {
 		h.t.Fatal(err)
 	}
 	until(h.t, "the worker to be dead", func() bool {
-		alive, err := supervisor.Alive(h.path(id))
+		alive, err := finding.Alive(h.path(id))
 		return err == nil && !alive
 	})
 }
@@ -324,7 +325,7 @@ func TestConsultAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the worker to leave", func() bool {
-		alive, err := supervisor.Alive(dir)
+		alive, err := finding.Alive(dir)
 		return err == nil && !alive
 	})
 	st, err := process.ReadState(dir)
@@ -390,7 +391,7 @@ func TestHardDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the worker to leave", func() bool {
-		alive, err := supervisor.Alive(w.Dir())
+		alive, err := finding.Alive(w.Dir())
 		return err == nil && !alive
 	})
 	if st, err := process.ReadState(w.Dir()); err != nil || st.Exit == nil || st.Exit.Signal != "SIGTERM" {

@@ -12,19 +12,10 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
 )
-
-// Alive reports whether the worker of dir lives: whether its lock is held,
-// whatever any pid says. It leaves nothing in dir, which may be about to be removed.
-func Alive(dir string) (bool, error) {
-	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
-	if errors.Is(err, os.ErrNotExist) {
-		_, err = os.Lstat(dir)
-	}
-	return alive, err
-}
 
 // lockDir takes the lock of a worker's directory. A directory that is not
 // there is an error that wraps [os.ErrNotExist].
@@ -75,7 +66,7 @@ func (s *Supervisor) Clear(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	id := filepath.Base(dir)
-	alive, err := Alive(dir)
+	alive, err := finding.Alive(dir)
 	if err == nil && alive {
 		err = s.destroy(ctx, dir, &process.Spec{ID: id}, false)
 	}
@@ -89,6 +80,28 @@ func (s *Supervisor) Clear(ctx context.Context, dir string) error {
 	return os.RemoveAll(s.Dir(id))
 }
 
+// LookServer is [finding.Look] for the directory of a server's worker, with what its
+// state and its records tell. It returns the records, too.
+func LookServer(dir string) (finding.Facts, []calls.Record, error) {
+	f, err := finding.Look(dir)
+	if err != nil {
+		return f, nil, err
+	}
+	records, err := calls.ReadRecords(dir)
+	if err != nil {
+		return f, nil, err
+	}
+	// Confirmed or not, the clients that are back will tell.
+	f.Unconfirmed = slices.ContainsFunc(records, func(r calls.Record) bool { return r.Kind == calls.KindCall })
+	switch st, err := process.ReadState(dir); {
+	case err == nil:
+		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
+	case !errors.Is(err, os.ErrNotExist): // which boot it was decides what is said of its calls
+		return f, nil, err
+	}
+	return f, records, nil
+}
+
 // ReapSettled removes the directories of dead servers' workers about whose calls no client
 // can ask any more. It returns their number. A daemon whose disk is full calls it before
 // anything else.
@@ -99,7 +112,7 @@ func (s *Supervisor) ReapSettled() int {
 	}
 	n := 0
 	for _, dir := range dirs {
-		if f, _, err := LookServer(dir); err != nil || Decide(f) != Remove {
+		if f, _, err := LookServer(dir); err != nil || finding.Decide(f) != finding.Remove {
 			continue
 		}
 		if err := s.Reap(dir); err != nil {
@@ -195,7 +208,7 @@ func (s *Supervisor) EndTime() time.Duration {
 func (s *Supervisor) unhurried() (dirs []string, most time.Duration) {
 	for _, dir := range s.dirs() {
 		spec, err := process.ReadSpec(dir)
-		if alive, _ := Alive(dir); err == nil && alive && spec.EndGraceMS > 0 {
+		if alive, _ := finding.Alive(dir); err == nil && alive && spec.EndGraceMS > 0 {
 			dirs, most = append(dirs, dir), max(most, 2*spec.EndGrace())
 		}
 	}
@@ -215,7 +228,7 @@ func (s *Supervisor) endUnhurried(ctx context.Context) (ended int) {
 	}
 	for _, dir := range all {
 		for alive := true; alive && ctx.Err() == nil; {
-			if alive, _ = Alive(dir); alive {
+			if alive, _ = finding.Alive(dir); alive {
 				_ = pause(ctx)
 			} else {
 				ended++
@@ -234,7 +247,7 @@ func (s *Supervisor) EndAll(ctx context.Context) (ended int, err error) {
 	defer cancel()
 	var errs []error
 	for _, dir := range s.dirs() {
-		alive, err := Alive(dir)
+		alive, err := finding.Alive(dir)
 		if err != nil || !alive {
 			continue
 		}
@@ -294,7 +307,7 @@ func deadByLock(dir string) (dead, known bool) {
 	if _, err := os.Stat(filepath.Join(dir, process.FileSpec)); err != nil {
 		return false, false
 	}
-	alive, err := Alive(dir)
+	alive, err := finding.Alive(dir)
 	return !alive, err == nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 )
 
 // recorded returns the write ids of a worker's records that are not void.
@@ -122,7 +123,7 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "the worker to leave", func() bool {
-		alive, err := supervisor.Alive(w.Dir())
+		alive, err := finding.Alive(w.Dir())
 		return err == nil && !alive
 	})
 	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)

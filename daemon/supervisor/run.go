@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
@@ -101,7 +102,7 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 	limit, cancel := context.WithTimeoutCause(ctx, answerTimeout, errSilent)
 	defer cancel()
 	for {
-		alive, err := Alive(w.dir)
+		alive, err := finding.Alive(w.dir)
 		if err == nil && !alive || errors.Is(err, os.ErrNotExist) {
 			return nil, w.bury(ctx)
 		}
@@ -329,7 +330,7 @@ func (w *Worker) waitDead(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	for {
-		alive, err := Alive(w.dir)
+		alive, err := finding.Alive(w.dir)
 		if errors.Is(err, os.ErrNotExist) || err == nil && !alive {
 			return nil
 		}

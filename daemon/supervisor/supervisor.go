@@ -10,6 +10,8 @@
 // A goroutine runs for each worker, owned by the supervisor, which waits for all of
 // them in Close. On disk the supervisor owns the generation counter in the
 // state directory and each worker's spec.json and calls.jsonl.
+//
+// What a daemon that starts does about a worker that it finds is in package finding.
 package supervisor
 
 import (
@@ -26,6 +28,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -108,7 +111,7 @@ func (s *Supervisor) Versions() []int {
 	used := []int{process.Newest()}
 	for _, dir := range s.dirs() {
 		spec, err := process.ReadSpec(dir)
-		if alive, lerr := Alive(dir); err == nil && lerr == nil && alive {
+		if alive, lerr := finding.Alive(dir); err == nil && lerr == nil && alive {
 			used = append(used, spec.Version)
 		}
 	}

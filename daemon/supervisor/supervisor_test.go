@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/process"
 )
@@ -102,7 +103,7 @@ func (h *home) start(s *supervisor.Supervisor, spec process.Spec) *supervisor.Wo
 
 // wipe kills the worker of an id, if it lives, and its tree.
 func (h *home) wipe(id string) {
-	if alive, _ := supervisor.Alive(h.path(id)); alive {
+	if alive, _ := finding.Alive(h.path(id)); alive {
 		if pid, start, err := statedir.Holder(filepath.Join(h.path(id), process.FileLock)); err == nil {
 			_ = process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL)
 		}
@@ -289,7 +290,7 @@ func TestCloseWhileBeginning(t *testing.T) {
 			_, err := s.Attach(t.Context(), h.path("lives"))
 			return err
 		})
-		if alive, aerr := supervisor.Alive(h.path("lives")); !alive || aerr != nil {
+		if alive, aerr := finding.Alive(h.path("lives")); !alive || aerr != nil {
 			t.Fatalf("Alive = %v, %v, after an Attach that got %v", alive, aerr, err)
 		}
 	}
@@ -425,7 +426,7 @@ func TestReapUnderWrites(t *testing.T) {
 				if n == 0 {
 					close(begun)
 				}
-				_, _ = supervisor.Alive(dir)
+				_, _ = finding.Alive(dir)
 			}
 		}()
 		wait(t, "the first write", begun)

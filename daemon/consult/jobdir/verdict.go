@@ -8,14 +8,14 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
-	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/process"
 )
 
 // Facts are what a daemon that starts finds in the directory of a job. Boot means that
 // the job was asked for under this boot of the machine.
 type Facts struct {
-	supervisor.Facts
+	finding.Facts
 	Job    bool // there is a job.json
 	Answer bool // there is an answer.json
 }
@@ -44,7 +44,7 @@ const (
 func Look(dir string, answer any, version *int) (Facts, Record, error) {
 	var f Facts
 	var err error
-	if f.Facts, err = supervisor.Look(dir); err != nil {
+	if f.Facts, err = finding.Look(dir); err != nil {
 		return f, Record{}, err
 	}
 	err = Read(dir, FileAnswer, answer, version, Version)

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/process"
 )
 
@@ -33,13 +34,13 @@ func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Proces
 	if err != nil {
 		return nil, err
 	}
-	switch supervisor.Decide(f) {
-	case supervisor.Remove:
+	switch finding.Decide(f) {
+	case finding.Remove:
 		if err := workers.Reap(dir); err != nil {
 			log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
 		}
 		return nil, nil //nolint:nilnil // no client needs it
-	case supervisor.Adopt, supervisor.End: // one without its handshake is ended once it is attached
+	case finding.Adopt, finding.End: // one without its handshake is ended once it is attached
 		p := &Process{Dir: dir, Records: records, Alive: f.Alive, Questions: question.Read(dir, log)}
 		if p.Spec, err = process.ReadSpec(dir); err != nil {
 			return nil, err

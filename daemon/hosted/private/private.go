@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -163,7 +164,7 @@ func (c *caller) open(ctx context.Context) error {
 		if err == nil || !c.Adopt {
 			return err
 		}
-		if alive, lerr := supervisor.Alive(c.Dir); lerr != nil || !alive {
+		if alive, lerr := finding.Alive(c.Dir); lerr != nil || !alive {
 			return err
 		}
 		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
@@ -220,7 +221,7 @@ func (c *caller) compose(ctx context.Context) (env []string, err error) {
 // attach attaches to the worker, or reads what a dead worker has left. If the worker has
 // certainly not taken the call, attach composes it again.
 func (c *caller) attach(ctx context.Context) error {
-	alive, lerr := supervisor.Alive(c.Dir)
+	alive, lerr := finding.Alive(c.Dir)
 	faultpoint.At("private.attaching")
 	w, err := c.workers.Attach(ctx, c.Dir)
 	if err != nil {

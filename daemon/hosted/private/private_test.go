@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/worker/workertest"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -108,7 +109,7 @@ func TestPrivateResultUntilSettled(t *testing.T) {
 		!strings.Contains(got[0], `"progressToken":1`) {
 		t.Errorf("the process has read %q", got)
 	}
-	if alive, err := supervisor.Alive(r.job); err != nil || alive {
+	if alive, err := finding.Alive(r.job); err != nil || alive {
 		t.Errorf("the worker lives: %t, %v", alive, err)
 	}
 }

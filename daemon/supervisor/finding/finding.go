@@ -1,17 +1,26 @@
-package supervisor
+// Package finding decides what a daemon that starts does about the directory of a worker.
+package finding
 
 import (
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
-	"holdline/daemon/calls"
-	"holdline/protocol/bootclock"
+	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
+
+// Alive reports whether the worker of dir lives: whether its lock is held,
+// whatever any pid says. It leaves nothing in dir, which may be about to be removed.
+func Alive(dir string) (bool, error) {
+	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
+	if errors.Is(err, os.ErrNotExist) {
+		_, err = os.Lstat(dir)
+	}
+	return alive, err
+}
 
 // Facts are what a daemon that starts finds in a directory in which a worker
 // runs, ran or was to run.
@@ -58,28 +67,6 @@ func Look(dir string) (Facts, error) {
 		}
 	}
 	return f, nil
-}
-
-// LookServer is [Look] for the directory of a server's worker, with what its
-// state and its records tell. It returns the records, too.
-func LookServer(dir string) (Facts, []calls.Record, error) {
-	f, err := Look(dir)
-	if err != nil {
-		return f, nil, err
-	}
-	records, err := calls.ReadRecords(dir)
-	if err != nil {
-		return f, nil, err
-	}
-	// Confirmed or not, the clients that are back will tell.
-	f.Unconfirmed = slices.ContainsFunc(records, func(r calls.Record) bool { return r.Kind == calls.KindCall })
-	switch st, err := process.ReadState(dir); {
-	case err == nil:
-		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
-	case !errors.Is(err, os.ErrNotExist): // which boot it was decides what is said of its calls
-		return f, nil, err
-	}
-	return f, records, nil
 }
 
 // Decide says what to do about the directory of a server's worker. It depends on nothing
