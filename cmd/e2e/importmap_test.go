@@ -105,7 +105,8 @@ var layers = readLayers(`
 3 daemon/listing
 3 daemon/rollout
 3 daemon/service
-3 daemon/worker
+4 daemon/worker
+3 daemon/worker/detach
 3 proxy
 2 proxy/stream
 2 daemon/adapter/engine/claude
@@ -280,7 +281,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
 		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/waiting",
-		"holdline/daemon/worker",
+		"holdline/daemon/worker", "holdline/daemon/worker/detach",
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/daemon/spawn"
+	"holdline/daemon/worker/detach"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
@@ -23,7 +24,7 @@ func (w *worker) parent(c *spawn.Child) {
 	defer w.recordNoChildren()
 	pid, err := c.Fork(w.whole, w.env, w.dir)
 	if w.whole != "" {
-		_ = syscall.Close(fdWhole)
+		detach.CloseWhole()
 	}
 	if err != nil {
 		w.logf("fork: %v", err)

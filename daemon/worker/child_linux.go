@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -27,10 +26,6 @@ func yieldMemory() {
 	}
 	_ = os.WriteFile(path, strconv.AppendInt(nil, int64(min(now+oomAbove, 1000)), 10), 0)
 }
-
-// pathOf returns a path of the file that a process has as descriptor fd, even if that file is
-// replaced. It was opened at path.
-func pathOf(fd int, _ string) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
 // adoptOrphans makes this process the parent of each descendant whose own parent
 // has ended.

@@ -5,7 +5,8 @@
 // acknowledged it. It writes to the child what the attached daemon sends, each
 // write once. It ends the child with all of the child's descendants. It never
 // looks into the bytes. Many workers run, so each stays small: it has no log of
-// its own, and writes its errors to stderr, a file of its directory.
+// its own, and writes its errors to stderr, a file of its directory. Package detach makes
+// its process.
 //
 // One mutex guards all state; the phases of life have types with tables:
 // childState, ladderStep and attendance (state.go), inputState, connState.

@@ -22,13 +22,13 @@ import (
 	"holdline/daemon/login"
 	"holdline/daemon/login/flow"
 	"holdline/daemon/spawn/execstep"
-	"holdline/daemon/worker"
+	"holdline/daemon/worker/detach"
 	"holdline/protocol/process"
 )
 
 // runWorker is the command worker where holdline-stdio is not there for it.
 func runWorker(args []string, proc *cmdenv.Process) error {
-	return small.RunWorker(args, worker.Whole{}, proc.Stderr)
+	return small.RunWorker(args, detach.Whole{}, proc.Stderr)
 }
 
 // runExec is the command exec, which becomes a worker's child. Only a worker starts it, with

@@ -15,6 +15,7 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/stdio"
 	"holdline/daemon/worker"
+	"holdline/daemon/worker/detach"
 )
 
 // Main runs this process as holdline-stdio, with its own arguments, environment and standard
@@ -24,14 +25,14 @@ func Main() int {
 		return stdio.Main()
 	}
 	cmdenv.KeepOwnerBits()
-	whole := worker.Whole{Path: os.Getenv(pair.EnvWhole), Variable: pair.EnvWhole}
+	whole := detach.Whole{Path: os.Getenv(pair.EnvWhole), Variable: pair.EnvWhole}
 	return cmdenv.Report(os.Stderr, RunWorker(os.Args[2:], whole, os.Stderr))
 }
 
 // RunWorker is the command worker of both programs, which owns one child process. Only the
 // daemon starts it, with the worker's directory as its argument. It blocks until the worker
 // ends.
-func RunWorker(args []string, whole worker.Whole, stderr io.Writer) error {
+func RunWorker(args []string, whole detach.Whole, stderr io.Writer) error {
 	switch err := worker.Main(args, whole, stderr); {
 	case errors.Is(err, worker.ErrUsage):
 		return fmt.Errorf("%w: worker [--run] DIR", cmdenv.ErrUsage)

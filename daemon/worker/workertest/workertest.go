@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/adapter/engine/runner"
 	"holdline/daemon/spawn/execstep"
 	"holdline/daemon/worker"
+	"holdline/daemon/worker/detach"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/process"
 )
@@ -65,7 +66,7 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 			_, _ = fmt.Fprintf(stderr, "%s under a lock:\n%s\n", call, stack)
 			syscall.Exit(1)
 		})
-		err = worker.Main(args[1:], worker.Whole{}, stderr)
+		err = worker.Main(args[1:], detach.Whole{}, stderr)
 	case "exec":
 		err = execstep.Exec(environ)
 	case "engine":
