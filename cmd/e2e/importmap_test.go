@@ -67,6 +67,7 @@ var layers = readLayers(`
 2 daemon/session/outbox
 2 daemon/session/peer
 0 daemon/session/crew
+1 daemon/session/flight
 3 daemon/session/link
 3 daemon/session/profile
 2 daemon/session/reply

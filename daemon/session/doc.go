@@ -32,4 +32,5 @@
 //	held       the lists that the client holds
 //	agents     what a client uses in all its sessions
 //	crew       goroutines that are used again
+//	flight     the requests that are not answered yet
 package session

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/flight"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
 	"holdline/daemon/session/reply"
@@ -31,11 +32,11 @@ type request struct {
 	sent   time.Time       // when the client sent it, perhaps to an earlier daemon
 	inner  bool            // call_tool was called; this is the call of the hosted server's tool that it named
 
-	tool     string       // name of the tool, as the client gave it; "" if it calls none
-	target   *tool.Remote // what answers it; nil while that is not known
-	standing bool         // replayed for its effect alone: the client has the answer
-	begin    time.Time    // when this daemon read it
-	flight   *flight      // nil until [session.enterFlight]; most short requests have none
+	tool     string         // name of the tool, as the client gave it; "" if it calls none
+	target   *tool.Remote   // what answers it; nil while that is not known
+	standing bool           // replayed for its effect alone: the client has the answer
+	begin    time.Time      // when this daemon read it
+	flight   *flight.Flight // nil until [session.enterFlight]; most short requests have none
 }
 
 // operation returns the name of what the client asked for, as faults show it.
@@ -112,12 +113,12 @@ func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 			return // a notification is never answered
 		}
 		s.mu.Lock()
-		f := s.flights[jsonrpc.ID(p.RequestID).Key()]
-		dropped := f != nil && s.moveLocked(f, cancelled)
+		f := s.flights.Find(jsonrpc.ID(p.RequestID))
+		dropped := f != nil && s.flights.Move(f, flight.Cancelled)
 		s.mu.Unlock()
 		faultpoint.At("session.cancelled")
 		if dropped {
-			f.cancel(outbox.ErrCancelled)
+			f.Cancel(outbox.ErrCancelled)
 		}
 	case mcp.RootsChanged, mcp.ProgressNote:
 		if !s.anonymous {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
@@ -209,11 +210,11 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		}
 	}
 	s.kept, s.keptBytes = nil, 0
-	var dropped []*flight
-	for _, f := range s.flights {
-		if _, ok := pending[f.n]; ok {
-			s.known[f.n] = struct{}{}
-		} else if s.moveLocked(f, cancelled) { // before anything is queued for it here
+	var dropped []*flight.Flight
+	for f := range s.flights.All() {
+		if _, ok := pending[f.N]; ok {
+			s.known[f.N] = struct{}{}
+		} else if s.flights.Move(f, flight.Cancelled) { // before anything is queued for it here
 			dropped = append(dropped, f)
 		}
 	}
@@ -226,7 +227,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	s.mu.Unlock()
 	faultpoint.At("session.taken")
 	for _, f := range dropped {
-		f.cancel(outbox.ErrCancelled)
+		f.Cancel(outbox.ErrCancelled)
 	}
 	if !s.anonymous {
 		s.srv.o.Hosted.Opened(s.hash, s)
@@ -390,8 +391,10 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 		s.queueAnswer(ctx, a, nil)
 		return
 	}
-	if s.queueAnswer(ctx, a, r.flight.mayAnswer) {
-		s.move(r.flight, finished)
+	if s.queueAnswer(ctx, a, r.flight.MayAnswer) {
+		s.mu.Lock()
+		s.flights.Move(r.flight, flight.Finished)
+		s.mu.Unlock()
 	}
 	s.confirmCancelled(r)
 }

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
@@ -322,8 +323,9 @@ func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *p
 	made.number = s.next
 	made.profile.Caller.Number = s.next
 	made.welcome(l, w)
-	s.sessions[made] = struct{}{}
 	made.agent = s.agents.Join(made.profile.Caller.Agent)
+	made.flights = flight.NewTable(made.agent)
+	s.sessions[made] = struct{}{}
 	return made, true, nil
 }
 
@@ -343,8 +345,8 @@ func (s *Server) closeSession(one *session) {
 	s.returns.Ended(one.hash)
 	s.mu.Unlock()
 	one.mu.Lock()
-	for _, f := range one.flights {
-		one.moveLocked(f, finished)
+	for f := range one.flights.All() {
+		one.flights.Move(f, flight.Finished)
 	}
 	final := one.state == ended // else the next daemon goes on
 	one.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/session/agents"
+	"holdline/daemon/session/flight"
 	"holdline/daemon/session/held"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/listen"
@@ -66,7 +67,7 @@ type session struct {
 	peer      peer.Peer                       // of the latest connection
 	version   string                          // of the proxy
 	profile   profile.Profile                 // of the client, as far as it is known
-	flights   map[string]*flight              // requests that are not answered, by id
+	flights   *flight.Table                   // requests that are not answered; set with agent
 	listens   map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
 	lists     held.Lists                      // the lists that the client holds
 	follows   map[string]int64                // a legacy client's subscriptions to resources: their latest lines
@@ -121,7 +122,7 @@ func newSession(srv *Server, l *link.Link) *session {
 	one := &session{
 		srv: srv, anonymous: l.Anonymous, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
 		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
-		claims: make(chan *link.Link), over: make(chan struct{}), flights: map[string]*flight{},
+		claims: make(chan *link.Link), over: make(chan struct{}),
 		listens: map[string]*listen.Subscription{}, follows: map[string]int64{},
 	}
 	uuid := g.Session
@@ -145,18 +146,13 @@ func (s *session) status() control.Session {
 	if s.cur == nil {
 		state = "detached"
 	}
-	calls := 0
-	for _, f := range s.flights {
-		if f.at() == running && !f.subscription {
-			calls++
-		}
-	}
 	caller := &s.profile.Caller
 	return control.Session{
 		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
 		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only,
 		PID: s.peer.PID, ClientPID: s.client, State: state,
-		InFlight: calls, Calls: s.calls.Load(), SinceMS: time.Since(s.since).Milliseconds(), Proxy: s.version,
+		InFlight: s.flights.Calls(), Calls: s.calls.Load(), Proxy: s.version,
+		SinceMS: time.Since(s.since).Milliseconds(),
 	}
 }
 

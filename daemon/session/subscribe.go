@@ -6,6 +6,7 @@ import (
 	"errors"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/flight"
 	"holdline/daemon/session/listen"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -194,15 +195,15 @@ func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subs
 // if the client has ended the subscription, before or meanwhile: then the subscription is
 // not registered.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
-	if r.flight.at() != running {
+	if r.flight.At() != flight.Running {
 		return false
 	}
 	s.countRequest(r, 0, nil)
 	s.queueLine(ctx, 0, l.Acknowledgement())
 	s.mu.Lock()
-	wanted := r.flight.at() == running
+	wanted := r.flight.At() == flight.Running
 	if wanted {
-		s.listens[r.flight.key] = l
+		s.listens[l.ID.Key()] = l
 	}
 	s.mu.Unlock()
 	if wanted && r.replay {

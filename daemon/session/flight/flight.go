@@ -1,0 +1,107 @@
+// Package flight keeps the requests of a session that are not answered yet, and the phase in
+// which each of them is.
+package flight
+
+import (
+	"context"
+	"iter"
+	"maps"
+	"sync/atomic"
+
+	"holdline/daemon/session/agents"
+	"holdline/protocol/jsonrpc"
+)
+
+// A Flight is a request that is not answered yet.
+type Flight struct {
+	N            int64                   // number of the client's line
+	Subscription bool                    // stays open until the client cancels it
+	Cancel       context.CancelCauseFunc // ends the work on the request
+
+	key   string       // of the request's id: equal ids have equal keys
+	phase atomic.Int32 // a Phase; changed by [Table.Move] alone
+}
+
+// Phase is where a request in flight stands.
+//
+//	Running   -> Answering: its answer is made, and is about to be queued
+//	Running   -> Cancelled: its client cancelled it, or came back without waiting for it
+//	Running   -> Finished:  the session ends, or the daemon leaves it to the next one
+//	Answering -> Cancelled: as above, before the answer was queued: it never will be
+//	Answering -> Finished:  its answer is queued, or kept for the next connection
+//
+// An outbox reads the phase under its own lock whenever it takes a line for the
+// flight. So no progress follows an answer, and nothing at all a cancellation.
+type Phase int32
+
+// The phases.
+const (
+	Running Phase = iota
+	Answering
+	Cancelled
+	Finished
+)
+
+// At returns the phase. It may change at once, unless the caller holds the lock of the table.
+func (f *Flight) At() Phase { return Phase(f.phase.Load()) }
+
+// MayReport reports whether progress of the flight may still be sent.
+func (f *Flight) MayReport() bool { return f.At() == Running }
+
+// MayAnswer reports whether the answer to the flight may still be sent.
+func (f *Flight) MayAnswer() bool { return f.At() != Cancelled }
+
+// A Table has the flights of a session that are Running or Answering, by the ids of their
+// requests. A later request takes the id of one that is Answering. The table has no lock of
+// its own: its methods need that of the session.
+type Table struct {
+	agent *agents.Agent
+	byKey map[string]*Flight
+}
+
+// NewTable returns a table without flights. Those that are Running count as calls of agent.
+func NewTable(agent *agents.Agent) *Table { return &Table{agent: agent, byKey: map[string]*Flight{}} }
+
+// Enter adds the flight of the request of that id. If the agent has as many as it may have,
+// Enter adds nothing, and returns false and the limit.
+func (t *Table) Enter(id jsonrpc.ID, f *Flight) (limit int, ok bool) {
+	if limit, ok = t.agent.BeginCall(); ok {
+		f.key = id.Key()
+		t.byKey[f.key] = f
+	}
+	return limit, ok
+}
+
+// Move changes the phase of a flight, and reports whether that was possible. Only Running
+// flights count against the limit of the agent; those that are over leave the table.
+func (t *Table) Move(f *Flight, to Phase) bool {
+	from := f.At()
+	if from != Running && (from != Answering || to == Answering) {
+		return false
+	}
+	if from == Running {
+		t.agent.EndCall()
+	}
+	f.phase.Store(int32(to))
+	if to != Answering && t.byKey[f.key] == f { // its id may be in use again
+		delete(t.byKey, f.key)
+	}
+	return true
+}
+
+// Find returns the flight of a request, or nil.
+func (t *Table) Find(id jsonrpc.ID) *Flight { return t.byKey[id.Key()] }
+
+// All returns the flights. [Table.Move] may be called meanwhile.
+func (t *Table) All() iter.Seq[*Flight] { return maps.Values(t.byKey) }
+
+// Calls returns the number of Running flights without the subscriptions, which stay open.
+func (t *Table) Calls() int {
+	n := 0
+	for _, f := range t.byKey {
+		if f.At() == Running && !f.Subscription {
+			n++
+		}
+	}
+	return n
+}
