@@ -59,7 +59,7 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 	h.unparkLocked(c)
 	c.Demand(calls.Withdraw)
-	if c.Phase() == calls.Open && u != nil && u.State != Exited && !u.caughtUp.isSet() {
+	if c.Phase() == calls.Open && u != nil && u.State != Exited && !u.hasCaughtUp() {
 		return
 	}
 	cancels := calls.Decide(c.FactsLocked(false)) == calls.Cancel

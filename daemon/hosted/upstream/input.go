@@ -43,7 +43,7 @@ func (u *Process) putLocked(q *question.Question) {
 // requests of the server as the answer. If no such call is under way the requests are
 // refused, unless the client may still come back for one.
 func (u *Process) InterruptLocked() {
-	if !u.caughtUp.isSet() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern {
+	if !u.hasCaughtUp() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern {
 		return
 	}
 	oldest, others := u.oldestLocked()
@@ -119,7 +119,7 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	}
 	u.InterruptLocked() // it refuses what cannot be asked
 	asks := u.questions.Waiting(false)
-	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.caughtUp.isSet() {
+	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.hasCaughtUp() {
 		return nil, nil
 	}
 	answer, err := question.Required(asks, dialect.StatePrefix+c.RefLocked())
@@ -179,7 +179,7 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
 	case !c.Review(o):
-	case c.Phase() == calls.Open && u != nil && u.Restored && u.caughtUp.isSet() && u.State != Exited &&
+	case c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != Exited &&
 		u.Owner.Session == c.Key.Session &&
 		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
 		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))

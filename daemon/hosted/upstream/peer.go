@@ -90,9 +90,8 @@ func (u *Process) Envelope() dialect.Envelope {
 
 // Ended reports whether the process has exited, and whether it did that by itself.
 func (u *Process) Ended() (gone, byItself bool) {
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	return u.State == Exited, u.State == Exited && u.EndedBy == EndedByItself
+	state, by := u.Status()
+	return state == Exited, state == Exited && by == EndedByItself
 }
 
 // projectScope is the scope of a process whose sessions are those of one project.

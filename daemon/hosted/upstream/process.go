@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -44,9 +45,9 @@ type Process struct {
 	Login     entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
 	Log       *slog.Logger
 	Standing  *standing.Requests
-	Exited    latch                          // state is exited
-	readEnded latch                          // its events are not read any more
-	caughtUp  latch                          // all was read that it said before this daemon attached, or it has exited
+	Exited    chan struct{}                  // closed when state is exited
+	readEnded chan struct{}                  // closed when its events are not read any more
+	caughtUp  chan struct{}                  // closed when all was read that it said before the attach, or it has exited
 	writes    *background.Queue              // to it, which belong to no call
 	Secrets   atomic.Pointer[masked.Secrets] // what must not be shown of what it says
 	OnStderr  atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
@@ -89,7 +90,7 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 	u := &Process{
 		hub: h, Instance: inst, Dir: dir, ID: id, Server: server, Owner: owner,
 		Log:    h.Log.With("worker", id, "server", server),
-		Exited: newLatch(), readEnded: newLatch(), caughtUp: newLatch(),
+		Exited: make(chan struct{}), readEnded: make(chan struct{}), caughtUp: make(chan struct{}),
 		poke: make(chan struct{}, 1),
 		Guarded: Guarded{
 			Calls: map[int64]*Call{}, internal: map[int64]inquiry{}, questions: question.NewSet(id),
@@ -195,10 +196,7 @@ func (u *Process) Finish() {
 	u.hub.Mu.Lock()
 	u.EndLocked()
 	u.hub.Mu.Unlock()
-	select {
-	case <-u.Exited:
-	case <-u.hub.Life.Done():
-	}
+	_ = AwaitExits(u.hub.Life, []*Process{u})
 }
 
 // run reads the worker's events until their end, or until the worker is detached.
@@ -303,7 +301,7 @@ func (u *Process) caught() {
 // not answered, so calls that no client wants are settled, and clients may be asked
 // what the server asks.
 func (u *Process) caughtLocked() {
-	if u.caughtUp.isSet() {
+	if u.hasCaughtUp() {
 		return
 	}
 	close(u.caughtUp)
@@ -315,6 +313,9 @@ func (u *Process) caughtLocked() {
 	u.dropEarlyLocked()
 	u.InterruptLocked()
 }
+
+// hasCaughtUp reports whether [Process.caughtLocked] was called.
+func (u *Process) hasCaughtUp() bool { return waiting.IsClosed(u.caughtUp) }
 
 // readLine handles one line of the server's stdout, or the report that a line is too
 // long to be a message.

@@ -100,7 +100,7 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 
 // mayAskLocked reports whether requests of the process that an earlier daemon has passed
 // on may still be unread.
-func (u *Process) mayAskLocked() bool { return !u.caughtUp.isSet() && u.State != Exited }
+func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != Exited }
 
 // dropEarlyLocked drops early answers to which no request was read, and confirms
 // their lines to the client.

@@ -105,15 +105,9 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 // exitsWithin waits for the process to exit, for at most d or until ctx ends. It reports
 // whether the process has exited.
 func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-u.Exited:
-		return true
-	case <-t.C:
-	case <-ctx.Done():
-	}
-	return false
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	return AwaitExits(ctx, []*Process{u}) == nil
 }
 
 // goneTimeout bounds the wait for the end of a process that takes no writes.

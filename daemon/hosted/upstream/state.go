@@ -63,19 +63,3 @@ const (
 	EndedByItself
 	EndedByOthers // it, or its worker, was killed by another program
 )
-
-// A latch is an event that happens once; closing its channel sets it. Goroutines wait
-// by receiving from it. It must be closed only once.
-type latch chan struct{}
-
-func newLatch() latch { return make(latch) }
-
-// isSet reports whether the event has happened.
-func (l latch) isSet() bool {
-	select {
-	case <-l:
-		return true
-	default:
-		return false
-	}
-}
