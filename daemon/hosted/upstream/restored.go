@@ -79,6 +79,9 @@ func (u *Process) RestoreLocked(
 		if c := u.Calls[write]; c != nil {
 			c.RestoreAnswer(size)
 			u.hub.spooledLocked(c.Key.Session, size)
+		} else { // an earlier daemon died after it had dropped the record
+			u.records.Remove(write)
+			u.nudge()
 		}
 	}
 }
