@@ -64,9 +64,6 @@ type Options struct {
 	// Rules decide which servers and tools an identity may use. A server of which it
 	// may use nothing does not exist for it. nil allows everything.
 	Rules tool.Rules
-	// MaxSpooled bounds, in bytes, the answers in files that wait for one session.
-	// The manager ends a session with more. 0 is eight times the longest line, 512 MiB.
-	MaxSpooled int64
 	// Return is how long after [New] the sessions of an earlier daemon may come
 	// back; 0 is [protocol.StartWindow].
 	Return time.Duration
@@ -105,7 +102,6 @@ type Manager struct {
 // New returns a manager for o.Servers. It reads no file and starts nothing: see
 // [Manager.Load].
 func New(o Options) *Manager {
-	o.MaxSpooled = cmp.Or(o.MaxSpooled, 8*jsonrpc.MaxFrame)
 	o.Return = cmp.Or(o.Return, protocol.StartWindow)
 	if o.Touch == nil {
 		o.Touch = func(string) {}
@@ -113,7 +109,7 @@ func New(o Options) *Manager {
 	m := &Manager{
 		hub: upstream.New(upstream.Options{
 			Log: o.Log.With("component", "hosted"), Workers: o.Workers, Info: o.Info, Rules: o.Rules,
-			MaxSpooled: o.MaxSpooled, Touch: o.Touch,
+			Touch: o.Touch,
 		}),
 		o:       o,
 		servers: map[string]*server{}, instances: map[instanceKey]*instance{},

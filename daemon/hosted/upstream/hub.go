@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/mcp"
 )
@@ -23,13 +24,14 @@ type Options struct {
 	Info    mcp.Implementation
 	// Rules decide which resources an identity may use. nil allows everything.
 	Rules tool.Rules
-	// MaxSpooled bounds, in bytes, the answers in files that wait for one session. The
-	// session is ended if there are more.
-	MaxSpooled int64
 	// Touch is called with the directory of a worker before output of its child is
 	// read that an earlier daemon may have read. It is not nil.
 	Touch func(dir string)
 }
+
+// MaxSpooled bounds, in bytes, the answers in files that wait for one session. The session is
+// ended if there are more. Tests lower it.
+var MaxSpooled int64 = 8 * jsonrpc.MaxFrame
 
 // A Hub is what the processes of all servers share: the clients of sessions, the calls,
 // the requests to clients, and the mutex that guards all state of processes and calls.
@@ -82,7 +84,7 @@ func (h *Hub) spooledLocked(session string, grown int64) {
 // an earlier daemon is ended only when its client is back: before that the answers may
 // still be wanted.
 func (h *Hub) BoundLocked(session string) {
-	if c := h.Clients[session]; c != nil && h.spooled[session] > h.o.MaxSpooled {
+	if c := h.Clients[session]; c != nil && h.spooled[session] > MaxSpooled {
 		c.Full()
 	}
 }
