@@ -134,3 +134,34 @@ func TestLogoutStopsCalls(t *testing.T) {
 	}
 	a.rest()
 }
+
+// TestLogoutNamesServersThatShareTheLogin checks that a logout says which other servers lose the login,
+// and names none that has another one.
+func TestLogoutNamesServersThatShareTheLogin(t *testing.T) {
+	t.Parallel()
+	s, other := logintest.Start(t, logintest.Options{}), logintest.Start(t, logintest.Options{})
+	p := newPlace(t).login().withBrowser().configure(map[string]any{
+		"far": map[string]any{"url": s.URL}, "twin": map[string]any{"url": s.URL},
+		"kin":   map[string]any{"url": s.URL, "oauth": map[string]any{"issuer": s.Base}}, // with a target of its own
+		"alien": map[string]any{"url": other.URL}, "program": map[string]any{"command": "x"},
+	})
+	p.loginPort(t)
+	p.must("servers", "login", "alien")
+	p.must("servers", "login", "far")
+	if out := p.must("servers", "login", "kin"); !strings.HasPrefix(out, "kin: already logged in") {
+		t.Fatalf("a server with the same login: %s", out)
+	}
+	const back = ": logged out; the authorization server has taken its tokens back\n"
+	if out, want := p.must("servers", "logout", "far"), "far"+back+
+		"kin: logged out as well, since it had the same login; to log in again: holdline servers login kin\n"+
+		"twin: logged out as well, since it had the same login; to log in again: holdline servers login twin\n"; out != want {
+		t.Errorf("servers logout says %s\nwant %s", out, want)
+	}
+	if out := p.must("servers", "logout", "alien"); out != "alien"+back {
+		t.Errorf("the logout of a server with a login of its own says %s", out)
+	}
+	p.must("servers", "login", "kin")
+	if out := p.must("servers", "logout", "--url", s.URL); !strings.Contains(out, "kin: logged out as well") {
+		t.Errorf("servers logout --url says %s", out)
+	}
+}

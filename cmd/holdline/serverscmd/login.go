@@ -260,7 +260,8 @@ func newLogout(s *serversCommand) *cobra.Command {
 		Use:   "logout NAME\n  holdline servers logout --url URL",
 		Short: "Log out of a server by address, for all agents",
 		Long: `End the login to a server: its tokens are taken back by the authorization server, if that
-offers it, and deleted here in any case. Agents' calls of the server fail from then on.
+offers it, and deleted here in any case. Agents' calls of the server fail from then on, and
+so do those of other servers that have the same login: they are named.
 
 With --url, that of servers that are not configured any more.`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -282,9 +283,10 @@ With --url, that of servers that are not configured any more.`,
 			if err != nil {
 				return err
 			}
+			others := s.sharing(&cfg, a.store, a.target, args[0])
 			out, err := flow.Logout(cmd.Context(), a.store, a.http(), a.target, &a.client)
 			s.tellLogins(cmd)
-			return sayLogout(cmd, args[0], &out, err)
+			return sayLogout(cmd, args[0], &out, others, err)
 		},
 	}
 	cmd.Flags().StringVar(&address, "url", "", "address of a server that is not configured any more")
@@ -313,13 +315,36 @@ func (s *serversCommand) logOutOfAddress(cmd *cobra.Command, address string) err
 		if err := store.Read(id, &c); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
+		others := s.sharing(&cfg, store, id, "")
 		out, err := flow.Logout(cmd.Context(), store, login.NewClient(address, c.Issuer, cmdenv.Version), id, &c)
 		s.tellLogins(cmd)
-		if err := sayLogout(cmd, redact.URL(address), &out, err); err != nil {
+		if err := sayLogout(cmd, redact.URL(address), &out, others, err); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sharing returns the names of the servers that lose their login if a target is logged out: they use the
+// same one. That with the given name is left out, and so are servers whose login cannot be read.
+func (s *serversCommand) sharing(cfg *config.Config, store *login.Store, target, name string) (names []string) {
+	gone, err := store.Status(target, false)
+	if err != nil || gone.Login == "" {
+		return nil
+	}
+	for _, other := range slices.Sorted(maps.Keys(cfg.Servers)) {
+		if other == name {
+			continue
+		}
+		a, err := s.account(cfg, other)
+		if err != nil {
+			continue // a server without logins
+		}
+		if status, err := store.Status(a.target, false); err == nil && status.Login == gone.Login {
+			names = append(names, other)
+		}
+	}
+	return names
 }
 
 // loggedInAt returns the address of a server that has a login, as a shell reads it, and "" for
@@ -349,22 +374,29 @@ func targetsOf(store *login.Store, address string) ([]string, error) {
 	}), err
 }
 
-// sayLogout says what came of a logout.
-func sayLogout(cmd *cobra.Command, name string, out *flow.LoggedOut, err error) error {
+// sayLogout says what came of a logout. others are the servers that had the same login.
+func sayLogout(cmd *cobra.Command, name string, out *flow.LoggedOut, others []string, err error) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: the login could not be deleted: %w", name, err)
 	case !out.Had:
 		return console.Say(cmd, "%s: there is no login", name)
-	case out.Revoked:
-		return console.Say(cmd, "%s: logged out; the authorization server has taken its tokens back", name)
 	}
-	until := ""
-	if time.Now().Before(out.Expires) {
-		until = " until " + out.Expires.Local().Format("2006-01-02 15:04")
+	text := "logged out; the authorization server has taken its tokens back"
+	if !out.Revoked {
+		until := ""
+		if time.Now().Before(out.Expires) {
+			until = " until " + out.Expires.Local().Format("2006-01-02 15:04")
+		}
+		text = fmt.Sprintf("logged out here. Its tokens were not taken back, and would be good%s: %s", until,
+			strings.TrimPrefix(out.Why, "the login "))
 	}
-	return console.Say(cmd, "%s: logged out here. Its tokens were not taken back, and would be good%s: %s", name, until,
-		strings.TrimPrefix(out.Why, "the login "))
+	err = console.Say(cmd, "%s: %s", name, text)
+	for _, other := range others {
+		err = errors.Join(err, console.Say(cmd, "%s: logged out as well, since it had the same login; "+
+			"to log in again: holdline servers login %[1]s", other))
+	}
+	return err
 }
 
 // checkLogin asks a server that was added whether it wants a login, and says so, or logs in at
