@@ -151,6 +151,10 @@ func TestLogin_AddLogInCallLogOut(t *testing.T) {
 	if out = p.must("servers", "login", "far"); !strings.HasPrefix(out, "far: already logged in as ada@example.com") {
 		t.Errorf("a second login: %q", out)
 	}
+	if out, errs, code = p.run("", "servers", "login", "far", "--issuer", "https://x"); code != exitFailure ||
+		!strings.Contains(errs, "does not use the authorization server") {
+		t.Errorf("a login at another issuer: exit %d, %s%s", code, out, errs)
+	}
 	if out = p.must("servers", "login"); out != "no server needs a login\n" {
 		t.Errorf("a login to all: %q", out)
 	}

@@ -232,25 +232,29 @@ func (c *Client) allow(ctx context.Context, ip netip.Addr) error {
 	return nil
 }
 
-// reachOfTrusted returns the widest reach of the hosts that the user has named. That of a host is
-// the nearest to the public network of all its addresses: one more address of a public server opens
-// nothing. It looks them up once.
+// reachOfTrusted returns the widest reach of the hosts that the user has named. It looks them up once.
 func (c *Client) reachOfTrusted(ctx context.Context) reach {
 	c.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 		defer cancel()
 		for _, host := range c.trusted {
 			ips, _ := net.DefaultResolver.LookupNetIP(ctx, "ip", host) // the dial says the error
-			nearest := never
-			for _, ip := range ips {
-				nearest = min(nearest, reachOf(ip))
-			}
-			if nearest != never {
-				c.reach = max(c.reach, nearest)
+			if r := nearest(ips); r != never {
+				c.reach = max(c.reach, r)
 			}
 		}
 	})
 	return c.reach
+}
+
+// nearest returns the reach of a host with these addresses: that of the one nearest to the public network.
+// So one more address of a public server opens nothing. Without addresses it is never.
+func nearest(ips []netip.Addr) reach {
+	r := never
+	for _, ip := range ips {
+		r = min(r, reachOf(ip))
+	}
+	return r
 }
 
 // reachOf returns how far an address is from the public network.

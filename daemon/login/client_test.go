@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -49,6 +50,23 @@ func TestAddressesThatAreNotAsked(t *testing.T) {
 	}
 	if _, err := local.Get(t.Context(), "https://169.254.169.254/"); !errors.Is(err, login.ErrForbidden) {
 		t.Errorf("a local server reached the metadata service: %v", err)
+	}
+}
+
+// TestOneMoreAddress_OpensNothing checks how far from the public network a host counts as: one private
+// address more does not make a public server a private one, whose metadata may name private addresses.
+func TestOneMoreAddress_OpensNothing(t *testing.T) {
+	for text, want := range map[string]int{
+		"203.0.113.1": 0, "127.0.0.1 203.0.113.1": 0, "2001:db8::1 10.0.0.1": 0, "127.0.0.1 10.0.0.1": 1,
+		"127.0.0.1 ::1": 2, "169.254.169.254": 3, "": 3,
+	} {
+		var ips []netip.Addr
+		for _, ip := range strings.Fields(text) {
+			ips = append(ips, netip.MustParseAddr(ip))
+		}
+		if got := login.Nearest(ips...); got != want {
+			t.Errorf("%q counts as %d, want %d", text, got, want)
+		}
 	}
 }
 

@@ -1,4 +1,9 @@
 package login
 
+import "net/netip"
+
 // Stop is the first half of [Tokens.Close]: it does not wait.
 func (t *Tokens) Stop() { t.stop() }
+
+// Nearest is [nearest]. 0 is the public network, and 3 an address that is never asked.
+func Nearest(ips ...netip.Addr) int { return int(nearest(ips)) }

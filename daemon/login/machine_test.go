@@ -175,6 +175,29 @@ func TestMachine_RefusedClientIsNotTriedAgain(t *testing.T) {
 	}
 }
 
+// TestMachine_FailedDiscoveryIsNotRepeatedAtOnce checks that calls after a failed discovery fail like the
+// first one, without a discovery of their own, which may take half a minute.
+func TestMachine_FailedDiscoveryIsNotRepeatedAtOnce(t *testing.T) {
+	u, _, _ := machineUser(t, logintest.Options{})
+	n := 0
+	tokens := login.NewTokens(login.Options{
+		Name: "build", URL: u.srv.URL, Store: u.store, Target: u.target, Log: slog.New(slog.DiscardHandler),
+		Discover: func(
+			context.Context, *login.Client, string, login.Challenge, *login.Credentials,
+		) (login.Login, error) {
+			n++
+			return login.Login{}, errors.New("its metadata is nowhere")
+		},
+	})
+	for range 3 {
+		wants(t, u.call(t.Context(), tokens), fault.Unauthenticated, fault.Unreachable, "none can be had: its metadata is nowhere")
+	}
+	tokens.Close()
+	if n != 1 {
+		t.Errorf("%d discoveries for 3 calls", n)
+	}
+}
+
 // TestRepeatedTokens_AreNotKept checks that a token which a server repeats in its error is neither in
 // the fault nor in a file.
 func TestRepeatedTokens_AreNotKept(t *testing.T) {

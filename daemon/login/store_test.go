@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"holdline/daemon/login"
+	"holdline/daemon/login/logintest"
 )
 
 // TestFileKeepsWhatItDoesNotKnow checks that a record comes back as it was written, with the
@@ -63,6 +65,32 @@ func TestFileKeepsWhatItDoesNotKnow(t *testing.T) {
 	}
 	if err := s.Read(id, &again); !errors.Is(err, fs.ErrNotExist) || again.Issuer != "" {
 		t.Errorf("after Remove: %v, %v", again.Issuer, err)
+	}
+}
+
+// TestTargetStoredWhileItIsRead checks that a login which is stored while a process reads the target is
+// seen by the next request. The key command stores it, which runs after the file was read.
+func TestTargetStoredWhileItIsRead(t *testing.T) {
+	srv, dir, digits := logintest.Start(t, logintest.Options{Life: time.Hour}), t.TempDir(), strings.Repeat("ab", 32)
+	writer := login.Open(filepath.Join(dir, "logins"), login.NewKey([]string{"echo", digits}, nil))
+	target := srv.LogIn(t, writer)
+	path := filepath.Join(writer.Dir(), "targets", target+".json")
+	if err := os.Rename(path, dir+"/later"); err != nil {
+		t.Fatal(err)
+	}
+	var none login.Target
+	if err := writer.Update(t.Context(), target, &none, func() error { none.URL = srv.URL; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	store := `mv "$0" "$1" && echo ` + digits
+	u := &user{t: t, srv: srv, target: target, store: login.Open(writer.Dir(),
+		login.NewKey([]string{"/bin/sh", "-c", store, dir + "/later", path}, nil))}
+	tokens := u.tokens()
+	if token, err := tokens.Token(t.Context(), true); err != nil || token != "" {
+		t.Fatalf("the target as it was read: %v, a token: %t", err, token != "")
+	}
+	if token, err := tokens.Token(t.Context(), true); err != nil || token == "" {
+		t.Errorf("the next request: %v, a token: %t", err, token != "")
 	}
 }
 

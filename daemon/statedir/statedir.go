@@ -133,15 +133,23 @@ func WriteDurable(path string, data []byte) error {
 	if err := replace(path, data, true, func() { faultpoint.At("file.durable.half") }); err != nil {
 		return err
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err == nil {
-		err = errors.Join(dir.Sync(), dir.Close())
-	}
-	// Some file systems do not sync directories, and say so after the rename is done.
-	if err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+	if err := syncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil
+}
+
+// syncDir puts the names in a directory on the disk. It is no error if the file system does not sync
+// directories: the rename is done then, and a caller that fails would do it again and again.
+func syncDir(path string) error {
+	dir, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
 }
 
 // replace puts data into path by a rename; see [ownfile.Replace].

@@ -3,9 +3,11 @@ package statedir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -97,6 +99,23 @@ func TestWriteFile(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestSyncDir checks that a file system which does not sync directories, as /proc, is no error, and that
+// a directory that cannot be opened is one.
+func TestSyncDir(t *testing.T) {
+	dirs := []string{t.TempDir()}
+	if runtime.GOOS == "linux" {
+		dirs = append(dirs, "/proc")
+	}
+	for _, dir := range dirs {
+		if err := syncDir(dir); err != nil {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	if err := syncDir(filepath.Join(dirs[0], "nowhere")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a directory that is not there: %v", err)
 	}
 }
 

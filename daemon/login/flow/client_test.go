@@ -330,6 +330,26 @@ func TestRegistrationRefused(t *testing.T) {
 	}
 }
 
+// TestRegistrationRefused_NoOtherPort checks that a login ends, and asks a person for nothing, if a server
+// wants localhost in the redirect URI and nothing can listen there.
+func TestRegistrationRefused_NoOtherPort(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{})
+	p.server.Set(func(o *logintest.Options) {
+		o.Register = func(map[string]any) *logintest.Reply {
+			p.Ports = []int{-1}
+			return &logintest.Reply{Status: http.StatusBadRequest, Text: `{"error": "invalid_redirect_uri"}`}
+		}
+	})
+	p.Ask = func(_ context.Context, question string, _ bool) (login.Secret, error) {
+		t.Errorf("asked: %s", question)
+		return "", errors.New("nothing was typed")
+	}
+	if _, err := p.run(); err == nil || !strings.Contains(err.Error(), "redirect URI") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestRegistrationRunsOut checks that a registration whose secret has run out is not used.
 func TestRegistrationRunsOut(t *testing.T) {
 	t.Parallel()
