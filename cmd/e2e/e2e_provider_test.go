@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -24,9 +25,93 @@ import (
 	"holdline/daemon/login"
 )
 
-// provider is a real identity provider of npm, with a server of the official SDK behind it.
+// providerKind is a real identity provider that the tests of logins use.
+type providerKind struct {
+	name  string
+	start func(t *testing.T, resource string) *exec.Cmd // prints its issuer, then a line for each event
+
+	client  string    // its public client, which is registered by hand; "" if clients register themselves
+	machine [2]string // id and secret of a client that is no person's
+	binds   bool      // a token is for the resource that was asked for
+	strict  bool      // a refresh token that comes again ends the login
+}
+
+// providerKinds are all of them. The first one has metadata of both kinds; the second one that of OpenID
+// alone, and an issuer that ends with a slash.
+var providerKinds = []providerKind{
+	{"oidc-provider", nodeProvider, "", [2]string{"resource", "resource-secret"}, true, true},
+	{"zitadel", goProvider, "holdline", [2]string{"sid1", "verysecret"}, false, false},
+}
+
+// nodeProvider is that of npm.
+func nodeProvider(t *testing.T, resource string) *exec.Cmd {
+	t.Helper()
+	root := npmInstall(t, "oidc-provider-"+providerVersion, "oidc-provider@"+providerVersion)
+	script, err := filepath.Abs("testdata/provider/provider.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(t.Context(), newNode(t), script,
+		filepath.Join(root, "node_modules/oidc-provider/lib/index.js"), resource, providerLife)
+}
+
+// goProvider is that of the module in testdata/zitadel, which is none of ours. It is built when it is
+// first needed.
+func goProvider(t *testing.T, _ string) *exec.Cmd {
+	t.Helper()
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		t.Skip("HOLDLINE_E2E=1 is not set: it builds an identity provider, whose modules have to be fetched")
+	}
+	if err := fetchGoProvider(); err != nil {
+		t.Skipf("the modules of the identity provider cannot be had: %v", err)
+	}
+	if err := buildGoProvider(); err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(t.Context(), filepath.Join(programs, "zitadel"), "holdline", providerLife)
+}
+
+// The modules that goProvider needs are fetched once, and it is built once.
+var (
+	fetchGoProvider = sync.OnceValue(func() error { return inGoProvider("list", "-deps", ".") })
+	buildGoProvider = sync.OnceValue(func() error {
+		return inGoProvider("build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(programs, "zitadel"), ".")
+	})
+)
+
+// inGoProvider runs a go command in the module of goProvider, which it does not change.
+func inGoProvider(verb string, args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "go", append([]string{verb, "-mod=readonly"}, args...)...)
+	cmd.Dir = filepath.Join("testdata", "zitadel")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	errs := new(words)
+	cmd.Stderr = errs
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("go %s: %w\n%s", verb, err, errs)
+	}
+	return nil
+}
+
+// atProviders runs a test with each real identity provider.
+func atProviders(t *testing.T, test func(t *testing.T, v *provider)) {
+	t.Parallel()
+	for _, kind := range providerKinds {
+		t.Run(kind.name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newProvider(t, kind))
+		})
+	}
+}
+
+// provider is a real identity provider, with a server of the official SDK behind it.
 type provider struct {
+	providerKind
+
 	issuer string
+	token  string       // address of its token endpoint
+	ask    string       // address at which it says of a token whether it is good
 	url    string       // of the server
 	last   atomic.Value // the token that the server has seen last
 
@@ -38,19 +123,13 @@ type provider struct {
 const providerLife = "2"
 
 // newProvider starts both for the time of the test.
-func newProvider(t *testing.T) *provider {
+func newProvider(t *testing.T, kind providerKind) *provider {
 	t.Helper()
-	root := npmInstall(t, "oidc-provider-"+providerVersion, "oidc-provider@"+providerVersion)
-	mux, v := http.NewServeMux(), new(provider)
+	mux, v := http.NewServeMux(), &provider{providerKind: kind}
 	srv := httptest.NewServer(mux)
 	t.Cleanup(srv.Close)
 	v.url = srv.URL + "/mcp"
-	script, err := filepath.Abs("testdata/provider/provider.mjs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), newNode(t), script,
-		filepath.Join(root, "node_modules/oidc-provider/lib/index.js"), v.url, providerLife)
+	cmd := kind.start(t, v.url)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -82,6 +161,7 @@ func newProvider(t *testing.T) *provider {
 			t.Logf("the provider: %q\n%s", v.said, errs)
 		}
 	})
+	v.readMetadata(t)
 
 	s := mcp.NewServer(&mcp.Implementation{Name: "guarded", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "echo"},
@@ -99,28 +179,64 @@ func newProvider(t *testing.T) *provider {
 	return v
 }
 
+// readMetadata reads where the provider is asked, from its metadata.
+func (v *provider) readMetadata(t *testing.T) {
+	t.Helper()
+	address := strings.TrimSuffix(v.issuer, "/") + "/.well-known/openid-configuration"
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var m struct {
+		Issuer string `json:"issuer"`
+		Token  string `json:"token_endpoint"`
+		Ask    string `json:"introspection_endpoint"`
+	}
+	if err := json.NewDecoder(resp.Body).Decode(&m); err != nil || m.Issuer != v.issuer {
+		t.Fatalf("the metadata of the provider %s: %+v, %v", v.issuer, m, err)
+	}
+	v.token, v.ask = m.Token, m.Ask
+}
+
+// entry returns the entry of the server in the configuration, with what it says of logins.
+func (v *provider) entry(oauth map[string]any) map[string]any {
+	if v.client != "" && oauth == nil {
+		oauth = map[string]any{"clientId": v.client}
+	}
+	entry := map[string]any{"url": v.url}
+	if oauth != nil {
+		entry["oauth"] = oauth
+	}
+	return map[string]any{"far": entry}
+}
+
 // verify asks the provider about a token.
 func (v *provider) verify(ctx context.Context, token string, _ *http.Request) (*auth.TokenInfo, error) {
 	v.last.Store(token)
-	text, err := v.post(ctx, "/token/introspection", url.Values{"token": {token}}, "resource", "resource-secret")
+	text, err := v.post(ctx, v.ask, url.Values{"token": {token}}, "resource", "resource-secret")
 	if err != nil {
 		return nil, err
 	}
 	var x struct {
 		Active     bool
-		Aud        string
+		Aud        any // a string or an array
 		Sub, Scope string
 		Exp        int64
 	}
-	if err := json.Unmarshal([]byte(text), &x); err != nil || !x.Active || x.Aud != v.url {
+	if err := json.Unmarshal([]byte(text), &x); err != nil || !x.Active || v.binds && x.Aud != v.url {
 		return nil, fmt.Errorf("%w: %s", auth.ErrInvalidToken, text)
 	}
 	return &auth.TokenInfo{Scopes: strings.Fields(x.Scope), Expiration: time.Unix(x.Exp, 0), UserID: x.Sub}, nil
 }
 
 // post posts a form to the provider, as a client with a secret if one is given, and returns the answer.
-func (v *provider) post(ctx context.Context, path string, form url.Values, client, secret string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, v.issuer+path, strings.NewReader(form.Encode()))
+func (v *provider) post(ctx context.Context, address string, form url.Values, client, secret string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err
 	}
@@ -167,15 +283,22 @@ func (v *provider) untilExpired(t *testing.T) {
 	})
 }
 
-// TestE2ELoginAtProvider logs in at a real identity provider that rotates refresh tokens strictly:
-// tokens run out and are renewed, also while the daemon is killed, and the login is kept. A refresh
-// token that is used twice, as by a thief, ends it, and the next login begins anew.
-func TestE2ELoginAtProvider(t *testing.T) {
-	t.Parallel()
-	v := newProvider(t)
+// TestE2ELoginAtProvider logs in at real identity providers that rotate refresh tokens: tokens run
+// out and are renewed, also while the daemon is killed, and the login is kept. A refresh token that is
+// used twice, as by a thief, is refused. It ends the login if the provider is strict, and the next login
+// begins anew.
+func TestE2ELoginAtProvider(t *testing.T) { atProviders(t, logInAtProvider) }
+
+// logInAtProvider is [TestE2ELoginAtProvider] for one of them.
+func logInAtProvider(t *testing.T, v *provider) {
+	t.Helper()
 	p := newPlace(t).login().withBrowser().faults()
 	p.loginPort(t)
-	if out := p.must("servers", "add", "far", v.url); !strings.Contains(out, "far needs a login") {
+	add := []string{"servers", "add", "far", v.url}
+	if v.client != "" {
+		add = append(add, "--client-id", v.client)
+	}
+	if out := p.must(add...); !strings.Contains(out, "far needs a login") {
 		t.Errorf("servers add says %s", out)
 	}
 	a := p.agent().shake()
@@ -217,22 +340,25 @@ func TestE2ELoginAtProvider(t *testing.T) {
 		t.Errorf("%d times the provider was not content", n)
 	}
 
-	text, err := v.post(t.Context(), "/token", url.Values{
+	text, err := v.post(t.Context(), v.token, url.Values{
 		"grant_type": {"refresh_token"}, "refresh_token": {old.Refresh.Reveal()}, "client_id": {old.ClientID},
 	}, "", "")
 	if err != nil || !strings.Contains(text, "invalid_grant") {
 		t.Errorf("the thief gets %s, %v", text, err)
 	}
-	v.until(t, "revoked", 1)
-	call("after the theft", `"not_logged_in"`)
-	logIn()
-	call("after the second login", `"done"`)
+	if v.strict {
+		v.until(t, "revoked", 1)
+		call("after the theft", `"not_logged_in"`)
+		logIn()
+	}
+	call("after the theft, with a login", `"done"`)
+	revoked := v.count("revoked")
 	if out := p.must("servers", "logout", "far"); !strings.Contains(out, "has taken its tokens back") {
 		t.Errorf("servers logout says %s", out)
 	}
-	v.until(t, "revoked", 2)
+	v.until(t, "revoked", revoked+1)
 	call("after the logout", `"not_logged_in"`)
-	if n := v.count("registered"); n != 1 {
+	if n := v.count("registered"); n > 1 || (n == 0) != (v.client != "") {
 		t.Errorf("%d registrations for two logins", n)
 	}
 	a.rest()
@@ -240,10 +366,12 @@ func TestE2ELoginAtProvider(t *testing.T) {
 
 // TestE2ELoginAtProviderByDevice logs in with a code that is entered in a browser elsewhere, without a
 // listener here.
-func TestE2ELoginAtProviderByDevice(t *testing.T) {
-	t.Parallel()
-	v := newProvider(t)
-	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": v.url}})
+func TestE2ELoginAtProviderByDevice(t *testing.T) { atProviders(t, logInByDevice) }
+
+// logInByDevice is [TestE2ELoginAtProviderByDevice] for one provider.
+func logInByDevice(t *testing.T, v *provider) {
+	t.Helper()
+	p := newPlace(t).login().configure(v.entry(nil))
 	cmd, said := p.command("servers", "login", "far", "--device"), new(words)
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
@@ -269,12 +397,14 @@ func TestE2ELoginAtProviderByDevice(t *testing.T) {
 }
 
 // TestE2EMachineAtProvider uses a server to which nobody logs in: the machine does, again and again.
-func TestE2EMachineAtProvider(t *testing.T) {
-	t.Parallel()
-	v := newProvider(t)
-	p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": v.url, "oauth": map[string]any{
-		"grant": "client_credentials", "clientId": "resource", "clientSecret": "resource-secret",
-	}}})
+func TestE2EMachineAtProvider(t *testing.T) { atProviders(t, useMachine) }
+
+// useMachine is [TestE2EMachineAtProvider] for one provider.
+func useMachine(t *testing.T, v *provider) {
+	t.Helper()
+	p := newPlace(t).login().configure(v.entry(map[string]any{
+		"grant": "client_credentials", "clientId": v.machine[0], "clientSecret": v.machine[1],
+	}))
 	a := p.agent().shake()
 	for n := range 2 {
 		if x := a.echo(); x.text() != "done" {

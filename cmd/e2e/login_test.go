@@ -26,20 +26,29 @@ import (
 )
 
 // browserMain is a browser without a screen: it opens an address, follows all redirects with
-// cookies, and sends each form that it comes to, in the name of ada.
+// cookies, sends each form that it comes to, in the name of ada, and presses the first button of a page
+// without a form.
 func browserMain(address string) int {
 	jar, _ := cookiejar.New(nil) // it never fails
 	c := &http.Client{Jar: jar, Timeout: 30 * time.Second}
 	resp, err := c.Get(address)
 	action := regexp.MustCompile(`<form[^>]* action="([^"]+)"`)
+	button := regexp.MustCompile(`<button onclick="location\.href='([^']+)'"`)
 	input, pair := regexp.MustCompile(`<input[^>]*>`), regexp.MustCompile(`\b(name|value)="([^"]*)"`)
 	for forms := 0; err == nil; forms++ {
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if !bytes.Contains(text, []byte("<form")) || forms > 4 {
+		form, press := bytes.Contains(text, []byte("<form")), button.FindSubmatch(text)
+		if !form && press == nil || forms > 4 {
 			return 0
 		}
 		to, fields := resp.Request.URL, url.Values{}
+		if !form {
+			if to, err = to.Parse(html.UnescapeString(string(press[1]))); err == nil {
+				resp, err = c.Get(to.String())
+			}
+			continue
+		}
 		if at := action.FindSubmatch(text); at != nil {
 			if to, err = to.Parse(html.UnescapeString(string(at[1]))); err != nil {
 				break
