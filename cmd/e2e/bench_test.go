@@ -120,3 +120,33 @@ func (p *place) firstAnswer(a *agent) {
 	_ = a.cmd.Process.Kill()
 	_ = a.cmd.Wait()
 }
+
+// BenchmarkLogin measures a call of a server by address with a login, beside one whose token is a
+// header of the configuration. Both are the same server.
+func BenchmarkLogin(b *testing.B) {
+	const rounds, calls = 40, 50
+	p, _ := withAndWithoutLogin(b)
+	p.daemon()
+	a := p.agent().shake()
+	took := map[string][]float64{}
+	for n := range rounds + 1 {
+		for _, server := range []string{"header", "far"} {
+			var round []time.Duration
+			for range calls {
+				begin := time.Now()
+				if x := a.wait(a.call(server+"__echo", map[string]any{})); x.text() != "done" {
+					b.Fatalf("%s: %s", server, x.raw)
+				}
+				round = append(round, time.Since(begin))
+			}
+			if n > 0 { // the first calls begin the sessions with the server
+				took[server] = append(took[server], middle(round))
+			}
+		}
+	}
+	record(b, line{
+		load: "call of a server by address with a login, p50", unit: "µs", beside: "without a login",
+		chain: medianOf(took["header"]), holdline: medianOf(took["far"]),
+		ratio: medianOf(quotients(took["far"], took["header"])), goal: goal{ratio: 1.1},
+	})
+}

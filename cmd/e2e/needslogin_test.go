@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -131,6 +132,47 @@ func TestLogoutStopsCalls(t *testing.T) {
 	wantLogin(t, a.echo())
 	if far := p.server("far"); far.State != control.NeedsLogin || s.Calls() != asked {
 		t.Errorf("after the logout: %+v", far)
+	}
+	a.rest()
+}
+
+// withAndWithoutLogin returns a place with one server by address under two names: far has a login, and
+// header has a token in its configuration.
+func withAndWithoutLogin(tb testing.TB) (*place, *logintest.Server) {
+	tb.Helper()
+	s := logintest.Start(tb, logintest.Options{Life: 24 * time.Hour})
+	p := newPlace(tb).login().configure(map[string]any{
+		"far": map[string]any{"url": s.URL},
+		"header": map[string]any{"url": s.URL, "headers": map[string]any{
+			"Authorization": "Bearer " + s.Issue().Access,
+		}},
+	})
+	s.LogIn(tb, p.logins())
+	return p, s
+}
+
+// TestCallWithLogin_IsOneRequest checks that a login adds no request to a call, neither to the server
+// nor to its authorization server.
+func TestCallWithLogin_IsOneRequest(t *testing.T) {
+	t.Parallel()
+	p, s := withAndWithoutLogin(t)
+	a := p.agent().shake()
+	for _, server := range []string{"header", "far"} {
+		call := func() {
+			t.Helper()
+			if x := a.wait(a.call(server+"__echo", map[string]any{})); x.text() != "done" {
+				t.Errorf("%s: %s", server, x.raw)
+			}
+		}
+		call() // begins the session with the server
+		before := len(s.Paths())
+		for range 20 {
+			call()
+		}
+		paths := slices.DeleteFunc(s.Paths()[before:], func(path string) bool { return path == "GET /mcp" }) // to listen
+		if slices.Sort(paths); len(paths) != 20 || len(slices.Compact(paths)) != 1 || paths[0] != "POST /mcp" {
+			t.Errorf("%s: %d requests for 20 calls: %q", server, len(paths), paths)
+		}
 	}
 	a.rest()
 }
