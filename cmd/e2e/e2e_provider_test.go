@@ -96,6 +96,7 @@ func inGoProvider(verb string, args ...string) error {
 
 // atProviders runs a test with each real identity provider.
 func atProviders(t *testing.T, test func(t *testing.T, v *provider)) {
+	t.Helper()
 	t.Parallel()
 	for _, kind := range providerKinds {
 		t.Run(kind.name, func(t *testing.T) {

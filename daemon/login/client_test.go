@@ -61,7 +61,7 @@ func TestOneMoreAddress_OpensNothing(t *testing.T) {
 		"127.0.0.1 ::1": 2, "169.254.169.254": 3, "": 3,
 	} {
 		var ips []netip.Addr
-		for _, ip := range strings.Fields(text) {
+		for ip := range strings.FieldsSeq(text) {
 			ips = append(ips, netip.MustParseAddr(ip))
 		}
 		if got := login.Nearest(ips...); got != want {
