@@ -751,8 +751,10 @@ func TestProbe(t *testing.T) {
 }
 
 // TestOpener checks which program opens the browser, and that no shell reads the address.
+//
+// It does not run beside tests that close a listener: until the exec, a child that it starts
+// holds a copy of that listener, which then still accepts connections.
 func TestOpener(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	env := func(browser string) func(string) string {
 		return func(name string) string { return map[string]string{"BROWSER": browser}[name] }
