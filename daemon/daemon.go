@@ -236,6 +236,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Alive:        peer.Peer.Alive,
 		Executors:    []session.Executor{d.consults, d.servers},
 		Hosted:       d.servers,
+		RuntimeDir:   d.place.File(""),
 		Still:        d.alone,
 		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted
 		Ended:        d.servers.Deserted(),

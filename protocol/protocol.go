@@ -8,6 +8,7 @@
 //
 // A control line has "holdline" as its first key and no "jsonrpc". No proxy
 // ever copies one to an agent, and no daemon ever forwards one from a server.
+// One with a [Long] stands for a message, and counts as one.
 //
 // The client's JSON-RPC lines are numbered from 1 in each session; both sides
 // count, control lines do not count, and neither do empty lines or lines that
@@ -87,6 +88,7 @@ type Greeting struct {
 	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
 	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
 	Version  string  `json:"version,omitempty"`  // of the program, for people
+	Files    bool    `json:"files,omitempty"`    // it takes a [Long]
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
 }
@@ -180,6 +182,22 @@ type Control struct {
 	Bye string `json:"bye,omitempty"`
 	// Message, with Bye or alone, is for the user.
 	Message string `json:"message,omitempty"`
+	// Long is a long message whose greater part lies in a file. It counts as the message.
+	Long *Long `json:"long,omitempty"`
+}
+
+// Long is a message of MCP: Head, the bytes of Span, and Tail.
+type Long struct {
+	Head string `json:"head"`
+	Span Span   `json:"span"`
+	Tail string `json:"tail"`
+}
+
+// Span names bytes that lie in a file, which is never changed.
+type Span struct {
+	File   string `json:"file"`   // relative to the directory of the socket
+	Offset int64  `json:"offset"` // in the file, in bytes
+	Size   int64  `json:"size"`   // in bytes
 }
 
 // ErrNoGreeting is returned by [ParseGreeting] for a line that is none; it is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"path/filepath"
 	"time"
 
 	"holdline/protocol"
@@ -36,7 +37,9 @@ var errUnusable = errors.New("the daemon cannot be used")
 
 // link is a connection that a daemon has welcomed. [proxy.talk] closes it.
 type link struct {
-	conn    net.Conn
+	conn net.Conn
+	dir  string // the daemon's runtime directory; "" if it is not known
+
 	out     *rawio.Stream    // to conn; for the goroutine that has the turn
 	lines   *jsonrpc.Lines   // reads conn; for readDaemon
 	welcome protocol.Welcome // the daemon's first line
@@ -393,11 +396,15 @@ func (p *proxy) try(ctx context.Context, last *link) (*link, error) {
 // The error is a [*protocol.Refusal] if the daemon refuses, and wraps errUnusable if the
 // other end is no daemon. On an error the caller must close conn.
 func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
-	g := p.o.Greeting
+	g, dir := p.o.Greeting, ""
 	g.Holdline, g.Role = protocol.Version, protocol.RoleMCP
+	if a := conn.RemoteAddr(); a.Network() == "unix" && filepath.IsAbs(a.String()) {
+		dir = filepath.Dir(a.String())
+	}
+	g.Files = dir != "" && !p.noFiles
 	stream := rawio.New(conn)
 	l := &link{
-		conn: conn, out: stream, turn: make(chan struct{}, 1),
+		conn: conn, dir: dir, out: stream, turn: make(chan struct{}, 1),
 		lines: jsonrpc.NewLines(stream, protocol.MaxGreeting),
 	}
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line

@@ -12,6 +12,9 @@
 // say) to the daemon, one copies the daemon's lines to the client. The store
 // is what a resume repeats after the daemon died; what it holds is bounded.
 //
+// A long answer lies in a file of the daemon's runtime directory, whose name the daemon sends
+// (package bulk). The proxy opens the file before the answer counts as received.
+//
 // Many proxies run at once, so the package links little and keeps little.
 //
 // # Files

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
@@ -52,6 +53,13 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 				p.log.WarnContext(ctx, "control line not understood", "err", err)
 			case c.Seen != nil:
 				p.store.seen(*c.Seen)
+			case c.Long != nil:
+				if !p.receiveLong(ctx, l, c.Long, b) {
+					return endLost
+				}
+				if p.out.broken() != nil {
+					return endBroken
+				}
 			case c.Bye != "":
 				l.bye = c
 				return endStopped
@@ -112,6 +120,11 @@ func (b *batch) write(lines []byte) {
 		return
 	}
 	b.p.out.line(lines, b.acks.repeat)
+	b.written()
+}
+
+// written is called when the client has all the answers that were added.
+func (b *batch) written() {
 	if b.answers > 0 {
 		faultpoint.At("proxy.copied")
 		b.p.store.copied(b.answers)
@@ -142,6 +155,39 @@ func (p *proxy) receive(ctx context.Context, line []byte, b *batch) {
 		return
 	}
 	b.add(line, false)
+}
+
+// receiveLong copies an answer whose greater part lies in a file to the client, if the client
+// waits for it. The file is opened first: whatever dies from then on, the client gets the
+// whole line. If it cannot be opened, receiveLong returns false: the answer was not received,
+// and the next connection is asked for the bytes.
+func (p *proxy) receiveLong(ctx context.Context, l *link, m *protocol.Long, b *batch) bool {
+	b.flush()
+	defer b.flush()
+	h, err := scan([]byte(m.Head + "null" + m.Tail))
+	if err != nil || !h.response {
+		p.log.WarnContext(ctx, "long line from the daemon dropped", "err", err)
+		b.lines++
+		return true
+	}
+	f, err := bulk.Open(l.dir, m.Span)
+	if err == nil {
+		defer f.Close()
+	} else if p.store.waitsFor(h.id) { // else the client has cancelled the request, and the file is gone
+		p.log.WarnContext(ctx, "an answer is asked for again, without a file", "err", err)
+		p.noFiles = true
+		return false
+	}
+	faultpoint.At("proxy.opened")
+	b.lines, b.bytes = 1, int(m.Span.Size)
+	if err != nil || !p.store.answer(h.id, h.failed) {
+		p.log.DebugContext(ctx, "answer dropped that the client does not wait for")
+		return true
+	}
+	b.answers++
+	p.out.long(m, f, b.acks.repeat)
+	b.written()
+	return true
 }
 
 // ended returns line with its newline, without a copy if the buffer has that behind it.

@@ -8,12 +8,14 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"holdline/protocol"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/idlemem"
@@ -144,6 +146,8 @@ type proxy struct {
 	link atomic.Pointer[link] // the connection to the daemon; nil without one
 
 	memory idlemem.Releaser // has counted what has passed
+
+	noFiles bool // the daemon's files cannot be opened; for readDaemon, and for connect in between
 
 	drainBy time.Time // zero until the client's end was seen by a talk
 }
@@ -384,16 +388,39 @@ type output struct {
 func (o *output) line(b []byte, progress func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.writeLocked(b, progress)
+}
+
+// long writes the message m, whose file is f, and a newline. It is like line otherwise.
+func (o *output) long(m *protocol.Long, f *os.File, progress func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writeLocked([]byte(m.Head), progress)
+	for off, end := m.Span.Offset, m.Span.Offset+m.Span.Size; off < end && o.err == nil; progress() {
+		n, err := bulk.Copy(o.w, f, off, min(end-off, copyChunk))
+		off += n
+		o.failLocked(err)
+	}
+	o.writeLocked([]byte(m.Tail+"\n"), progress)
+}
+
+// writeLocked writes b. The caller must hold o.mu.
+func (o *output) writeLocked(b []byte, progress func()) {
 	for len(b) > 0 && o.err == nil {
 		part := b[:min(len(b), copyChunk)]
-		if _, err := o.w.Write(part); err != nil {
-			o.err = err
-			close(o.failed)
-			return
-		}
-		if b = b[len(part):]; len(b) > 0 {
+		_, err := o.w.Write(part)
+		o.failLocked(err)
+		if b = b[len(part):]; len(b) > 0 && err == nil {
 			progress()
 		}
+	}
+}
+
+// failLocked records the first error of a write. The caller must hold o.mu.
+func (o *output) failLocked(err error) {
+	if err != nil && o.err == nil {
+		o.err = err
+		close(o.failed)
 	}
 }
 

@@ -292,6 +292,13 @@ func (s *store) answer(id jsonrpc.ID, failed bool) bool {
 	return true
 }
 
+// waitsFor reports whether the client waits for the answer to a request of that id.
+func (s *store) waitsFor(id jsonrpc.ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.byID[key(id)] != nil
+}
+
 // copied records that n answers were written to the client.
 func (s *store) copied(n int) {
 	s.mu.Lock()

@@ -114,3 +114,30 @@ func TestFullRuntimeDir(t *testing.T) {
 	p.daemon()
 	p.agent("--no-autostart").shake().rest()
 }
+
+// TestSmallRuntimeDir checks that long requests and results need no files: a runtime directory
+// with little room has none of them.
+func TestSmallRuntimeDir(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	p := newPlace(t)
+	run := filepath.Join(p.dir, "run")
+	if err := syscall.Mount("holdline-test", run, "tmpfs", 0, "size=4m,mode=0700"); err != nil {
+		t.Fatalf("mounting a tmpfs: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(run, syscall.MNT_DETACH) })
+	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	for range 3 {
+		id := a.call("odd__say", map[string]any{"text": longResult})
+		if x := a.wait(id); x.result(t, id) != longResult {
+			t.Errorf("the answer has %d bytes: %.300s", len(x.raw), x.raw)
+		}
+		if files := p.longFiles(); len(files) > 0 && !strings.Contains(files[0], "/a/") {
+			t.Errorf("files: %q", files)
+		}
+	}
+	a.rest()
+	p.must("stop", "--all")
+}

@@ -164,6 +164,7 @@ var layers = readLayers(`
 -2 protocol
 0 protocol/mcp
 -1 protocol/rawio
+-1 protocol/bulk
 0 protocol/socket
 -3 protocol/lockcheck (below all, which hold locks and open files)
 -1 protocol/bootclock (below all, which read the time)
@@ -283,7 +284,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
 		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/waiting",
 		"holdline/daemon/worker", "holdline/daemon/worker/detach",
-		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/control",
+		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/bulk", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
 		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",

@@ -63,8 +63,8 @@ func (a *Answer) line(write int64) []byte {
 	}
 }
 
-// answerFile returns the file of the answer to a write.
-func answerFile(dir string, write int64) string {
+// AnswerFile returns the file of the answer to a write.
+func AnswerFile(dir string, write int64) string {
 	return filepath.Join(dir, DirAnswers, strconv.FormatInt(write, 10))
 }
 
@@ -72,12 +72,12 @@ func answerFile(dir string, write int64) string {
 // returns its size in bytes. It blocks on the disk.
 func WriteAnswer(dir string, write int64, a Answer) (size int64, err error) {
 	line := a.line(write)
-	return int64(len(line)), statedir.WriteFile(answerFile(dir, write), line)
+	return int64(len(line)), statedir.WriteFile(AnswerFile(dir, write), line)
 }
 
 // ReadAnswer reads the answer to a write from the worker directory dir.
 func ReadAnswer(dir string, write int64) (a Answer, err error) {
-	line, err := ownfile.Read(answerFile(dir, write), ownfile.MaxDocument)
+	line, err := ownfile.Read(AnswerFile(dir, write), ownfile.MaxDocument)
 	if err != nil {
 		return a, err
 	}
@@ -92,7 +92,7 @@ func ReadAnswer(dir string, write int64) (a Answer, err error) {
 // RemoveAnswers removes the files of the answers to these writes.
 func RemoveAnswers(dir string, writes []int64) {
 	for _, write := range writes {
-		_ = os.Remove(answerFile(dir, write)) // the directory goes with its worker in any case
+		_ = os.Remove(AnswerFile(dir, write)) // the directory goes with its worker in any case
 	}
 }
 
@@ -144,6 +144,20 @@ func (c *Call) Written(size int64, err error) (grown int64) {
 	}
 	c.size = size
 	return size
+}
+
+// Filed notes that the answer's line is in its file, which has so many bytes, and the result
+// at offset in it. It returns by how many bytes the files of the call's session have grown.
+func (c *Call) Filed(size, offset int64, result int) (grown int64) {
+	c.keeping, c.size = InFile, size
+	c.resultAt, c.resultSize = offset, int64(result)
+	return size
+}
+
+// ResultInFile returns where in the answer's file the result is; ok is false if that is not
+// known.
+func (c *Call) ResultInFile() (offset, size int64, ok bool) {
+	return c.resultAt, c.resultSize, c.keeping == InFile && c.resultSize > 0
 }
 
 // AnswerSize returns the size of the answer in bytes, in memory or in its file; 0 if

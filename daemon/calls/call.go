@@ -26,12 +26,13 @@ type Call struct {
 	Deadline Deadline
 	Begun    time.Time // when this daemon dispatched it; zero if it has not
 
-	phase    Phase
-	claim    Claim
-	keeping  Keeping
-	size     int64         // bytes of the answer's file
-	left     chan struct{} // closed when the phase is not Open
-	progress chan struct{} // holds a token when the child reported progress
+	phase                Phase
+	claim                Claim
+	keeping              Keeping
+	size                 int64         // bytes of the answer's file
+	resultAt, resultSize int64         // where the result is in that; 0 if unknown
+	left                 chan struct{} // closed when the phase is not Open
+	progress             chan struct{} // holds a token when the child reported progress
 }
 
 // NewCall returns a call that no process has.

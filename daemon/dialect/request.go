@@ -2,12 +2,15 @@ package dialect
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
+	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -40,6 +43,31 @@ func (e *Envelope) OwnParams() json.RawMessage {
 		return json.RawMessage("{}")
 	}
 	return fmt.Appendf(nil, `{"_meta":{%s}}`, e.Meta)
+}
+
+// Line returns the line of a client's request as the server has to see it, with these names,
+// in parts. Large arguments are a part of their own: they are not copied.
+func (e *Envelope) Line(c *tool.RemoteCall, o *listing.Offer, names *Names) ([][]byte, error) {
+	short, place := *c, ""
+	var arguments json.RawMessage
+	if len(c.Params) >= bulk.Min {
+		arguments = jsonrpc.Field(c.Params, "arguments")
+	}
+	if len(arguments) >= bulk.Min {
+		at := jsonrpc.Offset(c.Params, arguments)
+		place = `"` + rand.Text() + `"`
+		short.Params = slices.Concat(c.Params[:at], []byte(place), c.Params[at+len(arguments):])
+	}
+	params, err := e.Params(&short, o, json.RawMessage(names[Token]))
+	if err != nil {
+		return nil, err
+	}
+	line := append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[ID]), o.Method, params), '\n')
+	if place == "" {
+		return [][]byte{line}, nil
+	}
+	before, after, _ := bytes.Cut(line, []byte(place))
+	return [][]byte{before, arguments, after}, nil
 }
 
 // Params returns the params of a client's request as the server has to see them:

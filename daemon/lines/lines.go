@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -56,8 +57,9 @@ const (
 type Piece struct {
 	Seq  int64 // its number
 	Data []byte
-	Gap  bool // output before it was dropped
-	Old  bool // the server wrote it before this daemon attached
+	Span protocol.Span // of a file in the worker's directory that has the piece, and before it the line so far; or none
+	Gap  bool          // output before it was dropped
+	Old  bool          // the server wrote it before this daemon attached
 }
 
 // Line is what a [Splitter] found.
@@ -69,6 +71,7 @@ type Line struct {
 	Text  []byte // without the newline
 	Owned bool   // the reader may keep Text; else it is valid until the reader returns
 	Torn  bool   // its beginning may be missing
+	file  string // path of the worker's file in which it lies; "" if it is in memory
 
 	Head, Tail []byte // at most so many bytes as [New] was given
 }
@@ -117,6 +120,10 @@ func (s *Splitter) path() string { return filepath.Join(s.dir, process.FileLongL
 
 // Split reads the next piece. It calls read for each line that ends in it.
 func (s *Splitter) Split(p Piece) {
+	if p.Span.File != "" {
+		s.splitFile(p)
+		return
+	}
 	if p.Gap {
 		s.torn, s.rest = true, nil
 	}

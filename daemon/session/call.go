@@ -11,8 +11,11 @@ import (
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
+	"holdline/daemon/session/reply"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
+	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -101,11 +104,13 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 	var res tool.RemoteResult
 	var err error
 	found, stored := false, false
+	var long []byte
 	done := func() {}
 	s.startWork(ctx, r, calls, func(ctx context.Context) error {
 		res, found, err = s.callTarget(ctx, r, find)
 		faultpoint.At("session.pursued")
-		if stored = err == nil && res.Load != nil; stored {
+		stored = err == nil && res.Load != nil
+		if long = s.longLine(r, &res); stored && long == nil {
 			if done, err = s.takeTurn(ctx); err == nil {
 				res.Result, res.Error, err = res.Load()
 			} else {
@@ -130,7 +135,10 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 			logged = true
 		}
 		if why == nil {
-			line := s.answerLine(r, found || r.inner, &res, f)
+			line := long
+			if line == nil {
+				line = s.answerLine(r, found || r.inner, &res, f)
+			}
 			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
 			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: stored})
 		}
@@ -248,6 +256,23 @@ func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, 
 		return form.FaultAsResult(f)
 	}
 	return form.Fault(f)
+}
+
+// longLine returns the line that answers r by the file in which the result lies. It returns
+// nil if there is no such file, if the result must be changed, or if the client cannot open
+// files.
+func (s *session) longLine(r *request, res *tool.RemoteResult) []byte {
+	if res.File == nil || r.modern || r.target.Server == "" {
+		return nil
+	}
+	name, ok := bulk.Name(s.srv.o.RuntimeDir, res.File.Path)
+	s.mu.Lock()
+	ok = ok && s.cur != nil && s.cur.Greeting.Files
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	return reply.InFile(r.msg.ID, protocol.Span{File: name, Offset: res.File.Offset, Size: res.File.Size})
 }
 
 // noSuchTool stands for all names of tools that clients made up.

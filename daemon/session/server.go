@@ -112,6 +112,8 @@ type Options struct {
 	Executors []Executor
 	// Hosted are the hosted MCP servers.
 	Hosted Hosted
+	// RuntimeDir has the socket, and files that clients open by their names in it.
+	RuntimeDir string
 	// Still reports whether clients still reach this daemon. If not, it records
 	// nothing more, and leaves calls to the daemon that they reach.
 	Still func() bool

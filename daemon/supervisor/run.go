@@ -192,6 +192,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 		c.closeConn()
 		return nil, err
 	}
+	w.removeInputs() // no frame of the connection before is taken any more
 	faultpoint.At("attach.fenced")
 	acked, ok := w.attached(c, &hello, &a)
 	if !ok {
@@ -287,7 +288,8 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	switch f.Kind {
 	case workerwire.Stdout:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stdout, f.Payload, dropped.Bytes
-		w.held = append(w.held, held{f.N, len(e.Data)})
+		e.Span = dropped.Span
+		w.held = append(w.held, held{f.N, len(e.Data) + int(e.Span.Size)})
 	case workerwire.Stderr:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stderr, f.Payload, dropped.Bytes
 		if w.tail = append(w.tail, e.Data...); len(w.tail) > stderrTail {

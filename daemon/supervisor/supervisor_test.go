@@ -187,7 +187,7 @@ func follow(t *testing.T, w *supervisor.Worker, keep bool, stop func(*seen) bool
 		case e.Stream == process.Stderr:
 			s.stderr.Write(e.Data)
 		default:
-			s.size += int64(len(e.Data))
+			s.size += int64(len(e.Data)) + e.Span.Size
 			if keep {
 				s.stdout.Write(e.Data)
 			}

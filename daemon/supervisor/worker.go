@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/telling"
 	"holdline/daemon/waiting"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/lockcheck"
@@ -33,6 +34,7 @@ type Event struct {
 	Seq     int64  // for Ack; 0 for output from the files of a worker that has left
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
+	Span    protocol.Span // of Output that lies in a file, instead of Data; File is relative to the worker's directory
 	Dropped int64         // of Output: bytes that were dropped or lost in this place
 	Old     bool          // it happened before this daemon attached
 	Exit    process.Exit  // of Exited; of Closed and Lost, if known

@@ -4,10 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 
 	"holdline/daemon/calls"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
 
@@ -23,13 +29,13 @@ const maxOutstanding = workerwire.MaxPayload
 // no byte, and the id is 0 since another write may get it. Otherwise the outcome of the
 // write is unknown.
 func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
-	return w.WriteFunc(ctx, rec, func(int64) ([]byte, error) { return data, nil })
+	return w.WriteFunc(ctx, rec, func(int64) ([][]byte, error) { return [][]byte{data}, nil })
 }
 
-// WriteFunc is [Worker.Write] of the bytes that compose returns for the write id. The id is
-// part of the bytes: it is the JSON-RPC id of the request. An error of compose is a fault, and
-// nothing is written. compose must not write itself.
-func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([]byte, error)) (
+// WriteFunc is [Worker.Write] of the bytes that compose returns in parts for the write id. The
+// id is among the bytes: it is the JSON-RPC id of the request. An error of compose is a fault,
+// and nothing is written. compose must not write itself.
+func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([][]byte, error)) (
 	int64, error,
 ) {
 	select {
@@ -120,7 +126,7 @@ func (w *Worker) unknown(err error) error {
 
 // sendWrite gives out the next id, writes the record and sends the bytes. On an error
 // nothing was sent, and the id is given out again.
-func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(int64) ([]byte, error)) (
+func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(int64) ([][]byte, error)) (
 	*write, <-chan workerwire.Frame, error,
 ) {
 	select {
@@ -165,21 +171,25 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 // dispatch composes the bytes of a write, writes its record and sends them on c. The record
 // comes first: a call that the child may see must be known to the next daemon. On an error
 // nothing was sent, and the record is void.
-func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([]byte, error)) (
+func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([][]byte, error)) (
 	<-chan workerwire.Frame, error,
 ) {
-	data, err := compose(wr.id)
+	parts, err := compose(wr.id)
 	if err != nil {
 		return nil, w.writeFault(fault.InternalFailure, err)
 	}
+	size := 0
+	for _, part := range parts {
+		size += len(part)
+	}
 	w.mu.Lock()
 	waiting := w.outstanding + w.backlog
-	if len(data)+waiting > maxOutstanding {
+	if size+waiting > maxOutstanding {
 		w.mu.Unlock()
 		return nil, w.writeFault(fault.ResourceExhausted,
-			fmt.Errorf("%d bytes, and %d wait to be read already", len(data), waiting))
+			fmt.Errorf("%d bytes, and %d wait to be read already", size, waiting))
 	}
-	wr.size = len(data)
+	wr.size = size
 	w.outstanding += wr.size
 	w.mu.Unlock()
 	rec.Write = wr.id
@@ -190,15 +200,63 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 		}
 	}
 	faultpoint.At("write.recorded")
-	ch, err := c.request(workerwire.Frame{Kind: workerwire.Write, N: wr.id, Payload: data})
+	frame, file := w.writeFrame(wr, parts)
+	ch, err := c.request(frame)
 	faultpoint.At("write.sent")
 	if late {
 		_ = w.journal.Append(rec)
 	}
 	if ch == nil {
+		if file != "" {
+			_ = os.Remove(file)
+		}
 		return nil, w.writeFault(fault.TransportFailure, err)
 	}
 	return ch, nil // after an error the connection is broken: the next attach shows what was taken
+}
+
+// writeFrame returns the frame of a write. The bytes of a long one are in a file, from which
+// the worker copies them to the child, unless that cannot be written. Then file is its path.
+func (w *Worker) writeFrame(wr *write, parts [][]byte) (frame workerwire.Frame, file string) {
+	frame = workerwire.Frame{Kind: workerwire.Write, N: wr.id}
+	if wr.size >= bulk.Min {
+		if file, err := w.fileInput(parts); err == nil {
+			frame.Body = jsonrpc.Encode(workerwire.Filed{File: filepath.Base(file), Size: int64(wr.size)})
+			return frame, file
+		}
+	}
+	if frame.Payload = parts[0]; len(parts) > 1 {
+		frame.Payload = slices.Concat(parts...)
+	}
+	return frame, ""
+}
+
+// fileInput writes the bytes of a write to a new file in the worker's directory, and returns
+// its path.
+func (w *Worker) fileInput(parts [][]byte) (path string, err error) {
+	if err := bulk.HasRoom(w.dir); err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(w.dir, process.FileInput+"*")
+	if err != nil {
+		return "", err
+	}
+	for i := 0; i < len(parts) && err == nil; i++ {
+		_, err = f.Write(parts[i])
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return f.Name(), err
+}
+
+// removeInputs removes the files of writes that the worker will never open: those of an
+// earlier connection.
+func (w *Worker) removeInputs() {
+	files, _ := filepath.Glob(filepath.Join(w.dir, process.FileInput+"*")) // the pattern is well formed
+	for _, f := range files {
+		_ = os.Remove(f)
+	}
 }
 
 // repeatWrite asks on the next connection for the outcome of a write. It sends the id

@@ -47,12 +47,20 @@ type RemoteResult struct {
 	Error  json.RawMessage // a JSON-RPC error object
 	// Load returns a large answer, which lies in a file or soon will. It may be called
 	// until the call is confirmed. An error is a fault.
-	Load    func() (result, failure json.RawMessage, err error)
+	Load func() (result, failure json.RawMessage, err error)
+	// File is where the result of such an answer lies; nil if that is not known.
+	File    *File
 	Replays int    // how often the call was made again after a loss
 	Cache   string // "hit" or "miss" if a cache was asked
 	// Fault is why a call of one of holdline's own tools failed, for telemetry.
 	// Result says it already.
 	Fault *fault.Record
+}
+
+// File names bytes in a file, which is never changed.
+type File struct {
+	Path         string
+	Offset, Size int64
 }
 
 // EncodeFault returns the result object of a tools/call that failed.

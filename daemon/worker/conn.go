@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
@@ -119,8 +120,16 @@ func (c *conn) serve() {
 		if err != nil {
 			return
 		}
+		// Without its bytes a write cannot be taken: the daemon makes it again once it has
+		// attached again.
+		b, err := c.w.openInput(&f)
+		if err != nil {
+			c.w.logf("open the bytes of write %d: %v", f.N, err)
+			return
+		}
 		faultpoint.At("worker.read")
-		if !c.handle(&f) {
+		if !c.handle(&f, b) {
+			b.close()
 			return
 		}
 	}
@@ -206,7 +215,7 @@ func (c *conn) hasten() {
 //
 // Only the attached connection may change the child or its output. That is checked under
 // the lock, for each request: another daemon may have attached meanwhile.
-func (c *conn) handle(f *workerwire.Frame) bool {
+func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	w := c.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -246,7 +255,10 @@ func (c *conn) handle(f *workerwire.Frame) bool {
 	}
 	switch f.Kind { //nolint:exhaustive // the others were answered above
 	case workerwire.Write:
-		w.takeLocked(c, f)
+		if !w.takeLocked(c, f, b) && b.file != nil {
+			w.later = append(w.later, b.close)
+			w.wakeConduct()
+		}
 	case workerwire.Terminate:
 		var p workerwire.TerminateParams
 		if c.parse(f, &p) {
@@ -323,20 +335,6 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	c.reply(id, workerwire.AttachResult{
 		LastWrite: w.in.taken, Queued: int64(w.in.bytes), Acked: w.out.acked, NextSeq: w.out.next,
 		Secrets: w.secrets,
-	})
-	w.cond.Broadcast()
-	w.wakeConduct()
-}
-
-// ackLocked releases the output up to number seq, which the attached daemon has
-// acknowledged. The caller must hold w.mu.
-func (w *worker) ackLocked(seq int64) {
-	c := w.attached
-	faultpoint.At("worker.acked")
-	w.out.ack(seq, func(e *entry) {
-		if e.kind == stdout && e.seq <= c.sent {
-			c.out.release(min(e.size, c.out.bytes), min(1, c.out.count))
-		}
 	})
 	w.cond.Broadcast()
 	w.wakeConduct()
@@ -478,14 +476,19 @@ func (c *conn) eventLocked() workerwire.Frame {
 		}
 		c.loaded = loaded{}
 	}
+	size := len(f.Payload)
+	if e.file != "" {
+		size = e.size
+		dropped.Span = protocol.Span{File: e.file, Offset: e.off, Size: int64(e.size)}
+	}
 	if e.first != e.seq {
 		dropped.First = e.first
 	}
 	if dropped != (workerwire.Dropped{}) {
 		f.Body = jsonrpc.Encode(dropped)
 	}
-	if e.kind == stdout && len(f.Payload) > 0 {
-		c.out.addBytes(len(f.Payload), begun, true)
+	if e.kind == stdout && size > 0 {
+		c.out.addBytes(size, begun, true)
 	}
 	return f
 }

@@ -21,7 +21,7 @@ func TestAckWhileLeaving(t *testing.T) {
 	w.out.push(entry{kind: exited})
 	ack := func(id, seq int64) error {
 		t.Helper()
-		if !c.handle(&workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq}) || len(c.answers) != 1 {
+		if !c.handle(&workerwire.Frame{Kind: workerwire.Ack, ID: id, N: seq}, inputWrite{}) || len(c.answers) != 1 {
 			t.Fatalf("the acknowledgement of %d has %d answers", seq, len(c.answers))
 		}
 		e := c.answers[0].Err()

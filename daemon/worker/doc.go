@@ -8,6 +8,10 @@
 // its own, and writes its errors to stderr, a file of its directory. Package detach makes
 // its process.
 //
+// A long line of output goes into a file of the directory (long.go), which stays until the
+// line is acknowledged: the daemon is told its name, and reads it there. The bytes of a long
+// write come in a file, too (input.go), which the kernel copies to the child.
+//
 // One mutex guards all state; the phases of life have types with tables:
 // childState, ladderStep and attendance (state.go), inputState, connState.
 // These goroutines run, all owned and awaited by [Main]: parent (on a locked
@@ -15,5 +19,6 @@
 // output, writeStdin and watchStdin, accept with two for each connection, and
 // conduct, which acts when times are due. None of them holds the mutex while it
 // waits for the child, for a peer or for a file, so none of these can delay a
-// Terminate. A second mutex is held over the reads and writes of the spool.
+// Terminate. A second mutex is held over the reads and writes of the spool and of the file
+// of a long line.
 package worker

@@ -1,13 +1,19 @@
 package worker
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
@@ -25,15 +31,58 @@ const maxQueued = workerwire.MaxPayload
 // guards all fields.
 type input struct {
 	state   inputState
-	file    *os.File // the writing end of the pipe
-	queue   [][]byte // taken, not yet written
-	making  bool     // write written+1 is being made: the child may have it
-	bytes   int      // taken, not yet written
-	taken   int64    // last write id that was taken
-	written int64    // last write id that is wholly in the pipe
-	lost    int64    // the first of the writes that were not made; 0 if all were
-	torn    int64    // the write of which the child may have got a part only; 0 if none
-	waiting []waiter // requests whose write has no outcome yet
+	file    *os.File     // the writing end of the pipe
+	queue   []inputWrite // taken, not yet written
+	making  bool         // write written+1 is being made: the child may have it
+	bytes   int          // taken, not yet written
+	taken   int64        // last write id that was taken
+	written int64        // last write id that is wholly in the pipe
+	lost    int64        // the first of the writes that were not made; 0 if all were
+	torn    int64        // the write of which the child may have got a part only; 0 if none
+	waiting []waiter     // requests whose write has no outcome yet
+}
+
+// inputWrite is the bytes of a write.
+type inputWrite struct {
+	data []byte
+	file *os.File // has them instead; nil if none does
+	size int      // bytes, wherever they are
+}
+
+// write writes the bytes to the child, and returns how many were written.
+func (b inputWrite) write(to *rawio.Stream) (int, error) {
+	if b.file == nil {
+		return to.Write(b.data)
+	}
+	n, err := bulk.Copy(to, b.file, 0, int64(b.size))
+	return int(n), err
+}
+
+// close closes the file, if there is one.
+func (b inputWrite) close() {
+	if b.file != nil {
+		_ = b.file.Close()
+	}
+}
+
+// openInput returns the bytes of the frame f, if that is a write. If they lie in a file, that
+// loses its name.
+func (w *worker) openInput(f *workerwire.Frame) (inputWrite, error) {
+	b := inputWrite{data: f.Payload, size: len(f.Payload)}
+	if f.Kind != workerwire.Write || len(f.Body) == 0 {
+		return b, nil
+	}
+	var filed workerwire.Filed
+	if err := json.Unmarshal(f.Body, &filed); err != nil {
+		return b, err
+	}
+	if !strings.HasPrefix(filed.File, process.FileInput) || filepath.Base(filed.File) != filed.File {
+		return b, fmt.Errorf("%w: it cannot have the name %q", bulk.ErrSpan, filed.File)
+	}
+	span := protocol.Span{File: filed.File, Size: filed.Size}
+	file, err := bulk.Open(w.dir, span)
+	_ = os.Remove(filepath.Join(w.dir, span.File))
+	return inputWrite{file: file, size: int(filed.Size)}, err
 }
 
 // inputState is what can still be written to the child's stdin. It only goes forward:
@@ -59,21 +108,22 @@ type waiter struct {
 // takeLocked takes the write f, which is answered when its outcome is known. A write that
 // was taken before is not made again: the daemon asks for its outcome. Ids have no gaps, so
 // the last one that was taken tells a new daemon which calls the child got. c is the
-// attached connection. The caller must hold w.mu.
-func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
+// attached connection, and b the bytes: kept reports whether they are written later. The caller
+// must hold w.mu.
+func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bool) {
 	in, id := &w.in, f.N
 	switch {
 	case id < 1:
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "write ids begin with 1"))
-		return
+		return false
 	case id > in.taken+1:
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeWriteGap, "write %d after %d", id, in.taken))
-		return
+		return false
 	case id == in.taken+1:
-		if in.bytes+len(f.Payload) > maxQueued {
+		if in.bytes+b.size > maxQueued {
 			c.fail(f.ID, workerwire.Errorf(workerwire.CodeExhausted,
 				"%d bytes wait for a child that does not read", in.bytes))
-			return
+			return false
 		}
 		in.taken = id
 		faultpoint.At("worker.taken")
@@ -82,13 +132,15 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame) {
 		case in.state != inputOpen:
 			in.lost = id
 		default:
-			in.queue = append(in.queue, f.Payload)
-			in.bytes += len(f.Payload)
+			in.queue = append(in.queue, b)
+			in.bytes += b.size
+			kept = true
 		}
 	}
 	in.waiting = append(in.waiting, waiter{c, f.ID, id})
 	w.settleLocked()
 	w.cond.Broadcast()
+	return kept
 }
 
 // settleLocked answers the requests whose write has an outcome. The caller must hold
@@ -173,18 +225,19 @@ func (w *worker) watchStdin(f *os.File) {
 // The caller must hold w.mu, and be the only one that writes.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
-	data := in.queue[0]
-	in.queue[0] = nil
+	b := in.queue[0]
+	in.queue[0] = inputWrite{}
 	if in.queue = in.queue[1:]; len(in.queue) == 0 {
 		in.queue = nil
 	}
 	in.making = true
 	w.mu.Unlock()
-	n, err := to.Write(data) // returns when the file is closed, too
+	n, err := b.write(to) // returns when stdin is closed, too
+	b.close()
 	w.mu.Lock()
 	in.making = false
 	if in.state != inputShut {
-		in.bytes -= len(data)
+		in.bytes -= b.size
 	}
 	if err != nil {
 		if n > 0 {
@@ -194,7 +247,7 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	}
 	in.written++
 	faultpoint.At("worker.written")
-	w.memory.Passed(len(data))
+	w.memory.Passed(b.size)
 	return nil
 }
 
@@ -220,6 +273,9 @@ func (w *worker) shutStdinLocked() {
 	}
 	if in.taken >= next {
 		in.lost = next
+	}
+	for _, b := range in.queue {
+		w.later = append(w.later, b.close)
 	}
 	in.queue, in.bytes = nil, 0
 	w.settleLocked()

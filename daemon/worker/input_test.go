@@ -21,7 +21,8 @@ func TestChildEndsDuringWrite(t *testing.T) {
 	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
 	const size = 1 << 20 // more than a pipe holds
 	w.in.file = in
-	w.in.queue, w.in.bytes, w.in.taken = [][]byte{make([]byte, size), make([]byte, 10)}, size+10, 2
+	w.in.queue = []inputWrite{{data: make([]byte, size), size: size}, {data: make([]byte, 10), size: 10}}
+	w.in.bytes, w.in.taken = size+10, 2
 	fed := make(chan struct{})
 	go func() {
 		defer close(fed)

@@ -35,7 +35,8 @@ type entry struct {
 	kind       kind
 	data       []byte // nil if it is in the spool or was dropped
 	spooled    bool   // at [off, off+size) of the spool
-	off        int64  // in the spool, in bytes
+	file       string // name of its own file that has it, instead of the spool; "" if none has
+	off        int64  // in the spool or in that file, in bytes
 	size       int    // bytes of data, wherever they are
 	begun      int    // of them, those behind the last newline; noNewline if there is none
 	dropped    int64  // bytes of stderr that this marker stands for
@@ -127,7 +128,7 @@ func newOutput(l process.Limits) *output {
 func (o *output) last(k kind, n int) *entry {
 	for i := len(o.entries) - 1; i >= 0 && o.entries[i].seq > o.seen; i-- {
 		if e := &o.entries[i]; e.kind == k {
-			if e.size+n > maxChunk || (k == stderr && e.data == nil) {
+			if e.size+n > maxChunk || e.file != "" || (k == stderr && e.data == nil) {
 				return nil
 			}
 			return e
@@ -159,6 +160,35 @@ func (o *output) addStdout(data []byte) (kept bool) {
 	o.push(e)
 	o.in.addBytes(len(data), begun, true)
 	return kept
+}
+
+// addFiled records that stdout lies in a file, from off on to its end. The bytes count against
+// the limit of stdout as if they were in memory. whole reports whether a line ends with them.
+func (o *output) addFiled(file string, off int64, n int, whole bool) {
+	begun := noNewline
+	if whole {
+		begun = 0
+	}
+	o.push(entry{kind: stdout, file: file, off: off, size: n, begun: begun})
+	o.in.addBytes(n, begun, true)
+}
+
+// lineSoFar returns the pieces of the line that has begun, and their size; ok is false if they
+// are not all in memory.
+func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
+	for i := len(o.entries) - 1; i >= 0 && size < o.in.lineLen; i-- {
+		e := &o.entries[i]
+		switch {
+		case e.kind != stdout:
+		case e.data == nil:
+			return nil, 0, false
+		default:
+			piece := e.data[max(0, len(e.data)-(o.in.lineLen-size)):]
+			pieces, size = append(pieces, piece), size+len(piece)
+		}
+	}
+	slices.Reverse(pieces)
+	return pieces, size, size == o.in.lineLen
 }
 
 // addSpooled records that n bytes of stdout are in the spool at off.

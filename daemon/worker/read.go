@@ -69,24 +69,52 @@ func (w *worker) room() (gather, ok bool) {
 func (w *worker) took(data []byte) (kept bool) {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
+	n := len(data)
+	if data = w.intoFile(data); len(data) == 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.tellLocked(n)
+		return false
+	}
 	inSpool := w.spoolStdout(data)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.childState >= childGone {
-		w.drained += len(data)
-	}
 	if inSpool {
 		w.out.addSpooled(w.spool.size, len(data))
 		w.spool.size += int64(len(data))
 	} else {
 		kept = w.out.addStdout(data)
 	}
-	w.memory.Passed(len(data))
+	w.tellLocked(n)
+	return kept
+}
+
+// tellLocked counts n bytes of stdout that were read, and sends the next event. The caller must
+// hold w.mu.
+func (w *worker) tellLocked(n int) {
+	if w.childState >= childGone {
+		w.drained += n
+	}
+	w.memory.Passed(n)
 	faultpoint.At("worker.output")
 	if w.attached == nil || !w.attached.sendNow() {
 		w.cond.Broadcast()
 	}
-	return kept
+}
+
+// ackLocked releases the output up to number seq, which the attached daemon has
+// acknowledged. The caller must hold w.mu.
+func (w *worker) ackLocked(seq int64) {
+	c := w.attached
+	faultpoint.At("worker.acked")
+	w.out.ack(seq, func(e *entry) {
+		if e.kind == stdout && e.seq <= c.sent {
+			c.out.release(min(e.size, c.out.bytes), min(1, c.out.count))
+		}
+		w.dropFileLocked(e)
+	})
+	w.cond.Broadcast()
+	w.wakeConduct()
 }
 
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.
@@ -117,6 +145,9 @@ func (w *worker) readStderr(log *logfile.File) {
 // stdoutEnded closes stdout at its end. It records the end first: the child may have closed
 // its stdout although it lives.
 func (w *worker) stdoutEnded(f *os.File) {
+	w.spooling.Lock()
+	w.endLong(false)
+	w.spooling.Unlock()
 	w.mu.Lock()
 	w.closedByChildLocked(process.Stdout)
 	w.mu.Unlock()

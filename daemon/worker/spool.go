@@ -31,6 +31,7 @@ type spool struct {
 func (w *worker) startSpool() error {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
+	w.endLong(false)
 	w.mu.Lock()
 	old, entries := w.spool, slices.Clone(w.out.entries)
 	w.mu.Unlock()
@@ -49,6 +50,8 @@ func (w *worker) startSpool() error {
 		data := e.data
 		if e.spooled {
 			data, err = old.readEntry(e)
+		} else if e.file != "" {
+			data, err = w.readFiled(e)
 		}
 		if err == nil {
 			_, err = f.WriteAt(data, s.size)
@@ -82,7 +85,8 @@ func (w *worker) startSpool() error {
 		if !e.spooled {
 			w.out.in.release(e.size, 1)
 		}
-		e.data, e.spooled, e.off = nil, true, off
+		w.dropFileLocked(e)
+		e.data, e.file, e.spooled, e.off = nil, "", true, off
 	}
 	w.spool = s
 	return nil

@@ -73,7 +73,8 @@ func TestSpoolWithoutLock(t *testing.T) {
 	}
 	write(200)
 	c, peer := connected(t, w)
-	c.handle(&workerwire.Frame{Kind: workerwire.Attach, Body: jsonrpc.Encode(workerwire.AttachParams{Epoch: 1})})
+	attach := jsonrpc.Encode(workerwire.AttachParams{Epoch: 1})
+	c.handle(&workerwire.Frame{Kind: workerwire.Attach, Body: attach}, inputWrite{})
 	var writing sync.WaitGroup
 	writing.Go(func() { write(3000) })
 	writing.Go(func() { // as if the worker had been alone a moment ago
@@ -89,7 +90,7 @@ func TestSpoolWithoutLock(t *testing.T) {
 			if err != nil {
 				return
 			}
-			c.handle(&workerwire.Frame{Kind: workerwire.Ack, N: f.N - f.N%2})
+			c.handle(&workerwire.Frame{Kind: workerwire.Ack, N: f.N - f.N%2}, inputWrite{})
 			read <- f.Payload
 		}
 	}()

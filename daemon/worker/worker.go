@@ -67,8 +67,9 @@ type worker struct {
 
 	saving sync.Mutex // orders the writes of state.json; taken before mu
 	// spooling is held over reads and writes of the spool, and while stdout is added to out:
-	// so a new spool gets all of it, in order. It is taken before mu.
+	// so a new spool gets all of it, in order. It is taken before mu. It guards long.
 	spooling sync.Mutex
+	long     longLine
 
 	mu    lockcheck.Mutex
 	cond  *sync.Cond // on mu: something below has changed

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // ErrParse is returned by [Parse] for a line that is not JSON.
@@ -54,6 +55,13 @@ type Message struct {
 	Params json.RawMessage // nil if absent
 	Result json.RawMessage // nil if absent
 	Error  json.RawMessage // nil if absent
+}
+
+// Offset returns where in the line a part of it begins, which must be one of the message that
+// was parsed from the line.
+func Offset(line, part []byte) int {
+	at := func(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) } //nolint:gosec // only compared
+	return int(at(part) - at(line))
 }
 
 // Clone returns a copy of m that shares no memory with it.

@@ -22,6 +22,8 @@ const (
 	FileLongLine  = "longline.json" // of a hosted server: that the line under way is left out, for daemons alone
 	FileSocket    = "sock"
 	FileSpool     = "stdout"     // output while no daemon was there
+	FileLong      = "long."      // and a number: a long line of output that is not acknowledged
+	FileInput     = "in."        // and a random number: the bytes of a write, until the worker has opened it
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
 	FileWorkerLog = "worker.log" // last words of the worker itself
 	DirAsks       = "q"          // open requests of a server, named by their place in its output

@@ -23,11 +23,12 @@ import (
 // time write. It has no descriptor of its own: the caller that made plain closes
 // that and sets its deadlines.
 type Stream struct {
-	plain io.ReadWriter
-	raw   syscall.RawConn // nil if all is left to plain
-	in    transfer
-	out   transfer
-	try   func(fd uintptr) bool // out.step once, without a wait
+	plain  io.ReadWriter
+	raw    syscall.RawConn // nil if all is left to plain
+	in     transfer
+	out    transfer
+	try    func(fd uintptr) bool // out.step once, without a wait
+	socket bool                  // else a pipe; it counts if raw is not nil
 }
 
 // transfer is a Read or a Write under way.

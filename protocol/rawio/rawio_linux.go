@@ -3,12 +3,15 @@
 package rawio
 
 import (
+	"errors"
 	"io"
 	"os"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/lockcheck"
 )
 
 // maxTransfer bounds what one system call is given, in bytes: no other
@@ -32,7 +35,7 @@ func (s *Stream) init(raw syscall.RawConn) {
 		return
 	}
 	s.raw = raw
-	s.in.step, s.out.step = s.in.readPipe, s.out.writePipe
+	s.in.step, s.out.step, s.socket = s.in.readPipe, s.out.writePipe, socket
 	if socket {
 		s.in.step, s.out.step = s.in.receive, s.out.sendSocket
 	}
@@ -173,4 +176,72 @@ func still(path string, info os.FileInfo) (same, known bool) {
 	_, _, errno := unix.RawSyscall6(unix.SYS_STATX, uintptr(at), uintptr(unsafe.Pointer(name)),
 		unix.AT_SYMLINK_NOFOLLOW, unix.STATX_INO, uintptr(unsafe.Pointer(&st)), 0)
 	return st.Ino == mine.Ino && unix.Mkdev(st.Dev_major, st.Dev_minor) == mine.Dev, errno == 0
+}
+
+// maxSplice bounds what one system call is to copy from a file, in bytes.
+const maxSplice = 1 << 20
+
+// sending is a SendFile under way.
+type sending struct {
+	socket   bool // else to a pipe, which gets the pages of the file
+	from     int  // descriptor of the file
+	off, end int64
+	err      error // of the last system call
+}
+
+// send copies until all is written or nothing more is taken.
+func (t *sending) send(fd uintptr) bool {
+	for t.off < t.end {
+		off, most := t.off, int(min(t.end-t.off, maxSplice))
+		var n int64
+		var err error
+		if t.socket {
+			var sent int
+			sent, err = unix.Sendfile(int(fd), t.from, &off, most)
+			n = int64(sent)
+		} else {
+			n, err = unix.Splice(t.from, &off, int(fd), nil, most, unix.SPLICE_F_NONBLOCK)
+		}
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return false
+		case err != nil:
+			t.err = os.NewSyscallError("splice", err)
+			return true
+		case n == 0: // the file has become shorter
+			t.err = io.ErrUnexpectedEOF
+			return true
+		default:
+			t.off += n
+		}
+	}
+	return true
+}
+
+// SendFile has the kernel write size bytes of a regular file, from off on, and returns how
+// many were written. The error is [errors.ErrUnsupported] if the rest cannot be written so.
+func (s *Stream) SendFile(f *os.File, off, size int64) (int64, error) {
+	lockcheck.Blocking("write")
+	if s.raw == nil {
+		return 0, errors.ErrUnsupported
+	}
+	file, err := f.SyscallConn()
+	if err != nil {
+		return 0, errors.ErrUnsupported
+	}
+	t := sending{socket: s.socket, off: off, end: off + size}
+	var waited error
+	err = file.Control(func(fd uintptr) {
+		t.from = int(fd)
+		waited = s.raw.Write(t.send)
+	})
+	n := t.off - off
+	switch {
+	case n == size:
+		return n, nil
+	case errors.Is(t.err, unix.EINVAL), errors.Is(t.err, unix.ENOSYS), errors.Is(t.err, unix.EOPNOTSUPP):
+		return n, errors.ErrUnsupported
+	}
+	return n, errors.Join(err, waited, t.err)
 }

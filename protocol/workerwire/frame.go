@@ -28,7 +28,7 @@ type Kind byte
 const (
 	Initialize Kind = iota + 1 // Body: [InitializeParams]; answered by [InitializeResult]
 	Attach                     // Body: [AttachParams]; answered by [AttachResult]
-	Write                      // N: the write's id; Payload: the bytes; answered by N, a [WriteStatus]
+	Write                      // N: the write's id; bytes: Payload or [Filed]; answered by N, a [WriteStatus]
 	Terminate                  // Body: [TerminateParams]; answered by [process.Exit]
 	Ack                        // N: the daemon is done with all events up to it
 

@@ -3,6 +3,8 @@ package workerwire
 import (
 	"encoding/json"
 	"fmt"
+
+	"holdline/protocol"
 )
 
 // Codes of an [Error].
@@ -92,9 +94,21 @@ type TerminateParams struct {
 
 // Dropped is the body of an output event that stands for bytes which the worker had
 // to drop. The event then covers the numbers First to N.
+//
+// An output event whose bytes lie in a file, instead of in its payload, has a Span. Before
+// the span the file has all that was written since the last newline.
 type Dropped struct {
-	First int64 `json:"first,omitempty"` // 0 if it is N
-	Bytes int64 `json:"bytes,omitempty"`
+	First int64         `json:"first,omitempty"` // 0 if it is N
+	Bytes int64         `json:"bytes,omitempty"`
+	Span  protocol.Span `json:"span,omitzero"` // of a file in the worker's directory
+}
+
+// Filed is the body of a Write whose bytes are a file of the worker's directory, instead of
+// its payload. The worker removes the file's name. No two writes have the same name, so that a
+// daemon that was fenced off cannot change the bytes of the next one's write.
+type Filed struct {
+	File string `json:"file"`
+	Size int64  `json:"size"` // bytes
 }
 
 // Environment is what a worker receives on an inherited pipe and writes to no file.

@@ -105,6 +105,14 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return done, nil
 }
 
+// SendFile is that of [rawio.Stream].
+func (s *Stream) SendFile(f *os.File, off, size int64) (int64, error) {
+	if s.file == nil {
+		return 0, errors.ErrUnsupported
+	}
+	return s.via.SendFile(f, off, size)
+}
+
 // wait waits until f is ready for events, in error or at its end; false means
 // that s was closed.
 func (s *Stream) wait(events int16) bool {

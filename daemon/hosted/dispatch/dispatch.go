@@ -184,8 +184,8 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		}
 		switch calls.Decide(f) {
 		case calls.Deliver:
-			if r.isLarge(c) {
-				return tool.RemoteResult{Load: func() (result, failure json.RawMessage, err error) {
+			if file := r.fileOf(c); file != nil || r.isLarge(c) {
+				return tool.RemoteResult{File: file, Load: func() (result, failure json.RawMessage, err error) {
 					res, err := r.loadAnswer(c)
 					return res.Result, res.Error, err
 				}}, nil
@@ -348,6 +348,17 @@ func (r *request) timedOut(c *upstream.Call, format string, args ...any) *fault.
 		return f.WithMayHaveActed()
 	}
 	return f
+}
+
+// fileOf returns the file in which the result of a call lies; nil if that is not known, or if
+// equal calls may share the result.
+func (r *request) fileOf(c *upstream.Call) *tool.File {
+	r.hub.Mu.Lock()
+	defer r.hub.Mu.Unlock()
+	if c.Repeats && c.AnswerSize() < maxShared {
+		return nil
+	}
+	return c.FileLocked()
 }
 
 // isLarge reports whether an answer is so large that it is loaded only when its

@@ -363,7 +363,7 @@ func (c *caller) readEvent(ev *supervisor.Event) {
 	c.last = max(c.last, ev.Seq)
 	switch {
 	case ev.Kind == supervisor.Output && ev.Stream == process.Stdout:
-		c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
+		c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Gap: ev.Dropped > 0, Old: ev.Old})
 	case ev.Kind == supervisor.Exited:
 		faultpoint.At("private.exited")
 		c.end.Exit, c.keep = ev.Exit, min(c.keep, ev.Seq)

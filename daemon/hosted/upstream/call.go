@@ -144,9 +144,9 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
 	again bool, until time.Time,
 ) (died bool, err error) {
-	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
 		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
-		params, err := envelope.Params(rc, o, json.RawMessage(names[dialect.Token]))
+		line, err := envelope.Line(rc, o, &names)
 		if err != nil {
 			return nil, err
 		}
@@ -168,7 +168,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[dialect.ID]), o.Method, params), '\n'), nil
+		return line, nil
 	})
 	return died, err
 }
@@ -185,6 +185,16 @@ func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 		return calls.ReadAnswer(u.Dir, write)
 	}
 	return a, nil
+}
+
+// FileLocked returns the file in which the call's result lies; nil if it is in none, or if it
+// is not known where in the file.
+func (c *Call) FileLocked() *tool.File {
+	off, size, ok := c.ResultInFile()
+	if !ok || c.Up == nil {
+		return nil
+	}
+	return &tool.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
 }
 
 // RefLocked returns a name of the call that the next daemon finds it by, too: it has the

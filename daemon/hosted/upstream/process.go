@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/waiting"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -47,7 +48,7 @@ type Process struct {
 	Standing  *standing.Requests
 	Exited    chan struct{}                  // closed when state is exited
 	readEnded chan struct{}                  // closed when its events are not read any more
-	caughtUp  chan struct{}                  // closed when all was read that it said before the attach, or it has exited
+	caughtUp  chan struct{}                  // closed when all from before the attach was read, or it has exited
 	writes    *background.Queue              // to it, which belong to no call
 	Secrets   atomic.Pointer[masked.Secrets] // what must not be shown of what it says
 	OnStderr  atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
@@ -270,7 +271,7 @@ func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
-			u.output.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Gap: ev.Dropped > 0, Old: ev.Old})
+			u.output.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Gap: ev.Dropped > 0, Old: ev.Old})
 		} else if call := u.OnStderr.Load(); call != nil {
 			(*call)()
 		}
@@ -389,6 +390,7 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 		own.take(owned(msg, l))
 		return
 	}
+	large := l.InFile() && len(msg.Result) >= bulk.Min && !dialect.AsksForInput(msg.Result)
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	c := u.namedLocked(dialect.ID, msg.ID)
@@ -397,6 +399,9 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	}
 	if err := dialect.CheckAnswer(&msg); err != nil {
 		u.failLocked(c, dialect.Unreadable(l.Text, err, u.Secrets.Load().Text))
+		return
+	}
+	if large && u.fileLocked(c, &msg, l) {
 		return
 	}
 	msg = owned(msg, l)

@@ -54,13 +54,13 @@ type inquiry struct {
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {
-	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
 		write = id
 		u.internal[id] = own
 		made(id)
-		return append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n'), nil
+		return [][]byte{append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n')}, nil
 	})
 	if err != nil {
 		u.dropInquiry(write)

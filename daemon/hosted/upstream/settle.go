@@ -6,8 +6,10 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 )
 
 // settle acknowledges output that the worker need not keep, and removes records and
@@ -80,4 +82,27 @@ func (u *Process) spool(c *Call) error {
 	defer u.hub.Mu.Unlock()
 	u.hub.spooledLocked(c.Key.Session, c.Written(size, err))
 	return err
+}
+
+// fileLocked answers a call with msg, and makes the file in which its line l lies the file of
+// the answer, for which it unlocks the mutex. It returns false if it cannot.
+func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
+	write := c.write
+	u.hub.Mu.Unlock()
+	err := l.Keep(calls.AnswerFile(u.Dir, write))
+	faultpoint.At("hosted.filed")
+	u.hub.Mu.Lock()
+	switch {
+	case u.Calls[write] != c || c.Phase() == calls.Answered: // it was settled meanwhile
+		u.hub.Mu.Unlock()
+		calls.RemoveAnswers(u.Dir, []int64{write})
+		u.hub.Mu.Lock()
+		return true
+	case err != nil:
+		return false
+	}
+	at := jsonrpc.Offset(l.Text, msg.Result)
+	u.hub.spooledLocked(c.Key.Session, c.Filed(int64(len(l.Text)), int64(at), len(msg.Result)))
+	u.settledLocked(c)
+	return true
 }

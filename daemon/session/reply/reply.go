@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -55,6 +56,16 @@ func (f *Form) Remote(server string, res *tool.RemoteResult) []byte {
 		result = mcp.ModernResult(f.Method, result)
 	}
 	return jsonrpc.AppendResult(make([]byte, 0, len(result)+128), f.ID, result)
+}
+
+// InFile returns the answer, without its newline, with a result that lies in a file: the proxy
+// puts it together.
+func InFile(id jsonrpc.ID, result protocol.Span) []byte {
+	line := string(jsonrpc.AppendResult(nil, id, nil))
+	end := len(line) - 1 // of what stands before the result
+	m := &protocol.Long{Head: line[:end], Span: result, Tail: line[end:]}
+	c := protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Long: m})
+	return c[:len(c)-1]
 }
 
 // UnknownVersion returns the answer to a modern request of a version of the protocol

@@ -1,0 +1,142 @@
+// Package bulk is for payloads that lie in a file: processes of Holdline name the file to
+// each other instead of sending the bytes, and the last one has the kernel copy them.
+//
+// A file lies in the runtime directory, below the directory of its maker, and is complete
+// and never changed once it is named. A [protocol.Span] names it relative to that directory.
+// Whoever cannot open it gets the bytes.
+package bulk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/protocol"
+	"holdline/protocol/ownfile"
+)
+
+// Min is the size in bytes from which on a payload is worth a file.
+const Min = 256 << 10
+
+// minFree is how much room a file system must have for files of payloads, in bytes: on a small
+// one they would take the place of records.
+const minFree = 128 << 20
+
+// ErrNoRoom is the error of [HasRoom].
+var ErrNoRoom = errors.New("the file system has too little room for long lines")
+
+// HasRoom returns nil if the file system of a directory has room for files of payloads.
+func HasRoom(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return err
+	}
+	if uint64(st.Bavail)*uint64(st.Bsize) < minFree { //nolint:unconvert // the types differ by system
+		return ErrNoRoom
+	}
+	return nil
+}
+
+// ErrSpan is wrapped by the errors about a span that cannot be used.
+var ErrSpan = errors.New("the file with the rest of a line cannot be used")
+
+// Name returns the name by which other processes find the file at path; false if it does not
+// lie below the runtime directory dir.
+func Name(dir, path string) (name string, ok bool) {
+	name, err := filepath.Rel(dir, path)
+	return name, err == nil && filepath.IsLocal(name)
+}
+
+// Open opens the file of a span below the runtime directory dir, and checks that it is one
+// of Holdline's that has these bytes. The bytes stay readable, even if the file is removed.
+func Open(dir string, s protocol.Span) (*os.File, error) {
+	if !filepath.IsAbs(dir) || !filepath.IsLocal(s.File) || s.Offset < 0 || s.Size < 0 || s.Size > ownfile.MaxDocument {
+		return nil, fmt.Errorf("%w: %q, %d bytes from %d on", ErrSpan, s.File, s.Size, s.Offset)
+	}
+	f, err := ownfile.Open(filepath.Join(dir, s.File))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSpan, err)
+	}
+	info, err := f.Stat()
+	if err == nil && info.Size()-s.Size < s.Offset {
+		err = fmt.Errorf("it has %d bytes, want %d from %d on", info.Size(), s.Size, s.Offset)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%w: %w", ErrSpan, err)
+	}
+	return f, nil
+}
+
+// Read returns the bytes of a span below the runtime directory dir.
+func Read(dir string, s protocol.Span) ([]byte, error) {
+	f, err := Open(dir, s)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b := make([]byte, s.Size)
+	if _, err := f.ReadAt(b, s.Offset); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSpan, err)
+	}
+	return b, nil
+}
+
+// sender is a stream to which the kernel copies files; see package rawio.
+type sender interface {
+	SendFile(f *os.File, off, size int64) (int64, error)
+}
+
+// copyBuffer is the size of the buffer through which a file is copied if the kernel cannot.
+const copyBuffer = 64 << 10
+
+// Copy writes size bytes of a file to w, from off on. It returns how many were written.
+func Copy(w io.Writer, f *os.File, off, size int64) (n int64, err error) {
+	if to, ok := w.(sender); ok {
+		if n, err = to.SendFile(f, off, size); !errors.Is(err, errors.ErrUnsupported) {
+			return n, err
+		}
+	}
+	buf := make([]byte, min(copyBuffer, size-n))
+	more, err := io.CopyBuffer(struct{ io.Writer }{w}, io.NewSectionReader(f, off+n, size-n), buf)
+	if n += more; err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+// Use calls use with the first size bytes of a file, which are valid until it returns. They
+// are mapped where that can be, and else read. A panic in use is that of use: so is one since
+// another program has shortened the file meanwhile.
+func Use(f *os.File, size int, use func(b []byte)) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var b []byte
+	var merr error
+	if err := raw.Control(func(fd uintptr) {
+		b, merr = unix.Mmap(int(fd), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	}); err != nil {
+		return err
+	}
+	if merr != nil {
+		b = make([]byte, size)
+		if _, err := f.ReadAt(b, 0); err != nil {
+			return err
+		}
+		use(b)
+		return nil
+	}
+	defer func(before bool) {
+		debug.SetPanicOnFault(before)
+		_ = unix.Munmap(b)
+	}(debug.SetPanicOnFault(true))
+	use(b)
+	return nil
+}

@@ -1,0 +1,149 @@
+package bulk
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"holdline/protocol"
+	"holdline/protocol/rawio"
+)
+
+// write makes a file in dir with this content, and returns its path.
+func write(t *testing.T, dir, name string, content []byte) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestOpen checks that nothing but a regular file below the directory is opened, and only if
+// it has the bytes.
+func TestOpen(t *testing.T) {
+	dir := t.TempDir()
+	inside := filepath.Join(dir, "run")
+	if err := os.Mkdir(inside, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	secret := write(t, dir, "secret", []byte("0123456789"))
+	write(t, inside, "good", []byte("0123456789"))
+	if err := errors.Join(os.Symlink(secret, filepath.Join(inside, "link")),
+		syscall.Mkfifo(filepath.Join(inside, "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for what, s := range map[string]protocol.Span{
+		"outside":           {File: "../secret", Size: 1},
+		"absolute":          {File: secret, Size: 1},
+		"a link":            {File: "link", Size: 1},
+		"a pipe":            {File: "pipe", Size: 1},
+		"a directory":       {File: ".", Size: 1},
+		"no name":           {Size: 1},
+		"missing":           {File: "none", Size: 1},
+		"too short":         {File: "good", Offset: 5, Size: 6},
+		"before its begin":  {File: "good", Offset: -1, Size: 1},
+		"of no size":        {File: "good", Size: -1},
+		"of much too large": {File: "good", Offset: 1 << 62, Size: 1 << 62},
+	} {
+		if f, err := Open(inside, s); !errors.Is(err, ErrSpan) {
+			t.Errorf("%s: opened %v, %v", what, f, err)
+		}
+	}
+	if _, err := Open("run", protocol.Span{File: "good", Size: 1}); !errors.Is(err, ErrSpan) {
+		t.Errorf("below a directory that is not absolute: %v", err)
+	}
+	b, err := Read(inside, protocol.Span{File: "good", Offset: 3, Size: 4})
+	if err != nil || string(b) != "3456" {
+		t.Errorf("%q, %v", b, err)
+	}
+	if name, ok := Name(inside, filepath.Join(inside, "w", "x")); name != "w/x" || !ok {
+		t.Errorf("named %q, %v", name, ok)
+	}
+	if name, ok := Name(inside, secret); ok {
+		t.Errorf("what lies outside is named %q", name)
+	}
+}
+
+// TestCopy copies parts of a file to a pipe, to a buffer, and to another file.
+func TestCopy(t *testing.T) {
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	path := write(t, t.TempDir(), "long", content)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const off, size = 1234, 1<<20 - 4321
+	want := content[off : off+size]
+	if err := os.Remove(path); err != nil { // what is open stays readable
+		t.Fatal(err)
+	}
+
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		n, err := Copy(rawio.New(w), f, off, size)
+		if err == nil && n != size {
+			err = io.ErrShortWrite
+		}
+		done <- errors.Join(err, w.Close())
+	}()
+	got, err := io.ReadAll(r)
+	if err = errors.Join(err, <-done); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("of %d bytes %d came through a pipe, %v", size, len(got), err)
+	}
+
+	var buf bytes.Buffer
+	if n, err := Copy(&buf, f, off, size); n != size || err != nil || !bytes.Equal(buf.Bytes(), want) {
+		t.Errorf("of %d bytes %d came into memory, %v", size, n, err)
+	}
+	if n, err := Copy(io.Discard, f, off, int64(len(content))); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("beyond the end: %d bytes, %v", n, err)
+	}
+}
+
+// TestUse checks that a file's bytes can be read in place.
+func TestUse(t *testing.T) {
+	f, err := os.Open(write(t, t.TempDir(), "long", []byte("0123456789")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got := ""
+	if err := Use(f, 4, func(b []byte) { got = string(b) }); err != nil || got != "0123" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestUseOfShortened checks that a program that shortens a file in use makes a panic, which
+// can be recovered, and not the end of the process.
+func TestUseOfShortened(t *testing.T) {
+	path := write(t, t.TempDir(), "long", make([]byte, 1<<20))
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	sum := 0
+	defer func() {
+		if recover() == nil {
+			t.Errorf("bytes that are gone were read, their sum is %d", sum)
+		}
+	}()
+	_ = Use(f, 1<<20, func(b []byte) {
+		if err := os.Truncate(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range b {
+			sum += int(c)
+		}
+	})
+}
