@@ -117,9 +117,9 @@
 //	             (batch.add). Before the next read they go to the client's stdout (batch.flush)
 //
 // Of a long line (package protocol/bulk says how long) only the name of a file goes from
-// process to process, while there is room for files: the daemon puts a write into one in 3,
-// and the worker an output in 6, which in 8 gets a second name as the call's answer. In 5 and
-// 10 the kernel copies the file to the server and to the client.
+// process to process, while there is room for files: the proxy puts a request into one in 1,
+// the daemon a write in 3, and the worker an output in 6, which in 8 gets a second name as
+// the call's answer. In 5 and 10 the kernel copies the file to the server and to the client.
 //
 // The client's ack follows later: writeAck, session.readLines, Outbox.Acknowledge,
 // Server.confirmed; then the record of the call is dropped.

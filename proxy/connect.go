@@ -40,6 +40,8 @@ type link struct {
 	conn net.Conn
 	dir  string // the daemon's runtime directory; "" if it is not known
 
+	sharesFiles bool // files that are made there are the daemon's, too
+
 	out     *rawio.Stream    // to conn; for the goroutine that has the turn
 	lines   *jsonrpc.Lines   // reads conn; for readDaemon
 	welcome protocol.Welcome // the daemon's first line
@@ -419,6 +421,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		return nil, fmt.Errorf("%w: %w", errUnusable, err)
 	}
 	faultpoint.At("proxy.welcomed")
+	l.sharesFiles = err == nil && g.Files && sharesFiles(dir, &l.welcome)
 	l.lines.SetLimit(jsonrpc.MaxFrame + slack)
 	return l, err
 }

@@ -12,8 +12,9 @@
 // say) to the daemon, one copies the daemon's lines to the client. The store
 // is what a resume repeats after the daemon died; what it holds is bounded.
 //
-// A long answer lies in a file of the daemon's runtime directory, whose name the daemon sends
-// (package bulk). The proxy opens the file before the answer counts as received.
+// A long line lies in a file of the daemon's runtime directory: proxy and daemon send each
+// other its name (package bulk). The proxy removes that of a request once it is answered. It
+// opens that of an answer before the answer counts as received.
 //
 // Many proxies run at once, so the package links little and keeps little.
 //
@@ -23,6 +24,7 @@
 //	connect.go  the search for a daemon: dials, starts of daemons, greeting and welcome
 //	talk.go     one connection: lines in both directions, acknowledgements
 //	store.go    the client's lines: unsent, pending, and those that a resume repeats
+//	spill.go    the client's long lines, which lie in files
 //	entry.go    what the proxy has to know of one line
 //	watch.go    when a daemon was certainly still there
 //	stream/     standard streams whose reads and writes can be ended

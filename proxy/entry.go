@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"encoding/json"
+	"os"
 	"time"
 
 	"holdline/protocol/jsonrpc"
@@ -25,6 +26,12 @@ const (
 	kindResponse
 )
 
+// spill is the file in which a long line lies. The line that the daemon gets names it.
+type spill struct {
+	file *os.File // nil if the line is in memory
+	dir  string   // the runtime directory in which it is
+}
+
 // entry is a line of the client, with what the proxy has to know of it.
 type entry struct {
 	n    int64         // ordinal, from 1
@@ -32,6 +39,7 @@ type entry struct {
 	kind kind
 	line []byte // with its newline; nil once it is not needed any more
 	size int    // bytes of line that count as held
+	spill
 
 	id  jsonrpc.ID // of a request, as spelled
 	key string     // of id

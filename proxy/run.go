@@ -178,6 +178,7 @@ func Run(ctx context.Context, o Options) int {
 	_ = o.In.Close()
 	_ = o.Out.Close()
 	wg.Wait()
+	p.store.removeFiles(true)
 	return code
 }
 

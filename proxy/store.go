@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"maps"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -42,6 +44,7 @@ type store struct {
 	subs    map[string]*entry   // by URI: the same of subscribe
 	relayed map[string]struct{} // ids of server requests already copied
 	order   []string            // of relayed, the oldest first
+	files   []*os.File          // of lines that are not needed any more
 }
 
 // newStore returns an empty store.
@@ -56,8 +59,10 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 // addLine gives a line, which has its newline, the next number and queues it to be sent. The
 // store owns line from then on. A cancellation ends the wait for its request at once: the
 // proxy then drops an answer that comes too late.
-func (s *store) addLine(line []byte) {
-	e := newEntry(line)
+func (s *store) addLine(line []byte) { s.add(newEntry(line), len(line)) }
+
+// add is [store.addLine] of an entry whose line has so many bytes.
+func (s *store) add(e *entry, size int) {
 	if e.kind == kindRequest {
 		e.came = s.sinceBoot()
 	}
@@ -65,7 +70,7 @@ func (s *store) addLine(line []byte) {
 	defer s.mu.Unlock()
 	s.last++
 	e.n = s.last
-	e.size = len(e.line)
+	e.size = size
 	s.unsent = append(s.unsent, e)
 	s.queued += e.size
 	s.held += e.size + entryCost
@@ -184,9 +189,13 @@ func (s *store) release(e *entry) {
 	if !e.sent || e.size < 0 {
 		return // the line is still to be sent, or all is done
 	}
-	if e.size > 0 && (!needed || s.held > s.limit) {
+	if e.size > 0 && (!needed || s.held > s.limit && e.file == nil) { // the daemon may have yet to open the file
 		s.held -= e.size
 		e.size, e.line = 0, nil
+		if e.file != nil {
+			s.files = append(s.files, e.file)
+			e.file = nil
+		}
 	}
 	if !needed {
 		s.held -= entryCost
@@ -266,6 +275,13 @@ func (s *store) full(up bool) bool {
 	return s.held >= s.limit
 }
 
+// isFull reports whether as much is held as may be.
+func (s *store) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held >= s.limit
+}
+
 // answer reports whether the proxy must copy an answer to the client: if, and only if, the
 // client waits for it. Then the caller must call [store.copied] afterwards. A request that
 // has succeeded may have an effect that a resume repeats; answer records that, too.
@@ -297,6 +313,26 @@ func (s *store) waitsFor(id jsonrpc.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byID[key(id)] != nil
+}
+
+// removeFiles removes the files of lines that are not needed any more. all says that none is.
+func (s *store) removeFiles(all bool) {
+	s.mu.Lock()
+	files := s.files
+	s.files = nil
+	if all {
+		for _, e := range append(slices.Collect(maps.Values(s.kept)), s.unsent...) {
+			if e.file != nil {
+				files = append(files, e.file)
+				e.file = nil
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, f := range files {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+	}
 }
 
 // copied records that n answers were written to the client.
@@ -390,8 +426,9 @@ type replay struct {
 	came     time.Duration // see [entry]; 0 for a line that waits for no server
 	answered bool          // the client has the answer: the line is repeated for its effect
 	line     []byte        // nil: too large to keep
-	id       jsonrpc.ID    // without line: of the request that waits, or of the response
-	call     bool          // without line: the request calls a tool
+	spill
+	id   jsonrpc.ID // without line: of the request that waits, or of the response
+	call bool       // without line: the request calls a tool
 }
 
 // recall returns what a resume reports: the kept lines before next, in order, and the numbers
@@ -416,7 +453,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay) {
 		if e.n >= next {
 			continue
 		}
-		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line}
+		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line, spill: e.spill}
 		if e.pending || e.kind == kindResponse {
 			r.id, r.call = e.id, e.call
 		}

@@ -23,7 +23,7 @@ func (p *proxy) readClient(ctx context.Context) {
 	defer poke(p.idle)
 	defer p.store.endInput()
 	lines := jsonrpc.NewLines(p.o.In, jsonrpc.MaxFrame)
-	lines.BeforeRead = p.forward
+	lines.BeforeRead, lines.Spill = p.forward, p.spillFile
 	for {
 		for p.store.full(p.link.Load() != nil) {
 			p.forward()
@@ -45,6 +45,10 @@ func (p *proxy) readClient(ctx context.Context) {
 			if len(line) > maxJoined {
 				p.forward()
 			}
+		case errors.Is(err, jsonrpc.ErrSpilled):
+			p.addSpilled(lines.TakeSpilled())
+			faultpoint.At("proxy.spilled")
+			p.forward()
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			p.refuse(nil, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
 				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame))
@@ -196,6 +200,7 @@ func (p *proxy) takeLines(l *link) bool {
 		if e.call {
 			l.watch.begin(p)
 		}
+		e.line = l.lineOf(e.line, e.spill)
 		room = min(room, maxJoined) - len(e.line)
 		l.begun = append(l.begun, e)
 	}
@@ -244,6 +249,9 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 	}
 	// The replays go first: a later line may need their effect, such as that of initialize.
 	for _, r := range l.replays {
+		if r.line != nil {
+			r.line = l.lineOf(r.line, r.spill)
+		}
 		if broken(writeReplay(l.out, r, p.o.sinceBoot())) {
 			return
 		}
@@ -277,6 +285,7 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 			continue
 		}
 		p.settledMaybe()
+		p.store.removeFiles(false)
 		l.giveTurn()
 		var late <-chan time.Time
 		if wait > 0 {

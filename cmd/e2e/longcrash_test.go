@@ -31,6 +31,7 @@ var longCrashes = []crash{
 	{point: "worker.output"},
 	{point: "worker.output", times: 8},
 	{point: "worker.acked"},
+	{point: "proxy.spilled"},
 	{point: "proxy.took"},
 	{point: "proxy.forwarded"},
 	{point: "proxy.opened"},

@@ -17,11 +17,8 @@ import (
 	"holdline/protocol/socket"
 )
 
-// Files in the runtime directory, beside the socket.
-const (
-	generationFile = "epoch"
-	storeFile      = "store"
-)
+// generationFile lies in the runtime directory, beside the socket.
+const generationFile = "epoch"
 
 // nextGeneration raises the number of the daemon before this one, and writes it down.
 // Workers refuse a number that is lower than one they have seen.
@@ -38,7 +35,7 @@ func (p *Place) nextGeneration(log *slog.Logger) error {
 // readStore reads the random id of the records in the runtime directory, or makes
 // one if there is none that can be read.
 func (p *Place) readStore(ctx context.Context, log *slog.Logger) error {
-	b, err := ownfile.Read(p.File(storeFile), ownfile.MaxNumber)
+	b, err := ownfile.Read(p.File(socket.StoreFile), ownfile.MaxNumber)
 	if err == nil && len(b) > 0 {
 		p.store = string(b)
 		return nil
@@ -58,7 +55,7 @@ func (p *Place) readStore(ctx context.Context, log *slog.Logger) error {
 // has no record of; with the old id those calls would be made once more.
 func (p *Place) RenewStore() error {
 	p.store = rand.Text()
-	return statedir.Overwrite(p.File(storeFile), []byte(p.store))
+	return statedir.Overwrite(p.File(socket.StoreFile), []byte(p.store))
 }
 
 // MarkStopped writes into the runtime directory dir that the user has stopped the

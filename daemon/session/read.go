@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/session/link"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -106,6 +107,9 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				s.tooLarge(ctx, &control, calls)
 			case control.Replay != nil:
 				replay = &control
+			case control.Long != nil && !s.anonymous:
+				s.handleLong(ctx, &control, replay, calls)
+				replay = nil
 			}
 		case replay != nil:
 			s.replayed(ctx, replay, l.Lines.Own(line), calls)
@@ -113,5 +117,28 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 		default:
 			s.handleLine(ctx, l.Lines.Own(line), calls)
 		}
+	}
+}
+
+// handleLong handles a line of the client that lies in a file. again describes the line if the
+// proxy sends it again; for a new one it is nil. If the file cannot be read, the line counts as
+// one that was too large to keep.
+func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, calls *crew.Crew) {
+	s.spills = true
+	line, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)
+	switch {
+	case err == nil && again != nil:
+		s.replayed(ctx, again, line, calls)
+	case err == nil:
+		s.handleLine(ctx, line, calls)
+	default:
+		s.log.WarnContext(ctx, "a long line of the client cannot be read", "err", err)
+		if again != nil {
+			c.Replay, c.AgeMS = again.Replay, again.AgeMS
+		} else {
+			s.n++
+			c.Replay = &s.n
+		}
+		s.tooLarge(ctx, c, calls)
 	}
 }

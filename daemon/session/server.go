@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
+	"holdline/daemon/statedir"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -354,6 +355,9 @@ func (s *Server) closeSession(one *session) {
 	one.mu.Unlock()
 	over := one.agent.Part()
 	close(one.over)
+	if final && one.spills { // a proxy that was killed has left its files
+		statedir.Sweep(s.o.RuntimeDir, false)
+	}
 	if final {
 		for _, e := range s.o.Executors {
 			e.Closed(one.hash, over)

@@ -56,6 +56,7 @@ type session struct {
 	n         int64              // number of the client's last line
 	handshake handshake          // of a legacy client
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
+	spills    bool               // the client names files
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
 	mu        lockcheck.Mutex                 // guards all below

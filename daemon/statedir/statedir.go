@@ -154,12 +154,23 @@ func syncDir(path string) error {
 
 // replace puts data into path by a rename; see [ownfile.Replace].
 func replace(path string, data []byte, sync bool, half func()) error {
-	me := self()
-	pattern := fmt.Sprintf(tempPattern, filepath.Base(path), me.PID, me.Start)
-	if err := ownfile.Replace(path, pattern, data, 0o600, sync, half); err != nil {
+	if err := ownfile.Replace(path, patternFor(path), data, 0o600, sync, half); err != nil {
 		return fmt.Errorf("write file: %w", err)
 	}
 	return nil
+}
+
+// CreateTemp makes a file beside path that is to get that name once it is complete. A process
+// that is killed meanwhile leaves a file that [Sweep] removes.
+func CreateTemp(path string) (*os.File, error) {
+	lockcheck.Blocking("create")
+	return os.CreateTemp(filepath.Dir(path), patternFor(path))
+}
+
+// patternFor returns the pattern of the temporary files of this process for path.
+func patternFor(path string) string {
+	me := self()
+	return fmt.Sprintf(tempPattern, filepath.Base(path), me.PID, me.Start)
 }
 
 // tempPattern makes the pattern of a temporary file of the path's last element and of its

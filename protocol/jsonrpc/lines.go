@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 )
 
 // MaxFrame is the longest line that either side takes, in bytes.
@@ -29,6 +30,9 @@ type Lines struct {
 	// BeforeRead, if not nil, is called before each read, which may block: nothing more
 	// of what was read before can be taken then.
 	BeforeRead func()
+	// Spill, if not nil, returns a new file for a long line that has not ended yet; nil if the
+	// line has to stay in memory. See [ErrSpilled].
+	Spill func() *os.File
 
 	r        io.Reader
 	max      int    // longest line, in bytes
@@ -37,6 +41,7 @@ type Lines struct {
 	scanned  int    // no newline in buf[start:scanned]
 	err      error  // of r; returned once all that was read before is taken
 	skipping bool   // inside a line that was too long
+	spilled  spilled
 }
 
 // NewLines reads from r lines of at most limit bytes.
@@ -49,8 +54,21 @@ func (l *Lines) Next() ([]byte, error) {
 	for {
 		if i := bytes.IndexByte(l.buf[l.scanned:], '\n'); i >= 0 {
 			line := l.buf[l.start : l.scanned+i]
+			if l.spilled.f != nil {
+				if !l.endSpilled(line) {
+					continue
+				}
+				l.start = l.scanned + i + 1
+				l.scanned = l.start
+				if l.spilled.size > l.max {
+					l.dropSpilled()
+					return nil, l.tooLong()
+				}
+				return nil, ErrSpilled
+			}
 			l.start = l.scanned + i + 1
 			l.scanned = l.start
+			l.spilled.refused = false
 			if l.skipping {
 				l.skipping = false
 				continue
@@ -64,14 +82,20 @@ func (l *Lines) Next() ([]byte, error) {
 			continue
 		}
 		l.scanned = len(l.buf)
+		l.spill()
 		if l.skipping {
 			l.start = l.scanned
-		} else if l.scanned-l.start > l.max+1 {
+		} else if l.spilled.size+l.scanned-l.start > l.max+1 {
+			l.dropSpilled()
 			l.skipping = true
 			l.start = l.scanned
 			return nil, l.tooLong()
 		}
 		if l.err != nil {
+			if l.spilled.f != nil && errors.Is(l.err, io.EOF) && !l.DropTail && l.endSpilled(nil) {
+				return nil, ErrSpilled
+			}
+			l.dropSpilled()
 			line := trim(l.buf[l.start:])
 			l.start, l.scanned = len(l.buf), len(l.buf)
 			if len(line) > 0 && !l.skipping && !l.DropTail && errors.Is(l.err, io.EOF) {
@@ -117,7 +141,7 @@ func (l *Lines) tooLong() error {
 func (l *Lines) fill() {
 	if l.start > 0 {
 		held := l.buf[l.start:]
-		if cap(l.buf) > keepBuffer && len(held) < keepBuffer/4 {
+		if cap(l.buf) > keepBuffer && len(held) < keepBuffer/4 && l.spilled.f == nil {
 			l.buf = append(make([]byte, 0, keepBuffer/8), held...)
 		} else {
 			l.buf = l.buf[:copy(l.buf, held)]

@@ -21,6 +21,9 @@ const (
 // proxies that were connected to it start no other.
 const StoppedFile = "stopped"
 
+// StoreFile lies there, too: it has the id of the daemon's records, which the welcome names.
+const StoreFile = "store"
+
 // LockFile lies there, too: the daemon holds it for as long as it lives.
 const LockFile = "daemon.lock"
 

@@ -1,0 +1,95 @@
+package proxy
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/socket"
+)
+
+// TestSharesFiles checks that a proxy makes files only in a directory that is the daemon's by
+// the id in it.
+func TestSharesFiles(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, socket.StoreFile), []byte("ABC"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		dir, store string
+		want       bool
+	}{{dir, "ABC", true}, {dir, "AB", false}, {dir, "", false}, {t.TempDir(), "ABC", false}, {"", "ABC", false}} {
+		if got := sharesFiles(x.dir, &protocol.Welcome{Store: x.store}); got != x.want {
+			t.Errorf("in %q with %q: %v", x.dir, x.store, got)
+		}
+	}
+}
+
+// TestLineOf checks that a daemon elsewhere gets the bytes of a line that lies in a file.
+func TestLineOf(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString("whole"); err != nil {
+		t.Fatal(err)
+	}
+	s := spill{f, filepath.Dir(f.Name())}
+	for _, x := range []struct {
+		link link
+		want string
+	}{
+		{link{dir: s.dir, sharesFiles: true}, "name\n"},
+		{link{dir: s.dir}, "whole\n"},
+		{link{dir: "/elsewhere", sharesFiles: true}, "whole\n"},
+	} {
+		if got := string(x.link.lineOf([]byte("name\n"), s)); got != x.want {
+			t.Errorf("a daemon in %s gets %q, want %q", x.link.dir, got, x.want)
+		}
+	}
+	l := link{}
+	if got := string(l.lineOf([]byte("line\n"), spill{})); got != "line\n" {
+		t.Errorf("a line in memory: %q", got)
+	}
+}
+
+// TestSpilledLine checks that a line in a file is named to the daemon, and that the file goes
+// with the line.
+func TestSpilledLine(t *testing.T) {
+	dir := t.TempDir()
+	p := &proxy{store: newStore(memory, func() time.Duration { return 1 })}
+	f, err := os.Create(filepath.Join(dir, "line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t","arguments":"` +
+		strings.Repeat("x", 1<<20) + `"}}`
+	if _, err := f.WriteString(line); err != nil {
+		t.Fatal(err)
+	}
+	p.addSpilled(f, len(line))
+	e := p.store.takeNext(2 << 20)
+	if e == nil || e.op != "tools/call:t" || !e.call || !e.pending || len(e.line) > 200 {
+		t.Fatalf("the entry: %+v", e)
+	}
+	if c, err := protocol.ParseControl(e.line); err != nil || c.Long == nil || string(c.ID) != "7" || !c.Call ||
+		c.Long.Span != (protocol.Span{File: "line", Size: int64(len(line))}) {
+		t.Errorf("the daemon gets %s, %v", e.line, err)
+	}
+	p.store.flushed(e)
+	if p.store.removeFiles(false); p.store.held < len(line) {
+		t.Errorf("%d bytes are held", p.store.held)
+	}
+	if _, err := os.Stat(f.Name()); err != nil {
+		t.Errorf("while it is pending: %v", err)
+	}
+	p.store.answer([]byte("7"), false)
+	p.store.removeFiles(false)
+	if _, err := os.Stat(f.Name()); !os.IsNotExist(err) || p.store.held != 0 {
+		t.Errorf("once it is answered: %v, %d bytes are held", err, p.store.held)
+	}
+}
