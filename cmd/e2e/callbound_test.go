@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // deadly kills one daemon of the place after another, each this long after its start and at
@@ -169,9 +170,14 @@ func TestCallWaitsForOldOutput(t *testing.T) {
 	p := newPlace(t).login().faults()
 	a, b := p.wild(hosting{"timeout": "2s", "start_timeout": "3s"})
 	p.untilReady("wild")
-	half := a.call("wild__half", map[string]any{"bytes": 16 << 20}) // more than fits between worker and daemon
-	waitFor(t, "half of the answer", func() bool { return p.effectsOf("half") == 1 })
 	s := p.until("the worker", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
+	// The line cannot go into the worker's first file: it has more than fits between worker and daemon.
+	file := filepath.Join(p.dir, "run/holdline/w", s.Workers[0].ID, process.FileLong+"1")
+	if err := os.MkdirAll(filepath.Join(file, "in its place"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	half := a.call("wild__half", map[string]any{"bytes": 16 << 20})
+	waitFor(t, "half of the answer", func() bool { return p.effectsOf("half") == 1 })
 	p.dieAs(adopted, death{who: "daemon", held: true})
 	kill9(t, s.Daemon.PID)
 	waitFor(t, "a daemon that has taken up the worker", func() bool { return p.died(adopted) })

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,29 +168,37 @@ func TestLateProxyOfConsult(t *testing.T) {
 }
 
 // asksUnread starts an agent that makes this many calls of the tool big, each with an
-// answer of size bytes, and reads none of the answers.
-func asksUnread(t *testing.T, p *place, calls, size int) (a *agent, first int, read func()) {
+// answer of size bytes, and reads none of the answers. Its proxy is blocked in writing the
+// first one when the others are asked for. The daemon changes the answers to a modern agent, so
+// that they come as bytes; the proxy of a legacy one gets the names of their files.
+func asksUnread(t *testing.T, p *place, modern bool, calls, size int) (a *agent, ids []int, read func()) {
 	t.Helper()
 	a, stuck, read := p.unread(t)
-	a.begin("initialize",
-		map[string]any{
-			"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
-			"clientInfo": map[string]string{"name": "test", "version": "1"},
-		})
-	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	first = a.next + 1
-	for range calls {
-		a.call("tools__big", map[string]any{"token": "big", "bytes": size})
+	if !modern {
+		a.begin("initialize",
+			map[string]any{
+				"protocolVersion": "2025-11-25", "capabilities": map[string]any{},
+				"clientInfo": map[string]string{"name": "test", "version": "1"},
+			})
+		a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	}
-	stuck()
-	return a, first, read
+	for range calls {
+		params := map[string]any{"name": "tools__big", "arguments": map[string]any{"token": "big", "bytes": size}}
+		if modern {
+			modernly(params)
+		}
+		if ids = append(ids, a.begin("tools/call", params)); len(ids) == 1 {
+			stuck()
+		}
+	}
+	return a, ids, read
 }
 
 // answersOf reads the proxy's output until the proxy has ended, checks that each request
 // has an answer, and returns the answers by id.
-func answersOf(t *testing.T, a *agent, requests int) map[string][]string {
+func answersOf(t *testing.T, a *agent) map[int][]string {
 	t.Helper()
-	all := map[string][]string{}
+	all := map[int][]string{}
 	for line := range a.lines {
 		var x answer
 		if err := json.Unmarshal([]byte(line), &x); err != nil {
@@ -198,8 +207,11 @@ func answersOf(t *testing.T, a *agent, requests int) map[string][]string {
 		if x.ID == nil || x.Method != "" {
 			continue
 		}
-		id := fmt.Sprint(x.ID)
-		if all[id] = append(all[id], line); len(all) == requests {
+		id, err := strconv.Atoi(fmt.Sprint(x.ID))
+		if err != nil {
+			t.Fatalf("%v: %.100s", err, line)
+		}
+		if all[id] = append(all[id], line); len(all) == a.next {
 			_ = a.stdin.Close()
 		}
 	}
@@ -213,58 +225,98 @@ func (p *place) spooledAnswers() []string {
 	return names
 }
 
-// TestSlowReader_LargeAnswersWait checks that a client that reads late can have more
-// answers in flight than are kept in memory: the rest wait in files, the session continues,
-// and each request gets its answer once.
-func TestSlowReader_LargeAnswersWait(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t).serve("shared")
-	p.daemon()
-	const size, calls = 8 << 20, 12
-	a, first, read := asksUnread(t, p, calls, size)
-	waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
-	// One answer waits for the client; the rest of the heap is garbage of those that were
-	// read.
-	waitFor(t, "the daemon to hold few of them", func() bool { return p.status().Runtime.HeapBytes < calls*size*2/3 })
-	s := p.status()
-	if len(s.Sessions) != 1 || s.Sessions[0].InFlight < calls-2 {
-		t.Errorf("sessions while the client reads nothing: %+v; want one, "+
-			"with all calls in flight but one that its proxy has and one that waits for it", s.Sessions)
-	}
-	read()
-	answers := answersOf(t, a, calls+1)
-	for id := first; id < first+calls; id++ {
-		if all := answers[fmt.Sprint(id)]; len(all) != 1 || len(all[0]) < size {
-			t.Errorf("request %d has %d answers; want one, whole", id, len(all))
+// openAnswers returns how many files of answers the agent's proxy has open.
+func (a *agent) openAnswers() (n int) {
+	links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", a.cmd.Process.Pid))
+	for _, link := range links {
+		if file, err := os.Readlink(link); err == nil && strings.Contains(file, "/run/holdline/w/") {
+			n++
 		}
 	}
-	if n := p.status().Daemon.Epoch; n != s.Daemon.Epoch {
-		t.Errorf("the daemon is another: %d, was %d", n, s.Daemon.Epoch)
-	}
-	waitFor(t, "the answers' files to go", func() bool { return len(p.spooledAnswers()) == 0 })
+	return n
 }
 
-// TestSlowReader_ReadsNothing checks that a client that reads nothing for long is
-// disconnected, that the files of its answers are removed, and that each request gets one
-// answer in the end.
+// TestSlowReader_LargeAnswersWait checks that a client that reads late can have more
+// answers in flight than are kept in memory: they wait in files, the session continues,
+// other sessions get their answers meanwhile, and each request gets its answer once. The daemon
+// is done with a call whose answer the proxy reads in its file, and the proxy opens one file at a
+// time. An answer that goes as bytes stays in its file until the ones before it are gone.
+func TestSlowReader_LargeAnswersWait(t *testing.T) {
+	t.Parallel()
+	for how, modern := range map[string]bool{"by names of files": false, "as bytes": true} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).serve("shared")
+			p.daemon()
+			const size, calls = 8 << 20, 12
+			a, ids, read := asksUnread(t, p, modern, calls, size)
+			waitFor(t, "the answers to lie in files", func() bool { return len(p.spooledAnswers()) == calls })
+			// Of bytes one answer waits for the client; the rest of the heap is garbage of those
+			// that were read.
+			heap, least, most := int64(size), 0, 0
+			if modern {
+				heap, least, most = calls*size*2/3, calls-2, calls
+			}
+			s := p.until("the daemon to hold few of them", func(s control.StatusAnswer) bool {
+				return s.Runtime.HeapBytes < heap && len(s.Sessions) == 1 &&
+					least <= s.Sessions[0].InFlight && s.Sessions[0].InFlight <= most
+			})
+			if n := a.openAnswers(); !modern && n != 1 {
+				t.Errorf("the proxy has %d files open, want that of the answer which its client does not read", n)
+			}
+			b := p.agent("--no-autostart").shake()
+			x := b.wait(b.call("tools__big", map[string]any{"token": "b", "bytes": size / 8}))
+			if len(x.text()) < size/8 {
+				t.Errorf("another session got %.300s", x.raw)
+			}
+			b.rest()
+			read()
+			answers := answersOf(t, a)
+			for _, id := range ids {
+				if all := answers[id]; len(all) != 1 || len(all[0]) < size {
+					t.Errorf("request %d has %d answers; want one, whole", id, len(all))
+				}
+			}
+			if n := p.status().Daemon.Epoch; n != s.Daemon.Epoch {
+				t.Errorf("the daemon is another: %d, was %d", n, s.Daemon.Epoch)
+			}
+			waitFor(t, "the files to go", func() bool { return len(p.longFiles()) == 0 })
+		})
+	}
+}
+
+// TestSlowReader_ReadsNothing checks that a client that reads nothing is disconnected: after a
+// time if answers wait for it as bytes, and once its answers fill as many files as one session
+// may have. The files are removed then, and each request gets one answer in the end.
 func TestSlowReader_ReadsNothing(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t).serve("shared")
-	p.env = append(p.env, "HOLDLINE_TEST_STALL=2s")
-	p.daemon()
 	const size, calls = 8 << 20, 12
-	a, first, read := asksUnread(t, p, calls, size)
-	p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
-	waitFor(t, "the answers' files to go", func() bool { return len(p.spooledAnswers()) == 0 })
-	read()
-	answers := answersOf(t, a, calls+1)
-	for id := first; id < first+calls; id++ {
-		all := answers[fmt.Sprint(id)]
-		if len(all) != 1 {
-			t.Errorf("request %d has %d answers", id, len(all))
-		} else if len(all[0]) < size && !strings.Contains(all[0], "outcome_unknown") {
-			t.Errorf("request %d: %.300s", id, all[0])
-		}
+	for how, c := range map[string]struct {
+		modern bool
+		env    string
+	}{
+		"too many files": {false, fmt.Sprint("HOLDLINE_TEST_SPOOL=", calls*size/2)},
+		"for too long":   {true, "HOLDLINE_TEST_STALL=2s"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).serve("shared")
+			p.env = append(p.env, c.env)
+			p.daemon()
+			a, ids, read := asksUnread(t, p, c.modern, calls, size)
+			p.until("the session's end", func(s control.StatusAnswer) bool { return len(s.Sessions) == 0 })
+			waitFor(t, "the files to go", func() bool { return len(p.longFiles()) == 0 })
+			read()
+			answers := answersOf(t, a)
+			for _, id := range ids {
+				all := answers[id]
+				if len(all) != 1 {
+					t.Errorf("request %d has %d answers", id, len(all))
+				} else if len(all[0]) < size && !strings.Contains(all[0], "outcome_unknown") {
+					t.Errorf("request %d: %.300s", id, all[0])
+				}
+			}
+		})
 	}
 }
 

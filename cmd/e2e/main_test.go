@@ -13,6 +13,7 @@ import (
 	"holdline/cmd/holdline/small"
 	"holdline/cmd/holdline/top"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/hosted/upstream"
 	"holdline/protocol"
 )
 
@@ -24,6 +25,9 @@ func TestMain(m *testing.M) {
 	}
 	if stall, err := time.ParseDuration(os.Getenv("HOLDLINE_TEST_STALL")); err == nil {
 		protocol.StallWindow = stall
+	}
+	if most, err := strconv.ParseInt(os.Getenv("HOLDLINE_TEST_SPOOL"), 10, 64); err == nil {
+		upstream.MaxSpooled = most
 	}
 	name := filepath.Base(os.Args[0])
 	if speak() {
