@@ -16,9 +16,10 @@
 // # Bounds
 //
 // Everything that a client sends is bounded: the line, the calls in flight, the queue
-// of answers. A large answer stays in the file of its executor until little else waits
-// for the client (session.takeTurn). A client may read as slowly as it likes; one that
-// takes no byte for [protocol.StallWindow], while answers wait for room, is ended.
+// of answers. A large answer stays in the file of its executor: the proxy gets its name, or
+// the bytes once little else waits for the client (session.takeTurn). A client may read as
+// slowly as it likes; one that takes no byte for [protocol.StallWindow], while answers wait
+// for room, is ended, and so is one of whose answers too much lies in files ([session.Full]).
 //
 // # Packages below
 //
