@@ -29,8 +29,7 @@ type Options struct {
 	Touch func(dir string)
 }
 
-// MaxSpooled bounds, in bytes, the answers in files that wait for one session. The session is
-// ended if there are more. Tests lower it.
+// MaxSpooled bounds, in bytes, the answers in files that wait for one session. Tests lower it.
 var MaxSpooled int64 = 8 * jsonrpc.MaxFrame
 
 // A Hub is what the processes of all servers share: the clients of sessions, the calls,

@@ -17,8 +17,7 @@ import (
 // CatchUp waits until this daemon has read everything that the server wrote before
 // the attach. The server may have ended meanwhile, and then must get no writes: a
 // call that is lost in its stdin is one of which the next daemon does not know
-// whether it was made. The wait has no limit of its own; each call's own time bounds
-// it.
+// whether it was made. Each call's own time bounds the wait.
 func (u *Process) CatchUp() {
 	select {
 	case <-u.caughtUp:
