@@ -65,6 +65,7 @@
 //	             budget     what consults have cost, and what they may cost
 //	             jobdir     the directory of a job, and what became of the job
 //	             answer     what is kept of a job, and how it is shown
+//	             steps      what a consult does, for people who watch it
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	login        logins of servers by address: their files, and how tokens are renewed;

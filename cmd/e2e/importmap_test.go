@@ -117,6 +117,7 @@ var layers = readLayers(`
 3 daemon/consult/jobdir
 2 daemon/consult/material
 2 daemon/consult/queue
+2 daemon/consult/steps
 4 daemon/consult/request
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,7 +18,7 @@ import (
 type asking struct {
 	t         *testing.T
 	cmd       *exec.Cmd
-	out, errs bytes.Buffer
+	out, errs words
 	ended     chan struct{}
 }
 

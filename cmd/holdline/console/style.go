@@ -80,21 +80,6 @@ func Lines(w io.Writer, text string) {
 	}
 }
 
-// Text prints a text of others, with a line end. On a terminal its lines are wrapped between
-// words, below where they begin; an item of a list below its first word. Elsewhere it is printed
-// as it is.
-func Text(w io.Writer, text string) {
-	columns := Columns(w)
-	for line := range strings.SplitSeq(strings.TrimRight(text, "\n"), "\n") {
-		rest := strings.TrimLeft(line, " ")
-		hang := len(line) - len(rest)
-		if strings.HasPrefix(rest, "- ") || strings.HasPrefix(rest, "* ") {
-			hang += len("- ")
-		}
-		fmt.Fprintln(w, wrap(line, columns, hang))
-	}
-}
-
 // render returns the text of v on one line and harmless, with the style that v has if the
 // output shows colour.
 func render(v any, color bool) rendered {

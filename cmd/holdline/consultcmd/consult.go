@@ -3,7 +3,8 @@
 // consult PROMPT runs a consult for the user and blocks until its answer; it survives the end
 // of the daemon (consult.go) and cancels the consult when it is interrupted (politely.go).
 // The commands below it list the consults of all agents, and act on one of them (list.go).
-// What ended consults have left can also be read without a daemon (kept.go).
+// What ended consults have left can also be read without a daemon (kept.go), and so can what a
+// running one does (live.go).
 package consultcmd
 
 import (
@@ -367,6 +368,12 @@ func printConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	if err != nil {
 		return err
 	}
+	return closeConsult(cmd, answer)
+}
+
+// closeConsult prints what comes below an answer that was printed, and returns its fault as an
+// error.
+func closeConsult(cmd *cobra.Command, answer control.ConsultAnswer) error {
 	// A fault that an interrupt has brought about is no news to the user.
 	if f := answer.Fault; f != nil {
 		if f.Fault.Code == fault.Cancelled && cmd.Context().Err() != nil {

@@ -42,23 +42,6 @@ question (the beginning of the prompt), note (what it does, if it has not ended)
 			return console.Print(cmd, all, func(out io.Writer) { printConsults(out, all) })
 		},
 	}
-	show := &cobra.Command{
-		Use: "show ID", Short: "Print a consult's answer, or what there is of it", Args: oneID,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := pickConsult(cmd, proc, args[0])
-			if err != nil {
-				return err
-			}
-			answer, err := askAbout(cmd, proc, control.ConsultShow, id)
-			if errors.Is(err, socket.ErrNoDaemon) {
-				answer, err = keptAnswer(proc, id)
-			}
-			if err != nil {
-				return err
-			}
-			return printConsult(cmd, answer)
-		},
-	}
 	// wait blocks for long, so unlike the others it must survive the end of the daemon.
 	wait := &cobra.Command{
 		Use: "wait ID", Short: "Wait for a consult and print its answer", Args: oneID,
@@ -90,7 +73,41 @@ and goes on with the next one if it ends.`,
 			return printConsult(cmd, answer)
 		},
 	}
-	return []*cobra.Command{list, show, wait, cancel, newRemoveCommand(proc)}
+	return []*cobra.Command{list, newShowCommand(proc), wait, cancel, newRemoveCommand(proc)}
+}
+
+// newShowCommand returns the command consult show.
+func newShowCommand(proc *cmdenv.Process) *cobra.Command {
+	var follow bool
+	show := &cobra.Command{
+		Use: "show ID", Short: "Print a consult's answer, or show live what it does", Args: oneID,
+		Long: `Print a consult's answer, or what there is of it.
+
+With -f, show what the consult has done and does, as it happens: what the model says,
+the tools that it uses, retries and costs. The view needs no daemon, goes on if the
+daemon ends, and ends with the consult, with the exit code of consult wait. Ctrl-C ends
+the view alone. With --json too, each step is one line: a JSON object with q (its
+number), t (Unix ms), k (its kind) and more.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := pickConsult(cmd, proc, args[0])
+			if err != nil {
+				return err
+			}
+			if follow {
+				return showLive(cmd, proc, id)
+			}
+			answer, err := askAbout(cmd, proc, control.ConsultShow, id)
+			if errors.Is(err, socket.ErrNoDaemon) {
+				answer, err = keptAnswer(proc, id)
+			}
+			if err != nil {
+				return err
+			}
+			return printConsult(cmd, answer)
+		},
+	}
+	show.Flags().BoolVarP(&follow, "follow", "f", false, "show live what it does, until it ends")
+	return show
 }
 
 // oneID wants one argument. More are most likely a prompt that begins with the name of a
@@ -170,15 +187,21 @@ func noConsult(word string) error {
 }
 
 // printConsults prints a row for each consult, with the code of its fault if it has failed. The
-// cost is empty if it is not known, as with engines that tell none. The question comes last,
+// cost is empty if it is not known, as with engines that tell none. While one works, the table
+// says what each does. The question comes last,
 // since only the last cell may be long.
 func printConsults(out io.Writer, consults []control.Consult) {
 	if len(consults) == 0 {
 		fmt.Fprintln(out, "no consult is running or kept")
 		return
 	}
-	t := console.NewTable(out, "CONSULT", "STATE", "AGE", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION")
-	t.Optional("IDENTITY", "MODEL", "TOOK", "COST")
+	head := []string{"CONSULT", "STATE", "AGE", "TOOK", "COST", "MODEL", "IDENTITY", "QUESTION"}
+	works := slices.ContainsFunc(consults, func(c control.Consult) bool { return c.Note != "" })
+	if works {
+		head = slices.Insert(head, len(head)-1, "STEP")
+	}
+	t := console.NewTable(out, head...)
+	t.Optional("STEP", "IDENTITY", "MODEL", "TOOK", "COST")
 	now := time.Now().UnixMilli()
 	for _, j := range consults {
 		// A cost of 0 is shown, unlike one that is not known.
@@ -194,14 +217,23 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		if j.TookMS > 0 {
 			took = console.Right(plural.Age(j.TookMS))
 		}
-		t.Row(j.ID, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,
-			cmp.Or(j.Model, j.Engine), j.Identity, fault.Short(j.Question, maxQuestion))
+		row := []any{
+			j.ID, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,
+			cmp.Or(j.Model, j.Engine), j.Identity,
+		}
+		if works {
+			row = append(row, fault.Short(j.Note, maxStep))
+		}
+		t.Row(append(row, fault.Short(j.Question, maxQuestion))...)
 	}
 	t.Flush()
 }
 
-// maxQuestion bounds the part of a question that a row shows, in characters.
-const maxQuestion = 60
+// What a row shows at most of a question and of what a consult does, in characters.
+const (
+	maxQuestion = 60
+	maxStep     = 40
+)
 
 // newRemoveCommand returns the command consult rm. It tries all ids, even if one fails.
 func newRemoveCommand(proc *cmdenv.Process) *cobra.Command {

@@ -79,7 +79,8 @@ func (s *screen) send(msg tea.Msg) {
 	if cmd == nil {
 		return
 	}
-	if _, follows := msg.(logsMsg); follows { // the log is asked for again after a second
+	switch msg.(type) {
+	case logsMsg, stepsMsg: // what goes on is asked for again after a while
 		return
 	}
 	if next := cmd(); next != nil {

@@ -85,8 +85,17 @@ func (m *model) pressPage(name string) tea.Cmd {
 		if p.server != "" && (name != "l" || !p.logs) {
 			return m.pressServer(name, p.server)
 		}
+		if p.section == consults && p.key != "" && name == "l" {
+			return m.showLive(p.key)
+		}
 	}
 	return nil
+}
+
+// showLive shows what a consult has done and does.
+func (m *model) showLive(id string) tea.Cmd {
+	m.page = m.stepsPage(id)
+	return askSteps(m.page)
 }
 
 // pressTables moves in the tables, or does something with the row that the user points at.
@@ -129,6 +138,8 @@ func (m *model) pressRow(name string) tea.Cmd {
 		return m.pressServer(name, r.server.Name)
 	case r.consult != nil && name == "s":
 		m.cancel(r.consult)
+	case r.consult != nil && name == "l":
+		return m.showLive(r.consult.ID)
 	case r.consult != nil && name != "r":
 		m.page = m.pageOf(m.focus, r)
 		return m.askAnswer(m.page, r.consult.ID)

@@ -12,6 +12,8 @@ import (
 
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/glance"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/steps"
 	"holdline/protocol/control"
 )
 
@@ -52,6 +54,12 @@ type (
 		answer control.ConsultAnswer
 		err    error
 	}
+	// stepsMsg has what a consult has done since the last one, for the page that asked.
+	stepsMsg struct {
+		page  *page
+		steps []steps.Step
+		err   error
+	}
 )
 
 // selected is the row of a section that the user points at.
@@ -71,6 +79,7 @@ type model struct {
 	do            doer
 	now           func() time.Time
 	home          string
+	consultDirs   string // directory of the directories of consults
 	width, height int
 
 	known       bool // a status has come
@@ -139,6 +148,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		m.say(msg.text, msg.err)
 	case logsMsg:
 		return m, m.showLogs(msg)
+	case stepsMsg:
+		return m, m.showSteps(msg)
 	case answerMsg:
 		if msg.err == nil {
 			msg.page.showAnswer(&msg.answer)
@@ -339,6 +350,47 @@ func (m *model) askAnswer(p *page, id string) tea.Cmd {
 		a, err := do.consult(control.ConsultShow, id)
 		return answerMsg{p, a, err}
 	}
+}
+
+// askSteps returns a command that reads what a consult has done since the last one.
+func askSteps(p *page) tea.Cmd {
+	return func() tea.Msg {
+		msg := stepsMsg{page: p}
+		for {
+			lines, err := p.steps.Next()
+			if err != nil || len(lines) == 0 {
+				msg.err = err
+				return msg
+			}
+			for _, line := range lines {
+				if s, shown := p.steps.Parse(line); shown {
+					msg.steps = append(msg.steps, s)
+				}
+			}
+			msg.steps = msg.steps[max(0, len(msg.steps)-maxPageLines):] // a page has no more
+		}
+	}
+}
+
+// showSteps shows what a consult has done, and looks again after a while if the page is still
+// shown and the consult goes on. The files say that, so no daemon is needed.
+func (m *model) showSteps(msg stepsMsg) tea.Cmd {
+	if msg.page != m.page {
+		return nil
+	}
+	if msg.err != nil {
+		msg.page.addText("", msg.err.Error(), badText)
+		return nil
+	}
+	for i := range msg.steps {
+		s := &msg.steps[i]
+		msg.page.addStep(s, s.At.In(m.now().Location()))
+		if s.Kind == engine.KindEnd {
+			return nil
+		}
+	}
+	again := askSteps(msg.page)
+	return tea.Tick(steps.Poll, func(time.Time) tea.Msg { return again() })
 }
 
 // doServer returns a question whose answer y makes a request about a server.

@@ -2,11 +2,16 @@ package top
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
+	"holdline/daemon/adapter/engine"
 	"holdline/protocol/control"
 )
 
@@ -187,6 +192,60 @@ func TestLogGoesOn(t *testing.T) {
 	s.press("esc")
 	if _, again := s.Update(late); again != nil || s.page != nil {
 		t.Error("a log that the user has left is asked for again")
+	}
+}
+
+// TestLiveConsult checks that l shows what a consult does, from its row and from its details,
+// once and as it happens, without control characters, and no more once it has ended or the user
+// has left it.
+func TestLiveConsult(t *testing.T) {
+	for _, keys := range [][]string{{"tab", "down", "l"}, {"tab", "down", "enter", "l"}} {
+		s := newScreen(t, 80, 24).busy()
+		s.consultDirs = t.TempDir()
+		dir := filepath.Join(s.consultDirs, "b2b2b2b2b2b2")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		log, err := engine.CreateTranscript(dir, engine.Entry{Level: "read"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(log.Close)
+		p := s.press(keys...).page
+		var again tea.Cmd
+		write := func(entries ...engine.Entry) {
+			for _, e := range entries {
+				if err := log.Write(e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, again = s.Update(askSteps(p)())
+		}
+		write(engine.Entry{Kind: engine.KindPiece, Text: "So fa"})
+		write(engine.Entry{Kind: engine.KindPiece, Text: "r so go"})
+		if got := s.frame(); !strings.Contains(got, " So far so go") || again == nil {
+			t.Fatalf("after %q, in pieces:\n%s", keys, got)
+		}
+		write(engine.Entry{Kind: engine.KindText, Text: "So far so good.\n\nAnd\x1b[2J more."},
+			engine.Entry{Kind: engine.KindTool, Text: "Read a\nfile"})
+		got := s.frame()
+		for _, want := range []string{
+			"LIVE: CONSULT b2b2b2b2b2b2", "started, level read", " So far so good.\n", " And?[2J more.\n", "  Read a file\n",
+			"esc back",
+		} {
+			if strings.Count(got, want) != 1 {
+				t.Errorf("after %q, not once %q:\n%s", keys, want, got)
+			}
+		}
+		late := askSteps(p)()
+		write(engine.Entry{Kind: engine.KindEnd, Text: "done"})
+		if got := s.frame(); again != nil || !strings.Contains(got, "is over: done") {
+			t.Errorf("a consult that has ended:\n%s", got)
+		}
+		s.press("esc")
+		if _, again := s.Update(late); again != nil || s.page != nil {
+			t.Error("a consult that the user has left is watched on")
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,8 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/consult/steps"
 	"holdline/daemon/trouble"
 	"holdline/protocol/control"
 )
@@ -33,6 +36,9 @@ type page struct {
 	server string
 	after  map[string]int64 // of the log of that server: by worker, where it goes on
 	logs   bool
+
+	steps   *steps.Follower // of what a consult does; nil for other pages, and once the consult is over
+	unended string          // the last line, if it is a text that goes on
 }
 
 // line is a line of a page. A line with a name is one of its details.
@@ -230,7 +236,7 @@ func keysPage() *page {
 		{"arrows, tab", "move; between the tables"},
 		{"g, G, space", "to the begin, to the end, a page down"},
 		{"enter", "details"},
-		{"l", "what a server writes to its log"},
+		{"l", "what a server writes to its log; what a consult does, live"},
 		{"r, s", "restart, stop a server; s cancels a consult. They ask first"},
 		{"/", "show only rows with these words; esc shows all"},
 		{"esc", "back to the tables"},
@@ -281,4 +287,31 @@ func (p *page) showAnswer(a *control.ConsultAnswer) {
 		a.Text = "–"
 	}
 	p.addText("Answer", a.Text, plainText)
+}
+
+// stepsPage returns a page of what a consult does, which is empty at first.
+func (m *model) stepsPage(id string) *page {
+	return &page{title: "LIVE: CONSULT " + id, end: true, steps: steps.Follow(filepath.Join(m.consultDirs, id))}
+}
+
+// addStep adds a step of a consult, or the next part of what its model says.
+func (p *page) addStep(s *steps.Step, at time.Time) {
+	words := s.Words
+	if s.Kind != engine.KindText {
+		style := dimText
+		switch s.Kind {
+		case engine.KindNote, engine.KindLadder, engine.KindStderr, engine.KindCut:
+			style = oddText
+		case engine.KindTool, engine.KindEnd:
+			style = liveText
+		}
+		p.unended = ""
+		p.addText("", at.Format(time.TimeOnly)+"  "+strings.ReplaceAll(words, "\n", " "), style)
+		return
+	}
+	if p.unended != "" && len(p.lines) > 0 {
+		p.lines, words = p.lines[:len(p.lines)-1], p.unended+words
+	}
+	p.addText("", words, plainText)
+	p.unended = words[strings.LastIndexByte(words, '\n')+1:]
 }

@@ -26,6 +26,7 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/statedir"
 	"holdline/protocol/socket"
 )
 
@@ -68,6 +69,9 @@ func run(ctx context.Context, proc *cmdenv.Process) error {
 	f := &feed{paths: paths, ctx: ctx, cwd: cwd, project: proc.Getenv("HOLDLINE_PROJECT")}
 	m := newModel(f, time.Now)
 	m.home = proc.Getenv("HOME")
+	if root, err := cmdenv.StateDir(proc.Getenv); err == nil { // without one, nothing can be watched
+		m.consultDirs = statedir.In(root).Consults
+	}
 	p := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(proc.Stdin), tea.WithOutput(proc.Stdout),
 		tea.WithEnvironment(proc.Environ()), tea.WithoutSignalHandler())
 	var feeds sync.WaitGroup

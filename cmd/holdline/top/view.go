@@ -294,6 +294,8 @@ func (m *model) footer() string {
 		}
 		if m.page.server != "" && !m.page.logs {
 			keys = slices.Insert(keys, 3, key{"l", "logs"}, key{"r", "restart"}, key{"s", "stop"})
+		} else if m.page.section == consults && m.page.key != "" {
+			keys = slices.Insert(keys, 3, key{"l", "live"})
 		}
 	}
 	words := ""

@@ -60,10 +60,10 @@ type run struct {
 	talk   engine.Run
 	prog   *program
 	log    *engine.Transcript
-	hide   *strings.Replacer // replaces secrets
-	report reporter          // nil if the caller wants none
-	torn   bool              // the transcript could not be written whole
-	temp   string            // the run's temporary directory if this process made it, and so removes it; else ""
+	hide   *masker  // replaces secrets
+	report reporter // nil if the caller wants none
+	torn   bool     // the transcript could not be written whole
+	temp   string   // the run's temporary directory if this process made it, and so removes it; else ""
 
 	// The phase, and what decides on the next one.
 	began  time.Time
@@ -98,7 +98,7 @@ type run struct {
 func runOnce(ctx context.Context, o *Options, params engine.Params, report reporter) engine.Outcome {
 	r := &run{
 		o: o, params: &params, report: report, began: time.Now(), active: time.Now(),
-		hide: masker(o.Environ, params.Mask),
+		hide: newMasker(o.Environ, params.Mask),
 	}
 	err := r.prepare(ctx)
 	if err == nil {
@@ -129,19 +129,6 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	}
 	faultpoint.At("adapter.outcome")
 	return out
-}
-
-// masker returns a replacer of the values of the variables in names, which may be
-// secrets. It leaves values of fewer than six bytes alone: they are words that occur by
-// chance.
-func masker(environ, names []string) *strings.Replacer {
-	var pairs []string
-	for _, kv := range environ {
-		if name, value, _ := strings.Cut(kv, "="); len(value) >= 6 && slices.Contains(names, name) {
-			pairs = append(pairs, value, "***")
-		}
-	}
-	return strings.NewReplacer(pairs...)
 }
 
 // prepare checks the request, writes what the program needs to disk, opens the
@@ -303,6 +290,7 @@ func (r *run) readLine(line []byte) {
 		switch e.Kind {
 		case engine.Started:
 			r.flushPiece()
+			r.piece.Reset()
 			r.progress.Session, r.progress.Model = e.Session, e.Model
 			r.record(engine.Entry{Kind: engine.KindSession, Session: e.Session, Model: e.Model})
 			r.reportStep("%s is thinking", cmp.Or(e.Model, r.o.Name))
@@ -332,6 +320,7 @@ func (r *run) readLine(line []byte) {
 			}
 		case engine.TurnDone:
 			r.flushPiece()
+			r.piece.Reset()
 			r.record(engine.Entry{Kind: engine.KindTurn, CostUSD: e.CostUSD})
 			r.endTurn(e.Answered)
 		case engine.Noise:
@@ -368,13 +357,18 @@ func (r *run) record(e engine.Entry) {
 	r.progress.Seq = r.log.Seq()
 }
 
-// flushPiece writes the pieces of an unfinished text to the transcript, as one line.
+// flushPiece writes the pieces of an unfinished text to the transcript, as one line. It keeps
+// back an end that may be the beginning of a secret, since two halves in two lines would not
+// be replaced.
 func (r *run) flushPiece() {
-	if r.piece.Len() == 0 {
+	text := r.hide.Replace(r.piece.String())
+	shown := len(text) - r.hide.begun(text)
+	if shown == 0 {
 		return
 	}
-	r.record(engine.Entry{Kind: engine.KindPiece, Text: r.piece.String()})
 	r.piece.Reset()
+	r.piece.WriteString(text[shown:])
+	r.record(engine.Entry{Kind: engine.KindPiece, Text: text[:shown]})
 	r.pieceAt = time.Now()
 	r.message = "writing"
 }
