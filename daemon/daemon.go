@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/footprint"
 	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
 	"holdline/daemon/login"
@@ -106,6 +107,7 @@ type daemon struct {
 	audit     *telemetry.Records
 	consults  *consult.Manager
 	launcher  *launch.Launcher
+	asker     *asklogin.Asker
 	servers   *hosted.Manager
 	sessions  *session.Server
 	listener  *listener.Server
@@ -214,7 +216,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
 		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
-		Login: d.launcher.Login,
+		Login: d.launcher.Login, Asker: d.asker,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
@@ -252,6 +254,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 	d.launcher = &launch.Launcher{
 		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
 	}
+	d.asker = d.newAsker()
 	d.servers = hosted.New(hosted.Options{
 		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
 		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
@@ -261,6 +264,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Prepared: d.env.Known,
 		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
 		Rules:    d.rules(),
+		Logins:   d.asker,
 	})
 	if err := d.servers.Load(); err != nil {
 		return err
@@ -359,6 +363,7 @@ func (d *daemon) stopServers(ctx context.Context) error {
 		err = d.servers.EndAll(ending)
 		cancel()
 	}
+	d.asker.Close()
 	return errors.Join(err, d.servers.Close(ctx))
 }
 

@@ -55,6 +55,8 @@
 //	             sight      which projects see a server
 //	             files      what a server offered last, and how it stands, on disk
 //	             signin     whether a server's login lets calls be made
+//	             asklogin   asks the person of a client to log in, by a child of the daemon,
+//	                        holdline login, and waits for that
 //	             private    calls with a process of their own, as consults are
 //	listing      what servers list, its offers and pins
 //	launch       how configured servers and consult programs are started

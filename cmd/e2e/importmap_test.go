@@ -94,6 +94,7 @@ var layers = readLayers(`
 2 daemon/hosted/subscription
 3 daemon/hosted/audience
 5 daemon/hosted/upstream
+5 daemon/hosted/asklogin
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog
 7 daemon/hosted/subscriber

@@ -28,6 +28,7 @@ import (
 	"holdline/daemon/events"
 	"holdline/daemon/footprint"
 	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/place"
 	"holdline/daemon/session"
 	"holdline/daemon/supervisor"
@@ -61,6 +62,8 @@ type Daemon struct {
 	Memory    *footprint.Meter
 	// Login returns the login of a server; nil for one that has no address.
 	Login func(s *config.Settings) *control.Login
+	// Asker asks people to log in.
+	Asker *asklogin.Asker
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
 	// Upgrade hands over to the program at the watched path, and returns only if that
@@ -86,8 +89,9 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Upgrade: handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) {
 			return d.Upgrade(ctx, p)
 		}),
-		control.LoginChanged: handleNone(func(context.Context) (any, error) {
+		control.LoginChanged: handle(func(_ context.Context, p control.LoginParams, _ Progress) (any, error) {
 			d.Servers.LoginsChanged()
+			d.Asker.Changed(p.Target, p.Out)
 			return struct{}{}, nil
 		}),
 		control.ServerStart:   d.handleServer(d.Servers.Start),

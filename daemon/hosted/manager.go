@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
@@ -64,6 +65,8 @@ type Options struct {
 	// Rules decide which servers and tools an identity may use. A server of which it
 	// may use nothing does not exist for it. nil allows everything.
 	Rules tool.Rules
+	// Logins asks people to log in. nil asks nobody.
+	Logins *asklogin.Asker
 	// Return is how long after [New] the sessions of an earlier daemon may come
 	// back; 0 is [protocol.StartWindow].
 	Return time.Duration
@@ -116,7 +119,7 @@ func New(o Options) *Manager {
 	}
 	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
-	m.sessionCalls = m.calls
+	m.calls.Logins, m.sessionCalls = o.Logins, m.calls
 	m.Catalog = catalog.New(
 		catalog.Servers{Find: m.find, View: m.view, Named: m.viewNamed}, m.calls, o.Rules, m.hub.Log)
 	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{

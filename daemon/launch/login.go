@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
@@ -63,4 +64,21 @@ func (l *Start) loginOf(s *config.Settings, a config.Around, address string) (*r
 		return nil, fmt.Errorf("mcpServers.%s.oauth cannot be stored: %w", s.Name, err)
 	}
 	return &remote.LoginAt{Dir: l.Logins.Dir, Target: target, KeyCommand: l.Logins.KeyCommand}, nil
+}
+
+// LoginCommand returns the process that logs a person in to a server by its name: this program,
+// with the configuration and the logins of the daemon. target is the id of what it logs in to,
+// and "" if no person can log in there.
+func (l *Launcher) LoginCommand(server string) (target string, argv, env []string) {
+	s, ok := l.File.Current().Server(server)
+	if !ok || s.Transport != config.HTTP || !s.LogsIn() || s.OAuth.Grant == config.GrantMachine {
+		return "", nil, nil
+	}
+	target, err := l.target(&s)
+	if err != nil { // the fault of the call says why
+		return "", nil, nil
+	}
+	env = append(l.Env.List(), "HOME="+l.Home, "HOLDLINE_CONFIG="+l.File.Path(),
+		"XDG_STATE_HOME="+filepath.Dir(filepath.Dir(l.LoginDir)))
+	return target, []string{l.Image, "login", server}, env
 }

@@ -250,7 +250,7 @@ func (s *session) recorded(n int64) bool {
 func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
 	form := s.formOf(r)
 	switch {
-	case f == nil || res.Result != nil:
+	case f == nil || res.Result != nil || res.Error != nil:
 		return form.Remote(r.target.Server, res)
 	case readable && r.msg.Method == mcp.ToolsCall:
 		return form.FaultAsResult(f)

@@ -52,8 +52,8 @@ type RemoteResult struct {
 	File    *File
 	Replays int    // how often the call was made again after a loss
 	Cache   string // "hit" or "miss" if a cache was asked
-	// Fault is why a call of one of holdline's own tools failed, for telemetry.
-	// Result says it already.
+	// Fault is why a call failed, for telemetry, if holdline answers it: Result or Error
+	// says it already.
 	Fault *fault.Record
 }
 

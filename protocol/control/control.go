@@ -37,7 +37,7 @@ const (
 	ServerTools   = "server/tools"   // [ServerParams] → [ServerToolsAnswer]
 	ServerAccept  = "server/accept"  // [ServerParams] → [ServerAcceptAnswer]: pins its tools as they are now
 	ServerCall    = "server/call"    // [ServerCallParams] → [ServerCallAnswer]; ends with the connection
-	LoginChanged  = "login/changed"  // →: somebody has logged in or out
+	LoginChanged  = "login/changed"  // [LoginParams] →: somebody has logged in or out
 	ServerLogs    = "server/logs"    // [ServerLogsParams] → [ServerLogsAnswer]
 	ProgressNote  = "progress"       // notification: [Progress]
 )
@@ -203,6 +203,12 @@ type ServerParams struct {
 	Whereabouts
 
 	Name string `json:"name"` // "" is all of them, for [ServerTools]
+}
+
+// LoginParams of [LoginChanged].
+type LoginParams struct {
+	Target string `json:"target,omitempty"` // id of what somebody has logged in to; "" is not known
+	Out    bool   `json:"out,omitempty"`    // or rather out of
 }
 
 // ServerAnswer of what is done with a server.

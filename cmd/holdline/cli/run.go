@@ -7,7 +7,7 @@
 //     holdline-stdio, if that file is there. Otherwise it is the proxy itself, dispatched
 //     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
-//     remote and engine. They are dispatched early, too, and worker becomes holdline-stdio.
+//     remote, engine, and login (serverscmd). They are dispatched early, too, and worker becomes holdline-stdio.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
@@ -57,6 +57,7 @@ func Main() int {
 // Each gets the arguments behind its name.
 var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
+	"login": serverscmd.RunLogin,
 }
 
 // runProcess runs the command that the arguments name, and returns the exit code. It prints the

@@ -37,6 +37,9 @@ type loginOptions struct {
 	scopes                          []string
 	issuer, clientID                string
 	timeout                         time.Duration
+
+	// show gets the start address, for somebody else to open. Nil opens it here.
+	show func(address string) error
 }
 
 // newLogin returns the command servers login.
@@ -191,7 +194,9 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 		ClientID: o.clientID, Issuer: o.issuer, Scopes: o.scopes, Way: s.way(o), Force: o.force,
 		Say: func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) },
 	}
-	if !o.noBrowser {
+	if o.show != nil {
+		f.Open = func(_ context.Context, address string) error { return o.show(address) }
+	} else if !o.noBrowser {
 		f.Open = flow.OpenWith(flow.Opener(a.logins.Browser, s.proc.Getenv), s.proc.Environ())
 	}
 	if in, ok := s.proc.Stdin.(*os.File); ok && console.IsTerminal(in) && console.IsTerminal(cmd.ErrOrStderr()) {
@@ -204,7 +209,11 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 		}
 	}
 	_, fresh, err := flow.Run(ctx, f)
-	s.tellLogins(cmd)
+	var changed control.LoginParams
+	if err == nil {
+		changed.Target = a.target
+	}
+	s.tellLogins(cmd, changed)
 	switch {
 	case errors.Is(err, flow.ErrTooOften):
 		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
@@ -223,8 +232,8 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 
 // tellLogins has a running daemon look at the logins anew. Without one there is nothing to do: the
 // next daemon reads the files.
-func (s *serversCommand) tellLogins(cmd *cobra.Command) {
-	_, err := attach.Ask[struct{}](cmd, s.proc, control.LoginChanged, nil)
+func (s *serversCommand) tellLogins(cmd *cobra.Command, changed control.LoginParams) {
+	_, err := attach.Ask[struct{}](cmd, s.proc, control.LoginChanged, changed)
 	if remote, ok := errors.AsType[*control.RemoteError](err); ok && remote.Fault != nil &&
 		remote.Fault.Fault.Code == fault.UnknownMethod {
 		return // an older daemon: the next call finds the login
@@ -241,7 +250,7 @@ func (s *serversCommand) way(o *loginOptions) flow.Way {
 		return flow.Paste
 	case o.device:
 		return flow.Device
-	case o.noBrowser || flow.HasBrowser(s.proc.Getenv):
+	case o.noBrowser || o.show != nil || flow.HasBrowser(s.proc.Getenv):
 		return flow.Browser
 	}
 	return flow.Headless
@@ -285,7 +294,7 @@ With --url, that of servers that are not configured any more.`,
 			}
 			others := s.sharing(&cfg, a.store, a.target, args[0])
 			out, err := flow.Logout(cmd.Context(), a.store, a.http(), a.target, &a.client)
-			s.tellLogins(cmd)
+			s.tellLogins(cmd, control.LoginParams{Target: a.target, Out: true})
 			return sayLogout(cmd, args[0], &out, others, err)
 		},
 	}
@@ -317,7 +326,7 @@ func (s *serversCommand) logOutOfAddress(cmd *cobra.Command, address string) err
 		}
 		others := s.sharing(&cfg, store, id, "")
 		out, err := flow.Logout(cmd.Context(), store, login.NewClient(address, c.Issuer, cmdenv.Version), id, &c)
-		s.tellLogins(cmd)
+		s.tellLogins(cmd, control.LoginParams{Target: id, Out: true})
 		if err := sayLogout(cmd, redact.URL(address), &out, others, err); err != nil {
 			return err
 		}

@@ -208,18 +208,62 @@ func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 	defer cancel()
 	var failed *listing.Offer
 	for _, server := range unlisted {
-		s, err := d.s.Find(server)
-		if err == nil {
-			err = dispatch.Try(ctx, s, c, name)
-		}
+		pick := func(of *listing.Offering) *listing.Offer { return of.Find(k, name, c.Only != "") }
+		o, err := d.start(ctx, c, server, name, pick)
 		if err != nil {
-			failed = listing.Unknown(server, k, name, err)
-			continue
-		}
-		view := s.View(&c)
-		if o := view.Offering.Find(k, name, c.Only != ""); o != nil {
+			failed = d.unlisted(server, k, name, pick, err)
+		} else if o != nil {
 			return o
 		}
+	}
+	return failed
+}
+
+// start asks a server that has never listed, for a call of that name, and returns the offer
+// that pick takes from its lists, or nil.
+func (d *Catalog) start(
+	ctx context.Context, c tool.Caller, server, name string, pick func(*listing.Offering) *listing.Offer,
+) (*listing.Offer, error) {
+	s, err := d.s.Find(server)
+	if err == nil {
+		err = dispatch.Try(ctx, s, c, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	view := s.View(&c)
+	return pick(view.Offering), nil
+}
+
+// unlisted returns the offer of a name for which a server was asked that does not start,
+// because of err. If a login helps, and the client's person has made it, the call goes to
+// what the server offers then.
+func (d *Catalog) unlisted(
+	server string, k listing.Kind, name string, pick func(*listing.Offering) *listing.Offer, err error,
+) *listing.Offer {
+	failed := listing.Unknown(server, k, name, err)
+	operation := failed.Operation()
+	failed.Remote.Handle = func(ctx context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+		return d.calls.Ask(ctx, server, &rc, func(rc *tool.RemoteCall, waited bool) (tool.RemoteResult, error) {
+			if !waited {
+				return tool.RemoteResult{}, err
+			}
+			starting, cancel := withFirstList(ctx, operation)
+			defer cancel()
+			o, err := d.start(starting, rc.Caller, server, name, pick)
+			switch {
+			case err != nil:
+				return tool.RemoteResult{}, dispatch.AsFault(err, failed)
+			case o == nil:
+				return tool.RemoteResult{}, fault.New(fault.UnknownTool, fault.Server, operation,
+					"server %s does not offer %s", server, name)
+			case d.rules != nil: // its own name is known only now
+				if err := d.rules.Check(rc.Caller.Identity, server, o.Remote.Names...); err != nil {
+					return tool.RemoteResult{}, err
+				}
+			}
+			return o.Remote.Handle(ctx, *rc)
+		})
 	}
 	return failed
 }

@@ -113,12 +113,9 @@ func (d *Catalog) Inner(ctx context.Context, c tool.Caller, name, own string) (*
 	}
 	if offered.Offering == nil {
 		shown := tool.Shown(name, strings.TrimPrefix(own, name+"__"))
-		s, err := d.s.Find(name)
-		if err == nil {
-			err = dispatch.Try(ctx, s, c, shown)
-		}
-		if err != nil {
-			return &listing.Unknown(name, listing.Tools, shown, err).Remote, nil
+		pick := func(of *listing.Offering) *listing.Offer { return of.Tool(own) }
+		if _, err := d.start(ctx, c, name, shown, pick); err != nil {
+			return &d.unlisted(name, listing.Tools, shown, pick, err).Remote, nil
 		}
 		view = d.s.View(ctx, &c)
 		if offered = view.Server(name); offered == nil { // it was removed meanwhile

@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
@@ -43,6 +44,8 @@ type Server interface {
 
 // A Dispatcher makes calls. It is safe for concurrent use.
 type Dispatcher struct {
+	Logins *asklogin.Asker // asks people to log in; nil asks nobody. It must not change after the first call
+
 	hub    *upstream.Hub
 	most   func(identity string) int // calls that a session may make; 0 is no limit; may be nil
 	budget *policy.Budget
@@ -67,8 +70,24 @@ func New(hub *upstream.Hub, budget func(identity string) int) *Dispatcher {
 func (d *Dispatcher) Handle(
 	ctx context.Context, s Server, o *listing.Offer, rc *tool.RemoteCall,
 ) (tool.RemoteResult, error) {
-	r := request{d, s, o, rc}
-	return r.handle(ctx)
+	if o.Method == mcp.Complete { // the person is typing
+		return (&request{d, s, o, rc}).handle(ctx)
+	}
+	return d.Ask(ctx, o.Remote.Server, rc, func(rc *tool.RemoteCall, _ bool) (tool.RemoteResult, error) {
+		return (&request{d, s, o, rc}).handle(ctx)
+	})
+}
+
+// Ask is [asklogin.Asker.Call] for the client of the caller's session.
+func (d *Dispatcher) Ask(
+	ctx context.Context, server string, rc *tool.RemoteCall,
+	call func(rc *tool.RemoteCall, waited bool) (tool.RemoteResult, error),
+) (tool.RemoteResult, error) {
+	return d.Logins.Call(ctx, server, func() tool.Client {
+		d.hub.Mu.Lock()
+		defer d.hub.Mu.Unlock()
+		return d.hub.Clients[rc.Caller.Session]
+	}, rc, call)
 }
 
 // Cache returns the cache of answers.
