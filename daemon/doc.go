@@ -65,6 +65,7 @@
 //	             material   puts files and diffs behind a prompt
 //	             queue      which job runs next
 //	             budget     what consults have cost, and what they may cost
+//	             failures   which consults have failed of late, and files that are bad
 //	             jobdir     the directory of a job, and what became of the job
 //	             answer     what is kept of a job, and how it is shown
 //	             steps      what a consult does, for people who watch it

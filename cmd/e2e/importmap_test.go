@@ -114,6 +114,7 @@ var layers = readLayers(`
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
 4 daemon/consult/answer
+4 daemon/consult/failures
 2 daemon/consult/budget
 3 daemon/consult/jobdir
 2 daemon/consult/material

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
+	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -64,7 +65,7 @@ func (m *Manager) load() error {
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
-			m.unread = append(m.unread, err.Error())
+			m.failures.Unread(err)
 		case j != nil:
 			open = append(open, j)
 		case k != nil:
@@ -123,7 +124,7 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	switch what := jobdir.Decide(f); what {
 	case jobdir.Ended:
 		if a.State == answer.Failed && a.Fault != nil {
-			m.noteFailure(time.UnixMilli(a.EndedUnixMS), a.Fault)
+			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
 		return nil, keptOf(&a, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
@@ -154,7 +155,7 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 	defer func() { _ = lock.Unlock() }()
 	a, k := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
 	k.claim = m.restoreClaim(&rec)
-	m.noteFailure(time.Now(), f)
+	m.failures.Failed(time.Now(), f)
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.writeAudit(&rec, a, nil)
 	}
@@ -191,7 +192,7 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 	if err := a.Write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
 		k.answer = a // for example on a full disk: then memory has the only copy
-		m.noteUnwritten(j.dir, jobdir.FileAnswer)
+		m.failures.Unwritten(j.dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
 		default: // it is going to be tried again
@@ -311,4 +312,19 @@ func (m *Manager) read(id string, unwritten *answer.Answer) (*answer.Answer, err
 			"the kept answer of consult %s cannot be read: %v", id, err)
 	}
 	return a, nil
+}
+
+// Failures returns how many consults have failed within that time, and why the last of them
+// did: see [failures.Log.Within].
+func (m *Manager) Failures(within time.Duration) (n int, last string) {
+	return m.failures.Within(within)
+}
+
+// BadFiles returns which files of consults cannot be written or read: see [failures.Log.Files].
+func (m *Manager) BadFiles(within time.Duration) (unwritten []control.Unwritten, unread []string) {
+	return m.failures.Files(within, func(id string) bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.live[id] != nil || m.unwrittenLocked(id) != nil
+	})
 }

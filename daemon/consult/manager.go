@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
+	"holdline/daemon/consult/failures"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/queue"
@@ -43,13 +44,14 @@ type Manager struct {
 	// The manager stops in steps. First open ends: it takes no more jobs, for the reason
 	// that is the cause. If the jobs have not ended in time, or are not to end, their
 	// lives end, see [job]; with life all of them do.
-	open    context.Context //nolint:containedctx // see above
-	refuse  context.CancelCauseFunc
-	life    context.Context //nolint:containedctx // see above
-	abandon context.CancelFunc
-	begun   time.Time // when the manager was made
-	jobs    sync.WaitGroup
-	retry   chan struct{} // holds a token when an answer could not be written
+	open     context.Context //nolint:containedctx // see above
+	refuse   context.CancelCauseFunc
+	life     context.Context //nolint:containedctx // see above
+	abandon  context.CancelFunc
+	begun    time.Time // when the manager was made
+	jobs     sync.WaitGroup
+	retry    chan struct{} // holds a token when an answer could not be written
+	failures failures.Log
 
 	ledgerFile sync.Mutex // orders the writes of the ledger's file, and guards nothing else; taken before mu
 
@@ -60,10 +62,6 @@ type Manager struct {
 	kept   map[string]*kept // ended, by id
 	ledger budget.Ledger    // what those consults have cost whose answers are removed
 	window *engine.Window   // of the subscription, the latest one; nil if unknown
-
-	failures  []failure           // the latest ones, oldest first
-	unwritten []control.Unwritten // the latest files, oldest first; InMemory is not filled in
-	unread    []string            // why directories of earlier daemons were left alone; set by load
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their
@@ -160,7 +158,7 @@ func (m *Manager) begin(
 	info, err := eng.Check(ctx)
 	if err != nil {
 		err = engine.NameLacking(err, eng, c.Logins)
-		m.noteFailure(time.Now(), err)
+		m.failures.Failed(time.Now(), err)
 		return nil, nil, err
 	}
 	// The level is checked before git and the files are: they take longer.
@@ -338,7 +336,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	faultpoint.At("consult.kept")
 	m.writeAudit(&j.rec, a, out.Argv)
 	if a.State == answer.Failed && a.Fault != nil {
-		m.noteFailure(at, a.Fault)
+		m.failures.Failed(at, a.Fault)
 	}
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)

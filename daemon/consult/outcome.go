@@ -155,7 +155,7 @@ func (m *Manager) outcome(j *job, e *private.End) engine.Outcome {
 		out = m.reconstruct(j, e)
 	}
 	for _, name := range out.Unwritten {
-		m.noteUnwritten(j.dir, name)
+		m.failures.Unwritten(j.dir, name)
 	}
 	request.Judge(&out, j.rec.Request.Schema)
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
