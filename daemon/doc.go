@@ -67,6 +67,7 @@
 //	             budget     what consults have cost, and what they may cost
 //	             failures   which consults have failed of late, and files that are bad
 //	             jobdir     the directory of a job, and what became of the job
+//	             outcome    what came of a run, from what its processes have left
 //	             answer     what is kept of a job, and how it is shown
 //	             steps      what a consult does, for people who watch it
 //	adapter      the children that are our own: remote (servers by address) and engine

@@ -54,7 +54,7 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 8 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-6 cmd/holdline/trial
+7 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
 10 daemon
 9 daemon/commands
@@ -100,7 +100,7 @@ var layers = readLayers(`
 7 daemon/hosted/subscriber
 6 daemon/hosted/relist
 4 daemon/dialect
-5 daemon/consult
+6 daemon/consult
 3 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
@@ -117,6 +117,7 @@ var layers = readLayers(`
 4 daemon/consult/failures
 2 daemon/consult/budget
 3 daemon/consult/jobdir
+5 daemon/consult/outcome
 2 daemon/consult/material
 2 daemon/consult/queue
 2 daemon/consult/steps

@@ -8,7 +8,6 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
 	"holdline/protocol/bootclock"
-	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
@@ -110,11 +109,4 @@ func (m *Manager) Recorded(session string, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.live[id] != nil || m.kept[id] != nil
-}
-
-// unknown returns the outcome_unknown fault of a job whose worker has left no file that
-// can be read.
-func unknown(err error) *fault.Record {
-	return fault.New(fault.OutcomeUnknown, fault.Worker, operation,
-		"the consult was begun by an earlier daemon, and what became of it is not known: %v", err)
 }

@@ -1,0 +1,113 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/calls"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/outcome"
+	"holdline/daemon/hosted/private"
+	"holdline/daemon/tool"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/faultpoint"
+)
+
+// spareTime is added to what a run can take by its own ladder, see [Manager.hardTime].
+const spareTime = 30 * time.Second
+
+// drive runs the job from its slot to the end of its process. It keeps the answer
+// before it releases the worker, since the worker's output may be the only copy. If the
+// next daemon is to go on with the job, drive returns without an answer.
+func (m *Manager) drive(j *job) {
+	left := false
+	m.opt.Host.Call(j.life, &private.Call{
+		Dir: j.dir, Argv: []string{m.opt.Exe, "engine", j.rec.Engine}, Name: j.rec.Engine,
+		Record: calls.Record{
+			N: j.rec.N, Session: j.rec.Session, Name: engine.Tool, Contract: string(tool.NeverReplay),
+			Identity:       j.rec.Identity,
+			DeadlineBootMS: bootclock.AtMS(j.created.Add(j.timeout)),
+		},
+		Limit: m.hardTime(j), Grace: m.opt.Ladder.CancelGrace,
+		Adopt:    j.adopted,
+		Compose:  func(ctx context.Context) (any, []string, error) { return m.compose(ctx, j) },
+		Progress: func(params json.RawMessage) { m.heard(j, params) },
+		Cancel:   j.stop, Cancelled: func() { m.cancelling(j) },
+	}, func(e private.End) {
+		if left = e.Left; !left {
+			run := outcome.Run{
+				Log: m.opt.Log, ID: j.rec.ID, Dir: j.dir, Schema: j.rec.Request.Schema, Adopted: j.adopted,
+				Cancelled: j.ending(), Created: j.created, Sign: j.sign,
+			}
+			out := run.Read(&e)
+			for _, name := range out.Unwritten {
+				m.failures.Unwritten(j.dir, name)
+			}
+			m.finish(j, out, run.Ended(&e, out.EndedUnixMS), true)
+			faultpoint.At("consult.told")
+		}
+	})
+	if left {
+		return
+	}
+	faultpoint.At("consult.released")
+	m.clear(j.dir)
+}
+
+// compose returns the arguments of the call as of now, and the environment of the
+// engine process. Since the consult was asked for, other consults may have spent the
+// budget, and the program may have been updated; so it checks both again. The error is
+// a fault.
+func (m *Manager) compose(ctx context.Context, j *job) (*engine.Params, []string, error) {
+	eng, err := m.engine(j.rec.Engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := eng.Check(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	req := j.rec.Request
+	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
+		return nil, nil, err
+	}
+	if req.MaxUSD, err = m.affordQueued(m.config.Load(), j, eng, req); err != nil {
+		return nil, nil, err
+	}
+	j.maxUSD = req.MaxUSD
+	if err := j.setLevel(eng.Command(req, info), info.Version); err != nil {
+		return nil, nil, err
+	}
+	if req.TempDir, err = jobdir.MakeTemp(j.dir, m.opt.SocketDir, req.Level); err != nil {
+		return nil, nil, err
+	}
+	environ, configured := eng.Environ()
+	j.setNote("started")
+	return &engine.Params{
+		Version: engine.Version, Request: req, TimeoutMS: j.timeout.Milliseconds(), Program: &info, Dir: j.dir,
+		Mask: configured, Ladder: &m.opt.Ladder,
+	}, environ, nil
+}
+
+// heard keeps what a progress notification of the engine process says.
+func (m *Manager) heard(j *job, params json.RawMessage) {
+	var p struct {
+		Message string                     `json:"message"`
+		Meta    map[string]engine.Progress `json:"_meta"`
+	}
+	if json.Unmarshal(params, &p) == nil {
+		m.keepWindow(p.Meta[engine.MetaProgress].Window)
+		j.progress(p.Message, p.Meta[engine.MetaProgress])
+	}
+}
+
+// cancelling records that the job is being cancelled.
+func (m *Manager) cancelling(j *job) {
+	j.end("it was being cancelled when the daemon ended") // unless another reason is known
+	if err := j.setEnding(); err != nil {
+		m.opt.Log.Error("cancellation of a consult cannot be written", "consult", j.rec.ID, "err", err)
+	}
+	j.setNote("cancelling")
+}
