@@ -70,6 +70,7 @@
 //	             outcome    what came of a run, from what its processes have left
 //	             answer     what is kept of a job, and how it is shown
 //	             steps      what a consult does, for people who watch it
+//	             progress   waits for a consult, and reports meanwhile what it does
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	login        logins of servers by address: their files, and how tokens are renewed;

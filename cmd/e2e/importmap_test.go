@@ -115,6 +115,7 @@ var layers = readLayers(`
 2 daemon/adapter/engine/codex
 4 daemon/consult/answer
 4 daemon/consult/failures
+4 daemon/consult/progress
 2 daemon/consult/budget
 3 daemon/consult/jobdir
 5 daemon/consult/outcome

@@ -122,6 +122,6 @@ func ConsultRow(i answer.Info) control.Consult {
 	return control.Consult{
 		ID: i.ID, State: string(i.State), Identity: i.Identity, Cwd: i.Cwd, Model: i.Model,
 		CreatedMS: i.CreatedUnixMS, TookMS: i.TookMS, CostUSD: i.CostUSD, Code: i.Code, Engine: i.Engine,
-		Level: i.Level, EnforcedBy: i.EnforcedBy, Question: i.Question, Note: i.Note,
+		Level: i.Level, EnforcedBy: i.EnforcedBy, Question: i.Question, Panel: i.Panel, Label: i.Label, Note: i.Note,
 	}
 }

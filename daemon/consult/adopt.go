@@ -51,9 +51,10 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	m.mu.Lock()
 	for _, j := range jobs {
 		m.live[j.rec.ID] = j
-		if j.adopted {
+		switch {
+		case j.adopted:
 			m.queue.Occupy(j)
-		} else {
+		case j.rec.Members == nil:
 			m.queue.Add(j)
 		}
 	}

@@ -14,80 +14,17 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
 
-// forever is a wait without a limit: it ends only with its context or with its job.
-const forever time.Duration = -1
-
-// await blocks until the job ends, wait is over or ctx is done. It returns true if the
-// job has ended, false and no error when the wait is over, and otherwise the cause of
-// ctx. A negative wait has no limit.
-//
-// It calls progress, unless that is nil, with the time since the job was asked for and
-// with what the job does: at once, then when that has changed, but at most once a
-// second, and at least every 15 s.
-func (m *Manager) await(ctx context.Context, j *job, wait time.Duration,
-	progress func(elapsed time.Duration, note string),
+// await waits for a job: see [progress.Await].
+func (m *Manager) await(
+	ctx context.Context, j *job, wait time.Duration, report progress.Report,
 ) (ended bool, err error) {
-	var limit <-chan time.Time
-	if wait >= 0 {
-		t := time.NewTimer(wait)
-		defer t.Stop()
-		limit = t.C
-	}
-	var tick <-chan time.Time
-	var told string
-	var last time.Time
-	tell := func() {
-		note := j.progressNote()
-		if note == told && time.Since(last) < heartbeat {
-			return
-		}
-		told, last = note, time.Now()
-		progress(time.Since(j.created), note)
-	}
-	if progress != nil {
-		t := time.NewTicker(progressEvery)
-		defer t.Stop()
-		tick = t.C
-		tell()
-	}
-	for {
-		select {
-		case <-j.done:
-			return true, nil
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		case <-limit:
-			// If both are ready, the end of the job counts: select may have picked the limit.
-			select {
-			case <-j.done:
-				return true, nil
-			default:
-			}
-			return false, nil
-		case <-tick:
-			tell()
-		}
-	}
-}
-
-// reporter returns a function that sends the progress of a call, or nil if the client
-// asked for none. The progress value is the number of milliseconds since the job was
-// asked for. MCP wants it to increase with each report, so a report in the same
-// millisecond adds one.
-func reporter(c *tool.Call) func(time.Duration, string) {
-	if c.Progress == nil {
-		return nil
-	}
-	last := -1.0
-	return func(elapsed time.Duration, note string) {
-		last = max(last+1, float64(elapsed.Milliseconds()))
-		c.Progress(last, 0, note+", "+answer.Seconds(elapsed))
-	}
+	return progress.Await(ctx, j.done, wait, j.created, j.progressNote, report)
 }
 
 // consult handles a call of the tool consult. It starts a job, or finds the one that
@@ -156,7 +93,7 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 // next daemon.
 func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.Duration) (tool.Result, error) {
 	// A call that was begun at an earlier daemon has waited since then.
-	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), reporter(c))
+	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), progress.OfCall(c))
 	if err == nil && !ended {
 		j.detach()
 	}
@@ -251,7 +188,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	if done != nil {
 		return done.Result(a.Offset, c.Detail), nil
 	}
-	ended, err := m.await(ctx, j, wait, reporter(&c))
+	ended, err := m.await(ctx, j, wait, progress.OfCall(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -280,7 +217,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 		return done.Ending(0, c.Detail), nil
 	}
 	j.end("cancelled by " + c.Caller.Identity)
-	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), reporter(&c))
+	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), progress.OfCall(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -298,9 +235,9 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 // again. A command's session has one line, which is the consult.
 //
 // raw are the tool's arguments. Run calls begun once with the job's id, and then
-// progress with what the job does; both may be nil.
+// report with what the job does; both may be nil.
 func (m *Manager) Run(
-	ctx context.Context, c tool.Caller, raw json.RawMessage, begun, progress func(string),
+	ctx context.Context, c tool.Caller, raw json.RawMessage, begun, report func(string),
 ) (*answer.Answer, error) {
 	raw, _, _, err := m.tool.Parse(raw)
 	if err != nil {
@@ -317,20 +254,12 @@ func (m *Manager) Run(
 	if begun != nil {
 		begun(j.rec.ID)
 	}
-	_, err = m.await(ctx, j, forever, lines(progress))
+	_, err = m.await(ctx, j, progress.Forever, progress.Lines(report))
 	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
 	if err != nil {
 		return nil, err
 	}
 	return j.answer, nil
-}
-
-// lines returns a progress function that writes one line of text, or nil for nil.
-func lines(progress func(string)) func(time.Duration, string) {
-	if progress == nil {
-		return nil
-	}
-	return func(elapsed time.Duration, note string) { progress(note + ", " + answer.Seconds(elapsed)) }
 }
 
 // List returns the jobs and answers that the caller sees, newest first; see [Manager.sees].
@@ -368,14 +297,14 @@ func (m *Manager) Show(id string) (*answer.Answer, error) {
 // Wait blocks until a job has ended, and returns its answer. If ctx ends first, the job
 // goes on. While Wait blocks, the caller stands in for a client that has not come back:
 // the daemon does not end the job for want of one.
-func (m *Manager) Wait(ctx context.Context, id string, progress func(note string)) (*answer.Answer, error) {
+func (m *Manager) Wait(ctx context.Context, id string, report func(note string)) (*answer.Answer, error) {
 	j, done, err := m.find(nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
 	j.watch(1)
 	defer j.watch(-1)
-	if _, err := m.await(ctx, j, forever, lines(progress)); err != nil {
+	if _, err := m.await(ctx, j, progress.Forever, progress.Lines(report)); err != nil {
 		return nil, err
 	}
 	return j.answer, nil
@@ -389,7 +318,7 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 		return done, err
 	}
 	j.end("cancelled from the command line")
-	if _, err := m.await(ctx, j, forever, nil); err != nil {
+	if _, err := m.await(ctx, j, progress.Forever, nil); err != nil {
 		return nil, err
 	}
 	return j.answer, nil
@@ -409,6 +338,9 @@ func (m *Manager) Remove(id string) error {
 	case k == nil:
 		m.mu.Unlock()
 		return unlisted(id)
+	case m.live[k.info.Panel] != nil:
+		m.mu.Unlock()
+		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first", id, k.info.Panel)
 	case k.claim.isOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,
@@ -447,6 +379,11 @@ func (m *Manager) sofar(j *job) *answer.Answer {
 	a, ended := j.status()
 	if ended {
 		return a
+	}
+	if j.rec.Members != nil {
+		panel := answer.Panel(&j.rec, m.members(j), a.State)
+		panel.Partial, panel.Why = true, a.Why
+		return panel
 	}
 	a.Text, a.SessionID = said.Text, cmp.Or(a.SessionID, said.Session)
 	if len(a.Models) == 0 && said.Model != "" {

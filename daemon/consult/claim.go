@@ -24,9 +24,9 @@ func (c *claim) isOpen(now time.Time) bool {
 
 // restoreClaim returns the claim to a job of an earlier daemon. Its client has
 // [Options.Return] from the manager's start to come back. If the client's process is
-// gone, restoreClaim returns nil.
+// gone, or the job is a member of a panel, restoreClaim returns nil.
 func (m *Manager) restoreClaim(rec *jobdir.Record) *claim {
-	if rec.IsDeserted() {
+	if rec.Panel != "" || rec.IsDeserted() {
 		return nil
 	}
 	return &claim{key: rec.Key(), expires: m.begun.Add(m.opt.Return)}

@@ -41,6 +41,9 @@ func keptOf(a *answer.Answer, c *claim) *kept {
 	if f := a.Fault; f != nil && f.Fault.Code == fault.BudgetExceeded && f.Stage == fault.Host {
 		cost.Identity, cost.Session = "", ""
 	}
+	if a.Answered != nil { // its members count, each by itself
+		cost = budget.Cost{Ended: cost.Ended}
+	}
 	return &kept{info: a.Info(), project: a.Project, session: a.SessionID, cost: cost, window: a.Window, claim: c}
 }
 
@@ -75,9 +78,9 @@ func (m *Manager) load() error {
 		}
 	}
 	m.ledger = budget.Read(m.opt.Ledger)
+	m.resumeJobs(open) // before answers are pruned: a panel needs those of its members
 	m.prune()
 	m.jobs.Go(m.expire)
-	m.resumeJobs(open)
 	return nil
 }
 
@@ -121,7 +124,12 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	switch what := jobdir.Decide(f); what {
+	what := jobdir.Decide(f)
+	if rec.Members != nil && what != jobdir.Ended { // the panel goes on, whatever became of its members
+		j, err := m.restore(rec, dir, f, false)
+		return j, nil, err
+	}
+	switch what {
 	case jobdir.Ended:
 		if a.State == answer.Failed && a.Fault != nil {
 			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
@@ -188,17 +196,23 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 	if out.CostUSD != nil {
 		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
 	}
+	return a, m.store(j.dir, a)
+}
+
+// store writes an answer to disk, and returns its entry, without a claim. If the write fails the
+// entry has the answer.
+func (m *Manager) store(dir string, a *answer.Answer) *kept {
 	k := keptOf(a, nil)
-	if err := a.Write(j.dir); err != nil {
-		m.opt.Log.Error("answer cannot be written", "consult", rec.ID, "err", err)
+	if err := a.Write(dir); err != nil {
+		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
 		k.answer = a // for example on a full disk: then memory has the only copy
-		m.failures.Unwritten(j.dir, jobdir.FileAnswer)
+		m.failures.Unwritten(dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
 		default: // it is going to be tried again
 		}
 	}
-	return a, k
+	return k
 }
 
 // writeAudit writes the audit line of a consult that has ended. If the caller does not know
@@ -266,7 +280,7 @@ func (m *Manager) prune() (written bool) {
 	for i, id := range ids {
 		k := m.kept[id]
 		past := i >= keep.Count || k.cost.Ended.Before(oldest)
-		if past && !k.claim.isOpen(now) || faultpoint.Broken("directory.kept") {
+		if past && !k.claim.isOpen(now) && m.live[k.info.Panel] == nil || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
 			m.ledger.Add(k.cost, now)

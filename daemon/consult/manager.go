@@ -3,7 +3,6 @@ package consult
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"fmt"
 	"maps"
 	"os"
@@ -20,14 +19,12 @@ import (
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/failures"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/queue"
-	"holdline/daemon/consult/request"
 	"holdline/daemon/events"
+	"holdline/daemon/plural"
 	"holdline/daemon/tool"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
-	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -103,104 +100,6 @@ func (m *Manager) Configure(cfg *config.Config) {
 	m.queue.Start(cfg.Consult.MaxConcurrent)
 }
 
-// asking says how a caller asks for a consult.
-type asking struct {
-	n        int64 // number of the client's line
-	attended bool
-	confirms bool // the caller's session will confirm the answer, or report its end
-	shell    bool // the user asks on the command line, who sees all consults
-}
-
-// begin returns the job or the kept answer of a call that was made before, or else
-// makes and queues a job. One of the two results is set. With how.attended the job
-// counts the caller as attending.
-//
-// It checks everything that can be refused before it makes the job: arguments, budget,
-// program, level and context. An error is a fault, and then nothing is left behind. The
-// check of the budget here only refuses early; [Manager.admit] reserves what the run may
-// cost, and [Manager.compose] looks again when the job has its slot.
-func (m *Manager) begin(
-	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
-) (*job, *answer.Answer, error) {
-	session, n := c.Session, how.n
-	if session == "" || n == 0 {
-		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
-	}
-	id := jobdir.ID(session, n)
-	if j, a, err := m.known(id, how.attended); j != nil || a != nil || err != nil {
-		return j, a, err
-	}
-	cfg := m.config.Load()
-	set := &cfg.Consult
-	name := cmp.Or(a.Engine, set.Engine)
-	eng, err := m.engine(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	reader := &material.Reader{Home: m.opt.Home, Roots: set.Roots, Project: c.Place(), Variable: m.opt.Variable}
-	req, timeout, err := a.Resolve(set, reader, c.Cwd, eng)
-	if err == nil {
-		timeout, err = a.Permit(set, c.Identity, name, &req, timeout)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if a.Session != "" && !how.shell {
-		if err := m.continues(&c, a.Session); err != nil {
-			return nil, nil, err
-		}
-	}
-	if _, err := m.afford(cfg, c.Identity, session, eng, req); err != nil {
-		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
-			"event", events.NewBad(control.Refused, "", "a consult of %s was refused: %v", c.Identity, err))
-		return nil, nil, err
-	}
-	info, err := eng.Check(ctx)
-	if err != nil {
-		err = engine.NameLacking(err, eng, c.Logins)
-		m.failures.Failed(time.Now(), err)
-		return nil, nil, err
-	}
-	// The level is checked before git and the files are: they take longer.
-	if err := permit(&req, &info); err != nil {
-		return nil, nil, err
-	}
-	given, err := reader.Gather(ctx, &req, a.Files, a.Diff)
-	if err == nil {
-		err = eng.Fits(req) // the context counts
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	cmd := eng.Command(req, info)
-	now := time.Now()
-	j := m.newJob(jobdir.Record{
-		Version: jobdir.Version, ID: id, Session: session, N: n, Identity: c.Identity, Project: c.Project,
-		Client:   c.Client,
-		Attended: how.attended, Engine: name, CreatedUnixMS: now.UnixMilli(),
-		CreatedBootMS: bootclock.AtMS(now),
-		TimeoutMS:     timeout.Milliseconds(), WaitMS: a.Wait(set).Milliseconds(), Request: req,
-		AskedBytes:    len(a.Prompt),
-		EngineVersion: info.Version, Level: cmd.Level,
-		EnforcedBy: cmd.EnforcedBy, Notes: cmd.Notes, BootID: bootclock.ID(),
-		ClientPID: c.PID, ClientStart: c.Start, Context: given,
-	}, filepath.Join(m.opt.Dir, id))
-	j.created = now // in full
-	j.claim = &claim{key: j.rec.Key()}
-	if how.attended {
-		j.attending = 1
-	}
-	if !how.confirms {
-		j.claim.expires = now.Add(m.opt.Return)
-	}
-	if err := m.enqueue(cfg, j, eng); err != nil {
-		return nil, nil, err
-	}
-	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
-		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, name, j.info(now).Question))
-	return j, nil, nil
-}
-
 // refusalLocked returns why the manager takes no job any more, and nil if it takes
 // jobs. After [Manager.Detach] that is [tool.ErrStopping]: the client may ask the next
 // daemon. The caller must hold m.mu.
@@ -237,6 +136,12 @@ func (m *Manager) enqueue(cfg *config.Config, j *job, eng engine.Engine) error {
 	if err := m.admit(cfg, j, eng); err != nil {
 		return err
 	}
+	return m.launch(j)
+}
+
+// launch writes the record of an admitted job, and starts its goroutine. If the record cannot
+// be written, the job ends with a fault, and launch returns it.
+func (m *Manager) launch(j *job) error {
 	if f := j.record(); f != nil {
 		m.withdraw(j, f)
 		return f
@@ -262,7 +167,7 @@ func (m *Manager) admit(cfg *config.Config, j *job, eng engine.Engine) error {
 	if m.live[j.rec.ID] != nil {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
-	if err := m.queue.Room(j.rec.Identity); err != nil {
+	if err := m.queue.Room(j.rec.Identity, 1); err != nil {
 		return err
 	}
 	if err := m.reserveLocked(cfg, j, eng); err != nil {
@@ -293,7 +198,10 @@ func (m *Manager) withdraw(j *job, f *fault.Record) {
 // job's own goroutine. If the next daemon is to go on with the job, serve returns
 // without an answer.
 func (m *Manager) serve(j *job) {
-	if j.adopted || m.wait(j) {
+	switch {
+	case j.rec.Members != nil:
+		m.servePanel(j)
+	case j.adopted || m.wait(j):
 		m.drive(j)
 	}
 }
@@ -341,6 +249,12 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
 		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
 	}
+	m.retire(j, a, entry, at, ran)
+}
+
+// retire moves a job whose answer is kept from the live ones to the kept ones, and wakes the
+// callers that wait.
+func (m *Manager) retire(j *job, a *answer.Answer, entry *kept, at time.Time, ran bool) {
 	m.mu.Lock()
 	delete(m.live, j.rec.ID)
 	if entry.claim = j.claim; entry.claim != nil && !entry.claim.expires.IsZero() {
@@ -354,7 +268,7 @@ func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
 	m.mu.Unlock()
 	j.finish(a)
 	code := fault.Code("")
-	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, answer.Seconds(at.Sub(j.created)))
+	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, plural.Seconds(at.Sub(j.created)))
 	note.Background = j.isDetached()
 	if a.Fault != nil {
 		code, note.Bad = a.Fault.Fault.Code, a.State == answer.Failed
@@ -395,16 +309,6 @@ func (m *Manager) Check(ctx context.Context, name string, logins []string) (engi
 	}
 	info, err := eng.Check(ctx)
 	return info, engine.NameLacking(err, eng, logins)
-}
-
-// permit returns a denied fault if the level that req asks for cannot be enforced on
-// this machine. A run never falls back to a weaker level.
-func permit(req *engine.Request, info *engine.Info) error {
-	if lacks := info.Level(req.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s",
-			req.Level, lacks)
-	}
-	return nil
 }
 
 // Detach stops the manager and leaves its jobs to the next daemon: queued jobs are on

@@ -42,11 +42,5 @@ type Options struct {
 	Return time.Duration
 }
 
-// Times of the progress of a call that waits.
-const (
-	progressEvery = time.Second      // at most
-	heartbeat     = 15 * time.Second // at least
-)
-
 // operation is the operation that faults of this package name.
 const operation = engine.Operation

@@ -18,8 +18,8 @@ func (m *Manager) sumsWithout(self *job) *budget.Ledger {
 	return m.sumsLocked(self, (*job).soFar)
 }
 
-// sumsLocked is [Manager.sumsWithout] with another cost of those that are live. The caller
-// must hold m.mu.
+// sumsLocked is [Manager.sumsWithout] with another cost of those that are live. A panel costs
+// nothing beside its members. The caller must hold m.mu.
 func (m *Manager) sumsLocked(self *job, cost func(*job, time.Time) budget.Cost) *budget.Ledger {
 	now := time.Now()
 	return m.ledger.With(func(yield func(budget.Cost) bool) {
@@ -29,7 +29,7 @@ func (m *Manager) sumsLocked(self *job, cost func(*job, time.Time) budget.Cost) 
 			}
 		}
 		for _, j := range m.live {
-			if j != self && !yield(cost(j, now)) {
+			if j != self && j.rec.Members == nil && !yield(cost(j, now)) {
 				return
 			}
 		}

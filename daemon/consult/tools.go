@@ -6,7 +6,6 @@ import (
 	"errors"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/adapter/engines"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -29,85 +28,20 @@ func named(name string, handle handler) handler {
 	}
 }
 
-// Names of the tools that work on existing consults.
-const (
-	resultName  = "consult_result"
-	controlName = "consult_control"
-)
-
 // Tools returns the tools of this package: consult, consult_result and consult_control.
 func (m *Manager) Tools() []tool.Tool {
-	return []tool.Tool{m.consultTool(), m.resultTool(), m.controlTool()}
+	result, control := request.ResultTool(), request.ControlTool()
+	result.Handle = named(result.Name, m.consultResult)
+	control.Handle = named(control.Name, m.consultControl)
+	return []tool.Tool{m.consultTool(), result, control}
 }
-
-// loaded asks clients to show a tool to the model from the start, even if they hide
-// others behind a search, and not to cut its answers at their usual size.
-const loaded = `{"anthropic/maxResultSizeChars":200000,"anthropic/alwaysLoad":true}`
 
 // consultTool returns the tool consult. It is never replayed, since a second run would
 // cost again: a repeated call finds its job by the line's number.
 func (m *Manager) consultTool() tool.Tool {
-	return tool.Tool{
-		Name: "consult",
-		Description: "Asks another model, through the " + engines.Titles() + " installed on this machine, for a " +
-			"second opinion: a review, a diagnosis, a plan, an answer about the code. It works on its own, " +
-			"read-only, in the given directory: it can read and search files there (and the web, where that is " +
-			"allowed), and cannot write anything, nor execute unless level is shell. It knows nothing of your " +
-			"conversation: put the question, the context and what you have tried into the prompt, and name files " +
-			"instead of pasting them.\n\nIt takes from seconds to minutes. The call waits up to wait_s and returns " +
-			"the answer; if there is none yet, it returns a consult_id, and the work goes on: fetch the answer with " +
-			"consult_result. wait_s 0 only starts it, so that you can go on working or start several at once. " +
-			"Cancelling the call ends the consult. To ask a follow-up question, pass the session that the answer " +
-			"names.",
-		Annotations: tool.Annotations{Title: "Ask another model", ReadOnly: true, OpenWorld: true},
-		Dispatch:    tool.OnWorker,
-		Contract:    tool.NeverReplay,
-		Required:    []string{"prompt"},
-		Properties:  request.Properties(),
-		Meta:        json.RawMessage(loaded),
-		Handle:      m.consult,
-		Resume:      m.again,
-	}
-}
-
-// resultTool returns the tool consult_result, which only reads.
-func (m *Manager) resultTool() tool.Tool {
-	return tool.Tool{
-		Name: resultName,
-		Description: "Fetches the answer of a consult that was started before: waits up to wait_s for it, then " +
-			"returns it, or what was said so far. With offset it returns the next part of a long answer. Without " +
-			"consult_id it lists your consults. It can be called as often as you like; ending the call never ends " +
-			"the consult.",
-		Annotations: tool.Annotations{Title: "Answer of a consult", ReadOnly: true, Idempotent: true},
-		Dispatch:    tool.OnHost,
-		Contract:    tool.Convergent,
-		Properties: json.RawMessage(`{
-"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$",
-	"description":"From the answer of consult. Without it, your consults are listed."},
-"wait_s":{"type":"number","minimum":0,"maximum":86400,
-	"description":"How long to wait for the answer, in seconds. Default: 100."},
-"offset":{"type":"integer","minimum":0,"description":"Character at which to begin, for the rest of a long answer."}}`),
-		Meta:   json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
-		Handle: named(resultName, m.consultResult),
-	}
-}
-
-// controlTool returns the tool consult_control, which cancels a consult.
-func (m *Manager) controlTool() tool.Tool {
-	return tool.Tool{
-		Name: controlName,
-		Description: "Ends a consult that is queued or running. What it has said and what it cost is kept, and " +
-			"returned. One that has ended already is left as it is.",
-		// It ends a process of ours and changes nothing that the user has.
-		Annotations: tool.Annotations{Title: "End a consult", Idempotent: true},
-		Dispatch:    tool.OnHost,
-		Contract:    tool.Convergent,
-		Required:    []string{"consult_id", "action"},
-		Properties: json.RawMessage(`{
-"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
-"action":{"type":"string","enum":["cancel"],"description":"What to do: cancel ends it."}}`),
-		Handle: named(controlName, m.consultControl),
-	}
+	t := request.Tool()
+	t.Handle, t.Resume = m.consult, m.again
+	return t
 }
 
 // decode reads arguments into v. The tool's schema has accepted them already.

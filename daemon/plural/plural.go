@@ -36,3 +36,11 @@ func Age(ms int64) string {
 	}
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
+
+// Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.
+func Seconds(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%.1f s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

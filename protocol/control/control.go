@@ -189,6 +189,9 @@ type Consult struct {
 
 	Question string `json:"question,omitempty"` // its beginning, on one line
 	Note     string `json:"note,omitempty"`     // what it does, if it has not ended
+
+	Panel string `json:"panel,omitempty"` // id of the panel that it is a member of
+	Label string `json:"label,omitempty"` // how the panel calls it: A, B and so on, or judge
 }
 
 // Whereabouts say where the command line runs. The daemon finds by them the project whose

@@ -39,8 +39,9 @@ import (
 // consultOptions are the flags of consult. Most become arguments of the tool consult; see
 // [consultOptions.arguments].
 type consultOptions struct {
-	engine, session, model, effort, cwd, level string
+	engine, session, model, effort, cwd, level, judge string
 
+	engines        []string
 	schema         string // JSON, or the name of a file with it
 	diff           string // which git diff to quote
 	files, addDirs []string
@@ -79,6 +80,10 @@ not wait for that. If the daemon ends or is replaced, the command goes on with t
 next daemon, and starts it if necessary. If there is none within a minute it exits
 with code 4 and says how to get the answer later.
 
+With --engines, several are asked at the same time: all of them are checked before any
+starts, each answer is kept as a consult of its own, and the exit code is 0 if one of
+them has answered. A judge compares the answers without knowing whose they are.
+
 With --json, one object: answer, structured, session_id, engine, models, cost_usd,
 num_turns, duration_ms, consult_id, state, window and more.`,
 		Args: cobra.ArbitraryArgs,
@@ -89,6 +94,9 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	f := cmd.Flags()
 	f.StringVar(&o.engine, "engine", "", strings.Join(engines.Names(), " or ")+
 		" (default from the configuration, else "+engines.All[0].Name+")")
+	f.StringSliceVar(&o.engines, "engines", nil,
+		"ask several at once, such as claude/opus,codex: their answers side by side")
+	f.StringVar(&o.judge, "judge", "", "with --engines: who then compares the answers, such as claude/opus")
 	f.StringVar(&o.session, "session", "", "continue from this session (always a fork of it)")
 	f.StringVar(&o.model, "model", "", "model or alias, such as opus or sonnet")
 	f.StringVar(&o.effort, "effort", "", "low, medium, high, xhigh or max")
@@ -230,11 +238,14 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
 		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort,
-		"cwd": o.cwd, "diff": o.diff, "level": o.level,
+		"cwd": o.cwd, "diff": o.diff, "level": o.level, "judge": o.judge,
 	} {
 		if value != "" {
 			arguments[key] = value
 		}
+	}
+	if len(o.engines) > 0 {
+		arguments["engines"] = o.engines
 	}
 	for key, list := range map[string][]string{"files": o.files, "add_dirs": o.addDirs} {
 		abs := make([]string, len(list))

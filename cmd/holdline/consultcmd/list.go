@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -160,8 +161,9 @@ func pickConsult(cmd *cobra.Command, proc *cmdenv.Process, word string) (string,
 // pick returns the id of the consult that word means, of all, which are sorted with the latest
 // first.
 func pick(word string, all []control.Consult) (string, error) {
-	if word == "last" && len(all) > 0 {
-		return all[0].ID, nil
+	asked := func(c control.Consult) bool { return c.Panel == "" } // and no member of a panel
+	if i := slices.IndexFunc(all, asked); word == "last" && i >= 0 {
+		return all[i].ID, nil
 	}
 	var found []string
 	for _, one := range all {
@@ -203,7 +205,7 @@ func printConsults(out io.Writer, consults []control.Consult) {
 	t := console.NewTable(out, head...)
 	t.Optional("STEP", "IDENTITY", "MODEL", "TOOK", "COST")
 	now := time.Now().UnixMilli()
-	for _, j := range consults {
+	for _, j := range byPanel(consults) {
 		// A cost of 0 is shown, unlike one that is not known.
 		cost := console.Right("")
 		if j.CostUSD != nil {
@@ -217,8 +219,12 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		if j.TookMS > 0 {
 			took = console.Right(plural.Age(j.TookMS))
 		}
+		id := j.ID
+		if j.Label != "" {
+			id, j.Question = "  "+id, j.Label+": "+j.Question
+		}
 		row := []any{
-			j.ID, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,
+			id, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,
 			cmp.Or(j.Model, j.Engine), j.Identity,
 		}
 		if works {
@@ -227,6 +233,26 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		t.Row(append(row, fault.Short(j.Question, maxQuestion))...)
 	}
 	t.Flush()
+}
+
+// byPanel returns the consults with the members of each panel behind it, in their order.
+func byPanel(consults []control.Consult) []control.Consult {
+	members := map[string][]control.Consult{}
+	for _, c := range consults {
+		members[c.Panel] = append(members[c.Panel], c)
+	}
+	var rows []control.Consult
+	for _, c := range members[""] {
+		of := members[c.ID]
+		slices.SortFunc(of, func(a, b control.Consult) int { return strings.Compare(a.Label, b.Label) })
+		rows = append(append(rows, c), of...)
+		delete(members, c.ID)
+	}
+	delete(members, "")
+	for _, id := range slices.Sorted(maps.Keys(members)) { // their panel is not kept any more
+		rows = append(rows, members[id]...)
+	}
+	return rows
 }
 
 // What a row shows at most of a question and of what a consult does, in characters.

@@ -79,6 +79,14 @@ type Summary struct {
 	Engine     string          `json:"engine"`
 	Structured json.RawMessage `json:"structured,omitempty"`
 	Window     *engine.Window  `json:"window,omitempty"` // of the subscription
+
+	// Of a panel: how many of its members have answered, what each has said, and the judge.
+	Answered *int   `json:"answered,omitempty"`
+	Answers  []Part `json:"answers,omitempty"`
+	Judge    *Part  `json:"judge,omitempty"`
+	// Of a member of a panel: the panel's id, and how the panel calls the member.
+	Panel string `json:"panel,omitempty"`
+	Label string `json:"label,omitempty"`
 }
 
 // Details are what detail=full shows beside the summary.
@@ -113,7 +121,7 @@ func New(rec *jobdir.Record, state State) *Answer {
 		Question: question(rec.Request.Prompt),
 		Summary: Summary{
 			ID: rec.ID, Cwd: rec.Request.Cwd, State: state, Level: rec.Level, EnforcedBy: rec.EnforcedBy,
-			Engine: rec.Engine,
+			Engine: rec.Engine, Panel: rec.Panel, Label: rec.Label,
 		},
 		Details: Details{
 			Prompt: beginning(rec.Asked(), maxPrompt), MaxTurns: rec.Request.MaxTurns,
@@ -194,6 +202,8 @@ type Info struct {
 	Level         string   `json:"level,omitempty"`
 	EnforcedBy    string   `json:"enforced_by,omitempty"`
 	Question      string   `json:"question,omitempty"` // its beginning
+	Panel         string   `json:"panel,omitempty"`    // id of the panel that it is a member of
+	Label         string   `json:"label,omitempty"`    // how the panel calls it
 }
 
 // model returns the model with the most output, or the one that was asked for if the
@@ -207,7 +217,7 @@ func (a *Answer) Info() Info {
 	i := Info{
 		ID: a.ID, State: a.State, Identity: a.Identity, Cwd: a.Cwd, Model: a.model(), CreatedUnixMS: a.CreatedUnixMS,
 		TookMS: a.EndedUnixMS - a.CreatedUnixMS, CostUSD: a.CostUSD, Engine: a.Engine, Level: a.Level,
-		EnforcedBy: a.EnforcedBy, Question: a.Question,
+		EnforcedBy: a.EnforcedBy, Question: a.Question, Panel: a.Panel, Label: a.Label,
 	}
 	if a.Fault != nil {
 		i.Code = string(a.Fault.Fault.Code)

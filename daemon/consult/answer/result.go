@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/plural"
 	"holdline/daemon/tool"
 )
 
@@ -81,7 +82,7 @@ func List(all []Info, d tool.Detail) tool.Result {
 	}
 	for _, i := range list {
 		fmt.Fprintf(&text, "%s %s, asked %s ago, took %s", i.ID, i.State,
-			Seconds(time.Since(time.UnixMilli(i.CreatedUnixMS))), Seconds(time.Duration(i.TookMS)*time.Millisecond))
+			plural.Seconds(time.Since(time.UnixMilli(i.CreatedUnixMS))), plural.Seconds(time.Duration(i.TookMS)*time.Millisecond))
 		if i.Code != "" {
 			text.WriteString(", " + i.Code)
 		}

@@ -118,7 +118,11 @@ const leastPrompt = 2_000
 // then most of the context, then the end of the prompt, and then shortens the page. No
 // answer is lost: the structured answer is also the text of the pages.
 func (a *Answer) fitting(offset int, d tool.Detail) View {
-	v := a.page(offset, pageUnits/2, d) // the page is there twice
+	limit := pageUnits / 2 // the page is there twice
+	if a.Answers != nil {
+		limit = 0 // the answers of a panel are there already
+	}
+	v := a.page(offset, limit, d)
 	over := func() int { return units(v) - tool.MaxText }
 	if over() > 0 {
 		v.Structured = nil
@@ -130,7 +134,7 @@ func (a *Answer) fitting(offset int, d tool.Detail) View {
 		}
 	}
 	// What the page costs now is where the shortening begins: its bound may be far higher.
-	limit := 0
+	limit = 0
 	for _, r := range v.Answer {
 		limit += cost(r)
 	}
@@ -183,7 +187,7 @@ func (a *Answer) footer(d tool.Detail) string {
 	if a.NumTurns > 0 {
 		parts = append(parts, plural.Count(a.NumTurns, "turn"))
 	}
-	parts = append(parts, Seconds(time.Duration(a.DurationMS)*time.Millisecond))
+	parts = append(parts, plural.Seconds(time.Duration(a.DurationMS)*time.Millisecond))
 	if a.Level != "" {
 		parts = append(parts, "level "+a.Level+" enforced by "+a.EnforcedBy)
 	}
@@ -207,14 +211,6 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, a.Context.Lines()...)
 	}
 	return "[" + strings.Join(parts, ", ") + "]"
-}
-
-// Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.
-func Seconds(d time.Duration) string {
-	if d < time.Minute {
-		return fmt.Sprintf("%.1f s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
 }
 
 // more returns a line that says how to fetch the rest of an answer, or "" if there is

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -53,6 +54,22 @@ func (l *Ledger) Afford(
 		return capped.MaxUSD, nil
 	}
 	return req.MaxUSD, nil
+}
+
+// Left returns what is left in US dollars of the budgets of an identity and a session, and 0 if
+// none limits the cost or nothing is left.
+func (l *Ledger) Left(b config.Budget, identity, session string) float64 {
+	left := math.Inf(1)
+	if b.MaxUSDPerDay > 0 {
+		left = b.MaxUSDPerDay - l.Identities[identity].USD
+	}
+	if b.MaxUSDPerSession > 0 {
+		left = min(left, b.MaxUSDPerSession-l.Sessions[session].USD)
+	}
+	if math.IsInf(left, 1) {
+		return 0
+	}
+	return max(left, 0)
 }
 
 // cents returns an amount in US cents, rounded.

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -74,6 +75,14 @@ type Record struct {
 	WaitMS      int64             `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
 	Context     *material.Context `json:"context,omitempty"` // what was put behind the prompt
 	Ending      string            `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
+
+	// Of a panel: its members, in the order in which the caller named them, without what is
+	// the same as in this record. With Judged the last one is the judge.
+	Members []Record `json:"members,omitempty"`
+	Judged  bool     `json:"judged,omitempty"`
+	// Of a member of a panel: the panel's id, and how the panel calls the member.
+	Panel string `json:"panel,omitempty"`
+	Label string `json:"label,omitempty"`
 }
 
 // ID returns the id of the job that line n of a session asks for. It depends on these
@@ -81,6 +90,30 @@ type Record struct {
 func ID(session string, n int64) string {
 	sum := sha256.Sum256([]byte(session + ":" + strconv.FormatInt(n, 10)))
 	return hex.EncodeToString(sum[:])[:12]
+}
+
+// MemberID returns the id of member number i of the panel that line n of a session asks for.
+func MemberID(session string, n int64, i int) string {
+	return ID(session+":"+strconv.FormatInt(n, 10), int64(i))
+}
+
+// SetMembers makes rec the record of a panel with these members.
+func (rec *Record) SetMembers(members []Record, judged bool) {
+	rec.Members, rec.Judged = slices.Clone(members), judged
+	for i := range rec.Members {
+		m := &rec.Members[i]
+		m.Request.Prompt, m.AskedBytes, m.Context = "", 0, nil
+	}
+}
+
+// Member returns the record of member i of a panel. That of the judge has no prompt, since
+// that depends on the answers of the others.
+func (rec *Record) Member(i int) Record {
+	m := rec.Members[i]
+	if !rec.Judged || i < len(rec.Members)-1 {
+		m.Request.Prompt, m.AskedBytes, m.Context = rec.Request.Prompt, rec.AskedBytes, rec.Context
+	}
+	return m
 }
 
 // Asked returns the prompt of the caller, without the context behind it.

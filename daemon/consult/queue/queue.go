@@ -50,21 +50,21 @@ func New[J Job]() *Queue[J] {
 // Counts returns how many jobs run and how many wait.
 func (q *Queue[J]) Counts() (running, waiting int) { return q.total, len(q.waiting) }
 
-// Room returns nil if another job of the identity can be queued, else a
+// Room returns nil if so many more jobs of the identity can be queued, else a
 // resource_exhausted fault.
-func (q *Queue[J]) Room(identity string) error {
+func (q *Queue[J]) Room(identity string, more int) error {
 	mine := 0
 	for _, j := range q.waiting {
 		if j.Identity() == identity {
 			mine++
 		}
 	}
-	if len(q.waiting) < MaxWaiting && mine < MaxWaitingEach {
+	if len(q.waiting)+more <= MaxWaiting && mine+more <= MaxWaitingEach {
 		return nil
 	}
 	f := fault.New(fault.ResourceExhausted, fault.Host, engine.Operation,
 		"%d consults wait already, %d of them for %s: wait for one of them", len(q.waiting), mine, identity)
-	if mine >= MaxWaitingEach {
+	if mine+more > MaxWaitingEach {
 		f = f.WithLimit("consults waiting", MaxWaitingEach, mine)
 	}
 	return f

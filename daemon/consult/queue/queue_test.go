@@ -83,18 +83,18 @@ func TestRoom(t *testing.T) {
 	}
 	refused := func(identity string, own bool) {
 		t.Helper()
-		f, ok := errors.AsType[*fault.Record](q.Room(identity))
+		f, ok := errors.AsType[*fault.Record](q.Room(identity, 1))
 		if !ok || f.Fault.Code != fault.ResourceExhausted || f.IsOwn() != own {
 			t.Errorf("%s: %+v", identity, f)
 		}
 	}
 	fill("a", MaxWaitingEach-1)
-	if err := q.Room("a"); err != nil {
+	if err := q.Room("a", 1); err != nil {
 		t.Error(err)
 	}
 	fill("a", 1)
 	refused("a", true)
-	if err := q.Room("b"); err != nil {
+	if err := q.Room("b", 1); err != nil {
 		t.Error(err)
 	}
 	for n := range MaxWaiting/MaxWaitingEach - 1 {

@@ -32,6 +32,8 @@ type Arguments struct {
 	WaitS    *float64 `json:"wait_s"`
 	Level    string   `json:"level"`
 	Engine   string   `json:"engine"`
+	Engines  []string `json:"engines"`
+	Judge    string   `json:"judge"`
 
 	MaxUSD  float64         `json:"max_usd"`
 	Schema  json.RawMessage `json:"schema"`

@@ -38,6 +38,12 @@ func Properties() json.RawMessage {
 		`is none, or where the configuration does not allow it. Default: read, unless configured."},
 "engine":{"type":"string","enum":["` + strings.Join(engines.Names(), `","`) + `"],
 	"description":"The program that answers. Default: claude, unless configured."},
+"engines":{"type":"array","minItems":2,"maxItems":8,` +
+		`"items":{"type":"string","pattern":"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$"},
+	"description":"Asks several at once, each an engine or ENGINE/MODEL, such as [\"claude/opus\",\"codex\"]; ` +
+		`the answers come side by side. Instead of engine, model and session."},
+"judge":{"type":"string","pattern":"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$",
+	"description":"With engines: who then compares their answers, without knowing whose they are."},
 "max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,
 	"description":"It may cost so many US dollars (checked after each answer of the model). ` +
 		`Not for codex, which tells no cost."},

@@ -1,0 +1,342 @@
+package consult
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/config"
+	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+)
+
+// prompts returns what the programs of the world were asked, in the order of their starts.
+func (w *world) prompts() (all []string) {
+	w.starter.mu.Lock()
+	defer w.starter.mu.Unlock()
+	for _, p := range w.starter.procs {
+		all = append(all, p.params.Prompt)
+	}
+	return all
+}
+
+// ofEngines returns a program that does what programs has for the name of its engine.
+func ofEngines(programs map[string]func(*fakeProcess)) func(*fakeProcess) {
+	return func(p *fakeProcess) { programs[p.Name](p) }
+}
+
+// fails is a program that says something and then ends without an answer.
+func fails(p *fakeProcess) {
+	<-p.in
+	p.say("start", "text half a word")
+	p.exit(3)
+}
+
+// TestPanel checks that several engines are asked the same at the same time, that their answers
+// come side by side, each with an id of its own, and that a judge compares them without their
+// names. A call that is repeated finds the same panel.
+func TestPanel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Second))
+		call := tool.Call{Caller: w.caller("a"), N: 1}
+		args := map[string]any{"prompt": "why", "engines": []string{"claude/opus", "codex"}, "judge": "claude/haiku"}
+		res, err := w.call(t.Context(), "consult", call, args)
+		v, _ := res.Value.(answer.View)
+		if err != nil || res.Fault != nil || v.State != answer.Done || *v.Answered != 2 || len(v.Answers) != 2 ||
+			v.Judge == nil || v.Engine != panelName || *v.TotalCostUSD != 1.5 {
+			t.Fatalf("%v %v %+v", err, res.Fault, v)
+		}
+		for i, want := range []answer.Part{
+			{Label: "A", Engine: "claude/opus", State: answer.Done, Answer: "why"},
+			{Label: "B", Engine: "codex", State: answer.Done, Answer: "why"},
+		} {
+			got := v.Answers[i]
+			if got.Label != want.Label || got.Engine != want.Engine || got.State != want.State || got.Answer != want.Answer {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+			if a, err := w.Show(got.ID); err != nil || a.Text != "why" || a.Panel != v.ID || a.Label != want.Label {
+				t.Errorf("by its own id: %v %+v", err, a)
+			}
+		}
+		for _, want := range []string{
+			"panel " + v.ID + ": 2 of 2 answered, ", "=== A claude/opus, done, ", "=== B codex, done, ", "=== judge claude/haiku, done, ",
+		} {
+			if !strings.Contains(res.Text, want) {
+				t.Errorf("no %q in\n%s", want, res.Text)
+			}
+		}
+		all := w.prompts()
+		if len(all) != 3 || all[0] != "why" || all[1] != "why" || !strings.Contains(all[2], "why") ||
+			strings.Contains(all[2], "codex") || strings.Count(all[2], "<answer by=") != 2 {
+			t.Errorf("the programs were asked %q", all)
+		}
+		if again, err := w.call(t.Context(), "consult", call, args); err != nil || again.Text != res.Text || len(w.prompts()) != 3 {
+			t.Errorf("repeated: %v %q", err, again.Text)
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_OneFails checks that a panel has answered if one of its members has, that the other's
+// failure stands beside it, and that there is nothing to judge then. If none has answered the
+// panel has failed.
+func TestPanel_OneFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ofEngines(map[string]func(*fakeProcess){Claude: answers(0), Codex: fails}))
+		ask := func(n int64, engines ...string) (tool.Result, answer.View) {
+			t.Helper()
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
+				map[string]any{"prompt": "why", "engines": engines, "judge": "claude"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v, _ := res.Value.(answer.View)
+			return res, v
+		}
+		res, v := ask(1, "codex", "claude")
+		if *v.Answered != 1 || v.State != answer.Done || v.Judge != nil || v.Answers[0].Code != string(fault.ProcessFailure) ||
+			v.Answers[0].Answer != "half a word" || v.Answers[1].Answer != "why" {
+			t.Errorf("%+v", v)
+		}
+		if !strings.Contains(res.Text, "judge was not asked") {
+			t.Errorf("nothing about the judge in %q", res.Text)
+		}
+		if res, _ = ask(2, "codex", "codex"); res.Fault == nil || res.Fault.Fault.Code != fault.DownstreamFailure ||
+			strings.Count(res.Fault.Fault.Detail, "codex: process_failure") != 2 {
+			t.Errorf("none has answered: %+v", res)
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_Refused checks that a member that cannot be asked refuses the whole panel by its
+// name, before anything runs or is written.
+func TestPanel_Refused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(0))
+		w.codex.check = fault.New(fault.SpawnFailure, fault.Engine, operation, "no codex").WithReason(fault.NotInstalled)
+		for name, args := range map[string]map[string]any{
+			"engines: codex: no codex": {"engines": []string{"claude", "codex"}},
+			"engines: gpt":             {"engines": []string{"claude", "gpt"}},
+			"neither engine":           {"engines": []string{"claude", "claude"}, "model": "opus"},
+			"judge: it judges":         {"judge": "claude"},
+			"engines":                  {"engines": []string{"claude"}},
+		} {
+			args["prompt"] = "x"
+			_, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, args)
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%v, want %q", err, name)
+			}
+		}
+		if left, _ := os.ReadDir(w.dir); len(left) > 0 || len(w.prompts()) > 0 {
+			t.Errorf("left %v, asked %q", left, w.prompts())
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_Cancelled checks that the end of a panel ends its members and waits for them, and
+// that the end of one member leaves the others alone.
+func TestPanel_Cancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ofEngines(map[string]func(*fakeProcess){Claude: hangs(true), Codex: answers(time.Second)}))
+		args := map[string]any{"prompt": "x", "engines": []string{"claude", "codex", "claude"}, "judge": "codex", "wait_s": 0}
+		if res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, args); err != nil ||
+			!strings.Contains(res.Text, "=== B codex") {
+			t.Fatalf("%v %q", err, res.Text)
+		}
+		time.Sleep(2 * time.Second)
+		if a, err := w.Cancel(t.Context(), jobdir.MemberID("hash-a", 1, 0)); err != nil || a.State != answer.Cancelled {
+			t.Errorf("one member: %v %+v", err, a)
+		}
+		id := jobdir.ID("hash-a", 1)
+		if a, err := w.Show(id); err != nil || a.State != answer.Running || *a.Answered != 1 {
+			t.Errorf("the panel has not ended: %v %+v", err, a)
+		}
+		a, err := w.Cancel(t.Context(), id)
+		if err != nil || a.State != answer.Cancelled || *a.Answered != 1 || a.Answers[2].State != answer.Cancelled ||
+			a.Answers[2].Answer != "so far" || len(w.prompts()) != 3 {
+			t.Errorf("%v %+v, asked %q", err, a, w.prompts())
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_LeftByItsClient checks that a client that leaves ends the panel and its members.
+func TestPanel_LeftByItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, hangs(true))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := w.call(ctx, "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "engines": []string{"claude", "codex"}})
+		if err == nil {
+			t.Error("an answer")
+		}
+		a, err := w.Wait(t.Context(), jobdir.ID("hash-a", 1), nil)
+		if err != nil || a.State != answer.Cancelled || *a.Answered != 0 || len(a.Answers) != 2 {
+			t.Errorf("%v %+v", err, a)
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_NextDaemon checks that a daemon that finds a panel makes the members that are
+// missing, runs none twice, and asks the judge.
+func TestPanel_NextDaemon(t *testing.T) {
+	for name, lose := range map[string][]int{"no member written": {0, 1, 2}, "one member written": {1, 2}, "all written": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := defaults()
+				cfg.Consult.MaxConcurrent = 1
+				with := func(o *Options) { o.Config = cfg }
+				free := make(chan struct{})
+				w := newWorld(t, func(p *fakeProcess) {
+					<-p.in
+					p.say("start")
+					<-free
+					p.exit(0)
+				}, with)
+				args := map[string]any{
+					"prompt": "why", "engines": []string{"claude", "codex", "claude/opus"}, "judge": "codex", "wait_s": 0,
+				}
+				w.block()
+				if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, args); err != nil {
+					t.Fatal(err)
+				}
+				if err := w.Detach(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				close(free)
+				w.starter.wg.Wait()
+				for _, i := range lose {
+					if err := os.RemoveAll(filepath.Join(w.dir, jobdir.MemberID("hash-a", 1, i))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.RemoveAll(filepath.Join(w.dir, jobdir.ID("hash-blocks", 1))); err != nil {
+					t.Fatal(err)
+				}
+				w.starter.program, w.starter.procs = answers(time.Second), nil
+				var err error
+				if w.Manager, err = New(w.opt); err != nil {
+					t.Fatal(err)
+				}
+				a, err := w.Wait(t.Context(), jobdir.ID("hash-a", 1), nil)
+				if err != nil || a.State != answer.Done || *a.Answered != 3 || a.Judge == nil {
+					t.Errorf("%v %+v", err, a)
+				}
+				if all := w.prompts(); len(all) != 4 {
+					t.Errorf("the programs were asked %q", all)
+				}
+				w.finish()
+			})
+		})
+	}
+}
+
+// block takes the only slot with a consult of another identity.
+func (w *world) block() {
+	w.t.Helper()
+	if _, err := w.call(w.t.Context(), "consult", tool.Call{Caller: w.caller("blocks"), N: 1},
+		map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestPanel_Budget checks that members share what is left of a budget, the judge too, that two
+// panels at once do not both get it, and that a panel which does not fit the day's consults
+// starts nothing.
+func TestPanel_Budget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Identities = map[string]config.Identity{
+			"a": {Budget: config.Budget{MaxUSDPerDay: 6}}, "b": {Budget: config.Budget{ConsultsPerDay: 2}},
+		}
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config = cfg })
+		w.codex.unfit = func(r engine.Request) error {
+			if r.MaxUSD > 0 {
+				return engine.Invalid("it reports no cost")
+			}
+			return nil
+		}
+		args := map[string]any{"prompt": "x", "engines": []string{"claude", "codex"}, "judge": "claude", "wait_s": 0}
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, args); err != nil {
+			t.Fatal(err)
+		}
+		panel, err := jobdir.ReadRecord(filepath.Join(w.dir, jobdir.ID("hash-a", 1)))
+		if err != nil || len(panel.Members) != 3 || panel.Members[0].ReservedUSD != 2 || panel.Members[1].ReservedUSD != 0 ||
+			panel.Members[2].ReservedUSD != 2 || len(panel.Notes) != 1 {
+			t.Errorf("%v %s", err, asJSON(panel))
+		}
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 2}, args); err != nil {
+			t.Fatal(err)
+		}
+		panel, err = jobdir.ReadRecord(filepath.Join(w.dir, jobdir.ID("hash-a", 2)))
+		if err != nil || panel.Members[0].ReservedUSD > 0.67 || panel.Members[0].ReservedUSD == 0 {
+			t.Errorf("the second panel: %v %s", err, asJSON(panel))
+		}
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("b"), N: 1}, args); code(tool.Result{}, err) !=
+			fault.BudgetExceeded {
+			t.Errorf("more than the day has: %v", err)
+		}
+		if _, err := os.Stat(filepath.Join(w.dir, jobdir.ID("hash-b", 1))); err == nil {
+			t.Error("the refused panel is on disk")
+		}
+		for _, n := range []int64{1, 2} {
+			if _, err := w.Wait(t.Context(), jobdir.ID("hash-a", n), nil); err != nil {
+				t.Error(err)
+			}
+		}
+		if s := w.Spendings(); len(s) != 1 || s[0].Consults != 6 || s[0].CostUSD != 3 {
+			t.Errorf("spent %+v", s)
+		}
+		w.finish()
+	})
+}
+
+// asJSON returns v as text, for messages.
+func asJSON(v any) string {
+	b, _ := json.Marshal(v) // a record can be encoded
+	return string(b)
+}
+
+// TestPanel_LongAnswers checks that the answer of a large panel stays within what clients take,
+// has a part of each answer, and names how the rest is fetched.
+func TestPanel_LongAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(p *fakeProcess) {
+			<-p.in
+			p.say("start", "answer "+strings.Repeat("long ", 200_000))
+			p.exit(0)
+		})
+		engines := []string{"claude", "claude", "claude", "claude", "claude", "claude", "claude", "claude"}
+		for n, detail := range []string{"concise", "full"} {
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: int64(n + 1)},
+				map[string]any{"prompt": "x", "engines": engines, "detail": detail})
+			if err != nil || res.Fault != nil {
+				t.Fatal(err, res.Fault)
+			}
+			v := res.Value.(answer.View)
+			value := asJSON(v)
+			if len(res.Text) > tool.MaxText || len(value) > tool.MaxText {
+				t.Errorf("%d characters of text, %d of JSON", len(res.Text), len(value))
+			}
+			for _, p := range v.Answers {
+				if len(p.Answer) < 3000 || p.NextOffset != len(p.Answer) || p.Length != 1_000_000 ||
+					!strings.Contains(res.Text, p.ID) {
+					t.Errorf("%s: %d of %d, rest at %d", p.Label, len(p.Answer), p.Length, p.NextOffset)
+				}
+			}
+		}
+		w.finish()
+	})
+}
