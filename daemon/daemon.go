@@ -33,6 +33,7 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/session"
+	"holdline/daemon/session/executor"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
@@ -236,8 +237,9 @@ func (d *daemon) build(ctx context.Context) error {
 		MaxKept:      outbox.MaxBytes,
 		Client:       peer.ClientOf,
 		Alive:        peer.Peer.Alive,
-		Executors:    []session.Executor{d.consults, d.servers},
+		Executors:    executor.List{d.consults, d.servers},
 		Hosted:       d.servers,
+		Tasks:        d.consults,
 		RuntimeDir:   d.place.File(""),
 		Still:        d.alone,
 		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted

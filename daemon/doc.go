@@ -76,6 +76,7 @@
 //	login        logins of servers by address: their files, and how tokens are renewed;
 //	             flow logs in and out: what to ask whom, and the browser's way back
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
+//	tasks        the extension by which clients ask later for what a call has come to
 //	session      MCP with one client: resume, order of answers
 //	commands     answers to the command line
 //	listener     the socket, the greeting, a goroutine for each connection

@@ -67,6 +67,8 @@ var layers = readLayers(`
 2 daemon/session/outbox
 2 daemon/session/peer
 0 daemon/session/crew
+2 daemon/session/age
+2 daemon/session/executor
 1 daemon/session/flight
 3 daemon/session/link
 3 daemon/session/profile
@@ -75,6 +77,7 @@ var layers = readLayers(`
 4 daemon/session/held
 2 daemon/session/listen
 0 daemon/session/returning
+2 daemon/tasks
 4 daemon/standing
 0 daemon/hosted/sight
 0 daemon/waiting

@@ -283,6 +283,31 @@ func TestDaemonAndWorkerKilled(t *testing.T) {
 	}
 }
 
+// reboot leaves things as another start of the machine finds them, with at least that many files of
+// consults. No process of the place may live.
+func (p *place) reboot(t *testing.T, least int) {
+	t.Helper()
+	// After a reboot the runtime directory is gone, and the boot has another id.
+	run := filepath.Join(p.dir, "run", "holdline")
+	if err := os.RemoveAll(run); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/*.json"))
+	if err != nil || len(files) < least {
+		t.Fatalf("%q, %v", files, err)
+	}
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path,
+				bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestReboot checks that after a reboot ended consults can be read, one that was running is
 // reported as lost, and everything else starts afresh.
 func TestReboot(t *testing.T) {
@@ -302,25 +327,7 @@ func TestReboot(t *testing.T) {
 	}
 	waitFor(t, "the end of the child, which dies with its worker",
 		func() bool { return !alive(s.Workers[0].ChildPID) })
-	// After a reboot the runtime directory is gone, and the boot has another id.
-	run := filepath.Join(p.dir, "run", "holdline")
-	if err := os.RemoveAll(run); err != nil {
-		t.Fatal(err)
-	}
-	files, err := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*/*.json"))
-	if err != nil || len(files) < 3 {
-		t.Fatalf("%q, %v", files, err)
-	}
-	for _, path := range files {
-		b, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(path,
-				bytes.ReplaceAll(b, []byte(bootclock.ID()), []byte("00000000-0000-0000-0000-000000000000")), 0o600)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	p.reboot(t, 3)
 	p.daemon()
 	// The daemon serves while it reads what the worker has left.
 	p.until("the end of the lost consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 0 })

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/events"
+	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
@@ -26,6 +27,7 @@ type asking struct {
 	attended bool
 	confirms bool // the caller's session will confirm the answer, or report its end
 	shell    bool // the user asks on the command line, who sees all consults
+	task     *tasks.Asked
 }
 
 // begin returns the job or the kept answer of a call that was made before, or else
@@ -123,7 +125,7 @@ func (m *Manager) prepare(
 	cmd := eng.Command(req, info)
 	now := time.Now()
 	rec.Version, rec.Identity, rec.Project, rec.Client = jobdir.Version, c.Identity, c.Project, c.Client
-	rec.Attended, rec.Engine, rec.EngineVersion = how.attended, name, info.Version
+	rec.Attended, rec.Task, rec.Engine, rec.EngineVersion = how.attended, how.task, name, info.Version
 	rec.CreatedUnixMS, rec.CreatedBootMS, rec.BootID = now.UnixMilli(), bootclock.AtMS(now), bootclock.ID()
 	rec.TimeoutMS, rec.WaitMS = timeout.Milliseconds(), a.Wait(set).Milliseconds()
 	rec.Request, rec.AskedBytes, rec.Context = req, len(a.Prompt), given

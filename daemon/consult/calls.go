@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
+	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -36,12 +37,19 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 		return tool.Result{}, err
 	}
 	wait := a.Wait(&m.config.Load().Consult)
-	j, done, err := m.begin(ctx, c.Caller, asking{n: c.N, attended: wait != 0, confirms: true}, &a)
+	how := asking{n: c.N, attended: wait != 0, confirms: true}
+	if c.Task {
+		how.attended = false
+		how.task = &tasks.Asked{ID: tasks.ID(c.Caller.Session, c.N), Render: c.Render, Detail: c.Detail}
+	}
+	j, done, err := m.begin(ctx, c.Caller, how, &a)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case done != nil:
 		return done.Result(0, c.Detail), nil
+	case j.rec.Task != nil:
+		return m.handle(j)
 	case wait == 0:
 		return m.pending(j, c.Detail), nil
 	}
@@ -72,6 +80,9 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 	case j == nil:
 		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the consult's answer is not kept any more")
+	}
+	if j.rec.Task != nil {
+		return m.handle(j)
 	}
 	wait := time.Duration(j.rec.WaitMS) * time.Millisecond
 	switch attended := j.attended(); {

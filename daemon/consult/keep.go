@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
+	"holdline/daemon/tasks"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -25,6 +26,8 @@ import (
 type kept struct {
 	info    answer.Info
 	project string // key of the project of the client that asked
+	task    string // by which the client asks for it; "" for none
+	fetched bool   // a client has asked for that since its end; guarded by the manager's mutex
 	session string // the program's own; "" if there is none
 	cost    budget.Cost
 	window  *engine.Window
@@ -33,7 +36,7 @@ type kept struct {
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
-func keptOf(a *answer.Answer, c *claim) *kept {
+func keptOf(a *answer.Answer, task *tasks.Asked, c *claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
@@ -44,7 +47,11 @@ func keptOf(a *answer.Answer, c *claim) *kept {
 	if a.Answered != nil { // its members count, each by itself
 		cost = budget.Cost{Ended: cost.Ended}
 	}
-	return &kept{info: a.Info(), project: a.Project, session: a.SessionID, cost: cost, window: a.Window, claim: c}
+	k := &kept{info: a.Info(), project: a.Project, session: a.SessionID, cost: cost, window: a.Window, claim: c}
+	if task != nil {
+		k.task = task.ID
+	}
+	return k
 }
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the
@@ -134,7 +141,7 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 		if a.State == answer.Failed && a.Fault != nil {
 			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
-		return nil, keptOf(&a, m.restoreClaim(&rec)), nil
+		return nil, keptOf(&a, rec.Task, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
 		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn)
 		return j, nil, err
@@ -196,17 +203,17 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 	if out.CostUSD != nil {
 		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
 	}
-	return a, m.store(j.dir, a)
+	return a, m.store(j, a)
 }
 
 // store writes an answer to disk, and returns its entry, without a claim. If the write fails the
 // entry has the answer.
-func (m *Manager) store(dir string, a *answer.Answer) *kept {
-	k := keptOf(a, nil)
-	if err := a.Write(dir); err != nil {
+func (m *Manager) store(j *job, a *answer.Answer) *kept {
+	k := keptOf(a, j.rec.Task, nil)
+	if err := a.Write(j.dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
 		k.answer = a // for example on a full disk: then memory has the only copy
-		m.failures.Unwritten(dir, jobdir.FileAnswer)
+		m.failures.Unwritten(j.dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
 		default: // it is going to be tried again
@@ -264,7 +271,8 @@ func (m *Manager) writeAgain() bool {
 
 // prune removes the oldest answers beyond the number that the configuration keeps, and
 // those that are older than it allows. An answer with an open claim stays: its client
-// would repeat the request, and the consult would run twice. prune books the cost of each
+// would repeat the request, and the consult would run twice. So does one that a client may
+// fetch as a task. prune books the cost of each
 // removed answer in the ledger before it removes the directory. Then it writes the answers
 // that were only in memory: there may be room for them now. It reports whether all are
 // written.
@@ -280,7 +288,8 @@ func (m *Manager) prune() (written bool) {
 	for i, id := range ids {
 		k := m.kept[id]
 		past := i >= keep.Count || k.cost.Ended.Before(oldest)
-		if past && !k.claim.isOpen(now) && m.live[k.info.Panel] == nil || faultpoint.Broken("directory.kept") {
+		past = past && m.live[k.info.Panel] == nil && !k.claim.isOpen(now) && !k.isOwed(keep.Age, now)
+		if past || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)
 			m.ledger.Add(k.cost, now)

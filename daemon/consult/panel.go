@@ -54,7 +54,7 @@ func (m *Manager) beginPanel(
 		}
 	}
 	of := members[0].rec
-	of.ID, of.Panel, of.Label, of.Attended = rec.ID, "", "", how.attended
+	of.ID, of.Panel, of.Label, of.Attended, of.Task = rec.ID, "", "", how.attended, how.task
 	of.Engine, of.EngineVersion, of.Request.Model, of.Notes = panelName, "", strings.Join(names, "+"), nil
 	p := m.makeJob(of, how, time.Now())
 	if err := m.admitPanel(cfg, p, members, engs, seats); err != nil {
@@ -186,7 +186,7 @@ func (m *Manager) servePanel(p *job) {
 	}
 	p.mu.Unlock()
 	a.End(now, why)
-	entry := m.store(p.dir, a)
+	entry := m.store(p, a)
 	faultpoint.At("consult.panelkept")
 	m.retire(p, a, entry, now, false)
 }

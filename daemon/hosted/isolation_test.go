@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
+	"holdline/daemon/session/executor"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
@@ -158,7 +159,7 @@ func (w *world) serve() {
 		Log: log, Catalog: cat, Telemetry: nobody{}, Info: mcp.Implementation{Name: "holdline", Version: "test"},
 		Authorise: func(string, string) error { return nil }, Reserved: func(string) bool { return false },
 		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st"} },
-		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Executors: []session.Executor{manager}, Hosted: manager,
+		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Executors: executor.List{manager}, Hosted: manager,
 		Still: func() bool { return true }, Client: func(int) (int, string) { return 0, "" }, Alive: peer.Peer.Alive,
 		Begun: time.Now(),
 	})

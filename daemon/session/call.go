@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
@@ -37,7 +38,8 @@ func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 		return
 	}
 	own := catalog.Own(&who, r.tool)
-	if indirect := catalog.Indirect(&who, r.tool); own == nil && indirect != nil && s.recorded(r.n) {
+	indirect := catalog.Indirect(&who, r.tool)
+	if own == nil && indirect != nil && s.srv.o.Executors.Recorded(s.hash, r.n) {
 		own = indirect // it was offered when the call was begun
 	}
 	if own == nil {
@@ -159,10 +161,13 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	var refuse func(context.Context) error
 	var t *tool.Remote
 	if r.replay && r.msg.Method == mcp.ToolsCall {
-		t = s.recall(r.n)
+		t = s.srv.o.Executors.Recall(s.hash, r.n)
 	}
 	if t == nil {
-		finding, cancel := r.finding(ctx)
+		finding, cancel := ctx, func() {}
+		if r.replay {
+			finding, cancel = age.Finding(ctx, r.sent, r.operation())
+		}
 		t, err = find(finding)
 		cancel()
 	} else {
@@ -196,52 +201,6 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
 	})
 	return res, true, err
-}
-
-// findTime bounds the search for the target of a replayed request, from when the client
-// sent it. Executors have the same bound for a request in one daemon: some servers report
-// what they offer only after they have started.
-const findTime = 8 * time.Second
-
-// findGrace is the least time that a daemon searches for the target of a replayed request.
-// It counts if findTime was over before this daemon had the request.
-const findGrace = time.Second
-
-// finding returns the context for the search for the target of r. Only that of a replayed
-// request has a deadline; its cause is a fault for the client. The caller must call the
-// cancel function.
-func (r *request) finding(ctx context.Context) (context.Context, context.CancelFunc) {
-	if !r.replay {
-		return ctx, func() {}
-	}
-	until := r.sent.Add(findTime)
-	if soonest := time.Now().Add(findGrace); until.Before(soonest) {
-		until = soonest
-	}
-	return context.WithDeadlineCause(ctx, until, fault.New(fault.Timeout, fault.Host, r.operation(),
-		"no server has said within %v that it offers what is asked for, one may still be starting: try again",
-		findTime))
-}
-
-// recall returns the target of the call that line n began, if the call is on record; else
-// nil.
-func (s *session) recall(n int64) *tool.Remote {
-	for _, e := range s.srv.o.Executors {
-		if t, _ := e.Recall(s.hash, n); t != nil {
-			return t
-		}
-	}
-	return nil
-}
-
-// recorded reports whether line n had an effect that is on record.
-func (s *session) recorded(n int64) bool {
-	for _, e := range s.srv.o.Executors {
-		if _, recorded := e.Recall(s.hash, n); recorded {
-			return true
-		}
-	}
-	return false
 }
 
 // answerLine returns the line that answers r, without its newline. The answer of a server

@@ -10,7 +10,7 @@
 //
 // A session owns its calls: it alone knows which answers its client still waits for.
 // The hosted servers and the consults answer them and keep records of them: they are
-// [Executor] values. The session reports to them which answers the client holds, which it
+// [executor.Executor] values. The session reports to them which answers the client holds, which it
 // waits for when it is back, which it has cancelled, and that it is gone.
 //
 // # Bounds

@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/policy"
 	"holdline/daemon/session"
+	"holdline/daemon/session/executor"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
@@ -188,7 +189,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 		Alive:     func(peer.Peer) bool { return !h.gone.Load() },
 		Still:     func() bool { return true },
 		Client:    func(int) (int, string) { return 0, "" },
-		Executors: []session.Executor{jobs{h, cat}}, Hosted: noServers{},
+		Executors: executor.List{jobs{h, cat}}, Hosted: noServers{},
 	})
 	ln, err := net.Listen("unix", h.path)
 	if err != nil {

@@ -8,11 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
 	"holdline/daemon/session/reply"
+	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -57,7 +59,7 @@ func operation(name string) string { return mcp.ToolsCall + ":" + name }
 var servedMethods = slices.Concat([]string{
 	mcp.Initialize, mcp.Ping, mcp.Discover, mcp.ToolsCall, mcp.ToolsList,
 	mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
-}, listMethods, routedMethods)
+}, listMethods, routedMethods, tasks.Methods())
 
 // handleLine handles the client's next line. Lines are handled in order; work that may
 // block goes on in a goroutine of calls.
@@ -81,21 +83,13 @@ func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again
 	faultpoint.At("session.read")
 	switch msg.Kind {
 	case jsonrpc.Request:
-		r := &request{n: n, msg: msg, replay: again != nil, sent: sentAt(again), begin: time.Now()}
+		r := &request{n: n, msg: msg, replay: again != nil, sent: age.Sent(again), begin: time.Now()}
 		s.handleRequest(ctx, r, calls)
 	case jsonrpc.Notification:
 		s.handleNotification(ctx, msg)
 	case jsonrpc.Response:
 		s.forwardResponse(n, msg)
 	}
-}
-
-// sentAt returns when the client sent a line. again is as for [session.handleMessage].
-func sentAt(again *protocol.Control) time.Time {
-	if again == nil {
-		return time.Now()
-	}
-	return time.Now().Add(-time.Duration(max(again.AgeMS, 0)) * time.Millisecond)
 }
 
 // handleNotification handles a notification of the client: the end of the handshake, a
@@ -177,6 +171,10 @@ func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Cre
 		s.answerList(ctx, r, calls)
 	case slices.Contains(routedMethods, method):
 		s.routeRequest(ctx, r, calls)
+	case slices.Contains(tasks.Methods(), method) && s.takesTasks(r):
+		s.answerAside(ctx, r, calls, func(ctx context.Context) any {
+			return tasks.Answer(ctx, s.srv.o.Tasks, s.who(), method, r.msg.Params)
+		})
 	case method == mcp.Listen && r.modern:
 		s.beginListen(ctx, r, calls)
 	case method == mcp.Subscribe && !r.modern:

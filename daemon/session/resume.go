@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
@@ -295,7 +296,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		return
 	}
 	r := s.requestFromReplay(c)
-	if t := s.recall(n); t != nil { // what the line said of the answer's form is lost
+	if t := s.srv.o.Executors.Recall(s.hash, n); t != nil { // what the line said of the answer's form is lost
 		r.tool, r.target = t.Name, t
 		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return t, nil })
 		return
@@ -303,7 +304,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
 	switch {
-	case s.recorded(n):
+	case s.srv.o.Executors.Recorded(s.hash, n):
 		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
 			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
 	case n < s.uncertain:
@@ -327,7 +328,7 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 	modern := s.handshake == notInitialized
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: modern, replay: true, sent: sentAt(c), begin: time.Now(),
+		modern: modern, replay: true, sent: age.Sent(c), begin: time.Now(),
 	}
 }
 
@@ -348,7 +349,8 @@ func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 // doubtful returns a fault for a replayed call that an earlier daemon may have begun, if
 // the call's record may be lost and it must not run twice. Else it returns nil.
 func (s *session) doubtful(r *request) *fault.Record {
-	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent || s.recorded(r.n) {
+	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent ||
+		s.srv.o.Executors.Recorded(s.hash, r.n) {
 		return nil
 	}
 	return fault.New(fault.OutcomeUnknown, fault.Host, operation(r.target.Name), lostWords)

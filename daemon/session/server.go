@@ -14,11 +14,13 @@ import (
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/executor"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/returning"
 	"holdline/daemon/statedir"
+	"holdline/daemon/tasks"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -42,25 +44,6 @@ type Telemetry interface {
 	ToolCall(telemetry.Call)
 	// SessionEnded forgets the session of that hash.
 	SessionEnded(hash string)
-}
-
-// An Executor answers calls and keeps records of them: the hosted servers, and the
-// consults. A session owns its calls: it alone knows which answers its client still
-// waits for, and reports that to the executors. A session is named by its hash, a call by
-// the number of the client's line. The methods must not block for long.
-type Executor interface {
-	// Recall returns the target that answers the call of line n, nil if it is not
-	// known. recorded reports whether the call may have had an effect; it may be true
-	// although the target is not known.
-	Recall(session string, n int64) (t *tool.Remote, recorded bool)
-	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
-	Confirmed(session string, n int64)
-	// Resumed reports that the client is back, and which of its lines it waits for.
-	// It waits for no other call that it made before.
-	Resumed(session string, pending map[int64]struct{})
-	// Closed reports that the session is over, and that its client waits for none of
-	// its calls. agent is the client's key if this was its last session, else "".
-	Closed(session, agent string)
 }
 
 // Hosted are the hosted MCP servers, as sessions reach them besides with calls.
@@ -110,9 +93,11 @@ type Options struct {
 	// in bytes; a session with more ends.
 	MaxKept int
 	// Executors are all that answer calls and keep records of them.
-	Executors []Executor
+	Executors executor.List
 	// Hosted are the hosted MCP servers.
 	Hosted Hosted
+	// Tasks are the calls of which clients ask by tasks.
+	Tasks tasks.Store
 	// RuntimeDir has the socket, and files that clients open by their names in it.
 	RuntimeDir string
 	// Still reports whether clients still reach this daemon. If not, it records

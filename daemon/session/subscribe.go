@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/listen"
+	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -135,6 +136,10 @@ func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (
 // it or disconnects. A replayed one is acknowledged again.
 func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew) {
 	l, uris, f := listen.Parse(r.msg.ID, r.n, r.operation(), r.params.Notifications, maxSubscriptions)
+	var ids []string
+	if f == nil && s.takesTasks(r) {
+		ids, f = tasks.Wanted(r.params.Notifications)
+	}
 	if f != nil {
 		s.fail(ctx, r, f)
 		return
@@ -149,7 +154,10 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 		s.fail(ctx, r, f)
 		return
 	}
-	if len(uris) == 0 || s.who().Identity == tool.Anonymous {
+	if s.who().Identity == tool.Anonymous {
+		uris = nil
+	}
+	if len(uris)+len(ids) == 0 {
 		s.acknowledge(ctx, r, l)
 		return
 	}
@@ -157,8 +165,14 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 	calls.Go(func() {
 		defer s.ended()
 		err := s.grantResources(callCtx, r, l, uris)
+		if err == nil {
+			l.Tasks, err = tasks.Known(callCtx, s.srv.o.Tasks, s.who(), ids)
+		}
 		switch {
 		case err == nil && s.acknowledge(ctx, r, l):
+			for _, id := range l.Tasks {
+				calls.Go(func() { s.watchTask(callCtx, l, id) })
+			}
 			return
 		case err != nil && !errors.Is(err, tool.ErrStopping) && s.endWork(callCtx, r) == nil:
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
@@ -189,6 +203,26 @@ func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subs
 		}
 	}
 	return nil
+}
+
+// takesTasks reports whether the client of a request takes tasks, and sees the tools that have any.
+func (s *session) takesTasks(r *request) bool {
+	who := s.who()
+	return r.modern && r.params.Meta.TakesTasks() && who.SeesOwn()
+}
+
+// watchTask notifies the client of a task until the subscription ends.
+func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id string) {
+	tasks.Watch(ctx, s.srv.o.Tasks, s.who(), id, func() <-chan struct{} {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.came
+	}, func(params json.RawMessage) {
+		if tagged, err := listen.Tag(params, l.ID); err == nil {
+			wanted := func() bool { return ctx.Err() == nil }
+			s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.TasksNote, tagged), '\n'), wanted)
+		}
+	})
 }
 
 // acknowledge sends the client which notifications it gets from now on. It returns false

@@ -27,7 +27,11 @@ func (p *Prepared) call(ctx context.Context, c RemoteCall) (RemoteResult, error)
 	}
 	var res Result
 	if err == nil {
-		one := Call{Caller: c.Caller, N: c.N, ID: c.ID, Args: args, Detail: detail}
+		one := Call{Caller: c.Caller, N: c.N, ID: c.ID, Args: args, Detail: detail, Render: render}
+		if c.Modern && c.Params != nil {
+			meta := mcp.Meta{Capabilities: jsonrpc.Field(jsonrpc.Field(c.Params, "_meta"), mcp.MetaCapabilities)}
+			one.Task = meta.TakesTasks()
+		}
 		if c.Progress != nil {
 			one.Progress = increasing(c.Progress)
 		}

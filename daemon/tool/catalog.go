@@ -153,6 +153,9 @@ func (c *Catalog) Capabilities(who Caller, modern bool) json.RawMessage {
 	if has.Logging || !modern {
 		caps += `,"logging":{}`
 	}
+	if modern {
+		caps += `,"extensions":{"` + mcp.Tasks + `":{}}`
+	}
 	return json.RawMessage(caps + "}")
 }
 

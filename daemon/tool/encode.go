@@ -21,6 +21,9 @@ const cutNote = "\n... cut at %d of %d characters"
 // Encode returns the result object of a tools/call that ended with res. A value that is no
 // JSON object becomes an internal_failure.
 func (p *Prepared) Encode(res Result, r Render) json.RawMessage {
+	if res.Task != nil {
+		return res.Task
+	}
 	if f := res.Fault; f != nil {
 		return mcp.ToolFailure(f, Cut(mcp.FaultText(f, res.FaultText), MaxText))
 	}

@@ -89,6 +89,8 @@ type Call struct {
 	ID     string          // the request's id as JSON
 	Args   json.RawMessage // an object, never nil, without render and detail
 	Detail Detail
+	Render Render // for tools that answer later; the daemon does the rest
+	Task   bool   // the client takes a task in place of the answer
 
 	// Progress tells the client how far the call is; nil if it did not ask.
 	// It never blocks, and after the call has returned it does nothing. Total
@@ -96,7 +98,7 @@ type Call struct {
 	Progress func(progress, total float64, message string)
 }
 
-// Result is what a tool answers. Either Fault is set, or Text and Value.
+// Result is what a tool answers. Either Fault is set, or Text and Value, or Task.
 type Result struct {
 	Text  string        // the answer with render=porcelain, for the asked detail
 	Value any           // encodes as a JSON object, for the asked detail
@@ -106,6 +108,8 @@ type Result struct {
 	FaultText string
 	// Replays counts how often the call was run again after a loss.
 	Replays int
+	// Task is the result object of a call for which a task was made, in place of all else.
+	Task json.RawMessage
 }
 
 // Annotations are MCP's hints.

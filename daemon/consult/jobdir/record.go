@@ -29,6 +29,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/statedir"
+	"holdline/daemon/tasks"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/ownfile"
@@ -75,6 +76,7 @@ type Record struct {
 	WaitMS      int64             `json:"wait_ms,omitempty"` // how long the call waits; 0 if it does not
 	Context     *material.Context `json:"context,omitempty"` // what was put behind the prompt
 	Ending      string            `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
+	Task        *tasks.Asked      `json:"task,omitempty"`    // by which the client asks for the job; nil if it got none
 
 	// Of a panel: its members, in the order in which the caller named them, without what is
 	// the same as in this record. With Judged the last one is the judge.

@@ -21,6 +21,7 @@ type Subscription struct {
 	Holder  string          // the session's name for it, for hosted servers
 	Granted map[string]bool // the changes of lists, by the method of the notification
 	URIs    []string        // the resources whose servers have agreed
+	Tasks   []string        // the tasks of which the client is notified
 	granted []string        // the members of the acknowledgement, for Granted
 }
 
@@ -65,16 +66,16 @@ func Parse(id jsonrpc.ID, n int64, operation string, notifications json.RawMessa
 }
 
 // Acknowledgement returns the notification that lists what the client gets, without a
-// newline: the changes of lists, and the resources in URIs.
+// newline: the changes of lists, the resources in URIs, and the tasks in Tasks.
 func (s *Subscription) Acknowledgement() []byte {
-	members := s.granted
-	if len(s.URIs) > 0 {
-		list, err := json.Marshal(s.URIs)
-		if err != nil { // strings encode
-			list = []byte("[]")
+	members := slices.Clip(s.granted)
+	add := func(member string, names []string) {
+		if list, err := json.Marshal(names); err == nil && len(names) > 0 { // strings encode
+			members = append(members, fmt.Sprintf("%q:%s", member, list))
 		}
-		members = append(slices.Clip(members), `"resourceSubscriptions":`+string(list))
 	}
+	add("resourceSubscriptions", s.URIs)
+	add("taskIds", s.Tasks)
 	params := fmt.Appendf(nil, `{"_meta":{%q:%s},"notifications":{%s}}`,
 		mcp.MetaSubscription, s.ID, strings.Join(members, ","))
 	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged, params)

@@ -80,8 +80,11 @@ func (f *Form) UnknownVersion(version string) []byte {
 
 // dress adds to a result what the era wants in it.
 func (f *Form) dress(result json.RawMessage) json.RawMessage {
-	if !f.Modern {
+	switch {
+	case !f.Modern:
 		return result
+	case bytes.HasPrefix(result, []byte(`{"resultType":`)): // a task
+		return jsonrpc.Prepend(result, f.meta())
 	}
 	return jsonrpc.Prepend(result, f.members())
 }
@@ -91,8 +94,11 @@ func (f *Form) members() string {
 	if !f.Modern {
 		return ""
 	}
-	return fmt.Sprintf(`"resultType":"complete","_meta":{%q:%s}`, mcp.MetaServer, f.Info)
+	return `"resultType":"complete",` + f.meta()
 }
+
+// meta returns the member _meta of a modern result.
+func (f *Form) meta() string { return fmt.Sprintf(`"_meta":{%q:%s}`, mcp.MetaServer, f.Info) }
 
 // Cached says in a modern result how long the client may keep it.
 type Cached struct {

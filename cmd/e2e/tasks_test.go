@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"encoding/json"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/control"
+	"holdline/protocol/mcp"
+)
+
+// task is a task as the extension's schema has it.
+type task struct {
+	ResultType, TaskID, Status, StatusMessage, CreatedAt, LastUpdatedAt string
+	TTLMs, PollIntervalMs                                               int64
+	Result                                                              *struct {
+		Content []struct{ Text string }
+		IsError bool
+	}
+}
+
+// tasky begins a request of a modern client that declares the extension for tasks.
+func (a *agent) tasky(method string, params map[string]any) int {
+	a.t.Helper()
+	return a.begin(method, modernly(params, mcp.MetaCapabilities,
+		map[string]any{"extensions": map[string]any{mcp.Tasks: map[string]any{}}}))
+}
+
+// consultTask asks for a consult, and returns the task that it becomes.
+func (a *agent) consultTask(prompt string) task {
+	a.t.Helper()
+	x := a.wait(a.tasky("tools/call", map[string]any{
+		"name": "consult", "arguments": map[string]any{"prompt": prompt, "wait_s": 60, "render": "json"},
+	}))
+	got := a.taskOf(x)
+	if got.ResultType != "task" || got.Status != "working" || got.TTLMs != 24*60*60*1000 || got.PollIntervalMs != 2000 ||
+		!regexp.MustCompile("^[0-9a-f]{32}$").MatchString(got.TaskID) {
+		a.t.Fatalf("the call returns %s", x.raw)
+	}
+	return got
+}
+
+// taskOf returns the task in an answer or a notification, which must have all members that the
+// schema requires.
+func (a *agent) taskOf(x answer) task {
+	a.t.Helper()
+	var m struct{ Result, Params json.RawMessage }
+	decode(a.t, x.raw, &m)
+	if m.Result == nil {
+		m.Result = m.Params
+	}
+	if x.Error != nil {
+		a.t.Fatalf("no task: %s", x.raw)
+	}
+	var all map[string]json.RawMessage
+	decode(a.t, string(m.Result), &all)
+	for _, member := range []string{"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs"} {
+		if all[member] == nil {
+			a.t.Errorf("no %s in %s", member, x.raw)
+		}
+	}
+	var got task
+	decode(a.t, string(m.Result), &got)
+	for _, at := range []string{got.CreatedAt, got.LastUpdatedAt} {
+		if _, err := time.Parse(time.RFC3339, at); err != nil {
+			a.t.Errorf("%v in %s", err, x.raw)
+		}
+	}
+	if (got.Status == "completed") != (got.Result != nil) {
+		a.t.Errorf("status and result: %s", x.raw)
+	}
+	return got
+}
+
+// getTask asks for a task.
+func (a *agent) getTask(id string) task {
+	a.t.Helper()
+	x := a.wait(a.tasky("tasks/get", map[string]any{"taskId": id}))
+	got := a.taskOf(x)
+	if got.ResultType != "complete" || got.TaskID != id {
+		a.t.Errorf("tasks/get returns %s", x.raw)
+	}
+	return got
+}
+
+// untilTask asks for a task until it has ended.
+func (a *agent) untilTask(t *testing.T, id string) (got task) {
+	t.Helper()
+	waitFor(t, "the end of a task", func() bool {
+		got = a.getTask(id)
+		return got.Status != "working"
+	})
+	return got
+}
+
+// notified reads lines until a notification of a task with that status.
+func (a *agent) notified(status string) task {
+	a.t.Helper()
+	var got task
+	a.until(func(x *answer) bool {
+		if x.Method == "notifications/tasks" {
+			got = a.taskOf(*x)
+		}
+		return got.Status == status
+	})
+	return got
+}
+
+// TestConsultTask asks for consults as tasks. A task survives the daemon, and what it came to is
+// the answer of the consult. Nobody else sees it, and a client that does not declare the
+// extension sees none of it.
+func TestConsultTask(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	last, open := p.hold(t, "last")
+	daemon := p.daemon()
+	a := p.agent("--no-autostart", "--identity", "a")
+	if x := a.wait(a.tasky("server/discover", map[string]any{})); !strings.Contains(x.raw,
+		`"extensions":{"io.modelcontextprotocol/tasks":{}}`) {
+		t.Errorf("server/discover returns %s", x.raw)
+	}
+	first := a.consultTask(claudetest.Prompt("x", last, claudetest.Say("the one answer")))
+	id := first.TaskID
+	listen := a.tasky("subscriptions/listen", map[string]any{
+		"notifications": map[string]any{"taskIds": []string{id, "unknown"}},
+	})
+	a.until(func(x *answer) bool {
+		return x.Method == "notifications/subscriptions/acknowledged" && strings.Contains(x.raw, `"taskIds":["`+id+`"]`)
+	})
+	a.notified("working")
+
+	for _, method := range []string{"tasks/list", "tasks/result"} {
+		if x := a.wait(a.tasky(method, map[string]any{"taskId": id})); x.Error == nil || x.Error.Code != -32601 {
+			t.Errorf("%s returns %s", method, x.raw)
+		}
+	}
+	b := p.agent("--no-autostart", "--identity", "b")
+	for _, method := range []string{"tasks/get", "tasks/cancel", "tasks/update"} {
+		params := map[string]any{"taskId": id, "inputResponses": map[string]any{}}
+		if x := b.wait(b.tasky(method, params)); x.Error == nil || x.Error.Code != -32602 {
+			t.Errorf("%s of another identity returns %s", method, x.raw)
+		}
+		if x := b.ask(method, modernly(params)); x.Error == nil || x.Error.Code != -32601 {
+			t.Errorf("%s of a client that declares nothing returns %s", method, x.raw)
+		}
+	}
+	update := map[string]any{"taskId": id, "inputResponses": map[string]any{"x": map[string]any{}}}
+	if x := a.wait(a.tasky("tasks/update", update)); x.Error != nil || !strings.Contains(x.raw, `"resultType":"complete"`) {
+		t.Errorf("tasks/update returns %s", x.raw)
+	}
+
+	kill9(t, daemon.Process.Pid)
+	daemon = p.daemon()
+	if got := a.getTask(id); got.Status != "working" || got.CreatedAt != first.CreatedAt {
+		t.Errorf("at the next daemon the task is %+v", got)
+	}
+	open()
+	note := a.notified("completed")
+	got := a.untilTask(t, id)
+	if got.Status != "completed" || got.Result.IsError || !strings.Contains(got.Result.Content[0].Text, "the one answer") ||
+		note.Result.Content[0].Text != got.Result.Content[0].Text {
+		t.Errorf("the task ends as %+v, the notification is %+v", got, note)
+	}
+	a.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + strconv.Itoa(listen) + `}}`)
+	if x := a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": id})); x.Error != nil ||
+		!strings.Contains(x.raw, `"resultType":"complete"`) {
+		t.Errorf("tasks/cancel of a task that has ended returns %s", x.raw)
+	}
+	kill9(t, daemon.Process.Pid)
+	p.daemon()
+	if again := a.getTask(id); again.Status != "completed" || again.LastUpdatedAt != got.LastUpdatedAt {
+		t.Errorf("after another daemon the task is %+v, was %+v", again, got)
+	}
+
+	// A call that declares nothing is answered as ever.
+	x := b.ask("tools/call", modernly(map[string]any{
+		"name": "consult", "arguments": map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("said"))},
+	}))
+	if !strings.Contains(x.text(), "said") || strings.Contains(x.raw, "task") {
+		t.Errorf("a client that declares nothing gets %s", x.raw)
+	}
+	bad := a.wait(a.tasky("tools/call", map[string]any{
+		"name": "consult", "arguments": map[string]any{"prompt": "x", "engine": "none"},
+	}))
+	if strings.Contains(bad.raw, "taskId") || !bad.Result.IsError {
+		t.Errorf("a bad call returns %s", bad.raw)
+	}
+	a.leave(exitFailure, exitNoDaemon, exitLost)
+	b.leave(exitFailure, exitNoDaemon, exitLost)
+}
+
+// TestConsultTaskEnds checks how a task ends whose consult is cancelled, loses its worker, or is
+// lost since the machine was started again.
+func TestConsultTaskEnds(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.daemon()
+	a := p.agent("--no-autostart")
+	hangs := claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})
+	cancelled := a.consultTask(hangs).TaskID
+	p.untilSteps(1)
+	if x := a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": cancelled})); x.Error != nil {
+		t.Errorf("tasks/cancel returns %s", x.raw)
+	}
+	if got := a.getTask(cancelled); got.Status != "cancelled" {
+		t.Errorf("after tasks/cancel the task is %+v", got)
+	}
+
+	lost := a.consultTask(hangs).TaskID
+	p.untilSteps(2)
+	kill9(t, p.until("the worker is there", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 }).Workers[0].PID)
+	got := a.untilTask(t, lost)
+	if got.Status != "completed" || !got.Result.IsError {
+		t.Errorf("without its worker the task is %+v", got)
+	}
+
+	rebooted := a.consultTask(hangs).TaskID
+	p.untilSteps(3)
+	s := p.status()
+	for _, pid := range []int{a.cmd.Process.Pid, s.Daemon.PID, s.Workers[0].PID} {
+		kill9(t, pid)
+	}
+	waitFor(t, "the end of the child", func() bool { return !alive(s.Workers[0].ChildPID) })
+	p.reboot(t, 3)
+	p.daemon()
+	a = p.agent("--no-autostart")
+	got = a.untilTask(t, rebooted)
+	if got.Status != "completed" || !got.Result.IsError || !strings.Contains(got.Result.Content[0].Text, "outcome_unknown") {
+		t.Errorf("after a reboot the task is %+v", got)
+	}
+	if got := a.getTask(cancelled); got.Status != "cancelled" {
+		t.Errorf("after a reboot the cancelled task is %+v", got)
+	}
+	a.leave()
+}
+
+// TestConsultTaskCrashes kills the daemon before a client has its task, and as the task ends. The next daemon has the same task, which has run once.
+func TestConsultTaskCrashes(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"consult.dir", "consult.queued", "consult.kept"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).login().faults()
+			p.dieAs(point, death{times: 1})
+			a := p.agent()
+			prompt, _ := p.slow(0.1)["prompt"].(string)
+			got := a.untilTask(t, a.consultTask(prompt).TaskID)
+			if !p.died(point) || got.Status != "completed" || !strings.Contains(got.Result.Content[0].Text, "the one answer") {
+				t.Errorf("the task ends as %+v", got)
+			}
+			if steps := p.steps(); steps != 2 {
+				t.Errorf("%d steps in a run of two", steps)
+			}
+			p.run("", "stop")
+			p.settled(t)
+		})
+	}
+}

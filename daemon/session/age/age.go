@@ -1,0 +1,41 @@
+// Package age knows how long ago a client sent a request, perhaps to an earlier daemon, and
+// until when a daemon looks for what answers it.
+package age
+
+import (
+	"context"
+	"time"
+
+	"holdline/protocol"
+	"holdline/protocol/fault"
+)
+
+// Sent returns when the client sent a line. again is the control line before a line that the
+// proxy sends again; for a new line it is nil.
+func Sent(again *protocol.Control) time.Time {
+	if again == nil {
+		return time.Now()
+	}
+	return time.Now().Add(-time.Duration(max(again.AgeMS, 0)) * time.Millisecond)
+}
+
+// findTime bounds the search for the target of a replayed request, from when the client
+// sent it. Executors have the same bound for a request in one daemon: some servers report
+// what they offer only after they have started.
+const findTime = 8 * time.Second
+
+// findGrace is the least time that a daemon searches for the target of a replayed request.
+// It counts if findTime was over before this daemon had the request.
+const findGrace = time.Second
+
+// Finding returns the context for the search for the target of a replayed request. Its
+// deadline has a fault for the client as its cause. The caller must call the cancel function.
+func Finding(ctx context.Context, sent time.Time, operation string) (context.Context, context.CancelFunc) {
+	until := sent.Add(findTime)
+	if soonest := time.Now().Add(findGrace); until.Before(soonest) {
+		until = soonest
+	}
+	return context.WithDeadlineCause(ctx, until, fault.New(fault.Timeout, fault.Host, operation,
+		"no server has said within %v that it offers what is asked for, one may still be starting: try again",
+		findTime))
+}

@@ -1,0 +1,47 @@
+// Package executor names what answers the calls of sessions and keeps records of them.
+package executor
+
+import "holdline/daemon/tool"
+
+// An Executor answers calls and keeps records of them: the hosted servers, and the
+// consults. A session owns its calls: it alone knows which answers its client still
+// waits for, and reports that to the executors. A session is named by its hash, a call by
+// the number of the client's line. The methods must not block for long.
+type Executor interface {
+	// Recall returns the target that answers the call of line n, nil if it is not
+	// known. recorded reports whether the call may have had an effect; it may be true
+	// although the target is not known.
+	Recall(session string, n int64) (t *tool.Remote, recorded bool)
+	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
+	Confirmed(session string, n int64)
+	// Resumed reports that the client is back, and which of its lines it waits for.
+	// It waits for no other call that it made before.
+	Resumed(session string, pending map[int64]struct{})
+	// Closed reports that the session is over, and that its client waits for none of
+	// its calls. agent is the client's key if this was its last session, else "".
+	Closed(session, agent string)
+}
+
+// List has all executors.
+type List []Executor
+
+// Recall returns the target of the call that line n of a session began, if the call is on
+// record; else nil.
+func (l List) Recall(session string, n int64) *tool.Remote {
+	for _, e := range l {
+		if t, _ := e.Recall(session, n); t != nil {
+			return t
+		}
+	}
+	return nil
+}
+
+// Recorded reports whether line n of a session had an effect that is on record.
+func (l List) Recorded(session string, n int64) bool {
+	for _, e := range l {
+		if _, recorded := e.Recall(session, n); recorded {
+			return true
+		}
+	}
+	return false
+}
