@@ -18,7 +18,6 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/control"
-	"holdline/protocol/fault"
 )
 
 // asking says how a caller asks for a consult.
@@ -110,7 +109,7 @@ func (m *Manager) prepare(
 		return nil, nil, err
 	}
 	// The level is checked before git and the files are: they take longer.
-	if err := permit(&req, &info); err != nil {
+	if err := request.Enforceable(&req, &info); err != nil {
 		return nil, nil, err
 	}
 	var given *material.Context
@@ -150,14 +149,4 @@ func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *job {
 		j.claim.expires = now.Add(m.opt.Return)
 	}
 	return j
-}
-
-// permit returns a denied fault if the level that req asks for cannot be enforced on
-// this machine. A run never falls back to a weaker level.
-func permit(req *engine.Request, info *engine.Info) error {
-	if lacks := info.Level(req.Level).Lacks; lacks != "" {
-		return fault.New(fault.Denied, fault.Host, operation, "level %s cannot be enforced on this machine: %s",
-			req.Level, lacks)
-	}
-	return nil
 }

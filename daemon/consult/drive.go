@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/outcome"
+	"holdline/daemon/consult/request"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
@@ -70,7 +71,7 @@ func (m *Manager) compose(ctx context.Context, j *job) (*engine.Params, []string
 		return nil, nil, err
 	}
 	req := j.rec.Request
-	if err := permit(&req, &info); err != nil { // it was permitted when it was asked for
+	if err := request.Enforceable(&req, &info); err != nil { // it was permitted when it was asked for
 		return nil, nil, err
 	}
 	if req.MaxUSD, err = m.affordQueued(m.config.Load(), j, eng, req); err != nil {

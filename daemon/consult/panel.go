@@ -2,7 +2,6 @@ package consult
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ func (m *Manager) beginPanel(
 		}
 		j, eng, err := m.prepare(ctx, c, cfg, asking{shell: how.shell}, &its, one, shared)
 		if err != nil {
-			return nil, ofMember(seat, err)
+			return nil, seat.Refused(err)
 		}
 		members, engs = append(members, j), append(engs, eng)
 		if seat.Label != request.JudgeLabel {
@@ -77,17 +76,6 @@ func (m *Manager) beginPanel(
 	}
 	m.jobs.Go(func() { m.serve(p) })
 	return p, nil
-}
-
-// ofMember returns err with the name of the member of a panel that it is about.
-func ofMember(seat request.Seat, err error) error {
-	f, ok := errors.AsType[*fault.Record](err)
-	if !ok {
-		return err
-	}
-	its := *f
-	its.Fault.Detail = "engines: " + seat.Name + ": " + f.Fault.Detail
-	return &its
 }
 
 // admitPanel makes a panel and its members known, all or none, and queues the members. They
@@ -125,7 +113,7 @@ func (m *Manager) admitPanel(
 			for _, done := range members[:i] {
 				delete(m.live, done.rec.ID)
 			}
-			return ofMember(seats[i], err)
+			return seats[i].Refused(err)
 		}
 		m.live[j.rec.ID] = j
 	}
@@ -252,10 +240,7 @@ func (m *Manager) startJudge(p *job) bool {
 	m.mu.Lock()
 	j := m.live[p.rec.Members[last].ID]
 	m.mu.Unlock()
-	if j == nil {
-		return true
-	}
-	if j.rec.Request.Prompt != "" { // only this goroutine writes it
+	if j == nil || j.rec.Request.Prompt != "" { // only this goroutine writes it
 		return true
 	}
 	answers := m.members(p)[:last]

@@ -52,3 +52,13 @@ func (a *Arguments) Permit(
 func denied(format string, args ...any) error {
 	return fault.New(fault.Denied, fault.Host, engine.Operation, format, args...)
 }
+
+// Enforceable returns a denied fault if the level that req asks for cannot be enforced on
+// this machine. A run never falls back to a weaker level.
+func Enforceable(req *engine.Request, info *engine.Info) error {
+	if lacks := info.Level(req.Level).Lacks; lacks != "" {
+		return fault.New(fault.Denied, fault.Host, engine.Operation, "level %s cannot be enforced on this machine: %s",
+			req.Level, lacks)
+	}
+	return nil
+}

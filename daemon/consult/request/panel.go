@@ -1,9 +1,11 @@
 package request
 
 import (
+	"errors"
 	"strings"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
 )
 
 // JudgeLabel is the label of a panel's judge. The other members are A, B and so on.
@@ -46,4 +48,15 @@ func (a *Arguments) For(s Seat) Arguments {
 		its.Files, its.Diff, its.Schema, its.Level = nil, "", nil, engine.LevelRead
 	}
 	return its
+}
+
+// Refused returns err, a fault about this member of a panel, with the name of the member.
+func (s Seat) Refused(err error) error {
+	f, ok := errors.AsType[*fault.Record](err)
+	if !ok {
+		return err
+	}
+	its := *f
+	its.Fault.Detail = "engines: " + s.Name + ": " + f.Fault.Detail
+	return &its
 }

@@ -1,10 +1,14 @@
 package request
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 
+	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 )
 
 // loaded asks clients to show a tool to the model from the start, even if they hide
@@ -69,5 +73,22 @@ func ControlTool() tool.Tool {
 		Properties: json.RawMessage(`{
 "consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
 "action":{"type":"string","enum":["cancel"],"description":"What to do: cancel ends it."}}`),
+	}
+}
+
+// Handler handles the calls of a tool.
+type Handler func(context.Context, tool.Call) (tool.Result, error)
+
+// Named returns handle with faults that name the tool name. Jobs file their faults
+// under the tool consult, whichever tool has asked.
+func Named(name string, handle Handler) Handler {
+	return func(ctx context.Context, c tool.Call) (tool.Result, error) {
+		result, err := handle(ctx, c)
+		if f, ok := errors.AsType[*fault.Record](err); ok && f.Operation == engine.Operation {
+			its := *f
+			its.Operation = "tools/call:" + name
+			err = &its
+		}
+		return result, err
 	}
 }
