@@ -25,10 +25,10 @@ import (
 // only what lists and budgets need stays in memory.
 type kept struct {
 	info    answer.Info
-	project string // key of the project of the client that asked
-	task    string // by which the client asks for it; "" for none
-	fetched bool   // a client has asked for that since its end; guarded by the manager's mutex
-	session string // the program's own; "" if there is none
+	project string       // key of the project of the client that asked
+	task    *tasks.Asked // by which the client asks for it; nil for none
+	fetched bool         // a client has asked for that since its end; guarded by the manager's mutex
+	session string       // the program's own; "" if there is none
 	cost    budget.Cost
 	window  *engine.Window
 	answer  *answer.Answer // only if it could not be written; guarded by the manager's mutex
@@ -47,11 +47,9 @@ func keptOf(a *answer.Answer, task *tasks.Asked, c *claim) *kept {
 	if a.Answered != nil { // its members count, each by itself
 		cost = budget.Cost{Ended: cost.Ended}
 	}
-	k := &kept{info: a.Info(), project: a.Project, session: a.SessionID, cost: cost, window: a.Window, claim: c}
-	if task != nil {
-		k.task = task.ID
+	return &kept{
+		info: a.Info(), project: a.Project, session: a.SessionID, task: task, cost: cost, window: a.Window, claim: c,
 	}
-	return k
 }
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the

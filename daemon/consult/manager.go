@@ -269,7 +269,7 @@ func (m *Manager) retire(j *job, a *answer.Answer, entry *kept, at time.Time, ra
 	j.finish(a)
 	code := fault.Code("")
 	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, plural.Seconds(at.Sub(j.created)))
-	note.Background = j.isDetached()
+	note.Background = j.isDetached() && j.rec.Task == nil // who has a task asks for it
 	if a.Fault != nil {
 		code, note.Bad = a.Fault.Fault.Code, a.State == answer.Failed
 		note.Text += ": " + a.Fault.Fault.Detail

@@ -2,18 +2,16 @@ package consult
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 )
 
 // isOwed reports whether a client may still come for the end of a task.
 func (k *kept) isOwed(age time.Duration, now time.Time) bool {
-	return k.task != "" && !k.fetched && k.hasTask(age, now)
+	return k.task != nil && !k.fetched && k.hasTask(age, now)
 }
 
 // hasTask reports whether a task that has ended is still kept.
@@ -35,30 +33,34 @@ func (m *Manager) working(j *job) *tasks.Task {
 	return tasks.New(j.rec.Task.ID, j.progressNote(), created, now, ttl)
 }
 
-// findTask returns the job or the entry of the kept answer of a task. It returns neither if there
-// is none, or none that the caller sees.
-func (m *Manager) findTask(c *tool.Caller, id string) (*job, *kept) {
+// byTask returns the consult and how the task was asked for; "" if there is no such task, or the
+// caller does not see it.
+func (m *Manager) byTask(c *tool.Caller, id string) (consult string, asked *tasks.Asked) {
 	age, now := m.config.Load().Consult.Keep.Age, time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.live {
-		if j.rec.Task != nil && j.rec.Task.ID == id && m.sees(c, j.rec.Identity, j.rec.Project) {
-			return j, nil
+		if t := j.rec.Task; t != nil && t.ID == id && m.sees(c, j.rec.Identity, j.rec.Project) {
+			return j.rec.ID, t
 		}
 	}
 	for _, k := range m.kept {
-		if k.task == id && id != "" && k.hasTask(age, now) && m.sees(c, k.info.Identity, k.project) {
-			return nil, k
+		if t := k.task; t != nil && t.ID == id && k.hasTask(age, now) && m.sees(c, k.info.Identity, k.project) {
+			return k.info.ID, t
 		}
 	}
-	return nil, nil
+	return "", nil
 }
 
 // Task implements [tasks.Store].
 func (m *Manager) Task(
 	ctx context.Context, c *tool.Caller, id string, wait time.Duration, fetched bool,
 ) (*tasks.Task, error) {
-	j, k := m.findTask(c, id)
+	consult, asked := m.byTask(c, id)
+	if asked == nil {
+		return nil, nil //nolint:nilnil // there is no such task
+	}
+	j, a, err := m.find(c, consult)
 	if j != nil {
 		ended, err := m.await(ctx, j, wait, nil)
 		switch {
@@ -67,54 +69,46 @@ func (m *Manager) Task(
 		case !ended:
 			return m.working(j), nil
 		}
-		if _, k = m.findTask(c, id); k == nil { // it ended a moment ago
-			return m.ended(&j.rec, j.answer)
-		}
+		a = j.answer
 	}
-	if k == nil {
-		return nil, nil //nolint:nilnil // there is no such task
-	}
-	m.mu.Lock()
-	job, unwritten := k.info.ID, k.answer
-	m.mu.Unlock()
-	a, err := m.read(job, unwritten)
-	if err != nil || a == nil {
-		return nil, err
-	}
-	rec, err := jobdir.ReadRecord(filepath.Join(m.opt.Dir, job))
 	if err != nil {
 		return nil, err
 	}
-	t, err := m.ended(&rec, a)
-	if err == nil && fetched {
+	t := m.ended(asked, a)
+	if fetched {
 		m.mu.Lock()
-		k.fetched = true
+		if k := m.kept[consult]; k != nil {
+			k.fetched = true
+		}
 		m.mu.Unlock()
 		m.pruneOver()
 	}
-	return t, err
+	return t, nil
 }
 
-// ended returns the task of a job that has ended with an answer: its result is the one that
-// consult_result returns.
-func (m *Manager) ended(rec *jobdir.Record, a *answer.Answer) (*tasks.Task, error) {
+// ended returns the task of a consult that has ended: its result is the one that consult_result
+// returns.
+func (m *Manager) ended(asked *tasks.Asked, a *answer.Answer) *tasks.Task {
 	created, end := time.UnixMilli(a.CreatedUnixMS), time.UnixMilli(a.EndedUnixMS)
-	ttl := tasks.TTL(m.config.Load().Consult.Keep.Age, end.Sub(created))
-	t := tasks.New(rec.Task.ID, string(a.State), created, end, ttl)
+	t := tasks.New(asked.ID, string(a.State), created, end,
+		tasks.TTL(m.config.Load().Consult.Keep.Age, end.Sub(created)))
 	if a.State == answer.Cancelled {
 		t.Status, t.Message = tasks.Cancelled, a.Why
-		return t, nil
+		return t
 	}
-	t.Status, t.Result = tasks.Completed, m.tool.Encode(a.Result(0, rec.Task.Detail), rec.Task.Render)
-	return t, nil
+	t.Status, t.Result = tasks.Completed, m.tool.Encode(a.Result(0, asked.Detail), asked.Render)
+	return t
 }
 
 // CancelTask implements [tasks.Store]. It blocks until the job has its answer.
 func (m *Manager) CancelTask(ctx context.Context, c *tool.Caller, id string) (known bool, err error) {
-	j, k := m.findTask(c, id)
+	consult, asked := m.byTask(c, id)
+	m.mu.Lock()
+	j := m.live[consult]
+	m.mu.Unlock()
 	if j != nil {
 		j.end("cancelled by " + c.Identity)
 		_, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil)
 	}
-	return j != nil || k != nil, err
+	return asked != nil, err
 }

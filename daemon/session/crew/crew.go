@@ -32,7 +32,8 @@ type task struct {
 	crew *Crew
 }
 
-// Crew runs the functions of one session. One goroutine calls Go and Wait.
+// Crew runs the functions of one session. One goroutine calls Go and Wait; its functions may
+// call Go, too.
 type Crew struct {
 	pool    *Pool
 	running sync.WaitGroup // functions
