@@ -33,7 +33,7 @@ func (m *Manager) await(
 // Else it waits, and returns the answer or, if the wait is over first, the id.
 func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error) {
 	var a request.Arguments
-	if err := decode(c.Args, &a); err != nil {
+	if err := request.Decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
 	wait := a.Wait(&m.config.Load().Consult)
@@ -182,7 +182,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		WaitS  *float64 `json:"wait_s"`
 		Offset int      `json:"offset"`
 	}
-	if err := decode(c.Args, &a); err != nil {
+	if err := request.Decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
 	if a.ID == "" {
@@ -217,7 +217,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 		ID     string `json:"consult_id"`
 		Action string `json:"action"`
 	}
-	if err := decode(c.Args, &a); err != nil {
+	if err := request.Decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
 	j, done, err := m.find(&c.Caller, a.ID)
@@ -255,7 +255,7 @@ func (m *Manager) Run(
 		return nil, err
 	}
 	var a request.Arguments
-	if err := decode(raw, &a); err != nil {
+	if err := request.Decode(raw, &a); err != nil {
 		return nil, err
 	}
 	j, done, err := m.begin(ctx, c, asking{n: 1, attended: true, shell: true}, &a)

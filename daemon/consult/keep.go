@@ -286,7 +286,9 @@ func (m *Manager) prune() (written bool) {
 	for i, id := range ids {
 		k := m.kept[id]
 		past := i >= keep.Count || k.cost.Ended.Before(oldest)
-		past = past && m.live[k.info.Panel] == nil && !k.claim.isOpen(now) && !k.isOwed(keep.Age, now)
+		panel := m.kept[k.info.Panel] // its client may come for all of its answers
+		wanted := m.live[k.info.Panel] != nil || panel != nil && (panel.claim.isOpen(now) || panel.isOwed(keep.Age, now))
+		past = past && !wanted && !k.claim.isOpen(now) && !k.isOwed(keep.Age, now)
 		if past || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)

@@ -35,7 +35,7 @@ func (m *Manager) beginPanel(
 	var engs []engine.Engine
 	var names []string
 	for i, seat := range seats {
-		its := a.For(seat)
+		its := a.For(seat, m.engine)
 		one := jobdir.Record{
 			ID: jobdir.MemberID(rec.Session, rec.N, i), Session: rec.Session, N: rec.N, Panel: rec.ID, Label: seat.Label,
 		}
@@ -55,6 +55,7 @@ func (m *Manager) beginPanel(
 	of := members[0].rec
 	of.ID, of.Panel, of.Label, of.Attended, of.Task = rec.ID, "", "", how.attended, how.task
 	of.Engine, of.EngineVersion, of.Request.Model, of.Notes = panelName, "", strings.Join(names, "+"), nil
+	of.Request.MaxUSD = a.MaxUSD // of each
 	p := m.makeJob(of, how, time.Now())
 	if err := m.admitPanel(cfg, p, members, engs, seats); err != nil {
 		return nil, err
@@ -104,10 +105,12 @@ func (m *Manager) admitPanel(
 		if each := left / float64(len(members)); each > 0 && (req.MaxUSD == 0 || each < req.MaxUSD) {
 			req.MaxUSD = each
 		}
-		if engs[i].Fits(req) == nil {
+		fits := engs[i].Fits(req) == nil
+		if fits {
 			j.rec.Request = req
-		} else {
-			p.rec.Notes = append(p.rec.Notes, "no budget limits what "+seats[i].Name+" costs, since it reports no cost")
+		}
+		if !fits || p.rec.Request.MaxUSD > 0 && req.MaxUSD == 0 {
+			p.rec.Notes = append(p.rec.Notes, "nothing limits what "+seats[i].Name+" costs, since it reports no cost")
 		}
 		if err := m.reserveLocked(cfg, j, engs[i]); err != nil {
 			for _, done := range members[:i] {
@@ -152,6 +155,9 @@ func (m *Manager) servePanel(p *job) {
 	p.state, p.began = answer.Running, time.Now()
 	p.mu.Unlock()
 	m.makeMembers(p)
+	if p.life.Err() != nil {
+		return // before all members were made: the next daemon makes them
+	}
 	stop, of := p.stop, len(p.rec.Members)
 	if p.rec.Judged {
 		of--
@@ -191,6 +197,9 @@ func (m *Manager) makeMembers(p *job) {
 		var j *job
 		if missing {
 			j = m.makeJob(rec, asking{}, rec.Created())
+			if p.ending() {
+				j.end("its panel was cancelled")
+			}
 			m.live[rec.ID] = j
 			if !judge {
 				m.queue.Add(j)
@@ -244,12 +253,7 @@ func (m *Manager) startJudge(p *job) bool {
 		return true
 	}
 	answers := m.members(p)[:last]
-	answered := 0
-	for _, a := range answers {
-		if a.State == answer.Done {
-			answered++
-		}
-	}
+	answered := answer.Answered(answers)
 	if answered < 2 || p.ending() {
 		m.mu.Lock()
 		delete(m.live, j.rec.ID)

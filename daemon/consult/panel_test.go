@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
@@ -335,6 +336,130 @@ func TestPanel_LongAnswers(t *testing.T) {
 					!strings.Contains(res.Text, p.ID) {
 					t.Errorf("%s: %d of %d, rest at %d", p.Label, len(p.Answer), p.Length, p.NextOffset)
 				}
+			}
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_Limit checks that a limit in dollars holds the members that report their cost, and
+// that a note names the others.
+func TestPanel_Limit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(0))
+		w.codex.unfit = func(r engine.Request) error {
+			if r.MaxUSD > 0 {
+				return engine.Invalid("it reports no cost")
+			}
+			return nil
+		}
+		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "engines": []string{"claude", "codex"}, "max_usd": 0.5, "detail": "full"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := res.Value.(answer.View); len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "codex") {
+			t.Errorf("notes %q", v.Notes)
+		}
+		for i, want := range []float64{0.5, 0} {
+			if a, err := w.Show(jobdir.MemberID("hash-a", 1, i)); err != nil || a.MaxUSD != want {
+				t.Errorf("member %d: %v, at most $%v", i, err, a.MaxUSD)
+			}
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_ShortLivedDaemon checks that a daemon which stops before it has made the members of
+// a panel leaves the panel to the next one.
+func TestPanel_ShortLivedDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Consult.MaxConcurrent = 1
+		free := make(chan struct{})
+		w := newWorld(t, func(p *fakeProcess) { <-free }, func(o *Options) { o.Config = cfg })
+		w.block()
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "engines": []string{"claude", "codex"}, "wait_s": 0}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Detach(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		close(free)
+		w.starter.wg.Wait()
+		for _, id := range []string{
+			jobdir.MemberID("hash-a", 1, 0), jobdir.MemberID("hash-a", 1, 1), jobdir.ID("hash-blocks", 1),
+		} {
+			if err := os.RemoveAll(filepath.Join(w.dir, id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.starter.program = answers(0)
+		var err error
+		for range 3 {
+			if w.Manager, err = New(w.opt); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.Detach(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if w.Manager, err = New(w.opt); err != nil {
+			t.Fatal(err)
+		}
+		if a, err := w.Wait(t.Context(), jobdir.ID("hash-a", 1), nil); err != nil || *a.Answered != 2 {
+			t.Errorf("%v %+v", err, a)
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_Pruned checks that all answers of a panel are kept until its client has its own.
+func TestPanel_Pruned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Consult.Keep.Count = 1
+		w := newWorld(t, answers(0), func(o *Options) { o.Config = cfg })
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
+			map[string]any{"prompt": "x", "engines": []string{"claude", "codex"}}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 {
+			if _, err := w.Show(jobdir.MemberID("hash-a", 1, i)); err != nil {
+				t.Error(err)
+			}
+		}
+		w.Confirmed("hash-a", 1)
+		if _, _, kept := w.Counts(); kept != 1 {
+			t.Errorf("%d answers are kept", kept)
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_LongFailures checks that the answer of a large panel of which most have failed, with
+// much to tell, stays within what clients take.
+func TestPanel_LongFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, ofEngines(map[string]func(*fakeProcess){
+			Claude: answers(0),
+			Codex: func(p *fakeProcess) {
+				<-p.in
+				p.say("start", "text "+strings.Repeat("\"ü\\\n", 200_000))
+				p.exit(3)
+			},
+		}))
+		engines := []string{"claude", "codex", "codex", "codex", "codex", "codex", "codex", "codex"}
+		for n, detail := range []string{"concise", "full"} {
+			res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: int64(n + 1)},
+				map[string]any{"prompt": strings.Repeat("why ", 50_000), "engines": engines, "detail": detail})
+			if err != nil || res.Fault != nil {
+				t.Fatal(err, res.Fault)
+			}
+			text, value := utf8.RuneCountInString(res.Text), utf8.RuneCountInString(asJSON(res.Value))
+			if text > tool.MaxText || value > tool.MaxText {
+				t.Errorf("%s: %d characters of text, %d of JSON", detail, text, value)
 			}
 		}
 		w.finish()

@@ -1,9 +1,6 @@
 package consult
 
 import (
-	"encoding/json"
-
-	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
 )
@@ -22,12 +19,4 @@ func (m *Manager) consultTool() tool.Tool {
 	t := request.Tool()
 	t.Handle, t.Resume = m.consult, m.again
 	return t
-}
-
-// decode reads arguments into v. The tool's schema has accepted them already.
-func decode(raw json.RawMessage, v any) error {
-	if err := json.Unmarshal(raw, v); err != nil {
-		return engine.Invalid("arguments: %v", err)
-	}
-	return nil
 }

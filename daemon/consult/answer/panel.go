@@ -43,13 +43,24 @@ func (a *Answer) part() Part {
 		p.Engine += "/" + a.Model
 	}
 	if a.Fault != nil {
-		p.Code, p.Detail = string(a.Fault.Fault.Code), a.Fault.Fault.Detail
+		p.Code, p.Detail = string(a.Fault.Fault.Code), fault.Short(a.Fault.Fault.Detail, maxDetail)
 	}
 	return p
 }
 
-// answered reports whether the member has answered.
-func (p *Part) answered() bool { return p.State == Done }
+// maxDetail bounds what a panel's answer has of why a member failed, in characters. The
+// member's own answer has all of it.
+const maxDetail = 300
+
+// Answered returns how many members have answered.
+func Answered(members []*Answer) (n int) {
+	for _, m := range members {
+		if m.State == Done {
+			n++
+		}
+	}
+	return n
+}
 
 // Panel makes the answer of a panel out of those of its members, in the order of the record:
 // the judge, if there is one, is the last. Of a member that has not ended, the answer says how
@@ -77,14 +88,9 @@ func Panel(rec *jobdir.Record, members []*Answer, state State) *Answer {
 	}
 	a.Answers = parts
 	if n := len(parts) - 1; rec.Judged && n >= 0 && parts[n].Label == rec.Members[len(rec.Members)-1].Label {
-		a.Answers, a.Judge = parts[:n], &parts[n]
+		a.Answers, a.Judge, members = parts[:n], &parts[n], members[:n]
 	}
-	n := 0
-	for i := range a.Answers {
-		if a.Answers[i].answered() {
-			n++
-		}
-	}
+	n := Answered(members)
 	a.Answered = &n
 	a.Text = a.panelText(rec.Judged && a.Judge == nil && state == Done)
 	return a
@@ -133,10 +139,10 @@ func (a *Answer) panelText(unjudged bool) string {
 		fmt.Fprintf(&text, "\n=== %s %s, %s, %s, %s, %s\n", p.Label, p.Engine, p.State,
 			plural.Seconds(time.Duration(p.DurationMS)*time.Millisecond), cost, p.ID)
 		if p.State != Done && p.Detail != "" {
-			fmt.Fprintf(&text, "[%s]\n", strings.TrimPrefix(p.Code+": "+fault.Short(p.Detail, 300), ": "))
+			fmt.Fprintf(&text, "[%s]\n", strings.TrimPrefix(p.Code+": "+p.Detail, ": "))
 		}
 		if p.Answer != "" {
-			text.WriteString(p.Answer + "\n")
+			text.WriteString(strings.TrimRight(p.Answer, "\n") + "\n")
 		}
 		if p.NextOffset > 0 {
 			fmt.Fprintf(&text, "[it goes on: consult_result {\"consult_id\":%q,\"offset\":%d}; %d characters in all]\n",

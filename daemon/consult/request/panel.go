@@ -39,13 +39,16 @@ func (a *Arguments) Seats() (seats []Seat, err error) {
 }
 
 // For returns the arguments of a member of a panel. The judge gets none of the material: it
-// is given the answers of the others.
-func (a *Arguments) For(s Seat) Arguments {
+// is given the answers of the others. An engine that cannot hold a limit in dollars gets none.
+func (a *Arguments) For(s Seat, find func(string) (engine.Engine, error)) Arguments {
 	its := *a
 	its.Engines, its.Judge = nil, ""
 	its.Engine, its.Model, _ = strings.Cut(s.Name, "/")
 	if s.Label == JudgeLabel {
 		its.Files, its.Diff, its.Schema, its.Level = nil, "", nil, engine.LevelRead
+	}
+	if eng, err := find(its.Engine); err == nil && eng.Fits(engine.Request{MaxUSD: its.MaxUSD}) != nil {
+		its.MaxUSD = 0
 	}
 	return its
 }

@@ -92,3 +92,11 @@ func Named(name string, handle Handler) Handler {
 		return result, err
 	}
 }
+
+// Decode reads arguments into v. The tool's schema has accepted them already.
+func Decode(raw json.RawMessage, v any) error {
+	if err := json.Unmarshal(raw, v); err != nil {
+		return engine.Invalid("arguments: %v", err)
+	}
+	return nil
+}
