@@ -162,7 +162,7 @@ func TestE2ECodex(t *testing.T) {
 				offered, got = got[0], got[1:]
 			}
 			for _, name := range []string{
-				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
 			} {
 				if !strings.Contains(offered, "mcp__holdline/"+name) &&
 					!strings.Contains(offered, "mcp__holdline__"+name) {

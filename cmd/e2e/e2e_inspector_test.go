@@ -42,7 +42,7 @@ func TestE2EInspector(t *testing.T) {
 				names = append(names, tool.Name)
 			}
 			if want := []string{
-				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
 			}; !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}

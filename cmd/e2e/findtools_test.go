@@ -212,7 +212,7 @@ func TestExposeSearch(t *testing.T) {
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
 	all := []string{
-		"call_tool", "consult", "consult_control", "consult_result", "find_tools", "health_snapshot",
+		"call_tool", "consult", "consult_control", "consult_result", "consult_say", "find_tools", "health_snapshot",
 		"telemetry_snapshot",
 	}
 	if own, hosted := listed(a); !slices.Equal(own, all) || len(hosted) != 0 {

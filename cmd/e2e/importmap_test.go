@@ -116,6 +116,7 @@ var layers = readLayers(`
 2 proxy/stream
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
+1 daemon/adapter/engine/messages
 4 daemon/consult/answer
 4 daemon/consult/failures
 4 daemon/consult/progress

@@ -62,7 +62,7 @@ func TestRulesAgree(t *testing.T) {
 	}
 	p := oddPlace(t, "big", identities)
 	names := []string{
-		"consult", "consult_result", "consult_control", "health_snapshot", "telemetry_snapshot", "find_tools",
+		"consult", "consult_result", "consult_control", "consult_say", "health_snapshot", "telemetry_snapshot", "find_tools",
 		"call_tool", "nothing", shown, "tools__look", "tools__big", "off__look", "nobody__look",
 	}
 	for _, identity := range append(slices.Sorted(maps.Keys(identities)), "unheard of") {

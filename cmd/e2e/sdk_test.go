@@ -58,7 +58,7 @@ func TestSDKClients(t *testing.T) {
 				}
 			}
 			if want := []string{
-				"consult", "consult_control", "consult_result", "health_snapshot", "telemetry_snapshot",
+				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
 			}; !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}

@@ -24,8 +24,9 @@ import (
 type asking struct {
 	n        int64 // number of the client's line
 	attended bool
-	confirms bool // the caller's session will confirm the answer, or report its end
-	shell    bool // the user asks on the command line, who sees all consults
+	confirms bool   // the caller's session will confirm the answer, or report its end
+	follows  string // id of the consult that it continues, or ""
+	shell    bool   // the user asks on the command line, who sees all consults
 	task     *tasks.Asked
 }
 
@@ -128,6 +129,7 @@ func (m *Manager) prepare(
 	rec.CreatedUnixMS, rec.CreatedBootMS, rec.BootID = now.UnixMilli(), bootclock.AtMS(now), bootclock.ID()
 	rec.TimeoutMS, rec.WaitMS = timeout.Milliseconds(), a.Wait(set).Milliseconds()
 	rec.Request, rec.AskedBytes, rec.Context = req, len(a.Prompt), given
+	rec.Follows = how.follows
 	rec.Level, rec.EnforcedBy, rec.Notes = cmd.Level, cmd.EnforcedBy, cmd.Notes
 	rec.ClientPID, rec.ClientStart = c.PID, c.Start
 	return m.makeJob(rec, how, now), eng, nil

@@ -396,6 +396,7 @@ func (m *Manager) sofar(j *job) *answer.Answer {
 		panel.Partial, panel.Why = true, a.Why
 		return panel
 	}
+	a.Messages, _ = answer.Messages(j.dir, false) // only for people
 	a.Text, a.SessionID = said.Text, cmp.Or(a.SessionID, said.Session)
 	if len(a.Models) == 0 && said.Model != "" {
 		a.Models = []string{said.Model}

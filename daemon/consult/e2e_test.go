@@ -49,6 +49,7 @@ func TestE2EClaude(t *testing.T) {
 			t.Run("endings", func(t *testing.T) { endings(t, bin) })
 			t.Run("hostile", func(t *testing.T) { hostile(t, bin) })
 			t.Run("resume", func(t *testing.T) { resume(t, bin) })
+			t.Run("said", func(t *testing.T) { said(t, bin) })
 			t.Run("cancel", func(t *testing.T) { cancelled(t, bin) })
 			t.Run("phases", func(t *testing.T) { phases(t, bin) })
 			t.Run("worktree", func(t *testing.T) { worktree(t, bin) })
@@ -436,4 +437,38 @@ func ownLogin(t *testing.T, bin string) {
 			}
 		})
 	}
+}
+
+// said says something to a run while its first request is under way. A version that repeats
+// messages gets it in the same turn; an older one in its next turn.
+func said(t *testing.T, bin string) {
+	t.Helper()
+	const text = "the word is marzipan"
+	h, _ := realHouse(t, bin)
+	read := claudetest.Step{
+		Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": filepath.Join(h.project, "main.go")}}, Delay: 2,
+	}
+	_, err := h.run(t.Context(), 1, map[string]any{
+		"wait_s": 0, "prompt": claudetest.Prompt("x", read, claudetest.Step{Echo: "prompts"}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := jobdir.ID(h.session, 1)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if said, err := engine.ReadTranscript(filepath.Join(h.opt.Dir, id)); err == nil && said.Session != "" {
+			break
+		}
+	}
+	if _, err := h.SayFromShell(t.Context(), "shell", id, text); err != nil {
+		t.Fatal(err)
+	}
+	a, err := h.Wait(t.Context(), id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(a.Text, text) || len(a.Messages) != 1 || a.Messages[0].Receipt != "delivered" {
+		t.Errorf("answer %q, fault %v, messages %+v", a.Text, a.Fault, a.Messages)
+	}
+	t.Logf("%d turns", a.NumTurns)
 }

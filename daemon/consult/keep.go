@@ -184,6 +184,10 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 	j.mu.Unlock()
 	a := answer.FromOutcome(rec, &out, ended, why)
 	a.MaxUSD = j.maxUSD
+	var err error
+	if a.Messages, err = answer.Messages(j.dir, true); err != nil {
+		m.opt.Log.Warn("messages to a consult cannot be read", "consult", rec.ID, "err", err)
+	}
 	// A run that failed may still have a session, which the progress has named. After an
 	// invalid_input fault the run never had a session.
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {

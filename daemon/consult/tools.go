@@ -5,12 +5,14 @@ import (
 	"holdline/daemon/tool"
 )
 
-// Tools returns the tools of this package: consult, consult_result and consult_control.
+// Tools returns the tools of this package: consult, consult_result, consult_control and
+// consult_say.
 func (m *Manager) Tools() []tool.Tool {
-	result, control := request.ResultTool(), request.ControlTool()
+	result, control, say := request.ResultTool(), request.ControlTool(), request.SayTool()
 	result.Handle = request.Named(result.Name, m.consultResult)
 	control.Handle = request.Named(control.Name, m.consultControl)
-	return []tool.Tool{m.consultTool(), result, control}
+	say.Handle = request.Named(say.Name, m.consultSay)
+	return []tool.Tool{m.consultTool(), result, control, say}
 }
 
 // consultTool returns the tool consult. It is never replayed, since a second run would

@@ -14,7 +14,7 @@ const Anonymous = "anonymous"
 
 // own says where each of holdline's own tools runs.
 var own = map[string]Dispatch{
-	"consult": OnWorker, "consult_result": OnHost, "consult_control": OnHost,
+	"consult": OnWorker, "consult_result": OnHost, "consult_control": OnHost, "consult_say": OnHost,
 	"health_snapshot": OnHost, "telemetry_snapshot": OnHost,
 	FindTools: OnHost, CallTool: OnWorker,
 }

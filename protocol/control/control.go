@@ -30,6 +30,7 @@ const (
 	ConsultCheck  = "consult/check"  // [CheckParams] → [CheckAnswer]: can a consult run?
 	ConsultRemove = "consult/remove" // [ConsultID] →: its kept answer
 	ConsultCancel = "consult/cancel" // [ConsultID] → [ConsultAnswer]
+	ConsultSay    = "consult/say"    // [SayParams] → [Receipt]
 	ServerStart   = "server/start"   // [ServerParams] → [ServerAnswer]
 	ServerStop    = "server/stop"    // [ServerParams] → [ServerAnswer]
 	ServerRestart = "server/restart" // [ServerParams] → [ServerAnswer]
@@ -104,6 +105,36 @@ type ConsultParams struct {
 // ConsultID names a consult.
 type ConsultID struct {
 	ID string `json:"consult_id"`
+}
+
+// SayParams of [ConsultSay].
+type SayParams struct {
+	ID   string `json:"consult_id"`
+	Text string `json:"text"`
+	Key  string `json:"key"` // as in [ConsultParams]: with the same key the message is said once
+}
+
+// Words of a [Receipt].
+const (
+	MessageDelivered = "delivered" // the program has taken it
+	MessageQueued    = "queued"    // it is written down, and waits
+)
+
+// Receipt says how a message to a consult stands.
+type Receipt struct {
+	Receipt   string `json:"receipt"`
+	MessageID string `json:"message_id"`
+	// ConsultID is the consult that gets the message: another one, if the consult that it was
+	// said to had ended.
+	ConsultID string `json:"consult_id"`
+}
+
+// Words returns the receipt for people.
+func (r Receipt) Words() string {
+	if r.Receipt == MessageDelivered {
+		return "delivered: consult " + r.ConsultID + " has the message"
+	}
+	return "queued: consult " + r.ConsultID + " gets the message next"
 }
 
 // ConsultAnswer says how a consult ended, or stands.

@@ -74,7 +74,7 @@ and goes on with the next one if it ends.`,
 			return printConsult(cmd, answer)
 		},
 	}
-	return []*cobra.Command{list, newShowCommand(proc), wait, cancel, newRemoveCommand(proc)}
+	return []*cobra.Command{list, newShowCommand(proc), wait, newSayCommand(proc), cancel, newRemoveCommand(proc)}
 }
 
 // newShowCommand returns the command consult show.

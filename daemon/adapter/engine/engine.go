@@ -184,6 +184,7 @@ const (
 	Noise                         // the line is none of the program's protocol
 	Piece                         // a piece of a text that is being written: Text
 	Stuck                         // the program asks its API for ever and would not end by itself
+	Heard                         // the program has taken a message of [Listener.Say]: Text is its id
 )
 
 // Event is one step of a run. The runner uses events for progress, and some of them
@@ -223,6 +224,14 @@ type Run interface {
 	Text() string
 	// Outcome returns the result, once the process has ended.
 	Outcome(exit Exit, why Why) Outcome
+}
+
+// A Listener is a [Run] whose program takes messages while it works. Messages to other
+// programs wait for the end of the turn.
+type Listener interface {
+	// Say returns the line that brings a message to the program, which reports it by
+	// [Heard] when the model gets it; nil if this version reads no messages.
+	Say(id, text string) []byte
 }
 
 // Usage counts the tokens of one run.

@@ -26,7 +26,9 @@ const (
 	KindTurn    = "turn"    // the end of a turn: Turn, CostUSD
 	KindLadder  = "ladder"  // the run is being ended: Text says why
 	KindStderr  = "stderr"
-	KindCut     = "cut" // the transcript is full; nothing follows but the end
+	KindSaid    = "said"  // a message was passed on to the program: ID
+	KindHeard   = "heard" // the program has taken it: ID
+	KindCut     = "cut"   // the transcript is full; nothing follows but the end
 	KindEnd     = "end"
 )
 
@@ -35,6 +37,7 @@ type Entry struct {
 	Seq        int64    `json:"q"`
 	UnixMS     int64    `json:"t"`
 	Kind       string   `json:"k"`
+	ID         string   `json:"id,omitempty"`
 	Text       string   `json:"text,omitempty"`
 	Session    string   `json:"session,omitempty"`
 	Model      string   `json:"model,omitempty"`
@@ -139,6 +142,7 @@ type Said struct {
 	Text    string
 	Turns   int
 	CostUSD *float64
+	Heard   map[string]bool // the ids of messages that the program has taken
 }
 
 // ReadTranscript reads the transcript in a job's directory. Without the file it returns
@@ -180,6 +184,11 @@ func ReadTranscript(dir string) (Said, error) {
 			pieces.WriteString(e.Text)
 		case KindTurn:
 			s.Turns++
+		case KindHeard:
+			if s.Heard == nil {
+				s.Heard = map[string]bool{}
+			}
+			s.Heard[e.ID] = true
 		}
 		if e.CostUSD != nil {
 			s.CostUSD = e.CostUSD

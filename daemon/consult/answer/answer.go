@@ -91,8 +91,10 @@ type Summary struct {
 
 // Details are what detail=full shows beside the summary.
 type Details struct {
-	Prompt        string            `json:"prompt,omitempty"` // without the context behind it, up to maxPrompt
-	MaxTurns      int               `json:"max_turns"`        // 0 for no limit
+	Follows       string            `json:"follows,omitempty"`  // id of the consult that it continues
+	Messages      []Message         `json:"messages,omitempty"` // what was said to it while it ran
+	Prompt        string            `json:"prompt,omitempty"`   // without the context behind it, up to maxPrompt
+	MaxTurns      int               `json:"max_turns"`          // 0 for no limit
 	EngineVersion string            `json:"engine_version,omitempty"`
 	Model         string            `json:"model,omitempty"` // that was asked for
 	Usage         engine.Usage      `json:"usage"`
@@ -124,7 +126,8 @@ func New(rec *jobdir.Record, state State) *Answer {
 			Engine: rec.Engine, Panel: rec.Panel, Label: rec.Label,
 		},
 		Details: Details{
-			Prompt: beginning(rec.Asked(), maxPrompt), MaxTurns: rec.Request.MaxTurns,
+			Follows: rec.Follows,
+			Prompt:  beginning(rec.Asked(), maxPrompt), MaxTurns: rec.Request.MaxTurns,
 			EngineVersion: rec.EngineVersion, Model: rec.Request.Model,
 			CreatedUnixMS: rec.CreatedUnixMS, Notes: rec.Notes, Context: rec.Context,
 		},

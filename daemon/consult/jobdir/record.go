@@ -63,6 +63,7 @@ type Record struct {
 	CreatedBootMS int64          `json:"created_boot_ms,omitempty"` // reading of the boot clock, of boot BootID
 	TimeoutMS     int64          `json:"timeout_ms"`
 	Request       engine.Request `json:"request"`
+	Follows       string         `json:"follows,omitempty"`      // id of the consult that it continues
 	AskedBytes    int            `json:"asked_bytes,omitempty"`  // of the prompt without its context; 0 for all
 	ReservedUSD   float64        `json:"reserved_usd,omitempty"` // of the budgets, while it has not ended
 	EngineVersion string         `json:"engine_version"`

@@ -100,3 +100,26 @@ func Decode(raw json.RawMessage, v any) error {
 	}
 	return nil
 }
+
+// SayTool returns the tool consult_say, without its handler. A repeated call has the id of the
+// first: its message is said once. It is read-only, since what the message brings about is.
+func SayTool() tool.Tool {
+	return tool.Tool{
+		Name: "consult_say",
+		Description: "Says something to a consult that was started before: a correction, a further question, what you " +
+			"have found out since. Where the program can take it, a consult that works gets it in the same turn, else " +
+			"in its next one. A consult that has ended is continued, as a new consult with a consult_id of its own. " +
+			"The receipt is delivered when the program has taken the message, and queued until then. With wait_s the " +
+			"call waits for the answer.",
+		Annotations: tool.Annotations{Title: "Say something to a consult", ReadOnly: true, OpenWorld: true},
+		Dispatch:    tool.OnHost,
+		Contract:    tool.Convergent,
+		Required:    []string{"consult_id", "text"},
+		Properties: json.RawMessage(`{
+"consult_id":{"type":"string","pattern":"^[0-9a-f]{12}$","description":"From the answer of consult."},
+"text":{"type":"string","minLength":1,"description":"What to say, at most 256 KiB."},
+"wait_s":{"type":"number","minimum":0,"maximum":86400,
+	"description":"How long to wait for the answer, in seconds. Default: 0."}}`),
+		Meta: json.RawMessage(`{"anthropic/maxResultSizeChars":200000}`),
+	}
+}

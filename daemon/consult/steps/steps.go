@@ -117,6 +117,10 @@ func (f *Follower) Parse(line []byte) (Step, bool) {
 		if e.CostUSD != nil {
 			s.Words += fmt.Sprintf(", $%.4f so far", *e.CostUSD)
 		}
+	case engine.KindSaid:
+		s.Words = "a message is passed on to it"
+	case engine.KindHeard:
+		s.Words = "it has the message"
 	case engine.KindStderr:
 		s.Words = "the program warns: " + e.Text
 	case engine.KindCut:

@@ -21,7 +21,7 @@ var needs = program.Needs{
 		"--input-format", "--output-format", "--strict-mcp-config", "--tools", "--permission-mode", "--settings",
 		"--setting-sources",
 	},
-	Wanted: []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort},
+	Wanted: []string{optRestricted, optPartial, optNoChrome, optNoSlash, optEffort, optReplay},
 }
 
 // Options of the program that only some versions have.
@@ -31,6 +31,7 @@ const (
 	optNoChrome   = "--no-chrome"
 	optNoSlash    = "--disable-slash-commands"
 	optEffort     = "--effort"
+	optReplay     = "--replay-user-messages"
 )
 
 // Check returns what is known of the installed program, or why it cannot be used: not

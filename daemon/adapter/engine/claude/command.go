@@ -31,7 +31,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	}
 	argv = append(argv, isolation(&info)...)
 	own := c.login()
-	for _, opt := range []string{optPartial, optNoSlash, optNoChrome} {
+	for _, opt := range []string{optPartial, optNoSlash, optNoChrome, optReplay} {
 		if has(opt) {
 			argv = append(argv, opt)
 		}

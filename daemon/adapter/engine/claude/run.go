@@ -2,7 +2,9 @@ package claude
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -36,6 +38,9 @@ type Run struct {
 	model   string // of the beginning
 	started bool
 
+	replays bool              // the program repeats each message that it has taken
+	open    map[string]string // uuids of messages that it has not taken yet, with their ids
+
 	said engine.Texts    // whole texts of the model
 	live strings.Builder // the text that is being written
 
@@ -58,21 +63,40 @@ type Run struct {
 
 // NewRun returns the reader of one run of req with the program info.
 func (c *Claude) NewRun(req engine.Request, info engine.Info) engine.Run {
-	return &Run{req: req, confine: !slices.Contains(info.Features, optRestricted), spent: map[string]usage{}}
+	return &Run{
+		req: req, confine: !slices.Contains(info.Features, optRestricted), spent: map[string]usage{},
+		replays: slices.Contains(info.Features, optReplay), open: map[string]string{},
+	}
 }
 
-// Begin returns the line that carries the prompt. The program would take a prompt that
-// begins with a slash for one of its commands and answer "not available" as a success,
-// so Begin puts a space in front.
-func (r *Run) Begin() []byte {
-	text := clean(r.req.Prompt)
+// Begin returns the line that carries the prompt.
+func (r *Run) Begin() []byte { return userMessage(r.plain(r.req.Prompt), "") }
+
+// Say returns the line of a message while the program works; see [engine.Listener]. The program
+// puts the message behind the next result of a tool, or makes a turn of its own of it.
+func (r *Run) Say(id, text string) []byte {
+	if !r.replays {
+		return nil
+	}
+	var random [16]byte
+	_, _ = rand.Read(random[:])
+	uuid := fmt.Sprintf("%x-%x-%x-%x-%x", random[:4], random[4:6], random[6:8], random[8:10], random[10:])
+	r.open[uuid] = id
+	return userMessage(r.plain(text), uuid)
+}
+
+// plain returns text as the program takes it for words alone. It would take one that begins
+// with a slash for one of its commands and answer "not available" as a success, so plain puts
+// a space in front.
+func (r *Run) plain(text string) string {
+	text = clean(text)
 	if r.confine {
 		text = detach(text)
 	}
 	if strings.HasPrefix(text, "/") {
 		text = " " + text
 	}
-	return userMessage(text)
+	return text
 }
 
 // Once returns false: the program reads further messages.
@@ -95,8 +119,8 @@ func (r *Run) BestAnswer() []byte {
 	if len(r.req.Schema) > 0 {
 		tools = "Call no tool but StructuredOutput, by which you answer."
 	}
-	return userMessage("The time for this task is up. " + tools +
-		" Answer now, as well as you can, from what you have seen so far, and say what you could not check.")
+	return userMessage("The time for this task is up. "+tools+
+		" Answer now, as well as you can, from what you have seen so far, and say what you could not check.", "")
 }
 
 // clean returns s as JSON and the API accept it: NULs and bytes that are no UTF-8
@@ -121,15 +145,19 @@ func detach(text string) string {
 	return text
 }
 
-// userMessage returns a user message as one line.
-func userMessage(text string) []byte {
-	return line(map[string]any{
+// userMessage returns a user message as one line, with a uuid unless that is "".
+func userMessage(text, uuid string) []byte {
+	m := map[string]any{
 		"type": "user",
 		"message": map[string]any{
 			"role":    "user",
 			"content": []any{map[string]any{"type": "text", "text": text}},
 		},
-	})
+	}
+	if uuid != "" {
+		m["uuid"] = uuid
+	}
+	return line(m)
 }
 
 // line returns v as one line of JSON. It cannot fail for the plain values that it gets.
@@ -162,7 +190,13 @@ func (r *Run) Line(text []byte) []engine.Event {
 		return r.assistant(&m)
 	case "result":
 		return r.result(&m)
-	case "tool_progress", "user", "control_response":
+	case "user":
+		if id, ok := r.open[m.UUID]; ok {
+			delete(r.open, m.UUID)
+			return []engine.Event{{Kind: engine.Heard, Text: id}}
+		}
+		return []engine.Event{{Kind: engine.Waiting}}
+	case "tool_progress", "control_response":
 		return []engine.Event{{Kind: engine.Waiting}}
 	}
 	return nil

@@ -358,7 +358,7 @@ func TestEvents(t *testing.T) {
 				b.WriteString("F")
 			case engine.TurnDone:
 				b.WriteString("D")
-			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck, engine.Piece:
+			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck, engine.Piece, engine.Heard:
 			}
 		}
 		return b.String()

@@ -11,7 +11,7 @@ import (
 // limit.
 //
 //	phase         begins when                          ends with
-//	working       the program is started               turn over: leaving
+//	working       the program is started               turn over: leaving, unless a message is left
 //	                                                   deadline, stall: interrupting
 //	                                                   cancelled: cancelling
 //	interrupting  an interrupt was sent to it          turn over: best; answered: leaving
@@ -49,6 +49,9 @@ const (
 // drained, and no caller enters ended.
 func (r *run) enter(p phase, limit time.Duration) {
 	r.phase = p
+	if r.why != engine.Itself || len(r.ear.held) == 0 { // else another start of the program may follow
+		r.deafen()
+	}
 	r.timer.Reset(limit)
 }
 
@@ -57,6 +60,9 @@ func (r *run) enter(p phase, limit time.Duration) {
 // whole one.
 func (r *run) endTurn(answered bool) {
 	ladder := r.params.Ladder
+	if r.phase == working && r.goesOn(answered) {
+		return
+	}
 	switch r.phase {
 	case interrupting:
 		ask := r.talk.BestAnswer()

@@ -23,7 +23,8 @@ func (r *run) outcome(err error) engine.Outcome {
 		}
 		out.Fault = f
 	default:
-		out = r.said()
+		last := r.said()
+		out = *added(r.ear.past, &last)
 	}
 	now := time.Now()
 	out.Version, out.Why = engine.Version, r.why
@@ -51,6 +52,7 @@ func (r *run) outcome(err error) engine.Outcome {
 // of the start get a text that names the argument or the level.
 func (r *run) said() engine.Outcome {
 	engine.EndOutput(r.talk, r.rest)
+	r.rest = nil
 	exit := engine.Exit{
 		Known: r.exit != process.Exit{}, Signal: r.exit.Signal, SpawnErrno: r.exit.SpawnErrno,
 		Stderr: r.errLines,

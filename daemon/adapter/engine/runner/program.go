@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/spawn"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
-// maxWrites bounds the writes that wait for a program that does not read.
-const maxWrites = 8
+// maxWrites bounds the writes that wait for a program that does not read: all messages fit.
+const maxWrites = messages.MaxCount + 8
 
 // program is a consult program as a child process. The goroutine that owns the run
 // reads its channels. None of its methods blocks, except close.

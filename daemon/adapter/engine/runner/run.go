@@ -57,7 +57,9 @@ type run struct {
 	params *engine.Params
 	info   engine.Info
 	cmd    engine.Command
+	eng    engine.Engine
 	talk   engine.Run
+	ear    hearing
 	prog   *program
 	log    *engine.Transcript
 	hide   *masker  // replaces secrets
@@ -102,7 +104,10 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	}
 	err := r.prepare(ctx)
 	if err == nil {
-		r.conduct(ctx)
+		for again := true; again; again = r.next(ctx) {
+			r.conduct(ctx)
+		}
+		r.deafen()
 	} else if ctx.Err() != nil {
 		r.why = engine.Cancelled
 	}
@@ -163,13 +168,16 @@ func (r *run) prepare(ctx context.Context) error {
 		}
 		p.TempDir = r.temp
 	}
+	if err := r.beginWith(eng); err != nil {
+		return err
+	}
 	if len(p.Schema) > 0 {
 		p.SchemaFile = filepath.Join(p.TempDir, fileSchema)
 		if err := statedir.WriteFile(p.SchemaFile, p.Schema); err != nil {
 			return err
 		}
 	}
-	r.cmd, r.talk = eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
+	r.eng, r.cmd, r.talk = eng, eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
 	if r.cmd.EnforcedBy == "" { // an engine that names nothing must not run as if it were confined
 		return fault.New(fault.Denied, fault.Engine, engine.Operation, "engine %s does not say what enforces level %s",
 			r.o.Name, r.cmd.Level)
@@ -198,12 +206,17 @@ func (r *run) prepare(ctx context.Context) error {
 // only loop of the run: all state of the run changes here.
 func (r *run) conduct(ctx context.Context) {
 	defer func() { r.prog.close(r.exit != process.Exit{}) }()
-	r.timer = time.NewTimer(time.Duration(r.params.TimeoutMS) * time.Millisecond)
+	r.timer = time.NewTimer(time.Until(r.began.Add(time.Duration(r.params.TimeoutMS) * time.Millisecond)))
 	defer r.timer.Stop()
 	stall := time.NewTimer(r.params.Ladder.Stall)
 	defer stall.Stop()
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
+	listen := time.NewTicker(listenEvery)
+	defer listen.Stop()
+	for _, m := range r.ear.begun {
+		r.record(engine.Entry{Kind: engine.KindSaid, ID: m.ID})
+	}
 	r.prog.queueInput(r.talk.Begin())
 	if r.talk.Once() {
 		r.prog.closeStdin()
@@ -244,6 +257,8 @@ func (r *run) conduct(ctx context.Context) {
 			stall.Reset(r.checkStall())
 		case <-tick.C:
 			r.sendProgress()
+		case <-listen.C:
+			r.listen()
 		}
 		if r.phase == drained && stdout == nil && stderr == nil {
 			r.phase = ended
@@ -288,6 +303,9 @@ func (r *run) readLine(line []byte) {
 	for _, e := range r.talk.Line(line) {
 		r.countProgress(&e)
 		switch e.Kind {
+		case engine.Heard:
+			r.ear.open--
+			r.heard(e.Text)
 		case engine.Started:
 			r.flushPiece()
 			r.piece.Reset()
@@ -295,6 +313,7 @@ func (r *run) readLine(line []byte) {
 			r.record(engine.Entry{Kind: engine.KindSession, Session: e.Session, Model: e.Model})
 			r.reportStep("%s is thinking", cmp.Or(e.Model, r.o.Name))
 		case engine.Text:
+			r.heardPrompt()
 			r.piece.Reset()
 			r.record(engine.Entry{Kind: engine.KindText, Text: e.Text, Turn: e.Turn})
 			r.reportStep("writing")
@@ -304,6 +323,7 @@ func (r *run) readLine(line []byte) {
 				r.flushPiece()
 			}
 		case engine.ToolUse:
+			r.heardPrompt()
 			r.record(engine.Entry{Kind: engine.KindTool, Text: e.Text, Turn: e.Turn})
 			r.reportStep("%s", e.Text)
 		case engine.Retry, engine.Fallback, engine.Limit:
@@ -337,7 +357,8 @@ func (r *run) countProgress(e *engine.Event) {
 	switch e.Kind {
 	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
 		return // signs of life, but not of progress
-	case engine.Started, engine.Text, engine.Piece, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone:
+	case engine.Started, engine.Text, engine.Piece, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone,
+		engine.Heard:
 	}
 	r.active = time.Now()
 	r.progress.Turn = max(r.progress.Turn, e.Turn)

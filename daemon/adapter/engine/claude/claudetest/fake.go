@@ -135,7 +135,7 @@ func fakeOptions(kind string) []string {
 		"--include-partial-messages",
 	}
 	if kind != "plain" {
-		opts = append(opts, "--restricted")
+		opts = append(opts, "--restricted", "--replay-user-messages")
 	}
 	return opts
 }
@@ -159,8 +159,9 @@ type fake struct {
 	stubborn bool
 	unheard  bool // set by deaf: interrupts are ignored
 	lingers  bool
-	talks    int    // KiB of text that messages without a script are answered with
-	hears    string // file for what the program hears; "" for none
+	more     []string // messages that the model got in this turn, and has not said
+	talks    int      // KiB of text that messages without a script are answered with
+	hears    string   // file for what the program hears; "" for none
 	term     chan struct{}
 	code     int
 	requests int // to the model, in this turn
@@ -174,7 +175,8 @@ type input struct {
 	Request struct {
 		Subtype string `json:"subtype"`
 	} `json:"request"`
-	Message turn `json:"message"`
+	Message turn   `json:"message"`
+	UUID    string `json:"uuid"`
 }
 
 func (f *fake) getenv(name string) string {
@@ -308,6 +310,7 @@ func (f *fake) next() (input, bool) {
 		if len(f.queue) > 0 {
 			msg := f.queue[0]
 			f.queue = f.queue[1:]
+			f.replay(&msg)
 			return msg, true
 		}
 		if f.eof && !f.lingers {
@@ -320,6 +323,15 @@ func (f *fake) next() (input, bool) {
 			f.code = 128 + int(syscall.SIGTERM)
 			return input{}, false
 		}
+	}
+}
+
+// replay repeats a message that the model gets, if it has a uuid.
+func (f *fake) replay(msg *input) {
+	if msg.UUID != "" && slices.Contains(f.args, "--replay-user-messages") {
+		f.emit(map[string]any{"type": "user", "uuid": msg.UUID, "isReplay": true, "message": map[string]any{
+			"role": "user", "content": []any{},
+		}})
 	}
 }
 

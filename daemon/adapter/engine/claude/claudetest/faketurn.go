@@ -111,6 +111,10 @@ func (f *fake) say(s *Step) (done, end bool) {
 	text := ""
 	if s.Text != nil {
 		text = *s.Text
+		for _, more := range f.more {
+			text += ", and heard: " + more
+		}
+		f.more = nil
 	}
 	if f.partial || s.ChunkDelay > 0 {
 		if done, end := f.stream(s, text); done {
@@ -129,6 +133,7 @@ func (f *fake) say(s *Step) (done, end bool) {
 		}}})
 	}
 	if len(calls) > 0 {
+		f.hearMore()
 		return false, false
 	}
 	if s.StopReason == "refusal" {
@@ -141,6 +146,26 @@ func (f *fake) say(s *Step) (done, end bool) {
 	}
 	f.result(map[string]any{"result": text, "stop_reason": stopReason(s)})
 	return true, false
+}
+
+// hearMore gives the model the messages that came while it used its tools. Its next text says
+// them.
+func (f *fake) hearMore() {
+	for more := true; more; {
+		select {
+		case in, ok := <-f.lines:
+			f.heard(in, ok)
+		default:
+			more = false
+		}
+	}
+	for _, msg := range f.queue {
+		f.replay(&msg)
+		for _, p := range msg.Message.parts() {
+			f.more = append(f.more, endOf(p.Text))
+		}
+	}
+	f.queue = nil
 }
 
 // stream sends the text in pieces, as partial messages.

@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/control"
+)
+
+// receiptOf returns what a call of consult_say has returned.
+func receiptOf(t *testing.T, x answer) control.Receipt {
+	t.Helper()
+	var r control.Receipt
+	if err := json.Unmarshal(x.Result.StructuredContent, &r); err != nil || r.Receipt == "" {
+		t.Fatalf("no receipt in %s: %v", x.raw, err)
+	}
+	return r
+}
+
+// lines returns how many lines of a kind the transcript of a consult has.
+func (p *place) lines(t *testing.T, id, kind string) (n int) {
+	t.Helper()
+	b, _ := os.ReadFile(filepath.Join(p.dir, "home/.local/state/holdline/consults", id, engine.FileTranscript))
+	for line := range strings.Lines(string(b)) {
+		var e engine.Entry
+		if json.Unmarshal([]byte(line), &e) == nil && e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSayInTheSameTurn says something to a consult of Claude Code that works, and kills the
+// daemon, once or twice, or the proxy when the message is written down. The message is said
+// once, in the same turn, and counts as delivered only when the program has repeated it.
+func TestSayInTheSameTurn(t *testing.T) {
+	t.Parallel()
+	for _, victim := range []string{"nobody", "daemon", "daemon twice", "proxy"} {
+		t.Run(victim, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).faults()
+			wait, open := p.hold(t, "step")
+			switch victim {
+			case "daemon":
+				p.dieAs("consult.said", death{})
+			case "daemon twice":
+				p.dieAs("consult.said", death{deaths: 2})
+			case "proxy":
+				p.dieAs("consult.said", death{held: true})
+			}
+			a := p.agent().shake()
+			id := consultID(t, a.wait(a.call("consult", map[string]any{
+				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait,
+					claudetest.Step{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "a"}}},
+					claudetest.Say("seen")),
+			})))
+			waitFor(t, "the program", func() bool { return p.lines(t, id, engine.KindSession) == 1 })
+			call := a.call("consult_say", map[string]any{"consult_id": id, "text": "look at b.go, too", "render": "json"})
+			if victim == "proxy" {
+				waitFor(t, "the message", func() bool { return p.died("consult.said") })
+				kill9(t, a.cmd.Process.Pid)
+				p.letGo("consult.said")
+			} else if r := receiptOf(t, a.wait(call)); r.Receipt != control.MessageQueued || r.ConsultID != id {
+				t.Errorf("the receipt of a message that the program has not taken: %+v", r)
+			}
+			waitFor(t, "the message at the program", func() bool { return p.lines(t, id, engine.KindSaid) == 1 })
+			if n := p.lines(t, id, engine.KindHeard); n != 0 {
+				t.Errorf("%d messages were heard before the program has repeated any", n)
+			}
+			open()
+			if out := p.must("consult", "wait", id); out != "seen, and heard: look at b.go, too\n" {
+				t.Errorf("the answer: %q", out)
+			}
+			shown := p.must("consult", "show", "--json", id)
+			if said, heard := p.lines(t, id, engine.KindSaid), p.lines(t, id, engine.KindHeard); said != 1 || heard != 1 ||
+				!strings.Contains(shown, `"receipt": "delivered"`) {
+				t.Errorf("said %d times, heard %d times: %s", said, heard, shown)
+			}
+		})
+	}
+}
+
+// TestSayInTheNextTurn says something to a program that reads no messages. It is started again
+// with the message, in the same consult, and the answer is that of the last turn.
+func TestSayInTheNextTurn(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	bin := filepath.Join(p.dir, "codex-elsewhere")
+	p.fakeCodex(bin)
+	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin, "CODEX_API_KEY=x")
+	p.configure(map[string]any{}, "consult", map[string]any{
+		"env": map[string]any{"LEDGER": p.ledger(), "PAUSE": "0.5"},
+	})
+	a := p.agent().shake()
+	id := consultID(t, a.wait(a.call("consult", map[string]any{
+		"wait_s": 0, "render": "json", "engine": "codex", "prompt": "one two",
+	})))
+	p.untilSteps(1)
+	out, errs, code := p.run("", "consult", "say", "--wait", id, "one two three")
+	if code != 0 || out != "3 words\n" || !strings.Contains(errs, ": consult "+id) {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	if n := p.steps(); n != 2 {
+		t.Errorf("the program was started %d times, want 2", n)
+	}
+	if n := p.lines(t, id, engine.KindHeard); n != 1 {
+		t.Errorf("%d messages were heard, want 1", n)
+	}
+}
+
+// TestSayAtTheEnd says something to a consult in the moment of its end, and to one that has
+// ended. Each is continued by a consult that follows it, with its session.
+func TestSayAtTheEnd(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults()
+	const point = "adapter.exited"
+	p.dieAs(point, death{who: "engine", held: true})
+	a := p.agent().shake()
+	id := consultID(t, a.wait(a.call("consult", map[string]any{"wait_s": 0, "render": "json", "prompt": "first"})))
+	waitFor(t, "the end of the program", func() bool { return p.died(point) })
+	call := a.call("consult_say", map[string]any{"consult_id": id, "text": "second", "render": "json"})
+	p.letGo(point)
+	r := receiptOf(t, a.wait(call))
+	if r.Receipt != control.MessageQueued || r.ConsultID == id {
+		t.Fatalf("the receipt in the moment of the end: %+v", r)
+	}
+	if out := p.must("consult", "wait", r.ConsultID); out != "fake answer: second\n" {
+		t.Errorf("the answer of the consult that follows: %q", out)
+	}
+	if shown := p.must("consult", "show", "--json", r.ConsultID); !strings.Contains(shown, `"follows": "`+id+`"`) {
+		t.Errorf("it does not say what it follows: %s", shown)
+	}
+	if out, errs, code := p.run("third", "consult", "say", "--wait", r.ConsultID); code != 0 ||
+		out != "fake answer: third\n" || strings.Contains(errs, r.ConsultID) {
+		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	if _, errs, code := p.run("", "consult", "say", id, " "); code != 2 {
+		t.Errorf("a blank message: exit %d, %q", code, errs)
+	}
+}

@@ -1,0 +1,151 @@
+// Package messages knows the file of a consult's directory that has what was said to the
+// consult since it was asked for.
+//
+// The daemon adds a message, and the engine process reads it: the file is the way between
+// them, so that a message survives the death of each, and is taken once. The engine process
+// closes the file when its run takes no more. Both do so under the lock of the file: a message
+// is in the run, or is refused.
+package messages
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"holdline/protocol/ownfile"
+)
+
+// File is the name of the file, which has a line for each message.
+const File = "say.jsonl"
+
+// Limits of what may be said to a consult.
+const (
+	MaxText  = 256 << 10 // bytes of a message
+	MaxCount = 32        // messages of a consult
+)
+
+// Errors of [Add].
+var (
+	ErrLate = errors.New("the run takes no more messages")
+	ErrFull = errors.New("the consult has as many messages as it may have")
+)
+
+// A Message is one line of the file.
+type Message struct {
+	ID     string `json:"id,omitempty"` // the same for a call that is made again
+	Text   string `json:"text,omitempty"`
+	From   string `json:"from,omitempty"` // name of the client, for people
+	UnixMS int64  `json:"at"`
+	Closed bool   `json:"closed,omitempty"` // not a message: the run takes no more
+}
+
+// Add adds a message to the file in dir, on the disk, unless the file has its id already. It
+// returns ErrLate if the file is closed, and ErrFull if it has too many messages.
+func Add(dir string, m Message) error {
+	f, list, whole, err := lock(dir, os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	closed := false
+	for _, old := range list {
+		if old.ID == m.ID {
+			return nil
+		}
+		closed = closed || old.Closed
+	}
+	switch {
+	case closed:
+		return ErrLate
+	case len(list) >= MaxCount:
+		return ErrFull
+	}
+	return write(f, whole, m)
+}
+
+// Close closes the file in dir, so that nothing can be added, unless it has more than the first
+// n messages, which the caller knows. It returns the others.
+func Close(dir string, n int) (more []Message, err error) {
+	f, list, whole, err := lock(dir, os.O_CREATE)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if len(list) > 0 && list[len(list)-1].Closed {
+		return nil, nil
+	}
+	if len(list) > n {
+		return list[n:], nil
+	}
+	return nil, write(f, whole, Message{Closed: true})
+}
+
+// Read returns the messages in dir behind the first n, and none if there is no file.
+func Read(dir string, n int) ([]Message, error) {
+	f, list, _, err := lock(dir, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if last := len(list) - 1; last >= 0 && list[last].Closed {
+		list = list[:last]
+	}
+	return list[min(n, len(list)):], nil
+}
+
+// lock opens the file, takes its lock, which ends with the file, and reads it. whole reports
+// whether the last line is whole: it is not, if a daemon has died while it wrote.
+func lock(dir string, flag int) (f *os.File, list []Message, whole bool, err error) {
+	f, err = ownfile.OpenFile(filepath.Join(dir, File), os.O_RDWR|os.O_APPEND|flag)
+	if err != nil {
+		return nil, nil, false, err
+	}
+	// Every holder lets go within milliseconds.
+	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	}
+	var b []byte
+	if err == nil {
+		b, err = io.ReadAll(f)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, false, fmt.Errorf("reading the messages of a consult: %w", err)
+	}
+	for line := range bytes.Lines(b) {
+		var m Message
+		if json.Unmarshal(line, &m) == nil && line[len(line)-1] == '\n' {
+			list = append(list, m)
+		}
+	}
+	return f, list, len(b) == 0 || b[len(b)-1] == '\n', nil
+}
+
+// write appends a line to the disk. A line that is not whole ends in front of it.
+func write(f *os.File, whole bool, m Message) error {
+	m.UnixMS = time.Now().UnixMilli()
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		b = append([]byte{'\n'}, b...)
+	}
+	if _, err = f.Write(append(b, '\n')); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("writing a message to a consult: %w", err)
+	}
+	return nil
+}

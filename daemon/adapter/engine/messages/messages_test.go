@@ -1,0 +1,89 @@
+package messages_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"holdline/daemon/adapter/engine/messages"
+)
+
+func add(t *testing.T, dir, id string) {
+	t.Helper()
+	if err := messages.Add(dir, messages.Message{ID: id, Text: "text of " + id}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSameMessageIsAddedOnce checks that a call that is made again adds nothing, and that a line
+// which a dead daemon has half written spoils no other.
+func TestSameMessageIsAddedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, dir, "a")
+	add(t, dir, "a")
+	f, err := os.OpenFile(filepath.Join(dir, messages.File), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(`{"id":"b","text":"te`)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	add(t, dir, "b")
+	list, err := messages.Read(dir, 0)
+	if err != nil || len(list) != 2 || list[0].ID != "a" || list[1].Text != "text of b" {
+		t.Errorf("messages %v, %v", list, err)
+	}
+}
+
+// TestMessageIsTakenOrLate checks that of messages which are added while the run closes its file
+// each is in the file or was refused as late, never both and never neither.
+func TestMessageIsTakenOrLate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var work sync.WaitGroup
+	late := make([]bool, messages.MaxCount)
+	for i := range late {
+		work.Go(func() {
+			err := messages.Add(dir, messages.Message{ID: fmt.Sprint(i), Text: "x"})
+			if late[i] = errors.Is(err, messages.ErrLate); err != nil && !late[i] {
+				t.Error(err)
+			}
+		})
+	}
+	known := map[string]bool{}
+	for closed := false; !closed; {
+		more, err := messages.Close(dir, len(known))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range more {
+			known[m.ID] = true
+		}
+		closed = len(more) == 0
+	}
+	work.Wait()
+	for i := range late {
+		if late[i] == known[fmt.Sprint(i)] {
+			t.Errorf("message %d: late %v, known to the run %v", i, late[i], !late[i])
+		}
+	}
+	if err := messages.Add(dir, messages.Message{ID: "x"}); !errors.Is(err, messages.ErrLate) {
+		t.Errorf("adding to a closed file: %v", err)
+	}
+}
+
+// TestMessagesAreBounded checks that a consult gets no more messages than it may.
+func TestMessagesAreBounded(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for i := range messages.MaxCount {
+		add(t, dir, fmt.Sprint(i))
+	}
+	if err := messages.Add(dir, messages.Message{ID: "x"}); !errors.Is(err, messages.ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+}
