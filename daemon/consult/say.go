@@ -116,7 +116,11 @@ func (m *Manager) Say(
 			return none, engine.Invalid("consult_id: %s has got %d messages, which is all that it may get", id,
 				messages.MaxCount)
 		case errors.Is(err, messages.ErrLate): // the end is near
-			_, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil)
+			var ended bool
+			if ended, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil); err == nil && !ended {
+				err = fault.New(fault.Timeout, fault.Host, operation,
+					"consult %s is ending and takes no more messages; nothing was said: try again when it has ended", id)
+			}
 		case err == nil:
 			err = m.awaitHeard(ctx, j, r.MessageID)
 		default:
