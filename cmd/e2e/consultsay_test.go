@@ -143,3 +143,28 @@ func TestSayAtTheEnd(t *testing.T) {
 		t.Errorf("a blank message: exit %d, %q", code, errs)
 	}
 }
+
+// TestSayToQueuedConsult says something to a consult that waits for its slot. It gets the message
+// behind its prompt, in its only turn.
+func TestSayToQueuedConsult(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(map[string]any{}, "consult", map[string]any{"max_concurrent": 1})
+	wait, open := p.hold(t, "step")
+	a := p.agent().shake()
+	first := a.call("consult", map[string]any{"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait,
+		claudetest.Say("first"))})
+	consultID(t, a.wait(first))
+	id := consultID(t, a.wait(a.call("consult", map[string]any{"wait_s": 0, "render": "json", "prompt": "one"})))
+	call := a.call("consult_say", map[string]any{"consult_id": id, "text": "two", "render": "json"})
+	if r := receiptOf(t, a.wait(call)); r.Receipt != control.MessageQueued || r.ConsultID != id {
+		t.Errorf("the receipt of a message to a queued consult: %+v", r)
+	}
+	open()
+	if out := p.must("consult", "wait", id); out != "fake answer: one\n\ntwo\n" {
+		t.Errorf("the answer: %q", out)
+	}
+	if n := p.lines(t, id, engine.KindTurn); n != 1 || p.lines(t, id, engine.KindHeard) != 1 {
+		t.Errorf("%d turns, want 1, and the message heard once", n)
+	}
+}
