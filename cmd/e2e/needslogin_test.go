@@ -164,12 +164,16 @@ func TestCallWithLogin_IsOneRequest(t *testing.T) {
 				t.Errorf("%s: %s", server, x.raw)
 			}
 		}
-		call() // begins the session with the server
-		before := len(s.Paths())
-		for range 20 {
-			call()
-		}
-		paths := slices.DeleteFunc(s.Paths()[before:], func(path string) bool { return path == "GET /mcp" }) // to listen
+		call() // begins the session with the server, whose lists are asked for beside the first calls
+		var paths []string
+		waitFor(t, "20 calls with a request each", func() bool {
+			before, calls := len(s.Paths()), s.Calls()
+			for range 20 {
+				call()
+			}
+			paths = slices.DeleteFunc(s.Paths()[before:], func(path string) bool { return path == "GET /mcp" }) // to listen
+			return len(paths) == s.Calls()-calls
+		})
 		if slices.Sort(paths); len(paths) != 20 || len(slices.Compact(paths)) != 1 || paths[0] != "POST /mcp" {
 			t.Errorf("%s: %d requests for 20 calls: %q", server, len(paths), paths)
 		}
