@@ -66,6 +66,7 @@
 //	             queue      which job runs next
 //	             budget     what consults have cost, and what they may cost
 //	             failures   which consults have failed of late, and files that are bad
+//	             job        a consult that is queued or running
 //	             jobdir     the directory of a job, and what became of the job
 //	             outcome    what came of a run, from what its processes have left
 //	             answer     what is kept of a job, and how it is shown

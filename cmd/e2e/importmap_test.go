@@ -120,6 +120,7 @@ var layers = readLayers(`
 4 daemon/consult/answer
 4 daemon/consult/failures
 4 daemon/consult/progress
+5 daemon/consult/job
 2 daemon/consult/budget
 3 daemon/consult/jobdir
 5 daemon/consult/outcome

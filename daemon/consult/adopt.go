@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
@@ -19,24 +19,25 @@ import (
 // An adopted job began [Manager.hardTime] before its worker's hard deadline. If the
 // machine has been booted since, it is not known when it began. A job that was being
 // cancelled is cancelled again.
-func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started bool) (*job, error) {
-	j := m.newJob(rec, dir)
-	j.claim = m.restoreClaim(&rec)
+func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started bool) (*job.Job, error) {
+	j := job.New(m.life, rec, dir)
+	j.Claim = m.restoreClaim(&rec)
 	if started {
 		spec, err := process.ReadSpec(dir)
 		if err != nil {
 			return nil, err
 		}
-		j.adopted, j.state, j.note = true, answer.Running, "adopted by the new daemon"
+		var began time.Time
 		if rec.IsOfThisBoot() {
-			j.began = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.hardTime(j))
+			began = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.hardTime(j))
 		}
+		j.Adopt(began)
 		if !f.Alive {
-			j.sign = jobdir.LastSign(dir)
+			j.Sign = jobdir.LastSign(dir)
 		}
 	}
 	if rec.Ending != "" {
-		j.end(rec.Ending)
+		j.End(rec.Ending)
 	}
 	return j, nil
 }
@@ -46,15 +47,15 @@ func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started
 // the job if its client does not come back.
 //
 // Adopted jobs take their slots whatever the limit says: their programs already run.
-func (m *Manager) resumeJobs(jobs []*job) {
-	slices.SortFunc(jobs, func(a, b *job) int { return cmp.Compare(a.rec.CreatedUnixMS, b.rec.CreatedUnixMS) })
+func (m *Manager) resumeJobs(jobs []*job.Job) {
+	slices.SortFunc(jobs, func(a, b *job.Job) int { return cmp.Compare(a.Rec.CreatedUnixMS, b.Rec.CreatedUnixMS) })
 	m.mu.Lock()
 	for _, j := range jobs {
-		m.live[j.rec.ID] = j
+		m.live[j.Rec.ID] = j
 		switch {
-		case j.adopted:
+		case j.Adopted:
 			m.queue.Occupy(j)
-		case j.rec.Members == nil:
+		case j.Rec.Members == nil:
 			m.queue.Add(j)
 		}
 	}
@@ -62,9 +63,9 @@ func (m *Manager) resumeJobs(jobs []*job) {
 	m.mu.Unlock()
 	faultpoint.At("consult.resumed")
 	for _, j := range jobs {
-		m.opt.Log.Info("consult of an earlier daemon", "consult", j.rec.ID, "identity", j.rec.Identity,
-			"state", j.state, "attended", j.rec.Attended)
-		if j.rec.Attended {
+		m.opt.Log.Info("consult of an earlier daemon", "consult", j.Rec.ID, "identity", j.Rec.Identity,
+			"state", j.StateNow(), "attended", j.Rec.Attended)
+		if j.Rec.Attended {
 			m.jobs.Go(func() { m.awaitClient(j) })
 		}
 		m.jobs.Go(func() { m.serve(j) })
@@ -76,27 +77,27 @@ func (m *Manager) resumeJobs(jobs []*job) {
 // job that a call attends by then, or that is a background job, goes on. A caller that
 // waits for the job by its id counts as its client for as long as it waits. It blocks
 // until the time is over, the job has ended or the manager stops.
-func (m *Manager) awaitClient(j *job) {
+func (m *Manager) awaitClient(j *job.Job) {
 	t := time.NewTimer(m.opt.Return)
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for late := false; !j.rec.IsDeserted(); {
-		if late && !j.watched() {
-			j.endUnattended("its client did not come back")
+	for late := false; !j.Rec.IsDeserted(); {
+		if late && !j.Watched() {
+			j.EndUnattended("its client did not come back")
 			return
 		}
 		select {
 		case <-look.C:
 		case <-t.C:
 			late = true
-		case <-j.done:
+		case <-j.Done:
 			return
-		case <-j.life.Done():
+		case <-j.Life.Done():
 			return
 		}
 	}
-	j.endUnattended("its client is gone")
+	j.EndUnattended("its client is gone")
 }
 
 // lookPause is the pause between two looks at the process of a client that is expected

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/request"
@@ -40,7 +41,7 @@ type asking struct {
 // cost, and [Manager.compose] looks again when the job has its slot.
 func (m *Manager) begin(
 	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
-) (*job, *answer.Answer, error) {
+) (*job.Job, *answer.Answer, error) {
 	session, n := c.Session, how.n
 	if session == "" || n == 0 {
 		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
@@ -55,7 +56,7 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	var j *job
+	var j *job.Job
 	if seats != nil {
 		j, err = m.beginPanel(ctx, &c, cfg, how, a, rec, seats)
 	} else {
@@ -68,7 +69,7 @@ func (m *Manager) begin(
 		return nil, nil, err
 	}
 	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
-		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, j.rec.Engine, j.info(j.created).Question))
+		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, j.Rec.Engine, j.Info(j.Created).Question))
 	return j, nil, nil
 }
 
@@ -78,7 +79,7 @@ func (m *Manager) begin(
 func (m *Manager) prepare(
 	ctx context.Context, c *tool.Caller, cfg *config.Config, how asking, a *request.Arguments, rec jobdir.Record,
 	shared *jobdir.Record,
-) (*job, engine.Engine, error) {
+) (*job.Job, engine.Engine, error) {
 	set := &cfg.Consult
 	name := cmp.Or(a.Engine, set.Engine)
 	eng, err := m.engine(name)
@@ -137,18 +138,18 @@ func (m *Manager) prepare(
 
 // makeJob returns a new job, which the caller attends if how says so. A member of a panel has no
 // client of its own.
-func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *job {
-	j := m.newJob(rec, filepath.Join(m.opt.Dir, rec.ID))
-	j.created = now // in full
+func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *job.Job {
+	j := job.New(m.life, rec, filepath.Join(m.opt.Dir, rec.ID))
+	j.Created = now // in full
 	if rec.Panel != "" {
 		return j
 	}
-	j.claim = &claim{key: j.rec.Key()}
+	j.Claim = &job.Claim{Key: j.Rec.Key()}
 	if how.attended {
-		j.attending = 1
+		j.Attend()
 	}
 	if !how.confirms {
-		j.claim.expires = now.Add(m.opt.Return)
+		j.Claim.Expires = now.Add(m.opt.Return)
 	}
 	return j
 }

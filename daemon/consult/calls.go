@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
@@ -23,9 +24,9 @@ import (
 
 // await waits for a job: see [progress.Await].
 func (m *Manager) await(
-	ctx context.Context, j *job, wait time.Duration, report progress.Report,
+	ctx context.Context, j *job.Job, wait time.Duration, report progress.Report,
 ) (ended bool, err error) {
-	return progress.Await(ctx, j.done, wait, j.created, j.progressNote, report)
+	return progress.Await(ctx, j.Done, wait, j.Created, j.ProgressNote, report)
 }
 
 // consult handles a call of the tool consult. It starts a job, or finds the one that
@@ -48,7 +49,7 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 		return tool.Result{}, err
 	case done != nil:
 		return done.Result(0, c.Detail), nil
-	case j.rec.Task != nil:
+	case j.Rec.Task != nil:
 		return m.handle(j)
 	case wait == 0:
 		return m.pending(j, c.Detail), nil
@@ -81,39 +82,39 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 		return tool.Result{}, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the consult's answer is not kept any more")
 	}
-	if j.rec.Task != nil {
+	if j.Rec.Task != nil {
 		return m.handle(j)
 	}
-	wait := time.Duration(j.rec.WaitMS) * time.Millisecond
-	switch attended := j.attended(); {
+	wait := time.Duration(j.Rec.WaitMS) * time.Millisecond
+	switch attended := j.Attended(); {
 	case wait == 0 && !attended:
 		return m.pending(j, c.Detail), nil
 	case wait == 0: // it was begun by a daemon that did not note it
 		wait = m.config.Load().Consult.Wait
 	}
-	j.attend()
+	j.Attend()
 	return m.attended(ctx, &c, j, wait)
 }
 
 // attended waits for a job that the call attends, and ends the attendance. The caller
-// must have called [job.attend], or have made the job with its first attendance.
+// must have called [job.Job.Attend], or have made the job with its first attendance.
 //
 // If the wait is over first, the job becomes a background one before the client gets
 // its id. If the client cancels or leaves, the job ends with the last attending call.
 // If the daemon stops ([tool.ErrStopping]), the job stays: its client comes back at the
 // next daemon.
-func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job, wait time.Duration) (tool.Result, error) {
+func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job.Job, wait time.Duration) (tool.Result, error) {
 	// A call that was begun at an earlier daemon has waited since then.
-	ended, err := m.await(ctx, j, max(wait-time.Since(j.created), 0), progress.OfCall(c))
+	ended, err := m.await(ctx, j, max(wait-time.Since(j.Created), 0), progress.OfCall(c))
 	if err == nil && !ended {
-		j.detach()
+		j.Detach()
 	}
-	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // after ErrStopping the client may come back
+	j.StopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // after ErrStopping the client may come back
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return j.answer.Result(0, c.Detail), nil
+		return j.Answer.Result(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -147,7 +148,7 @@ func (m *Manager) continues(c *tool.Caller, session string) error {
 // find returns the live job or the kept answer with that id; one of the two is set. Those
 // that the caller does not see give the same invalid_input fault as an unknown id; see
 // [Manager.sees].
-func (m *Manager) find(c *tool.Caller, id string) (*job, *answer.Answer, error) {
+func (m *Manager) find(c *tool.Caller, id string) (*job.Job, *answer.Answer, error) {
 	unknown := engine.Invalid(
 		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
 	if c == nil {
@@ -158,7 +159,7 @@ func (m *Manager) find(c *tool.Caller, id string) (*job, *answer.Answer, error) 
 	m.mu.Unlock()
 	switch {
 	case j != nil:
-		if !m.sees(c, j.rec.Identity, j.rec.Project) {
+		if !m.sees(c, j.Rec.Identity, j.Rec.Project) {
 			return nil, nil, unknown
 		}
 		return j, nil, nil
@@ -204,7 +205,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return j.answer.Result(a.Offset, c.Detail), nil
+		return j.Answer.Result(a.Offset, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -227,13 +228,13 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	case done != nil:
 		return done.Ending(0, c.Detail), nil
 	}
-	j.end("cancelled by " + c.Caller.Identity)
+	j.End("cancelled by " + c.Caller.Identity)
 	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), progress.OfCall(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return j.answer.Ending(0, c.Detail), nil
+		return j.Answer.Ending(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -263,14 +264,14 @@ func (m *Manager) Run(
 		return done, err
 	}
 	if begun != nil {
-		begun(j.rec.ID)
+		begun(j.Rec.ID)
 	}
 	_, err = m.await(ctx, j, progress.Forever, progress.Lines(report))
-	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
+	j.StopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
 	if err != nil {
 		return nil, err
 	}
-	return j.answer, nil
+	return j.Answer, nil
 }
 
 // List returns the jobs and answers that the caller sees, newest first; see [Manager.sees].
@@ -280,8 +281,8 @@ func (m *Manager) List(c *tool.Caller) []answer.Info {
 	defer m.mu.Unlock()
 	list := []answer.Info{}
 	for _, j := range m.live {
-		if m.sees(c, j.rec.Identity, j.rec.Project) {
-			list = append(list, j.info(now))
+		if m.sees(c, j.Rec.Identity, j.Rec.Project) {
+			list = append(list, j.Info(now))
 		}
 	}
 	for _, k := range m.kept {
@@ -313,12 +314,12 @@ func (m *Manager) Wait(ctx context.Context, id string, report func(note string))
 	if err != nil || done != nil {
 		return done, err
 	}
-	j.watch(1)
-	defer j.watch(-1)
+	j.Watch(1)
+	defer j.Watch(-1)
 	if _, err := m.await(ctx, j, progress.Forever, progress.Lines(report)); err != nil {
 		return nil, err
 	}
-	return j.answer, nil
+	return j.Answer, nil
 }
 
 // Cancel ends a job and blocks until it has ended. It returns the answer of a consult
@@ -328,11 +329,11 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 	if err != nil || done != nil {
 		return done, err
 	}
-	j.end("cancelled from the command line")
+	j.End("cancelled from the command line")
 	if _, err := m.await(ctx, j, progress.Forever, nil); err != nil {
 		return nil, err
 	}
-	return j.answer, nil
+	return j.Answer, nil
 }
 
 // Remove removes a kept answer with its directory. It refuses a job that has not ended.
@@ -352,7 +353,7 @@ func (m *Manager) Remove(id string) error {
 	case m.live[k.info.Panel] != nil:
 		m.mu.Unlock()
 		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first", id, k.info.Panel)
-	case k.claim.isOpen(now):
+	case k.claim.IsOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,
 			"consult %s: its client may still come for the answer, and would have it run again", id)
@@ -366,11 +367,11 @@ func (m *Manager) Remove(id string) error {
 }
 
 // pending returns the result of a call whose wait was over before its job had ended. It
-// first writes to disk that the job is a background job: see [job.saveDetached].
-func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
+// first writes to disk that the job is a background job: see [job.Job.SaveDetached].
+func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
-	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
-		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.rec.ID, "err", err)
+	if err := j.SaveDetached(); err != nil { // the client has the id and can come back all the same
+		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.Rec.ID, "err", err)
 		its := *a // the job may have ended, and its answer is shared
 		its.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has " +
 			"said is kept"
@@ -382,21 +383,21 @@ func (m *Manager) pending(j *job, d tool.Detail) tool.Result {
 // sofar returns a partial answer for a job that has not ended: the text from its
 // transcript, and the progress that the engine process has reported. If the job has
 // ended meanwhile, it returns the job's answer.
-func (m *Manager) sofar(j *job) *answer.Answer {
-	said, err := engine.ReadTranscript(j.dir)
+func (m *Manager) sofar(j *job.Job) *answer.Answer {
+	said, err := engine.ReadTranscript(j.Dir)
 	if err != nil {
-		m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.rec.ID, "err", err)
+		m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
 	}
-	a, ended := j.status()
+	a, ended := j.Status()
 	if ended {
 		return a
 	}
-	if j.rec.Members != nil {
-		panel := answer.Panel(&j.rec, m.members(j), a.State)
+	if j.Rec.Members != nil {
+		panel := answer.Panel(&j.Rec, m.members(j), a.State)
 		panel.Partial, panel.Why = true, a.Why
 		return panel
 	}
-	a.Messages, _ = answer.Messages(j.dir, false) // only for people
+	a.Messages, _ = answer.Messages(j.Dir, false) // only for people
 	a.Text, a.SessionID = said.Text, cmp.Or(a.SessionID, said.Session)
 	if len(a.Models) == 0 && said.Model != "" {
 		a.Models = []string{said.Model}

@@ -4,42 +4,18 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 )
-
-// A claim is a client's right to fetch the answer to its line again. The client has
-// asked, and has not yet confirmed that it holds the answer. A nil claim means that no
-// client can come back. Claims are not changed after they are shared, except under the
-// manager's mutex.
-type claim struct {
-	key     calls.Key
-	expires time.Time // zero while the client is connected
-}
-
-// isOpen reports whether the client may still come back for the answer. It is false for
-// a nil claim.
-func (c *claim) isOpen(now time.Time) bool {
-	return c != nil && (c.expires.IsZero() || now.Before(c.expires))
-}
 
 // restoreClaim returns the claim to a job of an earlier daemon. Its client has
 // [Options.Return] from the manager's start to come back. If the client's process is
 // gone, or the job is a member of a panel, restoreClaim returns nil.
-func (m *Manager) restoreClaim(rec *jobdir.Record) *claim {
+func (m *Manager) restoreClaim(rec *jobdir.Record) *job.Claim {
 	if rec.Panel != "" || rec.IsDeserted() {
 		return nil
 	}
-	return &claim{key: rec.Key(), expires: m.begun.Add(m.opt.Return)}
-}
-
-// reviewed asks the owner of the call, and returns what remains of the claim. It
-// returns nil if the owner has confirmed that it holds the answer. An owner that
-// answers is connected, so its claim has no expiry.
-func (c *claim) reviewed(o calls.Owner) *claim {
-	if c == nil || o.HasConfirmed(c.key) {
-		return nil
-	}
-	return &claim{key: c.key}
+	return &job.Claim{Key: rec.Key(), Expires: m.begun.Add(m.opt.Return)}
 }
 
 // review asks the owner about all claims of a session, those of live jobs and those of
@@ -48,13 +24,13 @@ func (m *Manager) review(session string, o calls.Owner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.live {
-		if j.rec.Session == session {
-			j.claim = j.claim.reviewed(o)
+		if j.Rec.Session == session {
+			j.Claim = j.Claim.Reviewed(o)
 		}
 	}
 	for _, k := range m.kept {
-		if k.claim != nil && k.claim.key.Session == session {
-			k.claim = k.claim.reviewed(o)
+		if k.claim != nil && k.claim.Key.Session == session {
+			k.claim = k.claim.Reviewed(o)
 		}
 	}
 }
@@ -67,15 +43,15 @@ func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	o := calls.Resumed(pending)
 	m.review(session, o)
 	m.mu.Lock()
-	var jobs []*job
+	var jobs []*job.Job
 	for _, j := range m.live {
-		if j.rec.Session == session && o.HasConfirmed(j.rec.Key()) {
+		if j.Rec.Session == session && o.HasConfirmed(j.Rec.Key()) {
 			jobs = append(jobs, j)
 		}
 	}
 	m.mu.Unlock()
 	for _, j := range jobs {
-		j.endUnattended("its client cancelled it")
+		j.EndUnattended("its client cancelled it")
 	}
 }
 
@@ -91,7 +67,7 @@ func (m *Manager) Confirmed(session string, n int64) {
 	id := jobdir.ID(session, n)
 	m.mu.Lock()
 	if j := m.live[id]; j != nil {
-		j.claim = nil
+		j.Claim = nil
 	}
 	k := m.kept[id]
 	if k != nil {

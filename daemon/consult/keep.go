@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
@@ -32,11 +33,11 @@ type kept struct {
 	cost    budget.Cost
 	window  *engine.Window
 	answer  *answer.Answer // only if it could not be written; guarded by the manager's mutex
-	claim   *claim         // of the client that asked; guarded by the manager's mutex
+	claim   *job.Claim     // of the client that asked; guarded by the manager's mutex
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
-func keptOf(a *answer.Answer, task *tasks.Asked, c *claim) *kept {
+func keptOf(a *answer.Answer, task *tasks.Asked, c *job.Claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
@@ -60,7 +61,7 @@ func (m *Manager) load() error {
 	if err != nil {
 		return fmt.Errorf("reading kept consults: %w", err)
 	}
-	var open []*job
+	var open []*job.Job
 	for _, e := range entries {
 		if !e.IsDir() || !jobdir.IsID(e.Name()) {
 			continue
@@ -123,7 +124,7 @@ func (m *Manager) clear(dir string) {
 // it. It gathers facts from the directory, and [jobdir.Decide] decides from these alone.
 // It returns the job if that goes on, the entry if there is an answer, and neither if the
 // directory is removed.
-func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
+func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 	var a answer.Answer
 	f, rec, err := jobdir.Look(dir, &a, &a.Version)
 	if err != nil {
@@ -160,13 +161,13 @@ func (m *Manager) adoptDir(dir string) (*job, *kept, error) {
 // gone. It holds the lock of the worker's directory meanwhile: so no worker can start
 // there. It returns an error if the lock is taken, that is, if a worker lives after
 // all.
-func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job, *kept, error) {
+func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job.Job, *kept, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	a, k := m.keepAnswer(m.newJob(rec, dir), engine.Outcome{Fault: f}, time.Now())
+	a, k := m.keepAnswer(job.New(m.life, rec, dir), engine.Outcome{Fault: f}, time.Now())
 	k.claim = m.restoreClaim(&rec)
 	m.failures.Failed(time.Now(), f)
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
@@ -177,15 +178,13 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 
 // keepAnswer makes the answer of a job whose run has ended, and writes it to disk. It returns
 // the answer and its entry, without a claim. If the write fails the entry has the answer.
-func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answer.Answer, *kept) {
-	rec := &j.rec
-	j.mu.Lock()
-	began, why, session := j.began, j.stopWhy, j.session
-	j.mu.Unlock()
+func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*answer.Answer, *kept) {
+	rec := &j.Rec
+	began, session, why := j.BeganAt(), j.ProgramSession(), j.WhyStopped()
 	a := answer.FromOutcome(rec, &out, ended, why)
-	a.MaxUSD = j.maxUSD
+	a.MaxUSD = j.MaxUSD
 	var err error
-	if a.Messages, err = answer.Messages(j.dir, true); err != nil {
+	if a.Messages, err = answer.Messages(j.Dir, true); err != nil {
 		m.opt.Log.Warn("messages to a consult cannot be read", "consult", rec.ID, "err", err)
 	}
 	// A run that failed may still have a session, which the progress has named. After an
@@ -194,7 +193,7 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 		a.SessionID = session
 	}
 	if !began.IsZero() {
-		a.QueuedMS = began.Sub(j.created).Milliseconds()
+		a.QueuedMS = began.Sub(j.Created).Milliseconds()
 	}
 	// The outcome of a lost run has no duration.
 	if a.DurationMS == 0 && !began.IsZero() {
@@ -210,12 +209,12 @@ func (m *Manager) keepAnswer(j *job, out engine.Outcome, ended time.Time) (*answ
 
 // store writes an answer to disk, and returns its entry, without a claim. If the write fails the
 // entry has the answer.
-func (m *Manager) store(j *job, a *answer.Answer) *kept {
-	k := keptOf(a, j.rec.Task, nil)
-	if err := a.Write(j.dir); err != nil {
+func (m *Manager) store(j *job.Job, a *answer.Answer) *kept {
+	k := keptOf(a, j.Rec.Task, nil)
+	if err := a.Write(j.Dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
 		k.answer = a // for example on a full disk: then memory has the only copy
-		m.failures.Unwritten(j.dir, jobdir.FileAnswer)
+		m.failures.Unwritten(j.Dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
 		default: // it is going to be tried again
@@ -291,8 +290,8 @@ func (m *Manager) prune() (written bool) {
 		k := m.kept[id]
 		past := i >= keep.Count || k.cost.Ended.Before(oldest)
 		panel := m.kept[k.info.Panel] // its client may come for all of its answers
-		wanted := m.live[k.info.Panel] != nil || panel != nil && (panel.claim.isOpen(now) || panel.isOwed(keep.Age, now))
-		past = past && !wanted && !k.claim.isOpen(now) && !k.isOwed(keep.Age, now)
+		wanted := m.live[k.info.Panel] != nil || panel != nil && (panel.claim.IsOpen(now) || panel.isOwed(keep.Age, now))
+		past = past && !wanted && !k.claim.IsOpen(now) && !k.isOwed(keep.Age, now)
 		if past || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)
 			gone = append(gone, id)

@@ -12,6 +12,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -341,7 +342,7 @@ func TestRecordUnwritten(t *testing.T) {
 			ID: jobdir.ID("hash-a", 1), Session: "hash-a", N: 1, Identity: "a", Attended: true,
 			CreatedUnixMS: time.Now().UnixMilli(),
 		}
-		j := w.newJob(rec, filepath.Join(w.dir, rec.ID))
+		j := job.New(w.life, rec, filepath.Join(w.dir, rec.ID))
 		if err := w.admit(w.config.Load(), j, w.engine); err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +352,7 @@ func TestRecordUnwritten(t *testing.T) {
 		if err := os.Remove(w.dir); err != nil { // its directory cannot be made there
 			t.Fatal(err)
 		}
-		f := j.record()
+		f := j.Record()
 		if f == nil || f.Fault.Code != fault.ResourceExhausted {
 			t.Fatalf("got %v, want a fault", f)
 		}
@@ -362,11 +363,11 @@ func TestRecordUnwritten(t *testing.T) {
 		if got := ask(2); got != fault.ResourceExhausted {
 			t.Errorf("without a directory: got %q", got)
 		}
-		if err := os.MkdirAll(j.dir, 0o700); err != nil { // as if another daemon's
+		if err := os.MkdirAll(j.Dir, 0o700); err != nil { // as if another daemon's
 			t.Fatal(err)
 		}
-		j.detach()
-		if err := j.saveDetached(); err == nil {
+		j.Detach()
+		if err := j.SaveDetached(); err == nil {
 			t.Error("the record of a refused job was written")
 		}
 		if got := ask(1); got != fault.OutcomeUnknown {

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/failures"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/queue"
 	"holdline/daemon/events"
@@ -40,7 +41,7 @@ type Manager struct {
 
 	// The manager stops in steps. First open ends: it takes no more jobs, for the reason
 	// that is the cause. If the jobs have not ended in time, or are not to end, their
-	// lives end, see [job]; with life all of them do.
+	// lives end, see [job.Job]; with life all of them do.
 	open     context.Context //nolint:containedctx // see above
 	refuse   context.CancelCauseFunc
 	life     context.Context //nolint:containedctx // see above
@@ -54,8 +55,8 @@ type Manager struct {
 
 	// mu guards the fields that follow, and the claims of jobs and answers.
 	mu     lockcheck.Mutex
-	live   map[string]*job // queued or running, by id
-	queue  *queue.Queue[*job]
+	live   map[string]*job.Job // queued or running, by id
+	queue  *queue.Queue[*job.Job]
 	kept   map[string]*kept // ended, by id
 	ledger budget.Ledger    // what those consults have cost whose answers are removed
 	window *engine.Window   // of the subscription, the latest one; nil if unknown
@@ -73,8 +74,8 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, begun: time.Now(), live: map[string]*job{}, kept: map[string]*kept{},
-		queue: queue.New[*job](), retry: make(chan struct{}, 1),
+		opt: opt, begun: time.Now(), live: map[string]*job.Job{}, kept: map[string]*kept{},
+		queue: queue.New[*job.Job](), retry: make(chan struct{}, 1),
 	}
 	m.open, m.refuse = context.WithCancelCause(context.Background())
 	m.life, m.abandon = context.WithCancel(context.Background())
@@ -108,11 +109,11 @@ func (m *Manager) refusalLocked() error { return context.Cause(m.open) }
 // known returns the live job or the kept answer with that id, or neither. With attended
 // it counts the caller as attending the job, under the same lock: the job cannot end as
 // unattended in between.
-func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) {
+func (m *Manager) known(id string, attended bool) (*job.Job, *answer.Answer, error) {
 	m.mu.Lock()
 	refusal, j, k, unwritten := m.refusalLocked(), m.live[id], m.kept[id], m.unwrittenLocked(id)
 	if refusal == nil && j != nil && attended {
-		j.attend()
+		j.Attend()
 	}
 	m.mu.Unlock()
 	switch {
@@ -132,7 +133,7 @@ func (m *Manager) known(id string, attended bool) (*job, *answer.Answer, error) 
 //
 // Callers that find the job meanwhile wait for it as for any other. If the record cannot be
 // written, they get the fault as its answer, and enqueue returns it.
-func (m *Manager) enqueue(cfg *config.Config, j *job, eng engine.Engine) error {
+func (m *Manager) enqueue(cfg *config.Config, j *job.Job, eng engine.Engine) error {
 	if err := m.admit(cfg, j, eng); err != nil {
 		return err
 	}
@@ -141,8 +142,8 @@ func (m *Manager) enqueue(cfg *config.Config, j *job, eng engine.Engine) error {
 
 // launch writes the record of an admitted job, and starts its goroutine. If the record cannot
 // be written, the job ends with a fault, and launch returns it.
-func (m *Manager) launch(j *job) error {
-	if f := j.record(); f != nil {
+func (m *Manager) launch(j *job.Job) error {
+	if f := j.Record(); f != nil {
 		m.withdraw(j, f)
 		return f
 	}
@@ -158,22 +159,22 @@ func (m *Manager) launch(j *job) error {
 // have. It counts the
 // goroutine of the job as one that [Manager.drain] waits for. The caller must start that
 // goroutine or call [Manager.withdraw].
-func (m *Manager) admit(cfg *config.Config, j *job, eng engine.Engine) error {
+func (m *Manager) admit(cfg *config.Config, j *job.Job, eng engine.Engine) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
 		return err
 	}
-	if m.live[j.rec.ID] != nil {
+	if m.live[j.Rec.ID] != nil {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
-	if err := m.queue.Room(j.rec.Identity, 1); err != nil {
+	if err := m.queue.Room(j.Rec.Identity, 1); err != nil {
 		return err
 	}
 	if err := m.reserveLocked(cfg, j, eng); err != nil {
 		return err
 	}
-	m.live[j.rec.ID] = j
+	m.live[j.Rec.ID] = j
 	m.queue.Add(j)
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.jobs.Add(1)
@@ -182,26 +183,26 @@ func (m *Manager) admit(cfg *config.Config, j *job, eng engine.Engine) error {
 
 // withdraw takes back an admitted job whose record could not be written. Nothing of the job
 // is kept.
-func (m *Manager) withdraw(j *job, f *fault.Record) {
+func (m *Manager) withdraw(j *job.Job, f *fault.Record) {
 	defer m.jobs.Done()
 	m.mu.Lock()
-	delete(m.live, j.rec.ID)
+	delete(m.live, j.Rec.ID)
 	if !m.queue.Remove(j) {
 		m.queue.Release(j)
 	}
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
-	j.finish(answer.FromOutcome(&j.rec, &engine.Outcome{Fault: f}, time.Now(), ""))
+	j.Finish(answer.FromOutcome(&j.Rec, &engine.Outcome{Fault: f}, time.Now(), ""))
 }
 
 // serve takes a job from the queue, or from its adoption, to its answer. It runs in the
 // job's own goroutine. If the next daemon is to go on with the job, serve returns
 // without an answer.
-func (m *Manager) serve(j *job) {
+func (m *Manager) serve(j *job.Job) {
 	switch {
-	case j.rec.Members != nil:
+	case j.Rec.Members != nil:
 		m.servePanel(j)
-	case j.adopted || m.wait(j):
+	case j.Adopted || m.wait(j):
 		m.drive(j)
 	}
 }
@@ -212,12 +213,12 @@ func (m *Manager) serve(j *job) {
 //
 // A job that was cancelled just after it left the queue has its slot. Then wait returns
 // true, and the call is not sent.
-func (m *Manager) wait(j *job) bool {
+func (m *Manager) wait(j *job.Job) bool {
 	select {
-	case <-j.slot:
-	case <-j.life.Done():
+	case <-j.Slot:
+	case <-j.Life.Done():
 		return false
-	case <-j.stop:
+	case <-j.Stop:
 		m.mu.Lock()
 		waited := m.queue.Remove(j)
 		m.mu.Unlock()
@@ -228,9 +229,7 @@ func (m *Manager) wait(j *job) bool {
 			return false
 		}
 	}
-	j.mu.Lock()
-	j.state, j.began = answer.Running, time.Now()
-	j.mu.Unlock()
+	j.Begin()
 	return true
 }
 
@@ -239,44 +238,44 @@ func (m *Manager) wait(j *job) bool {
 // the job has a slot to give back. It writes the audit line before it removes the
 // temporary directory: see [unaudited]. A claim whose client is not connected gets its
 // full time from now.
-func (m *Manager) finish(j *job, out engine.Outcome, at time.Time, ran bool) {
+func (m *Manager) finish(j *job.Job, out engine.Outcome, at time.Time, ran bool) {
 	a, entry := m.keepAnswer(j, out, at)
 	faultpoint.At("consult.kept")
-	m.writeAudit(&j.rec, a, out.Argv)
+	m.writeAudit(&j.Rec, a, out.Argv)
 	if a.State == answer.Failed && a.Fault != nil {
 		m.failures.Failed(at, a.Fault)
 	}
-	if err := os.RemoveAll(filepath.Join(j.dir, jobdir.DirTemp)); err != nil {
-		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.rec.ID, "err", err)
+	if err := os.RemoveAll(filepath.Join(j.Dir, jobdir.DirTemp)); err != nil {
+		m.opt.Log.Warn("temporary directory cannot be removed", "consult", j.Rec.ID, "err", err)
 	}
 	m.retire(j, a, entry, at, ran)
 }
 
 // retire moves a job whose answer is kept from the live ones to the kept ones, and wakes the
 // callers that wait.
-func (m *Manager) retire(j *job, a *answer.Answer, entry *kept, at time.Time, ran bool) {
+func (m *Manager) retire(j *job.Job, a *answer.Answer, entry *kept, at time.Time, ran bool) {
 	m.mu.Lock()
-	delete(m.live, j.rec.ID)
-	if entry.claim = j.claim; entry.claim != nil && !entry.claim.expires.IsZero() {
-		entry.claim.expires = time.Now().Add(m.opt.Return)
+	delete(m.live, j.Rec.ID)
+	if entry.claim = j.Claim; entry.claim != nil && !entry.claim.Expires.IsZero() {
+		entry.claim.Expires = time.Now().Add(m.opt.Return)
 	}
-	m.kept[j.rec.ID] = entry
+	m.kept[j.Rec.ID] = entry
 	if ran {
 		m.queue.Release(j)
 	}
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
 	m.mu.Unlock()
-	j.finish(a)
+	j.Finish(a)
 	code := fault.Code("")
-	note := events.New(control.Answered, j.rec.ID, "%s after %s", a.State, plural.Seconds(at.Sub(j.created)))
-	note.Background = j.isDetached() && j.rec.Task == nil // who has a task asks for it
+	note := events.New(control.Answered, j.Rec.ID, "%s after %s", a.State, plural.Seconds(at.Sub(j.Created)))
+	note.Background = j.IsDetached() && j.Rec.Task == nil // who has a task asks for it
 	if a.Fault != nil {
 		code, note.Bad = a.Fault.Fault.Code, a.State == answer.Failed
 		note.Text += ": " + a.Fault.Fault.Detail
 	}
-	m.opt.Log.Info("consult ended", "consult", j.rec.ID, "identity", j.rec.Identity, "state", a.State,
+	m.opt.Log.Info("consult ended", "consult", j.Rec.ID, "identity", j.Rec.Identity, "state", a.State,
 		"code", code,
-		"dur", time.Since(j.created), "event", note)
+		"dur", time.Since(j.Created), "event", note)
 	m.prune()
 }
 
@@ -318,8 +317,8 @@ func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
 	m.refuse(tool.ErrStopping)
 	for _, j := range m.live {
-		if !j.ending() {
-			j.leave()
+		if !j.Ending() {
+			j.Leave()
 		}
 	}
 	m.mu.Unlock()
@@ -335,7 +334,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	jobs := slices.Collect(maps.Values(m.live))
 	m.mu.Unlock()
 	for _, j := range jobs {
-		j.end("the daemon stopped")
+		j.End("the daemon stopped")
 	}
 	return m.drain(ctx)
 }

@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
@@ -30,8 +31,8 @@ const panelName = "panel"
 func (m *Manager) beginPanel(
 	ctx context.Context, c *tool.Caller, cfg *config.Config, how asking, a *request.Arguments, rec jobdir.Record,
 	seats []request.Seat,
-) (*job, error) {
-	var members []*job
+) (*job.Job, error) {
+	var members []*job.Job
 	var engs []engine.Engine
 	var names []string
 	for i, seat := range seats {
@@ -41,7 +42,7 @@ func (m *Manager) beginPanel(
 		}
 		var shared *jobdir.Record
 		if i > 0 && seat.Label != request.JudgeLabel {
-			shared = &members[0].rec
+			shared = &members[0].Rec
 		}
 		j, eng, err := m.prepare(ctx, c, cfg, asking{shell: how.shell}, &its, one, shared)
 		if err != nil {
@@ -52,7 +53,7 @@ func (m *Manager) beginPanel(
 			names = append(names, seat.Name)
 		}
 	}
-	of := members[0].rec
+	of := members[0].Rec
 	of.ID, of.Panel, of.Label, of.Attended, of.Task = rec.ID, "", "", how.attended, how.task
 	of.Engine, of.EngineVersion, of.Request.Model, of.Notes = panelName, "", strings.Join(names, "+"), nil
 	of.Request.MaxUSD = a.MaxUSD // of each
@@ -60,9 +61,9 @@ func (m *Manager) beginPanel(
 	if err := m.admitPanel(cfg, p, members, engs, seats); err != nil {
 		return nil, err
 	}
-	if f := p.record(); f != nil {
+	if f := p.Record(); f != nil {
 		for _, j := range members {
-			if j.rec.Label != request.JudgeLabel {
+			if j.Rec.Label != request.JudgeLabel {
 				m.withdraw(j, f)
 			}
 		}
@@ -71,7 +72,7 @@ func (m *Manager) beginPanel(
 	}
 	faultpoint.At("consult.panel")
 	for _, j := range members {
-		if j.rec.Label != request.JudgeLabel {
+		if j.Rec.Label != request.JudgeLabel {
 			_ = m.launch(j) // a member that cannot be written down has failed, and the others go on
 		}
 	}
@@ -84,101 +85,98 @@ func (m *Manager) beginPanel(
 // consults; the judge, too, although it is not queued yet. The caller must launch or withdraw
 // the members.
 func (m *Manager) admitPanel(
-	cfg *config.Config, p *job, members []*job, engs []engine.Engine, seats []request.Seat,
+	cfg *config.Config, p *job.Job, members []*job.Job, engs []engine.Engine, seats []request.Seat,
 ) error {
 	judged := seats[len(seats)-1].Label == request.JudgeLabel
-	identity := p.rec.Identity
+	identity := p.Rec.Identity
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refusalLocked(); err != nil {
 		return err
 	}
-	if m.live[p.rec.ID] != nil {
+	if m.live[p.Rec.ID] != nil {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
 	if err := m.queue.Room(identity, len(members)); err != nil {
 		return err
 	}
-	left := m.sumsLocked(nil, (*job).reserved).Left(cfg.Identities[identity].Budget, identity, p.rec.Session)
+	left := m.sumsLocked(nil, (*job.Job).Reserved).Left(cfg.Identities[identity].Budget, identity, p.Rec.Session)
 	for i, j := range members {
-		req := j.rec.Request
+		req := j.Rec.Request
 		if each := left / float64(len(members)); each > 0 && (req.MaxUSD == 0 || each < req.MaxUSD) {
 			req.MaxUSD = each
 		}
 		fits := engs[i].Fits(req) == nil
 		if fits {
-			j.rec.Request = req
+			j.Rec.Request = req
 		}
-		if !fits || p.rec.Request.MaxUSD > 0 && req.MaxUSD == 0 {
-			p.rec.Notes = append(p.rec.Notes, "nothing limits what "+seats[i].Name+" costs, since it reports no cost")
+		if !fits || p.Rec.Request.MaxUSD > 0 && req.MaxUSD == 0 {
+			p.Rec.Notes = append(p.Rec.Notes, "nothing limits what "+seats[i].Name+" costs, since it reports no cost")
 		}
 		if err := m.reserveLocked(cfg, j, engs[i]); err != nil {
 			for _, done := range members[:i] {
-				delete(m.live, done.rec.ID)
+				delete(m.live, done.Rec.ID)
 			}
 			return seats[i].Refused(err)
 		}
-		m.live[j.rec.ID] = j
+		m.live[j.Rec.ID] = j
 	}
 	recs := make([]jobdir.Record, len(members))
 	for i, j := range members {
-		recs[i] = j.rec
-		if j.rec.Label == request.JudgeLabel {
-			j.rec.Request.Prompt, j.rec.AskedBytes = "", 0 // it comes with the answers
-			j.note = "waits for the answers of the others"
+		recs[i] = j.Rec
+		if j.Rec.Label == request.JudgeLabel {
+			j.Rec.Request.Prompt, j.Rec.AskedBytes = "", 0 // it comes with the answers
+			j.SetNote("waits for the answers of the others")
 			continue
 		}
 		m.queue.Add(j)
 		m.jobs.Add(1)
 	}
-	p.rec.SetMembers(recs, judged)
-	m.live[p.rec.ID] = p
+	p.Rec.SetMembers(recs, judged)
+	m.live[p.Rec.ID] = p
 	m.queue.Start(cfg.Consult.MaxConcurrent)
 	return nil
 }
 
 // dropPanel takes back a panel that could not be written down.
-func (m *Manager) dropPanel(p *job, f *fault.Record) {
+func (m *Manager) dropPanel(p *job.Job, f *fault.Record) {
 	m.mu.Lock()
-	delete(m.live, p.rec.ID)
-	for i := range p.rec.Members {
-		delete(m.live, p.rec.Members[i].ID) // the judge
+	delete(m.live, p.Rec.ID)
+	for i := range p.Rec.Members {
+		delete(m.live, p.Rec.Members[i].ID) // the judge
 	}
 	m.mu.Unlock()
-	p.finish(answer.FromOutcome(&p.rec, &engine.Outcome{Fault: f}, time.Now(), ""))
+	p.Finish(answer.FromOutcome(&p.Rec, &engine.Outcome{Fault: f}, time.Now(), ""))
 }
 
 // servePanel takes a panel to its answer. If the next daemon is to go on with it, servePanel
 // returns without one.
-func (m *Manager) servePanel(p *job) {
-	p.mu.Lock()
-	p.state, p.began = answer.Running, time.Now()
-	p.mu.Unlock()
+func (m *Manager) servePanel(p *job.Job) {
+	p.Begin()
 	m.makeMembers(p)
-	if p.life.Err() != nil {
+	if p.Life.Err() != nil {
 		return // before all members were made: the next daemon makes them
 	}
-	stop, of := p.stop, len(p.rec.Members)
-	if p.rec.Judged {
+	stop, of := p.Stop, len(p.Rec.Members)
+	if p.Rec.Judged {
 		of--
 	}
-	for i := range p.rec.Members {
+	for i := range p.Rec.Members {
 		if i < of {
-			p.setNote("%d of %d have ended", i, of)
+			p.SetNote("%d of %d have ended", i, of)
 		} else if !m.startJudge(p) {
 			break
 		}
-		if !m.awaitMember(p, p.rec.Members[i].ID, &stop) {
+		if !m.awaitMember(p, p.Rec.Members[i].ID, &stop) {
 			return
 		}
 	}
 	now := time.Now()
-	a := answer.Panel(&p.rec, m.members(p), answer.Done)
+	a := answer.Panel(&p.Rec, m.members(p), answer.Done)
 	why := ""
-	if p.mu.Lock(); *a.Answered < of {
-		why = p.stopWhy
+	if *a.Answered < of {
+		why = p.WhyStopped()
 	}
-	p.mu.Unlock()
 	a.End(now, why)
 	entry := m.store(p, a)
 	faultpoint.At("consult.panelkept")
@@ -188,17 +186,17 @@ func (m *Manager) servePanel(p *job) {
 // makeMembers makes the members of a panel that an earlier daemon has not made any more. After
 // another start of the machine it makes none, as with consults that never began. A judge is made
 // known, and started later.
-func (m *Manager) makeMembers(p *job) {
-	for i := range p.rec.Members {
-		rec := p.rec.Member(i)
+func (m *Manager) makeMembers(p *job.Job) {
+	for i := range p.Rec.Members {
+		rec := p.Rec.Member(i)
 		judge := rec.Label == request.JudgeLabel
 		m.mu.Lock()
-		missing := p.rec.IsOfThisBoot() && m.refusalLocked() == nil && m.live[rec.ID] == nil && m.kept[rec.ID] == nil
-		var j *job
+		missing := p.Rec.IsOfThisBoot() && m.refusalLocked() == nil && m.live[rec.ID] == nil && m.kept[rec.ID] == nil
+		var j *job.Job
 		if missing {
 			j = m.makeJob(rec, asking{}, rec.Created())
-			if p.ending() {
-				j.end("its panel was cancelled")
+			if p.Ending() {
+				j.End("its panel was cancelled")
 			}
 			m.live[rec.ID] = j
 			if !judge {
@@ -216,25 +214,25 @@ func (m *Manager) makeMembers(p *job) {
 
 // awaitMember blocks until a member has ended. It ends all members when the panel is asked to
 // end, and then sets stop to nil. It returns false if the panel is left to the next daemon.
-func (m *Manager) awaitMember(p *job, id string, stop *chan struct{}) bool {
+func (m *Manager) awaitMember(p *job.Job, id string, stop *chan struct{}) bool {
 	m.mu.Lock()
 	j := m.live[id]
 	m.mu.Unlock()
 	for j != nil {
 		select {
-		case <-j.done:
+		case <-j.Done:
 			return true
-		case <-p.life.Done():
+		case <-p.Life.Done():
 			return false
 		case <-*stop:
 			*stop = nil
 			m.cancelling(p)
-			for i := range p.rec.Members {
+			for i := range p.Rec.Members {
 				m.mu.Lock()
-				one := m.live[p.rec.Members[i].ID]
+				one := m.live[p.Rec.Members[i].ID]
 				m.mu.Unlock()
 				if one != nil {
-					one.end("its panel was cancelled")
+					one.End("its panel was cancelled")
 				}
 			}
 		}
@@ -244,29 +242,27 @@ func (m *Manager) awaitMember(p *job, id string, stop *chan struct{}) bool {
 
 // startJudge queues the judge of a panel whose other members have ended, unless an earlier daemon
 // has done that. It returns false if there is nothing to judge, or the panel is being ended.
-func (m *Manager) startJudge(p *job) bool {
-	last := len(p.rec.Members) - 1
+func (m *Manager) startJudge(p *job.Job) bool {
+	last := len(p.Rec.Members) - 1
 	m.mu.Lock()
-	j := m.live[p.rec.Members[last].ID]
+	j := m.live[p.Rec.Members[last].ID]
 	m.mu.Unlock()
-	if j == nil || j.rec.Request.Prompt != "" { // only this goroutine writes it
+	if j == nil || j.Rec.Request.Prompt != "" { // only this goroutine writes it
 		return true
 	}
 	answers := m.members(p)[:last]
 	answered := answer.Answered(answers)
-	if answered < 2 || p.ending() {
+	if answered < 2 || p.Ending() {
 		m.mu.Lock()
-		delete(m.live, j.rec.ID)
+		delete(m.live, j.Rec.ID)
 		m.mu.Unlock()
 		f := fault.New(fault.Cancelled, fault.Host, operation,
 			"the judge was not asked: fewer than two members have answered")
-		j.finish(answer.FromOutcome(&j.rec, &engine.Outcome{Fault: f}, time.Now(), f.Fault.Detail))
+		j.Finish(answer.FromOutcome(&j.Rec, &engine.Outcome{Fault: f}, time.Now(), f.Fault.Detail))
 		return false
 	}
-	j.mu.Lock()
-	j.rec.Request.Prompt = answer.JudgePrompt(&p.rec, answers)
-	j.mu.Unlock()
-	p.setNote("the judge compares %d answers", answered)
+	j.SetPrompt(answer.JudgePrompt(&p.Rec, answers))
+	p.SetNote("the judge compares %d answers", answered)
 	m.mu.Lock()
 	m.queue.Add(j)
 	m.queue.Start(m.config.Load().Consult.MaxConcurrent)
@@ -278,10 +274,10 @@ func (m *Manager) startJudge(p *job) bool {
 
 // members returns the answers of a panel's members, in their order; of those that have not
 // ended, how far they are. A judge that was not asked is left out.
-func (m *Manager) members(p *job) []*answer.Answer {
+func (m *Manager) members(p *job.Job) []*answer.Answer {
 	var all []*answer.Answer
-	for i := range p.rec.Members {
-		id := p.rec.Members[i].ID
+	for i := range p.Rec.Members {
+		id := p.Rec.Members[i].ID
 		m.mu.Lock()
 		j, k, unwritten := m.live[id], m.kept[id], m.unwrittenLocked(id)
 		m.mu.Unlock()
@@ -289,15 +285,15 @@ func (m *Manager) members(p *job) []*answer.Answer {
 		var err error
 		switch {
 		case j != nil:
-			a, _ = j.status()
+			a, _ = j.Status()
 		case k != nil:
 			a, err = m.read(id, unwritten)
 		}
-		if a == nil && p.rec.Members[i].Label == request.JudgeLabel {
+		if a == nil && p.Rec.Members[i].Label == request.JudgeLabel {
 			continue
 		}
 		if a == nil {
-			rec := p.rec.Member(i)
+			rec := p.Rec.Member(i)
 			if err == nil {
 				err = fault.New(fault.ProcessFailure, fault.Host, operation, "it was not begun, or its answer is not kept")
 			}

@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
@@ -53,7 +54,7 @@ func (m *Manager) consultSay(ctx context.Context, c tool.Call) (tool.Result, err
 	var r tool.Result
 	if done != nil {
 		r = done.Result(0, c.Detail)
-	} else if so, ended := j.status(); ended {
+	} else if so, ended := j.Status(); ended {
 		r = so.Result(0, c.Detail)
 	} else {
 		r = m.pending(j, c.Detail)
@@ -106,10 +107,10 @@ func (m *Manager) Say(
 		return none, err
 	}
 	if j != nil {
-		if j.rec.Members != nil {
+		if j.Rec.Members != nil {
 			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by the id of that", id)
 		}
-		err := messages.Add(j.dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
+		err := messages.Add(j.Dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
 		faultpoint.At("consult.said")
 		switch {
 		case errors.Is(err, messages.ErrFull):
@@ -129,7 +130,7 @@ func (m *Manager) Say(
 		if err != nil {
 			return none, err
 		}
-		done, _ = j.status()
+		done, _ = j.Status()
 	}
 	if answer.Heard(filepath.Join(m.opt.Dir, done.ID), r.MessageID) {
 		r.Receipt = control.MessageDelivered
@@ -144,17 +145,17 @@ func (m *Manager) Say(
 
 // awaitHeard waits until the program has taken a message, its job has ended, or the time for
 // that is over. It returns the cause of ctx if that ends first.
-func (m *Manager) awaitHeard(ctx context.Context, j *job, message string) error {
+func (m *Manager) awaitHeard(ctx context.Context, j *job.Job, message string) error {
 	over := time.After(heardWait)
 	tick := time.NewTicker(heardEvery)
 	defer tick.Stop()
-	for !answer.Heard(j.dir, message) {
-		if a, _ := j.status(); a.State == answer.Queued {
+	for !answer.Heard(j.Dir, message) {
+		if a, _ := j.Status(); a.State == answer.Queued {
 			return nil
 		}
 		select {
 		case <-tick.C:
-		case <-j.done:
+		case <-j.Done:
 			return nil
 		case <-over:
 			return nil
@@ -192,5 +193,5 @@ func (m *Manager) goOn(
 	if err != nil {
 		return "", err
 	}
-	return j.rec.ID, nil
+	return j.Rec.ID, nil
 }

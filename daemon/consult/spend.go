@@ -6,21 +6,22 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/budget"
+	"holdline/daemon/consult/job"
 	"holdline/protocol/control"
 )
 
 // sumsWithout returns what all consults but self have cost: those whose answers are
 // removed, the kept ones, and the live ones as far as their programs have reported it.
 // self may be nil.
-func (m *Manager) sumsWithout(self *job) *budget.Ledger {
+func (m *Manager) sumsWithout(self *job.Job) *budget.Ledger {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sumsLocked(self, (*job).soFar)
+	return m.sumsLocked(self, (*job.Job).SoFar)
 }
 
 // sumsLocked is [Manager.sumsWithout] with another cost of those that are live. A panel costs
 // nothing beside its members. The caller must hold m.mu.
-func (m *Manager) sumsLocked(self *job, cost func(*job, time.Time) budget.Cost) *budget.Ledger {
+func (m *Manager) sumsLocked(self *job.Job, cost func(*job.Job, time.Time) budget.Cost) *budget.Ledger {
 	now := time.Now()
 	return m.ledger.With(func(yield func(budget.Cost) bool) {
 		for _, k := range m.kept {
@@ -29,36 +30,20 @@ func (m *Manager) sumsLocked(self *job, cost func(*job, time.Time) budget.Cost) 
 			}
 		}
 		for _, j := range m.live {
-			if j != self && j.rec.Members == nil && !yield(cost(j, now)) {
+			if j != self && j.Rec.Members == nil && !yield(cost(j, now)) {
 				return
 			}
 		}
 	}, now)
 }
 
-// soFar returns what the job has cost as far as its program has reported it.
-func (j *job) soFar(now time.Time) budget.Cost {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return budget.Cost{Identity: j.rec.Identity, Session: j.rec.Session, USD: j.cost, Ended: now}
-}
-
-// reserved returns what the job has cost, or what is reserved for it if that is more.
-func (j *job) reserved(now time.Time) budget.Cost {
-	c := j.soFar(now)
-	if least := j.rec.ReservedUSD; least > 0 && (c.USD == nil || *c.USD < least) {
-		c.USD = &least
-	}
-	return c
-}
-
 // affordLocked returns what a run may cost within the budget b: see [budget.Ledger.Afford].
 // What is reserved for jobs other than self counts as spent; self may be nil. The caller must
 // hold m.mu.
 func (m *Manager) affordLocked(
-	b config.Budget, identity, session string, eng engine.Engine, req engine.Request, self *job,
+	b config.Budget, identity, session string, eng engine.Engine, req engine.Request, self *job.Job,
 ) (float64, error) {
-	return m.sumsLocked(self, (*job).reserved).Afford(b, identity, session, eng, req, time.Now())
+	return m.sumsLocked(self, (*job.Job).Reserved).Afford(b, identity, session, eng, req, time.Now())
 }
 
 // afford returns what the run of a new job may cost.
@@ -74,26 +59,26 @@ func (m *Manager) afford(
 // the day's consults, and the dollars that its run may cost at most. Without a limit of its
 // own nothing is reserved, since that would be all that is left. The error is a
 // budget_exceeded fault. The caller must hold m.mu, and m.live must not have the job yet.
-func (m *Manager) reserveLocked(cfg *config.Config, j *job, eng engine.Engine) error {
-	b := cfg.Identities[j.rec.Identity].Budget
-	most, err := m.affordLocked(b, j.rec.Identity, j.rec.Session, eng, j.rec.Request, nil)
-	if err == nil && j.rec.Request.MaxUSD > 0 {
-		j.rec.ReservedUSD = most
+func (m *Manager) reserveLocked(cfg *config.Config, j *job.Job, eng engine.Engine) error {
+	b := cfg.Identities[j.Rec.Identity].Budget
+	most, err := m.affordLocked(b, j.Rec.Identity, j.Rec.Session, eng, j.Rec.Request, nil)
+	if err == nil && j.Rec.Request.MaxUSD > 0 {
+		j.Rec.ReservedUSD = most
 	}
 	return err
 }
 
 // affordQueued returns what the run of a job that was queued may cost. It has its place among
 // the day's consults already.
-func (m *Manager) affordQueued(cfg *config.Config, j *job, eng engine.Engine, req engine.Request) (float64, error) {
-	b := cfg.Identities[j.rec.Identity].Budget
+func (m *Manager) affordQueued(cfg *config.Config, j *job.Job, eng engine.Engine, req engine.Request) (float64, error) {
+	b := cfg.Identities[j.Rec.Identity].Budget
 	b.ConsultsPerDay = 0
-	if j.rec.ReservedUSD > 0 {
-		req.MaxUSD = j.rec.ReservedUSD
+	if j.Rec.ReservedUSD > 0 {
+		req.MaxUSD = j.Rec.ReservedUSD
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.affordLocked(b, j.rec.Identity, j.rec.Session, eng, req, j)
+	return m.affordLocked(b, j.Rec.Identity, j.Rec.Session, eng, req, j)
 }
 
 // Spendings returns, by name, what the consults of each identity have cost today.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"holdline/daemon/consult/answer"
+	"holdline/daemon/consult/job"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 )
@@ -21,16 +22,16 @@ func (k *kept) hasTask(age time.Duration, now time.Time) bool {
 }
 
 // handle returns the result of a call that gets a task: its job is on disk.
-func (m *Manager) handle(j *job) (tool.Result, error) {
+func (m *Manager) handle(j *job.Job) (tool.Result, error) {
 	raw, err := m.working(j).Created()
 	return tool.Result{Task: raw}, err
 }
 
 // working returns the task of a job that has not ended.
-func (m *Manager) working(j *job) *tasks.Task {
-	created, now := time.UnixMilli(j.rec.CreatedUnixMS), time.Now() // the same at each daemon
+func (m *Manager) working(j *job.Job) *tasks.Task {
+	created, now := time.UnixMilli(j.Rec.CreatedUnixMS), time.Now() // the same at each daemon
 	ttl := tasks.TTL(m.config.Load().Consult.Keep.Age, now.Sub(created))
-	return tasks.New(j.rec.Task.ID, j.progressNote(), created, now, ttl)
+	return tasks.New(j.Rec.Task.ID, j.ProgressNote(), created, now, ttl)
 }
 
 // byTask returns the consult and how the task was asked for; "" if there is no such task, or the
@@ -40,8 +41,8 @@ func (m *Manager) byTask(c *tool.Caller, id string) (consult string, asked *task
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.live {
-		if t := j.rec.Task; t != nil && t.ID == id && m.sees(c, j.rec.Identity, j.rec.Project) {
-			return j.rec.ID, t
+		if t := j.Rec.Task; t != nil && t.ID == id && m.sees(c, j.Rec.Identity, j.Rec.Project) {
+			return j.Rec.ID, t
 		}
 	}
 	for _, k := range m.kept {
@@ -69,7 +70,7 @@ func (m *Manager) Task(
 		case !ended:
 			return m.working(j), nil
 		}
-		a = j.answer
+		a = j.Answer
 	}
 	if err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (m *Manager) CancelTask(ctx context.Context, c *tool.Caller, id string) (kn
 	j := m.live[consult]
 	m.mu.Unlock()
 	if j != nil {
-		j.end("cancelled by " + c.Identity)
+		j.End("cancelled by " + c.Identity)
 		_, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil)
 	}
 	return asked != nil, err
