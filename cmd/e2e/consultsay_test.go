@@ -85,6 +85,47 @@ func TestSayInTheSameTurn(t *testing.T) {
 	}
 }
 
+// sayCrashes are deaths of the daemon and of the engine process about a message.
+var sayCrashes = []crash{{point: "consult.said"}, {point: "adapter.said"}, {point: "adapter.heard"}}
+
+// TestSayEngineKilled kills the engine process when it has a message, or the program's word that it
+// has taken one. The consult ends with one honest fault, and only the latter message is delivered.
+func TestSayEngineKilled(t *testing.T) {
+	t.Parallel()
+	for _, c := range sayCrashes[1:] {
+		t.Run(c.point, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).faults()
+			wait, open := p.hold(t, "step")
+			p.dieAs(c.point, death{})
+			a := p.agent().shake()
+			id := consultID(t, a.wait(a.call("consult", map[string]any{
+				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait,
+					claudetest.Step{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "a"}}},
+					claudetest.Say("seen")),
+			})))
+			waitFor(t, "the program", func() bool { return p.lines(t, id, engine.KindSession) == 1 })
+			if r := receiptOf(t, a.wait(a.call("consult_say", map[string]any{
+				"consult_id": id, "text": "look at b.go, too", "render": "json",
+			}))); r.Receipt != control.MessageQueued {
+				t.Errorf("the receipt: %+v", r)
+			}
+			waitFor(t, "the message at the program", func() bool { return p.lines(t, id, engine.KindSaid) == 1 })
+			open()
+			if _, errs, code := p.run("", "consult", "wait", id); code != exitFailure || !p.died(c.point) ||
+				!strings.Contains(errs, "before there was an answer") {
+				t.Errorf("exit %d, %q", code, errs)
+			}
+			shown, _, _ := p.run("", "consult", "show", "--json", id)
+			if got, want := strings.Contains(shown, `"receipt": "delivered"`), c.point == "adapter.heard"; got != want {
+				t.Errorf("delivered: %t, want %t: %s", got, want, shown)
+			}
+			a.rest()
+			p.settled(t)
+		})
+	}
+}
+
 // TestSayInTheNextTurn says something to a program that reads no messages. It is started again
 // with the message, in the same consult, and the answer is that of the last turn.
 func TestSayInTheNextTurn(t *testing.T) {

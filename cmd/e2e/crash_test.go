@@ -444,7 +444,7 @@ func TestCrashesOfStop(t *testing.T) {
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
 	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes,
-		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes) {
+		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes, sayCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)
