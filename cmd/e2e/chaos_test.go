@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/consult/budget"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -371,7 +372,7 @@ func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
 // workerFiles are the files that a consult's directory may have at the end.
 var workerFiles = []string{
 	"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock",
-	"stderr.log", "worker.log", "a",
+	"stderr.log", "worker.log", "a", messages.File,
 }
 
 // files checks that no file is left that should not be.
