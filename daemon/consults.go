@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/launch"
 	"holdline/daemon/place"
+	"holdline/daemon/supervisor"
 	"holdline/daemon/telemetry"
 	"holdline/protocol/faultpoint"
 )
@@ -51,4 +52,9 @@ func (d *daemon) stopConsults(ctx context.Context) error {
 	err := d.consults.Detach(ctx)
 	faultpoint.At("stop.detached")
 	return err
+}
+
+// reclaim removes what dead workers left in a runtime directory that is full.
+func (d *daemon) reclaim(dir string) int {
+	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: d.StateDir, Log: d.Log}).ReapSettled()
 }

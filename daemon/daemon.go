@@ -494,8 +494,3 @@ func (d *daemon) watch(ctx context.Context) error {
 		}
 	}
 }
-
-// reclaim removes what dead workers left in a runtime directory that is full.
-func (d *daemon) reclaim(dir string) int {
-	return supervisor.New(supervisor.Options{RuntimeDir: dir, StateDir: d.StateDir, Log: d.Log}).ReapSettled()
-}

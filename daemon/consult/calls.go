@@ -352,7 +352,8 @@ func (m *Manager) Remove(id string) error {
 		return unlisted(id)
 	case m.live[k.info.Panel] != nil:
 		m.mu.Unlock()
-		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first", id, k.info.Panel)
+		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first",
+			id, k.info.Panel)
 	case k.claim.IsOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,

@@ -290,7 +290,8 @@ func (m *Manager) prune() (written bool) {
 		k := m.kept[id]
 		past := i >= keep.Count || k.cost.Ended.Before(oldest)
 		panel := m.kept[k.info.Panel] // its client may come for all of its answers
-		wanted := m.live[k.info.Panel] != nil || panel != nil && (panel.claim.IsOpen(now) || panel.isOwed(keep.Age, now))
+		wanted := m.live[k.info.Panel] != nil ||
+			panel != nil && (panel.claim.IsOpen(now) || panel.isOwed(keep.Age, now))
 		past = past && !wanted && !k.claim.IsOpen(now) && !k.isOwed(keep.Age, now)
 		if past || faultpoint.Broken("directory.kept") {
 			delete(m.kept, id)

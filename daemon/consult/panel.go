@@ -38,7 +38,8 @@ func (m *Manager) beginPanel(
 	for i, seat := range seats {
 		its := a.For(seat, m.engine)
 		one := jobdir.Record{
-			ID: jobdir.MemberID(rec.Session, rec.N, i), Session: rec.Session, N: rec.N, Panel: rec.ID, Label: seat.Label,
+			ID: jobdir.MemberID(rec.Session, rec.N, i), Session: rec.Session, N: rec.N,
+			Panel: rec.ID, Label: seat.Label,
 		}
 		var shared *jobdir.Record
 		if i > 0 && seat.Label != request.JudgeLabel {
@@ -295,7 +296,8 @@ func (m *Manager) members(p *job.Job) []*answer.Answer {
 		if a == nil {
 			rec := p.Rec.Member(i)
 			if err == nil {
-				err = fault.New(fault.ProcessFailure, fault.Host, operation, "it was not begun, or its answer is not kept")
+				err = fault.New(fault.ProcessFailure, fault.Host, operation,
+					"it was not begun, or its answer is not kept")
 			}
 			a = answer.FromOutcome(&rec, &engine.Outcome{Fault: fault.From(err, fault.Host, operation)}, time.Now(), "")
 		}

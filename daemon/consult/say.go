@@ -72,7 +72,8 @@ func (m *Manager) consultSay(ctx context.Context, c tool.Call) (tool.Result, err
 // SayFromShell says something to a consult for the command line. session is the key by which
 // the command asks again.
 func (m *Manager) SayFromShell(ctx context.Context, session, id, text string) (control.Receipt, error) {
-	return m.Say(ctx, tool.Caller{Session: session, Client: "holdline consult say"}, asking{n: 1, shell: true}, id, text)
+	return m.Say(ctx, tool.Caller{Session: session, Client: "holdline consult say"}, asking{n: 1, shell: true}, id,
+		text)
 }
 
 // Say brings a message to the consult with that id. One that is queued or runs gets it by a
@@ -108,7 +109,7 @@ func (m *Manager) Say(
 	}
 	if j != nil {
 		if j.Rec.Members != nil {
-			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by the id of that", id)
+			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by its id", id)
 		}
 		err := messages.Add(j.Dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
 		faultpoint.At("consult.said")
@@ -120,12 +121,14 @@ func (m *Manager) Say(
 			var ended bool
 			if ended, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil); err == nil && !ended {
 				err = fault.New(fault.Timeout, fault.Host, operation,
-					"consult %s is ending and takes no more messages; nothing was said: try again when it has ended", id)
+					"consult %s is ending and takes no more messages; nothing was said: try again when it has ended",
+					id)
 			}
 		case err == nil:
 			err = m.awaitHeard(ctx, j, r.MessageID)
 		default:
-			err = fault.New(fault.ResourceExhausted, fault.Host, operation, "the message cannot be written down: %v", err)
+			err = fault.New(fault.ResourceExhausted, fault.Host, operation,
+				"the message cannot be written down: %v", err)
 		}
 		if err != nil {
 			return none, err
@@ -172,7 +175,7 @@ func (m *Manager) goOn(
 	ctx context.Context, c tool.Caller, how asking, old *answer.Answer, text string,
 ) (id string, err error) {
 	if old.SessionID == "" {
-		return "", engine.Invalid("consult_id: %s has ended, and its program keeps no session of it; ask anew with consult",
+		return "", engine.Invalid("consult_id: %s has ended, and its program keeps no session; ask anew with consult",
 			old.ID)
 	}
 	rec, err := jobdir.ReadRecord(filepath.Join(m.opt.Dir, old.ID))

@@ -189,8 +189,8 @@ func JudgePrompt(rec *jobdir.Record, members []*Answer) string {
 	var text strings.Builder
 	text.WriteString("Several experts were asked the question below, each by itself. Compare their answers. Say:\n" +
 		"- what they agree on\n- where they contradict each other, and who says what\n- what only one of them says\n" +
-		"- what should be verified, and how\n\nDo not answer the question yourself, and do not say who is right unless " +
-		"you have verified it.\n\n<question>\n" + rec.Asked() + "\n</question>\n")
+		"- what should be verified, and how\n\nDo not answer the question yourself, and do not say who is right " +
+		"unless you have verified it.\n\n<question>\n" + rec.Asked() + "\n</question>\n")
 	next := 'A'
 	for _, m := range order {
 		if m.State != Done {

@@ -82,7 +82,8 @@ func List(all []Info, d tool.Detail) tool.Result {
 	}
 	for _, i := range list {
 		fmt.Fprintf(&text, "%s %s, asked %s ago, took %s", i.ID, i.State,
-			plural.Seconds(time.Since(time.UnixMilli(i.CreatedUnixMS))), plural.Seconds(time.Duration(i.TookMS)*time.Millisecond))
+			plural.Seconds(time.Since(time.UnixMilli(i.CreatedUnixMS))),
+			plural.Seconds(time.Duration(i.TookMS)*time.Millisecond))
 		if i.Code != "" {
 			text.WriteString(", " + i.Code)
 		}

@@ -113,7 +113,8 @@ func (j *Job) Record() *fault.Record {
 			"consult %s was begun by an earlier daemon, and what became of it is not known here", j.Rec.ID)
 	} else {
 		_ = os.RemoveAll(j.Dir)
-		f = fault.New(fault.ResourceExhausted, fault.Host, engine.Operation, "the consult cannot be written down: %v", err)
+		f = fault.New(fault.ResourceExhausted, fault.Host, engine.Operation,
+			"the consult cannot be written down: %v", err)
 	}
 	j.refused = f
 	return f

@@ -39,7 +39,8 @@ func Properties() json.RawMessage {
 "engine":{"type":"string","enum":["` + strings.Join(engines.Names(), `","`) + `"],
 	"description":"The program that answers. Default: claude, unless configured."},
 "engines":{"type":"array","minItems":2,"maxItems":8,` +
-		`"items":{"type":"string","pattern":"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$"},
+		`"items":{"type":"string","pattern":` +
+		`"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$"},
 	"description":"Asks several at once, each an engine or ENGINE/MODEL, such as [\"claude/opus\",\"codex\"]; ` +
 		`the answers come side by side. Instead of engine, model and session."},
 "judge":{"type":"string","pattern":"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$",

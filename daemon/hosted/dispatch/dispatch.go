@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"time"
 
 	"holdline/daemon/calls"
@@ -452,54 +451,3 @@ const MaxAttempts = 5
 
 // maxShared is how large an answer may be that equal calls share, in bytes.
 const maxShared = 8 << 20
-
-// Proxied returns the fault that our own process for a remote server has answered in
-// the server's place; nil if the answer is the server's.
-func Proxied(s Server, failure json.RawMessage) *fault.Record {
-	if failure == nil || !s.Entry().Remote {
-		return nil
-	}
-	var f fault.Record
-	_ = json.Unmarshal(jsonrpc.Field(failure, "data"), &f) // what is no record has no code
-	if !slices.Contains(fault.Codes(), f.Fault.Code) {
-		return nil
-	}
-	return &f
-}
-
-// unknownFault says that a call may or may not have had its effect, or that it
-// failed twice.
-func unknownFault(name string, death *fault.Record, convergent bool, replays int) *fault.Record {
-	detail := "its worker is gone"
-	if death != nil {
-		detail = death.Fault.Detail
-	}
-	f := fault.New(fault.OutcomeUnknown, fault.Server, mcp.ToolsCall+":"+name,
-		"whether the call had its effect is not known: %s", detail)
-	if convergent && replays > 0 {
-		f = fault.New(fault.ProcessFailure, fault.Server, mcp.ToolsCall+":"+name, "the call failed twice: %s", detail)
-		f.Retried = true
-	}
-	if death != nil {
-		f.Fault.Generation, f.Cause = death.Fault.Generation, death.Cause
-	}
-	return f
-}
-
-// AsFault returns err as the fault that ends a call; a stopping daemon is no fault.
-func AsFault(err error, o *listing.Offer) error {
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, tool.ErrStopping) {
-		return tool.ErrStopping
-	}
-	if f, ok := errors.AsType[*fault.Record](err); ok {
-		return f
-	}
-	return fault.New(fault.Cancelled, fault.Host, o.Operation(), "%v", err)
-}
-
-// strangeState answers a request whose requestState looks like ours but is not valid.
-// Such a request continues a call, so it must not begin a new one.
-const strangeState = `{"code":-32602,"message":"params.requestState is not as it was given"}`
