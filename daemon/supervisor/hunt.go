@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -60,8 +61,9 @@ func (s *Supervisor) Reap(dir string) error {
 }
 
 // Clear ends what is left of a worker whose directory is not in the runtime directory and
-// stays: it kills the worker with its tree if it lives, and removes its output, its
-// socket and half-written files. The caller must need none of the output any more.
+// stays: it kills the worker with its tree if it lives, and removes its output, with the
+// files of long lines, its socket and half-written files. The caller must need none of the
+// output any more.
 func (s *Supervisor) Clear(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
@@ -74,10 +76,19 @@ func (s *Supervisor) Clear(ctx context.Context, dir string) error {
 		return fmt.Errorf("clear: %w", err)
 	}
 	statedir.Sweep(dir, false)
-	for _, name := range []string{process.FileSpool, process.FileSpool + ".new", calls.File + ".new"} {
-		_ = os.Remove(filepath.Join(dir, name))
-	}
+	removeFiles(dir, process.FileSpool, calls.File+".new", process.FileLong, process.FileInput)
 	return os.RemoveAll(s.Dir(id))
+}
+
+// removeFiles removes the files of a directory whose names have one of the beginnings. Those
+// that cannot be removed stay.
+func removeFiles(dir string, beginnings ...string) {
+	entries, _ := os.ReadDir(dir) // what is not there need not be removed
+	for _, e := range entries {
+		if slices.ContainsFunc(beginnings, func(begin string) bool { return strings.HasPrefix(e.Name(), begin) }) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
 }
 
 // LookServer is [finding.Look] for the directory of a server's worker, with what its

@@ -252,12 +252,7 @@ func (w *Worker) fileInput(parts [][]byte) (path string, err error) {
 
 // removeInputs removes the files of writes that the worker will never open: those of an
 // earlier connection.
-func (w *Worker) removeInputs() {
-	files, _ := filepath.Glob(filepath.Join(w.dir, process.FileInput+"*")) // the pattern is well formed
-	for _, f := range files {
-		_ = os.Remove(f)
-	}
-}
+func (w *Worker) removeInputs() { removeFiles(w.dir, process.FileInput) }
 
 // repeatWrite asks on the next connection for the outcome of a write. It sends the id
 // without bytes: the worker has taken that id, or the write is void. A void write was not
