@@ -254,7 +254,7 @@ func TestConsultKnowsNoWorkers(t *testing.T) {
 		if bytes.Contains(b, []byte("Checkpoint")) {
 			t.Errorf("%s speaks of a checkpoint", path)
 		}
-		if strings.HasPrefix(path, filepath.Join(root, "consult")) && strings.HasSuffix(path, ".go") &&
+		if strings.HasPrefix(path, filepath.Join(root, "consult")+string(filepath.Separator)) && strings.HasSuffix(path, ".go") &&
 			!strings.HasSuffix(path, "_test.go") && bytes.Contains(b, []byte(`"holdline/daemon/supervisor`)) {
 			asks = true
 			if path != verdict {

@@ -94,7 +94,7 @@ func TestListsInPages(t *testing.T) {
 						kill9(t, p.status().Daemon.PID)
 					}
 				}
-				if want := map[bool]int{true: n + 5, false: n}[one == a && method == "tools/list"]; len(seen) != want ||
+				if want := map[bool]int{true: n + 6, false: n}[one == a && method == "tools/list"]; len(seen) != want ||
 					pages < 3 || pages > 8 {
 					t.Fatalf("%s of the %s era: %d entries on %d pages, want %d", method, of, len(seen), pages, want)
 				}

@@ -19,7 +19,7 @@ import (
 func newSayCommand(proc *cmdenv.Process) *cobra.Command {
 	var wait bool
 	say := &cobra.Command{
-		Use: "say ID [TEXT…]", Short: "Say something to a consult that runs, or continue one that has ended",
+		Use: "say ID [TEXT…]", Short: "Say something to a consult, while it runs or after its end",
 		Args: cobra.MinimumNArgs(1),
 		Long: `Say something to a consult that runs, or continue one that has ended. Without a text,
 it is read from stdin.
