@@ -201,7 +201,7 @@ func (d *demo) killDaemon(ctx context.Context) error {
 }
 
 // checkNothingLeft removes the demo's files and returns an error if a process that was
-// seen still runs. Call it when everything was told to end; it waits a moment for each.
+// seen still runs. Call it when all processes were asked to end; it waits a moment for each.
 func (d *demo) checkNothingLeft() error {
 	var left []string
 	for pid, what := range d.pids {

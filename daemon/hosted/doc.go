@@ -38,7 +38,7 @@
 //	server, view         what packages catalog and dispatch need to know of the servers
 //	succeed              an edited server is replaced once its successor works
 //	instance             start a process; package startup says why it did not start
-//	login                servers to which somebody must log in first: see package signin
+//	login                servers to which a user must log in first: see package signin
 //	instancestate        the states of an instance, and what its processes tell it
 //	offering             the handshake and lists of a process; files of offers and verdicts
 //	adopt                continue the processes that package earlier has found

@@ -6,13 +6,13 @@ import (
 	"holdline/protocol/fault"
 )
 
-// A server to which somebody must log in first needs a login: it gets no process, its calls
+// A server to which a user must log in first needs a login: it gets no process, its calls
 // fail at once with the command that helps, and nothing of that counts as a failure of the
 // server. It is looked at again when a call comes and the files of the login have changed, or
 // when a command says so. What is known of it is in [server.login].
 
-// lookBeforeCall looks at the login of a server if its files have changed: nobody may have told
-// this daemon. The caller must not hold the hub's mutex.
+// lookBeforeCall looks at the login of a server if its files have changed: a login
+// need not be reported to this daemon. The caller must not hold the hub's mutex.
 func (s *server) lookBeforeCall() {
 	login := s.Entry().Login
 	if login == nil {
@@ -60,7 +60,7 @@ func (s *server) seeLocked(now signin.Sight) {
 	}
 }
 
-// NotLoggedIn takes up that a process of the server, u, has answered with f because there is no
+// NotLoggedIn records that a process of the server, u, has answered with f because there is no
 // login. Then all its processes are drained: their calls would all fail.
 func (s *server) NotLoggedIn(u *upstream.Process, f *fault.Record) {
 	if s.Entry().Login == nil || u == nil {
@@ -86,7 +86,7 @@ func (s *server) leaveLocked(ought func(*upstream.Process) bool) (left bool) {
 	return left
 }
 
-// LoginsChanged looks at the logins of all servers anew: somebody has logged in or out.
+// LoginsChanged looks at the logins of all servers anew: a user has logged in or out.
 func (m *Manager) LoginsChanged() {
 	m.hub.Mu.Lock()
 	var all []*server

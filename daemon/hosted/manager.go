@@ -65,7 +65,7 @@ type Options struct {
 	// Rules decide which servers and tools an identity may use. A server of which it
 	// may use nothing does not exist for it. nil allows everything.
 	Rules tool.Rules
-	// Logins asks people to log in. nil asks nobody.
+	// Logins asks people to log in. nil asks no client.
 	Logins *asklogin.Asker
 	// Return is how long after [New] the sessions of an earlier daemon may come
 	// back; 0 is [protocol.StartWindow].

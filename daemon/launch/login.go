@@ -50,7 +50,7 @@ func Client(s *config.Settings, a config.Around, address string) (c login.Creden
 
 // loginOf returns where the process of a server finds its login. It puts the client's secrets
 // there first: they are needed at each renewal, and the process is given none. It returns nil
-// for a server to which nobody logs in.
+// for a server that needs no login.
 func (l *Start) loginOf(s *config.Settings, a config.Around, address string) (*remote.LoginAt, error) {
 	if l.Logins.Dir == "" || !s.LogsIn() {
 		return nil, nil //nolint:nilnil // most servers have none

@@ -92,7 +92,7 @@ type serverLogin struct {
 	s config.Settings
 }
 
-// loginOfSpec returns the login of a server, or nil if nobody logs in to it.
+// loginOfSpec returns the login of a server, or nil if it needs none.
 func (l *Launcher) loginOfSpec(s *config.Settings) entry.Login {
 	if l.LoginDir == "" || !s.LogsIn() {
 		return nil

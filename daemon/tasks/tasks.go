@@ -98,7 +98,7 @@ type Store interface {
 	// Task returns a task, nil if there is none. It blocks until the task has ended or wait is
 	// over. fetched says that the client gets it as the answer to a request of its own.
 	Task(ctx context.Context, c *tool.Caller, id string, wait time.Duration, fetched bool) (*Task, error)
-	// CancelTask ends a task that works, and reports whether there is such a task. It returns
+	// CancelTask ends a task that works, and reports whether it exists. It returns
 	// once no crash of the daemon can lose the cancellation.
 	CancelTask(ctx context.Context, c *tool.Caller, id string) (known bool, err error)
 }

@@ -43,7 +43,7 @@ type Health struct {
 	NotReady string        `json:"-"` // why, for people; "" if it is ready
 	Refusal  *fault.Record `json:"-"` // why the rollout is rejected; nil if it is not
 
-	// What the whole daemon says of itself for people: whether all is well, and what is not.
+	// The state of the whole daemon, for people: whether all is well, and what is not.
 	// The caller of [Recorder.Health] sets them.
 	Verdict  string   `json:"-"`
 	Troubles []string `json:"-"`

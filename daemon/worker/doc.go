@@ -9,7 +9,7 @@
 // its process.
 //
 // A long line of output goes into a file of the directory (long.go), which stays until the
-// line is acknowledged: the daemon is told its name, and reads it there. The bytes of a long
+// line is acknowledged: the daemon gets its name, and reads it there. The bytes of a long
 // write come in a file, too (input.go), which the kernel copies to the child.
 //
 // One mutex guards all state; the phases of life have types with tables:

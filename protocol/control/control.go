@@ -376,7 +376,7 @@ type Server struct {
 	PrivateBytes int64    `json:"private_bytes,omitempty"` // the part that as many more would need, too
 }
 
-// NeedsLogin is the state of a server to which somebody must log in first.
+// NeedsLogin is the state of a server to which a user must log in first.
 const NeedsLogin = "needs login"
 
 // Login is the login of a server by address. It holds no secret.

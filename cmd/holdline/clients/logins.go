@@ -9,7 +9,7 @@ import (
 
 // LoggedIn returns the file that shows that the client has logged in to a server of
 // that name and address, or "". A login belongs to the client: if the server moves
-// into holdline's configuration, somebody has to log in there. Logins that a client keeps
+// into holdline's configuration, a user has to log in there. Logins that a client keeps
 // in the system's keychain cannot be seen.
 func (c *Client) LoggedIn(p Places, name, url string) string {
 	if c.logins == "" {

@@ -35,7 +35,7 @@ const (
 	maxLastLine = 200              // bytes of its last line that are shown
 )
 
-// ErrNeedsLogin is wrapped by the error of a server that wants a login which nobody has given
+// ErrNeedsLogin is wrapped by the error of a server that wants a login which it has not got
 // to holdline.
 var ErrNeedsLogin = errors.New("it needs a login")
 

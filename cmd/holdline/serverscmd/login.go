@@ -38,7 +38,7 @@ type loginOptions struct {
 	issuer, clientID                string
 	timeout                         time.Duration
 
-	// show gets the start address, for somebody else to open. Nil opens it here.
+	// show gets the start address, for another person to open. Nil opens it here.
 	show func(address string) error
 }
 
@@ -117,7 +117,7 @@ type account struct {
 	target   string // id
 }
 
-// account returns the login of a server. The error says why nobody can log in there.
+// account returns the login of a server. The error says why no login is possible there.
 func (s *serversCommand) account(cfg *config.Config, name string) (*account, error) {
 	settings, ok := cfg.Server(name)
 	switch {

@@ -28,7 +28,7 @@ import (
 	"holdline/proxy"
 )
 
-// StartedBy is what a daemon is told of who starts it. Then it does what this package
+// StartedBy tells a daemon what started it. Then it does what this package
 // expects of it.
 const StartedBy = "proxy"
 

@@ -41,12 +41,12 @@ type Options struct {
 	// Command returns the process that logs in to a server, and the id of what it logs in to,
 	// which several servers may share; "" if no person can log in there.
 	Command func(server string) (target string, argv, env []string)
-	// Changed is called after somebody has logged in, before calls go on.
+	// Changed is called after a login, before calls go on.
 	Changed func()
 }
 
 // An Asker has at most one login under way for each target. It is safe for concurrent use.
-// A nil Asker asks nobody.
+// A nil Asker asks no client.
 type Asker struct {
 	o       Options
 	running sync.WaitGroup
@@ -143,7 +143,7 @@ func (a *Asker) find(id string) *login {
 	return nil
 }
 
-// run runs the process of a login, and says when somebody has logged in. The process ends
+// run runs the process of a login, and reports a login. The process ends
 // with its context, and with this daemon, whose end closes its stdin. What it writes to stderr
 // is not read: it is for people, and may have words of strangers.
 func (a *Asker) run(cmd *exec.Cmd, l *login, server string) {
@@ -189,7 +189,7 @@ func (a *Asker) run(cmd *exec.Cmd, l *login, server string) {
 	}
 }
 
-// Changed ends the login to a target, since somebody has logged in to it otherwise or, if out
+// Changed ends the login to a target, since a user has logged in to it otherwise or, if out
 // is true, has logged out.
 func (a *Asker) Changed(target string, out bool) {
 	if a == nil {

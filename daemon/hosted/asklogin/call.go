@@ -30,7 +30,7 @@ const (
 )
 
 // Call makes a call of a server by call, for the session with that client. If the call fails
-// since nobody has logged in, and the client can ask its person, the result asks for that;
+// since no user has logged in, and the client can ask its person, the result asks for that;
 // the fault is in it, for telemetry. Any other client gets the fault.
 //
 // A modern client repeats its call then. If its person has agreed, Call first waits for the
@@ -103,7 +103,7 @@ func takesURLs(rc *tool.RemoteCall, c tool.Client) bool {
 	return len(url) > 0 && url[0] == '{'
 }
 
-// notify makes the client of a session hear when somebody has logged in.
+// notify makes the client of a session hear of a login.
 func (a *Asker) notify(l *login, c tool.Client, session string) {
 	note := jsonrpc.AppendRequest(nil, nil, completeNote, fmt.Appendf(nil, `{"elicitationId":%q}`, l.id))
 	a.mu.Lock()

@@ -34,7 +34,7 @@ type Server interface {
 	Scope(c *tool.Caller) string
 	// Guards returns the guards of the processes that the caller uses.
 	Guards(c *tool.Caller) (Guards, error)
-	// NotLoggedIn takes up that a process has refused a call since nobody is logged in to the
+	// NotLoggedIn handles the refusal of a call by a process since no user is logged in to the
 	// server. u is nil if the process is not known any more.
 	NotLoggedIn(u *upstream.Process, f *fault.Record)
 	// Ready returns a process that serves the caller. It starts one if there is none.

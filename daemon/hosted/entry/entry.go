@@ -114,7 +114,7 @@ type Server struct {
 	// contains a fault record, that process reports its own failure, not the
 	// server's.
 	Remote bool
-	// Login is the login of the server; nil if nobody logs in to it.
+	// Login is the login of the server; nil if it needs no login.
 	Login      Login
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress

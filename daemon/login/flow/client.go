@@ -53,7 +53,7 @@ func (r *run) usable(m *Metadata) error {
 	return nil
 }
 
-// boundTo returns why a client that was registered by hand at an issuer, or "" if nobody knows
+// boundTo returns why a client that was registered by hand at an issuer, or "" if it is unknown
 // where, is not shown to an authorization server.
 func boundTo(issuer string, m *Metadata) error {
 	if issuer == "" || strings.TrimSuffix(issuer, "/") == strings.TrimSuffix(m.Issuer, "/") {

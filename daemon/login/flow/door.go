@@ -62,7 +62,7 @@ type arrival struct {
 	err   error // the login ends: too many that did not belong to it
 }
 
-// newDoor returns a door that nobody can come through yet: for a login without listener.
+// newDoor returns a door that is not open yet: for a login without listener.
 func newDoor(redirect string) (*door, error) {
 	u, err := url.Parse(redirect)
 	if err != nil || u.Scheme != "http" || !login.IsLoopback(u.Hostname()) || u.Port() == "" || u.RawQuery != "" {
@@ -79,7 +79,7 @@ func newDoor(redirect string) (*door, error) {
 
 // open listens at a redirect URI, whose host is a literal address or localhost. The name
 // may lead to either family, so both are listened at then. An error wraps [errTaken] if
-// somebody else has the port.
+// another process has the port.
 func open(redirect string) (*door, error) {
 	d, err := newDoor(redirect)
 	if err != nil {

@@ -25,14 +25,14 @@ const (
 	maxShown   = 3 // failures that an error names
 )
 
-// resourceMetadata is what a server says of itself (RFC 9728).
+// resourceMetadata describes a server (RFC 9728).
 type resourceMetadata struct {
 	Resource string   `json:"resource"`
 	Servers  []string `json:"authorization_servers"`
 	Scopes   []string `json:"scopes_supported"`
 }
 
-// Metadata is what an authorization server says of itself (RFC 8414).
+// Metadata describes an authorization server (RFC 8414).
 type Metadata struct {
 	Issuer                string   `json:"issuer"`
 	AuthorizationEndpoint string   `json:"authorization_endpoint"`
