@@ -133,7 +133,10 @@ func (f *fake) say(s *Step) (done, end bool) {
 		}}})
 	}
 	if len(calls) > 0 {
-		f.hearMore()
+		if f.hearMore() {
+			f.aborted()
+			return true, false
+		}
 		return false, false
 	}
 	if s.StopReason == "refusal" {
@@ -149,12 +152,14 @@ func (f *fake) say(s *Step) (done, end bool) {
 }
 
 // hearMore gives the model the messages that came while it used its tools. Its next text says
-// them.
-func (f *fake) hearMore() {
+// them. It reports whether the host sent an interrupt meanwhile.
+func (f *fake) hearMore() (interrupt bool) {
 	for more := true; more; {
 		select {
 		case in, ok := <-f.lines:
-			f.heard(in, ok)
+			if f.heard(in, ok) {
+				return true
+			}
 		default:
 			more = false
 		}
@@ -166,6 +171,7 @@ func (f *fake) hearMore() {
 		}
 	}
 	f.queue = nil
+	return false
 }
 
 // stream sends the text in pieces, as partial messages.
