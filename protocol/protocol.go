@@ -310,16 +310,25 @@ func ParseWelcome(line []byte) (Welcome, error) {
 	return w, nil
 }
 
+// hungUpError is about a connection that ended before the welcome. It wraps [io.EOF], whose
+// text says nothing to users.
+type hungUpError struct{}
+
+func (hungUpError) Error() string { return "the daemon hung up before its welcome" }
+
+func (hungUpError) Unwrap() error { return io.EOF }
+
 // ReadWelcome returns the daemon's welcome, the first of lines. werr is the error of writing the
 // greeting, or nil. With an error, too, the line is read: the daemon may have refused, and hung
 // up, before. A refusal is a [*Refusal]; an answer that is not a daemon's wraps [ErrNoWelcome].
+// The end of the stream wraps [io.EOF].
 func ReadWelcome(lines *jsonrpc.Lines, werr error) (Welcome, error) {
 	line, err := lines.Next()
 	switch {
 	case err != nil && werr != nil:
 		return Welcome{}, fmt.Errorf("greet the daemon: %w", werr)
 	case errors.Is(err, io.EOF):
-		return Welcome{}, errors.New("the daemon hung up before its welcome")
+		return Welcome{}, hungUpError{}
 	case err != nil:
 		return Welcome{}, fmt.Errorf("wait for the daemon's welcome: %w", err)
 	}
