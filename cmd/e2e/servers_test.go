@@ -385,6 +385,7 @@ func TestServerListedAnew(t *testing.T) {
 	p := newPlace(t).serve("project").login().faults()
 	p.dieAt("write.recorded", 3) // after the server's handshake
 	p.dieAs("write.sent", death{after: "write.recorded", held: true})
+	p.daemon() // it knows its environment, so the list waits for the server until this daemon's death
 	a := p.agent().shake()
 	list := a.begin("tools/list", map[string]any{})
 	waitFor(t, "the question", func() bool { return p.died("write.sent") })
