@@ -395,7 +395,10 @@ func TestPanel_ShortLivedDaemon(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w.starter.program = answers(0)
+		// A program that one of these daemons starts does nothing: the stand-in for processes
+		// tells the next daemon of none, which starts it again.
+		gone := make(chan struct{})
+		w.starter.program = func(*fakeProcess) { <-gone }
 		var err error
 		for range 3 {
 			if w.Manager, err = New(w.opt); err != nil {
@@ -405,6 +408,9 @@ func TestPanel_ShortLivedDaemon(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		close(gone)
+		w.starter.wg.Wait()
+		w.starter.program = answers(0)
 		if w.Manager, err = New(w.opt); err != nil {
 			t.Fatal(err)
 		}
