@@ -48,6 +48,9 @@ func NewCall(key Key, name string, repeats bool) *Call {
 func Restore(r *Record, repeats bool) *Call {
 	c := NewCall(r.Key(), r.Name, repeats)
 	c.Apply(Sent)
+	if r.Detached {
+		c.Demand(Detach) // whether its client has read the id, is not known
+	}
 	c.Deadline.inherit(r)
 	return c
 }

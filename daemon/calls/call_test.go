@@ -109,6 +109,9 @@ func TestReview(t *testing.T) {
 		{"id told, and cancelled before it was confirmed", []Demand{Ask, Detach, Withdraw}, Resumed{}, Unwanted},
 		{"detached, its session is over", []Demand{Ask, Detach, Confirm, Close}, Resumed{}, Detached},
 		{"detached, and the store has its answer", []Demand{Ask, Detach, Confirm}, Gone{}, Unwanted},
+		{"the store has it, and the id is pending", []Demand{Ask, Detach, Store}, Resumed{1: {}}, Stored},
+		{"the store has it, and the id is confirmed", []Demand{Ask, Detach, Store}, Resumed{}, Unwanted},
+		{"confirmed, then the store has it", []Demand{Ask, Detach, Confirm, Store}, Resumed{1: {}}, Unwanted},
 	} {
 		c := NewCall(Key{Session: "s", N: 1}, "t", false)
 		for _, d := range tc.from {

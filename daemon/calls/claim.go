@@ -2,14 +2,15 @@ package calls
 
 // Claim says whose the answer to a call is. [Claim.After] alone changes it:
 //
-//	           Ask      Return     Suspend    Guess    Detach    Confirm   Close     Withdraw
-//	Unclaimed  Awaited  –          –          Guessed  Promised  Unwanted  Unwanted  Unwanted
-//	Awaited    –        Unclaimed  Suspended  Guessed  Promised  Unwanted  Unwanted  Unwanted
-//	Suspended  Awaited  –          –          –        –         –         Unwanted  Unwanted
-//	Guessed    Awaited  –          –          –        –         –         Unwanted  Unwanted
-//	Promised   –        –          –          –        –         Detached  –         Unwanted
-//	Detached   –        –          –          –        –         –         –         Unwanted
-//	Unwanted   Awaited  –          –          Guessed  –         –         –         –
+//	           Ask      Return     Suspend    Guess    Detach    Confirm   Store     Close     Withdraw
+//	Unclaimed  Awaited  –          –          Guessed  Promised  Unwanted  –         Unwanted  Unwanted
+//	Awaited    –        Unclaimed  Suspended  Guessed  Promised  Unwanted  –         Unwanted  Unwanted
+//	Suspended  Awaited  –          –          –        –         –         –         Unwanted  Unwanted
+//	Guessed    Awaited  –          –          –        –         –         –         Unwanted  Unwanted
+//	Promised   –        –          –          –        –         Detached  Stored    –         Unwanted
+//	Detached   –        –          –          –        –         –         Unwanted  –         Unwanted
+//	Stored     –        –          –          –        –         Unwanted  –         –         Unwanted
+//	Unwanted   Awaited  –          –          Guessed  –         –         –         –         –
 //
 // A request for a call that is unwanted, but not yet settled, claims it again:
 // its client comes back for a suspended call by a new line.
@@ -23,12 +24,13 @@ const (
 	Guessed                // suspended because it may be the call that its client continues
 	Promised               // the daemon sent the client an id to fetch it by; the client may not have read that
 	Detached               // the client holds the id: the job store owns the call
+	Stored                 // the store has the answer; the client may not have read the id
 	Unwanted               // no owner wants it
 )
 
 // String returns the claim in a word, for tests and logs.
 func (c Claim) String() string {
-	return [...]string{"unclaimed", "awaited", "suspended", "guessed", "promised", "detached", "unwanted"}[c]
+	return [...]string{"unclaimed", "awaited", "suspended", "guessed", "promised", "detached", "stored", "unwanted"}[c]
 }
 
 // Demand is something that changes the claim to an answer.
@@ -42,13 +44,16 @@ const (
 	Guess                  // the server may have asked the client by this call
 	Detach                 // the job's file says detached; the daemon sends the client an id next
 	Confirm                // the proxy holds the answer to the line, or lists it as pending no more
+	Store                  // the job store has the answer on disk
 	Close                  // the session is over, or does not come back in time
 	Withdraw               // a user or the client cancels the call
 )
 
 // After returns the claim that follows c by the demand.
 //
-// Two rows hold the rules of detached calls. Close leaves a Promised call alone:
+// These rows hold the rules of detached calls. The store keeps what a call has come to;
+// the record of the call stays until the client has read the id, too: it alone tells that
+// the line was made. Close leaves a Promised call alone:
 // no session's end may touch what was detached. Withdraw ends it: a client
 // that cancels before it has confirmed its line drops the id unread, so the call
 // would run under an id that no client has.
@@ -79,8 +84,16 @@ func (c Claim) After(d Demand) Claim {
 		if c == Promised {
 			return Detached
 		}
-		if attended {
+		if attended || c == Stored {
 			return Unwanted
+		}
+	case Store:
+		switch c {
+		case Promised:
+			return Stored
+		case Detached:
+			return Unwanted
+		default:
 		}
 	case Close:
 		if attended || c.IsSuspended() {
@@ -100,4 +113,4 @@ func (c Claim) Wanted() bool { return c != Unwanted }
 func (c Claim) IsSuspended() bool { return c == Suspended || c == Guessed }
 
 // IsDetached reports whether the job store owns the call.
-func (c Claim) IsDetached() bool { return c == Promised || c == Detached }
+func (c Claim) IsDetached() bool { return c == Promised || c == Detached || c == Stored }

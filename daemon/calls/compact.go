@@ -81,9 +81,9 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
 		return fmt.Errorf("read call records: %w", err)
 	}
-	lines, deadlines := needed(j.lines, j.deadlines, next, forgotten)
+	lines, deadlines, detached := needed(j.lines, j.deadlines, j.detached, next, forgotten)
 	var kept []byte
-	for _, list := range [][]span{lines, deadlines} { // a deadline stands behind the record of its call
+	for _, list := range [][]span{lines, deadlines, detached} { // these stand behind the record of their call
 		for i := range list {
 			at := &list[i]
 			line := old[at.off : at.off+at.size]
@@ -108,24 +108,31 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	j.f, j.size = rawio.NewFile(f), int64(len(kept))
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines, j.deadlines = lines, deadlines
+	j.lines, j.deadlines, j.detached = lines, deadlines, detached
 	return nil
 }
 
 // needed is the compaction rule. It returns which lines the compacted file keeps, of those
-// of the records that count and of those that move deadlines.
+// of the records that count, of those that move deadlines, and of those that detach calls.
 //
 // A record is dropped in two cases only. Its write has the number next or a higher one:
 // the worker has not taken that write, and the daemon is about to give the number out
 // again. Or its write is in forgotten: no client can ask for its answer any more. Callers
 // never forget calls that their client has not confirmed, standing subscriptions and the
 // log level. Of the deadlines of a call that stays, the latest one is kept.
-func needed(lines, deadlines []span, next int64, forgotten map[int64]struct{}) (records, latest []span) {
+func needed(
+	lines, deadlines, detached []span, next int64, forgotten map[int64]struct{},
+) (records, latest, stored []span) {
 	stays := map[int64]bool{}
 	for _, at := range lines {
 		if _, drop := forgotten[at.write]; !drop && at.write < next {
 			records = append(records, at)
 			stays[at.write] = true
+		}
+	}
+	for _, at := range detached {
+		if stays[at.write] {
+			stored = append(stored, at)
 		}
 	}
 	for _, at := range slices.Backward(deadlines) {
@@ -134,5 +141,5 @@ func needed(lines, deadlines []span, next int64, forgotten map[int64]struct{}) (
 			stays[at.write] = false
 		}
 	}
-	return records, latest
+	return records, latest, stored
 }

@@ -21,7 +21,8 @@
 //  9. The directory of a dead worker stays while a call in it is unconfirmed
 //     ([MayRemoveDir]).
 //  10. A detached call belongs to the job store, which records that on disk before any
-//     client learns of it. No session's end touches it ([Claim]).
+//     client learns of it. No session's end touches it ([Claim]). Its record goes when
+//     the store has the answer and the client has the id, whichever comes last.
 //
 // The table, for calls of a process that may be started again:
 //
@@ -45,6 +46,6 @@
 // it.
 //
 // Two exhaustive models in the tests drive these types through every order of
-// steps and deaths: one of two attended calls over several workers, one of a
-// detached call in a private process.
+// steps and deaths: one of two calls over several workers, attended or detached on the
+// way, and one of a detached call in a private process.
 package calls

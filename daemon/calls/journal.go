@@ -45,16 +45,17 @@ type Journal struct {
 	due  int64 // bytes: a longer file is compacted by the next append
 	bad  error // not nil once a torn line could not be cut off, or after Close
 
-	mu        sync.Mutex // guards all below; lines and deadlines change only while file is held, too
+	mu        sync.Mutex // guards all below; lines, deadlines and detached change only while file is held, too
 	lines     []span     // of the records in the file that count, in the order of their writes
 	deadlines []span     // of the lines that move the deadline of a call
+	detached  []span     // of the lines that detach a call
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
 }
 
 // span says where a line is in the file.
 type span struct {
-	write     int64 // of its record, or of the call whose deadline it moves
+	write     int64 // of its record, or of the call that it says something of
 	off, size int32 // bytes
 }
 
@@ -78,11 +79,11 @@ func OpenJournal(path string) (*Journal, error) {
 		err = fmt.Errorf("%s: more than %d bytes", path, MaxJournal)
 	}
 	var records []placed
-	var deadlines []span
+	var deadlines, detached []span
 	whole := 0
 	if err == nil {
 		whole = bytes.LastIndexByte(b, '\n') + 1
-		records, deadlines, err = parse(b[:whole])
+		records, deadlines, detached, err = parse(b[:whole])
 	}
 	if err == nil && whole < len(b) {
 		err = f.Truncate(int64(whole))
@@ -100,7 +101,7 @@ func OpenJournal(path string) (*Journal, error) {
 	for i := range records {
 		j.noteLocked(records[i].at)
 	}
-	j.deadlines = deadlines
+	j.deadlines, j.detached = deadlines, detached
 	return j, nil
 }
 
@@ -208,20 +209,31 @@ func (j *Journal) Settle() error {
 // deadline, as a reading of the boot clock in ms. After an error the deadline
 // before it stands.
 func (j *Journal) MoveDeadline(call, bootMS int64) error {
-	r := Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}
+	return j.note(&Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}, &j.deadlines)
+}
+
+// Detach writes to the file that the job store owns a call, named by its write, for which
+// line n of its session waits. After an error the call is what it was. The caller must not
+// let the client know of it before Detach has returned.
+func (j *Journal) Detach(call int64, session string, n int64) error {
+	return j.note(&Record{Kind: KindDetach, Call: call, Session: session, N: n}, &j.detached)
+}
+
+// note writes a line about the call r.Call, and adds its place to list.
+func (j *Journal) note(r *Record, list *[]span) error {
 	b, err := r.line()
 	if err != nil {
 		return err
 	}
 	j.file.Lock()
 	defer j.file.Unlock()
-	at := span{call, int32(j.size), int32(len(b))}
+	at := span{r.Call, int32(j.size), int32(len(b))}
 	if err := j.writeLine(b); err != nil {
 		return err
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.deadlines = append(j.deadlines, at)
+	*list = append(*list, at)
 	return nil
 }
 
@@ -254,7 +266,8 @@ func (j *Journal) noteLocked(at span) {
 	}
 	// What was said of these writes was said of records that are void now.
 	j.fresh = slices.DeleteFunc(j.fresh, func(id int64) bool { return id >= at.write })
-	j.deadlines = slices.DeleteFunc(j.deadlines, func(d span) bool { return d.write >= at.write })
+	void := func(d span) bool { return d.write >= at.write }
+	j.deadlines, j.detached = slices.DeleteFunc(j.deadlines, void), slices.DeleteFunc(j.detached, void)
 	delete(j.forgotten, at.write)
 	j.lines = append(j.lines[:n], at)
 }

@@ -10,14 +10,20 @@ import (
 
 // The first model is the line reduced to what decides: one client and its proxy, daemons
 // that die and follow each other, workers that die, and two calls that may not run twice.
-// It walks every order of their steps. [Decide], [Phase], [AckBefore] and [MayRemoveDir]
-// decide what happens to a call, as in the daemon.
+// It walks every order of their steps. [Decide], [Phase], [Claim], [AckBefore] and
+// [MayRemoveDir] decide what happens to a call, as in the daemon. A daemon may detach the
+// first call to the store of tasks: see model_task_test.go.
 //
 // The rules that other packages keep are broken by the names that the chaos test uses to
 // break them in the real program.
 
 // mRules is the law that the model follows: Decide, or a replacement that a test gives.
-type mRules struct{ decide func(Facts) Action }
+type mRules struct {
+	decide func(Facts) Action
+	claim  func(Claim, Demand) Claim
+	detach bool            // the first call may be detached
+	broken map[string]bool // rules of the store that are not kept
+}
 
 const (
 	mCalls   = 2
@@ -31,7 +37,7 @@ const (
 	mAsk  // the client's line n
 	mGot
 	mResume // n is the set of lines that are pending
-	mAnswer // val is 1 for the right answer, 2 for another's, 3 for unknown
+	mAnswer // val is 1 for the right answer, 2 for another's, 3 for unknown, 4 for the id of a task
 )
 
 type mMsg struct{ kind, n, val int8 }
@@ -39,6 +45,7 @@ type mMsg struct{ kind, n, val int8 }
 // mCall is a call as the living daemon has it.
 type mCall struct {
 	phase  Phase
+	claim  Claim
 	write  int8 // how far its write is: see below
 	routed bool // its answer is queued for the proxy
 	k, w   int8 // worker and write that have it
@@ -86,6 +93,7 @@ type world struct {
 	wk     [mWorkers]mWorker
 	kills  int8 // of daemons
 	wkills int8
+	tasks  [mCalls]mTask
 }
 
 // push puts v at the first free place of q, and reports whether there was one.
@@ -136,6 +144,7 @@ func (s *world) drop(n int) {
 			}
 		}
 	}
+	s.tasks[n].recorded = false
 }
 
 // up reports whether the proxy is connected to the daemon that lives.
@@ -221,6 +230,7 @@ func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 			if k, i := t.record(n); i >= 0 {
 				t.c[n] = mCall{phase: New.After(Sent), write: wSent, k: int8(k), w: t.wk[k].recs[i].w}
 			}
+			r.loadTask(&t, n)
 		}
 		add(t, "daemon %d starts", t.ep)
 	} else if s.kills < maxKills {
@@ -306,14 +316,21 @@ func (r *mRules) listen(s world, add adder) {
 	switch m.kind {
 	case mAsk:
 		t.pend[m.n] = true
+		t.c[m.n].claim = r.claim(t.c[m.n].claim, Ask)
 	case mGot:
-		r.settle(&t, int(m.n))
+		r.confirm(&t, int(m.n))
 	case mResume:
 		t.back = true
 		for n := range t.c {
+			if t.c[n].claim.IsDetached() {
+				if m.n>>n&1 == 0 {
+					r.confirm(&t, n)
+				}
+				continue
+			}
 			claim := Unclaimed
 			if m.n>>n&1 == 0 {
-				claim = claim.After(Confirm)
+				claim = r.claim(claim, Confirm)
 			}
 			// No call of this model is cancelled. So one that is not pending has its
 			// answer, even if its output was acknowledged and is not read again.
@@ -352,7 +369,7 @@ func (r *mRules) watch(s world, k int, add adder) {
 				continue
 			}
 			t.void(k, rec.w)
-			t.c[rec.n-1] = mCall{phase: Open.After(Unsent)}
+			t.c[rec.n-1] = mCall{phase: Open.After(Unsent), claim: s.c[rec.n-1].claim}
 		}
 		add(t, "the daemon attaches worker %d, which took %d", k, w.last)
 	case s.att[k] != 2 && !w.alive:
@@ -363,7 +380,7 @@ func (r *mRules) watch(s world, k int, add adder) {
 			case t.c[n].phase != Open || int(t.c[n].k) != k:
 			case t.c[n].write == wRecorded:
 				t.drop(n) // it was certainly not sent
-				t.c[n] = mCall{phase: Open.After(Unsent)}
+				t.c[n] = mCall{phase: Open.After(Unsent), claim: s.c[n].claim}
 			default:
 				t.c[n].phase = Open.After(Lose)
 			}
@@ -403,6 +420,8 @@ func (s *world) void(k int, write int8) {
 	for _, rec := range recs {
 		if rec.n != 0 && rec.w != write {
 			push(s.wk[k].recs[:], rec)
+		} else if rec.n != 0 {
+			s.tasks[rec.n-1].recorded = false
 		}
 	}
 }
@@ -423,7 +442,7 @@ func (r *mRules) output(s world, k int, add adder) {
 		if to != o.n {
 			val = 2
 		}
-		t.c[to] = mCall{phase: Open.After(Reply), k: int8(k), w: o.w, val: val}
+		t.c[to] = mCall{phase: Open.After(Reply), claim: s.c[to].claim, routed: s.c[to].routed, k: int8(k), w: o.w, val: val}
 	}
 	add(t, "the daemon reads the answer to write %d of worker %d", o.w, k)
 }
@@ -456,6 +475,9 @@ func (r *mRules) call(s world, n int, add adder) {
 	c := s.c[n]
 	if c.phase == Open && c.write != wSent {
 		r.send(s, n, add)
+		return
+	}
+	if r.task(s, n, add) {
 		return
 	}
 	if !s.pend[n] || c.routed || c.phase == Over || c.phase != New && s.att[c.k] == 0 {
@@ -508,8 +530,10 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 			return // one write after the other
 		}
 	}
+	recorded := t.tasks[n].recorded
 	t.drop(n)
-	t.c[n] = mCall{phase: t.c[n].phase.After(Sent), k: int8(k), w: t.next[k]}
+	t.tasks[n].recorded = recorded // the new record says so, too
+	t.c[n] = mCall{phase: t.c[n].phase.After(Sent), claim: s.c[n].claim, routed: s.c[n].routed, k: int8(k), w: t.next[k]}
 	if !faultpoint.Broken("record.first") && !push(t.wk[k].recs[:], mRec{int8(n + 1), t.next[k]}) {
 		return
 	}
@@ -552,6 +576,9 @@ func (s *world) wrong() string {
 		case s.val[n] == 3 && s.wkills == 0:
 			return fmt.Sprintf("call %d is said to be unknown, and no worker was killed", n)
 		}
+		if wrong := s.tasks[n].wrong(s, n); wrong != "" {
+			return wrong
+		}
 	}
 	return ""
 }
@@ -593,13 +620,19 @@ func (r *mRules) explore(maxKills, maxWorkerKills int8) (states int, trace []str
 			if s.req[n] != 2 {
 				return len(seen), way(i, fmt.Sprintf("call %d is never answered", n))
 			}
+			if s.val[n] == 4 && s.tasks[n].file != 2 {
+				return len(seen), way(i, fmt.Sprintf("the task of call %d never ends", n))
+			}
+			if s.tasks[n].file != 0 && s.c[n].phase != Over && s.tasks[n].recorded {
+				return len(seen), way(i, fmt.Sprintf("the record of the detached call %d stays", n))
+			}
 		}
 	}
 	return len(seen), nil
 }
 
 func sound() mRules {
-	return mRules{decide: Decide}
+	return mRules{decide: Decide, claim: Claim.After, broken: map[string]bool{}}
 }
 
 // TestModel checks that with all rules kept each call is answered once, has its effect at

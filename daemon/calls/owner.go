@@ -5,8 +5,8 @@ package calls
 // crash.
 //
 // A session owns its attended calls: see [Resumed] and [Gone]. The job store owns
-// detached calls: the file of a job says whether it was cancelled and whether it
-// has its answer. No session's end touches those.
+// detached calls: the file of a job, or of a task, says whether it was cancelled and
+// whether it has its answer. No session's end touches those.
 type Owner interface {
 	// Wants reports whether the owner may still want the answer to the call.
 	Wants(key Key) bool

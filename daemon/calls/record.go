@@ -37,6 +37,7 @@ const (
 	KindNote        = "note"     // a client's notification, which has no answer
 	KindDone        = "done"     // no write: carries only Done
 	KindDeadline    = "deadline" // no write: moves the deadline of Call to DeadlineBootMS
+	KindDetach      = "detach"   // no write: Call belongs to the job store from now on
 )
 
 // RecordVersion is the version of the lines in calls.jsonl.
@@ -63,9 +64,11 @@ type Record struct {
 	// Round counts the earlier calls that line N has come to: a modern server
 	// answers a request with what it wants to know first, and is called again.
 	Round int `json:"round,omitempty"`
-	// Call is the write of the call that line N continues, or whose deadline is
-	// moved; 0 if none.
+	// Call is the write of the call that line N continues, whose deadline is
+	// moved, or that is detached; 0 if none.
 	Call int64 `json:"call,omitempty"`
+	// Detached says that the job store owns the call.
+	Detached bool `json:"detached,omitempty"`
 	// Done lists writes whose records before this one are no longer needed.
 	Done []int64 `json:"done,omitempty"`
 }
@@ -111,6 +114,9 @@ func (r *Record) line() ([]byte, error) {
 	if r.ProxyStart != 0 {
 		b = strconv.AppendUint(append(b, `,"proxy_start":`...), r.ProxyStart, 10)
 	}
+	if r.Detached {
+		b = append(b, `,"detached":true`...)
+	}
 	for i, id := range r.Done {
 		key := `,`
 		if i == 0 {
@@ -152,9 +158,10 @@ func latest(records []Record) []Record {
 
 // ParseRecords parses the lines of calls.jsonl. It leaves out a torn last line,
 // whose write was never made, and records that a later line lists as done. The
-// record of a call has the latest deadline that a line behind it gives.
+// record of a call has the latest deadline that a line behind it gives, and says whether
+// a line behind it detaches the call.
 func ParseRecords(b []byte) ([]Record, error) {
-	all, _, err := parse(b)
+	all, _, _, err := parse(b)
 	if err != nil {
 		return nil, err
 	}
@@ -171,28 +178,38 @@ type placed struct {
 	at span
 }
 
-// parse does what [ParseRecords] says. It also returns the lines that move deadlines.
-func parse(b []byte) (records []placed, moved []span, err error) {
+// parse does what [ParseRecords] says. It also returns the lines that move deadlines, and
+// those that detach calls.
+func parse(b []byte) (records []placed, moved, detached []span, err error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
 	off := 0
 	for line := range bytes.Lines(b) {
 		var r Record
 		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
+			return nil, nil, nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
 		}
 		records = append(records, placed{r, span{r.Write, int32(off), int32(len(line))}})
 		off += len(line)
 	}
-	done, deadlines := map[int64]struct{}{}, map[int64]int64{}
+	done, deadlines, lines := map[int64]struct{}{}, map[int64]int64{}, map[int64]int64{}
 	for i := len(records) - 1; i >= 0; i-- {
 		r := &records[i]
-		if r.Kind == KindDeadline {
+		switch r.Kind {
+		case KindDeadline:
 			if _, later := deadlines[r.Call]; !later {
 				deadlines[r.Call] = r.DeadlineBootMS
 				moved = append(moved, span{r.Call, r.at.off, r.at.size})
 			}
-		} else if deadline, ok := deadlines[r.Write]; ok && r.Kind == KindCall {
-			r.DeadlineBootMS = deadline
+		case KindDetach:
+			lines[r.Call] = r.N
+			detached = append(detached, span{r.Call, r.at.off, r.at.size})
+		case KindCall:
+			if deadline, ok := deadlines[r.Write]; ok {
+				r.DeadlineBootMS = deadline
+			}
+			if n, ok := lines[r.Write]; ok {
+				r.Detached, r.N = true, n // that line may have continued the call
+			}
 		}
 		if _, ok := done[r.Write]; ok {
 			r.Write = 0
@@ -202,5 +219,5 @@ func parse(b []byte) (records []placed, moved []span, err error) {
 		}
 		r.Done = nil
 	}
-	return slices.DeleteFunc(records, func(r placed) bool { return r.Write == 0 }), moved, nil
+	return slices.DeleteFunc(records, func(r placed) bool { return r.Write == 0 }), moved, detached, nil
 }

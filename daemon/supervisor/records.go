@@ -26,6 +26,12 @@ func (w *Worker) MoveDeadline(write int64, deadline time.Time) error {
 	return w.journal.MoveDeadline(write, bootclock.AtMS(deadline))
 }
 
+// Detach records that the job store owns the call of a write, for which line n of that
+// session waits: see [calls.Journal.Detach].
+func (w *Worker) Detach(write int64, session string, n int64) error {
+	return w.journal.Detach(write, session, n)
+}
+
 // voidUnmade sets the next write id of a worker that has left in order behind the last
 // write in its state.json: the records above that are void. It does nothing while the
 // worker is connected.
