@@ -182,26 +182,27 @@ type Server struct {
 // Hosting is how a server is shared and supervised. In a [Server] zero values stand for
 // the defaults, which [Config.Server] fills in.
 type Hosting struct {
-	Disabled         bool          `json:"disabled"`
-	Scope            string        `json:"scope"`
-	Lazy             bool          `json:"lazy"`
-	KeepAlive        time.Duration `json:"keep_alive"`
-	Card             string        `json:"card"`
-	Contracts        Contracts     `json:"contract"` // see [Settings.Contract]
-	Allow            []string      `json:"allow"`    // nil allows all
-	Deny             []string      `json:"deny"`
-	Projects         []string      `json:"projects"` // nil is everywhere
-	Pin              string        `json:"pin"`      // PinWarn or PinBlock
-	Timeout          time.Duration `json:"timeout"`
-	MaxTimeout       time.Duration `json:"max_timeout"`
-	StartTimeout     time.Duration `json:"start_timeout"`
-	MaxConcurrent    int           `json:"max_concurrent"`
-	MaxRestarts      *int          `json:"max_restarts"` // nil is the default, since 0 means none
-	RestartWindow    time.Duration `json:"restart_window"`
-	CircuitThreshold int           `json:"circuit_threshold"`
-	CircuitReset     time.Duration `json:"circuit_reset"`
-	InheritEnv       string        `json:"inherit_env"` // InheritAll, InheritCore or InheritNone
-	EnvFile          string        `json:"env_file"`
+	Disabled         bool           `json:"disabled"`
+	Scope            string         `json:"scope"`
+	Lazy             bool           `json:"lazy"`
+	KeepAlive        time.Duration  `json:"keep_alive"`
+	Card             string         `json:"card"`
+	Contracts        Contracts      `json:"contract"` // see [Settings.Contract]
+	Allow            []string       `json:"allow"`    // nil allows all
+	Deny             []string       `json:"deny"`
+	Projects         []string       `json:"projects"` // nil is everywhere
+	Pin              string         `json:"pin"`      // PinWarn or PinBlock
+	Timeout          time.Duration  `json:"timeout"`
+	MaxTimeout       time.Duration  `json:"max_timeout"`
+	TaskAfter        *time.Duration `json:"task_after"` // nil is the default, since 0 means never
+	StartTimeout     time.Duration  `json:"start_timeout"`
+	MaxConcurrent    int            `json:"max_concurrent"`
+	MaxRestarts      *int           `json:"max_restarts"` // nil is the default, since 0 means none
+	RestartWindow    time.Duration  `json:"restart_window"`
+	CircuitThreshold int            `json:"circuit_threshold"`
+	CircuitReset     time.Duration  `json:"circuit_reset"`
+	InheritEnv       string         `json:"inherit_env"` // InheritAll, InheritCore or InheritNone
+	EnvFile          string         `json:"env_file"`
 }
 
 // Contracts is a replay contract for each tool glob. In the file a plain

@@ -55,8 +55,9 @@ type Settings struct {
 	Headers map[string]Secret
 	OAuth   OAuth
 
-	Hosting         // with defaults
-	MaxRestarts int // as in Hosting
+	Hosting                   // with defaults
+	MaxRestarts int           // as in Hosting
+	TaskAfter   time.Duration // the same
 }
 
 // Server returns what the configuration says of a server; false if it names none.
@@ -68,7 +69,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
 		OAuth:   s.OAuth.effective(),
-		Hosting: h, MaxRestarts: *h.MaxRestarts,
+		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
 	}, ok
 }
 

@@ -29,9 +29,10 @@ func TestServerDefaults(t *testing.T) {
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "stdio",
 		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
-		MaxRestarts: 5,
+		MaxRestarts: 5, TaskAfter: 20 * time.Second,
 		Hosting: Hosting{
 			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute,
+			TaskAfter:     new(20 * time.Second),
 			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
 			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn,
 		},
@@ -50,7 +51,7 @@ func TestServerSettings(t *testing.T) {
 	c := parsed(t, `"a": {"type": "streamable-http", "url": "https://x/mcp", "headers": {"K": "v"}, "env_file": "/e",
 		"autoApprove": ["x"], "alwaysAllow": [], "timeout": 60, "description": {"any": "thing"},
 		"holdline": {"scope": "session", "lazy": true, "keep_alive": "10m", "card": "https://x/card", "contract": "convergent",
-		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "start_timeout": "5m", "max_concurrent": 7, "max_restarts": 0,
+		"allow": ["a*"], "deny": ["b"], "projects": ["/p"], "timeout": "2h", "task_after": "0s", "start_timeout": "5m", "max_concurrent": 7, "max_restarts": 0,
 		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
 	got, _ := c.Server("a")
 	want := Settings{
@@ -60,6 +61,7 @@ func TestServerSettings(t *testing.T) {
 			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"},
 			Projects: []string{"/p"},
 			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never below the timeout
+			TaskAfter:    new(time.Duration(0)),
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
 			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
 		},

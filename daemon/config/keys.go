@@ -161,6 +161,7 @@ var table = map[reflect.Type][]row{
 		{"pin", PinWarn, "warn | block", "warn shows changed tools; block also keeps them from agents until accepted"},
 		{"timeout", "300s", "1s..168h", "time limit of a call; progress restarts it"},
 		{"max_timeout", "1h", "1s..168h", "time limit of a call in all, progress included"},
+		{"task_after", "20s", "0s..168h", "when a call becomes a task of a client that takes tasks; 0s never"},
 		{"start_timeout", "2m", "1s..168h", "limit of a start; stderr output extends it, to five times at most"},
 		{"max_concurrent", "32", "1..4096", "calls in one process at the same time"},
 		{"max_restarts", "5", "0..1000", "restarts within restart_window, after which the server is ejected"},

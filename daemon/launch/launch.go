@@ -162,6 +162,7 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	spec := entry.Server{
 		Name: s.Name, Scope: entry.Scope(s.Scope), Key: serverKey(&s, keyCommand), Remote: s.Transport == config.HTTP,
 		Timeout: s.Timeout, MaxTimeout: s.MaxTimeout, StartTimeout: s.StartTimeout,
+		TaskAfter:    s.TaskAfter,
 		BlockChanged: s.Pin == config.PinBlock,
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,

@@ -32,6 +32,7 @@ type Dirs struct {
 	Config    string // copies of good configuration files
 	Servers   string // what is held against hosted servers
 	Logins    string // logins of servers by address
+	Tasks     string // tasks of calls of hosted servers
 }
 
 // In returns the paths of the parts of the state directory at root. It touches no
@@ -46,6 +47,7 @@ func In(root string) Dirs {
 		Config:    filepath.Join(root, "config"),
 		Servers:   filepath.Join(root, "servers"),
 		Logins:    filepath.Join(root, "logins"),
+		Tasks:     filepath.Join(root, "tasks"),
 	}
 }
 

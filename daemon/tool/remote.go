@@ -35,6 +35,8 @@ type RemoteCall struct {
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
 	Progress func(params json.RawMessage)
+	// TakesTask says that the client takes a task in place of the answer.
+	TakesTask bool
 	// Refuse returns why a call that the server has not got yet must not be
 	// made any more; nil lets every call through. An earlier daemon may have
 	// accepted the call under another configuration.
@@ -52,6 +54,7 @@ type RemoteResult struct {
 	File    *File
 	Replays int    // how often the call was made again after a loss
 	Cache   string // "hit" or "miss" if a cache was asked
+	Task    string // id of the task that Result tells of; "" if it is the answer
 	// Fault is why a call failed, for telemetry, if holdline answers it: Result or Error
 	// says it already.
 	Fault *fault.Record

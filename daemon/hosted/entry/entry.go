@@ -118,6 +118,9 @@ type Server struct {
 	Login      Login
 	Timeout    time.Duration // of a call, anew at each progress
 	MaxTimeout time.Duration // of a call, whatever its progress
+	// TaskAfter is after how long without an answer a call becomes a task, if its client takes
+	// tasks; 0 is never.
+	TaskAfter time.Duration
 	// StartTimeout is how long a process may take from its start to its lists. It
 	// begins anew whenever the process writes to stderr: it may be downloading what
 	// it runs.
