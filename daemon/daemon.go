@@ -38,6 +38,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/tasks"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
@@ -239,7 +240,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Alive:        peer.Peer.Alive,
 		Executors:    executor.List{d.consults, d.servers},
 		Hosted:       d.servers,
-		Tasks:        d.consults,
+		Tasks:        tasks.Stores{d.consults, d.servers.Tasks()},
 		RuntimeDir:   d.place.File(""),
 		Still:        d.alone,
 		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted
@@ -260,8 +261,9 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 	d.servers = hosted.New(hosted.Options{
 		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
 		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
-		Info:    mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
-		Servers: d.launcher.Specs(ctx, cfg), Gone: d.launcher.GoneSpec(), Touch: d.crashes.Touch,
+		TasksDir: d.dirs.Tasks,
+		Info:     mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
+		Servers:  d.launcher.Specs(ctx, cfg), Gone: d.launcher.GoneSpec(), Touch: d.crashes.Touch,
 		Careful:  d.crashes.Crashed(),
 		Prepared: d.env.Known,
 		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
@@ -486,7 +488,7 @@ func (d *daemon) watch(ctx context.Context) error {
 			d.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 		}
 		lost = err != nil
-		if running, queued, _ := d.consults.Counts(); running+queued+len(d.sessions.Sessions()) > 0 {
+		if running, queued, _ := d.consults.Counts(); running+queued+len(d.sessions.Sessions())+d.servers.Tasks().Working() > 0 {
 			busy = time.Now()
 		}
 		if d.IdleExit > 0 && time.Since(busy) >= d.IdleExit {

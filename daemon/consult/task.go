@@ -2,6 +2,7 @@ package consult
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"holdline/daemon/consult/answer"
@@ -99,6 +100,12 @@ func (m *Manager) ended(asked *tasks.Asked, a *answer.Answer) *tasks.Task {
 	}
 	t.Status, t.Result = tasks.Completed, m.tool.Encode(a.Result(0, asked.Detail), asked.Render)
 	return t
+}
+
+// UpdateTask implements [tasks.Store]. A consult asks its client nothing.
+func (m *Manager) UpdateTask(_ context.Context, c *tool.Caller, id string, _ json.RawMessage) (known bool, err error) {
+	_, asked := m.byTask(c, id)
+	return asked != nil, nil
 }
 
 // CancelTask implements [tasks.Store]. It blocks until the job has its answer.

@@ -61,6 +61,9 @@ func (m *Manager) Load() error {
 			return nil
 		})
 	}
+	if err := m.loadTasks(); err != nil {
+		return err
+	}
 	m.deserted = earlier.Deserted(found)
 	for _, session := range m.deserted {
 		m.hub.Mu.Lock()

@@ -449,11 +449,16 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	return u, nil
 }
 
-// retireLocked ends the instance and its process. It never starts again.
+// retireLocked ends the instance and its process. It never starts again. A process with a
+// detached call first carries that to its end.
 func (inst *instance) retireLocked() {
 	inst.use = retired
 	delete(inst.m.instances, inst.key)
-	if u := inst.up; u != nil && u.State != upstream.Exited {
+	switch u := inst.up; {
+	case u == nil || u.State == upstream.Exited:
+	case u.HasDetachedLocked():
+		u.DrainLocked()
+	default:
 		u.EndLocked()
 	}
 }

@@ -302,7 +302,7 @@ func (inst *instance) Uses(session string, c tool.Client) bool {
 
 // idleLocked starts the idle time of instances that no session shares. When that
 // time, KeepAlive, is over and still no session shares the instance, its process is
-// drained.
+// drained. A process with a detached call is not idle: the time begins anew.
 func (m *Manager) idleLocked() {
 	now := time.Now()
 	for _, inst := range m.instances {
@@ -316,6 +316,11 @@ func (m *Manager) idleLocked() {
 			err := m.hub.Pause(wait, nil)
 			m.hub.Mu.Lock()
 			defer m.hub.Mu.Unlock()
+			for err == nil && inst.idleSince.Equal(now) && inst.up != nil && inst.up.HasDetachedLocked() {
+				m.hub.Mu.Unlock()
+				err = m.hub.Pause(max(wait, detachedPause), nil)
+				m.hub.Mu.Lock()
+			}
 			if !inst.idleSince.Equal(now) { // a session came meanwhile, and may have left again
 				return
 			}
@@ -326,6 +331,10 @@ func (m *Manager) idleLocked() {
 		})
 	}
 }
+
+// detachedPause is the least pause between two looks at a process that would be idle without
+// its detached calls.
+const detachedPause = time.Second
 
 // eagerLocked starts the servers that a session sees and that are not lazy.
 func (m *Manager) eagerLocked(c tool.Caller) {

@@ -20,7 +20,9 @@ import (
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
@@ -45,6 +47,7 @@ type Options struct {
 	WorkersDir string // holds the workers' directories
 	CatalogDir string // what servers offer is remembered here
 	StateDir   string // how servers stand is remembered here
+	TasksDir   string // has the tasks of calls that take long; "" makes none
 	Info       mcp.Implementation
 	Servers    []entry.Server
 	// Prepared reports whether Ready of an entry would return at once, or almost. nil
@@ -190,13 +193,19 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 	defer m.hub.Mu.Unlock()
 	c := m.hub.Calls[calls.Key{Session: session, N: n, Round: 0}]
 	if c == nil || c.Up == nil {
-		return nil, c != nil
+		return nil, c != nil || m.calls.Tasks.Has(tasks.ID(session, n))
 	}
+	_, o := m.recallLocked(c)
+	return &o.Remote, true
+}
+
+// recallLocked returns the server whose process has a call, and what was called.
+func (m *Manager) recallLocked(c *upstream.Call) (*server, *listing.Offer) {
 	inst := instanceOf(c.Up)
 	if o := inst.srv.offers.Of(inst.key.of).Tool(c.Name); o != nil {
-		return &o.Remote, true
+		return inst.srv, o
 	}
-	return &inst.srv.source().Recalled(c.Name, c.Repeats).Remote, true
+	return inst.srv, inst.srv.source().Recalled(c.Name, c.Repeats)
 }
 
 // expect waits for [Options.Return], then gives up the sessions of an earlier daemon

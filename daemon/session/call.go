@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -136,6 +137,9 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 			s.logCall(r, args, f, &res)
 			logged = true
 		}
+		if r.task = res.Task; why != nil && !errors.Is(why, tool.ErrStopping) {
+			s.cancelTask(r)
+		}
 		if why == nil {
 			line := long
 			if line == nil {
@@ -149,6 +153,18 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 			s.logCall(r, args, f, &res)
 		}
 	})
+}
+
+// cancelTask ends the task that a request became whose client has not learned of it, and does
+// not want the answer.
+func (s *session) cancelTask(r *request) {
+	if r.task == "" {
+		return
+	}
+	who := s.who()
+	if _, err := s.srv.o.Tasks.CancelTask(context.Background(), &who, r.task); err != nil {
+		s.log.Warn("a task of which its client does not know goes on", "task", r.task, "err", err)
+	}
 }
 
 // callTarget finds the target of a request and calls it. found reports whether the target
@@ -198,7 +214,7 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	res, err = t.Handle(ctx, tool.RemoteCall{
 		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params,
 		Modern: r.modern, Replay: r.replay, Sent: r.sent,
-		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r),
+		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r), TakesTask: s.takesTasks(r),
 	})
 	return res, true, err
 }

@@ -36,6 +36,7 @@ type request struct {
 
 	tool     string         // name of the tool, as the client gave it; "" if it calls none
 	target   *tool.Remote   // what answers it; nil while that is not known
+	task     string         // id of the task that it became; "" if it became none
 	standing bool           // replayed for its effect alone: the client has the answer
 	begin    time.Time      // when this daemon read it
 	flight   *flight.Flight // nil until [session.enterFlight]; most short requests have none

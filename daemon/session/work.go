@@ -94,6 +94,7 @@ func (s *session) ended() {
 // held the answer.
 func (s *session) confirmCancelled(r *request) {
 	if r.flight.At() == flight.Cancelled {
+		s.cancelTask(r)
 		s.srv.confirmed(s.hash, r.n)
 	}
 }

@@ -20,12 +20,17 @@ import (
 // Status is where a task stands.
 type Status string
 
-// The statuses. All but Working are final.
+// The statuses.
 const (
-	Working   Status = "working"
-	Completed Status = "completed"
-	Cancelled Status = "cancelled"
+	Working       Status = "working"
+	InputRequired Status = "input_required"
+	Completed     Status = "completed"
+	Failed        Status = "failed" // the call had a JSON-RPC error, or what happened to it is not known
+	Cancelled     Status = "cancelled"
 )
+
+// IsFinal reports whether a task with that status has ended.
+func (s Status) IsFinal() bool { return s != Working && s != InputRequired }
 
 const (
 	// poll is how long a client should wait before it asks again, in milliseconds.
@@ -65,6 +70,10 @@ type Task struct {
 	TTL        int64           `json:"ttlMs"`
 	Poll       int64           `json:"pollIntervalMs"`
 	Result     json.RawMessage `json:"result,omitempty"` // of the call; only of a task that is completed
+	Error      json.RawMessage `json:"error,omitempty"`  // of JSON-RPC; only of a task that has failed
+	// Requests is what the server asks the client, by keys that [Store.UpdateTask] takes: an
+	// object, only of a task that requires input.
+	Requests json.RawMessage `json:"inputRequests,omitempty"`
 }
 
 // ID returns the id of the task for line n of a session. Who does not know the session cannot
@@ -95,19 +104,60 @@ func (t *Task) Created() (json.RawMessage, error) {
 // A Store has tasks. It shows a caller those that the caller may see; all others do not exist
 // for it. Errors are faults, or [tool.ErrStopping].
 type Store interface {
-	// Task returns a task, nil if there is none. It blocks until the task has ended or wait is
-	// over. fetched says that the client gets it as the answer to a request of its own.
+	// Task returns a task, nil if there is none. It blocks until the task has ended, asks its
+	// client something, or wait is over. fetched says that the client gets it as the answer to a
+	// request of its own.
 	Task(ctx context.Context, c *tool.Caller, id string, wait time.Duration, fetched bool) (*Task, error)
 	// CancelTask ends a task that works, and reports whether it exists. It returns
 	// once no crash of the daemon can lose the cancellation.
 	CancelTask(ctx context.Context, c *tool.Caller, id string) (known bool, err error)
+	// UpdateTask takes the client's answers to what a task has asked, an object, and reports
+	// whether there is such a task. It returns once no crash of the daemon can lose them, and
+	// ignores keys that are not asked.
+	UpdateTask(ctx context.Context, c *tool.Caller, id string, answers json.RawMessage) (known bool, err error)
+}
+
+// Stores are the tasks of several stores.
+type Stores []Store
+
+// Task implements [Store].
+func (all Stores) Task(
+	ctx context.Context, c *tool.Caller, id string, wait time.Duration, fetched bool,
+) (*Task, error) {
+	for _, s := range all {
+		if t, err := s.Task(ctx, c, id, wait, fetched); t != nil || err != nil {
+			return t, err
+		}
+	}
+	return nil, nil //nolint:nilnil // there is no such task
+}
+
+// CancelTask implements [Store].
+func (all Stores) CancelTask(ctx context.Context, c *tool.Caller, id string) (known bool, err error) {
+	for _, s := range all {
+		if known, err = s.CancelTask(ctx, c, id); known || err != nil {
+			break
+		}
+	}
+	return known, err
+}
+
+// UpdateTask implements [Store].
+func (all Stores) UpdateTask(
+	ctx context.Context, c *tool.Caller, id string, answers json.RawMessage,
+) (known bool, err error) {
+	for _, s := range all {
+		if known, err = s.UpdateTask(ctx, c, id, answers); known || err != nil {
+			break
+		}
+	}
+	return known, err
 }
 
 // Methods returns the requests of the extension.
 func Methods() []string { return []string{mcp.TasksGet, mcp.TasksUpdate, mcp.TasksCancel} }
 
-// Answer returns the answer to a request of the extension: its result, or an error. No task asks
-// its client for anything yet, so all that an update brings is ignored.
+// Answer returns the answer to a request of the extension: its result, or an error.
 func Answer(ctx context.Context, s Store, c tool.Caller, method string, params json.RawMessage) any {
 	invalid := func(format string, args ...any) error {
 		return fault.New(fault.InvalidInput, fault.Protocol, method, format, args...)
@@ -122,11 +172,11 @@ func Answer(ctx context.Context, s Store, c tool.Caller, method string, params j
 	case mcp.TasksCancel:
 		ok, err = s.CancelTask(ctx, &c, id)
 	case mcp.TasksUpdate:
-		if given := jsonrpc.Field(params, "inputResponses"); len(given) == 0 || given[0] != '{' {
+		given := jsonrpc.Field(params, "inputResponses")
+		if len(given) == 0 || given[0] != '{' {
 			return invalid("params.inputResponses must be an object")
 		}
-		t, err = s.Task(ctx, &c, id, 0, false)
-		ok = t != nil
+		ok, err = s.UpdateTask(ctx, &c, id, given)
 	default:
 		t, err = s.Task(ctx, &c, id, 0, true)
 		ok = t != nil
@@ -178,7 +228,7 @@ func Known(ctx context.Context, s Store, c tool.Caller, ids []string) ([]string,
 }
 
 // Watch notifies a client of a task: how it stands now, then when its message has changed, but
-// at most every few seconds, and at once when it has ended. connected returns a channel that is
+// at most every few seconds, and at once when it requires input or has ended. connected returns a channel that is
 // closed when the client connects the next time: then Watch reports the end again, since a
 // notification may be lost with a connection. It blocks until ctx is done or there is no such
 // task any more.
@@ -192,7 +242,7 @@ func Watch(ctx context.Context, s Store, c tool.Caller, id string,
 		if err != nil || t == nil || ctx.Err() != nil {
 			return
 		}
-		if now := string(t.Status) + t.Message; now != told || t.Status != Working {
+		if now := string(t.Status) + t.Message + string(t.Requests); now != told || t.Status.IsFinal() {
 			params, err := jsonrpc.Marshal(t)
 			if err != nil { // its result is JSON
 				return
@@ -200,7 +250,7 @@ func Watch(ctx context.Context, s Store, c tool.Caller, id string,
 			notify(params)
 			told = now
 		}
-		if t.Status != Working {
+		if t.Status.IsFinal() {
 			select {
 			case <-next:
 			case <-ctx.Done():

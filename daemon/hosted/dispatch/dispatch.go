@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/asklogin"
+	"holdline/daemon/hosted/detached"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
@@ -44,6 +45,7 @@ type Server interface {
 // A Dispatcher makes calls. It is safe for concurrent use.
 type Dispatcher struct {
 	Logins *asklogin.Asker // asks people to log in; nil asks nobody. It must not change after the first call
+	Tasks  *detached.Store // keeps calls that take long; nil keeps none. It must not change after the first call
 
 	hub    *upstream.Hub
 	most   func(identity string) int // calls that a session may make; 0 is no limit; may be nil
@@ -70,10 +72,10 @@ func (d *Dispatcher) Handle(
 	ctx context.Context, s Server, o *listing.Offer, rc *tool.RemoteCall,
 ) (tool.RemoteResult, error) {
 	if o.Method == mcp.Complete { // the person is typing
-		return (&request{d, s, o, rc}).handle(ctx)
+		return (&request{d, s, o, rc, nil}).handle(ctx)
 	}
 	return d.Ask(ctx, o.Remote.Server, rc, func(rc *tool.RemoteCall, _ bool) (tool.RemoteResult, error) {
-		return (&request{d, s, o, rc}).handle(ctx)
+		return (&request{d, s, o, rc, nil}).handleOrDetach(ctx)
 	})
 }
 
@@ -104,7 +106,11 @@ func (d *Dispatcher) EndLocked(session, agent string) {
 // requests of servers that wait for it.
 func (d *Dispatcher) ForsakeLocked(session string) {
 	for key, c := range d.hub.Calls {
-		if key.Session == session && !c.Claim().IsDetached() && c.Review(calls.Gone{}) {
+		o := calls.Owner(calls.Gone{})
+		if c.Claim().IsDetached() {
+			o = calls.Resumed(nil) // it goes on, and its client does not ask for the task's id again
+		}
+		if key.Session == session && c.Review(o) {
 			d.hub.ContainLocked(c.Up, "gave up a call", func() { d.hub.DropLocked(c) })
 		}
 	}
@@ -136,16 +142,20 @@ func (d *Dispatcher) Confirmed(session string, n int64) {
 // A request is a call that a client's request waits for.
 type request struct {
 	*Dispatcher
-	s  Server
-	o  *listing.Offer
-	rc *tool.RemoteCall
+	s    Server
+	o    *listing.Offer
+	rc   *tool.RemoteCall
+	task *detachment // nil if the call cannot become a task
 }
 
 // follow waits for the answer to a call, on behalf of a request of its client.
 func (r *request) follow(ctx context.Context, c *upstream.Call) (tool.RemoteResult, error) {
 	r.hub.Mu.Lock()
 	c.OnProgress, c.Level, c.Repeats = r.rc.Progress, r.rc.Level, r.o.Remote.Contract == tool.Convergent
-	c.Demand(calls.Ask)
+	if c.Demand(calls.Ask); r.isDetached() {
+		r.ownLocked(c)
+		c.OnProgress = r.progress
+	}
 	if c.Capabilities = nil; r.rc.Modern {
 		c.Capabilities = jsonrpc.Field(jsonrpc.Field(r.rc.Params, "_meta"), mcp.MetaCapabilities)
 	}
@@ -223,7 +233,13 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 				return tool.RemoteResult{}, err
 			}
 		case calls.Wait:
-			if asked, err := r.hub.Suspend(r.rc, c); asked != nil || err != nil {
+			if r.isDetached() {
+				if asked, err := r.askByTask(ctx, c); err != nil {
+					return tool.RemoteResult{}, err
+				} else if asked {
+					continue
+				}
+			} else if asked, err := r.hub.Suspend(r.rc, c); asked != nil || err != nil {
 				return tool.RemoteResult{Result: asked}, err
 			}
 			if err := r.await(ctx, c, soonest); err != nil {
@@ -264,7 +280,7 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		N: r.rc.N, Round: c.Key.Round, Session: r.rc.Caller.Session, ID: json.RawMessage(r.rc.ID),
 		Kind: calls.KindCall, Name: r.o.Own,
 		Contract: string(r.o.Remote.Contract), Identity: r.rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
-		ProxyPID: r.rc.Caller.PID, ProxyStart: r.rc.Caller.Start,
+		ProxyPID: r.rc.Caller.PID, ProxyStart: r.rc.Caller.Start, Detached: r.isDetached(),
 	}
 	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
 	defer stop()
@@ -331,11 +347,20 @@ func (r *request) await(ctx context.Context, c *upstream.Call, soonest time.Time
 	r.hub.Mu.Unlock()
 	t := time.NewTimer(r.timeLeft(c, soonest))
 	defer t.Stop()
+	var late <-chan time.Time // when the call is to be detached
+	if r.task != nil && !r.task.done {
+		due := time.NewTimer(time.Until(r.task.due))
+		defer due.Stop()
+		late = due.C
+	}
 	for {
 		select {
 		case <-done:
 			return nil
 		case <-c.Asked:
+			return nil
+		case <-late:
+			r.detach(c)
 			return nil
 		case <-c.Progress():
 		case <-ctx.Done():
@@ -389,7 +414,7 @@ func (r *request) isLarge(c *upstream.Call) bool {
 		limit = maxShared
 	}
 	r.hub.Mu.Unlock()
-	return size >= limit && (r.rc.Modern || result == nil || !dialect.AsksForInput(result))
+	return size >= limit && (r.rc.Modern && !r.isDetached() || result == nil || !dialect.AsksForInput(result))
 }
 
 // loadAnswer returns the answer of a call that has one, or the fault that stands for it.

@@ -33,7 +33,7 @@ func (r *request) call(ctx context.Context) (tool.RemoteResult, error) {
 	defer func() { r.seen(r.rc.Caller.Session, seen) }()
 	for round := 0; ; round++ {
 		res, err := r.round(ctx, round)
-		if err != nil || r.rc.Modern || !dialect.AsksForInput(res.Result) {
+		if err != nil || r.rc.Modern && !r.isDetached() || !dialect.AsksForInput(res.Result) {
 			return res, err
 		}
 		made, err := r.made(ctx, round+1)
@@ -48,7 +48,11 @@ func (r *request) call(ctx context.Context) (tool.RemoteResult, error) {
 			return res, fault.New(fault.DownstreamFailure, fault.Server, r.o.Operation(),
 				"server %s has asked %d times and not answered", r.s.Entry().Name, round+1)
 		}
-		next, lines, refusal, err := r.satisfy(ctx, round, res.Result)
+		satisfy := r.satisfy
+		if r.isDetached() {
+			satisfy = r.satisfyByTask
+		}
+		next, lines, refusal, err := satisfy(ctx, round, res.Result)
 		seen = append(seen, lines...)
 		if err != nil || refusal != nil {
 			return tool.RemoteResult{Error: refusal, Replays: res.Replays}, err
@@ -134,6 +138,13 @@ func (r *request) satisfy(ctx context.Context, round int, result json.RawMessage
 	if err != nil || refusal != nil {
 		return nil, lines, refusal, err
 	}
+	next, err = r.again(result, answers)
+	return next, lines, nil, err
+}
+
+// again returns the request of the next round, with the client's answers to what a result
+// requires: members of an object.
+func (r *request) again(result json.RawMessage, answers []string) (*request, error) {
 	params, err := jsonrpc.Rewrite(r.rc.Params, func(key string, value []byte) []byte {
 		if key == "inputResponses" || key == "requestState" {
 			return nil // of the round before
@@ -141,7 +152,7 @@ func (r *request) satisfy(ctx context.Context, round int, result json.RawMessage
 		return value
 	})
 	if err != nil {
-		return nil, lines, nil, AsFault(err, r.o)
+		return nil, AsFault(err, r.o)
 	}
 	members := `"inputResponses":{` + strings.Join(answers, ",") + `}`
 	if state := jsonrpc.Field(result, "requestState"); state != nil {
@@ -150,7 +161,7 @@ func (r *request) satisfy(ctx context.Context, round int, result json.RawMessage
 	again, rc := *r, *r.rc
 	rc.Params = jsonrpc.Prepend(params, members)
 	again.rc = &rc
-	return &again, lines, nil, nil
+	return &again, nil
 }
 
 // inquiries sends all questions to the client at once and waits for the answers. It

@@ -99,17 +99,22 @@ func (q *Question) Withdrawal(params json.RawMessage) []byte {
 // Required returns the result that shows requests to the client of a call, which repeats
 // its call with the answers and with state.
 func Required(all []*Question, state string) (json.RawMessage, error) {
-	type request struct {
-		Method string          `json:"method"`
-		Params json.RawMessage `json:"params,omitempty"`
-	}
-	requests := make(map[string]request, len(all))
+	requests := make(map[string]json.RawMessage, len(all))
 	for _, q := range all {
-		requests[q.ID] = request{q.Method, q.Params}
+		requests[q.ID] = q.Request()
 	}
 	return jsonrpc.Marshal(struct {
-		Type     string             `json:"resultType"`
-		Requests map[string]request `json:"inputRequests"`
-		State    string             `json:"requestState"`
+		Type     string                     `json:"resultType"`
+		Requests map[string]json.RawMessage `json:"inputRequests"`
+		State    string                     `json:"requestState"`
 	}{"input_required", requests, state})
+}
+
+// Request returns the request as a modern client is asked it, an object.
+func (q *Question) Request() json.RawMessage {
+	b, _ := jsonrpc.Marshal(struct {
+		Method string          `json:"method"`
+		Params json.RawMessage `json:"params,omitempty"`
+	}{q.Method, q.Params}) // it is JSON
+	return b
 }

@@ -24,6 +24,8 @@ type Call struct {
 	Up      *Process // the process that has it, or had it last; nil for none
 	write   int64    // its write to that process
 	earlier []place  // its writes to processes that died before
+	// Withdrawn says that it was cancelled for good: it is not what its client may continue.
+	Withdrawn bool
 
 	// Of the request that waits, or waited last.
 	OnProgress   func(params json.RawMessage) // nil if the client wants none, or none waits
@@ -123,6 +125,32 @@ func (u *Process) HasWantedCallLocked() bool {
 		}
 	}
 	return false
+}
+
+// HasDetachedLocked reports whether the process has a detached call that has not ended.
+func (u *Process) HasDetachedLocked() bool {
+	for _, c := range u.Calls {
+		if at := c.Phase(); c.Claim().IsDetached() && c.Up == u && at != calls.Answered && at != calls.Over {
+			return true
+		}
+	}
+	return false
+}
+
+// CanDetach reports whether a call is under way in a process that this daemon has.
+func (h *Hub) CanDetach(c *Call) bool {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	return c.Phase() == calls.Open && c.Claim() == calls.Awaited && c.Up != nil && c.Up.attached != nil
+}
+
+// Detach records that the store of tasks owns a call of which [Hub.CanDetach] was true. It
+// blocks on the disk.
+func (h *Hub) Detach(c *Call) error {
+	h.Mu.Lock()
+	w, write, key := c.Up.attached, c.write, c.Key
+	h.Mu.Unlock()
+	return w.Detach(write, key.Session, key.N)
 }
 
 // UnsureLocked returns a channel that is closed once it is known whether the call was

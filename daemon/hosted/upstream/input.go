@@ -28,6 +28,7 @@ const maxSuspended = 64
 func (u *Process) putLocked(q *question.Question) {
 	c := u.hub.Clients[u.Owner.Session]
 	if c == nil {
+		u.InterruptLocked() // a task may ask for it
 		return
 	}
 	switch c.Era() {
@@ -43,7 +44,7 @@ func (u *Process) putLocked(q *question.Question) {
 // requests of the server as the answer. If no such call is under way the requests are
 // refused, unless the client may still come back for one.
 func (u *Process) InterruptLocked() {
-	if !u.hasCaughtUp() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern {
+	if !u.hasCaughtUp() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern && !u.HasDetachedLocked() {
 		return
 	}
 	oldest, others := u.oldestLocked()
@@ -51,7 +52,7 @@ func (u *Process) InterruptLocked() {
 		switch {
 		case oldest != nil && !oldest.canAskLocked(q.Method):
 			u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client does not offer "+q.Method)
-		case oldest != nil && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
+		case oldest != nil && !oldest.Claim().IsDetached() && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
 			u.refuseLocked(q, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
 		case oldest != nil:
 			oldest.interrupt()
@@ -62,15 +63,15 @@ func (u *Process) InterruptLocked() {
 	}
 }
 
-// oldestLocked returns the oldest open call whose client waits for the answer, or
-// nil. others reports whether there are open calls whose client does not wait now:
+// oldestLocked returns the oldest open call whose client waits for the answer, or that is a
+// task, or nil. others reports whether there are open calls whose client does not wait now:
 // they are suspended, or their client is about to repeat them after a restart of the
 // daemon.
 func (u *Process) oldestLocked() (oldest *Call, others bool) {
 	for _, c := range u.Calls {
 		switch {
 		case c.Phase() != calls.Open || c.Up != u:
-		case c.Claim() != calls.Awaited:
+		case c.Claim() != calls.Awaited && !c.Claim().IsDetached():
 			others = true
 		case oldest == nil || c.write < oldest.write:
 			oldest = c
@@ -129,6 +130,45 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	return answer, err
 }
 
+// TakeAsks returns what a legacy server asks during a detached call, by the ids of the
+// requests; nil if there is nothing. left is closed when the call is not open any more. The
+// caller must call [Hub.Answered] next.
+func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-chan struct{}) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	u := c.Up
+	if u == nil || u.Owner.Session != c.Key.Session || c.Phase() != calls.Open {
+		return nil, nil
+	}
+	u.InterruptLocked() // it refuses what cannot be asked
+	asks := u.questions.Waiting(false)
+	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.hasCaughtUp() {
+		return nil, nil
+	}
+	select {
+	case <-c.Asked: // these are among them
+	default:
+	}
+	u.questions.Show(c.Call, asks)
+	requests = map[string]json.RawMessage{}
+	for _, q := range asks {
+		requests[q.ID] = q.Request()
+	}
+	return requests, c.Left()
+}
+
+// Answered passes what the client has answered to the server, and takes back what it has not.
+func (h *Hub) Answered(c *Call, answers map[string]json.RawMessage) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	for id, answer := range answers {
+		h.tellLocked(c, id, answer)
+	}
+	if c.Up != nil {
+		c.Up.questions.Hide(c.Call)
+	}
+}
+
 // parkLocked suspends a call until its client continues it. If the client does not do
 // so within the longest time of a call, a goroutine of the hub gives the call up.
 func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
@@ -179,7 +219,7 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
 	case !c.Review(o):
-	case c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != Exited &&
+	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != Exited &&
 		u.Owner.Session == c.Key.Session &&
 		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
 		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))

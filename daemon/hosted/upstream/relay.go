@@ -180,8 +180,11 @@ func (u *Process) AsksPersonLocked() bool { return u.questions.AwaitPerson() }
 // RefuseAsksLocked answers the open requests to a session that is over with an error.
 func (h *Hub) RefuseAsksLocked(session string) {
 	for u := range h.Processes {
+		if u.Owner.Session != session || u.HasDetachedLocked() { // the client of a task may answer
+			continue
+		}
 		for _, q := range u.questions.All() {
-			if u.Owner.Session == session && !q.IsAnswered() {
+			if !q.IsAnswered() {
 				u.refuseLocked(q, jsonrpc.CodeInternal, "the client is gone")
 			}
 		}

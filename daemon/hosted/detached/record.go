@@ -1,0 +1,138 @@
+package detached
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/tasks"
+	"holdline/daemon/tool"
+	"holdline/protocol/ownfile"
+)
+
+// version is the version of the files.
+const version = 1
+
+// maxParams bounds the params that are kept of a call, in bytes. A call with more cannot be
+// made again by another daemon.
+const maxParams = 4 << 20
+
+// A Record is what is kept of a call for which a task was made: enough for another daemon to
+// carry it to its end, and for any to tell what it has come to.
+type Record struct {
+	Version  int             `json:"version"`
+	ID       string          `json:"task"`
+	Caller   Caller          `json:"caller"`
+	N        int64           `json:"n"`          // number of the client's line
+	Request  string          `json:"request_id"` // JSON
+	Server   string          `json:"server"`
+	Tool     string          `json:"tool"`     // as the server knows it
+	Shown    string          `json:"shown"`    // as its client does
+	Contract tool.Contract   `json:"contract"` // of the tool
+	Level    string          `json:"level,omitempty"`
+	Sent     int64           `json:"sent_unix_ms"`    // when the client has sent the call
+	Created  int64           `json:"created_unix_ms"` // when the task was made
+	Updated  int64           `json:"updated_unix_ms"` // when its status has changed
+	Status   tasks.Status    `json:"status"`          // Working, or a final one
+	Message  string          `json:"message,omitempty"`
+	Answers  json.RawMessage `json:"answers,omitempty"` // of the client to what was asked, an object
+}
+
+// A Caller is what is kept of a [tool.Caller]: who may ask for the task, and which process
+// serves the call.
+type Caller struct {
+	Session  string `json:"session"`
+	Identity string `json:"identity"`
+	Project  string `json:"project,omitempty"`
+	Root     string `json:"root,omitempty"`
+	Cwd      string `json:"cwd,omitempty"`
+	Client   string `json:"client,omitempty"`
+	Only     string `json:"only,omitempty"`
+}
+
+// Key returns the key of the first round of the call.
+func (r *Record) Key() calls.Key { return calls.Key{Session: r.Caller.Session, N: r.N} }
+
+// RemoteCall returns the call as a session would make it.
+func (r *Record) RemoteCall(params json.RawMessage) *tool.RemoteCall {
+	c := &r.Caller
+	return &tool.RemoteCall{
+		Caller: tool.Caller{
+			Session: c.Session, Identity: c.Identity, Project: c.Project, Root: c.Root, Cwd: c.Cwd,
+			Client: c.Client, Only: c.Only,
+		},
+		N: r.N, ID: r.Request, Params: params, Modern: true, Replay: true, Sent: time.UnixMilli(r.Sent),
+		Level: r.Level, TakesTask: true,
+	}
+}
+
+// NewRecord returns the record of a call of a tool that becomes a task now.
+func NewRecord(rc *tool.RemoteCall, server, own string, contract tool.Contract, shown string) Record {
+	c, now := &rc.Caller, time.Now().UnixMilli()
+	return Record{
+		Version: version, ID: tasks.ID(c.Session, rc.N),
+		Caller: Caller{c.Session, c.Identity, c.Project, c.Root, c.Cwd, c.Client, c.Only},
+		N:      rc.N, Request: rc.ID, Server: server, Tool: own, Shown: shown, Contract: contract, Level: rc.Level,
+		Sent: rc.Sent.UnixMilli(), Created: now, Updated: now, Status: tasks.Working,
+	}
+}
+
+// path returns the file of a task.
+func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json") }
+
+// encode returns the content of a file: the record, and in a second line the params of the
+// call as long as the task works, and then what it has come to.
+func (r *Record) encode(second json.RawMessage) ([]byte, error) {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a task: %w", err)
+	}
+	return append(append(append(b, '\n'), second...), '\n'), nil
+}
+
+// errVersion says that a file is of another version of Holdline.
+var errVersion = errors.New("the file is of a version that this Holdline does not read")
+
+// readRecord reads the first line of a file, and returns the size of the file in bytes.
+func readRecord(path string) (r Record, size int64, err error) {
+	f, err := ownfile.Open(path)
+	if err != nil {
+		return r, 0, err
+	}
+	defer func() { _ = f.Close() }()
+	d := json.NewDecoder(io.LimitReader(f, ownfile.MaxDocument))
+	if err := d.Decode(&r); err != nil {
+		return r, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	if r.Version != version || r.ID+".json" != filepath.Base(path) {
+		return r, 0, fmt.Errorf("%s: %w", path, errVersion)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return r, 0, err
+	}
+	return r, info.Size(), nil
+}
+
+// readSecond reads the second line of a file.
+func readSecond(path string) (json.RawMessage, error) {
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
+	if err != nil {
+		return nil, err
+	}
+	_, second, _ := bytes.Cut(b, []byte("\n"))
+	return bytes.TrimSuffix(second, []byte("\n")), nil
+}
+
+// remove removes the file of a task.
+func (s *Store) remove(id string) {
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.log.Warn("the file of a task cannot be removed", "task", id, "err", err)
+	}
+}
