@@ -55,6 +55,7 @@
 //	             sight      which projects see a server
 //	             files      what a server offered last, and how it stands, on disk
 //	             signin     whether a server's login lets calls be made
+//	             detached   the tasks that long calls become, on disk
 //	             asklogin   asks the person of a client to log in, by a child of the daemon,
 //	                        holdline login, and waits for that
 //	             private    calls with a process of their own, as consults are

@@ -89,6 +89,7 @@ var layers = readLayers(`
 2 daemon/hosted/question
 3 daemon/hosted/background
 3 daemon/hosted/records
+3 daemon/hosted/detached
 2 daemon/hosted/group
 3 daemon/hosted/output
 4 daemon/hosted/earlier

@@ -66,6 +66,9 @@ func sdkServerMain(args []string) int {
 			if got, ok := r.Params.InputResponses["word"].(*mcp.ElicitResult); ok {
 				return nil, said{in.Word + " " + got.Action + " " + fmt.Sprint(got.Content["word"])}, nil
 			}
+			if in.Word == "late" {
+				time.Sleep(300 * time.Millisecond)
+			}
 			return &mcp.CallToolResult{
 				RequestState: "half way",
 				InputRequests: mcp.InputRequestMap{"word": &mcp.ElicitParams{

@@ -18,8 +18,18 @@ type task struct {
 	ResultType, TaskID, Status, StatusMessage, CreatedAt, LastUpdatedAt string
 	TTLMs, PollIntervalMs                                               int64
 	Result                                                              *struct {
-		Content []struct{ Text string }
-		IsError bool
+		ResultType string
+		Content    []struct{ Text string }
+		IsError    bool
+	}
+	Error *struct {
+		Code    int
+		Message string
+		Data    struct{ Fault struct{ Code string } }
+	}
+	InputRequests map[string]struct {
+		Method string
+		Params struct{ Token, Message string }
 	}
 }
 
@@ -70,7 +80,8 @@ func (a *agent) taskOf(x answer) task {
 			a.t.Errorf("%v in %s", err, x.raw)
 		}
 	}
-	if (got.Status == "completed") != (got.Result != nil) {
+	if (got.Status == "completed") != (got.Result != nil) || (got.Status == "failed") != (got.Error != nil) ||
+		(got.Status == "input_required") != (got.InputRequests != nil) {
 		a.t.Errorf("status and result: %s", x.raw)
 	}
 	return got
@@ -92,7 +103,7 @@ func (a *agent) untilTask(t *testing.T, id string) (got task) {
 	t.Helper()
 	waitFor(t, "the end of a task", func() bool {
 		got = a.getTask(id)
-		return got.Status != "working"
+		return got.Status != "working" && got.Status != "input_required"
 	})
 	return got
 }

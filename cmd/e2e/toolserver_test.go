@@ -178,6 +178,7 @@ type toolMessage struct {
 type toolArgs struct {
 	Token  string  `json:"token"`
 	MS     float64 `json:"ms"`
+	Before float64 `json:"before"` // ask pauses for so many milliseconds first
 	Bytes  int     `json:"bytes"`
 	Method string  `json:"method"`
 	Code   int     `json:"code"`
@@ -430,6 +431,7 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 	case "big":
 		return a.Token + " " + strings.Repeat("x", a.Bytes), nil
 	case "ask":
+		toolPause(ctx, a.Before)
 		s.note("asked", a.Token)
 		params := map[string]any{"token": a.Token}
 		if a.Progress {

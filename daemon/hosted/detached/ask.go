@@ -97,7 +97,7 @@ func (s *Store) UpdateTask(
 	if r.Answers, err = jsonrpc.Marshal(all); err != nil { // they are JSON
 		return true, err
 	}
-	if err := s.write(&r, t.params); err != nil {
+	if _, err := s.write(&r, t.params); err != nil {
 		return true, fault.New(fault.ResourceExhausted, fault.Host, "tasks/update",
 			"the answers cannot be written down: %v", err)
 	}

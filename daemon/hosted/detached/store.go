@@ -149,7 +149,7 @@ func (s *Store) Begin(r Record, params json.RawMessage, cancel func()) error {
 	}
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	if err := s.write(&t.Record, t.params); err != nil {
+	if _, err := s.write(&t.Record, t.params); err != nil {
 		return err
 	}
 	faultpoint.At("task.begun")
@@ -159,13 +159,13 @@ func (s *Store) Begin(r Record, params json.RawMessage, cancel func()) error {
 	return nil
 }
 
-// write writes the file of a task.
-func (s *Store) write(r *Record, second json.RawMessage) error {
+// write writes the file of a task, and returns its size in bytes.
+func (s *Store) write(r *Record, second json.RawMessage) (size int64, err error) {
 	b, err := r.encode(second)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	return statedir.WriteDurable(s.path(r.ID), b)
+	return int64(len(b)), statedir.WriteDurable(s.path(r.ID), b)
 }
 
 // Forget removes a task of which no client knows.
@@ -244,8 +244,9 @@ func (s *Store) End(id string, o Outcome, message string) error {
 	}
 	r.Status, r.Message, r.Updated, r.Answers = o.status(), message, time.Now().UnixMilli(), nil
 	second, err := jsonrpc.Marshal(o)
+	var size int64
 	if err == nil {
-		err = s.write(&r, second)
+		size, err = s.write(&r, second)
 	}
 	if err != nil {
 		return err
@@ -253,7 +254,7 @@ func (s *Store) End(id string, o Outcome, message string) error {
 	faultpoint.At("task.ended")
 	t.params = nil
 	s.mu.Lock()
-	t.Record, t.size, t.asks = r, int64(len(second)), nil
+	t.Record, t.size, t.asks = r, size, nil
 	t.changedLocked()
 	s.mu.Unlock()
 	s.prune()

@@ -214,6 +214,7 @@ func (r *request) finish(ctx context.Context, res tool.RemoteResult, err error) 
 			return
 		}
 	}
+	r.hub.Log.Info("a task has ended", "task", r.task.id, "server", r.o.Remote.Server, "tool", r.o.Own, "how", message)
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
 	r.StoredLocked(r.rc.Caller.Session, r.rc.N)

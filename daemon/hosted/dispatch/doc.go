@@ -7,6 +7,8 @@
 //	guard     what is checked before
 //	bound     the time that a request may take
 //	rounds    a modern server asks a legacy client, in one more round of the call
+//	detach    a call that takes long becomes a task of package detached
+//	taskinput a server asks the client of a task
 //
 // The state of calls is that of package upstream, under the hub's mutex.
 package dispatch

@@ -71,8 +71,8 @@ func (u *Process) oldestLocked() (oldest *Call, others bool) {
 	for _, c := range u.Calls {
 		switch {
 		case c.Phase() != calls.Open || c.Up != u:
-		case c.Claim() != calls.Awaited && !c.Claim().IsDetached():
-			others = true
+		case c.Claim() != calls.Awaited && (!c.Claim().IsDetached() || c.Capabilities == nil):
+			others = true // or what its client can be asked is not known yet
 		case oldest == nil || c.write < oldest.write:
 			oldest = c
 		}

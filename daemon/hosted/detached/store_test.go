@@ -1,0 +1,223 @@
+package detached
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/tasks"
+	"holdline/daemon/tool"
+)
+
+// open opens the store of a directory.
+func open(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// begin begins the task of line n of the identity's session.
+func begin(t *testing.T, s *Store, identity string, n int64, cancel func()) (id string, c *tool.Caller) {
+	t.Helper()
+	c = &tool.Caller{Session: "s", Identity: identity}
+	rc := &tool.RemoteCall{Caller: *c, N: n, ID: "1", Sent: time.Now()}
+	r := NewRecord(rc, "tools", "effect", tool.NeverReplay, "tools__effect")
+	if err := s.Begin(r, json.RawMessage(`{"name":"x<y"}`), cancel); err != nil {
+		t.Fatal(err)
+	}
+	return r.ID, c
+}
+
+// get returns a task, which must be there.
+func get(t *testing.T, s *Store, c *tool.Caller, id string) *tasks.Task {
+	t.Helper()
+	got, err := s.Task(t.Context(), c, id, 0, true)
+	if err != nil || got == nil {
+		t.Fatalf("Task = %+v, %v", got, err)
+	}
+	return got
+}
+
+// TestStore checks that another daemon finds a task with its call, and then with its end.
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id, c := begin(t, s, "a", 1, nil)
+	s = open(t, dir)
+	if got := get(t, s, c, id); got.Status != tasks.Working || got.Message == "" || s.Working() != 1 {
+		t.Errorf("the next daemon has %+v", got)
+	}
+	if params := s.Resume(id, nil); string(params) != `{"name":"x<y"}` {
+		t.Errorf("the params are %s", params)
+	}
+	if got, err := s.Task(t.Context(), &tool.Caller{Identity: "b"}, id, 0, true); got != nil || err != nil {
+		t.Errorf("another identity gets %+v, %v", got, err)
+	}
+	result := json.RawMessage(`{"content":[],"n":12345678901234567890.10}`)
+	if err := s.End(id, Outcome{Result: result}, "m"); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.End(id, Outcome{Error: json.RawMessage(`{}`)}, "later"); err != nil { // the first end counts
+		t.Fatal(err)
+	}
+	for range 2 {
+		got := get(t, s, c, id)
+		if got.Status != tasks.Completed || string(got.Result) != string(result) || got.Message != "m" || s.Working() != 0 {
+			t.Errorf("the task ends as %+v, result %s", got, got.Result)
+		}
+		s = open(t, dir)
+	}
+}
+
+// TestStoreCancel checks that a cancellation is on disk before the call hears of it.
+func TestStoreCancel(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	told := 0
+	var id string
+	id, c := begin(t, s, "a", 1, func() {
+		if told++; open(t, dir).Records()[0].Status != tasks.Cancelled {
+			t.Error("the call ends before the file says so")
+		}
+	})
+	for range 2 {
+		if known, err := s.CancelTask(t.Context(), c, id); !known || err != nil {
+			t.Errorf("CancelTask = %v, %v", known, err)
+		}
+	}
+	if got := get(t, s, c, id); got.Status != tasks.Cancelled || told != 1 {
+		t.Errorf("the task is %+v, its call was told %d times", got, told)
+	}
+	if known, err := s.CancelTask(t.Context(), c, "x"); known || err != nil {
+		t.Errorf("CancelTask of no task = %v, %v", known, err)
+	}
+}
+
+// TestStoreAsks checks that answers are on disk before the client hears that they were taken,
+// that partial ones count, and that a key is not asked twice.
+func TestStoreAsks(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id, c := begin(t, s, "a", 1, nil)
+	requests := map[string]json.RawMessage{"0/x": json.RawMessage(`{"method":"m"}`), "0/y": json.RawMessage(`{"method":"n"}`)}
+	given := make(chan map[string]json.RawMessage, 1)
+	ask := func(ctx context.Context) {
+		answers, err := s.Ask(ctx, id, requests)
+		if err == nil {
+			given <- answers
+		} else if !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { ask(ctx); close(ended) }()
+	until := func(status tasks.Status, open string) {
+		t.Helper()
+		for limit := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			got := get(t, s, c, id)
+			if got.Status == status && strings.Contains(string(got.Requests), open) {
+				return
+			}
+			if time.Now().After(limit) {
+				t.Fatalf("the task is %+v, asks %s", got, got.Requests)
+			}
+		}
+	}
+	update := func(answers string) {
+		t.Helper()
+		if known, err := s.UpdateTask(t.Context(), c, id, json.RawMessage(answers)); !known || err != nil {
+			t.Fatalf("UpdateTask = %v, %v", known, err)
+		}
+	}
+	until(tasks.InputRequired, `"0/x"`)
+	update(`{"0/x":{"a":1},"1/x":{"never":"asked"}}`)
+	until(tasks.InputRequired, `{"0/y":`)
+	stop()
+	<-ended
+	s = open(t, dir)
+	s.Resume(id, nil)
+	go ask(t.Context())
+	until(tasks.InputRequired, `{"0/y":`)
+	update(`{"0/x":{"a":2},"0/y":{"b":1}}`)
+	if got := <-given; string(got["0/x"]) != `{"a":1}` || string(got["0/y"]) != `{"b":1}` || len(got) != 2 {
+		t.Errorf("the answers are %s", got)
+	}
+	until(tasks.Working, "")
+	if params := s.Resume(id, nil); string(params) != `{"name":"x<y"}` {
+		t.Errorf("the params are %s", params)
+	}
+}
+
+// TestStoreBounds checks that the oldest ended tasks go first if an identity has too much, that
+// those of others stay, and that all go in time.
+func TestStoreBounds(t *testing.T) {
+	defer func(most int64, keep time.Duration) { MaxBytes, KeepTime = most, keep }(MaxBytes, KeepTime)
+	dir := t.TempDir()
+	s := open(t, dir)
+	large := json.RawMessage(`{"x":"` + strings.Repeat("x", 80) + `"}`)
+	var ids []string
+	for n := range int64(4) {
+		id, _ := begin(t, s, "a", n, nil)
+		ids = append(ids, id)
+	}
+	other, b := begin(t, s, "b", 9, nil)
+	for i, id := range append([]string{other}, ids...) {
+		s.mu.Lock()
+		s.all[id].Created -= int64(i)
+		s.mu.Unlock()
+		if err := s.End(id, Outcome{Result: large}, ""); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		MaxBytes = s.all[id].size * 5 / 2
+		s.mu.Unlock()
+		time.Sleep(2 * time.Millisecond) // so that the ends have an order
+	}
+	c := &tool.Caller{Identity: "a"}
+	for range 2 {
+		for i, id := range ids {
+			got, err := s.Task(t.Context(), c, id, 0, true)
+			if err != nil || (got != nil) != (i >= 2) {
+				t.Errorf("task %d is %+v, %v", i, got, err)
+			}
+		}
+		get(t, s, b, other)
+		s = open(t, dir)
+	}
+	KeepTime = 0
+	s.prune()
+	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 || len(s.Records()) > 0 {
+		t.Errorf("too old, and kept: %v, %v", files, err)
+	}
+}
+
+// TestStoreFull checks that a task whose end cannot be written down goes on.
+func TestStoreFull(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id, c := begin(t, s, "a", 1, nil)
+	if err := os.Remove(s.path(id)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(s.path(id)+"/x", 0o700); err != nil { // nothing can take its place
+		t.Fatal(err)
+	}
+	if err := s.End(id, Outcome{Result: json.RawMessage(`{}`)}, ""); err == nil {
+		t.Error("End succeeds without a file")
+	}
+	if got := get(t, s, c, id); got.Status != tasks.Working {
+		t.Errorf("the task is %+v", got)
+	}
+	if _, err := s.CancelTask(t.Context(), c, id); err == nil {
+		t.Error("CancelTask succeeds without a file")
+	}
+}
