@@ -252,7 +252,7 @@ func TestServerTaskCrashes(t *testing.T) {
 			var ids []int
 			for _, token := range []string{"one", "two"} {
 				ids = append(ids, a.tasky("tools/call",
-					map[string]any{"name": "tools__effect", "arguments": effectArgs(token, 400)}))
+					map[string]any{"name": "tools__effect", "arguments": effectArgs(token, 1500)}))
 			}
 			lost := strings.HasPrefix(c.point, "worker.")
 			answers := map[int]answer{}
