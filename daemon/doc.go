@@ -51,6 +51,7 @@
 //	             handshake, relist, startup, hang
 //	                        how a process is introduced, what it lists when that has changed,
 //	                        why it did not start, or hangs
+//	             serverlog  what processes wrote to stderr, for people
 //	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server
 //	             files      what a server offered last, and how it stands, on disk

@@ -90,6 +90,7 @@ var layers = readLayers(`
 3 daemon/hosted/background
 3 daemon/hosted/records
 3 daemon/hosted/detached
+6 daemon/hosted/serverlog
 2 daemon/hosted/group
 3 daemon/hosted/output
 4 daemon/hosted/earlier

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
@@ -61,7 +62,7 @@ func (m *Manager) Load() error {
 			return nil
 		})
 	}
-	if err := m.loadTasks(); err != nil {
+	if err := m.calls.LoadTasks(m.o.TasksDir, m.recallLocked); err != nil {
 		return err
 	}
 	m.deserted = earlier.Deserted(found)
@@ -362,5 +363,5 @@ func (inst *instance) secrets() *masked.Secrets {
 // Remask tries again to find the secrets of adopted processes that are unknown. Call
 // it when the user's environment is known: at the adoption it may not have been.
 func (m *Manager) Remask() {
-	m.hub.Remask(func(u *upstream.Process) *masked.Secrets { return instanceOf(u).secrets() })
+	serverlog.Remask(m.hub, func(u *upstream.Process) *masked.Secrets { return instanceOf(u).secrets() })
 }

@@ -42,7 +42,6 @@
 //	instancestate        the states of an instance, and what its processes tell it
 //	offering             the handshake and lists of a process; files of offers and verdicts
 //	adopt                continue the processes that package earlier has found
-//	task                 continue the calls that package detached keeps as tasks
 //	status               what users see
 //
 // Locks, in the order in which they are taken: Manager.careful, configuring and

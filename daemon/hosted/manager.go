@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/hosted/catalog"
+	"holdline/daemon/hosted/detached"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/files"
@@ -200,7 +201,7 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 }
 
 // recallLocked returns the server whose process has a call, and what was called.
-func (m *Manager) recallLocked(c *upstream.Call) (*server, *listing.Offer) {
+func (m *Manager) recallLocked(c *upstream.Call) (dispatch.Server, *listing.Offer) {
 	inst := instanceOf(c.Up)
 	if o := inst.srv.offers.Of(inst.key.of).Tool(c.Name); o != nil {
 		return inst.srv, o
@@ -293,6 +294,9 @@ func (m *Manager) Tuned() {
 	defer m.hub.Mu.Unlock()
 	m.hub.ReconcileLocked()
 }
+
+// Tasks returns the tasks of calls that took long. Call it once [Manager.Load] has returned.
+func (m *Manager) Tasks() *detached.Store { return m.calls.Tasks }
 
 // Notified passes a notification of a session's client on to the servers that it
 // concerns: that its roots have changed, or its progress with what a server has asked

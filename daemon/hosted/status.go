@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
@@ -126,6 +127,6 @@ func (m *Manager) Logs(name string, after map[string]int64, follow bool) ([]cont
 	m.hub.Mu.Lock()
 	last := s.verdict.Fault
 	m.hub.Mu.Unlock()
-	logs, err := m.hub.Logs(name, after, follow)
+	logs, err := serverlog.Logs(m.hub, name, after, follow)
 	return logs, last, err
 }

@@ -9,7 +9,6 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/detached"
 	"holdline/daemon/hosted/upstream"
-	"holdline/daemon/listing"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -217,11 +216,11 @@ func (r *request) finish(ctx context.Context, res tool.RemoteResult, err error) 
 	r.hub.Log.Info("a task has ended", "task", r.task.id, "server", r.o.Remote.Server, "tool", r.o.Own, "how", message)
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
-	r.StoredLocked(r.rc.Caller.Session, r.rc.N)
+	r.storedLocked(r.rc.Caller.Session, r.rc.N)
 }
 
-// StoredLocked notes that the store has what the rounds of a detached call have come to.
-func (d *Dispatcher) StoredLocked(session string, n int64) {
+// storedLocked notes that the store has what the rounds of a detached call have come to.
+func (d *Dispatcher) storedLocked(session string, n int64) {
 	for _, c := range d.roundsLocked(session, n) {
 		if c.Demand(calls.Store); !c.Claim().Wanted() {
 			d.hub.ContainLocked(c.Up, "settled a call", func() { d.hub.DropLocked(c) })
@@ -246,32 +245,4 @@ func outcome(res *tool.RemoteResult, err error) (o detached.Outcome, message str
 	}
 	o.Result = mcp.ModernResult(mcp.ToolsCall, res.Result)
 	return o, "the server has answered"
-}
-
-// Continue goes on with the detached call of a task of an earlier daemon, in a goroutine of
-// the hub.
-func (d *Dispatcher) Continue(s Server, o *listing.Offer, rec *detached.Record) {
-	life, end := context.WithCancelCause(d.hub.Life)
-	params := d.Tasks.Resume(rec.ID, func() { end(errCancelled) })
-	r := &request{d, s, o, rec.RemoteCall(params), &detachment{id: rec.ID, done: true, end: end}}
-	if !r.begin(func() {
-		defer end(nil)
-		res, err := r.handle(life)
-		r.finish(life, res, err)
-	}) {
-		end(nil)
-	}
-}
-
-// Lost ends a task of an earlier daemon whose call is on record nowhere: what happened to it
-// is not known. The machine was started again, or its runtime directory removed.
-func (d *Dispatcher) Lost(rec *detached.Record) {
-	f := calls.Facts{Pending: true, Recorded: true} // its file is the record; there is no worker
-	if calls.Decide(f) != calls.Unknown {
-		return
-	}
-	o, message := outcome(nil, unknownFault(rec.Shown, nil, false, 0))
-	if err := d.Tasks.End(rec.ID, o, message); err != nil {
-		d.hub.Log.Error("what a task has come to cannot be written down", "task", rec.ID, "err", err)
-	}
 }

@@ -8,6 +8,7 @@
 //	bound     the time that a request may take
 //	rounds    a modern server asks a legacy client, in one more round of the call
 //	detach    a call that takes long becomes a task of package detached
+//	loadtasks continue the tasks of earlier daemons
 //	taskinput a server asks the client of a task
 //
 // The state of calls is that of package upstream, under the hub's mutex.

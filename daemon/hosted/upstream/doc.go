@@ -16,7 +16,7 @@
 //	hub             what processes share, and panics contained to one of them
 //	state, process  the states of a process, and the reader of its events
 //	request, peer   requests of the daemon's own, those of the handshake, other writes
-//	restored        processes of an earlier daemon; the logs of all
+//	restored        processes of an earlier daemon
 //	end             a process hangs, or ends
 //	call            a call with its process: its time, ids and tokens
 //	badanswer       answers that cannot be read

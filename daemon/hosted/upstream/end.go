@@ -142,3 +142,15 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	defer u.hub.Mu.Unlock()
 	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != Serving || u.hub.Closed
 }
+
+// AwaitExits waits until all processes have exited, or returns the cause of ctx.
+func AwaitExits(ctx context.Context, all []*Process) error {
+	for _, u := range all {
+		select {
+		case <-u.Exited:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}

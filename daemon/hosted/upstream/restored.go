@@ -1,15 +1,11 @@
 package upstream
 
 import (
-	"path/filepath"
-
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/question"
-	"holdline/daemon/masked"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
-	"holdline/protocol/control"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -134,18 +130,4 @@ func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 		u.TerminateLocked()
 	}
 	return u.attached != nil
-}
-
-// readLog reads what the process wrote to stderr. It returns no text while the
-// secrets of the process are unknown.
-func (u *Process) readLog(at masked.Place) (l control.ServerLog, err error) {
-	l = control.ServerLog{Worker: u.ID, Next: at.From}
-	w := u.Worker()
-	secrets := u.Secrets.Load() // not before: it is known when there is a worker
-	if w == nil || secrets.IsUnknown() {
-		return l, nil
-	}
-	l.PID = w.Status().ChildPID
-	l.Text, l.Next, err = secrets.ReadLog(filepath.Join(u.Dir, process.FileStderr), at)
-	return l, err
 }

@@ -1,0 +1,110 @@
+package dispatch
+
+import (
+	"context"
+
+	"holdline/daemon/calls"
+	"holdline/daemon/hosted/detached"
+	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/listing"
+	"holdline/daemon/tasks"
+)
+
+// A Recall returns the server whose process has a call, and what was called. It is called with
+// the hub's mutex held.
+type Recall func(c *upstream.Call) (Server, *listing.Offer)
+
+// LoadTasks reads the tasks of earlier daemons, once the records of calls are known. Calls of
+// tasks that work go on; a task whose call is on record nowhere has ended. If dir is "" there
+// are no tasks.
+func (d *Dispatcher) LoadTasks(dir string, recall Recall) error {
+	if dir == "" {
+		return nil
+	}
+	store, err := detached.Open(dir, d.hub.Log)
+	if err != nil {
+		return err
+	}
+	d.Tasks = store
+	for _, rec := range store.Records() {
+		d.loadTask(&rec, recall)
+	}
+	d.hub.Mu.Lock()
+	defer d.hub.Mu.Unlock()
+	for key, c := range d.hub.Calls {
+		if c.Claim().IsDetached() && !store.Has(tasks.ID(key.Session, key.N)) { // no client can ask for it
+			d.withdrawLocked(c)
+		}
+	}
+	d.hub.WG.Go(func() { store.Run(d.hub.Life) })
+	return nil
+}
+
+// loadTask goes on with a task of an earlier daemon.
+func (d *Dispatcher) loadTask(rec *detached.Record, recallLocked Recall) {
+	d.hub.Mu.Lock()
+	key := rec.Key()
+	c := d.hub.Calls[key]
+	final := rec.Status.IsFinal()
+	switch {
+	case c == nil && final:
+		d.hub.Mu.Unlock()
+	case c == nil:
+		d.hub.Mu.Unlock()
+		d.lost(rec)
+	case !c.Claim().IsDetached(): // its client waits for the answer: it was never told of a task
+		d.hub.Mu.Unlock()
+		if !final {
+			d.Tasks.Forget(rec.ID)
+		}
+	case final:
+		defer d.hub.Mu.Unlock()
+		if rec.Status == tasks.Cancelled { // perhaps nobody has told the server
+			for ; c != nil; c = d.hub.Calls[key] {
+				d.withdrawLocked(c)
+				key.Round++
+			}
+			return
+		}
+		d.storedLocked(key.Session, key.N)
+	default:
+		s, o := recallLocked(c)
+		d.hub.Mu.Unlock()
+		d.carryOn(s, o, rec)
+	}
+}
+
+// withdrawLocked gives up a detached call that no client wants.
+func (d *Dispatcher) withdrawLocked(c *upstream.Call) {
+	c.Withdrawn = true
+	c.Demand(calls.Withdraw)
+	d.hub.DropLocked(c)
+}
+
+// carryOn goes on with the detached call of a task of an earlier daemon, in a goroutine of
+// the hub.
+func (d *Dispatcher) carryOn(s Server, o *listing.Offer, rec *detached.Record) {
+	life, end := context.WithCancelCause(d.hub.Life)
+	params := d.Tasks.Resume(rec.ID, func() { end(errCancelled) })
+	r := &request{d, s, o, rec.RemoteCall(params), &detachment{id: rec.ID, done: true, end: end}}
+	if !r.begin(func() {
+		defer end(nil)
+		res, err := r.handle(life)
+		r.finish(life, res, err)
+	}) {
+		end(nil)
+	}
+}
+
+// lost ends a task of an earlier daemon whose call is on record nowhere: what happened to it
+// is not known. The machine was started again, or its runtime directory removed.
+func (d *Dispatcher) lost(rec *detached.Record) {
+	f := calls.Facts{Pending: true, Recorded: true} // its file is the record; there is no worker
+	if calls.Decide(f) != calls.Unknown {
+		return
+	}
+	o, message := outcome(nil, unknownFault(rec.Shown, nil, false, 0))
+	if err := d.Tasks.End(rec.ID, o, message); err != nil {
+		d.hub.Log.Error("what a task has come to cannot be written down", "task", rec.ID, "err", err)
+	}
+}
