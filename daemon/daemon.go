@@ -488,7 +488,8 @@ func (d *daemon) watch(ctx context.Context) error {
 			d.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 		}
 		lost = err != nil
-		if running, queued, _ := d.consults.Counts(); running+queued+len(d.sessions.Sessions())+d.servers.Tasks().Working() > 0 {
+		running, queued, _ := d.consults.Counts()
+		if running+queued+len(d.sessions.Sessions())+d.servers.Tasks().Working() > 0 {
 			busy = time.Now()
 		}
 		if d.IdleExit > 0 && time.Since(busy) >= d.IdleExit {

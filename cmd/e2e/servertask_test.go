@@ -234,7 +234,6 @@ func TestServerTaskCrashes(t *testing.T) {
 		{point: "task.ended"},
 		{point: "task.ended", times: 2},
 		{point: "hosted.answered", after: "task.recorded"},
-		{point: "hosted.spooled", after: "task.recorded"},
 		{point: "hosted.forgot", after: "task.recorded"},
 		{point: "hosted.adopted", after: "task.recorded"},
 		{point: "session.queued", after: "task.recorded"},
@@ -335,7 +334,8 @@ func TestServerTaskAsks(t *testing.T) {
 			return ""
 		}
 		key := asked()
-		if len(got.InputRequests) != 1 || got.InputRequests[key].Method != "elicitation/create" || c.key != "" && key != c.key {
+		if len(got.InputRequests) != 1 || got.InputRequests[key].Method != "elicitation/create" ||
+			c.key != "" && key != c.key {
 			t.Errorf("%s asks %+v", c.tool, got.InputRequests)
 		}
 		kill9(t, daemon.Process.Pid)
