@@ -45,8 +45,9 @@ func (d *decoder) check(c *Config) {
 		}
 	}
 	d.logins(c.Logins)
+	d.commands(c.Commands)
 	for _, name := range sorted(c.Servers) {
-		d.server(name, c.Servers[name])
+		d.server(name, c.Servers[name], c.Commands)
 	}
 }
 
@@ -151,14 +152,19 @@ func (d *decoder) paths(at string, list []string) {
 // env checks variables of an environment.
 func (d *decoder) env(at string, env map[string]Secret) {
 	for _, name := range sorted(env) {
-		d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f },
-			"characters without = or spaces")
+		d.variableName(at, name)
 	}
+}
+
+// variableName checks the name of a variable of the environment at a path.
+func (d *decoder) variableName(at, name string) {
+	d.name(at+"."+name, name, func(r rune) bool { return r > ' ' && r != '=' && r != 0x7f },
+		"characters without = or spaces")
 }
 
 // server checks what the file says of one hosted server: its name, its transport, which
 // must fit its command or address, and every text in which ${NAME} is expanded.
-func (d *decoder) server(name string, s Server) {
+func (d *decoder) server(name string, s Server, commands map[string]Command) {
 	at := "mcpServers." + name
 	d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
 	if name == reserved {
@@ -184,14 +190,14 @@ func (d *decoder) server(name string, s Server) {
 		d.expands(fmt.Sprintf("%s.args[%d]", at, i), arg)
 	}
 	d.expands(at+".cwd", s.Cwd)
-	d.serverEnv(at+".env", s.Env)
+	d.serverEnv(at+".env", s.Env, commands)
 	if s.EnvFile != "" && s.Holdline.EnvFile != "" {
 		d.wrong(at+".env_file", "is also in the holdline object")
 	}
 	if s.Enabled != nil && *s.Enabled && (s.Disabled || s.Holdline.Disabled) {
 		d.wrong(at+".enabled", "is true, and disabled is, too")
 	}
-	d.remote(at, s)
+	d.remote(at, s, commands)
 	d.oauth(at+".oauth", s)
 	d.hosting(at+".holdline", s)
 }
@@ -212,13 +218,20 @@ func (d *decoder) expands(at, s string) {
 	if _, err := expand.Text(s, func(string) (string, bool) { return "", true }); err != nil {
 		d.wrong(at, "%v", err)
 	}
+	if len(commandRefs(s)) > 0 {
+		d.wrong(at, "%v", errCommandHere)
+	}
 }
 
 // serverEnv checks the variables of a hosted server.
-func (d *decoder) serverEnv(at string, env map[string]Secret) {
-	d.env(at, env)
+func (d *decoder) serverEnv(at string, env map[string]Variable, commands map[string]Command) {
 	for _, name := range sorted(env) {
-		d.expands(at+"."+name, env[name].Reveal())
+		d.variableName(at, name)
+		if c := env[name].Command; c.Argv != nil {
+			d.command(at+"."+name, c)
+		} else {
+			d.expandsCommands(at+"."+name, env[name].Text.Reveal(), commands)
+		}
 		if banned(name) {
 			d.wrongKey(at+"."+name, "is never given to a server")
 		}
@@ -226,7 +239,7 @@ func (d *decoder) serverEnv(at string, env map[string]Secret) {
 }
 
 // remote checks what a server by address has.
-func (d *decoder) remote(at string, s Server) {
+func (d *decoder) remote(at string, s Server, commands map[string]Command) {
 	d.expands(at+".url", s.URL)
 	if s.URL != "" && !strings.Contains(s.URL, "${") {
 		if err := checkURL(s.URL); err != nil {
@@ -237,7 +250,7 @@ func (d *decoder) remote(at string, s Server) {
 		inner := at + ".headers." + header
 		d.name(inner, header, func(r rune) bool { return r > ' ' && r != ':' && r < 0x7f },
 			"characters without : or spaces")
-		d.expands(inner, s.Headers[header].Reveal())
+		d.expandsCommands(inner, s.Headers[header].Reveal(), commands)
 		if strings.ContainsAny(s.Headers[header].Reveal(), "\r\n") {
 			d.wrong(inner, "must be one line")
 		}

@@ -50,6 +50,7 @@ type Config struct {
 	Log        Log                 `json:"log"`
 	Notify     Notify              `json:"notifications"`
 	Logins     Logins              `json:"logins"`
+	Commands   map[string]Command  `json:"commands"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }
 
@@ -165,18 +166,18 @@ type Log struct {
 
 // Server is a hosted MCP server, in the shape that other clients use too.
 type Server struct {
-	Type     string            `json:"type"`
-	Command  string            `json:"command"`
-	Args     []string          `json:"args"`
-	Env      map[string]Secret `json:"env"`
-	EnvFile  string            `json:"env_file"`
-	Cwd      string            `json:"cwd"`
-	URL      string            `json:"url"`
-	Headers  map[string]Secret `json:"headers"`
-	OAuth    OAuth             `json:"oauth"`
-	Enabled  *bool             `json:"enabled"`
-	Disabled bool              `json:"disabled"`
-	Holdline Hosting           `json:"holdline"`
+	Type     string              `json:"type"`
+	Command  string              `json:"command"`
+	Args     []string            `json:"args"`
+	Env      map[string]Variable `json:"env"`
+	EnvFile  string              `json:"env_file"`
+	Cwd      string              `json:"cwd"`
+	URL      string              `json:"url"`
+	Headers  map[string]Secret   `json:"headers"`
+	OAuth    OAuth               `json:"oauth"`
+	Enabled  *bool               `json:"enabled"`
+	Disabled bool                `json:"disabled"`
+	Holdline Hosting             `json:"holdline"`
 }
 
 // Hosting is how a server is shared and supervised. In a [Server] zero values stand for

@@ -68,7 +68,7 @@ func TestParse(t *testing.T) {
 		Log:       Log{slog.LevelDebug},
 		Servers: map[string]Server{
 			"files": {
-				Command: "npx", Args: []string{"-y", "server"}, Env: map[string]Secret{"K": "v-secret-v"}, Cwd: "~",
+				Command: "npx", Args: []string{"-y", "server"}, Env: map[string]Variable{"K": {Text: "v-secret-v"}}, Cwd: "~",
 				Holdline: Hosting{
 					Scope: "shared", Contracts: Contracts{"*": "convergent"},
 					Timeout: 5 * time.Minute, MaxRestarts: &zero,
@@ -208,19 +208,19 @@ func TestParseRefuses(t *testing.T) {
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "args": ["${input:key}"]}}}`,
-			"c:1:48: mcpServers.a.args[0]: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+			"c:1:48: mcpServers.a.args[0]: wants ${NAME}, ${NAME:-default} or ${cmd:NAME}; a plain ${ is written $${",
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "env": {"K": "${"}}}}`,
-			"c:1:52: mcpServers.a.env.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+			"c:1:52: mcpServers.a.env.K: wants ${NAME}, ${NAME:-default} or ${cmd:NAME}; a plain ${ is written $${",
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "cwd": "${A:-${9}}"}}}`,
-			"c:1:46: mcpServers.a.cwd: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+			"c:1:46: mcpServers.a.cwd: wants ${NAME}, ${NAME:-default} or ${cmd:NAME}; a plain ${ is written $${",
 		},
 		{
 			`{"mcpServers": {"a": {"url": "http://x", "headers": {"K": "${x"}}}}`,
-			"c:1:59: mcpServers.a.headers.K: wants ${NAME} or ${NAME:-default}; a plain ${ is written $${",
+			"c:1:59: mcpServers.a.headers.K: wants ${NAME}, ${NAME:-default} or ${cmd:NAME}; a plain ${ is written $${",
 		},
 		{
 			`{"mcpServers": {"a": {"command": "x", "env": {"LD_PRELOAD": "/x.so"}}}}`,

@@ -129,6 +129,14 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			}
 			return
 		}
+	case *Variable:
+		if v.Value.Kind() == '{' {
+			p.Command.Argv = []string{} // so it is none without its key, too
+			d.value(v, reflect.ValueOf(&p.Command).Elem(), path)
+		} else if s, ok := d.text(v, path, `a string, or {"command": [...]}`); ok {
+			p.Text = Secret(s)
+		}
+		return
 	case *Contracts:
 		if v.Value.Kind() == '"' {
 			s, _ := d.text(v, path, "")

@@ -49,11 +49,14 @@ type Settings struct {
 
 	Command string
 	Args    []string
-	Env     map[string]Secret
-	Cwd     string // "" is the project's root, or the home directory for ScopeShared
+	Env     map[string]Secret // the variables that are texts
+	Cwd     string            // "" is the project's root, or the home directory for ScopeShared
 	URL     string
 	Headers map[string]Secret
 	OAuth   OAuth
+
+	EnvCommands map[string]Command // the variables that commands print
+	Commands    map[string]Command // those that Env and Headers name as ${cmd:NAME}
 
 	Hosting                   // with defaults
 	MaxRestarts int           // as in Hosting
@@ -64,13 +67,15 @@ type Settings struct {
 func (c Config) Server(name string) (Settings, bool) {
 	s, ok := c.Servers[name]
 	h := s.Holdline.effective(s)
-	return Settings{
+	out := Settings{
 		Name: name, Transport: s.transport(),
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
-		Command: s.Command, Args: s.Args, Env: s.Env, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
+		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
 		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
-	}, ok
+	}
+	out.useCommands(s.Env, c.Commands)
+	return out, ok
 }
 
 // transport follows from the type, or else from what else there is.
@@ -132,6 +137,9 @@ type Around struct {
 	EnvFile   []string // NAME=VALUE of the server's own env_file
 	Home      string   // absolute
 	Root      string   // the project's root, absolute; "" for ScopeShared
+	// Run returns what a command prints for a value. If it is nil no command is run, and their
+	// values are empty.
+	Run func(argv []string) (string, error)
 }
 
 // lookup returns a function that finds variables, those of the env_file first.
@@ -159,12 +167,16 @@ type Process struct {
 // The error names the key, and wraps an [*expand.UnsetError] for the first variable that is
 // missing. It shows no value.
 func (s Settings) Process(a Around) (Process, error) {
-	e := newExpander(a)
+	e := newExpander(a, s.Commands)
 	p := Process{Command: e.one("command", s.Command), Dir: e.one("cwd", s.Cwd)}
 	for i, arg := range s.Args {
 		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
 	}
 	env := e.all("env", s.Env)
+	for _, name := range sorted(s.EnvCommands) {
+		env[name] = e.run(s.EnvCommands[name])
+		e.check("env."+name, nil)
+	}
 	maps.DeleteFunc(env, func(name, value string) bool {
 		return value == "" && optional.MatchString(string(s.Env[name]))
 	})
@@ -199,7 +211,7 @@ type Address struct {
 // the key, and wraps an [*expand.UnsetError] for the first variable that is missing. It shows
 // no value.
 func (s Settings) Address(a Around) (Address, error) {
-	e := newExpander(a)
+	e := newExpander(a, s.Commands)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
 	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too
 	client := e.one("oauth.clientSecret", s.OAuth.ClientSecret.Reveal())
@@ -227,15 +239,21 @@ func (s Settings) Address(a Around) (Address, error) {
 // expander expands strings and keeps the first error.
 type expander struct {
 	lookup func(string) (string, bool)
-	used   []string // values of variables whose names say that they are secret
+	used   []string // what commands print, and values of variables whose names say that they are secret
 	err    error
+
+	runCommand func(argv []string) (string, error)
+	failed     error // of a command for the value that is being expanded
 }
 
-// newExpander returns an expander with the variables of a, which remembers the values
-// of those that are secret by their name.
-func newExpander(a Around) *expander {
-	e, lookup := &expander{}, a.lookup()
+// newExpander returns an expander with the variables of a and these commands, which remembers
+// the values that are secret.
+func newExpander(a Around, commands map[string]Command) *expander {
+	e, lookup := &expander{runCommand: a.Run}, a.lookup()
 	e.lookup = func(name string) (string, bool) {
+		if ref, ok := strings.CutPrefix(name, commandRef); ok {
+			return e.run(commands[ref]), true
+		}
 		value, ok := lookup(name)
 		if ok && redact.NamesSecret(name) {
 			e.used = append(e.used, value)
@@ -251,10 +269,16 @@ func (e *expander) one(key, s string) string {
 	if err == nil && strings.Contains(out, "\x00") {
 		err = errors.New("has a NUL character")
 	}
-	if err != nil && e.err == nil {
+	e.check(key, err)
+	return out
+}
+
+// check keeps the error of a key's value, or that of a command for it, if it is the first one.
+func (e *expander) check(key string, err error) {
+	if err = cmp.Or(e.failed, err); err != nil && e.err == nil {
 		e.err = fmt.Errorf("%s: %w", key, err)
 	}
-	return out
+	e.failed = nil
 }
 
 // all expands the values of the map of a key.

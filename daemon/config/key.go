@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -103,7 +104,7 @@ func (k Key) Encode(value string) (string, error) {
 	object := strings.HasPrefix(strings.TrimSpace(value), "{")
 	switch {
 	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[slog.Level](), t.Kind() == reflect.String,
-		t == reflect.TypeFor[Contracts]() && !object:
+		(t == reflect.TypeFor[Contracts]() || t == reflect.TypeFor[Variable]()) && !object:
 		return quote(value)
 	case t == reflect.TypeFor[Notify]() && (value == "true" || value == "false"):
 		return value, nil
@@ -152,9 +153,10 @@ func (c Config) Value(k Key) (value any, known bool) {
 	for name, s := range c.Servers {
 		settings, _ := c.Server(name)
 		s.Holdline, s.Args, s.URL = settings.Hosting, redact.Args(s.Args), redact.URL(s.URL)
+		s.Env = hide(s.Env, Variable.shown)
 		shown[name] = s
 	}
-	c.Servers = shown
+	c.Servers, c.Commands = shown, hide(c.Commands, Command.shown)
 	c.Consult.CodexConfig = redact.Args(c.Consult.CodexConfig)
 	v := reflect.ValueOf(c)
 	for _, name := range k {
@@ -173,6 +175,15 @@ func (c Config) Value(k Key) (value any, known bool) {
 	return plain(v), true
 }
 
+// hide returns a copy of m with each of its values as f returns it.
+func hide[V any](m map[string]V, f func(V) V) map[string]V {
+	out := maps.Clone(m)
+	for name, v := range out {
+		out[name] = f(v)
+	}
+	return out
+}
+
 // plain returns a value of the configuration as plain data for JSON. What has no value is
 // left out of objects.
 func plain(v reflect.Value) any {
@@ -183,6 +194,11 @@ func plain(v reflect.Value) any {
 		return strings.ToLower(x.String())
 	case Secret:
 		return x.String()
+	case Variable:
+		if x.Command.Argv == nil {
+			return x.Text.String()
+		}
+		return plain(v.FieldByName("Command"))
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -247,6 +263,10 @@ func (c Config) Keys() []KnownKey {
 				}
 			case reflect.TypeFor[map[string]Identity]():
 				for _, name := range sorted(c.Identities) {
+					add(append(slices.Clone(k), name), f.Elem())
+				}
+			case reflect.TypeFor[map[string]Command]():
+				for _, name := range sorted(c.Commands) {
 					add(append(slices.Clone(k), name), f.Elem())
 				}
 			default:

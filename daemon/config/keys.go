@@ -41,7 +41,11 @@ var table = map[reflect.Type][]row{
 		{"log", "", "", "the daemon's own log"},
 		{"notifications", "", "", "desktop notifications: true, or a list of consults, servers, tools"},
 		{"logins", "", "", "logins to servers by address"},
+		{"commands", "", "", "commands that print secrets, by name: ${cmd:NAME} in env and headers of servers"},
 		{"mcpServers", "", "", "the hosted MCP servers, by name"},
+	},
+	reflect.TypeFor[Command](): {
+		{"command", "", "", "program and arguments; its output is one line, the secret"},
 	},
 	reflect.TypeFor[Identity](): {
 		{"token", "", "", "secret that a client must present to use this identity"},
@@ -110,7 +114,7 @@ var table = map[reflect.Type][]row{
 		{"type", "", "stdio | http | streamable-http | streamableHttp | sse", "transport; default by command or url"},
 		{"command", "", "home", "program that runs the server"},
 		{"args", "", "", "arguments of the program"},
-		{"env", "", "", "environment variables of the program; ${NAME} and ${NAME:-default} expand"},
+		{"env", "", "", "environment variables of the program; ${NAME} and ${NAME:-default} expand; {\"command\": [...]} is run"},
 		{"env_file", "", "path", "file of variables for ${NAME}; must have mode 0600"},
 		{"cwd", "", "home", "working directory of the program; the project's root if not set"},
 		{"url", "", "", "address of a server that speaks streamable HTTP"},

@@ -79,7 +79,7 @@ func (s Settings) LogsIn() bool {
 // Client returns the oauth object with its variables expanded. The error names the key, as
 // that of [Settings.Address].
 func (s Settings) Client(a Around) (OAuth, error) {
-	e, o := newExpander(a), s.OAuth
+	e, o := newExpander(a, nil), s.OAuth
 	o.ClientID = e.one("oauth.clientId", o.ClientID)
 	o.ClientSecret = Secret(e.one("oauth.clientSecret", o.ClientSecret.Reveal()))
 	if e.err != nil {

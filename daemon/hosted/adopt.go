@@ -343,17 +343,18 @@ func (m *Manager) serve(u *upstream.Process) error {
 
 // secrets returns the secrets of a process of an earlier daemon, as the present
 // configuration has them. They are unknown if the process belongs to another entry,
-// or if the entry cannot be expanded now, for example because a variable is not set.
+// if commands print them, which may print others by now, or if the entry cannot be
+// expanded now, for example because a variable is not set.
 // Then nothing that the process wrote may be shown.
 func (inst *instance) secrets() *masked.Secrets {
 	s := inst.srv
 	s.m.hub.Mu.Lock()
 	configured := s.m.servers[s.spec.Name] == s
 	s.m.hub.Mu.Unlock()
-	if !configured || s.spec.Process == nil {
+	if !configured || s.spec.Process == nil || s.spec.RunsCommands {
 		return masked.Unknown()
 	}
-	p, err := s.spec.Process(inst.root)
+	p, err := s.spec.Process(s.m.hub.Life, inst.root)
 	if err != nil {
 		return masked.Unknown()
 	}

@@ -40,7 +40,7 @@ func TestOwnExhaustion(t *testing.T) {
 					Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
 				}
 				tried := 0
-				spec.Process = func(string) (config.Process, error) {
+				spec.Process = func(context.Context, string) (config.Process, error) {
 					tried++
 					return config.Process{}, fmt.Errorf("generation counter: %w",
 						&fs.PathError{Op: "write", Path: "/home/u/.local/state/holdline/generation", Err: errno})

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/dialect"
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/dispatch"
@@ -254,6 +256,10 @@ func (inst *instance) recoverLocked() {
 // no room for them.
 const exhaustedPause = time.Second
 
+// secretPause is the least pause between starts that fail because a command gave no secret. The
+// command may ask a person, so no start follows by itself.
+const secretPause = 5 * time.Second
+
 // failedLocked counts a process that ended by itself or did not start. The next start
 // has to wait, or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
@@ -261,6 +267,12 @@ func (inst *instance) failedLocked(f *fault.Record) {
 	inst.srv.verdict.Blame(f)
 	if startup.IsOurs(f) { // it passes by itself
 		inst.notUntil, inst.mustRecover = now.Add(exhaustedPause), true
+		return
+	}
+	if f.Reason() == fault.SecretCommand { // the server is not to blame; the next call tries again
+		inst.notUntil, inst.mustRecover = now.Add(secretPause), false
+		inst.m.hub.Log.Warn("server not started: no secret", "server", inst.key.server, "err", f, "event",
+			events.NewBad(control.Crashed, inst.key.server, "%s", startup.Words(f)))
 		return
 	}
 	before := inst.guards.Restarts.Ejected()
@@ -309,8 +321,10 @@ func (inst *instance) start() error {
 	begun := time.Now()
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
+	// A second process of the same start gets the same secrets: commands may ask a person.
+	resolve := sync.OnceValues(func() (config.Process, error) { return inst.srv.spec.Process(ctx, inst.root) })
 	for spare := true; ; {
-		u, err := inst.spawn(ctx, clock)
+		u, err := inst.spawn(ctx, clock, resolve)
 		if spare && supervisor.Vanished(err) {
 			spare = false
 			continue
@@ -389,8 +403,10 @@ func (inst *instance) ready() error {
 	return cmp.Or(inst.refusalLocked(), error(startup.CannotStart(spec.Name, err)))
 }
 
-// spawn starts a worker with the server in it.
-func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstream.Process, error) {
+// spawn starts a worker with the server in it, as resolve says.
+func (inst *instance) spawn(
+	ctx context.Context, clock *startup.Clock, resolve func() (config.Process, error),
+) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
 	err, login := inst.refusalLocked(), inst.srv.login.Last()
@@ -402,7 +418,10 @@ func (inst *instance) spawn(ctx context.Context, clock *startup.Clock) (*upstrea
 	if err != nil {
 		return nil, err
 	}
-	p, err := spec.Process(inst.root)
+	p, err := resolve()
+	if err != nil && m.hub.Life.Err() != nil {
+		return nil, tool.ErrStopping
+	}
 	if err != nil {
 		return nil, startup.CannotStart(spec.Name, err)
 	}

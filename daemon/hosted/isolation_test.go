@@ -204,7 +204,7 @@ func (w *world) listen(name string) *net.UnixListener {
 func (w *world) spec(exe, name string, scope entry.Scope) entry.Server {
 	return entry.Server{
 		Name: name, Scope: scope, Key: name,
-		Process: func(string) (config.Process, error) {
+		Process: func(context.Context, string) (config.Process, error) {
 			return config.Process{
 				Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir,
 				Env: []string{"GORACE=atexit_sleep_ms=0"},

@@ -49,7 +49,9 @@ func TestStartForCommand(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(),
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Session, Key: "k", MaxConcurrent: 1,
-			Process: func(string) (config.Process, error) { return config.Process{}, errors.New("it is started") },
+			Process: func(context.Context, string) (config.Process, error) {
+				return config.Process{}, errors.New("it is started")
+			},
 		}},
 	})
 	for name, start := range map[string]func(context.Context, string, tool.Caller) (int, error){

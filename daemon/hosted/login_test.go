@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -45,8 +46,10 @@ func TestLoginOfAnother(t *testing.T) {
 		dir := t.TempDir()
 		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: dir, Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Lazy: true,
-			Login:   &seenLogin{entry.LoginState{Login: "id", Who: "id bob"}},
-			Process: func(string) (config.Process, error) { return config.Process{}, errors.New("no other starts") },
+			Login: &seenLogin{entry.LoginState{Login: "id", Who: "id bob"}},
+			Process: func(context.Context, string) (config.Process, error) {
+				return config.Process{}, errors.New("no other starts")
+			},
 		}}})
 		m.hub.Mu.Lock()
 		s := m.servers["s"]

@@ -36,12 +36,28 @@ type Start struct {
 	Image   string   // path of this program, which stands for servers by address
 	Environ []string // the environment that servers inherit from
 	Logins  Logins   // of servers by address; without a directory there are none
+	// Commands runs the commands that print secrets. If it is nil they are not run, and their
+	// secrets are empty.
+	Commands *Commands
 }
 
 // around returns what the variables in a server's settings are expanded by. root is the
-// directory of its project, or "".
-func (l *Start) around(s *config.Settings, root string) (a config.Around, err error) {
+// directory of its project, or "". Commands are run until ctx ends.
+func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a config.Around, err error) {
 	a = config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+	if l.Commands != nil {
+		printed := map[string]string{} // a start runs a command once, however many values need it
+		a.Run = func(argv []string) (value string, err error) {
+			key := strings.Join(argv, "\x00")
+			if value = printed[key]; value == "" {
+				value, err = l.Commands.share(ctx, key, func() (string, error) {
+					return runSecret(ctx, argv, l.Environ, l.Home)
+				})
+				printed[key] = value
+			}
+			return value, err
+		}
+	}
 	a.Variables, err = envfile.Read(envfile.Path(l.Config))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return a, err
@@ -55,9 +71,9 @@ func (l *Start) around(s *config.Settings, root string) (a config.Around, err er
 }
 
 // Process resolves what the start of a server needs. root is the directory of its
-// project, or "".
-func (l *Start) Process(s *config.Settings, root string) (config.Process, error) {
-	a, err := l.around(s, root)
+// project, or "". If ctx ends, so do the commands that print its secrets.
+func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (config.Process, error) {
+	a, err := l.around(ctx, s, root)
 	if err != nil {
 		return config.Process{}, err
 	}
@@ -123,7 +139,8 @@ type Launcher struct {
 	// LoginDir is the directory of logins.
 	LoginDir string
 
-	open openLogins
+	open     openLogins
+	commands Commands
 }
 
 // Specs returns the servers that cfg names and that can be hosted, sorted by name. It
@@ -167,8 +184,11 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		Lazy:         s.Lazy, KeepAlive: s.KeepAlive, MaxConcurrent: s.MaxConcurrent,
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
-		Process: func(root string) (config.Process, error) { return l.process(&s, root) },
-		Ready:   func(ctx context.Context, root string) error { return l.awaitProgram(ctx, &s, root) },
+		RunsCommands: len(s.EnvCommands)+len(s.Commands) > 0,
+		Process: func(ctx context.Context, root string) (config.Process, error) {
+			return l.process(ctx, &s, root, &l.commands)
+		},
+		Ready: func(ctx context.Context, root string) error { return l.awaitProgram(ctx, &s, root) },
 		Contract: func(own string) tool.Contract {
 			c, _ := s.Contract(own)
 			return tool.Contract(c)
@@ -185,20 +205,26 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	return spec
 }
 
-// process resolves what the start of a server needs, as the environment is now.
-func (l *Launcher) process(s *config.Settings, root string) (config.Process, error) {
+// process resolves what the start of a server needs, as the environment is now. With commands nil
+// it runs none.
+func (l *Launcher) process(ctx context.Context, s *config.Settings, root string, commands *Commands) (
+	config.Process, error,
+) {
 	from := Start{
 		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
-		Logins: Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
+		Logins:   Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
+		Commands: commands,
 	}
-	return from.Process(s, root)
+	return from.Process(ctx, s, root)
 }
 
 // serverKey returns a key that is equal for two entries of the configuration whose
 // processes may stand for each other. The daemon's own environment is not part of it,
 // since it may differ after each start.
 func serverKey(s *config.Settings, keyCommand []string) string {
-	spec := []any{s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile}
+	spec := []any{
+		s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile, s.EnvCommands, s.Commands,
+	}
 	if s.URL != "" {
 		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
 	}
@@ -224,7 +250,7 @@ func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root st
 	if s.Transport != config.Stdio {
 		return nil
 	}
-	p, err := l.process(s, root)
+	p, err := l.process(ctx, s, root, nil)
 	if err != nil || strings.Contains(p.Command, "/") {
 		return nil //nolint:nilerr // the start says what is wrong
 	}

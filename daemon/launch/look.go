@@ -2,6 +2,7 @@ package launch
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -41,7 +42,7 @@ func (l *Launcher) target(s *config.Settings) (id string, err error) {
 
 // Target returns the id of the target of a server by address.
 func (l *Start) Target(s *config.Settings) (id string, err error) {
-	a, err := l.around(s, "")
+	a, err := l.around(context.Background(), s, "") // nothing is run: the address needs no command
 	if err != nil {
 		return "", err
 	}

@@ -87,7 +87,9 @@ const (
 	NotLoggedIn  Reason = "not_logged_in"
 	// InsufficientScope is a login that was granted too little for the call.
 	InsufficientScope Reason = "insufficient_scope"
-	Rejected          Reason = "rejected"
+	// SecretCommand is a command of the user that should print a secret, and did not.
+	SecretCommand Reason = "secret_command"
+	Rejected      Reason = "rejected"
 	RateLimited       Reason = "rate_limited"
 	Overloaded        Reason = "overloaded"
 	Unreachable       Reason = "unreachable"

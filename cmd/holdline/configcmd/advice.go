@@ -125,6 +125,24 @@ func (a *adviser) warnings() []string {
 		out = append(out, a.globs(key+".deny", h.Deny, of)...)
 		out = append(out, a.globs(key+".contract", slices.Sorted(maps.Keys(h.Contracts)), of)...)
 	}
+	return append(out, a.idleCommands()...)
+}
+
+// idleCommands returns a warning for each command of the table that no server names.
+func (a *adviser) idleCommands() []string {
+	var out []string
+	named := map[string]bool{}
+	for server := range a.cfg.Servers {
+		s, _ := a.cfg.Server(server)
+		for name := range s.Commands {
+			named[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.cfg.Commands)) {
+		if !named[name] {
+			out = append(out, fmt.Sprintf("commands.%s: no server has ${cmd:%s} in its env or headers", name, name))
+		}
+	}
 	return out
 }
 

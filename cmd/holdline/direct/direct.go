@@ -59,6 +59,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 		from: launch.Start{
 			Config: path, Home: proc.Getenv("HOME"), Image: image,
 			Logins: launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
+			Commands: &launch.Commands{},
 		},
 		env: userenv.New(userenv.Options{
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
@@ -91,7 +92,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, project stri
 	case project != "":
 		root = project
 	}
-	p, err := from.Process(s, root)
+	p, err := from.Process(ctx, s, root)
 	if unset, ok := errors.AsType[*expand.UnsetError](err); ok {
 		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
 			unset.Name, envfile.Path(from.Config))

@@ -164,7 +164,11 @@ func (o *Options) checkPrograms(path string) []Finding {
 	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
-		if !s.Enabled || s.Transport != config.Stdio {
+		if !s.Enabled {
+			continue
+		}
+		found = append(found, o.checkCommands(&s, path)...)
+		if s.Transport != config.Stdio {
 			continue
 		}
 		around.EnvFile = nil
@@ -172,6 +176,27 @@ func (o *Options) checkPrograms(path string) []Finding {
 			around.EnvFile, _ = envfile.Read(s.EnvFile)
 		}
 		found = append(found, o.checkProgram(s, around, path))
+	}
+	return found
+}
+
+// checkCommands looks for the programs that print secrets of a server. It runs none of them: they may
+// ask a person.
+func (o *Options) checkCommands(s *config.Settings, path string) (found []Finding) {
+	for _, use := range s.CommandUses() {
+		f := Finding{Check: use.Key + " of server " + s.Name}
+		name := use.Argv[0]
+		if rest, ok := strings.CutPrefix(name, "~/"); ok {
+			name = filepath.Join(o.Home, rest)
+		}
+		at, err := command.LookPath(name, path)
+		if err != nil {
+			found = append(found, f.with(Problem, "the command that prints it is missing: "+err.Error(),
+				"the server cannot be started", "install "+use.Argv[0]+", or write its whole path into the configuration"))
+			continue
+		}
+		f.State, f.What = OK, "is printed by "+at+"; to try it: holdline servers test "+s.Name
+		found = append(found, f)
 	}
 	return found
 }

@@ -101,6 +101,8 @@ type server struct {
 	URL       string   `json:"url,omitempty"`
 	Env       []string `json:"env,omitempty"`     // names
 	Headers   []string `json:"headers,omitempty"` // names
+	// Commands are those that print secrets, as KEY: COMMAND, without secrets in arguments.
+	Commands []string `json:"commands,omitempty"`
 
 	hosting []config.Value // MarshalJSON adds them under their keys
 
@@ -115,7 +117,7 @@ func serverOf(s config.Settings, unset []string) server {
 	return server{
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
 		Command: s.Command, Args: redact.Args(s.Args), Cwd: s.Cwd, URL: redact.URL(s.URL),
-		Env: names(s.Env), Headers: names(s.Headers), hosting: s.Values(), Unset: unset,
+		Env: variables(s), Headers: names(s.Headers), Commands: commands(s), hosting: s.Values(), Unset: unset,
 	}
 }
 
@@ -144,6 +146,20 @@ func (s server) MarshalJSON() ([]byte, error) {
 // names returns the names of variables or headers, sorted. It leaves out their values, which
 // may be secret.
 func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
+
+// variables returns the names of the variables that a server's entry sets.
+func variables(s config.Settings) []string {
+	return slices.Sorted(slices.Values(append(names(s.Env), slices.Collect(maps.Keys(s.EnvCommands))...)))
+}
+
+// commands returns the commands that print secrets of a server, each behind the key of its value.
+func commands(s config.Settings) []string {
+	var out []string
+	for _, use := range s.CommandUses() {
+		out = append(out, use.Key+": "+use.Shown())
+	}
+	return out
+}
 
 // loadConfig reads the configuration file that the commands are about. A missing file is one without
 // servers. cfg has absolute paths in place of those that begin with ~/.
@@ -317,9 +333,12 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 			cwd = "the project's root"
 		}
 		t.Row("cwd", cwd)
-		t.Row("env", strings.Join(names(settings.Env), " "))
+		t.Row("env", strings.Join(variables(settings), " "))
 	} else {
 		t.Row("headers", strings.Join(names(settings.Headers), " "))
+	}
+	for _, one := range commands(settings) {
+		t.Row("secret by", one)
 	}
 	if len(unset) > 0 {
 		t.Row("not set", strings.Join(unset, " "))

@@ -10,7 +10,7 @@ import (
 
 // errSyntax is returned by [Text] for a ${ that it does not know. It does
 // not show the text, which may be a secret.
-var errSyntax = errors.New("wants ${NAME} or ${NAME:-default}; a plain ${ is written $${")
+var errSyntax = errors.New("wants ${NAME}, ${NAME:-default} or ${cmd:NAME}; a plain ${ is written $${")
 
 // UnsetError is returned by [Text] for a variable that is not set and has no
 // default.
@@ -25,7 +25,7 @@ func (e *UnsetError) Error() string {
 
 // Text replaces each ${NAME} in s by its value and each ${NAME:-default} by
 // its value or, if that is empty or not set, by the default, which is expanded
-// too. $${ stands for a plain ${, and a dollar without a brace for itself.
+// too. ${cmd:NAME} is the value that lookup has for cmd:NAME, and has no default. $${ stands for a plain ${, and a dollar without a brace for itself.
 // Values are taken as they are. The error names the first variable that is
 // missing, as an [*UnsetError], or says that s makes no sense.
 func Text(s string, lookup func(name string) (string, bool)) (string, error) {
@@ -88,7 +88,8 @@ func closing(s string) int {
 // variable returns the value of one expression; inner is what is between its braces.
 func variable(inner string, lookup func(string) (string, bool), depth int) (string, error) {
 	name, fallback, hasDefault := strings.Cut(inner, ":-")
-	if !validVariable(name) {
+	command, isCommand := strings.CutPrefix(name, "cmd:")
+	if isCommand && (hasDefault || !validCommand(command)) || !isCommand && !validVariable(name) {
 		return "", errSyntax
 	}
 	value, set := lookup(name)
@@ -109,6 +110,13 @@ func validVariable(name string) bool {
 		}
 	}
 	return name != ""
+}
+
+// validCommand reports whether name is one that a command of the configuration can have.
+func validCommand(name string) bool {
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return r != '_' && r != '-' && r != '.' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
 }
 
 // Lookup returns a function that finds variables in lists of NAME=VALUE: the first

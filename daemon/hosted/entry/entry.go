@@ -93,8 +93,11 @@ type Server struct {
 	// configured command, environment and directory.
 	Key string
 	// Process returns how to start a process for the project with that root, which
-	// is "" if there is none. Its error names what is missing.
-	Process func(root string) (config.Process, error)
+	// is "" if there is none. Its error names what is missing; it may be, or wrap, a fault. If ctx
+	// ends, so do the commands that it runs.
+	Process func(ctx context.Context, root string) (config.Process, error)
+	// RunsCommands says that Process runs the user's commands, which print secrets.
+	RunsCommands bool
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
 	Ready func(ctx context.Context, root string) error

@@ -59,6 +59,10 @@ func CannotStart(server string, err error) *fault.Record {
 	if f := fault.Exhausted(Operation(server), err); f != nil {
 		return f
 	}
+	if f, ok := errors.AsType[*fault.Record](err); ok && f.Reason() == fault.SecretCommand {
+		out := fault.New(f.Fault.Code, f.Stage, Operation(server), "%s did not start: %v", server, err)
+		return out.WithCause(*f.Cause)
+	}
 	return fault.New(fault.SpawnFailure, fault.Server, Operation(server),
 		"%s did not start: %v", server, err)
 }
