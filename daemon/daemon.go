@@ -231,6 +231,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
 		Instructions: instructions,
 		Searching:    searching,
+		CheckView:    func(name string) error { return d.file.Current().CheckView(name) },
 		Authorise:    func(identity, token string) error { return d.file.Current().Authorise(identity, token) },
 		Reserved:     func(identity string) bool { return d.file.Current().Reserved(identity) },
 		Welcome:      d.welcome,

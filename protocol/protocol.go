@@ -87,6 +87,7 @@ type Greeting struct {
 	Project  string  `json:"project,omitempty"`  // key
 	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
 	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
+	View     string  `json:"view,omitempty"`     // of the configuration, that the session wants
 	Version  string  `json:"version,omitempty"`  // of the program, for people
 	Files    bool    `json:"files,omitempty"`    // it takes a [Long]
 	// Logins are the names of [LoginVariables] that the client has.
@@ -140,6 +141,7 @@ type Refusal struct { //nolint:errname // it is what the wire calls it
 const (
 	RefusedIdentity = "identity_refused"
 	RefusedVersion  = "version"
+	RefusedView     = "unknown_view"
 	RefusedGreeting = "bad_greeting"
 	RefusedBusy     = "session_busy"         // tried again by the proxy until its timeout
 	RefusedLimit    = "too_many_connections" // tried again by a proxy that resumes
@@ -257,7 +259,7 @@ func ParseGreeting(line []byte) (Greeting, error) {
 		if !validSession(g.Session) {
 			return g, &Refusal{RefusedGreeting, "greeting: session is not a uuid"}
 		}
-		for what, name := range map[string]string{"identity": g.Identity, "project": g.Project, "server": g.Server} {
+		for what, name := range map[string]string{"identity": g.Identity, "project": g.Project, "server": g.Server, "view": g.View} {
 			if !validName(name) {
 				return g, &Refusal{RefusedGreeting, fmt.Sprintf(
 					"greeting: %s wants at most %d bytes, no control characters", what, maxName)}

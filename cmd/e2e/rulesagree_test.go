@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -18,7 +19,7 @@ const odd = "delete/file"
 // oddPlace returns a place with these identities, with the server tools, which lists the
 // tool odd in place of effect and has resources, and with the server off, which is
 // disabled.
-func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
+func oddPlace(t *testing.T, denied string, identities map[string]any, more ...any) *place {
 	t.Helper()
 	p := newPlace(t)
 	listing := filepath.Join(p.dir, "listing")
@@ -30,7 +31,7 @@ func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
 	p.configure(map[string]any{
 		"tools": p.toolsEntry(hosting{"scope": "shared", "deny": []string{denied}}, "-listing", listing, "-resources",
 			"told"), "off": off,
-	}, "identities", identities).daemon()
+	}, append(more, "identities", identities)...).daemon()
 	p.must("servers", "tools", "tools")
 	waitFor(t, "what the server lists is kept", func() bool {
 		_, err := os.Stat(filepath.Join(p.dir, "home/.local/state/holdline/catalog/tools.json"))
@@ -39,7 +40,7 @@ func oddPlace(t *testing.T, denied string, identities map[string]any) *place {
 	return p
 }
 
-// TestRulesAgree checks for every identity and tool that config explain, the list of tools,
+// TestRulesAgree checks for every identity, view and tool that config explain, the list of tools,
 // a call of the tool and a call through call_tool agree.
 func TestRulesAgree(t *testing.T) {
 	t.Parallel()
@@ -60,25 +61,42 @@ func TestRulesAgree(t *testing.T) {
 		"searches":   map[string]any{"expose": "search", "deny": []string{"tools__" + odd, "call_tool"}},
 		"finds":      map[string]any{"expose": "search", "allow": []string{shown}},
 	}
-	p := oddPlace(t, "big", identities)
+	views := map[string]any{
+		"narrow":  map[string]any{"servers": []string{"tools"}, "deny": []string{"tools__look", "consult*"}},
+		"renames": map[string]any{"rename": map[string]any{"tools__" + odd: "remove", "tools__look": "glance"}},
+		"hidden":  map[string]any{"rename": map[string]any{shown: "remove"}, "deny": []string{"remove"}},
+		"without": map[string]any{"servers": []string{"off"}, "allow": []string{"off__*", "health_snapshot"}},
+	}
+	p := oddPlace(t, "big", identities, "views", views)
 	names := []string{
 		"consult", "consult_result", "consult_control", "consult_say", "health_snapshot", "telemetry_snapshot", "find_tools",
 		"call_tool", "nothing", shown, "tools__look", "tools__big", "off__look", "nobody__look",
 	}
+	type session struct{ identity, view string }
+	var sessions []session
 	for _, identity := range append(slices.Sorted(maps.Keys(identities)), "unheard of") {
-		a := p.agent("--identity", identity).shake()
+		sessions = append(sessions, session{identity, ""})
+	}
+	for _, view := range slices.Sorted(maps.Keys(views)) {
+		for _, identity := range []string{"only shown", "glob", "searches", "anonymous", "unheard of"} {
+			sessions = append(sessions, session{identity, view})
+		}
+	}
+	for _, who := range sessions {
+		identity := who.identity + " in " + who.view
+		a := p.agent("--identity", who.identity, "--view", who.view).shake()
 		var listed []string
 		for _, one := range a.ask("tools/list", map[string]any{}).Result.Tools {
 			listed = append(listed, one.Name)
 		}
 		for _, name := range listed {
-			if _, own := tool.OwnDispatch(name); !own && !strings.HasPrefix(name, "tools__") {
+			if _, own := tool.OwnDispatch(name); !own && !strings.HasPrefix(name, "tools__") && who.view == "" {
 				t.Errorf("%s is listed: explain does not know it", name)
 			}
 		}
 		for _, name := range names {
 			var e explained
-			out, _, code := p.run("", "config", "explain", "--json", identity, name)
+			out, _, code := p.look("config", "explain", "--json", "--view", who.view, who.identity, name)
 			decode(t, out, &e)
 			if there := name != "nothing" && name != "nobody__look"; there != (code == 0) {
 				t.Errorf("config explain of %s: exit %d", name, code)
@@ -88,19 +106,30 @@ func TestRulesAgree(t *testing.T) {
 				t.Errorf("%s of %s: explain says %v, %s\na call: %s", name, identity, e.Allowed, e.Why, x.raw)
 			}
 			hosted := strings.Contains(name, "__")
-			if is := slices.Contains(listed, name); is != e.Allowed && (!hosted || e.Expose == "all") {
+			if is := slices.Contains(listed, cmp.Or(e.Shown, name)); is != e.Allowed && (!hosted || e.Expose == "all") {
 				t.Errorf("%s of %s: explain says %v, %s\nit is listed: %v", name, identity, e.Allowed, e.Why, is)
 			}
 			if name != shown {
 				continue
 			}
 			var own explained
-			decode(t, p.must("config", "explain", "--json", identity, "tools__"+odd), &own)
+			out, _, _ = p.look("config", "explain", "--json", "--view", who.view, who.identity, "tools__"+odd)
+			decode(t, out, &own)
 			if own.Allowed != e.Allowed || own.Why != e.Why {
 				t.Errorf("%s by its own name: %v, %s\nby the shown one: %v, %s", identity, own.Allowed, own.Why,
 					e.Allowed, e.Why)
 			}
-			if e.Expose != "search" || identity == "searches" {
+			if e.Shown != "" {
+				var again explained
+				out, _, _ = p.look("config", "explain", "--json", "--view", who.view, who.identity, e.Shown)
+				decode(t, out, &again)
+				x := a.wait(a.call(e.Shown, map[string]any{}))
+				if may := x.code() != "denied" && x.Error == nil; may != e.Allowed || again.Allowed != e.Allowed {
+					t.Errorf("%s of %s, shown as %s: explain says %v and %v\na call: %s", name, identity, e.Shown, e.Allowed,
+						again.Allowed, x.raw)
+				}
+			}
+			if e.Expose != "search" || who.identity == "searches" {
 				continue
 			}
 			for _, by := range []string{odd, shown} {
@@ -208,6 +237,6 @@ func TestRulesOfResources(t *testing.T) {
 
 // explained is the output of `holdline config explain --json`.
 type explained struct {
-	Allowed     bool
-	Why, Expose string
+	Allowed            bool
+	Why, Expose, Shown string
 }

@@ -44,7 +44,7 @@ func CheckAnswer(cfg *config.Config, name string, info engine.Info, err error) c
 // runs. A command that lost its connection asks again with the same key, and gets the same
 // consult: the key makes its session.
 func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progress Progress) (any, error) {
-	if err := d.Rules.Check(p.Identity, "", "consult"); err != nil {
+	if err := d.Rules.Check(tool.Who{Identity: p.Identity}, "", "consult"); err != nil {
 		return nil, err
 	}
 	caller := tool.Caller{

@@ -155,12 +155,12 @@ func (d *Daemon) callTool(ctx context.Context, p control.ServerCallParams, progr
 func (d *Daemon) routeCall(
 	ctx context.Context, caller tool.Caller, p *control.ServerCallParams, progress Progress,
 ) (tool.RemoteResult, error) {
-	if err := d.Rules.CheckShown(caller.Identity, p.Server, p.Tool); err != nil {
+	if err := d.Rules.CheckShown(caller.Who(), p.Server, p.Tool); err != nil {
 		return tool.RemoteResult{}, err
 	}
 	t, err := d.Servers.Tool(ctx, caller, p.Server, p.Tool)
 	if err == nil {
-		err = d.Rules.Check(caller.Identity, t.Server, t.Names...)
+		err = d.Rules.Check(caller.Who(), t.Server, t.Names...)
 	}
 	if err != nil {
 		return tool.RemoteResult{}, err

@@ -46,6 +46,7 @@ func (d *decoder) check(c *Config) {
 	}
 	d.logins(c.Logins)
 	d.commands(c.Commands)
+	d.views(c)
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name], c.Commands)
 	}

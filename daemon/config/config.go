@@ -50,6 +50,7 @@ type Config struct {
 	Log        Log                 `json:"log"`
 	Notify     Notify              `json:"notifications"`
 	Logins     Logins              `json:"logins"`
+	Views      map[string]View     `json:"views"`
 	Commands   map[string]Command  `json:"commands"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }

@@ -265,6 +265,10 @@ func (c Config) Keys() []KnownKey {
 				for _, name := range sorted(c.Identities) {
 					add(append(slices.Clone(k), name), f.Elem())
 				}
+			case reflect.TypeFor[map[string]View]():
+				for _, name := range sorted(c.Views) {
+					add(append(slices.Clone(k), name), f.Elem())
+				}
 			case reflect.TypeFor[map[string]Command]():
 				for _, name := range sorted(c.Commands) {
 					add(append(slices.Clone(k), name), f.Elem())

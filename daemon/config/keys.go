@@ -41,8 +41,15 @@ var table = map[reflect.Type][]row{
 		{"log", "", "", "the daemon's own log"},
 		{"notifications", "", "", "desktop notifications: true, or a list of consults, servers, tools"},
 		{"logins", "", "", "logins to servers by address"},
+		{"views", "", "", "what sessions see that choose a view, by its name"},
 		{"commands", "", "", "commands that print secrets, by name: ${cmd:NAME} in env and headers of servers"},
 		{"mcpServers", "", "", "the hosted MCP servers, by name"},
+	},
+	reflect.TypeFor[View](): {
+		{"servers", "", "", "only these servers"},
+		{"allow", "", "globs", "only these tools, prompts and resources, as in identities"},
+		{"deny", "", "globs", "not these; overrides allow"},
+		{"rename", "", "", "by SERVER__TOOL: the name that sessions see of the tool"},
 	},
 	reflect.TypeFor[Command](): {
 		{"command", "", "", "program and arguments; its output is one line, the secret"},

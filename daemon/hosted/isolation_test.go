@@ -157,6 +157,7 @@ func (w *world) serve() {
 	}
 	sessions := session.New(session.Options{
 		Log: log, Catalog: cat, Telemetry: nobody{}, Info: mcp.Implementation{Name: "holdline", Version: "test"},
+		CheckView: func(string) error { return nil },
 		Authorise: func(string, string) error { return nil }, Reserved: func(string) bool { return false },
 		Welcome:     func() protocol.Welcome { return protocol.Welcome{Store: "st"} },
 		MaxInFlight: 4 * mostOpen, MaxKept: 1 << 20, Executors: executor.List{manager}, Hosted: manager,

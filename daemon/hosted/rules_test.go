@@ -78,7 +78,7 @@ func TestRulesOfPrompts(t *testing.T) {
 			}
 			for method, params := range routes {
 				to, _ := m.Route(t.Context(), c, method, json.RawMessage(params))
-				if may := to != nil && rules.May(x.identity, to.Server, to.Names...); may != x.may {
+				if may := to != nil && rules.May(tool.Who{Identity: x.identity}, to.Server, to.Names...); may != x.may {
 					t.Errorf("%s of %s for %s, only %q: may %v, want %v: %+v", method, name, x.identity, only,
 						may, x.may, to)
 				}

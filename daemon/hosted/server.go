@@ -45,7 +45,7 @@ func (s *server) Entry() *entry.Server { return s.limits.Load() }
 // visible reports whether a session sees the server, as far as that is known. The
 // caller must hold the hub's mutex.
 func (s *server) visible(c *tool.Caller) bool {
-	if c.Only != "" && c.Only != s.spec.Name || s.m.o.Rules != nil && !s.m.o.Rules.Reaches(c.Identity, s.spec.Name) {
+	if c.Only != "" && c.Only != s.spec.Name || s.m.o.Rules != nil && !s.m.o.Rules.Reaches(c.Who(), s.spec.Name) {
 		return false
 	}
 	seen, _ := s.sights.Sees(c.Place())

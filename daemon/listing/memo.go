@@ -55,7 +55,7 @@ func (v *View) repeatable() bool {
 
 // same reports whether the lists of two views, which are repeatable, are the same.
 func (v *View) same(other *View) bool {
-	return v.caller.Identity == other.caller.Identity && v.caller.Only == other.caller.Only &&
+	return v.caller.Who() == other.caller.Who() && v.caller.Only == other.caller.Only &&
 		v.version == other.version &&
 		slices.EqualFunc(v.servers, other.servers, func(a, b ServerView) bool {
 			return a.Server == b.Server && a.Offering == b.Offering

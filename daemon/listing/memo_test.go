@@ -16,7 +16,7 @@ type counted struct {
 	asked   *int
 }
 
-func (c counted) May(string, string, ...string) bool { *c.asked++; return true }
+func (c counted) May(tool.Who, string, ...string) bool { *c.asked++; return true }
 
 func (c counted) Version() any { return c.version }
 

@@ -80,7 +80,7 @@ func (v *View) Servers() []string {
 // mayUse reports whether the rules let the caller use what a server knows by these
 // names.
 func (v *View) mayUse(server string, names ...string) bool {
-	return v.rules == nil || v.rules.May(v.caller.Identity, server, names...)
+	return v.rules == nil || v.rules.May(v.caller.Who(), server, names...)
 }
 
 // offered returns the offers of a kind that are not blocked, by server, whether or
@@ -121,7 +121,15 @@ func (v *View) List(k Kind) []tool.Listing {
 		if v.caller.Only != "" {
 			raw = o.Plain
 		}
-		list = append(list, tool.Listing{Name: o.Remote.Name, Raw: raw})
+		name := o.Remote.Name
+		if k == Tools && v.rules != nil && v.caller.Only == "" {
+			if renamed := v.rules.Renamed(v.caller.Who(), o.Remote.Server, o.Own); renamed != "" {
+				if again, err := shown(raw, renamed, ""); err == nil { // it was shown once, so it is
+					name, raw = renamed, again
+				}
+			}
+		}
+		list = append(list, tool.Listing{Name: name, Raw: raw})
 	}
 	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
 	return list
@@ -265,13 +273,14 @@ func (s *ServerView) Tools() control.ServerOffers {
 	return all
 }
 
-// KeepUsable removes the tools that an identity may not use, and those that are blocked.
+// KeepUsable removes the tools that a session may not use, and those that are blocked. The others
+// get the names that the session sees.
 // If a tool was removed because it is blocked, that becomes the server's fault, unless it
 // has one already. rules may be nil.
-func KeepUsable(of *control.ServerOffers, rules tool.Rules, identity string) {
+func KeepUsable(of *control.ServerOffers, rules tool.Rules, who tool.Who) {
 	var blocked []string
 	of.Tools = slices.DeleteFunc(of.Tools, func(one control.ServerTool) bool {
-		if rules != nil && !rules.May(identity, of.Server, one.Name) {
+		if rules != nil && !rules.May(who, of.Server, one.Name) {
 			return true
 		}
 		if one.Blocked {
@@ -279,6 +288,14 @@ func KeepUsable(of *control.ServerOffers, rules tool.Rules, identity string) {
 		}
 		return one.Blocked
 	})
+	for i := range of.Tools {
+		if rules == nil {
+			break
+		}
+		if name := rules.Renamed(who, of.Server, of.Tools[i].Name); name != "" {
+			of.Tools[i].Exposed = name
+		}
+	}
 	if n := len(blocked); n > 0 && of.Fault == nil {
 		of.Fault = fault.New(fault.Denied, fault.Host, "start:"+of.Server,
 			"%d of its tools have changed since they were first seen, and are blocked until the user accepts them "+

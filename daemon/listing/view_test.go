@@ -14,22 +14,26 @@ import (
 // denied are rules that deny these names to every identity.
 type denied []string
 
-func (d denied) May(_, _ string, names ...string) bool {
+func (d denied) May(_ tool.Who, _ string, names ...string) bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(d, name) })
 }
 
-func (d denied) Check(identity, server string, names ...string) error {
-	if !d.May(identity, server, names...) {
+func (d denied) Check(who tool.Who, server string, names ...string) error {
+	if !d.May(who, server, names...) {
 		return fault.New(fault.Denied, fault.Host, server, "denied")
 	}
 	return nil
 }
 
-func (d denied) Reaches(string, string) bool { return true }
+func (d denied) Reaches(tool.Who, string) bool { return true }
 
-func (denied) CheckShown(string, string, string) error { return nil }
+func (denied) CheckShown(tool.Who, string, string) error { return nil }
 
-func (denied) Searches(string) bool { return false }
+func (denied) Renamed(tool.Who, string, string) string { return "" }
+
+func (denied) Original(_ tool.Who, name string) string { return name }
+
+func (denied) Searches(tool.Who) bool { return false }
 
 func (denied) Version() any { return nil }
 
@@ -150,7 +154,7 @@ func TestViewStays(t *testing.T) {
 	if len(all.Tools) != 2 || !all.Tools[0].Blocked || all.Tools[1].Blocked {
 		t.Errorf("users are shown %+v", all.Tools)
 	}
-	KeepUsable(&all, denied{"u"}, "")
+	KeepUsable(&all, denied{"u"}, tool.Who{})
 	if len(all.Tools) != 0 || all.Fault == nil || !strings.HasPrefix(all.Fault.Fault.Detail, "1 of its tools") {
 		t.Errorf("of one tool that is denied and one that is blocked stay %+v, %+v", all.Tools, all.Fault)
 	}

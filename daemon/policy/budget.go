@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"sync"
 
 	"holdline/protocol/fault"
@@ -43,7 +44,7 @@ func (b *Budget) Charge(agent, identity, tool string, limit int) error {
 		return fault.New(fault.BudgetExceeded, fault.Host, operation(tool),
 			"%s has issued %d of its %d calls. The count begins anew when the agent is restarted; "+
 				"identities.%s.budget.calls sets the limit",
-			who(identity), spent, limit, identity).
+			cmp.Or(identity, "a client without a name"), spent, limit, identity).
 			WithLimit("calls", limit, spent)
 	}
 	if !known && len(b.spent) >= b.most {

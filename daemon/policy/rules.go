@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
@@ -30,17 +31,17 @@ func CurrentRules(current func() *config.Config) Rules { return Rules{current} }
 // Version returns the configuration in force: it never changes, another one takes its place.
 func (r Rules) Version() any { return r.current() }
 
-// May reports whether an identity may see and use something; see [Rules.Explain].
-func (r Rules) May(identity, server string, names ...string) bool {
-	ok, _ := r.Explain(identity, server, names...)
+// May reports whether a session may see and use something; see [Rules.Explain].
+func (r Rules) May(who tool.Who, server string, names ...string) bool {
+	ok, _ := r.Explain(who, server, names...)
 	return ok
 }
 
-// Searches reports whether an identity finds the tools of hosted servers by a search,
+// Searches reports whether a session finds the tools of hosted servers by a search,
 // instead of getting a list.
-func (r Rules) Searches(identity string) bool { return r.current().Searches(identity) }
+func (r Rules) Searches(who tool.Who) bool { return r.current().Searches(who.Identity) }
 
-// Explain reports whether an identity may see and use something of a hosted server: a
+// Explain reports whether a session may see and use something of a hosted server: a
 // tool, a prompt, a resource or a template of resources. With server "" it is one of
 // holdline's own tools. The reason names the rule and its key in the file.
 //
@@ -52,26 +53,91 @@ func (r Rules) Searches(identity string) bool { return r.current().Searches(iden
 // Both pairs also get the name that sessions see, which may differ: see [tool.Shown].
 // In each pair, a glob of deny that matches any of the names is stronger than one of
 // allow. A list allow, even an empty one, refuses what it does not name. An identity
-// that the file does not name may use everything.
+// that the file does not name may use everything. If the session has a view, its pair
+// decides as well, in the same way, and so does its list of servers. Its deny, and that
+// of the identity, also get the name that the view gives a tool.
 //
 // Anonymous may use no hosted server, and none of the own tools that run in a worker.
 //
 // The own tools that find and call tools of hosted servers are only for identities that
 // search for tools. A list allow need not name these two: what they find and call is
 // checked by itself.
-func (r Rules) Explain(identity, server string, names ...string) (ok bool, reason string) {
+func (r Rules) Explain(who tool.Who, server string, names ...string) (ok bool, reason string) {
 	if server == "" {
-		return r.mayOwn(identity, names[0])
+		return r.mayOwn(who, names[0])
 	}
 	if ok, reason = r.Offers(server, names...); !ok {
 		return false, reason
 	}
-	if identity == tool.Anonymous {
+	if who.Identity == tool.Anonymous {
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
 	}
-	id := r.current().Identities[identity]
-	return pass(listsKey{"identities.", identity}, id.Allow, id.Deny, reason,
-		func() asked { return askedOf(server, server+"__", names) })
+	shown := r.Renamed(who, server, names[0])
+	for _, l := range r.lists(who) {
+		if ok, reason = l.pass(server, reason, func() asked {
+			a := askedOf(server, server+"__", names)
+			if shown != "" {
+				a.deny = append(a.deny, shown)
+			}
+			return a
+		}); !ok {
+			break
+		}
+	}
+	return ok, reason
+}
+
+// lists are a pair of lists that a session has to pass, besides those of a server.
+type lists struct {
+	at          listsKey
+	gone        bool     // nothing passes: the configuration has them no more
+	servers     []string // that pass; nil is all
+	allow, deny []string
+}
+
+// lists returns the pairs of lists of a session.
+func (r Rules) lists(who tool.Who) []lists {
+	cfg := r.current()
+	id := cfg.Identities[who.Identity]
+	all := []lists{{at: listsKey{"identities.", who.Identity}, allow: id.Allow, deny: id.Deny}}
+	if who.View != "" {
+		v, there := cfg.Views[who.View]
+		all = append(all, lists{listsKey{"views.", who.View}, !there, v.Servers, v.Allow, v.Deny})
+	}
+	return all
+}
+
+// pass asks the lists for something of a server, or for an own tool if server is "". If they do not
+// decide, the answer is true, for the reason undecided.
+func (l *lists) pass(server, undecided string, names func() asked) (bool, string) {
+	switch {
+	case l.gone:
+		return false, fmt.Sprintf("the configuration has no %s any more", l.at)
+	case server != "" && l.servers != nil && !slices.Contains(l.servers, server):
+		return false, fmt.Sprintf("%s.servers does not name %s", l.at, server)
+	}
+	return pass(l.at, l.allow, l.deny, undecided, names)
+}
+
+// Renamed returns the name that the view of a session gives a tool of a server, or "".
+func (r Rules) Renamed(who tool.Who, server, own string) string {
+	rename := r.current().Views[who.View].Rename
+	if len(rename) == 0 {
+		return ""
+	}
+	return cmp.Or(rename[server+"__"+own], rename[tool.Shown(server, own)])
+}
+
+// Original returns the name SERVER__NAME of a tool that the view of a session has renamed. Other
+// names stay.
+func (r Rules) Original(who tool.Who, name string) string {
+	for from, to := range r.current().Views[who.View].Rename {
+		if to == name {
+			server, own, _ := tool.SplitShown(from)
+			return tool.Shown(server, own)
+		}
+	}
+	return name
 }
 
 // Offers reports whether the server's own lists let something pass, for any identity.
@@ -81,21 +147,31 @@ func (r Rules) Offers(server string, names ...string) (ok bool, reason string) {
 		func() asked { return askedOf(server, "", names) })
 }
 
-// mayOwn reports whether an identity may use one of holdline's own tools; see
+// mayOwn reports whether a session may use one of holdline's own tools; see
 // [Rules.Explain].
-func (r Rules) mayOwn(identity, name string) (ok bool, reason string) {
-	id, at := r.current().Identities[identity], listsKey{"identities.", identity}
-	byName := only(name)
-	if name == tool.FindTools || name == tool.CallTool {
-		if !r.current().Searches(identity) {
-			return false, fmt.Sprintf("%s.expose is not %q", at, config.ExposeSearch)
-		}
-		return pass(at, nil, id.Deny, fmt.Sprintf("%s.expose is %q", at, config.ExposeSearch), byName)
-	}
-	if where, _ := tool.OwnDispatch(name); identity == tool.Anonymous && where == tool.OnWorker {
+func (r Rules) mayOwn(who tool.Who, name string) (ok bool, reason string) {
+	at := listsKey{"identities.", who.Identity}
+	finds := name == tool.FindTools || name == tool.CallTool
+	where, _ := tool.OwnDispatch(name)
+	switch {
+	case finds && !r.Searches(who):
+		return false, fmt.Sprintf("%s.expose is not %q", at, config.ExposeSearch)
+	case who.Identity == tool.Anonymous && where == tool.OnWorker:
 		return false, "anonymous, who sends no greeting, uses no tool that starts a program"
+	case finds:
+		reason = fmt.Sprintf("%s.expose is %q", at, config.ExposeSearch)
+	default:
+		reason = silent
 	}
-	return pass(at, id.Allow, id.Deny, silent, byName)
+	for _, l := range r.lists(who) {
+		if finds {
+			l.allow = nil
+		}
+		if ok, reason = l.pass("", reason, only(name)); !ok {
+			break
+		}
+	}
+	return ok, reason
 }
 
 // asked has the names for which the lists allow and deny are asked.
@@ -139,33 +215,32 @@ func cleanURI(name string) (clean string, climbs bool) {
 	return scheme + ":" + rest, false
 }
 
-// Reaches reports whether an identity may use anything of a server, as far as the lists
+// Reaches reports whether a session may use anything of a server, as far as the lists
 // say so without the names of its tools. If not, the daemon need not show the server to
-// the identity at all.
-func (r Rules) Reaches(identity, server string) bool {
-	id := r.current().Identities[identity]
-	if identity == tool.Anonymous {
+// the session at all.
+func (r Rules) Reaches(who tool.Who, server string) bool {
+	return who.Identity != tool.Anonymous &&
+		!slices.ContainsFunc(r.lists(who), func(l lists) bool { return !l.reaches(server) })
+}
+
+// reaches is [Rules.Reaches] for one pair of lists.
+func (l *lists) reaches(server string) bool {
+	if l.gone || l.servers != nil && !slices.Contains(l.servers, server) {
 		return false
 	}
 	prefix := server + "__"
-	for _, glob := range id.Deny {
+	for _, glob := range l.deny {
 		if strings.HasSuffix(glob, "*") && !strings.HasSuffix(glob, `\*`) && config.Match(glob, prefix) {
 			return false // and so it matches all that begins like that
 		}
 	}
-	if id.Allow == nil {
-		return true
-	}
-	for _, glob := range id.Allow {
+	return l.allow == nil || slices.ContainsFunc(l.allow, func(glob string) bool {
 		fixed := glob
 		if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
 			fixed = glob[:i]
 		}
-		if strings.HasPrefix(prefix, fixed) && fixed != glob || strings.HasPrefix(fixed, prefix) {
-			return true
-		}
-	}
-	return false
+		return strings.HasPrefix(prefix, fixed) && fixed != glob || strings.HasPrefix(fixed, prefix)
+	})
 }
 
 // silent is the reason for an answer that no list decides.
@@ -210,43 +285,45 @@ func matching(globs, names []string) int {
 }
 
 // Check is [Rules.Explain] as an error: nil, or a denied fault.
-func (r Rules) Check(identity, server string, names ...string) error {
-	ok, reason := r.Explain(identity, server, names...)
-	return denied(ok, reason, identity, server, names[0])
+func (r Rules) Check(who tool.Who, server string, names ...string) error {
+	ok, reason := r.Explain(who, server, names...)
+	return denied(ok, reason, who, server, names[0])
 }
 
 // CheckShown is [Rules.Check] for a tool of which only a name is known so far. That is
 // the name that sessions see or, with a server, perhaps that server's own name. If the
 // name may have been altered, CheckShown asks only the lists deny: the lists allow may
 // name the tool by its own name.
-func (r Rules) CheckShown(identity, server, shown string) error {
+func (r Rules) CheckShown(who tool.Who, server, shown string) error {
 	of, name, hosted := tool.SplitShown(shown)
 	_, configured := r.current().Servers[of]
 	switch {
 	case server != "" && (!hosted || of != server):
-		return r.Check(identity, server, shown)
-	case identity == tool.Anonymous || !tool.MayBeAltered(shown):
+		return r.Check(who, server, shown)
+	case who.Identity == tool.Anonymous || !tool.MayBeAltered(shown):
 	default:
-		h, id := r.current().Servers[of].Holdline, r.current().Identities[identity]
+		h := r.current().Servers[of].Holdline
 		ok, reason := pass(listsKey{"mcpServers.", of, ".holdline"}, nil, h.Deny, silent, only(name, shown))
-		if ok {
-			ok, reason = pass(listsKey{"identities.", identity}, nil, id.Deny, silent, only(shown))
+		for _, l := range r.lists(who) {
+			if l.allow = nil; ok {
+				ok, reason = l.pass("", reason, only(shown))
+			}
 		}
-		return denied(ok, reason, identity, of, name)
+		return denied(ok, reason, who, of, name)
 	}
 	if !hosted || !configured {
-		return r.Check(identity, "", shown)
+		return r.Check(who, "", shown)
 	}
-	return r.Check(identity, of, name)
+	return r.Check(who, of, name)
 }
 
 // denied returns nil if ok, else a denied fault with the reason.
-func denied(ok bool, reason, identity, server, name string) error {
+func denied(ok bool, reason string, who tool.Who, server, name string) error {
 	if ok {
 		return nil
 	}
 	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s",
-		who(identity), named(server, name), reason)
+		who, named(server, name), reason)
 }
 
 // operation returns the name of a call in telemetry and in faults.
@@ -266,12 +343,4 @@ func named(server, tool string) string {
 		return tool
 	}
 	return tool + " of " + server
-}
-
-// who returns the name of an identity for people.
-func who(identity string) string {
-	if identity == "" {
-		return "a client without a name"
-	}
-	return identity
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdline/daemon/config"
+	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
 
@@ -75,7 +76,7 @@ func TestRules(t *testing.T) {
 		{"anonymous", "", "consult_result", true, "no rule names it"},
 		{"anonymous", "open", "x", false, "anonymous, who sends no greeting"},
 	} {
-		got, reason := NewRules(&cfg).Explain(x.identity, x.server, x.tool)
+		got, reason := NewRules(&cfg).Explain(tool.Who{Identity: x.identity}, x.server, x.tool)
 		if got != x.want || !strings.HasPrefix(reason, x.reason) {
 			t.Errorf("May(%q, %q, %q) = %v, %q\nwant %v, %q", x.identity, x.server, x.tool, got, reason,
 				x.want, x.reason)
@@ -83,13 +84,13 @@ func TestRules(t *testing.T) {
 	}
 
 	cfg.Identities["anonymous"] = config.Identity{Allow: []string{"open__*"}}
-	if ok, reason := NewRules(&cfg).Explain("anonymous", "open", "x"); ok {
+	if ok, reason := NewRules(&cfg).Explain(tool.Who{Identity: "anonymous"}, "open", "x"); ok {
 		t.Errorf("anonymous with a list may use a hosted tool: %s", reason)
 	}
-	if err := NewRules(&cfg).Check("any", "open", "x"); err != nil {
+	if err := NewRules(&cfg).Check(tool.Who{Identity: "any"}, "open", "x"); err != nil {
 		t.Errorf("Check = %v", err)
 	}
-	r := isFault(t, NewRules(&cfg).Check("but", "git", "push"), fault.Denied)
+	r := isFault(t, NewRules(&cfg).Check(tool.Who{Identity: "but"}, "git", "push"), fault.Denied)
 	if want := `but may not use push of git: identities.but.deny[1] "git__push*" names it`; r.Error() != want ||
 		r.Operation != "tools/call:git__push" {
 		t.Errorf("Check = %q, %q\nwant %q", r, r.Operation, want)
@@ -124,11 +125,11 @@ func TestRulesReach(t *testing.T) {
 		{[]string{"git__*"}, []string{"git__*"}, false},
 	} {
 		cfg := config.Config{Identities: map[string]config.Identity{"i": {Allow: x.allow, Deny: x.deny}}}
-		if got := NewRules(&cfg).Reaches("i", "git"); got != x.want {
+		if got := NewRules(&cfg).Reaches(tool.Who{Identity: "i"}, "git"); got != x.want {
 			t.Errorf("allow %q, deny %q: %v, want %v", x.allow, x.deny, got, x.want)
 		}
 	}
-	if NewRules(&config.Config{}).Reaches("anonymous", "git") {
+	if NewRules(&config.Config{}).Reaches(tool.Who{Identity: "anonymous"}, "git") {
 		t.Error("anonymous reaches a server")
 	}
 }

@@ -172,6 +172,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	h.srv = session.New(session.Options{
 		Log: log, Catalog: cat, Telemetry: h.told,
 		Info: mcp.Implementation{Name: "holdline", Version: "test"}, Instructions: "hello",
+		CheckView: func(string) error { return nil },
 		Authorise: func(identity, token string) error {
 			if identity == "codex" && token != "secret" {
 				return fmt.Errorf("identity %q needs its token", identity)

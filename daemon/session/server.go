@@ -80,6 +80,8 @@ type Options struct {
 	Searching    string // is added to Instructions for sessions that find the tools of hosted servers by words
 	// Authorise checks what a greeting claims; an error is refused aloud.
 	Authorise func(identity, token string) error
+	// CheckView returns what is wrong with the view that a greeting wants; it is refused aloud.
+	CheckView func(name string) error
 	// Reserved reports whether an identity needs a token, so that no client can
 	// become it by its name alone.
 	Reserved func(identity string) bool
@@ -232,6 +234,13 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
 			return
 		}
+	}
+	// A session that resumes keeps a view that was removed meanwhile: its calls are denied, and it
+	// is back when the view is.
+	if err := s.o.CheckView(g.View); err != nil && !g.Resume {
+		s.o.Log.WarnContext(ctx, "view refused", "view", g.View, "client_pid", c.Peer.PID)
+		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedView, Message: err.Error()})
+		return
 	}
 	faultpoint.At("session.greeted")
 	greeting := &c.Greeting

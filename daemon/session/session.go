@@ -150,7 +150,7 @@ func (s *session) status() control.Session {
 	caller := &s.profile.Caller
 	return control.Session{
 		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
-		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only,
+		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only, View: caller.View,
 		PID: s.peer.PID, ClientPID: s.client, State: state,
 		InFlight: s.flights.Calls(), Calls: s.calls.Load(), Proxy: s.version,
 		SinceMS: time.Since(s.since).Milliseconds(),

@@ -76,7 +76,7 @@ func (c *Catalog) Waits(who Caller) bool {
 // Searches reports whether a session finds the tools of hosted servers by words,
 // and is not shown them.
 func (c *Catalog) Searches(who Caller) bool {
-	return who.Only == "" && c.rules.Searches(who.Identity)
+	return who.Only == "" && c.rules.Searches(who.Who())
 }
 
 // List returns what a session sees of the list that method asks for, and the member
@@ -90,7 +90,7 @@ func (c *Catalog) List(ctx context.Context, who Caller, method string) (member s
 		return c.more.List(ctx, who, method)
 	}
 	for _, p := range c.tools {
-		if who.SeesOwn() && c.allowed(who.Identity, p) {
+		if who.SeesOwn() && c.allowed(who.Who(), p) {
 			list = append(list, Listing{"0" + p.Tool.Name, p.Listing()})
 		}
 	}
@@ -117,7 +117,7 @@ func (c *Catalog) Route(ctx context.Context, who Caller, method string, params j
 	if to == nil {
 		return nil, known, nil
 	}
-	err := c.rules.Check(who.Identity, to.Server, to.Names...)
+	err := c.rules.Check(who.Who(), to.Server, to.Names...)
 	if f, ok := errors.AsType[*fault.Record](err); ok {
 		f.Operation = method
 	}
@@ -175,7 +175,7 @@ func (c *Catalog) others(who Caller) bool {
 // Own returns holdline's own tool of that name; nil if it has none that the session
 // may see. It never waits.
 func (c *Catalog) Own(who *Caller, name string) *Prepared {
-	if p := c.byName[name]; p != nil && who.SeesOwn() && c.allowed(who.Identity, p) {
+	if p := c.byName[name]; p != nil && who.SeesOwn() && c.allowed(who.Who(), p) {
 		return p
 	}
 	return nil
@@ -190,19 +190,22 @@ func (c *Catalog) Find(ctx context.Context, who Caller, name string) (*Remote, e
 	if who.SeesOwn() && (name == FindTools || name == CallTool) && !c.Searches(who) {
 		return nil, unknown() // they are for identities that search
 	}
+	if who.Only == "" && c.byName[name] == nil { // a session for one server uses that server's names
+		name = c.rules.Original(who.Who(), name)
+	}
 	if err := c.refused(who, name); err != nil {
 		return c.known(who, name), err
 	}
 	if (c.byName[name] == nil || who.Only != "") && c.others(who) {
 		if r := c.more.Find(ctx, who, name); r != nil {
-			return r, c.rules.Check(who.Identity, r.Server, r.Names...)
+			return r, c.rules.Check(who.Who(), r.Server, r.Names...)
 		}
 	}
 	if server, own, hosted := SplitShown(name); hosted && MayBeAltered(name) {
 		if who.Only != "" {
 			server, own = who.Only, name
 		}
-		if err := c.rules.Check(who.Identity, server, own); err != nil { // no server has a tool with that altered name
+		if err := c.rules.Check(who.Who(), server, own); err != nil { // no server has a tool with that altered name
 			return nil, err
 		}
 	}
@@ -226,11 +229,11 @@ func (c *Catalog) known(who Caller, name string) *Remote {
 func (c *Catalog) refused(who Caller, name string) error {
 	switch {
 	case who.SeesOwn():
-		return c.rules.CheckShown(who.Identity, "", name)
+		return c.rules.CheckShown(who.Who(), "", name)
 	case MayBeAltered(name):
 		return nil // the lists are asked by its own name once that is known
 	}
-	return c.rules.Check(who.Identity, who.Only, name)
+	return c.rules.Check(who.Who(), who.Only, name)
 }
 
 // Inner returns the tool of a hosted server that a call of another tool is for. If
@@ -240,14 +243,15 @@ func (c *Catalog) Inner(ctx context.Context, who Caller, in Inner) (*Remote, err
 	if !c.others(who) {
 		return nil, fault.New(fault.Denied, fault.Host, "tools/call", "%s may not use hosted servers", who.Identity)
 	}
-	if err := c.rules.CheckShown(who.Identity, in.Server, in.Tool); err != nil {
+	in.Tool = c.rules.Original(who.Who(), in.Tool)
+	if err := c.rules.CheckShown(who.Who(), in.Server, in.Tool); err != nil {
 		return nil, err
 	}
 	r, err := c.more.Inner(ctx, who, in.Server, in.Tool)
 	if err != nil {
 		return nil, err
 	}
-	return r, c.rules.Check(who.Identity, r.Server, r.Names...)
+	return r, c.rules.Check(who.Who(), r.Server, r.Names...)
 }
 
 // Indirect returns the own tool of that name if its calls are calls of hosted tools,
@@ -260,8 +264,8 @@ func (c *Catalog) Indirect(who *Caller, name string) *Prepared {
 	return nil
 }
 
-// allowed reports whether an identity may see and call an own tool. An anonymous client
+// allowed reports whether a session may see and call an own tool. An anonymous client
 // may call only those that run in the daemon.
-func (c *Catalog) allowed(identity string, p *Prepared) bool {
-	return (identity != Anonymous || p.Tool.Dispatch == OnHost) && c.rules.May(identity, "", p.Tool.Name)
+func (c *Catalog) allowed(who Who, p *Prepared) bool {
+	return (who.Identity != Anonymous || p.Tool.Dispatch == OnHost) && c.rules.May(who, "", p.Tool.Name)
 }

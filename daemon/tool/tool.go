@@ -57,6 +57,7 @@ type Caller struct {
 	Session  string // hash of the session's uuid, 64 hex digits; the key in records
 	Number   int64  // what people see
 	Identity string
+	View     string // that narrows what it sees; "" for none
 	Project  string // key
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown

@@ -317,10 +317,23 @@ type Session struct {
 	SinceMS  int64  `json:"since_ms"` // age
 	Proxy    string `json:"proxy"`    // version of the proxy
 
-	ClientPID int    `json:"client_pid"` // process that started the proxy; 0 if it is not known
-	Server    string `json:"server"`     // the one that the session is for; "" if it is for all
+	ClientPID int    `json:"client_pid"`     // process that started the proxy; 0 if it is not known
+	Server    string `json:"server"`         // the one that the session is for; "" if it is for all
+	View      string `json:"view,omitempty"` // that the session has chosen
 
 	MemoryBytes int64 `json:"memory_bytes,omitempty"` // of the proxy
+}
+
+// Uses returns what the session uses of the servers, for people: the server that it is for, or all, and
+// the view that it has.
+func (s *Session) Uses(all string) string {
+	if s.Server != "" {
+		all = s.Server
+	}
+	if s.View != "" {
+		return all + " in view " + s.View
+	}
+	return all
 }
 
 // Worker describes one worker process.

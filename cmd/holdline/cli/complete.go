@@ -65,6 +65,7 @@ func (c completer) addFlags(root *cobra.Command) {
 	complete := map[string]func([]string) []string{
 		"consult diff":     func([]string) []string { return []string{"uncommitted", "staged"} },
 		"mcp-stdio server": c.servers, "mcp-stdio direct": c.servers, "mcp-stdio identity": c.identities,
+		"mcp-stdio view": c.views, "config explain view": c.views,
 		"import skip": found, "setup skip": found,
 	}
 	for flag, values := range closed {
@@ -114,6 +115,12 @@ func (c completer) each(of ...func(args []string) []string) completion {
 		}
 		return proposals(of[len(args)](args), word, false), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// views returns the names of the views.
+func (c completer) views([]string) []string {
+	cfg := c.config()
+	return slices.Sorted(maps.Keys(cfg.Views))
 }
 
 // config returns the configuration as far as it can be read.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 
@@ -54,7 +53,7 @@ func printSessions(w io.Writer, sessions []control.Session, home string, verbose
 	t := console.NewTable(w, head...)
 	t.Optional(optional...)
 	for _, s := range sessions {
-		t.Row(s.ID, s.Identity, s.Client, cmp.Or(s.Server, "all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
+		t.Row(s.ID, s.Identity, s.Client, s.Uses("all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
 			s.Calls, plural.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
 	}
 	t.Flush()

@@ -27,6 +27,8 @@ import (
 // the server, too.
 type explanation struct {
 	Identity string          `json:"identity"`
+	View     string          `json:"view,omitempty"`
+	Shown    string          `json:"shown,omitempty"` // name that the view gives the tool
 	Tool     string          `json:"tool"`
 	Server   string          `json:"server,omitempty"`   // "" for holdline's own tools
 	Names    []string        `json:"names,omitempty"`    // by which the rules know a server's tool
@@ -46,7 +48,8 @@ type explanation struct {
 // asks the rules itself, and the daemon only for the state of the server: so it also explains a
 // file that no daemon reads.
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
-	return console.WithJSON(&cobra.Command{
+	var view string
+	cmd := console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
 		Short: "Say whether an identity may use a tool, and why",
 		Long: `Say by which rule an identity may or may not use a tool, whether its calls may run
@@ -55,9 +58,10 @@ again and are cached, and, if a daemon runs, whether the tool's server is well.
 IDENTITY is the name of a client, such as codex, or what --identity of mcp-stdio says.
 The exit code is 1 if there is no such tool or server.
 TOOL is consult or another tool of holdline's own, or SERVER__TOOL of a hosted server,
-as agents see it or by the server's own name. Rules hold by either name.
+as agents see it or by the server's own name. Rules hold by either name. With --view
+the answer is for a session with that view, and TOOL may be the name that it gives.
 
-With --json: identity, tool, server, names (of a server's tool, by which rules are
+With --json: identity, view, tool, shown (the name that the view gives it), server, names (of a server's tool, by which rules are
 asked), unlisted (the server listed no such tool last), allowed, why, contract (empty: what the
 tool's own annotations say), budget (calls a session, 0 for no limit), expose
 (all: the identity is shown all tools of hosted servers; search: it has find_tools
@@ -72,7 +76,11 @@ and call_tool instead), state (of the server, as in status).`,
 			if err != nil {
 				return err
 			}
-			e, server := explain(&cfg, listedTools(proc), protocol.ClientName(args[0]), args[1])
+			if err := cfg.CheckView(view); err != nil {
+				return err
+			}
+			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view}
+			e, server := explain(&cfg, listedTools(proc), who, args[1])
 			e.State = liveServer(cmd, proc, e.Server)
 			err = console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
 			if err == nil && e.unknown {
@@ -81,29 +89,33 @@ and call_tool instead), state (of the server, as in status).`,
 			return err
 		},
 	})
+	cmd.Flags().StringVar(&view, "view", "", "for a session with this view")
+	return cmd
 }
 
-// explain returns what the rules of cfg say about an identity and a tool, and the settings of
+// explain returns what the rules of cfg say about a session and a tool, and the settings of
 // the tool's server, nil if it has none. listed returns the tools that a server has listed
 // last, by the server's own names, or none if they are not known.
 //
 // The name is one that agents see. It may be an altered form of the tool's own name, so it is
 // also compared with the names that agents see of each listed tool.
 func explain(
-	cfg *config.Config, listed func(server string) []string, identity, name string,
+	cfg *config.Config, listed func(server string) []string, who tool.Who, name string,
 ) (explanation, *config.Settings) {
 	e := explanation{
-		Identity: identity, Tool: name, Budget: cfg.Identities[identity].Budget.Calls, Expose: config.ExposeAll,
-	}
-	if cfg.Searches(identity) {
-		e.Expose = config.ExposeSearch
+		Identity: who.Identity, View: who.View, Tool: name, Expose: config.ExposeAll,
+		Budget: cfg.Identities[who.Identity].Budget.Calls,
 	}
 	rules := policy.NewRules(cfg)
+	if rules.Searches(who) {
+		e.Expose = config.ExposeSearch
+	}
 	// A tool of holdline's own has no server and no settings but the rules.
 	if _, exists := tool.OwnDispatch(name); exists {
-		e.Allowed, e.Why = rules.Explain(identity, "", name)
+		e.Allowed, e.Why = rules.Explain(who, "", name)
 		return e, nil
 	}
+	name = rules.Original(who, name)
 	server, own, hosted := tool.SplitShown(name)
 	known := listed(server)
 	for of := range cfg.Servers { // agents may see an altered name, with an altered server name in it
@@ -137,16 +149,17 @@ func explain(
 			e.Names = append(e.Names, other)
 		}
 	}
+	e.Shown = rules.Renamed(who, server, own)
 	e.Contract, _ = s.Contract(own)
-	e.Allowed, e.Why = rules.Explain(identity, server, own)
+	e.Allowed, e.Why = rules.Explain(who, server, own)
 	// These outweigh what the rules say.
 	switch {
 	case !s.Enabled:
 		e.Allowed, e.Why = false, "mcpServers."+server+" is disabled: holdline servers enable "+server
 	case s.Transport == config.SSE:
 		e.Allowed, e.Why = false, "mcpServers."+server+" has the transport sse, which holdline does not speak"
-	case e.Allowed && !rules.Reaches(identity, server):
-		e.Allowed, e.Why = false, "the lists of identities."+identity+" hide the whole server"
+	case e.Allowed && !rules.Reaches(who, server):
+		e.Allowed, e.Why = false, "the lists of "+who.String()+" hide the whole server"
 	}
 	return e, &s
 }
@@ -201,7 +214,13 @@ func (e *explanation) print(out io.Writer, s *config.Settings) {
 		verdict = "may not use it"
 	}
 	t := console.NewDetails(out, "IDENTITY", e.Identity)
+	if e.View != "" {
+		t.Row("view", e.View)
+	}
 	t.Row("tool", e.Tool)
+	if e.Shown != "" {
+		t.Row("shown as", e.Shown)
+	}
 	if len(e.Names) > 1 {
 		t.Row("also called", strings.Join(e.Names[1:], ", "))
 	}

@@ -58,7 +58,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	l := &Launcher{
 		from: launch.Start{
 			Config: path, Home: proc.Getenv("HOME"), Image: image,
-			Logins: launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
+			Logins:   launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
 			Commands: &launch.Commands{},
 		},
 		env: userenv.New(userenv.Options{

@@ -61,5 +61,5 @@ func (a *Agent) Clients() []string {
 
 // Servers returns for which servers the sessions are, sorted; "all" is all of them.
 func (a *Agent) Servers() []string {
-	return a.each(func(s *control.Session) string { return cmp.Or(s.Server, "all") })
+	return a.each(func(s *control.Session) string { return s.Uses("all") })
 }

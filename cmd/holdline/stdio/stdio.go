@@ -44,6 +44,7 @@ const maxToken = 4 << 10
 // Options are the flags of mcp-stdio, with variables in place of those that were not given.
 type Options struct {
 	identity, project, server string
+	view                      string
 	direct                    string // server that this process becomes; "" for the proxy
 	socket, tokenFile, token  string // token is the content of tokenFile, or of a variable
 	drain, reconnect          time.Duration
@@ -203,6 +204,8 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 			"directory with .git)")
 	f.StringVar(&o.server, "server", "",
 		"offer this hosted server alone, under its own tool names;\n\"holdline\" offers holdline's own tools alone")
+	f.StringVar(&o.view, "view", env("HOLDLINE_VIEW"),
+		"offer only what this view of the configuration has\n(default $HOLDLINE_VIEW)")
 	f.StringVar(&o.direct, "direct", "",
 		"run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
@@ -294,7 +297,7 @@ func greet(o Options) protocol.Greeting {
 		key = project.Key(cwd)
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server,
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server, View: o.view,
 		Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }

@@ -223,7 +223,7 @@ func (m *model) agentPage(a *agent) *page {
 	p.add("Process", "%d", a.PID)
 	p.add("Calls", "%s, %d in flight", count(a.Calls), a.InFlight)
 	for _, s := range a.Sessions {
-		p.add("Session", "%s: %s, %s, %d in flight, %s, since %s, proxy %d (%s)", cmp.Or(s.Server, "all servers"),
+		p.add("Session", "%s: %s, %s, %d in flight, %s, since %s, proxy %d (%s)", s.Uses("all servers"),
 			s.Identity, counted(int(s.Calls), "call"), s.InFlight, s.State, age(s.SinceMS), s.PID, s.Proxy)
 	}
 	return p

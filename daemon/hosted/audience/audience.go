@@ -65,7 +65,8 @@ func (a *Audience) subscribers() iter.Seq2[tool.Client, *subscription.Subscripti
 			if !a.subscriptions.Has(session) || !a.users.Uses(session, c) {
 				continue
 			}
-			for s := range a.subscriptions.Of(session, c.Caller().Identity, a.server) {
+			who := c.Caller()
+			for s := range a.subscriptions.Of(session, who.Who(), a.server) {
 				if !yield(c, s) {
 					return
 				}

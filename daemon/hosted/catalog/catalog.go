@@ -258,7 +258,7 @@ func (d *Catalog) unlisted(
 				return tool.RemoteResult{}, fault.New(fault.UnknownTool, fault.Server, operation,
 					"server %s does not offer %s", server, name)
 			case d.rules != nil: // its own name is known only now
-				if err := d.rules.Check(rc.Caller.Identity, server, o.Remote.Names...); err != nil {
+				if err := d.rules.Check(rc.Caller.Who(), server, o.Remote.Names...); err != nil {
 					return tool.RemoteResult{}, err
 				}
 			}
@@ -301,9 +301,9 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 		return tool.About{}, err
 	}
 	switch {
-	case d.rules != nil && !d.rules.Reaches(c.Identity, c.Only):
+	case d.rules != nil && !d.rules.Reaches(c.Who(), c.Only):
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize,
-			"identity %q may use no tool of server %s", c.Identity, c.Only)
+			"%s may use no tool of server %s", c.Who(), c.Only)
 	case len(d.visible(ctx, &c)) == 0:
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
 			c.Only)

@@ -100,18 +100,24 @@ func (s *fakeServer) Trouble(*tool.Caller) *fault.Record { return s.trouble }
 // rules forbid each identity the servers and the names of things that it has in the map.
 type rules map[string][]string
 
-func (r rules) May(identity, server string, names ...string) bool {
-	return r.Reaches(identity, server) &&
-		!slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r[identity], name) })
+func (r rules) May(who tool.Who, server string, names ...string) bool {
+	return r.Reaches(who, server) &&
+		!slices.ContainsFunc(names, func(name string) bool { return slices.Contains(r[who.Identity], name) })
 }
 
-func (r rules) Check(string, string, ...string) error { return nil }
+func (r rules) Check(tool.Who, string, ...string) error { return nil }
 
-func (r rules) Reaches(identity, server string) bool { return !slices.Contains(r[identity], server) }
+func (r rules) Reaches(who tool.Who, server string) bool {
+	return !slices.Contains(r[who.Identity], server)
+}
 
-func (rules) CheckShown(string, string, string) error { return nil }
+func (rules) CheckShown(tool.Who, string, string) error { return nil }
 
-func (rules) Searches(string) bool { return false }
+func (rules) Renamed(tool.Who, string, string) string { return "" }
+
+func (rules) Original(_ tool.Who, name string) string { return name }
+
+func (rules) Searches(tool.Who) bool { return false }
 
 func (rules) Version() any { return nil }
 

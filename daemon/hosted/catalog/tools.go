@@ -92,7 +92,7 @@ func (d *Catalog) Discover(ctx context.Context, c tool.Caller, start bool) []con
 			if all[i].Fault == nil {
 				all[i].Fault = s.Trouble(&c)
 			}
-			listing.KeepUsable(&all[i], d.rules, c.Identity)
+			listing.KeepUsable(&all[i], d.rules, c.Who())
 		})
 	}
 	asking.Wait()

@@ -86,7 +86,7 @@ func (b *Subscriber) find(
 	if o := b.servers.Resource(ctx, *c, uri); o != nil {
 		server, names = o.Remote.Server, o.Remote.Names
 		if b.rules != nil {
-			err = b.rules.Check(c.Identity, server, names...)
+			err = b.rules.Check(c.Who(), server, names...)
 		}
 	}
 	if err != nil {

@@ -88,12 +88,11 @@ func (t *Table) Forget(session string) { delete(t.sessions, session) }
 // Has reports whether a session has subscriptions.
 func (t *Table) Has(session string) bool { return len(t.sessions[session]) > 0 }
 
-// Of yields the subscriptions of a session to resources of a server that its identity
-// may use.
-func (t *Table) Of(session, identity, server string) iter.Seq[*Subscription] {
+// Of yields the subscriptions of a session to resources of a server that it may use.
+func (t *Table) Of(session string, who tool.Who, server string) iter.Seq[*Subscription] {
 	return func(yield func(*Subscription) bool) {
 		for _, s := range t.sessions[session] {
-			if s.server == server && (t.rules == nil || t.rules.May(identity, server, s.names...)) && !yield(s) {
+			if s.server == server && (t.rules == nil || t.rules.May(who, server, s.names...)) && !yield(s) {
 				return
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holdline/daemon/hosted/subscription"
+	"holdline/daemon/tool"
 )
 
 // TestTable checks the life of a subscription: it is made once, held over processes, and
@@ -13,7 +14,7 @@ func TestTable(t *testing.T) {
 	table := subscription.New(nil)
 	count := func(session, server string) int {
 		n := 0
-		for range table.Of(session, "", server) {
+		for range table.Of(session, tool.Who{}, server) {
 			n++
 		}
 		return n

@@ -38,6 +38,7 @@ func New(hash string, g *protocol.Greeting, anonymous bool) Profile {
 		Session:  hash,
 		Agent:    hash,
 		Identity: g.Identity,
+		View:     g.View,
 		Project:  g.Project,
 		Cwd:      g.Cwd,
 		Root:     peer.ProjectRoot(g.Cwd),
