@@ -133,3 +133,49 @@ func TestRulesReach(t *testing.T) {
 		t.Error("anonymous reaches a server")
 	}
 }
+
+// TestRulesOfViews checks that a view narrows what an identity may use, that deny also matches the names
+// that a view gives, and that nothing passes a view that is gone.
+func TestRulesOfViews(t *testing.T) {
+	cfg := config.Config{
+		Servers: map[string]config.Server{"git": {}, "fs": {}},
+		Identities: map[string]config.Identity{
+			"no save": {Deny: []string{"save"}}, "log": {Allow: []string{"git__log", "consult"}}, "all": {},
+		},
+		Views: map[string]config.View{"v": {
+			Servers: []string{"git"}, Deny: []string{"git__push", "consult"},
+			Rename: map[string]string{"git__commit": "save", "git__log": "history"},
+		}},
+	}
+	rules := NewRules(&cfg)
+	for _, x := range []struct {
+		identity, view, server, name string
+		want                         bool
+	}{
+		{"all", "v", "git", "commit", true},
+		{"all", "v", "git", "push", false},
+		{"all", "v", "fs", "read", false},
+		{"all", "v", "", "consult", false},
+		{"all", "", "", "consult", true},
+		{"all", "", "git", "push", true},
+		{"no save", "v", "git", "commit", false},
+		{"no save", "", "git", "commit", true},
+		{"log", "v", "git", "log", true},
+		{"log", "v", "git", "commit", false},
+		{"all", "gone", "git", "log", false},
+		{"all", "gone", "", "consult", false},
+	} {
+		who := tool.Who{Identity: x.identity, View: x.view}
+		if got, why := rules.Explain(who, x.server, x.name); got != x.want {
+			t.Errorf("%s of %q for %v: %v, %s", x.name, x.server, who, got, why)
+		}
+		if x.want && x.server != "" && !rules.Reaches(who, x.server) {
+			t.Errorf("%v may use %s of %s, and does not reach it", who, x.name, x.server)
+		}
+	}
+	who := tool.Who{Identity: "all", View: "v"}
+	if rules.Reaches(who, "fs") || rules.Original(who, "history") != "git__log" || rules.Original(who, "x") != "x" ||
+		rules.Renamed(who, "git", "log") != "history" || rules.Renamed(tool.Who{}, "git", "log") != "" {
+		t.Error("a view reaches another server, or does not rename")
+	}
+}

@@ -125,6 +125,17 @@ func (a *adviser) warnings() []string {
 		out = append(out, a.globs(key+".deny", h.Deny, of)...)
 		out = append(out, a.globs(key+".contract", slices.Sorted(maps.Keys(h.Contracts)), of)...)
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.cfg.Views)) {
+		v, key := a.cfg.Views[name], "views."+name
+		out = append(out, a.globs(key+".allow", v.Allow, a.inFull)...)
+		out = append(out, a.globs(key+".deny", v.Deny, a.inFull)...)
+		out = append(out, a.globs(key+".rename", slices.Sorted(maps.Keys(v.Rename)), a.inFull)...)
+		for _, from := range slices.Sorted(maps.Keys(v.Rename)) {
+			if _, own := tool.OwnDispatch(v.Rename[from]); own {
+				out = append(out, fmt.Sprintf("%s.rename.%s: Holdline's own tool %s hides it", key, from, v.Rename[from]))
+			}
+		}
+	}
 	return append(out, a.idleCommands()...)
 }
 

@@ -1,0 +1,35 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestViewsRefused checks the mistakes that a file can make with views, and that the refusal of an
+// unknown view names those that there are.
+func TestViewsRefused(t *testing.T) {
+	view := func(keys string) string {
+		return `{"mcpServers": {"tools": {"command": "x"}}, "views": {"v": {` + keys + `}}}`
+	}
+	for in, want := range map[string]string{
+		view(`"servers": ["tolos"]`):                         "views.v.servers[0]: server tolos is not configured; did you mean tools?",
+		view(`"deny": [""]`):                                 "views.v.deny[0]: is no glob",
+		view(`"rename": {"look": "l"}`):                      "views.v.rename.look: wants SERVER__TOOL",
+		view(`"rename": {"tools__look": "a__b"}`):            "wants 1 to 49",
+		view(`"rename": {"tools__look": "a b"}`):             "wants 1 to 49",
+		view(`"rename": {"tools__a": "l", "tools__b": "l"}`): "views.v.rename.tools__b: is the name of tools__a already",
+		`{"views": {"a b": {}}}`:                             "views.a b: the name wants",
+		view(`"hide": []`):                                   `unknown key "views.v.hide"`,
+	} {
+		if _, err := Parse("c", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", in, err, want)
+		}
+	}
+	c, err := Parse("c", []byte(view(`"servers": ["tools"]`)))
+	if err != nil || c.CheckView("v") != nil || c.CheckView("") != nil {
+		t.Errorf("a view that is there: %v, %v", err, c.CheckView("v"))
+	}
+	if err := c.CheckView("w"); err == nil || err.Error() != `there is no view "w"; those that there are: v` {
+		t.Errorf("a view that is not there: %v", err)
+	}
+}
