@@ -20,7 +20,8 @@ func TestSecretByCommand(t *testing.T) {
 	const secret = "Tr0ub4dor-and-3"
 	p := newPlace(t).login()
 	runs, vault := filepath.Join(p.dir, "runs"), filepath.Join(p.dir, "vault")
-	print := p.script("vault-read", fmt.Sprintf("#!/bin/sh\necho run >>%s\ncat %s || { echo 'the vault is locked' >&2; exit 7; }\n",
+	read := p.script("vault-read", fmt.Sprintf(
+		"#!/bin/sh\necho run >>%s\ncat %s || { echo 'the vault is locked' >&2; exit 7; }\n",
 		runs, vault))
 	ran := func() int {
 		b, _ := os.ReadFile(runs)
@@ -34,7 +35,7 @@ func TestSecretByCommand(t *testing.T) {
 	}
 	unlock()
 	entry := p.toolsEntry(hosting{"scope": "shared", "max_restarts": 1, "circuit_threshold": 1})
-	argv := map[string]any{"command": []string{print, "op://work/token"}}
+	argv := map[string]any{"command": []string{read, "op://work/token"}}
 	entry["env"] = map[string]any{"API_TOKEN": argv, "HEADER": "Bearer ${cmd:vault}"}
 	p.configure(map[string]any{"tools": entry}, "commands", map[string]any{"vault": argv, "idle": argv})
 	a := p.agent().shake()
@@ -54,8 +55,16 @@ func TestSecretByCommand(t *testing.T) {
 			return strings.Contains(p.must("logs", "tools"), when+" ***")
 		})
 		for _, args := range [][]string{
-			{"status"}, {"status", "--json"}, {"servers"}, {"servers", "get", "tools"}, {"servers", "get", "tools", "--json"},
-			{"servers", "test", "tools"}, {"logs", "tools"}, {"config", "get", "mcpServers"}, {"config", "check"}, {"doctor"},
+			{"status"},
+			{"status", "--json"},
+			{"servers"},
+			{"servers", "get", "tools"},
+			{"servers", "get", "tools", "--json"},
+			{"servers", "test", "tools"},
+			{"logs", "tools"},
+			{"config", "get", "mcpServers"},
+			{"config", "check"},
+			{"doctor"},
 		} {
 			if out, errs, _ := p.run("", args...); strings.Contains(out+errs, secret) {
 				t.Errorf("%s: holdline %v shows the secret:\n%s%s", when, args, out, errs)
@@ -89,7 +98,7 @@ func TestSecretByCommand(t *testing.T) {
 	shown("adopted")
 
 	out := p.must("servers", "get", "tools")
-	if !strings.Contains(out, "env.API_TOKEN: "+print+" op://work/token") {
+	if !strings.Contains(out, "env.API_TOKEN: "+read+" op://work/token") {
 		t.Errorf("servers get:\n%s", out)
 	}
 	if _, errs, _ := p.run("", "config", "check"); !strings.Contains(errs, "commands.idle: no server has") {
@@ -110,7 +119,8 @@ func TestSecretByCommand(t *testing.T) {
 	before := ran()
 	for range 3 {
 		x := a.wait(a.call("tools__look", map[string]any{"token": "locked"}))
-		if x.code() != "unauthenticated" || x.reason() != "secret_command" || !strings.Contains(x.raw, "the vault is locked") {
+		if x.code() != "unauthenticated" || x.reason() != "secret_command" ||
+			!strings.Contains(x.raw, "the vault is locked") {
 			t.Errorf("a call while the vault is locked: %s", x.raw)
 		}
 		p.must("servers", "list")
@@ -119,7 +129,8 @@ func TestSecretByCommand(t *testing.T) {
 	if ran() == before {
 		t.Error("no call has run the command again")
 	}
-	if _, errs, code := p.run("", "servers", "test", "tools"); code == 0 || !strings.Contains(errs, "the vault is locked") {
+	if _, errs, code := p.run("", "servers", "test", "tools"); code == 0 ||
+		!strings.Contains(errs, "the vault is locked") {
 		t.Errorf("servers test while the vault is locked: exit %d: %s", code, errs)
 	}
 	unlock()

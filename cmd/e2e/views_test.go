@@ -51,11 +51,14 @@ func TestViews(t *testing.T) {
 				t.Errorf("%s: %s in the view reads: %s", when, name, x.raw)
 			}
 		}
-		for uri, may := range map[string]bool{"mem://a": true, "mem://many/1": true, "mem://many/91": false, "mem://fixed": false} {
+		for uri, may := range map[string]bool{
+			"mem://a": true, "mem://many/1": true, "mem://many/91": false, "mem://fixed": false,
+		} {
 			for method, params := range map[string]any{
 				"resources/read": map[string]any{"uri": uri},
 				"completion/complete": map[string]any{
-					"ref": map[string]any{"type": "ref/resource", "uri": uri}, "argument": map[string]any{"name": "n", "value": ""},
+					"ref": map[string]any{"type": "ref/resource", "uri": uri},
+					"argument": map[string]any{"name": "n", "value": ""},
 				},
 			} {
 				// The server does not know the method: its error says that it was asked.
@@ -108,7 +111,8 @@ func TestViews(t *testing.T) {
 	x.begin("initialize", map[string]any{})
 	for range x.lines {
 	}
-	if err := x.cmd.Wait(); err == nil || !strings.Contains(x.errs.String(), `there is no view "al"; those that there are: all`) {
+	if err := x.cmd.Wait(); err == nil ||
+		!strings.Contains(x.errs.String(), `there is no view "al"; those that there are: all`) {
 		t.Errorf("an unknown view: %v, %s", err, x.errs)
 	}
 	reads.rest()

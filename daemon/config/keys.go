@@ -121,7 +121,10 @@ var table = map[reflect.Type][]row{
 		{"type", "", "stdio | http | streamable-http | streamableHttp | sse", "transport; default by command or url"},
 		{"command", "", "home", "program that runs the server"},
 		{"args", "", "", "arguments of the program"},
-		{"env", "", "", "environment variables of the program; ${NAME} and ${NAME:-default} expand; {\"command\": [...]} is run"},
+		{
+			"env", "", "",
+			"environment variables of the program; ${NAME} and ${NAME:-default} expand; {\"command\": [...]} is run",
+		},
 		{"env_file", "", "path", "file of variables for ${NAME}; must have mode 0600"},
 		{"cwd", "", "home", "working directory of the program; the project's root if not set"},
 		{"url", "", "", "address of a server that speaks streamable HTTP"},

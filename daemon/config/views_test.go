@@ -12,7 +12,7 @@ func TestViewsRefused(t *testing.T) {
 		return `{"mcpServers": {"tools": {"command": "x"}}, "views": {"v": {` + keys + `}}}`
 	}
 	for in, want := range map[string]string{
-		view(`"servers": ["tolos"]`):                         "views.v.servers[0]: server tolos is not configured; did you mean tools?",
+		view(`"servers": ["tolos"]`):                         "views.v.servers[0]: server tolos is not configured; did you",
 		view(`"deny": [""]`):                                 "views.v.deny[0]: is no glob",
 		view(`"rename": {"look": "l"}`):                      "views.v.rename.look: wants SERVER__TOOL",
 		view(`"rename": {"tools__look": "a__b"}`):            "wants 1 to 49",
