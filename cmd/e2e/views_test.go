@@ -57,7 +57,7 @@ func TestViews(t *testing.T) {
 			for method, params := range map[string]any{
 				"resources/read": map[string]any{"uri": uri},
 				"completion/complete": map[string]any{
-					"ref": map[string]any{"type": "ref/resource", "uri": uri},
+					"ref":      map[string]any{"type": "ref/resource", "uri": uri},
 					"argument": map[string]any{"name": "n", "value": ""},
 				},
 			} {

@@ -74,7 +74,7 @@ func commandRefs(s string) (names []string) {
 }
 
 // useCommands fills in the commands of the settings, and the texts of the variables.
-func (s *Settings) useCommands(env map[string]Variable, table map[string]Command) {
+func useCommands(s *Settings, env map[string]Variable, table map[string]Command) {
 	for name, v := range env {
 		if v.Command.Argv != nil {
 			s.EnvCommands = put(s.EnvCommands, name, v.Command)

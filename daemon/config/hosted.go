@@ -74,7 +74,7 @@ func (c Config) Server(name string) (Settings, bool) {
 		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
 	}
-	out.useCommands(s.Env, c.Commands)
+	useCommands(&out, s.Env, c.Commands)
 	return out, ok
 }
 

@@ -96,7 +96,7 @@ func runSecret(ctx context.Context, argv, environ []string, home string) (string
 	out, err := cmd.Run(limited)
 	value := strings.TrimSuffix(strings.TrimSuffix(string(out.Stdout), "\n"), "\r")
 	var cause fault.Cause
-	for _, line := range strings.Split(strings.TrimSpace(string(out.Stderr)), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(string(out.Stderr)), "\n") {
 		cause.StderrTail = append(cause.StderrTail, hidePrinted(line, value))
 	}
 	words := ""
