@@ -27,7 +27,7 @@ func (d *daemon) buildConsults(ctx context.Context, cfg *config.Config) error {
 	d.consults, err = consult.New(consult.Options{
 		Log: d.Log.With("component", "consult"), Dir: d.dirs.Consults, Ledger: filepath.Join(d.dirs.Root, ledgerFile),
 		Exe: d.Image, SocketDir: d.place.File(place.WorkersDir), Home: d.Home,
-		Engines:  d.programs.Engines(),
+		Engines:  d.programs,
 		Variable: func(name string) string { return command.Variable(d.env.List(), name) },
 		Audit:    func(a answer.Audit) { d.audit.Write(a) },
 		Host:     private.Processes{Log: d.Log.With("component", "private"), Workers: d.workers, Watch: d.telemetry},

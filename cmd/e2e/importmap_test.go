@@ -58,6 +58,7 @@ var layers = readLayers(`
 5 cmd/holdline/ttytest (for tests)
 10 daemon
 9 daemon/commands
+5 daemon/adapter/engine/acp/acptest (for tests)
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
@@ -116,6 +117,7 @@ var layers = readLayers(`
 3 daemon/worker/detach
 3 proxy
 2 proxy/stream
+2 daemon/adapter/engine/acp
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
 1 daemon/adapter/engine/messages

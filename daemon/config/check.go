@@ -33,6 +33,7 @@ func (d *decoder) check(c *Config) {
 			d.wrongKey("consult.allow."+name, "this client is called %q here, so the key means no client", known)
 		}
 	}
+	d.agents(&c.Consult)
 	for i, s := range c.Consult.CodexConfig {
 		if key, _, ok := strings.Cut(s, "="); !ok || strings.TrimSpace(key) == "" {
 			d.wrong(fmt.Sprintf("consult.codex_config[%d]", i), "wants key=value, as codex -c does")

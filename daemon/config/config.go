@@ -105,6 +105,7 @@ type Consult struct {
 	Keep          Keep              `json:"keep"`
 	Share         string            `json:"share"` // ShareProject or ShareIdentity
 	Allow         map[string]Allow  `json:"allow"` // by identity; see [Consult.Allowed]
+	Agents        map[string]Agent  `json:"agents"`
 }
 
 // Allow is what an identity may ask of consults. A list that is empty allows all, but for

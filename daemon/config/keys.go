@@ -25,6 +25,7 @@ import (
 //	globs         patterns of names
 //	env           variables of an environment
 //	home          any text; a leading ~/ stands for the home directory
+//	engine        names of engines, which check.go checks: they are keys, too
 //
 // or empty. What involves several keys is checked in check.go.
 type row struct{ name, preset, check, help string }
@@ -72,7 +73,7 @@ var table = map[reflect.Type][]row{
 		{"in_flight", "256", "1..4096", "calls of one client process at the same time"},
 	},
 	reflect.TypeFor[Consult](): {
-		{"engine", "claude", "claude | codex", "program that answers, unless the call names one"},
+		{"engine", "claude", "engine", "program that answers, unless the call names one"},
 		{"claude_bin", "", "program", "name or path of claude"},
 		{"codex_bin", "", "program", "name or path of codex"},
 		{"codex_config", "", "", "settings for Codex, each as for codex -c: key=value"},
@@ -94,9 +95,21 @@ var table = map[reflect.Type][]row{
 			"which consults agents see and continue: their identity's in the project, or in all projects",
 		},
 		{"allow", "", "", "what identities may ask of consults, by identity; * is for those without an entry"},
+		{"agents", "", "", "agents that speak the Agent Client Protocol, by name: NAME is the engine acp:NAME"},
+	},
+	reflect.TypeFor[Agent](): {
+		{"command", "", "program", "name or path of the agent's program"},
+		{"args", "", "", "arguments of the program, such as --acp"},
+		{"env", "", "", "environment variables of the agent alone; ${NAME} and ${NAME:-default} expand"},
+		{"login", "", "paths", "files of your home directory that its private home has, too, read-only"},
+		{"writable", "", "paths", "directories that the agent may write to; every answer names them"},
+		{"mode", "", "word", "mode to ask for, as the agent names it; no claim rests on it"},
+		{"auth", "", "word", "its method to log in by, if it wants to be told"},
+		{"fs", "false", "", "the agent may read files of the consult's directories through Holdline"},
+		{"model", "", "word", "model of the agent, unless the call names one"},
 	},
 	reflect.TypeFor[Allow](): {
-		{"engines", "", "claude | codex", "only these engines"},
+		{"engines", "", "engine", "only these engines"},
 		{"models", "", "globs", "only these models; a call must name one, unless consult.model does"},
 		{"levels", "", "read | shell", "only these levels; without the list read, and consult.level"},
 		{
@@ -247,10 +260,12 @@ func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 		d.checkRange(v, parseValue(v.Type(), low), parseValue(v.Type(), high), at)
 		return
 	}
+	if v.Kind() == reflect.String && v.IsZero() && (r.check == "engine" || strings.Contains(r.check, "|")) {
+		v.SetString(r.preset)
+		return
+	}
 	if v.Kind() == reflect.String && strings.Contains(r.check, "|") {
-		if v.IsZero() {
-			v.SetString(r.preset)
-		} else if names := strings.Split(r.check, " | "); !slices.Contains(names, v.String()) {
+		if names := strings.Split(r.check, " | "); !slices.Contains(names, v.String()) {
 			d.wrong(at, "wants one of %s", strings.Join(names, ", "))
 		}
 		return
@@ -300,6 +315,11 @@ func stringsOf(v reflect.Value) []string {
 // lists that c shares.
 func (c Config) WithHome(home string) Config {
 	expandHome(reflect.ValueOf(&c).Elem(), home)
+	c.Consult.Agents = maps.Clone(c.Consult.Agents)
+	for name, a := range c.Consult.Agents {
+		expandHome(reflect.ValueOf(&a).Elem(), home)
+		c.Consult.Agents[name] = a
+	}
 	c.Servers = maps.Clone(c.Servers)
 	for name, s := range c.Servers {
 		expandHome(reflect.ValueOf(&s).Elem(), home)

@@ -104,6 +104,9 @@ func keysOf(t reflect.Type, prefix string) []key {
 		if strings.Contains(r.check, "..") || strings.Contains(r.check, "|") {
 			k.Allowed = r.check
 		}
+		if r.check == "engine" {
+			k.Allowed = "claude | codex | acp:NAME"
+		}
 		all = append(all, k)
 		inner := prefix + r.name + "."
 		if ft.Kind() == reflect.Map {

@@ -204,7 +204,7 @@ func refreshed(t *testing.T, bin string) {
 				}
 			}))
 			h := newHouse(t, bin, func(o *Options) {
-				o.Engines[Claude] = claude.New(claude.Options{
+				o.Engines.(Fixed)[Claude] = claude.New(claude.Options{
 					Bin: bin, MaxRetries: 1, Timeout: time.Minute,
 					Env: []string{
 						"PATH=" + os.Getenv("PATH"), "HOME=" + o.Home, "HTTPS_PROXY=" + in.url,

@@ -80,7 +80,7 @@ func realHouse(t *testing.T, bin string, edit ...func(*claude.Options)) (*house,
 		for _, f := range edit {
 			f(&opt)
 		}
-		o.Engines = map[string]engine.Engine{Claude: claude.New(opt)}
+		o.Engines = Fixed{Claude: claude.New(opt)}
 	})
 	if err := os.WriteFile(filepath.Join(h.project, "main.go"), []byte("package main // the marker is 4711\n"),
 		0o600); err != nil {

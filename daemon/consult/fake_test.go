@@ -332,7 +332,7 @@ func newWorld(t *testing.T, program func(*fakeProcess), edit ...func(*Options)) 
 	}
 	opt := Options{
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Dir: w.dir, Ledger: filepath.Join(dir, "spent.json"),
-		SocketDir: filepath.Join(dir, "w"), Engines: map[string]engine.Engine{Claude: w.engine, Codex: w.codex},
+		SocketDir: filepath.Join(dir, "w"), Engines: Fixed{Claude: w.engine, Codex: w.codex},
 		Variable: os.Getenv, Host: w.starter, Config: defaults(),
 		Home: filepath.Join(dir, "home"),
 	}

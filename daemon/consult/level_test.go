@@ -76,7 +76,7 @@ func TestReadIsConfined(t *testing.T) {
 // TestUnconfined checks that without Landlock a consult runs, and says that its level is
 // enforced by the tools alone.
 func TestUnconfined(t *testing.T) {
-	h := newHouse(t, "", func(o *Options) { o.Engines[Claude] = machine(t, o, 0) })
+	h := newHouse(t, "", func(o *Options) { o.Engines.(Fixed)[Claude] = machine(t, o, 0) })
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello", "detail": "full"})
 	if err != nil || res.Fault != nil || !strings.Contains(res.Text, "level read enforced by tools") ||
 		!strings.Contains(res.Text, "no Landlock") {
@@ -115,7 +115,7 @@ const errNoBubblewrap = constError("bubblewrap is not installed")
 func TestConfinementFails(t *testing.T) {
 	h := newHouse(t, "", func(o *Options) {
 		// It claims Landlock on every machine, so that the exec step tries it and fails.
-		o.Engines[Claude] = machine(t, o, 7, envRefuse+"=1")
+		o.Engines.(Fixed)[Claude] = machine(t, o, 7, envRefuse+"=1")
 	})
 	res, err := h.run(t.Context(), 1, map[string]any{"prompt": "hello"})
 	if err != nil || res.Fault == nil || res.Fault.Fault.Code != fault.Denied ||
@@ -190,7 +190,7 @@ func TestLevelRefused(t *testing.T) {
 	for _, how := range []string{"call", "configuration"} {
 		t.Run(how, func(t *testing.T) {
 			h := newHouse(t, "", func(o *Options) {
-				o.Engines[Claude] = machine(t, o, 0)
+				o.Engines.(Fixed)[Claude] = machine(t, o, 0)
 				if how == "configuration" {
 					o.Config.Consult.Level = "shell"
 				}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
@@ -290,11 +291,11 @@ func (m *Manager) Counts() (running, queued, keeps int) {
 // engine returns the engine with that name, or an invalid_input fault that lists the
 // names.
 func (m *Manager) engine(name string) (engine.Engine, error) {
-	if eng := m.opt.Engines[name]; eng != nil {
+	if eng := m.opt.Engines.Find(name); eng != nil {
 		return eng, nil
 	}
 	return nil, engine.Invalid("engine: %q is not known, there are %s", name,
-		strings.Join(slices.Sorted(maps.Keys(m.opt.Engines)), ", "))
+		strings.Join(engines.Names(&m.config.Load().Consult), ", "))
 }
 
 // Check returns what is known of an engine's program, or a fault if a consult of it

@@ -21,6 +21,18 @@ type Host interface {
 	Clear(ctx context.Context, dir string) error
 }
 
+// Engines finds the engines. Which there are may change with the configuration.
+type Engines interface {
+	// Find returns the engine with that name, or nil.
+	Find(name string) engine.Engine
+}
+
+// Fixed are engines that stay the same, by name.
+type Fixed map[string]engine.Engine
+
+// Find returns the engine with that name, or nil.
+func (f Fixed) Find(name string) engine.Engine { return f[name] }
+
 // Options are what [New] needs to make a [Manager].
 type Options struct {
 	Log       *slog.Logger
@@ -29,7 +41,7 @@ type Options struct {
 	Exe       string                   // of this program, for engine processes
 	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
 	Home      string                   // of the user; "" if unknown
-	Engines   map[string]engine.Engine // by name
+	Engines   Engines
 	Variable  func(name string) string // returns a variable of the user's environment, for git
 	Host      Host
 	Config    *config.Config // in force until [Manager.Configure]; it must not change

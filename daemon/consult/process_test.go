@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/consult/answer"
@@ -79,7 +78,7 @@ func newHouse(t *testing.T, bin string, edit ...func(*Options)) *house {
 		Log: log, Dir: h.dirs.Consults, Ledger: filepath.Join(h.dirs.Root, "spent.json"), Exe: exe,
 		SocketDir: filepath.Join(dir, "r", "w"), Home: filepath.Join(dir, "home"),
 		Host: hostOf(sup, log), Config: defaults(),
-		Engines: map[string]engine.Engine{Claude: claude.New(claude.Options{
+		Engines: Fixed{Claude: claude.New(claude.Options{
 			Bin: bin, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + filepath.Join(dir, "home"), "SECRET=1"},
 			Extra: []string{claudetest.FakeEnv + "=ok", "ANTHROPIC_API_KEY=k", "GORACE=atexit_sleep_ms=0"},
 		})},

@@ -2,6 +2,9 @@ package launch
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,7 +18,6 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/userenv"
-	"holdline/protocol/control"
 	"holdline/protocol/fault"
 )
 
@@ -25,126 +27,173 @@ type Programs struct {
 	log  *slog.Logger
 	file *configfile.File
 	env  *userenv.Environ
-	all  []*program
 
-	mu      sync.Mutex      // held while engines are made; guards the fields that follow
+	making  sync.Mutex      // held while engines are made; guards the two that follow
 	stamp   filewatch.Stamp // state of the file of variables that the engines were made with
 	environ []string        // environment that the engines were made with
-	err     error           // why the file of variables cannot be used
+
+	mu  sync.Mutex
+	all map[string]*program // by name; guarded by mu
 }
 
 // program is one consult engine, which is made anew when the configuration or the
 // environment changes.
 type program struct {
-	*engines.Engine
 	of  *Programs
-	now atomic.Pointer[engine.Engine]
+	now atomic.Pointer[made]
+}
+
+// made is an engine as it was made last.
+type made struct {
+	engine.Engine
+
+	row *engines.Engine
+	err error // why the variables that the configuration gives it cannot be used
 }
 
 // NewPrograms returns the programs that cfg names.
 func NewPrograms(
 	ctx context.Context, log *slog.Logger, file *configfile.File, env *userenv.Environ, cfg *config.Config,
 ) *Programs {
-	p := &Programs{log: log, file: file, env: env}
-	for i := range engines.All {
-		p.all = append(p.all, &program{Engine: &engines.All[i], of: p})
-	}
+	p := &Programs{log: log, file: file, env: env, all: map[string]*program{}}
 	p.Use(ctx, cfg)
 	return p
 }
 
-// Engines returns the engines by name. They follow each [Programs.Use].
-func (p *Programs) Engines() map[string]engine.Engine {
-	byName := map[string]engine.Engine{}
-	for _, one := range p.all {
-		byName[one.Name] = one
+// Find returns the engine with that name, or nil if the configuration has none. The engine
+// follows each [Programs.Use].
+func (p *Programs) Find(name string) engine.Engine {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one := p.all[name]; one != nil {
+		return one
 	}
-	return byName
+	return nil
 }
 
 // Use makes the engines anew, by another configuration.
 func (p *Programs) Use(ctx context.Context, cfg *config.Config) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	p.making.Lock()
+	defer p.making.Unlock()
 	p.makeEngines(ctx, cfg)
 }
 
-// makeEngines makes the engines anew, and records by what they were made. If the file
-// of variables cannot be used, the engines lack its variables, and p.err says why. The
-// caller must hold p.mu.
+// makeEngines makes the engines anew, and records by what they were made. If the
+// variables that the configuration gives one cannot be used, it lacks them, and its err says
+// why. The caller must hold p.making.
 func (p *Programs) makeEngines(ctx context.Context, cfg *config.Config) {
 	p.stamp, _ = filewatch.Stat(cfg.Consult.EnvFile)
 	p.environ = p.env.List()
-	extra, err := extraEnviron(cfg)
-	if p.err = err; err != nil {
-		p.log.ErrorContext(ctx, "no consult can run: env_file cannot be used", "err", err)
-	}
 	settings := withBins(cfg, p.environ)
-	for _, one := range p.all {
-		now := one.New(settings, p.environ, extra)
-		one.now.Store(&now)
+	now := map[string]*made{}
+	for _, row := range engines.List(settings) {
+		extra, err := extraEnviron(cfg, row, p.file.Path(), p.environ)
+		if err != nil {
+			p.log.ErrorContext(ctx, "no consult can run with an engine", "engine", row.Name, "err", err)
+		}
+		now[row.Name] = &made{Engine: row.New(settings, p.environ, extra), row: row, err: err}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := map[string]*program{}
+	for name, m := range now {
+		one := p.all[name]
+		if one == nil {
+			one = &program{of: p}
+		}
+		one.now.Store(m)
+		all[name] = one
+	}
+	p.all = all
 }
 
 // Check waits until it is known where the program is, within bounds, and follows a
 // changed environment or file of variables. Then it checks the program.
 //
-// It returns an error if the file of variables cannot be used: without its variables
-// the consult would not be logged in, or would use another account.
+// It returns an error if the variables that the configuration gives it cannot be used:
+// without them the consult would not be logged in, or would use another account.
 func (p *program) Check(ctx context.Context) (engine.Info, error) {
-	if err := p.of.env.Await(ctx, p.Program(withBins(p.of.file.Current(), p.of.env.List()))); err != nil {
+	named := p.now.Load().row.Program(withBins(p.of.file.Current(), p.of.env.List()))
+	if err := p.of.env.Await(ctx, named); err != nil {
 		return engine.Info{}, err
 	}
-	if err := p.of.refresh(ctx); err != nil {
-		return engine.Info{}, fault.New(fault.SpawnFailure, fault.Host, engine.Operation,
-			"consult.env_file of the configuration cannot be used: %v", err)
+	p.of.refresh(ctx)
+	now := p.now.Load()
+	if now.err != nil {
+		return engine.Info{}, unusable(now.err)
 	}
-	return (*p.now.Load()).Check(ctx)
+	return now.Check(ctx)
+}
+
+// unusable returns the fault of an engine whose variables cannot be used.
+func unusable(err error) *fault.Record {
+	return fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "%v", err)
 }
 
 // refresh makes the engines anew if the environment or the file of variables has
-// changed. It returns why that file cannot be used, or nil.
-func (p *Programs) refresh(ctx context.Context) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// changed.
+func (p *Programs) refresh(ctx context.Context) {
+	p.making.Lock()
+	defer p.making.Unlock()
 	cfg := p.file.Current()
 	if stamp, _ := filewatch.Stat(cfg.Consult.EnvFile); stamp != p.stamp || !slices.Equal(p.env.List(), p.environ) {
 		p.makeEngines(ctx, cfg)
 	}
-	return p.err
 }
 
 // The other methods of an [engine.Engine] are those of the engine as it is now.
 
 // Fits returns an error if no version of the program can do what is asked.
-func (p *program) Fits(req engine.Request) error { return (*p.now.Load()).Fits(req) }
+func (p *program) Fits(req engine.Request) error { return p.now.Load().Fits(req) }
 
 // Without returns those of the names that are login variables which the program lacks.
-func (p *program) Without(names []string) []string { return (*p.now.Load()).Without(names) }
+func (p *program) Without(names []string) []string { return p.now.Load().Without(names) }
 
 // Command returns the command line of a run.
 func (p *program) Command(req engine.Request, info engine.Info) engine.Command {
-	return (*p.now.Load()).Command(req, info)
+	return p.now.Load().Command(req, info)
 }
 
 // Environ returns the environment of every run, and the names that the configuration
 // sets.
-func (p *program) Environ() (environ, configured []string) { return (*p.now.Load()).Environ() }
+func (p *program) Environ() (environ, configured []string) { return p.now.Load().Environ() }
 
 // NewRun returns the reader of what a run prints.
 func (p *program) NewRun(req engine.Request, info engine.Info) engine.Run {
-	return (*p.now.Load()).NewRun(req, info)
+	return p.now.Load().NewRun(req, info)
 }
 
-// extraEnviron returns the variables that the configuration adds to the environment of
-// consult programs: those of its env_file, and after them those of env, which count
-// more. With an error, those of the env_file are missing.
-func extraEnviron(cfg *config.Config) (extra []string, err error) {
+// extraEnviron returns the variables that the configuration, whose file is at path, adds to the
+// environment of a consult program. For an agent these are its own. For the others they are those
+// of consult.env_file, and after them those of consult.env, which count more. With an error, which
+// names the key, those are missing which cannot be read.
+func extraEnviron(cfg *config.Config, row *engines.Engine, path string, environ []string) ([]string, error) {
+	var file []string
+	var err error
 	if cfg.Consult.EnvFile != "" {
-		extra, err = envfile.Read(cfg.Consult.EnvFile)
+		if file, err = envfile.Read(cfg.Consult.EnvFile); err != nil {
+			err = fmt.Errorf("consult.env_file of the configuration cannot be used: %w", err)
+		}
 	}
-	for name, value := range cfg.Consult.Env {
-		extra = append(extra, name+"="+value.Reveal())
+	a, isAgent := cfg.Consult.Agent(row.Name)
+	if !isAgent {
+		for name, value := range cfg.Consult.Env {
+			file = append(file, name+"="+value.Reveal())
+		}
+		return file, err
+	}
+	at := config.Around{Environ: environ, EnvFile: file}
+	if err == nil {
+		if at.Variables, err = envfile.Read(envfile.Path(path)); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
+	if err != nil || len(a.Env) == 0 {
+		return nil, err
+	}
+	extra, err := a.Environ(at)
+	if err != nil {
+		err = fmt.Errorf("consult.agents.%s.%w", row.Title, err)
 	}
 	return extra, err
 }
@@ -161,26 +210,25 @@ func withBins(cfg *config.Config, environ []string) *config.Consult {
 }
 
 // CheckProgram checks the consult program of an engine as a daemon of that
-// configuration would find it in that environment. It waits until that is known, within
-// bounds, and asks no daemon. logins are the names of the login variables that this process
-// has: the fault of a program that is not logged in names those which the daemon would lack.
+// configuration, whose file is at path, would find it in that environment. It waits until that is
+// known, within bounds, and asks no daemon. logins are the names of the login variables that this
+// process has: the fault of a program that is not logged in names those which the daemon would lack.
 func CheckProgram(
-	ctx context.Context, cfg *config.Config, env *userenv.Environ, logins []string, name string,
+	ctx context.Context, cfg *config.Config, path string, env *userenv.Environ, logins []string, name string,
 ) (engine.Info, error) {
-	e := engines.Find(name)
-	if e == nil {
-		e = &engines.All[0]
+	row := engines.Find(&cfg.Consult, name)
+	if row == nil {
+		row = &engines.BuiltIn[0]
 	}
-	extra, err := extraEnviron(cfg)
-	if err != nil {
-		return engine.Info{}, fault.New(fault.InvalidInput, fault.Engine, control.ConsultCheck,
-			"consult.env_file: %v", err)
-	}
-	if err := env.Await(ctx, e.Program(withBins(cfg, env.List()))); err != nil {
+	if err := env.Await(ctx, row.Program(withBins(cfg, env.List()))); err != nil {
 		return engine.Info{}, err
 	}
 	environ := env.List()
-	eng := e.New(withBins(cfg, environ), environ, extra)
+	extra, err := extraEnviron(cfg, row, path, environ)
+	if err != nil {
+		return engine.Info{}, unusable(err)
+	}
+	eng := row.New(withBins(cfg, environ), environ, extra)
 	info, err := eng.Check(ctx)
 	return info, engine.NameLacking(err, eng, logins)
 }

@@ -23,7 +23,7 @@ var inherited = []string{"XDG_STATE_HOME", socket.Env, "HOLDLINE_CONFIG"}
 func DaemonEnv(env func(string) string) []string {
 	list := userenv.UserShell(env).Env
 	names := slices.Clone(inherited)
-	for _, e := range engines.All {
+	for _, e := range engines.BuiltIn {
 		names = append(names, e.Variable)
 	}
 	if runtime.GOOS == "darwin" {

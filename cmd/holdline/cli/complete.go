@@ -53,7 +53,7 @@ func addCompletions(root *cobra.Command, proc *cmdenv.Process) {
 func (c completer) addFlags(root *cobra.Command) {
 	scopes := []string{config.ScopeProject, config.ScopeShared, config.ScopeSession}
 	closed := map[string][]string{
-		"color": console.ColorModes, "consult engine": engines.Names(), "consult level": {"read", "shell"},
+		"color": console.ColorModes, "consult level": {"read", "shell"},
 		"consult effort":        {"low", "medium", "high", "xhigh", "max"},
 		"servers add scope":     scopes,
 		"servers add transport": {config.Stdio, config.HTTP, config.SSE},
@@ -63,6 +63,7 @@ func (c completer) addFlags(root *cobra.Command) {
 	}
 	found := func([]string) []string { return setupcmd.FoundServers(c.proc) }
 	complete := map[string]func([]string) []string{
+		"consult engine":   c.engines,
 		"consult diff":     func([]string) []string { return []string{"uncommitted", "staged"} },
 		"mcp-stdio server": c.servers, "mcp-stdio direct": c.servers, "mcp-stdio identity": c.identities,
 		"mcp-stdio view": c.views, "config explain view": c.views,
@@ -121,6 +122,12 @@ func (c completer) each(of ...func(args []string) []string) completion {
 func (c completer) views([]string) []string {
 	cfg := c.config()
 	return slices.Sorted(maps.Keys(cfg.Views))
+}
+
+// engines returns the engines of consults.
+func (c completer) engines([]string) []string {
+	cfg := c.config()
+	return engines.Names(&cfg.Consult)
 }
 
 // config returns the configuration as far as it can be read.

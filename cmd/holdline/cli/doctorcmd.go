@@ -148,7 +148,7 @@ func doctorOptions(proc *cmdenv.Process, paths socket.Paths) doctor.Options {
 	var once sync.Once
 	o.Check = func(ctx context.Context, engine string) control.CheckAnswer {
 		once.Do(func() { go func() { _ = next.Run(ctx) }() }) // it ends with the checks
-		info, err := launch.CheckProgram(ctx, &consults, next, protocol.LoginVariables(o.Environ), engine)
+		info, err := launch.CheckProgram(ctx, &consults, o.Config, next, protocol.LoginVariables(o.Environ), engine)
 		return commands.CheckAnswer(&consults, engine, info, err)
 	}
 	return o

@@ -76,20 +76,26 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 // program. Workers start it; any MCP client can. The argument is the name of the engine. A
 // variable may name another program than the one on PATH; all other settings come with a call.
 func runEngine(args []string, proc *cmdenv.Process) error {
+	var settings config.Consult
 	var found *engines.Engine
+	worker := proc.Getenv(process.EnvWorker)
 	if len(args) == 1 {
-		found = engines.Find(args[0])
+		// What the configuration says of an agent comes with the call, and only the daemon makes it.
+		if name, ok := strings.CutPrefix(args[0], config.AgentPrefix); ok && worker != "" {
+			settings.Agents = map[string]config.Agent{name: {}}
+		}
+		found = engines.Find(&settings, args[0])
 	}
 	if found == nil {
-		return fmt.Errorf("%w: engine takes one name: %s", cmdenv.ErrUsage, strings.Join(engines.Names(), " or "))
+		return fmt.Errorf("%w: engine takes one name: %s", cmdenv.ErrUsage,
+			strings.Join(engines.Names(&settings), " or "))
 	}
-	var settings config.Consult
 	engines.UseVariables(&settings, proc.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	signal.Ignore(syscall.SIGPIPE) // a run's outcome is kept even if its client has ended
 	runner.Serve(ctx, stdinOf(proc), proc.Stdout, runner.Options{
-		Name: found.Name, Version: cmdenv.Version, Environ: proc.Environ(), Worker: proc.Getenv(process.EnvWorker),
+		Name: found.Name, Version: cmdenv.Version, Environ: proc.Environ(), Worker: worker,
 		Engine: func(environ, extra []string) engine.Engine { return found.New(&settings, environ, extra) },
 		Log:    childLog(proc),
 	})

@@ -92,8 +92,8 @@ num_turns, duration_ms, consult_id, state, window and more.`,
 	cmd.AddCommand(newListCommands(proc)...)
 	cmd.PersistentFlags().Bool("json", false, "print JSON")
 	f := cmd.Flags()
-	f.StringVar(&o.engine, "engine", "", strings.Join(engines.Names(), " or ")+
-		" (default from the configuration, else "+engines.All[0].Name+")")
+	f.StringVar(&o.engine, "engine", "", engines.Join(func(e *engines.Engine) string { return e.Name })+
+		", or acp:NAME of an agent in the configuration (default from there, else "+engines.BuiltIn[0].Name+")")
 	f.StringSliceVar(&o.engines, "engines", nil,
 		"ask several at once, such as claude/opus,codex: their answers side by side")
 	f.StringVar(&o.judge, "judge", "", "with --engines: who then compares the answers, such as claude/opus")

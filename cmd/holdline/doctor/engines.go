@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/config"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -16,16 +17,24 @@ import (
 // checks one program; seenBy says in whose environment it looks.
 func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, error), seenBy string) []Finding {
 	var found []Finding
-	for _, e := range engines.All {
+	var consults config.Consult
+	if o.Loaded != nil {
+		consults = o.Loaded.Consult
+	}
+	for _, e := range engines.List(&consults) {
 		check, err := ask(e.Name)
 		if err != nil {
 			found = append(found, Finding{Check: e.Name}.with(Problem, err.Error(),
 				"whether consults with it can run is not known", "holdline logs"))
 			continue
 		}
-		found = append(found, judgeEngine(&e, check, seenBy, o.Environ))
-		if e.Name == engines.All[0].Name { // the others have sandboxes of their own
-			found = append(found, checkLevels(check)...)
+		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
+		switch { // Codex has a sandbox of its own
+		case e.Name == engines.BuiltIn[0].Name:
+			found = append(found, checkLandlock())
+			found = append(found, checkLevels("consult", check)...)
+		case e.IsAgent:
+			found = append(found, checkLevels(e.Name, check)...)
 		}
 	}
 	return found
@@ -35,6 +44,9 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 // used is a problem if it is the default one, else a note. environ is that of this shell.
 func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, environ []string) Finding {
 	f := Finding{Check: e.Name, State: OK, What: fmt.Sprintf("%s, version %s, %s", c.Path, c.Version, c.Account)}
+	if c.Version == "" { // an agent tells it when it is started
+		f.What = c.Path + ", logged in " + c.Account
+	}
 	if c.Fault == nil {
 		return f
 	}
@@ -49,15 +61,18 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, enviro
 	what := c.Fault.Fault.Detail
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
-		fix = install(e, "") + ", or name the program: " + e.Variable
-		if e.Key != "" {
-			fix += ", or " + e.Key + " in the configuration"
+		fix = install(e, "") + ", or name the program: "
+		if e.Variable != "" {
+			fix += e.Variable + ", or "
 		}
+		fix += e.Key + " in the configuration"
 		if name := c.Fault.Cause.Program; name != "" { // the finding about the PATH says where it was looked for
 			what, fix = "Holdline's daemon cannot find `"+name+"`", cmp.Or(userenv.ShellHas(name, environ), fix)
 		}
 	case fault.NotLoggedIn:
 		fix = e.Login + "; with an API key, " + e.ByKey
+	case fault.Rejected:
+		fix = "correct the configuration"
 	case fault.Version:
 		fix = install(e, "@latest")
 	case "": // the fault says what is wrong with consult.env_file
@@ -77,12 +92,12 @@ func install(e *engines.Engine, version string) string {
 	return "npm install -g " + e.Package + version
 }
 
-// checkLevels returns a finding about Landlock, and one about each level: what enforces it, or
-// why it is refused.
-func checkLevels(c control.CheckAnswer) []Finding {
-	found := []Finding{checkLandlock()}
+// checkLevels returns a finding about each level of an engine: what enforces it, or why it is
+// refused.
+func checkLevels(name string, c control.CheckAnswer) []Finding {
+	var found []Finding
 	for _, l := range c.Levels {
-		f := Finding{Check: "consult level " + l.Name, State: OK, What: "held by " + l.EnforcedBy}
+		f := Finding{Check: name + " level " + l.Name, State: OK, What: "held by " + l.EnforcedBy}
 		if len(l.Notes) > 0 {
 			f.What += " (" + strings.Join(l.Notes, "; ") + ")"
 		}

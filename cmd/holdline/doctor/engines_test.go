@@ -23,7 +23,7 @@ func TestConsults(t *testing.T) {
 		fault.Version:     {"npm install -g @anthropic-ai/claude-code@latest", "npm install -g @openai/codex@latest"},
 		fault.Killed:      {"claude --version", "codex --version"},
 	} {
-		for i, e := range engines.All {
+		for i, e := range engines.BuiltIn {
 			found := (&Options{}).checkEngines(func(name string) (control.CheckAnswer, error) {
 				a := control.CheckAnswer{
 					Engine: name, Default: name == e.Name, Path: "/bin/" + name, Version: "1", Account: "by somebody",
@@ -31,7 +31,7 @@ func TestConsults(t *testing.T) {
 				a.Fault = fault.New(fault.SpawnFailure, fault.Engine, "o", "what is wrong").WithReason(reason)
 				return a, nil
 			}, "the next daemon")
-			for j, other := range engines.All {
+			for j, other := range engines.BuiltIn {
 				at := slices.IndexFunc(found, func(f Finding) bool { return f.Check == other.Name })
 				if at < 0 {
 					t.Fatalf("nothing of %s: %+v", other.Name, found)

@@ -201,7 +201,7 @@ func printFailed(out io.Writer, checked []checkedEntry) {
 // Setup does not store the key itself: what has secrets in it is the user's to make, so it prints
 // the command, which has the names of the variables and no value.
 func (s *setup) adviseLogin(out io.Writer) {
-	for _, e := range engines.All {
+	for _, e := range engines.BuiltIn {
 		check, err := attach.Ask[control.CheckAnswer](s.cmd, s.proc, control.ConsultCheck,
 			control.CheckParams{Engine: e.Name})
 		if err != nil || !check.Default {

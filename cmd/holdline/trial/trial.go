@@ -269,7 +269,7 @@ func (o *Options) consult(
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
 		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
-		Engines: map[string]engine.Engine{
+		Engines: consult.Fixed{
 			cfg.Consult.Engine: claude.New(claude.Options{
 				Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"},
 			}),

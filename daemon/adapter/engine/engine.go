@@ -117,6 +117,18 @@ type Info struct {
 	Features []string `json:"features,omitempty"` // what this version can do beyond the least, in the engine's words
 	Levels   []Level  `json:"levels,omitempty"`   // those that the engine knows; any other one is refused
 	Settings []string `json:"settings,omitempty"` // that the configuration gives the program, in its own form
+	Agent    *Agent   `json:"agent,omitempty"`    // of the engines acp:NAME; nil for the others
+}
+
+// Agent is what the configuration says of an agent that speaks the Agent Client Protocol.
+type Agent struct {
+	Name     string   `json:"name"` // in the configuration
+	Args     []string `json:"args,omitempty"`
+	Login    []string `json:"login,omitempty"`    // files below the user's home directory; absolute
+	Writable []string `json:"writable,omitempty"` // directories; absolute
+	Mode     string   `json:"mode,omitempty"`     // session mode to ask for; "" for the agent's own
+	Auth     string   `json:"auth,omitempty"`     // method to log in by; "" for none
+	FS       bool     `json:"fs,omitempty"`       // it may read files of the run's directories through us
 }
 
 // Level is what a run may do at most, and which mechanism holds it to that on this
@@ -183,8 +195,9 @@ const (
 	TurnDone                      // a result: the program waits for the next message
 	Noise                         // the line is none of the program's protocol
 	Piece                         // a piece of a text that is being written: Text
-	Stuck                         // the program asks its API for ever and would not end by itself
+	Stuck                         // nothing more is to come, and the program would not end by itself
 	Heard                         // the program has taken a message of [Listener.Say]: Text is its id
+	Write                         // the program must be told something at once: Line
 )
 
 // Event is one step of a run. The runner uses events for progress, and some of them
@@ -198,6 +211,7 @@ type Event struct {
 	CostUSD  *float64 // of TurnDone: so far; nil if unknown
 	Window   *Window  // of Limit
 	Answered bool     // of TurnDone: with an answer
+	Line     []byte   // of Write: for the program's stdin, with its newline
 }
 
 // Run is the dialogue with one run of a program: what to write to its stdin,
@@ -230,8 +244,30 @@ type Run interface {
 // programs wait for the end of the turn.
 type Listener interface {
 	// Say returns the line that brings a message to the program, which reports it by
-	// [Heard] when the model gets it; nil if this version reads no messages.
+	// [Heard] when the model gets it; nil if this version reads no messages. An empty line
+	// means that the run brings the message itself, by [Write], in its next turn.
 	Say(id, text string) []byte
+}
+
+// A Closer is a [Run] whose program is told that its answer was the last one, before its
+// stdin is closed.
+type Closer interface {
+	// Close returns the line for that, or nil.
+	Close() []byte
+}
+
+// A Keeper is an [Engine] whose program gets a home directory of the run's own, in which it
+// also keeps its sessions. dir is the directory of the consult, or "" if a client has started
+// the engine process by hand.
+type Keeper interface {
+	// Furnish makes the home directory, which lies in req.TempDir. If req goes on from a session,
+	// it takes a copy of the home directory that the earlier consult has left, and returns req
+	// with the session's name in the program's own words.
+	Furnish(req Request, info Info, dir string) (Request, error)
+	// Keep keeps the home directory, once the program has ended, so that a later run can go on
+	// from out.Session. It sets that to the name by which others know the session, or to "" if
+	// there is none.
+	Keep(req Request, info Info, dir string, out *Outcome)
 }
 
 // Usage counts the tokens of one run.

@@ -1,15 +1,18 @@
 // Package engines lists the consult engines. Everything that differs from one to the
-// other outside their own packages is in a row of [All].
+// other outside their own packages is in a row: of [BuiltIn], or of an agent that the
+// configuration names. [List] has both.
 //
 // To add an engine, write a package beside engine/claude with the interface
-// [engine.Engine], add its row here, and its name to the values of the key
-// consult.engine in config/keys.go.
+// [engine.Engine], add its row here, and its name to the engines of config/agent.go.
 package engines
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/config"
@@ -17,13 +20,14 @@ import (
 
 // Engine is what the daemon, the engine process and doctor know about a consult engine.
 type Engine struct {
-	Name     string // of the engine, and of its program
+	Name     string // of the engine, and of its program if it is built in
 	Title    string // of the program, for people
-	Variable string // of the environment, which names the program
+	Variable string // of the environment, which names the program; "" for none
 	Key      string // of the configuration, which names the program, too; "" for none
-	Package  string // of npm, which has the program
+	Package  string // of npm, which has the program; "" if that is not known
 	Login    string // what the user does to log in
 	ByKey    string // what the user does to use an API key instead
+	IsAgent  bool   // it speaks the Agent Client Protocol, and is in the configuration
 
 	// Bin returns the field behind Key. It is nil if there is no Key; then New finds
 	// the program by its name or by Variable.
@@ -33,8 +37,8 @@ type Engine struct {
 	New func(c *config.Consult, environ, extra []string) engine.Engine
 }
 
-// All are the engines. The levels of consults are checked with the first.
-var All = []Engine{
+// BuiltIn are the engines that need no configuration. The levels of consults are checked with the first.
+var BuiltIn = []Engine{
 	{
 		Name: "claude", Title: "Claude Code", Variable: "HOLDLINE_CLAUDE_BIN", Key: "consult.claude_bin",
 		Package: "@anthropic-ai/claude-code",
@@ -55,41 +59,82 @@ var All = []Engine{
 	},
 }
 
-// Find returns the engine with that name, or nil.
-func Find(name string) *Engine {
-	for i := range All {
-		if All[i].Name == name {
-			return &All[i]
+// List returns the engines that c has, in order: those that are built in, and its agents.
+func List(c *config.Consult) []*Engine {
+	var all []*Engine
+	for i := range BuiltIn {
+		all = append(all, &BuiltIn[i])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Agents)) {
+		all = append(all, agent(name))
+	}
+	return all
+}
+
+// Find returns the engine of c with that name, or nil.
+func Find(c *config.Consult, name string) *Engine {
+	for _, e := range List(c) {
+		if e.Name == name {
+			return e
 		}
 	}
 	return nil
 }
 
-// Names returns the names of all engines, in order.
-func Names() []string {
-	names := make([]string, len(All))
-	for i := range All {
-		names[i] = All[i].Name
+// agent returns the engine of an agent.
+func agent(name string) *Engine {
+	key := "consult.agents." + name
+	return &Engine{
+		Name: config.AgentPrefix + name, Title: name, Key: key + ".command",
+		Login: "log in with " + name + " itself, and name the files of its login in " + key + ".login",
+		ByKey: "set " + key + ".env", IsAgent: true,
+		New: func(c *config.Consult, environ, extra []string) engine.Engine {
+			a := c.Agents[name]
+			return acp.New(acp.Options{
+				Agent: engine.Agent{
+					Name: name, Args: a.Args, Login: a.Login, Writable: a.Writable, Mode: a.Mode, Auth: a.Auth, FS: a.FS,
+				},
+				Command: a.Command, Env: environ, Extra: extra, NoWeb: !c.Web,
+			})
+		},
+	}
+}
+
+// Names returns the names of the engines of c, in order.
+func Names(c *config.Consult) []string {
+	var names []string
+	for _, e := range List(c) {
+		names = append(names, e.Name)
 	}
 	return names
 }
 
-// Join returns what text returns for each engine, in order, with " or " between.
+// Pattern returns the regular expression of the names of engines. Tools show it to clients, so it
+// does not depend on the configuration.
+func Pattern() string {
+	var names strings.Builder
+	for _, e := range BuiltIn {
+		names.WriteString(e.Name + "|")
+	}
+	return "(" + names.String() + config.AgentPrefix + "[A-Za-z0-9_-]{1,32})"
+}
+
+// Join returns what text returns for each engine that is built in, in order, with " or " between.
 func Join(text func(*Engine) string) string {
-	texts := make([]string, len(All))
-	for i := range All {
-		texts[i] = text(&All[i])
+	texts := make([]string, len(BuiltIn))
+	for i := range BuiltIn {
+		texts[i] = text(&BuiltIn[i])
 	}
 	return strings.Join(texts, " or ")
 }
 
-// Titles returns the titles of all engines, such as "Claude Code or Codex".
+// Titles returns the titles of the engines that are built in, such as "Claude Code or Codex".
 func Titles() string { return Join(func(e *Engine) string { return e.Title }) }
 
 // UseVariables makes c name the programs that the environment names. getenv returns
 // the value of a variable, or "".
 func UseVariables(c *config.Consult, getenv func(string) string) {
-	for _, e := range All {
+	for _, e := range BuiltIn {
 		if bin := getenv(e.Variable); bin != "" && e.Bin != nil {
 			*e.Bin(c) = bin
 		}
@@ -99,7 +144,8 @@ func UseVariables(c *config.Consult, getenv func(string) string) {
 // Program returns what c says of where the engine's program is; "" leaves that to New.
 func (e *Engine) Program(c *config.Consult) string {
 	if e.Bin == nil {
-		return ""
+		a, _ := c.Agent(e.Name)
+		return a.Command
 	}
 	return *e.Bin(c)
 }

@@ -1,26 +1,39 @@
 package engines
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"testing"
 
 	"holdline/daemon/config"
 )
 
-// TestConfigurationKnowsEngines checks that consult.engine accepts the name of each engine,
-// and no other.
+// TestConfigurationKnowsEngines checks that consult.engine accepts the name of each engine and of
+// each agent that the file has, and no other, as does the pattern that clients see.
 func TestConfigurationKnowsEngines(t *testing.T) {
-	for _, name := range append(Names(), "other") {
-		_, err := config.Parse("config.json", []byte(`{"consult":{"engine":"`+name+`"}}`))
-		if known := Find(name) != nil; known != (err == nil) {
+	file := `{"consult":{"engine":"%s","agents":{"gemini":{"command":"gemini"}}}}`
+	set := config.Consult{Agents: map[string]config.Agent{"gemini": {}}}
+	pattern := regexp.MustCompile("^" + Pattern() + "$")
+	for _, name := range append(Names(&set), "other", "acp:other", "acp:", "gemini") {
+		_, err := config.Parse("config.json", fmt.Appendf(nil, file, name))
+		known := Find(&set, name) != nil
+		if known != (err == nil) {
 			t.Errorf("engine %q: known here: %v, configuration: %v", name, known, err)
 		}
+		if known && !pattern.MatchString(name) {
+			t.Errorf("engine %q does not match %s", name, pattern)
+		}
+	}
+	if got := Names(&set); !slices.Equal(got, []string{"claude", "codex", "acp:gemini"}) {
+		t.Errorf("names %q", got)
 	}
 }
 
 // TestUseVariables checks that the variable of an engine changes the program of that engine
 // alone.
 func TestUseVariables(t *testing.T) {
-	for _, e := range All {
+	for _, e := range BuiltIn {
 		c := config.Default().Consult
 		UseVariables(&c, func(name string) string {
 			if name == e.Variable {
@@ -28,7 +41,7 @@ func TestUseVariables(t *testing.T) {
 			}
 			return ""
 		})
-		for _, other := range All {
+		for _, other := range BuiltIn {
 			want := ""
 			if other.Name == e.Name && e.Bin != nil {
 				want = "/opt/" + e.Name

@@ -164,6 +164,7 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 	if out.Level != "" {
 		a.Level, a.EnforcedBy, a.Notes = out.Level, out.EnforcedBy, out.Notes
 	}
+	a.EngineVersion = cmp.Or(out.EngineVersion, a.EngineVersion)
 	// A partial answer without a fault is Done: it is the best that could be had in time.
 	if out.Fault != nil {
 		a.State = Failed

@@ -95,11 +95,15 @@ func (a *Arguments) Resolve(
 	return a.preset(set, req, eng), timeout, nil
 }
 
-// preset returns req with what the configuration says and the call does not. Model and
+// preset returns req with what the configuration says and the call does not. An agent has a
+// model of its own there. Model and
 // effort are words of one engine, so they hold only if the call uses the engine of the
 // configuration. A limit that the engine cannot hold is left out; it would make each call
 // fail.
 func (a *Arguments) preset(set *config.Consult, req engine.Request, eng engine.Engine) engine.Request {
+	if agent, ok := set.Agent(cmp.Or(a.Engine, set.Engine)); ok {
+		req.Model = cmp.Or(req.Model, agent.Model)
+	}
 	if a.Engine == "" || a.Engine == set.Engine {
 		req.Model, req.Effort = cmp.Or(req.Model, set.Model), cmp.Or(req.Effort, set.Effort)
 	}

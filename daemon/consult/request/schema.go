@@ -2,7 +2,6 @@ package request
 
 import (
 	"encoding/json"
-	"strings"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engines"
@@ -18,7 +17,7 @@ func Properties() json.RawMessage {
 "cwd":{"type":"string","minLength":1,"maxLength":4096,
 	"description":"Directory to look around in; relative to yours, and inside your project unless ` +
 		`the configuration allows more. Default: your own."},
-"session":{"type":"string","pattern":"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$",
+"session":{"type":"string","pattern":"^([0-9a-f]{12}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$",
 	"description":"Session id of an earlier answer to go on from. It is forked, never changed; ` +
 		`the new answer names its own session."},
 "model":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127}$",
@@ -36,8 +35,9 @@ func Properties() json.RawMessage {
 	"description":"What it may do: read is no more than reading; shell runs commands, too, in a sandbox ` +
 		`without network, where they can write nothing but temporary files, and is refused where there ` +
 		`is none, or where the configuration does not allow it. Default: read, unless configured."},
-"engine":{"type":"string","enum":["` + strings.Join(engines.Names(), `","`) + `"],
-	"description":"The program that answers. Default: claude, unless configured."},
+"engine":{"type":"string","pattern":"^` + engines.Pattern() + `$",
+	"description":"The program that answers: ` + engines.Join(func(e *engines.Engine) string { return e.Name }) +
+		` or, where the configuration has agents, acp:NAME. Default: claude, unless configured."},
 "engines":{"type":"array","minItems":2,"maxItems":8,` +
 		`"items":{"type":"string","pattern":` +
 		`"^[a-z]+(:[A-Za-z0-9_-]{1,32})?(/[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127})?$"},
@@ -47,7 +47,7 @@ func Properties() json.RawMessage {
 	"description":"With engines: who then compares their answers, without knowing whose they are."},
 "max_usd":{"type":"number","exclusiveMinimum":0,"maximum":10000,
 	"description":"It may cost so many US dollars (checked after each answer of the model). ` +
-		`Not for codex, which tells no cost."},
+		`Not for codex and agents, which cannot hold it."},
 "schema":{"type":"object",
 	"description":"JSON Schema of an object: the answer is a JSON object of that form, checked, or a fault."},
 "files":{"type":"array","maxItems":64,"items":{"type":"string","minLength":1,"maxLength":4096},

@@ -64,7 +64,9 @@ func (r *run) hear(list []messages.Message) {
 		}
 		r.record(engine.Entry{Kind: engine.KindSaid, ID: m.ID})
 		faultpoint.At("adapter.said")
-		r.prog.queueInput(line)
+		if len(line) > 0 {
+			r.prog.queueInput(line)
+		}
 		r.ear.open++
 	}
 }

@@ -77,6 +77,11 @@ func (r *run) endTurn(answered bool) {
 		}
 		fallthrough
 	case working, best:
+		if c, ok := r.talk.(engine.Closer); ok {
+			if line := c.Close(); line != nil {
+				r.prog.queueInput(line)
+			}
+		}
 		r.prog.closeStdin()
 		r.enter(leaving, ladder.Leave)
 	case cancelling:

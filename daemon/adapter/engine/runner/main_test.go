@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp"
+	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/adapter/engine/codex"
@@ -40,6 +42,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case filepath.Base(os.Args[0]) == "claude":
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
+	case filepath.Base(os.Args[0]) == "agent":
+		leave(acptest.Main(os.Args[1:], os.Stdin, os.Stdout))
 	case len(os.Args) > 1 && os.Args[1] == "exec":
 		_ = execstep.Exec(os.Environ())
 		leave(1)
@@ -55,8 +59,15 @@ func TestMain(m *testing.M) {
 			Name: name, Version: "test", Environ: os.Environ(), Worker: id,
 			Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 			Engine: func(environ, extra []string) engine.Engine {
-				if name == "codex" {
+				switch name {
+				case "codex":
 					return codex.New(codex.Options{Env: environ, Extra: extra})
+				case acpFake:
+					opt := acp.Options{Command: os.Getenv(envAgentBin), Env: environ, Extra: extra}
+					if err := json.Unmarshal([]byte(os.Getenv(envAgent)), &opt.Agent); err != nil {
+						panic(err)
+					}
+					return acp.New(opt)
 				}
 				return claude.New(claude.Options{Bin: os.Getenv("HOLDLINE_CLAUDE_BIN"), Env: environ, Extra: extra})
 			},
@@ -73,8 +84,10 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		if err := os.Symlink(exe, filepath.Join(programs, "claude")); err != nil {
-			panic(err)
+		for _, name := range []string{"claude", "agent"} {
+			if err := os.Symlink(exe, filepath.Join(programs, name)); err != nil {
+				panic(err)
+			}
 		}
 		return m.Run()
 	}())

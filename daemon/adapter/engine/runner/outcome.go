@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -28,8 +29,8 @@ func (r *run) outcome(err error) engine.Outcome {
 	}
 	now := time.Now()
 	out.Version, out.Why = engine.Version, r.why
-	out.Level, out.EnforcedBy, out.Notes, out.Argv, out.EngineVersion = r.cmd.Level, r.cmd.EnforcedBy, r.cmd.Notes,
-		r.cmd.Argv, r.info.Version
+	out.Level, out.EnforcedBy, out.Notes, out.Argv = r.cmd.Level, r.cmd.EnforcedBy, r.cmd.Notes, r.cmd.Argv
+	out.EngineVersion = cmp.Or(out.EngineVersion, r.info.Version)
 	out.BeganUnixMS, out.EndedUnixMS, out.DurationMS = r.began.UnixMilli(), now.UnixMilli(),
 		now.Sub(r.began).Milliseconds()
 	if r.exit != (process.Exit{}) {

@@ -18,8 +18,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// maxWrites bounds the writes that wait for a program that does not read: all messages fit.
-const maxWrites = messages.MaxCount + 8
+// maxWrites bounds the writes that wait for a program that does not read: all messages fit, and
+// the answers to many requests of its own.
+const maxWrites = messages.MaxCount + 2048
 
 // program is a consult program as a child process. The goroutine that owns the run
 // reads its channels. None of its methods blocks, except close.
@@ -137,12 +138,14 @@ func (p *program) writeLoop() {
 	}
 }
 
-// queueInput queues data for stdin. If too much waits, it drops data: the program does not
-// read, and the ladder will end it.
-func (p *program) queueInput(data []byte) {
+// queueInput queues data for stdin, and reports whether it could. If too much waits, it drops
+// data: the program does not read, and the ladder will end it.
+func (p *program) queueInput(data []byte) bool {
 	select {
 	case p.writes <- data:
+		return true
 	default:
+		return false
 	}
 }
 

@@ -112,6 +112,9 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 		r.why = engine.Cancelled
 	}
 	out := r.outcome(err)
+	if home, ok := r.eng.(engine.Keeper); ok {
+		home.Keep(params.Request, r.info, params.Dir, &out)
+	}
 	r.record(engine.Entry{Kind: engine.KindEnd, Text: string(out.State)})
 	r.log.Close()
 	if r.torn {
@@ -170,6 +173,11 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	if err := r.beginWith(eng); err != nil {
 		return err
+	}
+	if home, ok := eng.(engine.Keeper); ok {
+		if p.Request, err = home.Furnish(p.Request, r.info, p.Dir); err != nil {
+			return err
+		}
 	}
 	if len(p.Schema) > 0 {
 		p.SchemaFile = filepath.Join(p.TempDir, fileSchema)
@@ -306,6 +314,11 @@ func (r *run) readLine(line []byte) {
 		case engine.Heard:
 			r.ear.open--
 			r.heard(e.Text)
+		case engine.Write:
+			if !r.prog.queueInput(e.Line) && r.why == engine.Itself { // it asks, and does not read
+				r.why = engine.Overflow
+				r.terminate()
+			}
 		case engine.Started:
 			r.flushPiece()
 			r.piece.Reset()
@@ -355,7 +368,7 @@ func (r *run) readLine(line []byte) {
 // is stalled.
 func (r *run) countProgress(e *engine.Event) {
 	switch e.Kind {
-	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck:
+	case engine.Retry, engine.Limit, engine.Noise, engine.Stuck, engine.Write:
 		return // signs of life, but not of progress
 	case engine.Started, engine.Text, engine.Piece, engine.ToolUse, engine.Fallback, engine.Waiting, engine.TurnDone,
 		engine.Heard:
