@@ -36,11 +36,11 @@ func (f Fixed) Find(name string) engine.Engine { return f[name] }
 // Options are what [New] needs to make a [Manager].
 type Options struct {
 	Log       *slog.Logger
-	Dir       string                   // of the jobs' directories, 0700
-	Ledger    string                   // file of what consults have cost whose answers are not kept any more
-	Exe       string                   // of this program, for engine processes
-	SocketDir string                   // each worker's socket is <SocketDir>/<id>/sock
-	Home      string                   // of the user; "" if unknown
+	Dir       string // of the jobs' directories, 0700
+	Ledger    string // file of what consults have cost whose answers are not kept any more
+	Exe       string // of this program, for engine processes
+	SocketDir string // each worker's socket is <SocketDir>/<id>/sock
+	Home      string // of the user; "" if unknown
 	Engines   Engines
 	Variable  func(name string) string // returns a variable of the user's environment, for git
 	Host      Host

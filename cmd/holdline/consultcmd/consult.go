@@ -294,6 +294,9 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 
 // isSessionID reports whether a text has the form of a session id of a consult program: a UUID.
 func isSessionID(text string) bool {
+	if len(text) == 12 && strings.Trim(text, "0123456789abcdef") == "" { // of an agent: the consult's id
+		return true
+	}
 	parts := strings.Split(text, "-")
 	if len(text) != 36 || len(parts) != 5 || strings.Trim(text, "0123456789abcdefABCDEF-") != "" {
 		return false

@@ -12,11 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/daemon/adapter/engine/runner"
@@ -83,7 +85,7 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 }
 
 // serveEngine runs the engine process of that name. A SIGTERM ends its context. Any name
-// but codex runs claude.
+// but codex and those of agents runs claude.
 func serveEngine(name string, environ []string, stderr io.Writer) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -91,7 +93,10 @@ func serveEngine(name string, environ []string, stderr io.Writer) {
 		Name: name, Version: "test", Environ: environ, Worker: os.Getenv(process.EnvWorker),
 		Log: slog.New(slog.NewTextHandler(stderr, nil)),
 		Engine: func(environ, extra []string) engine.Engine {
-			if name == "codex" {
+			switch {
+			case strings.HasPrefix(name, "acp:"): // what an agent is comes with the call
+				return acp.New(acp.Options{Env: environ, Extra: extra})
+			case name == "codex":
 				return codex.New(codex.Options{Env: environ, Extra: extra})
 			}
 			return claude.New(claude.Options{Env: environ, Extra: extra})

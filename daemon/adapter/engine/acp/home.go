@@ -96,7 +96,7 @@ func copyHome(home, dir, id, agent string) (string, error) {
 	// The agent that made it may have left links anywhere: a root follows none out of it.
 	root, err := openIn(from, dirHome)
 	if err == nil {
-		defer root.Close()
+		defer func() { _ = root.Close() }()
 		err = os.CopyFS(home, root.FS())
 	}
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *Agent) clean(temp string, logins []string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, file := range logins {
 		if rel, ok := a.inHome(file); ok {
 			if err := root.Remove(rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -181,6 +181,6 @@ func openIn(dir, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer outer.Close()
+	defer func() { _ = outer.Close() }()
 	return outer.OpenRoot(name)
 }

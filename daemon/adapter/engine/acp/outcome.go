@@ -2,6 +2,7 @@ package acp
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"holdline/daemon/adapter/engine"
@@ -12,7 +13,7 @@ import (
 func (r *Run) Text() string {
 	texts := r.said.List()
 	if r.text.Len() > 0 {
-		texts = append(texts[:len(texts):len(texts)], r.text.String())
+		texts = append(slices.Clip(texts), r.text.String())
 	}
 	return strings.Join(texts, "\n\n")
 }

@@ -61,7 +61,7 @@ func readBelow(dir, rel string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	irregular := errors.New("not a regular file")
 	if at, err := root.Stat(rel); err != nil || !at.Mode().IsRegular() {
 		return nil, errors.Join(err, irregular)

@@ -358,7 +358,8 @@ func TestEvents(t *testing.T) {
 				b.WriteString("F")
 			case engine.TurnDone:
 				b.WriteString("D")
-			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck, engine.Piece, engine.Heard:
+			case engine.Limit, engine.Waiting, engine.Noise, engine.Stuck, engine.Piece, engine.Heard,
+				engine.Write:
 			}
 		}
 		return b.String()

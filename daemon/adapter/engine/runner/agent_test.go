@@ -3,6 +3,7 @@ package runner_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,9 +59,7 @@ func (a *agents) start(agent engine.Agent, args map[string]any, env ...string) (
 		"XDG_CONFIG_HOME="+a.home+"/.config")
 	h := newHost(a.t, true, acpFake, dir, env...)
 	call := map[string]any{"cwd": a.project, "dir": dir, "temp": filepath.Join(dir, "tmp")}
-	for name, v := range args {
-		call[name] = v
-	}
+	maps.Copy(call, args)
 	h.run(1, call)
 	return h, dir
 }
@@ -205,9 +204,7 @@ func TestAgent(t *testing.T) {
 				prompt = acptest.Prompt(prompt, tt.steps...)
 			}
 			args := map[string]any{"prompt": prompt}
-			for name, v := range tt.args {
-				args[name] = v
-			}
+			maps.Copy(args, tt.args)
 			out, _ := b.run(tt.agent, args)
 			var code fault.Code
 			var reason fault.Reason

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	case filepath.Base(os.Args[0]) == "claude":
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	case filepath.Base(os.Args[0]) == "agent":
-		leave(acptest.Main(os.Args[1:], os.Stdin, os.Stdout))
+		leave(acptest.Main(os.Args[1:], os.Getenv("HOME"), os.Stdin, os.Stdout))
 	case len(os.Args) > 1 && os.Args[1] == "exec":
 		_ = execstep.Exec(os.Environ())
 		leave(1)

@@ -5,6 +5,7 @@ package acptest
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -81,7 +82,7 @@ type agent struct {
 	result  string // of the last Shell or Call
 }
 
-// Main runs the agent until stdin ends. Its arguments are words that change what it does:
+// Main runs the agent, whose home directory is home, until stdin ends. Its arguments are words that change what it does:
 //
 //	version=N          it speaks that version
 //	die=METHOD         it exits when it gets this request
@@ -90,9 +91,9 @@ type agent struct {
 //	bare               it can neither load nor resume sessions, nor take directories
 //	load               it can load sessions, and not resume them
 //	settings           it offers models m1 and m2, efforts low and high, and the mode plan
-func Main(args []string, in io.Reader, out io.Writer) int {
+func Main(args []string, home string, in io.Reader, out io.Writer) int {
 	a := &agent{
-		args: args, home: os.Getenv("HOME"), out: out, lines: make(chan message), cancels: make(chan struct{}, 1),
+		args: args, home: home, out: out, lines: make(chan message), cancels: make(chan struct{}, 1),
 		model: "m1", mode: "free",
 	}
 	go a.read(in)
@@ -329,7 +330,7 @@ func (a *agent) step(s *Step) {
 		a.update(map[string]any{
 			"sessionUpdate": "tool_call_update", "toolCallId": "t", "title": s.Shell, "status": "in_progress",
 		})
-		b, err := exec.Command("bash", "-c", s.Shell).CombinedOutput() //nolint:noctx // it ends with the agent
+		b, err := exec.CommandContext(context.Background(), "bash", "-c", s.Shell).CombinedOutput()
 		a.result = fmt.Sprintf("%s%v", b, err)
 	case s.Call != "":
 		a.call(s)
@@ -345,7 +346,7 @@ func (a *agent) step(s *Step) {
 		_, _ = io.WriteString(a.out, s.Noise+"\n")
 	case s.Await != "":
 		for _, err := os.Stat(s.Await); err != nil; _, err = os.Stat(s.Await) {
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 		}
 	}
 }
