@@ -61,11 +61,14 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, enviro
 	what := c.Fault.Fault.Detail
 	switch c.Fault.Reason() {
 	case fault.NotInstalled:
-		fix = install(e, "") + ", or name the program: "
+		var places []string
 		if e.Variable != "" {
-			fix += e.Variable + ", or "
+			places = append(places, e.Variable)
 		}
-		fix += e.Key + " in the configuration"
+		if e.Key != "" {
+			places = append(places, e.Key+" in the configuration")
+		}
+		fix = install(e, "") + ", or name the program: " + strings.Join(places, ", or ")
 		if name := c.Fault.Cause.Program; name != "" { // the finding about the PATH says where it was looked for
 			what, fix = "Holdline's daemon cannot find `"+name+"`", cmp.Or(userenv.ShellHas(name, environ), fix)
 		}
