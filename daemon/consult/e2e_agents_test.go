@@ -136,7 +136,8 @@ func agentAnswers(t *testing.T, h *house) {
 	if !strings.Contains(next.Answer, "the first question") || next.SessionID != next.ID {
 		t.Errorf("next: %s", dump(next))
 	}
-	late := h.ask(t, 3, map[string]any{"timeout_s": 12, "prompt": claudetest.Prompt("x",
+	// The time must be enough for an agent that starts slowly on a busy machine.
+	late := h.ask(t, 3, map[string]any{"timeout_s": 40, "prompt": claudetest.Prompt("x",
 		claudetest.Step{Text: new(strings.Repeat("so far ", 4000)), Chunk: 7, ChunkDelay: 0.1})})
 	if late.Answer == "" || !late.Partial {
 		t.Errorf("late: %s", dump(late))
