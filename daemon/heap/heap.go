@@ -18,9 +18,12 @@ const (
 	// idleAllocs is how much an idle daemon allocates at most between two calls of
 	// [Releaser.Check], in bytes.
 	idleAllocs = 512 << 10
-	// idleHeld is how much more than after the last time it may hold before it
-	// gives memory back, in bytes; of the heap and of the program each.
-	idleHeld = 1 << 20
+	// idleHeap and idleProgram are how much more of the heap and of the program than after
+	// the last time it may hold before it gives them back, in bytes. A collection of the heap
+	// of an idle daemon takes a millisecond, and what has become of the program costs that
+	// again at the next call.
+	idleHeap    = 256 << 10
+	idleProgram = 512 << 10
 	// softLimit is the memory from which on the runtime collects garbage at
 	// once, in bytes. Otherwise it waits until there is as much garbage as there
 	// is data, which after a few answers of the greatest size is very much.
@@ -33,7 +36,7 @@ const (
 type Releaser struct {
 	samples []metrics.Sample
 	allocs  uint64 // bytes ever allocated, at the last check
-	held    uint64 // bytes held after memory was given back
+	held    uint64 // bytes of the heap held after memory was given back
 	program uint64 // bytes of the program in memory after they were given back
 	release func()
 }
@@ -46,8 +49,9 @@ func NewReleaser() *Releaser {
 	}
 	return &Releaser{release: idlemem.Release, samples: []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},
-		{Name: "/memory/classes/total:bytes"},
-		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
 	}}
 }
 
@@ -64,11 +68,11 @@ func (h *Releaser) Check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
-	if idle && held > h.held+max(idleHeld, h.held/8) { // a collection takes longer, the larger the heap
+	if idle && held > h.held+max(idleHeap, h.held/8) { // a collection takes longer, the larger the heap
 		h.release()
 		h.allocs, h.held = h.readMetrics()
 	}
-	if idle && residentProgram() > h.program+idleHeld {
+	if idle && residentProgram() > h.program+idleProgram {
 		releaseProgram()
 		h.program = residentProgram()
 	}
@@ -78,11 +82,14 @@ func (h *Releaser) Check() (next time.Duration) {
 	return busyPause
 }
 
-// readMetrics returns how much was ever allocated, and how much memory of the system is
-// held now, both in bytes.
+// readMetrics returns how much was ever allocated, and how much memory of the system the heap
+// holds now, both in bytes.
 func (h *Releaser) readMetrics() (allocs, held uint64) {
 	metrics.Read(h.samples)
-	return h.samples[0].Value.Uint64(), h.samples[1].Value.Uint64() - h.samples[2].Value.Uint64()
+	for _, part := range h.samples[1:] {
+		held += part.Value.Uint64()
+	}
+	return h.samples[0].Value.Uint64(), held
 }
 
 // Usage returns what this process uses.

@@ -1,6 +1,7 @@
 package heap
 
 import (
+	"bufio"
 	"bytes"
 	"os"
 	"strconv"
@@ -34,25 +35,31 @@ func releaseProgram() {
 	if err != nil {
 		return
 	}
-	b, err := os.ReadFile("/proc/self/smaps")
+	smaps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return
 	}
+	defer smaps.Close()
+	suffix := []byte(" " + exe)
 	var from, to uint64 // the area whose lines follow; to is 0 if it is not of the program or can be written
-	for line := range bytes.Lines(b) {
-		f := bytes.Fields(line)
-		if len(f) == 0 {
+	// Few of the thousand lines matter. The others must not become garbage of an idle daemon.
+	for lines := bufio.NewScanner(smaps); lines.Scan(); {
+		line := lines.Bytes()
+		if bytes.HasPrefix(line, []byte("Anonymous:")) && to > from {
+			if f := bytes.Fields(line); len(f) == 3 && string(f[1]) == "0" {
+				_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED)
+			}
 			continue
 		}
-		if first, last, ok := bytes.Cut(f[0], []byte("-")); ok { // "00400000-00a67000 r-xp 00000000 fe:01 1234 /path"
-			from, to = 0, 0
-			if len(f) >= 6 && bytes.HasPrefix(f[1], []byte("r-")) && bytes.HasSuffix(line, []byte(" "+exe+"\n")) {
-				from, _ = strconv.ParseUint(string(first), 16, 64)
-				to, _ = strconv.ParseUint(string(last), 16, 64)
-			}
+		area, rest, _ := bytes.Cut(line, []byte(" "))
+		first, last, isArea := bytes.Cut(area, []byte("-")) // "00400000-00a67000 r-xp 00000000 fe:01 1234 /path"
+		if !isArea {
+			continue
 		}
-		if to > from && string(f[0]) == "Anonymous:" && len(f) == 3 && string(f[1]) == "0" {
-			_, _, _ = unix.Syscall(unix.SYS_MADVISE, uintptr(from), uintptr(to-from), unix.MADV_DONTNEED)
+		from, to = 0, 0
+		if bytes.HasPrefix(rest, []byte("r-")) && bytes.HasSuffix(rest, suffix) {
+			from, _ = strconv.ParseUint(string(first), 16, 64)
+			to, _ = strconv.ParseUint(string(last), 16, 64)
 		}
 	}
 }
