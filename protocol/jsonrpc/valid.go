@@ -120,44 +120,52 @@ func endKey(b []byte, i int) int {
 	return skipSpace(b, i+1)
 }
 
-// special has a high bit set if one of the eight characters in x is a quote, a backslash or a
-// control character.
-func special(x uint64) uint64 {
-	const each = 0x0101010101010101
-	quote, slash := x^(each*'"'), x^(each*'\\')
-	return ((quote - each) | (slash - each) | (x - each*' ')) &^ x
-}
-
-// endString returns the index behind the string that begins at i; -1 if it is not valid. It
-// checks 32 and then eight bytes at a time, as long as all stand for themselves.
+// endString returns the index behind the string that begins at i; -1 if it is not valid. Quotes
+// and backslashes are searched by [bytes.IndexByte], which sees many bytes at a time: long
+// strings are most of a long line.
 func endString(b []byte, i int) int {
-	const high = 0x8080808080808080
-	word := binary.LittleEndian.Uint64
 	for i++; i < len(b); {
-		for i+32 <= len(b) {
-			p := b[i : i+32 : i+32]
-			if (special(word(p))|special(word(p[8:]))|special(word(p[16:]))|special(word(p[24:])))&high != 0 {
-				break
-			}
-			i += 32
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return -1
 		}
-		for i+8 <= len(b) && special(word(b[i:]))&high == 0 {
-			i += 8
-		}
-		for n := min(len(b), i+8); i < n; i++ {
-			switch c := b[i]; {
-			case c == '"':
-				return i + 1
-			case c < ' ':
-				return -1
-			case c == '\\':
-				if i = endEscape(b, i); i < 0 {
+		for quote := i + n; i <= quote; { // an escape may end with the quote
+			slash := bytes.IndexByte(b[i:quote], '\\')
+			if slash < 0 {
+				if hasControl(b[i:quote]) {
 					return -1
 				}
+				return quote + 1
+			}
+			if hasControl(b[i : i+slash]) {
+				return -1
+			}
+			if i = endEscape(b, i+slash) + 1; i == 0 {
+				return -1
 			}
 		}
 	}
 	return -1
+}
+
+// hasControl reports whether b has a control character (below the space). It looks at 32 bytes
+// at a time, and then at single ones.
+func hasControl(b []byte) bool {
+	const each, high = 0x0101010101010101, 0x8080808080808080
+	below := func(x uint64) uint64 { return (x - each*' ') &^ x } // has a high bit set if a character is
+	for ; len(b) >= 32; b = b[32:] {
+		x, y := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
+		z, w := binary.LittleEndian.Uint64(b[16:]), binary.LittleEndian.Uint64(b[24:])
+		if (below(x)|below(y)|below(z)|below(w))&high != 0 {
+			return true
+		}
+	}
+	for _, c := range b {
+		if c < ' ' {
+			return true
+		}
+	}
+	return false
 }
 
 // endEscape returns the index of the last byte of the escape that begins at i; -1 if it is
