@@ -18,10 +18,9 @@ const (
 	// idleAllocs is how much an idle daemon allocates at most between two calls of
 	// [Releaser.Check], in bytes.
 	idleAllocs = 512 << 10
-	// idleHeap and idleProgram are how much more of the heap and of the program than after
-	// the last time it may hold before it gives them back, in bytes. A collection of the heap
-	// of an idle daemon takes a millisecond, and what has become of the program costs that
-	// again at the next call.
+	// idleHeap and idleProgram are the bytes of the heap and of the program that an idle
+	// daemon may hold on top of what it held after the last time, before it gives them back.
+	// Each time takes it about a millisecond.
 	idleHeap    = 256 << 10
 	idleProgram = 512 << 10
 	// softLimit is the memory from which on the runtime collects garbage at
