@@ -39,7 +39,7 @@ func (c *Consult) Agent(engine string) (a Agent, ok bool) {
 // session, expanded in these surroundings. The error names the variable that is missing, and
 // shows no value.
 func (a Agent) Environ(at Around) ([]string, error) {
-	e := newExpander(at)
+	e := newExpander(at, nil)
 	env := e.all("env", a.Env)
 	return command.List(env), e.err
 }
@@ -58,7 +58,11 @@ func (d *decoder) agents(c *Consult) {
 		if a.Command == "" {
 			d.wrong(at, "wants a command")
 		}
-		d.serverEnv(at+".env", a.Env)
+		env := map[string]Variable{}
+		for variable, text := range a.Env {
+			env[variable] = Variable{Text: text}
+		}
+		d.serverEnv(at+".env", env, nil)
 		engines = append(engines, AgentPrefix+name)
 	}
 	check := func(at, engine string) {
