@@ -97,15 +97,17 @@ func syncDir(dir string) error {
 }
 
 // Write appends one line and fills in its number and time. When the transcript is full,
-// Write appends the line "cut" once and drops the lines that follow, except "end",
-// which always fits. It does not sync.
+// Write appends the line "cut" once and drops the lines that follow, except those that
+// always fit: "end", and what became of messages, of which nothing else is proof. There are
+// few of them, and they are short. It does not sync.
 func (t *Transcript) Write(e Entry) error {
-	if t == nil || t.full && e.Kind != KindEnd {
+	fits := e.Kind == KindEnd || e.Kind == KindSaid || e.Kind == KindHeard
+	if t == nil || t.full && !fits {
 		return nil
 	}
 	e.Seq, e.UnixMS = t.seq+1, time.Now().UnixMilli()
 	b, err := json.Marshal(e)
-	if err == nil && t.size+len(b) > maxTranscript && e.Kind != KindEnd {
+	if err == nil && t.size+len(b) > maxTranscript && !fits {
 		t.full = true
 		b, err = json.Marshal(Entry{Seq: e.Seq, UnixMS: e.UnixMS, Kind: KindCut})
 	}

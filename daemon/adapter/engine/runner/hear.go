@@ -177,6 +177,7 @@ func (r *run) next(ctx context.Context) bool {
 	r.ear.past = added(r.ear.past, &out)
 	r.ear.begun, r.ear.held = r.ear.held[:n:n], r.ear.held[n:]
 	r.cmd, r.prog, r.talk, r.params.MaxUSD = cmd, prog, r.eng.NewRun(req, r.info), req.MaxUSD
+	r.ear.open = 0
 	r.phase, r.exit, r.rest, r.errLines = working, process.Exit{}, nil, nil
 	return true
 }

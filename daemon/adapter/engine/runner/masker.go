@@ -16,12 +16,16 @@ type masker struct {
 // leaves values of fewer than six bytes alone: they are words that occur by chance.
 func newMasker(environ, names []string) *masker {
 	var m masker
-	var pairs []string
 	for _, kv := range environ {
 		if name, value, _ := strings.Cut(kv, "="); len(value) >= 6 && slices.Contains(names, name) {
 			m.secrets = append(m.secrets, value)
-			pairs = append(pairs, value, "***")
 		}
+	}
+	// The longest first: a secret may begin with another one.
+	slices.SortStableFunc(m.secrets, func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, secret := range m.secrets {
+		pairs = append(pairs, secret, "***")
 	}
 	m.Replacer = strings.NewReplacer(pairs...)
 	return &m

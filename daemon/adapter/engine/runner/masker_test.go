@@ -31,3 +31,26 @@ func TestPiecesMasked(t *testing.T) {
 		}
 	}
 }
+
+// TestSecretsMasked checks that a secret which begins with another one is masked whole, and one
+// that lies where a line of stderr is cut.
+func TestSecretsMasked(t *testing.T) {
+	m := newMasker([]string{"A=abcdef", "B=abcdef-and-more"}, []string{"A", "B"})
+	if got, want := m.Replace("key abcdef-and-more"), "key ***"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	dir := t.TempDir()
+	log, err := engine.CreateTranscript(dir, engine.Entry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &run{o: &Options{}, log: log, hide: m}
+	for at := maxStderrLine - 20; at < maxStderrLine+20; at++ {
+		r.errLines = nil
+		r.keepStderr([]byte(strings.Repeat("x", at) + "abcdef-and-more\n"))
+		if line := r.errLines[0]; strings.Contains(line, "a") {
+			t.Errorf("a secret at byte %d: %q", at, line[maxStderrLine-30:])
+		}
+	}
+	log.Close()
+}

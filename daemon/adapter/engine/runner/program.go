@@ -60,7 +60,7 @@ func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 	}
 	p.work.Go(func() { p.exited <- p.runChild(cmd.Env, worker, request) })
 	p.work.Go(func() { p.readLines(child.Stdout, p.stdout, maxLine) })
-	p.work.Go(func() { p.readLines(child.Stderr, p.stderr, 4*maxStderrLine) })
+	p.work.Go(func() { p.readLines(child.Stderr, p.stderr, maxStderrRead) })
 	p.work.Go(p.writeLoop)
 	return p, nil
 }

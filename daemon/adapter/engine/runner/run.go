@@ -27,6 +27,7 @@ const (
 	maxNoise       = 8 << 20  // bytes of lines that are none of the program's protocol
 	maxStderrLines = 20       // kept for faults
 	maxStderrLine  = 512      // bytes
+	maxStderrRead  = 64 << 10 // bytes of a line that are read at once, and looked through for secrets
 )
 
 // Times of progress reports and of what follows the program's end.
@@ -434,11 +435,11 @@ func (r *run) sendProgress() {
 
 // keepStderr keeps one line of stderr, without secrets and cut to maxStderrLine.
 func (r *run) keepStderr(line []byte) {
-	text := strings.TrimRight(strings.ToValidUTF8(string(line[:min(len(line), maxStderrLine)]), "\uFFFD"), "\r\n ")
+	text := r.hide.Replace(string(line)) // before it is cut: a part of a secret is not found
+	text = strings.TrimRight(strings.ToValidUTF8(text[:min(len(text), maxStderrLine)], "\uFFFD"), "\r\n ")
 	if text == "" {
 		return
 	}
-	text = r.hide.Replace(text)
 	r.record(engine.Entry{Kind: engine.KindStderr, Text: text})
 	r.errLines = append(r.errLines, text)
 	if len(r.errLines) > maxStderrLines {
