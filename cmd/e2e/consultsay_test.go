@@ -209,3 +209,28 @@ func TestSayToQueuedConsult(t *testing.T) {
 		t.Errorf("%d turns, want 1, and the message heard once", n)
 	}
 }
+
+// TestSayAgainAfterTheEnd kills the daemon when a message to a consult that has ended has begun
+// the consult that continues it. The repeated call gets the receipt that names it, and nothing
+// is said twice.
+func TestSayAgainAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults()
+	a := p.agent().shake()
+	id := consultID(t, a.wait(a.call("consult", map[string]any{"wait_s": 0, "render": "json", "prompt": "first"})))
+	p.must("consult", "wait", id)
+	p.dieAt("consult.queued", 1)
+	r := receiptOf(t, a.wait(a.call("consult_say", map[string]any{
+		"consult_id": id, "text": "second", "render": "json",
+	})))
+	if !p.died("consult.queued") || r.ConsultID == id || r.ConsultID != r.MessageID {
+		t.Errorf("the receipt: %+v", r)
+	}
+	if out := p.must("consult", "wait", r.ConsultID); out != "fake answer: second\n" {
+		t.Errorf("the answer: %q", out)
+	}
+	if n := strings.Count(p.must("consult", "list", "--json"), `"id"`); n != 2 {
+		t.Errorf("there are %d consults, want 2", n)
+	}
+	a.rest()
+}

@@ -57,12 +57,19 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	return m.attended(ctx, &c, j, wait)
 }
 
-// Recall returns the tool consult if line n of a session has asked for a consult that
-// is live or kept here, and nil otherwise. The session uses it for a call that was made
-// at an earlier daemon.
+// Recall returns the tool that line n of a session has called if that has begun a consult which
+// is live or kept here, and nil otherwise. The session uses it for a call that was made at an
+// earlier daemon.
 func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
-	if !m.Recorded(session, n) {
+	id := jobdir.ID(session, n)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	j, k := m.live[id], m.kept[id]
+	switch {
+	case j == nil && k == nil:
 		return nil, false
+	case j != nil && j.Rec.Follows != "", j == nil && k.follows:
+		return m.say.Remote(), true
 	}
 	return m.tool.Remote(), true
 }

@@ -29,6 +29,7 @@ type kept struct {
 	project string       // key of the project of the client that asked
 	task    *tasks.Asked // by which the client asks for it; nil for none
 	fetched bool         // a client has asked for that since its end; guarded by the manager's mutex
+	follows bool         // it was begun by consult_say
 	session string       // the program's own; "" if there is none
 	cost    budget.Cost
 	window  *engine.Window
@@ -50,6 +51,7 @@ func keptOf(a *answer.Answer, task *tasks.Asked, c *job.Claim) *kept {
 	}
 	return &kept{
 		info: a.Info(), project: a.Project, session: a.SessionID, task: task, cost: cost, window: a.Window, claim: c,
+		follows: a.Follows != "",
 	}
 }
 

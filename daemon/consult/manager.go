@@ -38,7 +38,8 @@ import (
 type Manager struct {
 	opt    Options
 	config atomic.Pointer[config.Config]
-	tool   *tool.Prepared // consult, for the command line
+	tool   *tool.Prepared // consult, for the command line and for repeated calls
+	say    *tool.Prepared // consult_say, for repeated calls
 
 	// The manager stops in steps. First open ends: it takes no more jobs, for the reason
 	// that is the cause. If the jobs have not ended in time, or are not to end, their
@@ -84,10 +85,14 @@ func New(opt Options) (*Manager, error) {
 		m.opt.Audit = func(answer.Audit) {}
 	}
 	m.config.Store(opt.Config)
-	t := m.consultTool()
-	var err error
-	if m.tool, err = tool.Prepare(&t); err != nil {
-		return nil, fmt.Errorf("tool consult: %w", err)
+	for _, one := range []struct {
+		t  tool.Tool
+		to **tool.Prepared
+	}{{m.consultTool(), &m.tool}, {m.sayTool(), &m.say}} {
+		var err error
+		if *one.to, err = tool.Prepare(&one.t); err != nil {
+			return nil, fmt.Errorf("tool %s: %w", one.t.Name, err)
+		}
 	}
 	return m, m.load()
 }
@@ -318,7 +323,9 @@ func (m *Manager) Detach(ctx context.Context) error {
 	m.mu.Lock()
 	m.refuse(tool.ErrStopping)
 	for _, j := range m.live {
-		if !j.Ending() {
+		// A panel that is being ended ends its members first.
+		panel := m.live[j.Rec.Panel]
+		if !j.Ending() && (panel == nil || !panel.Ending()) {
 			j.Leave()
 		}
 	}

@@ -257,8 +257,11 @@ func (m *Manager) startJudge(p *job.Job) bool {
 		m.mu.Lock()
 		delete(m.live, j.Rec.ID)
 		m.mu.Unlock()
-		f := fault.New(fault.Cancelled, fault.Host, operation,
-			"the judge was not asked: fewer than two members have answered")
+		why := "fewer than two members have answered"
+		if answered >= 2 {
+			why = "its panel is ending"
+		}
+		f := fault.New(fault.Cancelled, fault.Host, operation, "the judge was not asked: %s", why)
 		j.Finish(answer.FromOutcome(&j.Rec, &engine.Outcome{Fault: f}, time.Now(), f.Fault.Detail))
 		return false
 	}

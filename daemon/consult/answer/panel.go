@@ -150,7 +150,11 @@ func (a *Answer) panelText(unjudged bool) string {
 		}
 	}
 	if unjudged {
-		text.WriteString("\nThe judge was not asked: fewer than two members have answered.")
+		why := "the panel ended before that"
+		if *a.Answered < 2 {
+			why = "fewer than two members have answered"
+		}
+		text.WriteString("\nThe judge was not asked: " + why + ".")
 	}
 	return strings.TrimRight(text.String(), "\n")
 }
