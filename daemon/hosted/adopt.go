@@ -62,7 +62,7 @@ func (m *Manager) Load() error {
 			return nil
 		})
 	}
-	if err := m.calls.LoadTasks(m.o.TasksDir, m.recallLocked); err != nil {
+	if err := m.calls.LoadTasks(m.o.TasksDir, m.recall); err != nil {
 		return err
 	}
 	m.deserted = earlier.Deserted(found)

@@ -200,6 +200,13 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 	return &o.Remote, true
 }
 
+// recall is [Manager.recallLocked] for a caller that does not hold the hub's mutex.
+func (m *Manager) recall(c *upstream.Call) (dispatch.Server, *listing.Offer) {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	return m.recallLocked(c)
+}
+
 // recallLocked returns the server whose process has a call, and what was called.
 func (m *Manager) recallLocked(c *upstream.Call) (dispatch.Server, *listing.Offer) {
 	inst := instanceOf(c.Up)

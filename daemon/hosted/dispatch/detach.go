@@ -207,13 +207,14 @@ func (r *request) finish(ctx context.Context, res tool.RemoteResult, err error) 
 		if err = r.Tasks.End(r.task.id, o, message); err == nil {
 			break
 		}
-		r.hub.Log.Error("what a task has come to cannot be written down", "task", r.task.id, "err", err)
+		r.hub.Log.ErrorContext(ctx, "what a task has come to cannot be written down", "task", r.task.id, "err", err)
 		r.Tasks.Say(r.task.id, "the call has ended, and that cannot be written down: "+err.Error())
 		if r.hub.Pause(wait, nil) != nil {
 			return
 		}
 	}
-	r.hub.Log.Info("a task has ended", "task", r.task.id, "server", r.o.Remote.Server, "tool", r.o.Own, "how", message)
+	r.hub.Log.InfoContext(ctx, "a task has ended", "task", r.task.id, "server", r.o.Remote.Server, "tool", r.o.Own,
+		"how", message)
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
 	r.storedLocked(r.rc.Caller.Session, r.rc.N)

@@ -10,8 +10,8 @@ import (
 	"holdline/daemon/tasks"
 )
 
-// A Recall returns the server whose process has a call, and what was called. It is called with
-// the hub's mutex held.
+// A Recall returns the server whose process has a call, and what was called. It is called
+// without the hub's mutex.
 type Recall func(c *upstream.Call) (Server, *listing.Offer)
 
 // LoadTasks reads the tasks of earlier daemons, once the records of calls are known. Calls of
@@ -41,7 +41,7 @@ func (d *Dispatcher) LoadTasks(dir string, recall Recall) error {
 }
 
 // loadTask goes on with a task of an earlier daemon.
-func (d *Dispatcher) loadTask(rec *detached.Record, recallLocked Recall) {
+func (d *Dispatcher) loadTask(rec *detached.Record, recall Recall) {
 	d.hub.Mu.Lock()
 	key := rec.Key()
 	c := d.hub.Calls[key]
@@ -68,8 +68,8 @@ func (d *Dispatcher) loadTask(rec *detached.Record, recallLocked Recall) {
 		}
 		d.storedLocked(key.Session, key.N)
 	default:
-		s, o := recallLocked(c)
 		d.hub.Mu.Unlock()
+		s, o := recall(c)
 		d.carryOn(s, o, rec)
 	}
 }
