@@ -204,15 +204,15 @@ func agentWrites(t *testing.T, h *house, shell string) {
 		t.Errorf("no command ran, and none was refused: %s", v.Answer)
 	}
 	t.Logf("%d denials, a command ran: %t", len(v.Denials), strings.Contains(v.Answer, "control-42"))
-	after := ""
+	var after strings.Builder
 	for _, dir := range watched {
 		list, err := writetest.Listing(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		after += list
+		after.WriteString(list)
 	}
-	if after != before.String() {
-		t.Errorf("before:\n%s\nafter:\n%s\nanswer %s", before.String(), after, v.Answer)
+	if after.String() != before.String() {
+		t.Errorf("before:\n%s\nafter:\n%s\nanswer %s", before.String(), after.String(), v.Answer)
 	}
 }
