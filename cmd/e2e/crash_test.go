@@ -444,7 +444,8 @@ func TestCrashesOfStop(t *testing.T) {
 func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
 	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes,
-		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes, sayCrashes) {
+		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes, sayCrashes,
+		taskCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)

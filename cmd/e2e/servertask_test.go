@@ -222,24 +222,27 @@ func TestServerTaskKilledTogether(t *testing.T) {
 	}
 }
 
+// taskCrashes are the deaths of [TestServerTaskCrashes].
+var taskCrashes = []crash{
+	{point: "task.begun"},
+	{point: "task.begun", times: 2},
+	{point: "task.recorded"},
+	{point: "task.recorded", times: 2},
+	{point: "task.ended"},
+	{point: "task.ended", times: 2},
+	{point: "hosted.answered", after: "task.recorded"},
+	{point: "hosted.forgot", after: "task.recorded"},
+	{point: "hosted.adopted", after: "task.recorded"},
+	{point: "session.queued", after: "task.recorded"},
+	{point: "worker.output", after: "task.recorded"},
+	{point: "worker.attached", after: "task.recorded"},
+}
+
 // TestServerTaskCrashes kills a process at each step in which a call becomes a task and ends.
 // The call is made once, and its client has its answer.
 func TestServerTaskCrashes(t *testing.T) {
 	t.Parallel()
-	for _, c := range []crash{
-		{point: "task.begun"},
-		{point: "task.begun", times: 2},
-		{point: "task.recorded"},
-		{point: "task.recorded", times: 2},
-		{point: "task.ended"},
-		{point: "task.ended", times: 2},
-		{point: "hosted.answered", after: "task.recorded"},
-		{point: "hosted.forgot", after: "task.recorded"},
-		{point: "hosted.adopted", after: "task.recorded"},
-		{point: "session.queued", after: "task.recorded"},
-		{point: "worker.output", after: "task.recorded"},
-		{point: "worker.attached", after: "task.recorded"},
-	} {
+	for _, c := range taskCrashes {
 		t.Run(c.String(), func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).login().tasking("project").windows(15).faults()

@@ -128,11 +128,29 @@ func refuseSlip(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
+// refuseEngine returns an error for a name that can be no engine. Which agents there are, the
+// daemon knows.
+func refuseEngine(name string) error {
+	known := engines.Names(&config.Consult{})
+	if name == "" || strings.HasPrefix(name, config.AgentPrefix) || slices.Contains(known, name) {
+		return nil
+	}
+	near := ""
+	if one := config.Nearest(name, known); one != "" {
+		near = "; did you mean " + one + "?"
+	}
+	return fmt.Errorf("%w: --engine: %q is not known; these are: %s and %sNAME%s", cmdenv.ErrUsage, name,
+		strings.Join(known, ", "), config.AgentPrefix, near)
+}
+
 // runConsult asks the daemon for a consult and prints the answer. It blocks until then, and
 // starts a daemon if none runs. The random key lets a later daemon find the consult again, should
 // this one end.
 func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args []string) error {
 	if err := refuseSlip(cmd, args); err != nil {
+		return err
+	}
+	if err := refuseEngine(o.engine); err != nil {
 		return err
 	}
 	prompt, err := consultPrompt(cmd, args)

@@ -8,7 +8,6 @@ import (
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 )
 
@@ -53,7 +52,6 @@ func (s *Store) Ask(ctx context.Context, id string, requests map[string]json.Raw
 		}
 		changed := t.changed
 		s.mu.Unlock()
-		faultpoint.At("task.asked")
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -101,7 +99,6 @@ func (s *Store) UpdateTask(
 		return true, fault.New(fault.ResourceExhausted, fault.Host, "tasks/update",
 			"the answers cannot be written down: %v", err)
 	}
-	faultpoint.At("task.updated")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.Answers = r.Answers
