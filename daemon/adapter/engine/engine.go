@@ -252,8 +252,9 @@ type Listener interface {
 // A Closer is a [Run] whose program is told that its answer was the last one, before its
 // stdin is closed.
 type Closer interface {
-	// Close returns the line for that, or nil.
-	Close() []byte
+	// Close returns the line for that, or nil, and how long to wait before it is written, so
+	// that the program can store its session.
+	Close() (line []byte, after time.Duration)
 }
 
 // A Keeper is an [Engine] whose program gets a home directory of the run's own, in which it

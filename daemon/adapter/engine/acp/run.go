@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/protocol/fault"
@@ -121,12 +122,17 @@ func (r *Run) BestAnswer() []byte {
 	return r.prompt(bestAnswer)
 }
 
+// settle is how long an agent has to store its session after a turn. claude-agent-acp ends its
+// Claude Code at once when the session or stdin is closed, and Claude Code writes some 0.1 s
+// late (0.49.0, 2.1.329).
+const settle = time.Second
+
 // Close returns the request that ends the session, and nil if the agent has none.
-func (r *Run) Close() []byte {
+func (r *Run) Close() (line []byte, after time.Duration) {
 	if r.session.Session == "" || !has(r.caps.Capabilities.Session.Close) {
-		return nil
+		return nil, settle
 	}
-	return r.request(idle, methodClose, map[string]any{"sessionId": r.session.Session})
+	return r.request(idle, methodClose, map[string]any{"sessionId": r.session.Session}), settle
 }
 
 // Say keeps a message for the next turn.

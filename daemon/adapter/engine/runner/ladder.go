@@ -78,7 +78,11 @@ func (r *run) endTurn(answered bool) {
 		fallthrough
 	case working, best:
 		if c, ok := r.talk.(engine.Closer); ok {
-			if line := c.Close(); line != nil {
+			line, after := c.Close()
+			if after > 0 {
+				r.prog.pauseInput(after)
+			}
+			if line != nil {
 				r.prog.queueInput(line)
 			}
 		}

@@ -30,13 +30,20 @@ type program struct {
 	stderr chan []byte       // lines; closed at the end
 	exited chan process.Exit // one value, once the process is reaped
 	failed chan error        // one value, if the first write fails
-	writes chan []byte       // nil closes stdin
+	writes chan input        // what to do with stdin, in this order
 	quit   chan struct{}     // closed by close
 	work   sync.WaitGroup
 
 	mu     sync.Mutex
 	pid    int  // 0 before the fork; guarded by mu
 	reaped bool // then pid may be another process; guarded by mu
+}
+
+// input is a step of the goroutine that has a program's stdin: it waits for pause if that is not
+// 0, or writes data, or closes stdin if there is neither.
+type input struct {
+	pause time.Duration
+	data  []byte
 }
 
 // startProgram starts cmd in the directory cwd, with four goroutines that run until
@@ -49,7 +56,7 @@ func startProgram(cmd *engine.Command, cwd, worker string) (*program, error) {
 	}
 	p := &program{
 		child: child, stdout: make(chan []byte), stderr: make(chan []byte), exited: make(chan process.Exit, 1),
-		failed: make(chan error, 1), writes: make(chan []byte, maxWrites), quit: make(chan struct{}),
+		failed: make(chan error, 1), writes: make(chan input, maxWrites), quit: make(chan struct{}),
 	}
 	request := process.ExecRequest{
 		Argv: cmd.Argv, Cwd: cwd,
@@ -119,11 +126,19 @@ func (p *program) writeLoop() {
 	defer p.child.Stdin.Close()
 	for first := true; ; first = false {
 		select {
-		case data := <-p.writes:
-			if data == nil {
+		case in := <-p.writes:
+			if in.pause > 0 {
+				select {
+				case <-time.After(in.pause):
+					continue
+				case <-p.quit:
+					return
+				}
+			}
+			if in.data == nil {
 				return
 			}
-			if _, err := p.child.Stdin.Write(data); err != nil {
+			if _, err := p.child.Stdin.Write(in.data); err != nil {
 				if first && !errors.Is(err, os.ErrClosed) {
 					p.failed <- err
 				}
@@ -140,14 +155,19 @@ func (p *program) writeLoop() {
 
 // queueInput queues data for stdin, and reports whether it could. If too much waits, it drops
 // data: the program does not read, and the ladder will end it.
-func (p *program) queueInput(data []byte) bool {
+func (p *program) queueInput(data []byte) bool { return p.queue(input{data: data}) }
+
+func (p *program) queue(in input) bool {
 	select {
-	case p.writes <- data:
+	case p.writes <- in:
 		return true
 	default:
 		return false
 	}
 }
+
+// pauseInput makes the writes that follow wait.
+func (p *program) pauseInput(pause time.Duration) { p.queue(input{pause: pause}) }
 
 // closeStdin closes stdin after the writes that wait.
 func (p *program) closeStdin() { p.queueInput(nil) }
