@@ -2,6 +2,7 @@ package consult
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,9 @@ func (m *Manager) admitPanel(
 	if err := m.refusalLocked(); err != nil {
 		return err
 	}
-	if m.live[p.Rec.ID] != nil {
+	if m.live[p.Rec.ID] != nil || slices.ContainsFunc(members, func(j *job.Job) bool {
+		return m.live[j.Rec.ID] != nil // of a panel whose record cannot be read
+	}) {
 		return fault.New(fault.InternalFailure, fault.Host, operation, "the request was asked twice at once")
 	}
 	if err := m.queue.Room(identity, len(members)); err != nil {

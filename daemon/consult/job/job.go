@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -101,6 +102,9 @@ func (j *Job) Record() *fault.Record {
 	lockcheck.Blocking("make directory")
 	err := os.Mkdir(j.Dir, 0o700)
 	faultpoint.At("consult.dir")
+	if err == nil { // it marks a job that may have no line in the audit log
+		err = os.Mkdir(filepath.Join(j.Dir, jobdir.DirTemp), 0o700)
+	}
 	if err == nil {
 		err = j.writeLocked()
 	}
