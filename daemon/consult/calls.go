@@ -205,6 +205,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		return tool.Result{}, err
 	}
 	if done != nil {
+		m.noteFetched(a.ID)
 		return done.Result(a.Offset, c.Detail), nil
 	}
 	ended, err := m.await(ctx, j, wait, progress.OfCall(&c))
@@ -212,6 +213,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
+		m.noteFetched(a.ID)
 		return j.Answer.Result(a.Offset, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil

@@ -28,7 +28,8 @@ type kept struct {
 	info    answer.Info
 	project string       // key of the project of the client that asked
 	task    *tasks.Asked // by which the client asks for it; nil for none
-	fetched bool         // a client has asked for that since its end; guarded by the manager's mutex
+	told    bool         // a client has its id: it was detached
+	fetched bool         // a client has asked for it since its end; guarded by the manager's mutex
 	follows bool         // it was begun by consult_say
 	session string       // the program's own; "" if there is none
 	cost    budget.Cost
@@ -38,7 +39,7 @@ type kept struct {
 }
 
 // keptOf returns the entry of an answer, with the claim of the client that asked.
-func keptOf(a *answer.Answer, task *tasks.Asked, c *job.Claim) *kept {
+func keptOf(a *answer.Answer, rec *jobdir.Record, detached bool, c *job.Claim) *kept {
 	cost := budget.Cost{
 		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
 	}
@@ -50,7 +51,8 @@ func keptOf(a *answer.Answer, task *tasks.Asked, c *job.Claim) *kept {
 		cost = budget.Cost{Ended: cost.Ended}
 	}
 	return &kept{
-		info: a.Info(), project: a.Project, session: a.SessionID, task: task, cost: cost, window: a.Window, claim: c,
+		info: a.Info(), project: a.Project, session: a.SessionID, task: rec.Task, cost: cost, window: a.Window, claim: c,
+		told:    detached && rec.Panel == "", // a panel keeps its members
 		follows: a.Follows != "",
 	}
 }
@@ -142,7 +144,7 @@ func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 		if a.State == answer.Failed && a.Fault != nil {
 			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
-		return nil, keptOf(&a, rec.Task, m.restoreClaim(&rec)), nil
+		return nil, keptOf(&a, &rec, !rec.Attended, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
 		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn)
 		return j, nil, err
@@ -212,7 +214,7 @@ func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*
 // store writes an answer to disk, and returns its entry, without a claim. If the write fails the
 // entry has the answer.
 func (m *Manager) store(j *job.Job, a *answer.Answer) *kept {
-	k := keptOf(a, j.Rec.Task, nil)
+	k := keptOf(a, &j.Rec, j.IsDetached(), nil)
 	if err := a.Write(j.Dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
 		k.answer = a // for example on a full disk: then memory has the only copy
@@ -274,8 +276,8 @@ func (m *Manager) writeAgain() bool {
 
 // prune removes the oldest answers beyond the number that the configuration keeps, and
 // those that are older than it allows. An answer with an open claim stays: its client
-// would repeat the request, and the consult would run twice. So does one that a client may
-// fetch as a task. prune books the cost of each
+// would repeat the request, and the consult would run twice. So does one whose id a
+// client has and which it has not fetched, as a task or by consult_result. prune books the cost of each
 // removed answer in the ledger before it removes the directory. Then it writes the answers
 // that were only in memory: there may be room for them now. It reports whether all are
 // written.

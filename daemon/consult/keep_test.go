@@ -379,3 +379,31 @@ func TestRecordUnwritten(t *testing.T) {
 		w.finish()
 	})
 }
+
+// TestToldIsKept checks that an answer whose id a client has is kept until the client has fetched
+// it, whatever the number of answers that are kept.
+func TestToldIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Consult.Keep.Count = 1
+		w := newWorld(t, answers(time.Second), func(o *Options) { o.Config = cfg })
+		for n := range int64(3) {
+			if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n + 1},
+				map[string]any{"prompt": "x", "wait_s": 0}); err != nil {
+				t.Fatal(err)
+			}
+			w.Confirmed("hash-a", n+1)
+		}
+		time.Sleep(time.Minute)
+		for n := range int64(3) {
+			if _, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a"), N: n + 10},
+				map[string]any{"consult_id": jobdir.ID("hash-a", n+1)}); err != nil {
+				t.Errorf("answer %d: %v", n, err)
+			}
+		}
+		if _, _, kept := w.Counts(); kept != 1 {
+			t.Errorf("%d answers are kept when all were fetched, want 1", kept)
+		}
+		w.finish()
+	})
+}

@@ -11,9 +11,27 @@ import (
 	"holdline/daemon/tool"
 )
 
-// isOwed reports whether a client may still come for the end of a task.
+// keepTold is how long the answer of a consult is kept at most for a client that has its id.
+const keepTold = 24 * time.Hour
+
+// isOwed reports whether a client that has the id of a consult or its task may still come for
+// the answer.
 func (k *kept) isOwed(age time.Duration, now time.Time) bool {
-	return k.task != nil && !k.fetched && k.hasTask(age, now)
+	if k.fetched {
+		return false
+	}
+	return k.task != nil && k.hasTask(age, now) || k.told && now.Before(k.cost.Ended.Add(min(age, keepTold)))
+}
+
+// noteFetched records that a client has fetched the answer of a consult, which may be pruned
+// then.
+func (m *Manager) noteFetched(id string) {
+	m.mu.Lock()
+	if k := m.kept[id]; k != nil {
+		k.fetched = true
+	}
+	m.mu.Unlock()
+	m.pruneOver()
 }
 
 // hasTask reports whether a task that has ended is still kept.
@@ -78,12 +96,7 @@ func (m *Manager) Task(
 	}
 	t := m.ended(asked, a)
 	if fetched {
-		m.mu.Lock()
-		if k := m.kept[consult]; k != nil {
-			k.fetched = true
-		}
-		m.mu.Unlock()
-		m.pruneOver()
+		m.noteFetched(consult)
 	}
 	return t, nil
 }
