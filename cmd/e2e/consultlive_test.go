@@ -130,3 +130,50 @@ func wantOnce(t *testing.T, text string, words ...string) {
 		}
 	}
 }
+
+// TestPanelLive checks that the view of a panel shows the steps of all its members in the order of
+// time, each once and with its label, over the death of the daemon, and then the answers side by
+// side.
+func TestPanelLive(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	wait, open := p.hold(t, "step")
+	daemon := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	id := consultID(t, a.wait(a.call("consult", map[string]any{
+		"wait_s": 0, "render": "json", "engines": []string{"claude", "claude/opus"},
+		"prompt": claudetest.Prompt("x",
+			claudetest.Step{
+				Text: new("Let me look."), Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "a.go"}},
+			}, wait, claudetest.Say("It is fine.")),
+	})))
+	view, lines := p.asking(t, "consult", "show", "-f", id), p.asking(t, "consult", "show", "-f", "--json", id)
+	for _, label := range []string{"[A]", "[B]"} {
+		view.until(label + " Read a.go")
+	}
+	kill9(t, daemon.Process.Pid)
+	p.daemon()
+	open()
+	got := view.end(0)
+	for _, label := range []string{"[A]", "[B]"} {
+		wantOnce(t, got, label+" Let me look.\n", label+" Read a.go\n", label+" It is fine.\n",
+			label+" the consult is over: done\n")
+	}
+	if !strings.Contains(got, "2 of 2 answered") {
+		t.Errorf("the view does not end with the answers: %s", got)
+	}
+	seen := map[string]int{}
+	for line := range strings.Lines(lines.end(0)) {
+		var e struct {
+			Label string `json:"label"`
+			Q     int    `json:"q"`
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Q != seen[e.Label]+1 {
+			t.Errorf("line %q: %v, want number %d", line, err, seen[e.Label]+1)
+		}
+		seen[e.Label] = e.Q
+	}
+	if len(seen) != 2 || seen["A"] == 0 || seen["B"] == 0 {
+		t.Errorf("lines of %v, want of A and B", seen)
+	}
+}

@@ -135,10 +135,6 @@ func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 		return nil, nil, err
 	}
 	what := jobdir.Decide(f)
-	if rec.Members != nil && what != jobdir.Ended { // the panel goes on, whatever became of its members
-		j, err := m.restore(rec, dir, f, false)
-		return j, nil, err
-	}
 	switch what {
 	case jobdir.Ended:
 		if a.State == answer.Failed && a.Fault != nil {
@@ -146,7 +142,7 @@ func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 		}
 		return nil, keptOf(&a, &rec, !rec.Attended, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
-		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn)
+		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn && !f.Panel)
 		return j, nil, err
 	case jobdir.NeverBegan:
 		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,

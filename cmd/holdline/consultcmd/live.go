@@ -35,7 +35,8 @@ type live struct {
 	id   string
 	dir  string
 
-	steps *steps.Follower
+	views []*view
+	panel bool // it has members, and no transcript of its own
 	text  *console.Stream
 	said  bool      // the model has said something since it used a tool
 	note  string    // the last one about the queue
@@ -51,7 +52,11 @@ func showLive(cmd *cobra.Command, proc *cmdenv.Process, id string) error {
 	}
 	dir := filepath.Join(statedir.In(root).Consults, id)
 	l := &live{
-		cmd: cmd, proc: proc, id: id, dir: dir, steps: steps.Follow(dir), text: console.NewStream(cmd.OutOrStdout()),
+		cmd: cmd, proc: proc, id: id, dir: dir, text: console.NewStream(cmd.OutOrStdout()),
+		views: []*view{{steps: steps.Follow(dir)}},
+	}
+	if rec, err := jobdir.ReadRecord(dir); err == nil && rec.Members != nil {
+		l.showMembers(rec.Members)
 	}
 	for {
 		// Look first: what is then read has all that was written before the end.
@@ -76,13 +81,14 @@ func showLive(cmd *cobra.Command, proc *cmdenv.Process, id string) error {
 // interrupted returns the error of a view whose user has ended it.
 func (l *live) interrupted() error {
 	l.text.End()
+	l.flushMembers()
 	return cmdenv.WithHint(fmt.Errorf("interrupted: consult %s goes on", l.id),
 		"watch it again with: holdline consult show -f "+l.id)
 }
 
 // over reports whether the consult has ended, by its files. It says what a queued one waits for.
 func (l *live) over() (bool, error) {
-	for _, name := range []string{jobdir.FileAnswer, engine.FileOutcome} {
+	for _, name := range []string{jobdir.FileAnswer, engine.FileOutcome} { // a panel has no outcome
 		if _, err := os.Lstat(filepath.Join(l.dir, name)); err == nil {
 			return true, nil
 		}
@@ -106,7 +112,7 @@ func (l *live) over() (bool, error) {
 		l.sayWaiting()
 		return false, nil
 	case jobdir.GoesOn:
-		return !facts.Alive, nil
+		return !facts.Alive && !facts.Panel, nil
 	case jobdir.Ended, jobdir.NeverBegan, jobdir.Lost:
 	}
 	return true, nil
@@ -146,16 +152,15 @@ func (l *live) sayWaiting() {
 // the transcript as they are.
 func (l *live) show() error {
 	for {
-		lines, err := l.steps.Next()
-		if err != nil || len(lines) == 0 {
+		events, err := l.read()
+		if err != nil || len(events) == 0 {
 			return err
 		}
-		for _, line := range lines {
+		for _, e := range events {
 			if l.cmd.Context().Err() != nil { // what was recorded may be long
 				return l.interrupted()
 			}
-			step, shown := l.steps.Parse(line)
-			switch step.Kind {
+			switch e.step.Kind {
 			case engine.KindText:
 				l.said = true
 			case engine.KindStart, engine.KindTool, engine.KindCut:
@@ -163,11 +168,13 @@ func (l *live) show() error {
 			}
 			switch {
 			case console.IsJSON(l.cmd):
-				if _, err := fmt.Fprintf(l.cmd.OutOrStdout(), "%s\n", line); err != nil {
+				if _, err := fmt.Fprintf(l.cmd.OutOrStdout(), "%s\n", e.of.labelled(e.line)); err != nil {
 					return err
 				}
-			case shown:
-				l.print(&step)
+			case e.shown && l.panel:
+				l.printMember(e.of, &e.step)
+			case e.shown:
+				l.print(&e.step)
 			}
 		}
 	}
@@ -196,6 +203,7 @@ func (l *live) print(s *steps.Step) {
 // text of the model.
 func (l *live) finish() error {
 	l.text.End()
+	l.flushMembers()
 	a, err := l.answer()
 	if l.cmd.Context().Err() != nil {
 		return l.interrupted()
@@ -203,7 +211,7 @@ func (l *live) finish() error {
 	if err != nil {
 		return err
 	}
-	if !l.said && a.Fault == nil && !console.IsJSON(l.cmd) {
+	if (!l.said || l.panel) && a.Fault == nil && !console.IsJSON(l.cmd) {
 		l.text.Add(a.Text)
 		l.text.End()
 	}

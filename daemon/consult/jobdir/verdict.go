@@ -18,6 +18,7 @@ type Facts struct {
 	finding.Facts
 	Job    bool // there is a job.json
 	Answer bool // there is an answer.json
+	Panel  bool // the job is a panel: it has members, and no worker
 }
 
 // Verdict says what became of a job of an earlier daemon.
@@ -61,7 +62,7 @@ func Look(dir string, answer any, version *int) (Facts, Record, error) {
 			return f, rec, err
 		}
 	}
-	f.Boot = rec.IsOfThisBoot()
+	f.Boot, f.Panel = rec.IsOfThisBoot(), rec.Members != nil
 	return f, rec, nil
 }
 
@@ -88,6 +89,7 @@ func checkRun(dir string) error {
 //
 //	an answer               Ended
 //	no job.json             Unknown: it is written before the call is answered or queued
+//	a panel                 GoesOn, whatever became of its members
 //	alive, with a spec      GoesOn
 //	a state, with a spec    GoesOn: what the worker left says more than nothing
 //	a state, no spec        Lost: the spec was removed since the start failed
@@ -99,7 +101,7 @@ func Decide(f Facts) Verdict {
 		return Ended
 	case !f.Job:
 		return Unknown
-	case f.Spec && (f.Alive || f.State):
+	case f.Panel, f.Spec && (f.Alive || f.State):
 		return GoesOn
 	case f.State:
 		return Lost

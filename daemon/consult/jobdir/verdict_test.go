@@ -5,14 +5,16 @@ import (
 	"testing"
 )
 
-// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer.
-const letters = "ASTBJN"
+// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer, Panel.
+const letters = "ASTBJNP"
 
 // factsOf returns the facts whose letters has has.
 func factsOf(has string) Facts {
 	var f Facts
 	for _, l := range has {
-		*map[rune]*bool{'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot, 'J': &f.Job, 'N': &f.Answer}[l] = true
+		*map[rune]*bool{
+			'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot, 'J': &f.Job, 'N': &f.Answer, 'P': &f.Panel,
+		}[l] = true
 	}
 	return f
 }
@@ -36,6 +38,8 @@ func TestDecide(t *testing.T) {
 		{"the same before a reboot: its spool is on disk", "JST", GoesOn},
 		{"spec removed since the start failed", "JTB", Lost},
 		{"spec removed while its worker comes to its lock", "AJB", Waits},
+		{"a panel whose members run", "JPB", GoesOn},
+		{"a panel when the machine went down", "JP", GoesOn},
 		{"answered, the worker gone", "JSTNB", Ended},
 		{"answered before it began", "JNB", Ended},
 		{"answered long ago", "JSTN", Ended},
