@@ -237,6 +237,9 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	case done != nil:
 		return done.Ending(0, c.Detail), nil
 	}
+	if err := unasked(j); err != nil {
+		return tool.Result{}, err
+	}
 	j.End("cancelled by " + c.Caller.Identity)
 	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), progress.OfCall(&c))
 	switch {
@@ -337,6 +340,9 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 	j, done, err := m.find(nil, id)
 	if err != nil || done != nil {
 		return done, err
+	}
+	if err := unasked(j); err != nil {
+		return nil, err
 	}
 	j.End("cancelled from the command line")
 	if _, err := m.await(ctx, j, progress.Forever, nil); err != nil {

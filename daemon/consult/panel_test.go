@@ -3,6 +3,7 @@ package consult
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -467,6 +468,38 @@ func TestPanel_LongFailures(t *testing.T) {
 			if text > tool.MaxText || value > tool.MaxText {
 				t.Errorf("%s: %d characters of text, %d of JSON", detail, text, value)
 			}
+		}
+		w.finish()
+	})
+}
+
+// TestPanel_WaitingJudge checks that a judge which waits for the answers of the others can be
+// neither told anything nor cancelled by itself, and that both say so at once.
+func TestPanel_WaitingJudge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, answers(time.Hour))
+		if _, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, map[string]any{
+			"prompt": "x", "engines": []string{"claude", "codex"}, "judge": "claude", "wait_s": 0,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		judge, begun := jobdir.MemberID("hash-a", 1, 2), time.Now()
+		for n, c := range []struct {
+			tool string
+			args map[string]any
+		}{
+			{"consult_say", map[string]any{"consult_id": judge, "text": "x"}},
+			{"consult_control", map[string]any{"consult_id": judge, "action": "cancel"}},
+		} {
+			_, err := w.call(t.Context(), c.tool, tool.Call{Caller: w.caller("a"), N: int64(n) + 2}, c.args)
+			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.InvalidInput ||
+				!strings.Contains(f.Fault.Detail, "waits for the answers") {
+				t.Errorf("%s: %v", c.tool, err)
+			}
+		}
+		if took := time.Since(begun); took != 0 {
+			t.Errorf("it took %v", took)
 		}
 		w.finish()
 	})

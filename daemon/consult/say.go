@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -111,6 +113,9 @@ func (m *Manager) Say(
 		if j.Rec.Members != nil {
 			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by its id", id)
 		}
+		if err := unasked(j); err != nil {
+			return none, err
+		}
 		err := messages.Add(j.Dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
 		faultpoint.At("consult.said")
 		switch {
@@ -197,4 +202,17 @@ func (m *Manager) goOn(
 		return "", err
 	}
 	return j.Rec.ID, nil
+}
+
+// unasked returns a fault for the judge of a panel whose members have not all answered: it has
+// no directory yet.
+func unasked(j *job.Job) error {
+	if j.Rec.Label != request.JudgeLabel {
+		return nil
+	}
+	if _, err := os.Lstat(j.Dir); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return engine.Invalid("consult_id: %s is the judge of panel %s, which waits for the answers of the others; "+
+		"the panel's id ends them all", j.Rec.ID, j.Rec.Panel)
 }
