@@ -102,7 +102,7 @@ func (j *Job) Record() *fault.Record {
 	lockcheck.Blocking("make directory")
 	err := os.Mkdir(j.Dir, 0o700)
 	faultpoint.At("consult.dir")
-	if err == nil { // it marks a job that may have no line in the audit log
+	if err == nil && j.Rec.Members == nil { // a job with this may lack its line in the audit log; a panel has none
 		err = os.Mkdir(filepath.Join(j.Dir, jobdir.DirTemp), 0o700)
 	}
 	if err == nil {
