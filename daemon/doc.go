@@ -29,7 +29,9 @@
 // # Parts, from the inside out
 //
 //	place        makes this daemon the only one: locks, generation, socket
-//	configfile   the configuration in force; config: what it may say
+//	configfile   the configuration in force; config: what it may say. Parts of config:
+//	             glob       patterns of the names of tools
+//	             resolve    what the start of a server needs of what the file says
 //	envfile      files of variables for servers and consults
 //	userenv      the environment of the user's login shell
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
@@ -86,6 +88,7 @@
 //	rollout      the hand-over to a newer program, by exec in the same process
 //	telling      which of the last lines of a program says why it ended
 //	networds     why a connection failed, for people
+//	spelling     the word that a user has probably meant
 //	plural       numbers with nouns and durations, for people
 //	trouble      what does not work, in words for people and agents
 //	telemetry    counts, health and the log of calls

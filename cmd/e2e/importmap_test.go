@@ -83,7 +83,7 @@ var layers = readLayers(`
 0 daemon/hosted/sight
 0 daemon/waiting
 1 daemon/hosted/verdict
-2 daemon/hosted/entry
+3 daemon/hosted/entry
 6 daemon/hosted/signin
 4 daemon/hosted/files
 5 daemon/hosted/handshake
@@ -152,6 +152,8 @@ var layers = readLayers(`
 1 daemon/config
 2 daemon/config/edit
 0 daemon/config/expand
+0 daemon/config/glob
+2 daemon/config/resolve
 1 daemon/program
 1 daemon/sandbox
 1 daemon/calls
@@ -171,6 +173,7 @@ var layers = readLayers(`
 0 daemon/networds
 0 daemon/plural
 0 daemon/redact
+0 daemon/spelling
 0 daemon/telling
 1 daemon/trouble
 2 daemon/lines

@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"holdline/daemon/command"
 )
 
 // Agent is a program that speaks the Agent Client Protocol: the engine acp:NAME of consults.
 type Agent struct {
 	Command  string            `json:"command"`
 	Args     []string          `json:"args"`
-	Env      map[string]Secret `json:"env"`      // see [Agent.Environ]
+	Env      map[string]Secret `json:"env"`
 	Login    []string          `json:"login"`    // files
 	Writable []string          `json:"writable"` // directories
 	Mode     string            `json:"mode"`     // "" for the agent's own
@@ -33,15 +31,6 @@ func (c *Consult) Agent(engine string) (a Agent, ok bool) {
 		a, ok = c.Agents[name]
 	}
 	return a, ok
-}
-
-// Environ returns the variables that the configuration gives an agent beside those of any
-// session, expanded in these surroundings. The error names the variable that is missing, and
-// shows no value.
-func (a Agent) Environ(at Around) ([]string, error) {
-	e := newExpander(at, nil)
-	env := e.all("env", a.Env)
-	return command.List(env), e.err
 }
 
 // agents checks the agents, and every key that names an engine.

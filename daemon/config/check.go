@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/command"
 	"holdline/daemon/config/expand"
 	"holdline/protocol"
 )
@@ -234,17 +235,21 @@ func (d *decoder) serverEnv(at string, env map[string]Variable, commands map[str
 		} else {
 			d.expandsCommands(at+"."+name, env[name].Text.Reveal(), commands)
 		}
-		if banned(name) {
+		if NeverInherited(name) {
 			d.wrongKey(at+"."+name, "is never given to a server")
 		}
 	}
 }
 
+// NeverInherited reports whether no server gets a variable, not even from its own entry.
+// HOLDLINE_WORKER is how a worker's children are found.
+func NeverInherited(name string) bool { return command.Loaders.Has(name) || name == "HOLDLINE_WORKER" }
+
 // remote checks what a server by address has.
 func (d *decoder) remote(at string, s Server, commands map[string]Command) {
 	d.expands(at+".url", s.URL)
 	if s.URL != "" && !strings.Contains(s.URL, "${") {
-		if err := checkURL(s.URL); err != nil {
+		if err := CheckURL(s.URL); err != nil {
 			d.wrong(at+".url", "%v", err)
 		}
 	}
@@ -259,8 +264,8 @@ func (d *decoder) remote(at string, s Server, commands map[string]Command) {
 	}
 }
 
-// checkURL returns what is wrong with the address of a server.
-func checkURL(address string) error {
+// CheckURL returns what is wrong with the address of a server.
+func CheckURL(address string) error {
 	if u, err := url.Parse(address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("wants a http or https address") // the parser's error would show it
 	}

@@ -33,8 +33,8 @@ func (v Variable) shown() Variable {
 	return v
 }
 
-// commandRef begins the name of a command in ${cmd:NAME}.
-const commandRef = "cmd:"
+// CommandRef begins the name of a command in ${cmd:NAME}.
+const CommandRef = "cmd:"
 
 // A CommandUse is a command of which a server needs the output.
 type CommandUse struct {
@@ -65,7 +65,7 @@ func (s Settings) CommandUses() []CommandUse {
 // commandRefs returns the names of the commands that a value has as ${cmd:NAME}.
 func commandRefs(s string) (names []string) {
 	_, _ = expand.Text(s, func(name string) (string, bool) {
-		if ref, ok := strings.CutPrefix(name, commandRef); ok {
+		if ref, ok := strings.CutPrefix(name, CommandRef); ok {
 			names = append(names, ref)
 		}
 		return "", true
@@ -98,20 +98,6 @@ func put[V any](m map[string]V, name string, v V) map[string]V {
 	}
 	m[name] = v
 	return m
-}
-
-// run returns what a command prints, or "" if commands are not run or if there was an error
-// before. Its output is a secret.
-func (e *expander) run(c Command) string {
-	if e.runCommand == nil || e.err != nil || e.failed != nil {
-		return ""
-	}
-	out, err := e.runCommand(c.Argv)
-	e.failed = err
-	if out != "" {
-		e.used = append(e.used, out)
-	}
-	return out
 }
 
 // commands checks the table of commands.

@@ -16,10 +16,8 @@
 //
 // # Servers
 //
-// [Config.Server] returns the [Settings] of one server, with defaults.
-// [Settings.Process] and [Settings.Address] resolve them at each start of the
-// server: they expand ${NAME}, choose what the process inherits of the daemon's
-// environment, and collect the values that must not be shown.
+// [Config.Server] returns the [Settings] of one server, with defaults. Package resolve
+// makes of them what each start of the server needs.
 //
 // # Edits
 //
@@ -37,6 +35,8 @@ import (
 	"reflect"
 	"slices"
 	"time"
+
+	"holdline/daemon/redact"
 )
 
 // Config is what a configuration file says, with defaults for what it does not say. It
@@ -256,7 +256,7 @@ func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return Hidden
+	return redact.Hidden
 }
 
 // Format hides the secret from every verb. Without it, a verb that does not fit a string,

@@ -16,6 +16,7 @@ import (
 	"github.com/tailscale/hujson"
 
 	"holdline/daemon/jsonedit"
+	"holdline/daemon/spelling"
 )
 
 // maxDepth bounds how deep values may nest, maxErrors how many mistakes one
@@ -163,7 +164,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 				d.fail(m.Name.StartOffset, "%s: holdline has no such key: %s", clipName(inner), hint)
 				return
 			}
-			if near := Nearest(key, keys(dst.Type())); near != "" {
+			if near := spelling.Nearest(key, keys(dst.Type())); near != "" {
 				hint = " (did you mean " + near + "?)"
 			}
 			d.fail(m.Name.StartOffset, "unknown key %q%s", clipName(inner), hint)
@@ -323,29 +324,6 @@ func clipName(s string) string {
 	return string([]rune(s)[:limit]) + "..."
 }
 
-// Nearest returns the candidate for which s is probably a slip, or "". The shortest one that
-// begins with s counts as nearest, if s has three bytes or more. Else one byte may be wrong, or
-// more of a longer text whose first byte is right; of equally near ones it returns the first.
-// It does not look at case, or at texts of more than 64 bytes.
-func Nearest(s string, candidates []string) string {
-	if len(s) > 64 {
-		return ""
-	}
-	s = strings.ToLower(s)
-	longer, best, least := "", "", 1+len(s)/4
-	for _, c := range candidates {
-		lower := strings.ToLower(c)
-		if len(s) >= 3 && strings.HasPrefix(lower, s) && (longer == "" || len(c) < len(longer)) {
-			longer = c
-		}
-		n := Distance(s, lower)
-		if n <= least && (n <= 1 || lower[:1] == s[:1]) { // logs is no slip of bogus
-			best, least = c, n-1
-		}
-	}
-	return cmp.Or(longer, best)
-}
-
 // invalidAt returns the offset of the first byte that is not UTF-8.
 func invalidAt(data []byte) int {
 	for i := 0; i < len(data); {
@@ -360,30 +338,3 @@ func invalidAt(data []byte) int {
 
 // sorted returns the keys of a map in a fixed order, so that errors have one, too.
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-
-// Distance returns how many bytes must be inserted into a, removed, changed or exchanged with
-// their neighbours to make it b. It takes time in the product of their lengths, so the caller
-// must bound them.
-func Distance(a, b string) int {
-	var before []int // the row before the last one
-	last := make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := range len(a) {
-		row := make([]int, len(b)+1)
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := last[j]
-			if a[i] != b[j] {
-				cost++
-			}
-			row[j+1] = min(cost, row[j]+1, last[j+1]+1)
-			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
-				row[j+1] = min(row[j+1], before[j-1]+1)
-			}
-		}
-		before, last = last, row
-	}
-	return last[len(b)]
-}

@@ -1,16 +1,10 @@
 package config
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
-
-	"holdline/daemon/config/expand"
 )
 
 func parsed(t *testing.T, servers string) Config {
@@ -144,87 +138,5 @@ func TestVisibleIn(t *testing.T) {
 	}
 	if (Settings{Hosting: Hosting{Projects: []string{}}}).VisibleIn("/anywhere") {
 		t.Error("a server for no project is visible")
-	}
-}
-
-// TestProcess checks that variables are expanded from their sources in order, and which
-// values count as secrets.
-func TestProcess(t *testing.T) {
-	s, _ := parsed(t, `"a": {"command": "${BIN:-/opt/x}", "args": ["--root", "${ROOT}", "$${kept}"], "cwd": "${SUB}",
-		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file",
-			"MAYBE": "${MAYBE:-}", "EMPTY": "", "OTHERS": "${OTHER:-}"},
-		"holdline": {"inherit_env": "core"}}`).Server("a")
-	around := Around{
-		Environ:   []string{"PATH=/bin", "TOKEN=from-environ", "ROOT=/srv", "OTHER=x"},
-		Variables: []string{"TOKEN=from-variables", "SUB=sub"},
-		EnvFile:   []string{"TOKEN=from-env-file"},
-		Home:      "/home/u", Root: "/project",
-	}
-	got, err := s.Process(around)
-	want := Process{
-		Command: "/opt/x", Args: []string{"--root", "/srv", "${kept}"}, Dir: "/project/sub",
-		Env: []string{
-			"EMPTY=", "OTHERS=x", "PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file",
-			"URL=https://from-env-file@x",
-		},
-		Secrets: []string{"https://from-env-file@x", "from-env-file"},
-	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("Process:\n got %#v, %v\nwant %#v", got, err, want)
-	}
-
-	around.EnvFile, around.Variables = nil, []string{"SUB=sub"}
-	if p, err := s.Process(around); err != nil || !slices.Contains(p.Env, "TOKEN=from-environ") {
-		t.Errorf("another credential: %q, %v", p.Env, err)
-	}
-	around.Root = ""
-	if p, _ := s.Process(around); p.Dir != "/home/u/sub" {
-		t.Errorf("without a project: %s", p.Dir)
-	}
-	around.Environ = []string{"ROOT=/srv"}
-	_, err = s.Process(around)
-	if unset, ok := errors.AsType[*expand.UnsetError](err); !ok || unset.Name != "TOKEN" ||
-		!strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
-		t.Errorf("a missing variable: %v", err)
-	}
-	around.Environ = nil
-	if _, err := s.Process(around); err == nil ||
-		!strings.HasPrefix(err.Error(), "mcpServers.a.args[1]: variable ROOT") {
-		t.Errorf("two missing variables, the first must be named: %v", err)
-	}
-	for _, bin := range []string{"", "rel/ative"} {
-		s := Settings{Name: "a", Command: "${BIN}"}
-		if p, err := s.Process(Around{Environ: []string{"BIN=" + bin}}); err == nil {
-			t.Errorf("command %q: %#v", bin, p)
-		}
-	}
-	if p, err := (Settings{Name: "a", Command: "x", Args: []string{"${A}"}}).
-		Process(Around{Environ: []string{"A=\x00"}}); err == nil {
-		t.Errorf("a NUL character: %#v", p)
-	}
-}
-
-// TestAddress checks that variables in addresses and headers are expanded, and that an
-// invalid result is refused.
-func TestAddress(t *testing.T) {
-	s, _ := parsed(t,
-		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).
-		Server("a")
-	got, err := s.Address(Around{Variables: []string{"TOKEN=0123456789"}})
-	want := Address{
-		URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer 0123456789", "X": "y"},
-		Secrets: []string{"Bearer 0123456789", "0123456789"},
-	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("Address:\n got %#v, %v\nwant %#v", got, err, want)
-	}
-	for _, bad := range []string{"HOST=a b", "TOKEN=x\r\nY: z"} {
-		if got, err := s.Address(Around{EnvFile: []string{bad}, Variables: []string{"TOKEN=t"}}); err == nil {
-			t.Errorf("%q: %#v", bad, got)
-		}
-	}
-	if _, err := s.Address(Around{}); err == nil ||
-		!strings.HasPrefix(err.Error(), "mcpServers.a.headers.Authorization: variable TOKEN") {
-		t.Errorf("a missing variable: %v", err)
 	}
 }

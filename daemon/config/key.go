@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/redact"
+	"holdline/daemon/spelling"
 )
 
 // A Key names a value of the configuration by the keys that lead to it. As a text it has
@@ -73,7 +74,7 @@ func (k Key) look() (reflect.Type, error) {
 			at := field(t, name)
 			if at < 0 {
 				words := fmt.Sprintf("there is no key %s", k[:i+1])
-				if near := Nearest(name, keys(t)); near != "" {
+				if near := spelling.Nearest(name, keys(t)); near != "" {
 					words += fmt.Sprintf("; did you mean %s?", append(slices.Clone(k[:i]), near))
 				}
 				return nil, errors.New(words)
@@ -137,7 +138,7 @@ var ErrNoServer = errors.New("is not configured")
 // NoServer returns the error about a server that c does not name, with the one that may be
 // meant, or the command that lists those that there are. It wraps [ErrNoServer].
 func NoServer(name string, c *Config) error {
-	if near := Nearest(name, sorted(c.Servers)); near != "" {
+	if near := spelling.Nearest(name, sorted(c.Servers)); near != "" {
 		return fmt.Errorf("server %s %w; did you mean %s?", name, ErrNoServer, near)
 	}
 	return fmt.Errorf("server %s %w; those that are: holdline servers list", name, ErrNoServer)

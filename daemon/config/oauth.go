@@ -76,18 +76,6 @@ func (s Settings) LogsIn() bool {
 	return s.Transport == HTTP
 }
 
-// Client returns the oauth object with its variables expanded. The error names the key, as
-// that of [Settings.Address].
-func (s Settings) Client(a Around) (OAuth, error) {
-	e, o := newExpander(a, nil), s.OAuth
-	o.ClientID = e.one("oauth.clientId", o.ClientID)
-	o.ClientSecret = Secret(e.one("oauth.clientSecret", o.ClientSecret.Reveal()))
-	if e.err != nil {
-		return OAuth{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
-	}
-	return o, nil
-}
-
 // oauth checks the oauth object of a server.
 func (d *decoder) oauth(at string, s Server) {
 	o := s.OAuth
@@ -115,7 +103,7 @@ func (d *decoder) oauth(at string, s Server) {
 		d.wrong(at+".redirectUri",
 			"wants an http address on loopback with a port other than 80, such as http://127.0.0.1:28123/callback")
 	}
-	if o.Issuer != "" && checkURL(o.Issuer) != nil {
+	if o.Issuer != "" && CheckURL(o.Issuer) != nil {
 		d.wrong(at+".issuer", "wants an https address")
 	}
 	key := o.PrivateKey != ""

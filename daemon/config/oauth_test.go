@@ -1,35 +1,9 @@
 package config
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 )
-
-// TestOAuthSpellings checks that the settings have one spelling of what a file may spell in
-// several ways.
-func TestOAuthSpellings(t *testing.T) {
-	const address = `"type": "http", "url": "https://x/mcp"`
-	c := parsed(t, `
-		"a": {`+address+`, "oauth": {"clientId": "i", "clientSecret": "${S}", "callbackPort": 3118, "scopes": ["r", "w"]}},
-		"b": {`+address+`, "oauth": {"client_id": "i", "client_secret": "${S}", "scope": "r w", "resource": "",
-			"redirectUri": "http://localhost:3118/callback"}}`)
-	want := OAuth{
-		ClientID: "i", ClientSecret: "hunter2hunter2", RedirectURI: "http://localhost:3118/callback",
-		Scopes: []string{"r", "w"},
-	}
-	for name, resource := range map[string]*string{"a": nil, "b": new("")} {
-		s, _ := c.Server(name)
-		got, err := s.Client(Around{Environ: []string{"S=hunter2hunter2"}})
-		want.Resource = resource
-		if err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %v, %#v, want %#v", name, err, got, want)
-		}
-		if _, err := s.Client(Around{}); err == nil || !strings.Contains(err.Error(), "mcpServers."+name+".oauth.clientSecret") {
-			t.Errorf("%s without its variable: %v", name, err)
-		}
-	}
-}
 
 // TestLogsIn checks which servers people log in to.
 func TestLogsIn(t *testing.T) {

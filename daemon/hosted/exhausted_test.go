@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
@@ -40,9 +40,9 @@ func TestOwnExhaustion(t *testing.T) {
 					Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
 				}
 				tried := 0
-				spec.Process = func(context.Context, string) (config.Process, error) {
+				spec.Process = func(context.Context, string) (resolve.Process, error) {
 					tried++
-					return config.Process{}, fmt.Errorf("generation counter: %w",
+					return resolve.Process{}, fmt.Errorf("generation counter: %w",
 						&fs.PathError{Op: "write", Path: "/home/u/.local/state/holdline/generation", Err: errno})
 				}
 				m := New(Options{

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/dialect"
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/dispatch"
@@ -322,9 +322,9 @@ func (inst *instance) start() error {
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
 	// A second process of the same start gets the same secrets: commands may ask a person.
-	resolve := sync.OnceValues(func() (config.Process, error) { return inst.srv.spec.Process(ctx, inst.root) })
+	prepare := sync.OnceValues(func() (resolve.Process, error) { return inst.srv.spec.Process(ctx, inst.root) })
 	for spare := true; ; {
-		u, err := inst.spawn(ctx, clock, resolve)
+		u, err := inst.spawn(ctx, clock, prepare)
 		if spare && supervisor.Vanished(err) {
 			spare = false
 			continue
@@ -403,9 +403,9 @@ func (inst *instance) ready() error {
 	return cmp.Or(inst.refusalLocked(), error(startup.CannotStart(spec.Name, err)))
 }
 
-// spawn starts a worker with the server in it, as resolve says.
+// spawn starts a worker with the server in it, as prepare says.
 func (inst *instance) spawn(
-	ctx context.Context, clock *startup.Clock, resolve func() (config.Process, error),
+	ctx context.Context, clock *startup.Clock, prepare func() (resolve.Process, error),
 ) (*upstream.Process, error) {
 	m, spec := inst.m, inst.srv.spec
 	m.hub.Mu.Lock()
@@ -418,7 +418,7 @@ func (inst *instance) spawn(
 	if err != nil {
 		return nil, err
 	}
-	p, err := resolve()
+	p, err := prepare()
 	if err != nil && m.hub.Life.Err() != nil {
 		return nil, tool.ErrStopping
 	}

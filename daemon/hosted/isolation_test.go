@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/listener"
@@ -205,8 +206,8 @@ func (w *world) listen(name string) *net.UnixListener {
 func (w *world) spec(exe, name string, scope entry.Scope) entry.Server {
 	return entry.Server{
 		Name: name, Scope: scope, Key: name,
-		Process: func(context.Context, string) (config.Process, error) {
-			return config.Process{
+		Process: func(context.Context, string) (resolve.Process, error) {
+			return resolve.Process{
 				Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir,
 				Env: []string{"GORACE=atexit_sleep_ms=0"},
 			}, nil

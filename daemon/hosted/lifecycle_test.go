@@ -9,7 +9,7 @@ import (
 	"slices"
 	"testing"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/tool"
 )
@@ -49,8 +49,8 @@ func TestStartForCommand(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(),
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Session, Key: "k", MaxConcurrent: 1,
-			Process: func(context.Context, string) (config.Process, error) {
-				return config.Process{}, errors.New("it is started")
+			Process: func(context.Context, string) (resolve.Process, error) {
+				return resolve.Process{}, errors.New("it is started")
 			},
 		}},
 	})

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/upstream"
@@ -47,8 +47,8 @@ func TestLoginOfAnother(t *testing.T) {
 		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: dir, Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Lazy: true,
 			Login: &seenLogin{entry.LoginState{Login: "id", Who: "id bob"}},
-			Process: func(context.Context, string) (config.Process, error) {
-				return config.Process{}, errors.New("no other starts")
+			Process: func(context.Context, string) (resolve.Process, error) {
+				return resolve.Process{}, errors.New("no other starts")
 			},
 		}}})
 		m.hub.Mu.Lock()

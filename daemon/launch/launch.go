@@ -21,6 +21,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
@@ -43,8 +44,8 @@ type Start struct {
 
 // around returns what the variables in a server's settings are expanded by. root is the
 // directory of its project, or "". Commands are run until ctx ends.
-func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a config.Around, err error) {
-	a = config.Around{Environ: l.Environ, Home: l.Home, Root: root}
+func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a resolve.Around, err error) {
+	a = resolve.Around{Environ: l.Environ, Home: l.Home, Root: root}
 	if l.Commands != nil {
 		printed := map[string]string{} // a start runs a command once, however many values need it
 		a.Run = func(argv []string) (value string, err error) {
@@ -72,15 +73,15 @@ func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a 
 
 // Process resolves what the start of a server needs. root is the directory of its
 // project, or "". If ctx ends, so do the commands that print its secrets.
-func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (config.Process, error) {
+func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (resolve.Process, error) {
 	a, err := l.around(ctx, s, root)
 	if err != nil {
-		return config.Process{}, err
+		return resolve.Process{}, err
 	}
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
 	}
-	p, err := s.Process(a)
+	p, err := a.Process(*s)
 	if err == nil && s.InheritEnv != config.InheritNone {
 		p.Env = withTalkingNpm(p.Env)
 	}
@@ -105,18 +106,18 @@ func withTalkingNpm(environ []string) []string {
 // remoteProcess returns the process that stands for a server by address: this
 // program, as `holdline remote`. So a server by address has all that processes have,
 // and calls to it outlive the daemon.
-func (l *Start) remoteProcess(s *config.Settings, a config.Around) (config.Process, error) {
-	address, err := s.Address(a)
+func (l *Start) remoteProcess(s *config.Settings, a resolve.Around) (resolve.Process, error) {
+	address, err := a.Address(*s)
 	if err != nil {
-		return config.Process{}, err
+		return resolve.Process{}, err
 	}
 	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
 	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
-		return config.Process{}, err
+		return resolve.Process{}, err
 	}
-	p := config.Process{
+	p := resolve.Process{
 		Command: l.Image, Args: []string{"remote"}, Dir: l.Home, Secrets: address.Secrets,
-		Env: config.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
+		Env: resolve.Environment(config.InheritCore, a.Environ, map[string]string{remote.EnvTarget: target.Encode()}),
 	}
 	if target.Login != nil {
 		p.EndGrace = loginGrace
@@ -185,7 +186,7 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		RunsCommands: len(s.EnvCommands)+len(s.Commands) > 0,
-		Process: func(ctx context.Context, root string) (config.Process, error) {
+		Process: func(ctx context.Context, root string) (resolve.Process, error) {
 			return l.process(ctx, &s, root, &l.commands)
 		},
 		Ready: func(ctx context.Context, root string) error { return l.awaitProgram(ctx, &s, root) },
@@ -208,7 +209,7 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 // process resolves what the start of a server needs, as the environment is now. With commands nil
 // it runs none.
 func (l *Launcher) process(ctx context.Context, s *config.Settings, root string, commands *Commands) (
-	config.Process, error,
+	resolve.Process, error,
 ) {
 	from := Start{
 		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),

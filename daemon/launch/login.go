@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/login"
 )
 
@@ -19,13 +20,13 @@ type Logins struct {
 
 // Open returns the store of logins; environ is what the key command inherits from.
 func (l Logins) Open(environ []string) *login.Store {
-	return login.Open(l.Dir, login.NewKey(l.KeyCommand, config.Environment(config.InheritCore, environ, nil)))
+	return login.Open(l.Dir, login.NewKey(l.KeyCommand, resolve.Environment(config.InheritCore, environ, nil)))
 }
 
 // Client returns what the oauth object of a server says of its client, variables expanded, and
 // the id of the server's target. The error names the key, and shows no value.
-func Client(s *config.Settings, a config.Around, address string) (c login.Credentials, target string, err error) {
-	o, err := s.Client(a)
+func Client(s *config.Settings, a resolve.Around, address string) (c login.Credentials, target string, err error) {
+	o, err := a.Client(*s)
 	if err != nil {
 		return c, "", err
 	}
@@ -51,7 +52,7 @@ func Client(s *config.Settings, a config.Around, address string) (c login.Creden
 // loginOf returns where the process of a server finds its login. It puts the client's secrets
 // there first: they are needed at each renewal, and the process is given none. It returns nil
 // for a server that needs no login.
-func (l *Start) loginOf(s *config.Settings, a config.Around, address string) (*remote.LoginAt, error) {
+func (l *Start) loginOf(s *config.Settings, a resolve.Around, address string) (*remote.LoginAt, error) {
 	if l.Logins.Dir == "" || !s.LogsIn() {
 		return nil, nil //nolint:nilnil // most servers have none
 	}

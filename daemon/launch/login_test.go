@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/login"
 )
 
@@ -25,7 +26,7 @@ func TestTypedClient_SurvivesAStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			at, err := from.loginOf(&s, config.Around{}, address)
+			at, err := from.loginOf(&s, resolve.Around{}, address)
 			if err != nil || at.Target != target {
 				t.Fatalf("%s: %v, %+v", name, err, at)
 			}

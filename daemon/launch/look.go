@@ -46,7 +46,7 @@ func (l *Start) Target(s *config.Settings) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	address, err := s.Address(a)
+	address, err := a.Address(*s)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/filewatch"
@@ -182,7 +183,7 @@ func extraEnviron(cfg *config.Config, row *engines.Engine, path string, environ 
 		}
 		return file, err
 	}
-	at := config.Around{Environ: environ, EnvFile: file}
+	at := resolve.Around{Environ: environ, EnvFile: file}
 	if err == nil {
 		if at.Variables, err = envfile.Read(envfile.Path(path)); errors.Is(err, fs.ErrNotExist) {
 			err = nil
@@ -191,7 +192,7 @@ func extraEnviron(cfg *config.Config, row *engines.Engine, path string, environ 
 	if err != nil || len(a.Env) == 0 {
 		return nil, err
 	}
-	extra, err := a.Environ(at)
+	extra, err := at.Agent(a)
 	if err != nil {
 		err = fmt.Errorf("consult.agents.%s.%w", row.Title, err)
 	}

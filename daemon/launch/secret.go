@@ -13,6 +13,7 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/redact"
 	"holdline/daemon/telling"
 	"holdline/protocol/fault"
@@ -79,7 +80,7 @@ func (c *Commands) share(ctx context.Context, what string, call func() (string, 
 // runSecret runs a command and returns the line that it prints. The error is a fault, unless ctx
 // has ended. It has no word of what the command printed, and no secret of what it wrote to stderr.
 func runSecret(ctx context.Context, argv, environ []string, home string) (string, error) {
-	env := config.Environment(config.InheritAll, environ, nil)
+	env := resolve.Environment(config.InheritAll, environ, nil)
 	name := argv[0]
 	if rest, ok := strings.CutPrefix(name, "~/"); ok {
 		name = filepath.Join(home, rest)
@@ -133,7 +134,7 @@ func runSecret(ctx context.Context, argv, environ []string, home string) (string
 // what looks like a secret.
 func hidePrinted(line, printed string) string {
 	for word := range strings.FieldsSeq(printed) {
-		line = strings.ReplaceAll(line, word, config.Hidden)
+		line = strings.ReplaceAll(line, word, redact.Hidden)
 	}
 	return redact.Text(line)
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"holdline/daemon/config"
+	"holdline/daemon/spelling"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -69,7 +69,7 @@ func near(name string, names []string) []string {
 	all := make([]rated, len(names))
 	for i, other := range names {
 		lower := strings.ToLower(other[:min(len(other), maxCompared)])
-		all[i] = rated{other, config.Distance(name, lower)}
+		all[i] = rated{other, spelling.Distance(name, lower)}
 		if strings.Contains(lower, name) {
 			all[i].distance = 0
 		}

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/faultpoint"
 )
 
@@ -164,7 +164,7 @@ func masked(text string, secrets []Secret) string {
 		}
 	}
 	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
-	return config.Mask(text, words)
+	return redact.Mask(text, words)
 }
 
 // hooked is a body that calls before when its first byte is asked for. It cannot be read

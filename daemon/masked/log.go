@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 
-	"holdline/daemon/config"
 	"holdline/daemon/redact"
 	"holdline/protocol/ownfile"
 )
@@ -92,7 +91,7 @@ func (s *Secrets) maskPart(b []byte, first, last int) (string, int) {
 		switch {
 		case n > 0:
 			if at+n > first {
-				out.WriteString(config.Hidden)
+				out.WriteString(redact.Hidden)
 			}
 			at += n
 			last = max(last, at)

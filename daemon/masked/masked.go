@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 )
 
@@ -62,7 +62,7 @@ func (s *Secrets) Text(text string) string {
 	if s.IsUnknown() {
 		return unknownSecrets
 	}
-	return config.Mask(text, s.known())
+	return redact.Mask(text, s.known())
 }
 
 // Fault returns a fault of the process without its secrets: the fault has the last
@@ -72,7 +72,7 @@ func (s *Secrets) Fault(f *fault.Record) *fault.Record {
 		return nil
 	}
 	out := *f
-	out.Fault.Detail = config.Mask(f.Fault.Detail, s.known())
+	out.Fault.Detail = redact.Mask(f.Fault.Detail, s.known())
 	if f.Cause != nil {
 		cause := *f.Cause
 		cause.StderrTail = nil
@@ -90,21 +90,21 @@ func (s *Secrets) Fault(f *fault.Record) *fault.Record {
 	return &out
 }
 
-// maskCut hides secrets, as [config.Mask] does, in a line whose beginning and end may
+// maskCut hides secrets, as [redact.Mask] does, in a line whose beginning and end may
 // be missing. So it also hides the end of a secret at the line's beginning, and the
 // beginning of a secret at the line's end, from [minPart] bytes on.
 func maskCut(line string, words []string) string {
-	line = config.Mask(line, words)
+	line = redact.Mask(line, words)
 	for _, secret := range words {
 		for n := min(len(secret)-1, len(line)); n >= minPart; n-- {
 			if strings.HasSuffix(line, secret[:n]) {
-				line = line[:len(line)-n] + config.Hidden
+				line = line[:len(line)-n] + redact.Hidden
 				break
 			}
 		}
 		for n := min(len(secret)-1, len(line)); n >= minPart; n-- {
 			if strings.HasPrefix(line, secret[len(secret)-n:]) {
-				line = config.Hidden + line[n:]
+				line = redact.Hidden + line[n:]
 				break
 			}
 		}

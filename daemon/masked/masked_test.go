@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -27,7 +27,7 @@ func TestLogsMaskedInParts(t *testing.T) {
 			"", "\n", strings.Repeat("x", 2*maxPart) + "\n", strings.Repeat("x", maxLog-10) + "\n",
 		} {
 			whole := strings.Repeat("-", before) + secret + end
-			want := strings.Repeat("-", before) + config.Hidden + end
+			want := strings.Repeat("-", before) + redact.Hidden + end
 			// First from the end of the log; then while it is written, in pieces.
 			write := func(n int) {
 				t.Helper()
@@ -37,7 +37,7 @@ func TestLogsMaskedInParts(t *testing.T) {
 			}
 			write(len(whole))
 			text, _, err := s.ReadLog(path, Place{})
-			isEnd := strings.HasSuffix(want, strings.TrimPrefix(text, config.Hidden))
+			isEnd := strings.HasSuffix(want, strings.TrimPrefix(text, redact.Hidden))
 			if err != nil || !isEnd || strings.ContainsAny(text, "0123456789") {
 				t.Errorf("%d before, %d behind: at once %v, %.60q", before, len(end), err, strings.Trim(text, "-x"))
 			}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/glob"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -229,17 +230,17 @@ func (l *lists) reaches(server string) bool {
 		return false
 	}
 	prefix := server + "__"
-	for _, glob := range l.deny {
-		if strings.HasSuffix(glob, "*") && !strings.HasSuffix(glob, `\*`) && config.Match(glob, prefix) {
+	for _, pattern := range l.deny {
+		if strings.HasSuffix(pattern, "*") && !strings.HasSuffix(pattern, `\*`) && glob.Match(pattern, prefix) {
 			return false // and so it matches all that begins like that
 		}
 	}
-	return l.allow == nil || slices.ContainsFunc(l.allow, func(glob string) bool {
-		fixed := glob
-		if i := strings.IndexAny(glob, `*?[\`); i >= 0 {
-			fixed = glob[:i]
+	return l.allow == nil || slices.ContainsFunc(l.allow, func(pattern string) bool {
+		fixed := pattern
+		if i := strings.IndexAny(pattern, `*?[\`); i >= 0 {
+			fixed = pattern[:i]
 		}
-		return strings.HasPrefix(prefix, fixed) && fixed != glob || strings.HasPrefix(fixed, prefix)
+		return strings.HasPrefix(prefix, fixed) && fixed != pattern || strings.HasPrefix(fixed, prefix)
 	})
 }
 
@@ -279,8 +280,8 @@ func only(names ...string) func() asked { return func() asked { return asked{nam
 
 // matching returns the index of the first glob that matches one of the names, or -1.
 func matching(globs, names []string) int {
-	return slices.IndexFunc(globs, func(glob string) bool {
-		return slices.ContainsFunc(names, func(name string) bool { return config.Match(glob, name) })
+	return slices.IndexFunc(globs, func(pattern string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return glob.Match(pattern, name) })
 	})
 }
 

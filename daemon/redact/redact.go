@@ -285,3 +285,12 @@ func NamesSecret(name string) bool {
 	return slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(whole, part) }) ||
 		slices.ContainsFunc(secretWords, func(w string) bool { return slices.Contains(words, w) })
 }
+
+// Mask returns what a process says with [Hidden] in place of each of the secrets, which must be
+// sorted longest first, and of tokens that it has from elsewhere: see [Text].
+func Mask(s string, secrets []string) string {
+	for _, secret := range secrets {
+		s = strings.ReplaceAll(s, secret, Hidden)
+	}
+	return Text(s)
+}

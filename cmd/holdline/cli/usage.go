@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"holdline/cmd/holdline/cmdenv"
-	"holdline/daemon/config"
+	"holdline/daemon/spelling"
 )
 
 // addHelpHint adds to a usage error without a hint where the command's help is.
@@ -63,7 +63,7 @@ func wrongArgs(cmd *cobra.Command, args []string, check cobra.PositionalArgs) st
 			}
 		}
 		words := fmt.Sprintf("there is no command %s %s", cmd.CommandPath(), args[0])
-		if near := config.Nearest(args[0], names); near != "" {
+		if near := spelling.Nearest(args[0], names); near != "" {
 			words += fmt.Sprintf("; did you mean %s %s?", cmd.CommandPath(), near)
 		}
 		return words
@@ -97,7 +97,7 @@ func checkCompletion(root *cobra.Command) {
 				return nil
 			}
 			words := fmt.Sprintf("there are no completions for %s, but for: %s", args[0], strings.Join(shells, ", "))
-			if near := config.Nearest(args[0], shells); near != "" {
+			if near := spelling.Nearest(args[0], shells); near != "" {
 				words += "; did you mean " + near + "?"
 			}
 			return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)
@@ -151,7 +151,7 @@ func wrongValue(cmd *cobra.Command) string {
 				continue
 			}
 			words = fmt.Sprintf("--%s: %q is not known; these are: %s", f.Name, one, strings.Join(values, ", "))
-			if near := config.Nearest(one, values); near != "" {
+			if near := spelling.Nearest(one, values); near != "" {
 				words += fmt.Sprintf("; did you mean %s?", near)
 			}
 		}
@@ -188,7 +188,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		}
 	})
 	words := fmt.Sprintf("%s has no flag --%s", cmd.CommandPath(), name)
-	if near := config.Nearest(name, names); near != "" {
+	if near := spelling.Nearest(name, names); near != "" {
 		words += fmt.Sprintf("; did you mean --%s?", near)
 	}
 	return fmt.Errorf("%w: %s", cmdenv.ErrUsage, words)

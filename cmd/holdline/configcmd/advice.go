@@ -14,7 +14,9 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/config"
+	"holdline/daemon/config/glob"
 	"holdline/daemon/listing"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -162,15 +164,15 @@ func (a *adviser) idleCommands() []string {
 // warning where the globs stand.
 func (a *adviser) globs(key string, globs []string, names func(glob string) (all []string, complete bool)) []string {
 	var out []string
-	for _, glob := range globs {
-		all, complete := names(glob)
+	for _, pattern := range globs {
+		all, complete := names(pattern)
 		// A glob with a colon is for resources, which need not be listed. The glob * is
 		// right without any tool.
-		if !complete || glob == "*" || strings.Contains(glob, ":") {
+		if !complete || pattern == "*" || strings.Contains(pattern, ":") {
 			continue
 		}
-		if !slices.ContainsFunc(all, func(name string) bool { return config.Match(glob, name) }) {
-			out = append(out, fmt.Sprintf("%s: %q names nothing that there is%s", key, glob, nearest(glob, all)))
+		if !slices.ContainsFunc(all, func(name string) bool { return glob.Match(pattern, name) }) {
+			out = append(out, fmt.Sprintf("%s: %q names nothing that there is%s", key, pattern, nearest(pattern, all)))
 		}
 	}
 	return out
@@ -207,7 +209,7 @@ func (a *adviser) inFull(glob string) (all []string, complete bool) {
 // like name; else "". It sorts the slice of the caller.
 func nearest(name string, names []string) string {
 	slices.Sort(names)
-	near := config.Nearest(name, names)
+	near := spelling.Nearest(name, names)
 	if near == "" {
 		return ""
 	}

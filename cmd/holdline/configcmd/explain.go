@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/plural"
 	"holdline/daemon/policy"
+	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/daemon/trouble"
@@ -130,7 +131,7 @@ func explain(
 	switch {
 	case !hosted:
 		e.Why = "Holdline has no tool " + name + ", and those of servers are called SERVER__TOOL"
-		if near := config.Nearest(name, tool.OwnNames()); near != "" {
+		if near := spelling.Nearest(name, tool.OwnNames()); near != "" {
 			e.Why += "; did you mean " + near + "?"
 		}
 		e.unknown = true
@@ -142,7 +143,7 @@ func explain(
 	}
 	e.Server, e.Unlisted = server, len(known) > 0 && !slices.Contains(known, own)
 	if e.unknown = e.Unlisted; e.Unlisted {
-		e.near = config.Nearest(own, known)
+		e.near = spelling.Nearest(own, known)
 	}
 	for _, other := range []string{name, server + "__" + own, tool.Shown(server, own)} {
 		if !slices.Contains(e.Names, other) {

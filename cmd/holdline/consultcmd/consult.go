@@ -30,6 +30,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/daemon/spelling"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -120,7 +121,7 @@ func refuseSlip(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	for _, sub := range cmd.Commands() {
-		if config.Distance(args[0][:min(len(args[0]), 16)], sub.Name()) == 1 {
+		if spelling.Distance(args[0][:min(len(args[0]), 16)], sub.Name()) == 1 {
 			return cmdenv.WithHint(fmt.Errorf("%w: did you mean holdline consult %s?", cmdenv.ErrUsage, sub.Name()),
 				"as a prompt: holdline consult -- "+args[0])
 		}
@@ -136,7 +137,7 @@ func refuseEngine(name string) error {
 		return nil
 	}
 	near := ""
-	if one := config.Nearest(name, known); one != "" {
+	if one := spelling.Nearest(name, known); one != "" {
 		near = "; did you mean " + one + "?"
 	}
 	return fmt.Errorf("%w: --engine: %q is not known; these are: %s and %sNAME%s", cmdenv.ErrUsage, name,

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/session/peer"
@@ -77,11 +78,11 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 // process returns how a server is started, with its command as an absolute path. It waits
 // until the environment is known, within bounds. project is the root of its project; "" is
 // that of the current directory.
-func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (config.Process, error) {
+func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (resolve.Process, error) {
 	// The environment is known once the login shell has answered; a program that is not on its
 	// PATH may be on that of an interactive shell.
 	if err := l.env.Await(ctx, s.Command); err != nil {
-		return config.Process{}, err
+		return resolve.Process{}, err
 	}
 	// A server of scope shared has no project.
 	from, root := l.from, l.root

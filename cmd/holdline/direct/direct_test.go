@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 )
 
 // rooted plays a server that has one tool more if its client has a root, for which it asks.
@@ -27,7 +27,7 @@ echo '{"jsonrpc":"2.0","id":2,"result":{"tools":['"$list"']}}'`
 // daemon, which has a root for the servers of a project and none for others.
 func TestTryDeclaresRoots(t *testing.T) {
 	t.Parallel()
-	p := config.Process{Command: "/bin/sh", Args: []string{"-c", rooted}}
+	p := resolve.Process{Command: "/bin/sh", Args: []string{"-c", rooted}}
 	for root, want := range map[string][]string{"": {"a"}, "/a/project": {"a", "b"}} {
 		if got, err := ask(t.Context(), p, root, wanted{}, nil); err != nil || !slices.Equal(got, want) {
 			t.Errorf("with the root %q: %q, %v, want %q", root, got, err, want)
@@ -52,7 +52,7 @@ func TestLastLineIsMasked(t *testing.T) {
 func TestTryThatIsCancelled(t *testing.T) {
 	t.Parallel()
 	finished := filepath.Join(t.TempDir(), "finished")
-	p := config.Process{Command: "/bin/sh", Args: []string{
+	p := resolve.Process{Command: "/bin/sh", Args: []string{
 		"-c", `trap 'sleep 0.2; : >"$0"; exit' TERM; echo up >&2; sleep 60 >&- & wait`, finished,
 	}, EndGrace: 20 * time.Second}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
+	"holdline/daemon/redact"
 	"holdline/daemon/telling"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -76,7 +78,7 @@ func (l *Launcher) Try(
 // daemon that starts the server just now lists it later. If the list still lacks some, the tools
 // that it has are returned with an error. If ctx is done, the error is its cause.
 func TryEntry(
-	ctx context.Context, p config.Process, want []string, limit time.Duration,
+	ctx context.Context, p resolve.Process, want []string, limit time.Duration,
 ) (tools []string, err error) {
 	tools, err = ask(ctx, p, "", wanted{want, limit}, nil)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
@@ -105,7 +107,7 @@ func missing(list, want []string) []string {
 // container. A process that needs more time to end is not killed before, whatever ends the trial:
 // it may be renewing a login. said may be nil; it is called with the lines that the program writes to stderr.
 func ask(
-	all context.Context, p config.Process, root string, want wanted, said func(line string),
+	all context.Context, p resolve.Process, root string, want wanted, said func(line string),
 ) (tools []string, err error) {
 	ctx, cancel := context.WithTimeout(all, tryTimeout+want.limit)
 	defer cancel()
@@ -292,7 +294,7 @@ func (c *conversation) refusal(method string, failure []byte) error {
 		method = "to begin"
 	}
 	message, _ := mcp.String(jsonrpc.Field(failure, "message"))
-	return fmt.Errorf("it refused %s: %s", method, config.Mask(message, c.secrets))
+	return fmt.Errorf("it refused %s: %s", method, redact.Mask(message, c.secrets))
 }
 
 // next returns the next message of the server. It skips lines that are no message, such as
@@ -343,7 +345,7 @@ func (t *lastBytes) Write(p []byte) (int, error) {
 	}
 	if line := bytes.TrimSpace(t.b); t.said != nil && bytes.HasSuffix(p, []byte("\n")) && len(line) > 0 {
 		line = line[bytes.LastIndexByte(line, '\n')+1:]
-		t.said(telling.Doing(tool.Cut(config.Mask(string(line), t.secrets), maxLastLine)))
+		t.said(telling.Doing(tool.Cut(redact.Mask(string(line), t.secrets), maxLastLine)))
 	}
 	return len(p), nil
 }
@@ -355,5 +357,5 @@ func (t *lastBytes) last(secrets []string) string {
 	if line == "" {
 		return ""
 	}
-	return ": " + tool.Cut(config.Mask(line, secrets), maxLastLine)
+	return ": " + tool.Cut(redact.Mask(line, secrets), maxLastLine)
 }

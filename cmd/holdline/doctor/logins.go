@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/launch"
 	"holdline/daemon/login"
 	"holdline/daemon/redact"
@@ -44,7 +45,7 @@ func checkLogins(o Options) []Finding {
 			"it holds logins: whoever reads it can use your servers, and Holdline refuses it", "chmod -R go= "+dir)
 	}
 	if len(o.Loaded.Logins.KeyCommand) > 0 {
-		key := login.NewKey(o.Loaded.Logins.KeyCommand, config.Environment(config.InheritCore, o.Environ, nil))
+		key := login.NewKey(o.Loaded.Logins.KeyCommand, resolve.Environment(config.InheritCore, o.Environ, nil))
 		if err := key.Check(); err != nil {
 			add("key of logins", Problem, "each login "+err.Error(),
 				"servers that want a login cannot be used; nothing is lost",

@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
@@ -160,7 +161,7 @@ func (o *Options) checkPrograms(path string) []Finding {
 		return nil
 	}
 	var found []Finding
-	around := config.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
+	around := resolve.Around{Environ: userenv.WithPath(o.Environ, path), Home: o.Home, Root: o.Home}
 	around.Variables, _ = envfile.Read(envfile.Path(o.Config)) // the start of a server reports the error
 	for _, name := range slices.Sorted(maps.Keys(o.Loaded.Servers)) {
 		s, _ := o.Loaded.Server(name)
@@ -203,10 +204,10 @@ func (o *Options) checkCommands(s *config.Settings, path string) (found []Findin
 
 // checkProgram checks the program of one server, and adds the server to o.missing if the
 // program does not exist. path is the PATH of a server that configures none.
-func (o *Options) checkProgram(s config.Settings, around config.Around, path string) Finding {
+func (o *Options) checkProgram(s config.Settings, around resolve.Around, path string) Finding {
 	f := Finding{Check: "server " + s.Name}
 	// Expand the variables of the entry. If one is not set the program is not known.
-	p, err := s.Process(around)
+	p, err := around.Process(s)
 	// The daemon may have variables that this shell has not, so this is no problem yet.
 	if err != nil {
 		return f.with(Note, err.Error(), "it cannot be started, unless the daemon knows more than this shell",

@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/project"
 	programs "holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/spelling"
 )
 
 // Options say where to look and what is wanted.
@@ -133,7 +134,7 @@ type SkipError struct {
 // Error names the servers that there are.
 func (s *SkipError) Error() string {
 	known := cmp.Or(strings.Join(s.Known, ", "), "none")
-	if near := config.Nearest(s.Name, s.Known); near != "" {
+	if near := spelling.Nearest(s.Name, s.Known); near != "" {
 		known += "; did you mean " + near + "?"
 	}
 	return fmt.Sprintf("no server %q was found; these are: %s", s.Name, known)

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/config/edit"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
@@ -440,7 +441,7 @@ func (s *serversCommand) daemonSees(
 	cmd *cobra.Command, settings config.Settings,
 ) (sees *control.EnvironmentAnswer, unset []string) {
 	// Only a command without a slash is looked for on a PATH.
-	params := control.EnvironmentParams{Variables: settings.Unset(config.Around{Home: "/", Root: "/"})}
+	params := control.EnvironmentParams{Variables: resolve.Around{Home: "/", Root: "/"}.Unset(settings)}
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "/") {
 		params.Programs = []string{settings.Command}
 	}

@@ -29,6 +29,7 @@ import (
 	"holdline/cmd/holdline/console"
 	"holdline/cmd/holdline/importer"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/redact"
@@ -355,10 +356,10 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 // environment of this shell, and the daemon has that of a login shell. The files of variables
 // are those that the daemon reads.
 func (s *serversCommand) unset(settings config.Settings) []string {
-	return settings.Unset(config.Around{
+	return resolve.Around{
 		Environ: s.proc.Environ(), Variables: s.variables(s.variablesPath()),
 		EnvFile: s.variables(settings.EnvFile), Home: "/", Root: "/",
-	})
+	}.Unset(settings)
 }
 
 // variables returns the variables of a file, as NAME=VALUE. It returns none if the file cannot

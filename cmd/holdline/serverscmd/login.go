@@ -18,6 +18,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/launch"
 	"holdline/daemon/login"
 	"holdline/daemon/login/flow"
@@ -110,7 +111,7 @@ func (s *serversCommand) logIn(cmd *cobra.Command, args []string, o *loginOption
 // account is a server with what its login needs. It holds secrets.
 type account struct {
 	settings config.Settings
-	address  config.Address
+	address  resolve.Address
 	client   login.Credentials
 	logins   config.Logins
 	store    *login.Store
@@ -132,13 +133,13 @@ func (s *serversCommand) account(cfg *config.Config, name string) (*account, err
 		return nil, fmt.Errorf("nobody logs in to server %s: this machine does, since its oauth.grant is %s", name,
 			config.GrantMachine)
 	}
-	around := config.Around{
+	around := resolve.Around{
 		Environ: s.proc.Environ(), Variables: s.variables(s.variablesPath()),
 		EnvFile: s.variables(settings.EnvFile), Home: s.proc.Getenv("HOME"), Root: "/",
 	}
 	a := &account{settings: settings, logins: cfg.Logins}
 	var err error
-	if a.address, err = settings.Address(around); err != nil {
+	if a.address, err = around.Address(settings); err != nil {
 		return nil, err
 	}
 	if a.client, a.target, err = launch.Client(&settings, around, a.address.URL); err != nil {

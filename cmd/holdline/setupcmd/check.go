@@ -20,6 +20,7 @@ import (
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/plural"
 	"holdline/daemon/telling"
 	"holdline/protocol"
@@ -89,7 +90,7 @@ func (s *setup) checkEntries(list []importer.Entry) []checkedEntry {
 // client would. What the server does meanwhile goes to say. If a process of the server has ended
 // or did not start, the check fails at once, for that reason.
 func (s *setup) checkEntry(e *importer.Entry, say func(doing string)) (tools []string, err error) {
-	p := config.Process{Command: e.Command, Args: e.Args, Dir: s.look.Cwd, Env: s.proc.Environ()}
+	p := resolve.Process{Command: e.Command, Args: e.Args, Dir: s.look.Cwd, Env: s.proc.Environ()}
 	if e.Project != "" {
 		p.Dir = e.Project
 	}

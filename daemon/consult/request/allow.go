@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
+	"holdline/daemon/config/glob"
 	"holdline/protocol/fault"
 )
 
@@ -26,7 +27,7 @@ func (a *Arguments) Permit(
 		{"level", req.Level, "levels", may.Levels},
 		{"effort", req.Effort, "efforts", may.Efforts},
 	} {
-		named := func(glob string) bool { return config.Match(glob, one.value) }
+		named := func(pattern string) bool { return glob.Match(pattern, one.value) }
 		switch {
 		case len(one.allowed) == 0 || one.value != "" && slices.ContainsFunc(one.allowed, named):
 		case one.value == "":

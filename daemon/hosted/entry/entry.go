@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -95,7 +95,7 @@ type Server struct {
 	// Process returns how to start a process for the project with that root, which
 	// is "" if there is none. Its error names what is missing; it may be, or wrap, a fault. If ctx
 	// ends, so do the commands that it runs.
-	Process func(ctx context.Context, root string) (config.Process, error)
+	Process func(ctx context.Context, root string) (resolve.Process, error)
 	// RunsCommands says that Process runs the user's commands, which print secrets.
 	RunsCommands bool
 	// Ready waits, within bounds, until what Process needs is known. The error

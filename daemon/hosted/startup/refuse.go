@@ -5,7 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
-	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/policy"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -50,7 +50,7 @@ func Words(f *fault.Record) string {
 }
 
 // Spec returns the spec of a new worker of a server.
-func Spec(server string, p *config.Process, owner process.Owner) process.Spec {
+func Spec(server string, p *resolve.Process, owner process.Owner) process.Spec {
 	return process.Spec{
 		ID: WorkerID(server), Kind: process.KindServer, Name: server, Argv: append([]string{p.Command}, p.Args...),
 		Cwd: p.Dir, Owner: owner, EndGraceMS: p.EndGrace.Milliseconds(),

@@ -1,12 +1,8 @@
-package config
+package resolve
 
-import "holdline/daemon/command"
-
-// What a server inherits of the daemon's environment.
-const (
-	InheritAll  = "all"  // everything but what no server gets
-	InheritCore = "core" // what programs need to find their way
-	InheritNone = "none"
+import (
+	"holdline/daemon/command"
+	"holdline/daemon/config"
 )
 
 var (
@@ -26,18 +22,14 @@ var (
 	)
 )
 
-// banned reports whether no server gets a variable, not even from its own entry.
-// HOLDLINE_WORKER is how a worker's children are found.
-func banned(name string) bool { return command.Loaders.Has(name) || name == "HOLDLINE_WORKER" }
-
 // Environment returns the environment of a server's process: what mode lets pass of base,
 // the daemon's own environment, and over it set; see [command.Compose].
 func Environment(mode string, base []string, set map[string]string) []string {
 	inherits := func(name string) bool {
-		if mode == InheritNone || sessions.Has(name) || command.Agents.Has(name) {
+		if mode == config.InheritNone || sessions.Has(name) || command.Agents.Has(name) {
 			return false
 		}
-		return mode == InheritAll || command.Core.Has(name) || command.Network.Has(name) || sockets.Has(name)
+		return mode == config.InheritAll || command.Core.Has(name) || command.Network.Has(name) || sockets.Has(name)
 	}
-	return command.Compose(base, inherits, command.List(set), banned)
+	return command.Compose(base, inherits, command.List(set), config.NeverInherited)
 }

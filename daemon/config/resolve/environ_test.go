@@ -1,8 +1,10 @@
-package config
+package resolve
 
 import (
 	"slices"
 	"testing"
+
+	"holdline/daemon/config"
 )
 
 // TestEnvironment checks which variables a hosted server inherits in each mode.
@@ -21,7 +23,7 @@ func TestEnvironment(t *testing.T) {
 		"XDG_RUNTIME_DIR=/run", "http_proxy=q",
 	}
 	all := slices.Sorted(slices.Values(append(slices.Clone(core), "GITHUB_TOKEN=secret", "ANTHROPIC_API_KEY=secret")))
-	for mode, want := range map[string][]string{InheritCore: core, InheritAll: all, InheritNone: {}} {
+	for mode, want := range map[string][]string{config.InheritCore: core, config.InheritAll: all, config.InheritNone: {}} {
 		if got := Environment(mode, base, nil); !slices.Equal(got, want) {
 			t.Errorf("%s:\n got %q\nwant %q", mode, got, want)
 		}
@@ -31,10 +33,10 @@ func TestEnvironment(t *testing.T) {
 		"LD_LIBRARY_PATH": "/lib",
 	}
 	want := []string{"GITHUB_TOKEN=t", "LD_LIBRARY_PATH=/lib", "PATH=/opt/bin"}
-	if got := Environment(InheritNone, base, set); !slices.Equal(got, want) {
+	if got := Environment(config.InheritNone, base, set); !slices.Equal(got, want) {
 		t.Errorf("configured:\n got %q\nwant %q", got, want)
 	}
-	if got := Environment(InheritCore, base, set); !slices.Contains(got, "PATH=/opt/bin") ||
+	if got := Environment(config.InheritCore, base, set); !slices.Contains(got, "PATH=/opt/bin") ||
 		slices.Contains(got, "PATH=/bin") {
 		t.Errorf("what is configured must win: %q", got)
 	}

@@ -1,4 +1,5 @@
-package config
+// Package glob matches names of tools with the patterns of the configuration.
+package glob
 
 import (
 	"path"

@@ -1,0 +1,170 @@
+package resolve
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
+)
+
+func parsed(t *testing.T, servers string) config.Config {
+	t.Helper()
+	c, err := config.Parse("c", []byte(`{"mcpServers": {`+servers+`}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestProcess checks that variables are expanded from their sources in order, and which
+// values count as secrets.
+func TestProcess(t *testing.T) {
+	s, _ := parsed(t, `"a": {"command": "${BIN:-/opt/x}", "args": ["--root", "${ROOT}", "$${kept}"], "cwd": "${SUB}",
+		"env": {"TOKEN": "${TOKEN}", "URL": "https://${TOKEN}@x", "SHORT": "1234567", "SAME": "from-env-file",
+			"MAYBE": "${MAYBE:-}", "EMPTY": "", "OTHERS": "${OTHER:-}"},
+		"holdline": {"inherit_env": "core"}}`).Server("a")
+	around := Around{
+		Environ:   []string{"PATH=/bin", "TOKEN=from-environ", "ROOT=/srv", "OTHER=x"},
+		Variables: []string{"TOKEN=from-variables", "SUB=sub"},
+		EnvFile:   []string{"TOKEN=from-env-file"},
+		Home:      "/home/u", Root: "/project",
+	}
+	got, err := around.Process(s)
+	want := Process{
+		Command: "/opt/x", Args: []string{"--root", "/srv", "${kept}"}, Dir: "/project/sub",
+		Env: []string{
+			"EMPTY=", "OTHERS=x", "PATH=/bin", "SAME=from-env-file", "SHORT=1234567", "TOKEN=from-env-file",
+			"URL=https://from-env-file@x",
+		},
+		Secrets: []string{"https://from-env-file@x", "from-env-file"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Process:\n got %#v, %v\nwant %#v", got, err, want)
+	}
+
+	around.EnvFile, around.Variables = nil, []string{"SUB=sub"}
+	if p, err := around.Process(s); err != nil || !slices.Contains(p.Env, "TOKEN=from-environ") {
+		t.Errorf("another credential: %q, %v", p.Env, err)
+	}
+	around.Root = ""
+	if p, _ := around.Process(s); p.Dir != "/home/u/sub" {
+		t.Errorf("without a project: %s", p.Dir)
+	}
+	around.Environ = []string{"ROOT=/srv"}
+	_, err = around.Process(s)
+	if unset, ok := errors.AsType[*expand.UnsetError](err); !ok || unset.Name != "TOKEN" ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.env.TOKEN: variable TOKEN is not set") {
+		t.Errorf("a missing variable: %v", err)
+	}
+	around.Environ = nil
+	if _, err := around.Process(s); err == nil ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.args[1]: variable ROOT") {
+		t.Errorf("two missing variables, the first must be named: %v", err)
+	}
+	for _, bin := range []string{"", "rel/ative"} {
+		s := config.Settings{Name: "a", Command: "${BIN}"}
+		if p, err := (Around{Environ: []string{"BIN=" + bin}}).Process(s); err == nil {
+			t.Errorf("command %q: %#v", bin, p)
+		}
+	}
+	s = config.Settings{Name: "a", Command: "x", Args: []string{"${A}"}}
+	if p, err := (Around{Environ: []string{"A=\x00"}}).Process(s); err == nil {
+		t.Errorf("a NUL character: %#v", p)
+	}
+}
+
+// TestAddress checks that variables in addresses and headers are expanded, and that an
+// invalid result is refused.
+func TestAddress(t *testing.T) {
+	s, _ := parsed(t,
+		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).
+		Server("a")
+	got, err := Around{Variables: []string{"TOKEN=0123456789"}}.Address(s)
+	want := Address{
+		URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer 0123456789", "X": "y"},
+		Secrets: []string{"Bearer 0123456789", "0123456789"},
+	}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("Address:\n got %#v, %v\nwant %#v", got, err, want)
+	}
+	for _, bad := range []string{"HOST=a b", "TOKEN=x\r\nY: z"} {
+		if got, err := (Around{EnvFile: []string{bad}, Variables: []string{"TOKEN=t"}}).Address(s); err == nil {
+			t.Errorf("%q: %#v", bad, got)
+		}
+	}
+	if _, err := (Around{}).Address(s); err == nil ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.headers.Authorization: variable TOKEN") {
+		t.Errorf("a missing variable: %v", err)
+	}
+}
+
+// TestCommandValues checks that the values of commands come into env and headers, are secrets, and
+// that their errors name the key. Without Run no command is run.
+func TestCommandValues(t *testing.T) {
+	c, err := config.Parse("c", []byte(`{
+		"commands": {"work": {"command": ["op", "read", "x"]}},
+		"mcpServers": {
+			"a": {"command": "x", "env": {"TOKEN": {"command": ["pass", "show"]}, "AUTH": "Bearer ${cmd:work}", "N": "1"}},
+			"b": {"url": "https://x/mcp", "headers": {"Authorization": "Bearer ${cmd:work}"}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, _ := c.Server("a")
+	b, _ := c.Server("b")
+	run := func(argv []string) (string, error) { return "out-" + strings.Join(argv, "-"), nil }
+	p, err := Around{Home: "/", Root: "/", Run: run}.Process(a)
+	for _, kv := range []string{"TOKEN=out-pass-show", "AUTH=Bearer out-op-read-x", "N=1"} {
+		if !slices.Contains(p.Env, kv) {
+			t.Errorf("the environment is %q, %v, want %s", p.Env, err, kv)
+		}
+	}
+	if !slices.Contains(p.Secrets, "out-pass-show") || !slices.Contains(p.Secrets, "out-op-read-x") {
+		t.Errorf("the secrets are %q", p.Secrets)
+	}
+	at, err := Around{Run: run}.Address(b)
+	if at.Headers["Authorization"] != "Bearer out-op-read-x" || !slices.Contains(at.Secrets, "out-op-read-x") {
+		t.Errorf("the address is %+v, %v", at, err)
+	}
+	locked := errors.New("locked")
+	fails := func([]string) (string, error) { return "", locked }
+	if _, err = (Around{Home: "/", Run: fails}).Process(a); !errors.Is(err, locked) ||
+		!strings.HasPrefix(err.Error(), "mcpServers.a.env.AUTH: ") {
+		t.Errorf("a command that fails: %v", err)
+	}
+	if _, err = (Around{Home: "/"}).Process(a); err != nil || (Around{Home: "/"}).Unset(a) != nil {
+		t.Errorf("without running commands: %v, unset %q", err, Around{Home: "/"}.Unset(a))
+	}
+	uses := a.CommandUses()
+	if len(uses) != 2 || uses[0].Key != "env.AUTH" || uses[1].Key != "env.TOKEN" || uses[1].Shown() != "pass show" {
+		t.Errorf("the uses are %+v", uses)
+	}
+}
+
+// TestOAuthSpellings checks that the settings have one spelling of what a file may spell in
+// several ways.
+func TestOAuthSpellings(t *testing.T) {
+	const address = `"type": "http", "url": "https://x/mcp"`
+	c := parsed(t, `
+		"a": {`+address+`, "oauth": {"clientId": "i", "clientSecret": "${S}", "callbackPort": 3118, "scopes": ["r", "w"]}},
+		"b": {`+address+`, "oauth": {"client_id": "i", "client_secret": "${S}", "scope": "r w", "resource": "",
+			"redirectUri": "http://localhost:3118/callback"}}`)
+	want := config.OAuth{
+		ClientID: "i", ClientSecret: "hunter2hunter2", RedirectURI: "http://localhost:3118/callback",
+		Scopes: []string{"r", "w"},
+	}
+	for name, resource := range map[string]*string{"a": nil, "b": new("")} {
+		s, _ := c.Server(name)
+		got, err := Around{Environ: []string{"S=hunter2hunter2"}}.Client(s)
+		want.Resource = resource
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, %#v, want %#v", name, err, got, want)
+		}
+		if _, err := (Around{}).Client(s); err == nil || !strings.Contains(err.Error(), "mcpServers."+name+".oauth.clientSecret") {
+			t.Errorf("%s without its variable: %v", name, err)
+		}
+	}
+}
