@@ -74,6 +74,7 @@
 //	             jobdir     the directory of a job, and what became of the job
 //	             outcome    what came of a run, from what its processes have left
 //	             answer     what is kept of a job, and how it is shown
+//	             shelf      which answers are kept, and how long
 //	             steps      what a consult does, for people who watch it
 //	             progress   waits for a consult, and reports meanwhile what it does
 //	adapter      the children that are our own: remote (servers by address) and engine

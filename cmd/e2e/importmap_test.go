@@ -54,7 +54,7 @@ var layers = readLayers(`
 5 cmd/holdline/codextest (for tests)
 8 cmd/holdline/install
 5 cmd/holdline/metricstest (for tests)
-7 cmd/holdline/trial
+8 cmd/holdline/trial
 5 cmd/holdline/ttytest (for tests)
 10 daemon
 9 daemon/commands
@@ -106,7 +106,7 @@ var layers = readLayers(`
 7 daemon/hosted/subscriber
 6 daemon/hosted/relist
 4 daemon/dialect
-6 daemon/consult
+7 daemon/consult
 3 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
@@ -128,6 +128,7 @@ var layers = readLayers(`
 2 daemon/consult/budget
 3 daemon/consult/jobdir
 5 daemon/consult/outcome
+6 daemon/consult/shelf
 2 daemon/consult/material
 2 daemon/consult/queue
 2 daemon/consult/steps

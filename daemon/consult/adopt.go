@@ -66,43 +66,11 @@ func (m *Manager) resumeJobs(jobs []*job.Job) {
 		m.opt.Log.Info("consult of an earlier daemon", "consult", j.Rec.ID, "identity", j.Rec.Identity,
 			"state", j.StateNow(), "attended", j.Rec.Attended)
 		if j.Rec.Attended {
-			m.jobs.Go(func() { m.awaitClient(j) })
+			m.jobs.Go(func() { j.AwaitClient(m.opt.Return) })
 		}
 		m.jobs.Go(func() { m.serve(j) })
 	}
 }
-
-// awaitClient ends an attended job of an earlier daemon if its client does not come
-// back for it within [Options.Return], or at once if the client's process is gone. A
-// job that a call attends by then, or that is a background job, goes on. A caller that
-// waits for the job by its id counts as its client for as long as it waits. It blocks
-// until the time is over, the job has ended or the manager stops.
-func (m *Manager) awaitClient(j *job.Job) {
-	t := time.NewTimer(m.opt.Return)
-	defer t.Stop()
-	look := time.NewTicker(lookPause)
-	defer look.Stop()
-	for late := false; !j.Rec.IsDeserted(); {
-		if late && !j.Watched() {
-			j.EndUnattended("its client did not come back")
-			return
-		}
-		select {
-		case <-look.C:
-		case <-t.C:
-			late = true
-		case <-j.Done:
-			return
-		case <-j.Life.Done():
-			return
-		}
-	}
-	j.EndUnattended("its client is gone")
-}
-
-// lookPause is the pause between two looks at the process of a client that is expected
-// back.
-const lookPause = time.Second
 
 // Recorded reports whether line n of a session has asked for a consult that is live or
 // kept here.

@@ -68,7 +68,7 @@ func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool
 	switch {
 	case j == nil && k == nil:
 		return nil, false
-	case j != nil && j.Rec.Follows != "", j == nil && k.follows:
+	case j != nil && j.Rec.Follows != "", j == nil && k.Follows:
 		return m.say.Remote(), true
 	}
 	return m.tool.Remote(), true
@@ -144,7 +144,7 @@ func (m *Manager) continues(c *tool.Caller, session string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, k := range m.kept {
-		if k.session == session && m.sees(c, k.info.Identity, k.project) {
+		if k.Session == session && m.sees(c, k.Info.Identity, k.Project) {
 			return nil
 		}
 	}
@@ -162,7 +162,7 @@ func (m *Manager) find(c *tool.Caller, id string) (*job.Job, *answer.Answer, err
 		unknown = unlisted(id)
 	}
 	m.mu.Lock()
-	j, k, unwritten := m.live[id], m.kept[id], m.unwrittenLocked(id)
+	j, k, unwritten := m.live[id], m.kept[id], m.kept.UnwrittenOf(id)
 	m.mu.Unlock()
 	switch {
 	case j != nil:
@@ -171,7 +171,7 @@ func (m *Manager) find(c *tool.Caller, id string) (*job.Job, *answer.Answer, err
 		}
 		return j, nil, nil
 	case k != nil:
-		if !m.sees(c, k.info.Identity, k.project) {
+		if !m.sees(c, k.Info.Identity, k.Project) {
 			return nil, nil, unknown
 		}
 		if a, err := m.read(id, unwritten); a != nil || err != nil {
@@ -237,7 +237,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	case done != nil:
 		return done.Ending(0, c.Detail), nil
 	}
-	if err := unasked(j); err != nil {
+	if err := j.CheckAsked(); err != nil {
 		return tool.Result{}, err
 	}
 	j.End("cancelled by " + c.Caller.Identity)
@@ -298,8 +298,8 @@ func (m *Manager) List(c *tool.Caller) []answer.Info {
 		}
 	}
 	for _, k := range m.kept {
-		if m.sees(c, k.info.Identity, k.project) {
-			list = append(list, k.info)
+		if m.sees(c, k.Info.Identity, k.Project) {
+			list = append(list, k.Info)
 		}
 	}
 	slices.SortFunc(list, func(a, b answer.Info) int {
@@ -341,7 +341,7 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 	if err != nil || done != nil {
 		return done, err
 	}
-	if err := unasked(j); err != nil {
+	if err := j.CheckAsked(); err != nil {
 		return nil, err
 	}
 	j.End("cancelled from the command line")
@@ -365,17 +365,17 @@ func (m *Manager) Remove(id string) error {
 	case k == nil:
 		m.mu.Unlock()
 		return unlisted(id)
-	case m.live[k.info.Panel] != nil:
+	case m.live[k.Info.Panel] != nil:
 		m.mu.Unlock()
 		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first",
-			id, k.info.Panel)
-	case k.claim.IsOpen(now):
+			id, k.Info.Panel)
+	case k.Claim.IsOpen(now):
 		m.mu.Unlock()
 		return fault.New(fault.Denied, fault.Host, operation,
 			"consult %s: its client may still come for the answer, and would have it run again", id)
 	default:
 		delete(m.kept, id)
-		m.ledger.Add(k.cost, now)
+		m.ledger.Add(k.Cost, now)
 	}
 	m.mu.Unlock()
 	m.writeLedger()

@@ -28,11 +28,7 @@ func (m *Manager) review(session string, o calls.Owner) {
 			j.Claim = j.Claim.Reviewed(o)
 		}
 	}
-	for _, k := range m.kept {
-		if k.claim != nil && k.claim.Key.Session == session {
-			k.claim = k.claim.Reviewed(o)
-		}
-	}
+	m.kept.Review(session, o)
 }
 
 // Resumed is called when a client is back, with the numbers of its lines that are
@@ -71,7 +67,7 @@ func (m *Manager) Confirmed(session string, n int64) {
 	}
 	k := m.kept[id]
 	if k != nil {
-		k.claim = nil
+		k.Claim = nil
 	}
 	m.mu.Unlock()
 	if k != nil {

@@ -100,7 +100,7 @@ func (m *Manager) heard(j *job.Job, params json.RawMessage) {
 		Meta    map[string]engine.Progress `json:"_meta"`
 	}
 	if json.Unmarshal(params, &p) == nil {
-		m.keepWindow(p.Meta[engine.MetaProgress].Window)
+		m.window.Keep(p.Meta[engine.MetaProgress].Window)
 		j.Progress(p.Message, p.Meta[engine.MetaProgress])
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/shelf"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -371,9 +372,9 @@ func (w *world) finish() {
 func remember(m *Manager, c *tool.Caller, id, session string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.kept[id] = &kept{
-		info: answer.Info{ID: id, Identity: c.Identity}, project: c.Project, session: session,
-		cost: budget.Cost{Ended: time.Now()},
+	m.kept[id] = &shelf.Entry{
+		Info: answer.Info{ID: id, Identity: c.Identity}, Project: c.Project, Session: session,
+		Cost: budget.Cost{Ended: time.Now()},
 	}
 }
 

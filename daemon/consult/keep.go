@@ -3,10 +3,8 @@ package consult
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -14,48 +12,12 @@ import (
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
+	"holdline/daemon/consult/shelf"
 	"holdline/daemon/statedir"
-	"holdline/daemon/tasks"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
-	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
-
-// kept is the entry of an answer that the manager keeps. The answer itself is on disk:
-// only what lists and budgets need stays in memory.
-type kept struct {
-	info    answer.Info
-	project string       // key of the project of the client that asked
-	task    *tasks.Asked // by which the client asks for it; nil for none
-	told    bool         // a client has its id: it was detached
-	fetched bool         // a client has asked for it since its end; guarded by the manager's mutex
-	follows bool         // it was begun by consult_say
-	session string       // the program's own; "" if there is none
-	cost    budget.Cost
-	window  *engine.Window
-	answer  *answer.Answer // only if it could not be written; guarded by the manager's mutex
-	claim   *job.Claim     // of the client that asked; guarded by the manager's mutex
-}
-
-// keptOf returns the entry of an answer, with the claim of the client that asked.
-func keptOf(a *answer.Answer, rec *jobdir.Record, detached bool, c *job.Claim) *kept {
-	cost := budget.Cost{
-		Identity: a.Identity, Session: a.Caller, USD: a.CostUSD, Ended: time.UnixMilli(a.EndedUnixMS),
-	}
-	// One that was refused in the queue since others had spent the budget takes nothing from it.
-	if f := a.Fault; f != nil && f.Fault.Code == fault.BudgetExceeded && f.Stage == fault.Host {
-		cost.Identity, cost.Session = "", ""
-	}
-	if a.Answered != nil { // its members count, each by itself
-		cost = budget.Cost{Ended: cost.Ended}
-	}
-	return &kept{
-		info: a.Info(), project: a.Project, session: a.SessionID, task: rec.Task, cost: cost, window: a.Window, claim: c,
-		told:    detached && rec.Panel == "", // a panel keeps its members
-		follows: a.Follows != "",
-	}
-}
 
 // load reads the directories of earlier jobs. It keeps their answers, and resumes the
 // jobs that have none. A directory that it cannot read is reported and left alone. The
@@ -82,8 +44,8 @@ func (m *Manager) load() error {
 		case j != nil:
 			open = append(open, j)
 		case k != nil:
-			m.kept[k.info.ID] = k
-			m.auditKept(k.info.ID, dir)
+			m.kept[k.Info.ID] = k
+			m.auditKept(k.Info.ID, dir)
 			m.clear(dir)
 		}
 	}
@@ -97,9 +59,7 @@ func (m *Manager) load() error {
 // auditKept writes the audit line of a kept consult if it may be missing. It also takes
 // over what the answer says of the subscription's window, if that is the latest.
 func (m *Manager) auditKept(id, dir string) {
-	if w := m.kept[id].window; w != nil && (m.window == nil || w.ResetUnixMS >= m.window.ResetUnixMS) {
-		m.window = w
-	}
+	m.window.KeepEarlier(m.kept[id].Window)
 	if !unaudited(dir) {
 		return
 	}
@@ -128,7 +88,7 @@ func (m *Manager) clear(dir string) {
 // it. It gathers facts from the directory, and [jobdir.Decide] decides from these alone.
 // It returns the job if that goes on, the entry if there is an answer, and neither if the
 // directory is removed.
-func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
+func (m *Manager) adoptDir(dir string) (*job.Job, *shelf.Entry, error) {
 	var a answer.Answer
 	f, rec, err := jobdir.Look(dir, &a, &a.Version)
 	if err != nil {
@@ -140,7 +100,7 @@ func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 		if a.State == answer.Failed && a.Fault != nil {
 			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
-		return nil, keptOf(&a, &rec, !rec.Attended, m.restoreClaim(&rec)), nil
+		return nil, shelf.NewEntry(&a, &rec, !rec.Attended, m.restoreClaim(&rec)), nil
 	case jobdir.GoesOn, jobdir.Waits:
 		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn && !f.Panel)
 		return j, nil, err
@@ -161,14 +121,14 @@ func (m *Manager) adoptDir(dir string) (*job.Job, *kept, error) {
 // gone. It holds the lock of the worker's directory meanwhile: so no worker can start
 // there. It returns an error if the lock is taken, that is, if a worker lives after
 // all.
-func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job.Job, *kept, error) {
+func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job.Job, *shelf.Entry, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
 	a, k := m.keepAnswer(job.New(m.life, rec, dir), engine.Outcome{Fault: f}, time.Now())
-	k.claim = m.restoreClaim(&rec)
+	k.Claim = m.restoreClaim(&rec)
 	m.failures.Failed(time.Now(), f)
 	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
 		m.writeAudit(&rec, a, nil)
@@ -178,7 +138,7 @@ func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*j
 
 // keepAnswer makes the answer of a job whose run has ended, and writes it to disk. It returns
 // the answer and its entry, without a claim. If the write fails the entry has the answer.
-func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*answer.Answer, *kept) {
+func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*answer.Answer, *shelf.Entry) {
 	rec := &j.Rec
 	began, session, why := j.BeganAt(), j.ProgramSession(), j.WhyStopped()
 	a := answer.FromOutcome(rec, &out, ended, why)
@@ -209,11 +169,11 @@ func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*
 
 // store writes an answer to disk, and returns its entry, without a claim. If the write fails the
 // entry has the answer.
-func (m *Manager) store(j *job.Job, a *answer.Answer) *kept {
-	k := keptOf(a, &j.Rec, j.IsDetached(), nil)
+func (m *Manager) store(j *job.Job, a *answer.Answer) *shelf.Entry {
+	k := shelf.NewEntry(a, &j.Rec, j.IsDetached(), nil)
 	if err := a.Write(j.Dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
-		k.answer = a // for example on a full disk: then memory has the only copy
+		k.Answer = a // for example on a full disk: then memory has the only copy
 		m.failures.Unwritten(j.Dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
@@ -250,12 +210,7 @@ func unaudited(dir string) bool {
 // all are written.
 func (m *Manager) writeAgain() bool {
 	m.mu.Lock()
-	var unwritten []*answer.Answer
-	for _, k := range m.kept {
-		if k.answer != nil {
-			unwritten = append(unwritten, k.answer)
-		}
-	}
+	unwritten := m.kept.Unwritten()
 	m.mu.Unlock()
 	for _, a := range unwritten {
 		if a.Write(filepath.Join(m.opt.Dir, a.ID)) != nil {
@@ -263,61 +218,33 @@ func (m *Manager) writeAgain() bool {
 		}
 		m.mu.Lock()
 		if k := m.kept[a.ID]; k != nil {
-			k.answer = nil
+			k.Answer = nil
 		}
 		m.mu.Unlock()
 	}
 	return true
 }
 
-// prune removes the oldest answers beyond the number that the configuration keeps, and
-// those that are older than it allows. An answer with an open claim stays: its client
-// would repeat the request, and the consult would run twice. So does one whose id a
-// client has and which it has not fetched, as a task or by consult_result. prune books the cost of each
-// removed answer in the ledger before it removes the directory. Then it writes the answers
-// that were only in memory: there may be room for them now. It reports whether all are
-// written.
+// prune removes the answers that are not kept any more: see [shelf.Shelf.Prune]. It books the
+// cost of each in the ledger before it removes the directory. Then it writes the answers that
+// were only in memory: there may be room for them now. It reports whether all are written.
 func (m *Manager) prune() (written bool) {
-	keep := m.config.Load().Consult.Keep
 	now := time.Now()
-	oldest := now.Add(-keep.Age)
 	m.mu.Lock()
-	ids := slices.SortedFunc(maps.Keys(m.kept), func(a, b string) int {
-		return m.kept[b].cost.Ended.Compare(m.kept[a].cost.Ended)
-	})
-	var gone []string
-	for i, id := range ids {
-		k := m.kept[id]
-		past := i >= keep.Count || k.cost.Ended.Before(oldest)
-		panel := m.kept[k.info.Panel] // its client may come for all of its answers
-		wanted := m.live[k.info.Panel] != nil ||
-			panel != nil && (panel.claim.IsOpen(now) || panel.isOwed(keep.Age, now))
-		past = past && !wanted && !k.claim.IsOpen(now) && !k.isOwed(keep.Age, now)
-		if past || faultpoint.Broken("directory.kept") {
-			delete(m.kept, id)
-			gone = append(gone, id)
-			m.ledger.Add(k.cost, now)
-		}
+	gone := m.kept.Prune(m.config.Load().Consult.Keep, now, func(id string) bool { return m.live[id] != nil })
+	for _, e := range gone {
+		m.ledger.Add(e.Cost, now)
 	}
 	m.mu.Unlock()
 	if len(gone) > 0 {
 		m.writeLedger()
 	}
-	for _, id := range gone {
-		if err := jobdir.Remove(filepath.Join(m.opt.Dir, id)); err != nil {
-			m.opt.Log.Warn("old consult cannot be removed", "consult", id, "err", err)
+	for _, e := range gone {
+		if err := jobdir.Remove(filepath.Join(m.opt.Dir, e.Info.ID)); err != nil {
+			m.opt.Log.Warn("old consult cannot be removed", "consult", e.Info.ID, "err", err)
 		}
 	}
 	return m.writeAgain()
-}
-
-// unwrittenLocked returns the answer of a kept job if it could not be written, and else nil.
-// The caller must hold m.mu, and later passes the answer to [Manager.read].
-func (m *Manager) unwrittenLocked(id string) *answer.Answer {
-	if k := m.kept[id]; k != nil {
-		return k.answer
-	}
-	return nil
 }
 
 // read returns the answer of a kept job. unwritten is the answer of its entry: nil if
@@ -352,6 +279,6 @@ func (m *Manager) BadFiles(within time.Duration) (unwritten []control.Unwritten,
 	return m.failures.Files(within, func(id string) bool {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.live[id] != nil || m.unwrittenLocked(id) != nil
+		return m.live[id] != nil || m.kept.UnwrittenOf(id) != nil
 	})
 }

@@ -22,6 +22,7 @@ import (
 	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/queue"
+	"holdline/daemon/consult/shelf"
 	"holdline/daemon/events"
 	"holdline/daemon/plural"
 	"holdline/daemon/tool"
@@ -59,9 +60,9 @@ type Manager struct {
 	mu     lockcheck.Mutex
 	live   map[string]*job.Job // queued or running, by id
 	queue  *queue.Queue[*job.Job]
-	kept   map[string]*kept // ended, by id
-	ledger budget.Ledger    // what those consults have cost whose answers are removed
-	window *engine.Window   // of the subscription, the latest one; nil if unknown
+	kept   shelf.Shelf   // ended
+	ledger budget.Ledger // what those consults have cost whose answers are removed
+	window budget.Window // of the subscription
 }
 
 // New returns a manager that has adopted what earlier daemons have left: it keeps their
@@ -76,7 +77,7 @@ func New(opt Options) (*Manager, error) {
 		opt.Ladder = engine.DefaultLadder()
 	}
 	m := &Manager{
-		opt: opt, begun: time.Now(), live: map[string]*job.Job{}, kept: map[string]*kept{},
+		opt: opt, begun: time.Now(), live: map[string]*job.Job{}, kept: shelf.Shelf{},
 		queue: queue.New[*job.Job](), retry: make(chan struct{}, 1),
 	}
 	m.open, m.refuse = context.WithCancelCause(context.Background())
@@ -117,7 +118,7 @@ func (m *Manager) refusalLocked() error { return context.Cause(m.open) }
 // unattended in between.
 func (m *Manager) known(id string, attended bool) (*job.Job, *answer.Answer, error) {
 	m.mu.Lock()
-	refusal, j, k, unwritten := m.refusalLocked(), m.live[id], m.kept[id], m.unwrittenLocked(id)
+	refusal, j, k, unwritten := m.refusalLocked(), m.live[id], m.kept[id], m.kept.UnwrittenOf(id)
 	if refusal == nil && j != nil && attended {
 		j.Attend()
 	}
@@ -162,9 +163,8 @@ func (m *Manager) launch(j *job.Job) error {
 }
 
 // admit makes a new job known, and puts it into the queue if that has room and the budgets
-// have. It counts the
-// goroutine of the job as one that [Manager.drain] waits for. The caller must start that
-// goroutine or call [Manager.withdraw].
+// have. It counts the goroutine of the job as one that [Manager.drain] waits for. The caller
+// must start that goroutine or call [Manager.withdraw].
 func (m *Manager) admit(cfg *config.Config, j *job.Job, eng engine.Engine) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -259,11 +259,11 @@ func (m *Manager) finish(j *job.Job, out engine.Outcome, at time.Time, ran bool)
 
 // retire moves a job whose answer is kept from the live ones to the kept ones, and wakes the
 // callers that wait.
-func (m *Manager) retire(j *job.Job, a *answer.Answer, entry *kept, at time.Time, ran bool) {
+func (m *Manager) retire(j *job.Job, a *answer.Answer, entry *shelf.Entry, at time.Time, ran bool) {
 	m.mu.Lock()
 	delete(m.live, j.Rec.ID)
-	if entry.claim = j.Claim; entry.claim != nil && !entry.claim.Expires.IsZero() {
-		entry.claim.Expires = time.Now().Add(m.opt.Return)
+	if entry.Claim = j.Claim; entry.Claim != nil && !entry.Claim.Expires.IsZero() {
+		entry.Claim.Expires = time.Now().Add(m.opt.Return)
 	}
 	m.kept[j.Rec.ID] = entry
 	if ran {

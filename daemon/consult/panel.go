@@ -286,7 +286,7 @@ func (m *Manager) members(p *job.Job) []*answer.Answer {
 	for i := range p.Rec.Members {
 		id := p.Rec.Members[i].ID
 		m.mu.Lock()
-		j, k, unwritten := m.live[id], m.kept[id], m.unwrittenLocked(id)
+		j, k, unwritten := m.live[id], m.kept[id], m.kept.UnwrittenOf(id)
 		m.mu.Unlock()
 		var a *answer.Answer
 		var err error

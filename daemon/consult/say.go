@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +11,6 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
@@ -21,12 +18,6 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-)
-
-// Times of a call that says something to a consult.
-const (
-	heardWait  = 2 * time.Second        // for the program to take the message
-	heardEvery = 100 * time.Millisecond // between two looks whether it has
 )
 
 // consultSay handles a call of the tool consult_say.
@@ -113,7 +104,7 @@ func (m *Manager) Say(
 		if j.Rec.Members != nil {
 			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by its id", id)
 		}
-		if err := unasked(j); err != nil {
+		if err := j.CheckAsked(); err != nil {
 			return none, err
 		}
 		err := messages.Add(j.Dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
@@ -130,7 +121,7 @@ func (m *Manager) Say(
 					id)
 			}
 		case err == nil:
-			err = m.awaitHeard(ctx, j, r.MessageID)
+			err = j.AwaitHeard(ctx, r.MessageID)
 		default:
 			err = fault.New(fault.ResourceExhausted, fault.Host, operation,
 				"the message cannot be written down: %v", err)
@@ -149,29 +140,6 @@ func (m *Manager) Say(
 	}
 	r.ConsultID, err = m.goOn(ctx, c, how, done, text)
 	return r, err
-}
-
-// awaitHeard waits until the program has taken a message, its job has ended, or the time for
-// that is over. It returns the cause of ctx if that ends first.
-func (m *Manager) awaitHeard(ctx context.Context, j *job.Job, message string) error {
-	over := time.After(heardWait)
-	tick := time.NewTicker(heardEvery)
-	defer tick.Stop()
-	for !answer.Heard(j.Dir, message) {
-		if a, _ := j.Status(); a.State == answer.Queued {
-			return nil
-		}
-		select {
-		case <-tick.C:
-		case <-j.Done:
-			return nil
-		case <-over:
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
 }
 
 // goOn begins a consult that continues the session of one that has ended, with a message for
@@ -202,17 +170,4 @@ func (m *Manager) goOn(
 		return "", err
 	}
 	return j.Rec.ID, nil
-}
-
-// unasked returns a fault for the judge of a panel whose members have not all answered: it has
-// no directory yet.
-func unasked(j *job.Job) error {
-	if j.Rec.Label != request.JudgeLabel {
-		return nil
-	}
-	if _, err := os.Lstat(j.Dir); !errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return engine.Invalid("consult_id: %s is the judge of panel %s, which waits for the answers of the others; "+
-		"the panel's id ends them all", j.Rec.ID, j.Rec.Panel)
 }

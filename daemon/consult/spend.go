@@ -25,7 +25,7 @@ func (m *Manager) sumsLocked(self *job.Job, cost func(*job.Job, time.Time) budge
 	now := time.Now()
 	return m.ledger.With(func(yield func(budget.Cost) bool) {
 		for _, k := range m.kept {
-			if !yield(k.cost) {
+			if !yield(k.Cost) {
 				return
 			}
 		}
@@ -100,24 +100,6 @@ func (m *Manager) writeLedger() {
 	}
 }
 
-// keepWindow keeps the latest window of the subscription that a program has reported; nil
-// changes nothing.
-func (m *Manager) keepWindow(w *engine.Window) {
-	if w == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.window = w
-}
-
-// Window returns the latest window of the subscription that a program has reported. It
-// returns nil if there was none, or if the window has begun anew since.
-func (m *Manager) Window() *engine.Window {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.window == nil || m.window.ResetUnixMS > 0 && m.window.ResetUnixMS < time.Now().UnixMilli() {
-		return nil
-	}
-	return m.window
-}
+// Window returns the latest window of the subscription that a program has reported; see
+// [budget.Window.Now].
+func (m *Manager) Window() *engine.Window { return m.window.Now() }

@@ -11,33 +11,15 @@ import (
 	"holdline/daemon/tool"
 )
 
-// keepTold is how long the answer of a consult is kept at most for a client that has its id.
-const keepTold = 24 * time.Hour
-
-// isOwed reports whether a client that has the id of a consult or its task may still come for
-// the answer.
-func (k *kept) isOwed(age time.Duration, now time.Time) bool {
-	if k.fetched {
-		return false
-	}
-	return k.task != nil && k.hasTask(age, now) || k.told && now.Before(k.cost.Ended.Add(min(age, keepTold)))
-}
-
 // noteFetched records that a client has fetched the answer of a consult, which may be pruned
 // then.
 func (m *Manager) noteFetched(id string) {
 	m.mu.Lock()
 	if k := m.kept[id]; k != nil {
-		k.fetched = true
+		k.Fetched = true
 	}
 	m.mu.Unlock()
 	m.pruneOver()
-}
-
-// hasTask reports whether a task that has ended is still kept.
-func (k *kept) hasTask(age time.Duration, now time.Time) bool {
-	created := time.UnixMilli(k.info.CreatedUnixMS)
-	return now.Before(created.Add(tasks.TTL(age, k.cost.Ended.Sub(created))))
 }
 
 // handle returns the result of a call that gets a task: its job is on disk.
@@ -64,11 +46,10 @@ func (m *Manager) byTask(c *tool.Caller, id string) (consult string, asked *task
 			return j.Rec.ID, t
 		}
 	}
-	for _, k := range m.kept {
-		if t := k.task; t != nil && t.ID == id && k.hasTask(age, now) && m.sees(c, k.info.Identity, k.project) {
-			return k.info.ID, t
-		}
+	if k := m.kept.ByTask(id, age, now); k != nil && m.sees(c, k.Info.Identity, k.Project) {
+		return k.Info.ID, k.Task
 	}
+
 	return "", nil
 }
 

@@ -223,8 +223,8 @@ func (j *Job) Watch(n int) {
 	j.watching += n
 }
 
-// Watched reports whether a caller waits for the job by its id.
-func (j *Job) Watched() bool {
+// watched reports whether a caller waits for the job by its id.
+func (j *Job) watched() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.watching > 0
