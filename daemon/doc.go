@@ -53,6 +53,7 @@
 //	             handshake, relist, startup, hang
 //	                        how a process is introduced, what it lists when that has changed,
 //	                        why it did not start, or hangs
+//	             stage      what an instance is doing, and how a server stands by that
 //	             serverlog  what processes wrote to stderr, for people
 //	             earlier    what earlier daemons have left of processes
 //	             sight      which projects see a server

@@ -96,6 +96,7 @@ var layers = readLayers(`
 3 daemon/hosted/output
 4 daemon/hosted/earlier
 5 daemon/hosted/startup
+6 daemon/hosted/stage
 0 daemon/hosted/hang
 2 daemon/hosted/subscription
 3 daemon/hosted/audience

@@ -1,7 +1,6 @@
 package hosted
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/serverlog"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
@@ -132,13 +132,13 @@ func (m *Manager) restore(e *earlier.Process) {
 	defer m.hub.Mu.Unlock()
 	inst := m.ownerLocked(&e.Spec, e.Alive)
 	// A dead process does not speak for a scope that has a living one: that is restored first.
-	speaks := inst.use != retired || m.instances[inst.key] == nil
+	speaks := inst.use != stage.Retired || m.instances[inst.key] == nil
 	if s := inst.srv; speaks && e.Lists != nil && e.Lists.Key == s.spec.Key {
 		s.offers.Restore(inst.key.of, s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut))
 	}
 	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
 	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
-	if inst.use != retired {
+	if inst.use != stage.Retired {
 		inst.adopting = make(chan struct{})
 	}
 	m.hub.WG.Go(func() {
@@ -183,7 +183,7 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	if !configured {
 		s = m.goneServerLocked(key)
 	}
-	return s.newInstance(key, o.Root, retired)
+	return s.newInstance(key, o.Root, stage.Retired)
 }
 
 // goneServerLocked returns a server for a process whose entry was edited or removed.
@@ -198,31 +198,12 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// Times of an adoption.
-const (
-	adoptTimeout = time.Minute // of one attempt to attach to a worker
-	adoptRetry   = time.Second // between attempts, if it can be neither reached nor killed
-)
-
-// adopt attaches to the worker of a process, or finds it dead. It retries until that
-// succeeds or the manager closes. It reports whether goroutines of this daemon read
-// the worker's events now.
+// adopt attaches to the worker of a process, or finds it dead. It reports whether goroutines of
+// this daemon read the worker's events now. They do not if the manager closes.
 func (m *Manager) adopt(u *upstream.Process) bool {
-	m.o.Touch(u.Dir)
-	var w *supervisor.Worker
-	for {
-		ctx, cancel := context.WithTimeout(m.hub.Life, adoptTimeout)
-		var err error
-		w, err = m.o.Workers.Attach(ctx, u.Dir)
-		cancel()
-		if err == nil {
-			break
-		}
-		// While it lives its calls may still run: no outcome may be reported.
-		u.Log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
-		if m.hub.Pause(adoptRetry, nil) != nil {
-			return false
-		}
+	w := u.AwaitWorker()
+	if w == nil {
+		return false
 	}
 	taken := false
 	if u.Contain("took up a process", func() { taken = m.takeUp(u, w) }) {
@@ -264,12 +245,12 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	case err != nil:
 		// A server without a finished handshake has no calls, so it is ended. It had been
 		// started for a reason, so another process follows once it is gone.
-		if inst.use != retired && inst.up == nil && inst.starting == nil {
+		if inst.use != stage.Retired && inst.up == nil && inst.starting == nil {
 			inst.runLocked(u)
 			inst.mustRecover = !inst.srv.Entry().Lazy
 		}
 		u.EndLocked()
-	case inst.use == retired, inst.up != nil || inst.starting != nil:
+	case inst.use == stage.Retired, inst.up != nil || inst.starting != nil:
 		// One that no session uses any more first finishes its calls.
 		if u.HasWantedCallLocked() {
 			u.DrainLocked()
@@ -342,23 +323,16 @@ func (m *Manager) serve(u *upstream.Process) error {
 }
 
 // secrets returns the secrets of a process of an earlier daemon, as the present
-// configuration has them. They are unknown if the process belongs to another entry,
-// if commands print them, which may print others by now, or if the entry cannot be
-// expanded now, for example because a variable is not set.
-// Then nothing that the process wrote may be shown.
+// configuration has them. They are unknown if the process belongs to another entry.
 func (inst *instance) secrets() *masked.Secrets {
 	s := inst.srv
 	s.m.hub.Mu.Lock()
 	configured := s.m.servers[s.spec.Name] == s
 	s.m.hub.Mu.Unlock()
-	if !configured || s.spec.Process == nil || s.spec.RunsCommands {
+	if !configured {
 		return masked.Unknown()
 	}
-	p, err := s.spec.Process(s.m.hub.Life, inst.root)
-	if err != nil {
-		return masked.Unknown()
-	}
-	return masked.New(p.Secrets)
+	return s.spec.Secrets(s.m.hub.Life, inst.root)
 }
 
 // Remask tries again to find the secrets of adopted processes that are unknown. Call

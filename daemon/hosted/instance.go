@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/hosted/dispatch"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/relist"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
@@ -43,7 +44,7 @@ type instance struct {
 	name string // by which its processes, one after the other, are watched
 
 	up     *upstream.Process // nil while none is up or coming up
-	use    instanceUse
+	use    stage.Use
 	guards dispatch.Guards
 	err    error     // of the last start
 	begun  time.Time // when the latest start was
@@ -113,7 +114,7 @@ func (m *Manager) evictIdleLocked() {
 }
 
 // newInstance returns an instance that no session finds yet. root is that of its project.
-func (s *server) newInstance(key instanceKey, root string, use instanceUse) *instance {
+func (s *server) newInstance(key instanceKey, root string, use stage.Use) *instance {
 	if key.scope == entry.Shared {
 		root = ""
 	}
@@ -126,7 +127,7 @@ func (s *server) newInstance(key instanceKey, root string, use instanceUse) *ins
 // addInstanceLocked makes an instance with the state that it had in an earlier daemon.
 func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
 	s.m.evictIdleLocked()
-	inst := s.newInstance(key, root, inUse)
+	inst := s.newInstance(key, root, stage.InUse)
 	if slices.Contains(s.verdict.Ejected, key.of) {
 		inst.guards.Restarts.Eject()
 	}
@@ -192,7 +193,7 @@ func (inst *instance) refusalLocked() error {
 	switch {
 	case inst.m.hub.Closed:
 		return tool.ErrStopping
-	case inst.use == retired:
+	case inst.use == stage.Retired:
 		return startup.Unused(inst.key.server)
 	case inst.srv.verdict.Stopped:
 		return startup.Stopped(inst.srv.spec.Name)
@@ -243,7 +244,7 @@ func (inst *instance) missedLocked() {
 // session uses it, so that it is back before the next call. An ejected instance is
 // not started.
 func (inst *instance) recoverLocked() {
-	if !inst.mustRecover || inst.stateLocked() != idle || inst.refusalLocked() != nil ||
+	if !inst.mustRecover || inst.stageLocked() != stage.Idle || inst.refusalLocked() != nil ||
 		inst.m.instances[inst.key] != inst {
 		return
 	}
@@ -252,25 +253,17 @@ func (inst *instance) recoverLocked() {
 	}
 }
 
-// exhaustedPause is the pause between starts that fail because this machine has
-// no room for them.
-const exhaustedPause = time.Second
-
-// secretPause is the least pause between starts that fail because a command gave no secret. The
-// command may ask a person, so no start follows by itself.
-const secretPause = 5 * time.Second
-
 // failedLocked counts a process that ended by itself or did not start. The next start
 // has to wait, or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
 	inst.srv.verdict.Blame(f)
 	if startup.IsOurs(f) { // it passes by itself
-		inst.notUntil, inst.mustRecover = now.Add(exhaustedPause), true
+		inst.notUntil, inst.mustRecover = now.Add(startup.ExhaustedPause), true
 		return
 	}
 	if f.Reason() == fault.SecretCommand { // the server is not to blame; the next call tries again
-		inst.notUntil, inst.mustRecover = now.Add(secretPause), false
+		inst.notUntil, inst.mustRecover = now.Add(startup.SecretPause), false
 		inst.m.hub.Log.Warn("server not started: no secret", "server", inst.key.server, "err", f, "event",
 			events.NewBad(control.Crashed, inst.key.server, "%s", startup.Words(f)))
 		return
@@ -355,7 +348,7 @@ func (inst *instance) start() error {
 		case slow && inst.m.hub.Life.Err() == nil:
 			inst.m.hub.Mu.Lock()
 			inst.mustRecover = true // it may come up the next time: what it downloads is there then
-			again := inst.use != onTrial
+			again := inst.use != stage.OnTrial
 			inst.m.hub.Mu.Unlock()
 			return failure.Slow(took, again)
 		case by == upstream.EndedByOthers && spare:
@@ -471,7 +464,7 @@ func (inst *instance) spawn(
 // retireLocked ends the instance and its process. It never starts again. A process with a
 // detached call first carries that to its end.
 func (inst *instance) retireLocked() {
-	inst.use = retired
+	inst.use = stage.Retired
 	delete(inst.m.instances, inst.key)
 	switch u := inst.up; {
 	case u == nil || u.State == upstream.Exited:

@@ -3,56 +3,21 @@ package hosted
 import (
 	"time"
 
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/protocol/fault"
 )
 
-// instanceUse says whether calls may reach an instance. It moves down this list
-// only: a trial that succeeds is in use, and what is retired stays so.
-type instanceUse int8
-
-const (
-	onTrial instanceUse = iota - 1 // its server takes another's place once its process is up
-	inUse
-	retired // it gets no process any more
-)
-
-// instanceState says what an instance is doing. It is not stored: see
-// [instance.stateLocked]. An instance that is idle and wanted becomes launching,
-// perhaps after backingOff, and then running; when its process exits it is idle
-// again, or ejected if that happened too often.
-type instanceState int8
-
-const (
-	idle       instanceState = iota // no process
-	adopting                        // the process of an earlier daemon is being adopted, or found dead
-	backingOff                      // a start waits for its time
-	launching                       // a start is under way, up to the end of the handshake
-	running                         // its process serves
-	stopping                        // its process is being ended
-	ejected                         // no process: the last ones ended, or did not start, too often
-)
-
-// stateLocked returns what the instance is doing. It is derived from the fields each
-// time, since a stored state would have to be kept in step with the process, the
-// guards and the timers. The order of the cases matters: an adoption hides all else,
-// and a process that serves hides an ejection.
-func (inst *instance) stateLocked() instanceState {
-	switch {
-	case inst.adopting != nil:
-		return adopting
-	case inst.up != nil && inst.up.State == upstream.Serving:
-		return running
-	case inst.guards.Restarts.Ejected():
-		return ejected
-	case inst.starting != nil && inst.skipBackoff != nil:
-		return backingOff
-	case inst.starting != nil, inst.up != nil && inst.up.State == upstream.Starting:
-		return launching
-	case inst.up != nil:
-		return stopping
+// stageLocked returns what the instance is doing.
+func (inst *instance) stageLocked() stage.Stage {
+	f := stage.Facts{
+		Adopting: inst.adopting != nil, Starting: inst.starting != nil, BackingOff: inst.skipBackoff != nil,
+		Ejected: inst.guards.Restarts.Ejected(), Up: inst.up != nil,
 	}
-	return idle
+	if f.Up {
+		f.Process = inst.up.State
+	}
+	return stage.Of(f)
 }
 
 // Limits returns the time that a call may take without progress, and in all.
@@ -79,11 +44,11 @@ func (inst *instance) Died(u *upstream.Process, before upstream.State) {
 	}
 	if before != upstream.Ending || u.Condemned != nil {
 		// a start that fails is counted as such
-		if (before == upstream.Serving || u.Condemned != nil) && inst.use != retired {
+		if (before == upstream.Serving || u.Condemned != nil) && inst.use != stage.Retired {
 			inst.failedLocked(u.Death)
 			inst.mustRecover = true
 		}
-		inst.m.o.Watch.WorkerLost(inst.name, inst.use != retired)
+		inst.m.o.Watch.WorkerLost(inst.name, inst.use != stage.Retired)
 		u.Log.Warn("server is gone", "err", u.Death)
 	}
 	inst.recoverLocked()

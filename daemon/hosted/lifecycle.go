@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/hosted/verdict"
@@ -106,10 +107,7 @@ func (m *Manager) start(ctx context.Context, name string, c *tool.Caller, anew b
 func (s *server) pardonLocked() {
 	s.verdict = verdict.Verdict{}
 	s.login.Pardon()
-	for key, inst := range s.m.instances {
-		if key.server != s.spec.Name {
-			continue
-		}
+	for inst := range s.instancesLocked() {
 		inst.guards.Restarts.Reset()
 		inst.guards.Breaker.Reset()
 		inst.notUntil, inst.err, inst.mustRecover = time.Time{}, nil, false
@@ -225,10 +223,8 @@ func (m *Manager) newcomers(wanted map[string]*entry.Server) map[string]*server 
 // on the configuration. It reports whether some session may see other tools now.
 func (s *server) adjustLocked(spec *entry.Server) bool {
 	was := s.limits.Swap(spec)
-	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name {
-			inst.guards.Follow(was, spec)
-		}
+	for inst := range s.instancesLocked() {
+		inst.guards.Follow(was, spec)
 	}
 	s.sights.Configure(spec.Visible)
 	changed := s.offers.Remake(s.source()) || was.BlockChanged != spec.BlockChanged
@@ -252,12 +248,9 @@ func (m *Manager) Changed() {
 // retireLocked removes a server from the configured ones. Its processes are drained.
 func (m *Manager) retireLocked(s *server) {
 	delete(m.servers, s.spec.Name)
-	for key, inst := range m.instances {
-		if key.server != s.spec.Name {
-			continue
-		}
-		inst.use = retired
-		delete(m.instances, key)
+	for inst := range s.instancesLocked() {
+		inst.use = stage.Retired
+		delete(m.instances, inst.key)
 		inst.leaveLocked()
 	}
 }
@@ -343,7 +336,7 @@ func (m *Manager) eagerLocked(c tool.Caller) {
 			continue
 		}
 		inst := s.instanceLocked(&c)
-		if inst.stateLocked() == idle && inst.introducesLocked() {
+		if inst.stageLocked() == stage.Idle && inst.introducesLocked() {
 			inst.startLocked()
 		}
 	}

@@ -77,8 +77,8 @@ func (s *server) NotLoggedIn(u *upstream.Process, f *fault.Record) {
 // leaveLocked drains the processes of all instances of the server that ought to leave; nil
 // stands for all. It reports whether there was one.
 func (s *server) leaveLocked(ought func(*upstream.Process) bool) (left bool) {
-	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name && (ought == nil || inst.up != nil && ought(inst.up)) {
+	for inst := range s.instancesLocked() {
+		if ought == nil || inst.up != nil && ought(inst.up) {
 			inst.leaveLocked()
 			left = true
 		}

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/handshake"
 	"holdline/daemon/hosted/relist"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/hosted/verdict"
@@ -77,8 +78,8 @@ func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 		u.Log.Warn("what a server lists cannot be written down", "err", err)
 	}
 	m.hub.Mu.Lock()
-	replaced := m.servers[s.spec.Name] != s && inst.use != onTrial // its entry was edited meanwhile
-	if replaced || inst.use == retired || inst.up != nil && inst.up != u {
+	replaced := m.servers[s.spec.Name] != s && inst.use != stage.OnTrial // its entry was edited meanwhile
+	if replaced || inst.use == stage.Retired || inst.up != nil && inst.up != u {
 		m.hub.Mu.Unlock()
 		return
 	}
@@ -87,7 +88,7 @@ func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 		m.calls.Cache().Forget(s.spec.Name)
 	}
 	var changed map[tool.Client][]listing.Kind
-	if inst.use != onTrial { // else sessions are notified when it takes the place of the other
+	if inst.use != stage.OnTrial { // else sessions are notified when it takes the place of the other
 		changed = s.changedLocked(inst.key.of, &taken)
 	}
 	m.hub.Mu.Unlock()
@@ -189,10 +190,9 @@ func (inst *instance) ListsChanged() { inst.lists.ChangedLocked() }
 func (s *server) verdictLocked() verdict.Verdict {
 	v := s.verdict
 	v.Ejected = slices.Clone(v.Ejected)
-	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name && key.scope != entry.Session && inst.guards.Restarts.Ejected() &&
-			!slices.Contains(v.Ejected, key.of) {
-			v.Ejected = append(v.Ejected, key.of)
+	for inst := range s.instancesLocked() {
+		if inst.key.scope != entry.Session && inst.guards.Restarts.Ejected() && !slices.Contains(v.Ejected, inst.key.of) {
+			v.Ejected = append(v.Ejected, inst.key.of)
 		}
 	}
 	return v

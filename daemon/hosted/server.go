@@ -2,6 +2,7 @@ package hosted
 
 import (
 	"context"
+	"iter"
 	"sync/atomic"
 
 	"holdline/daemon/hosted/entry"
@@ -41,6 +42,17 @@ func (m *Manager) newServer(spec *entry.Server) *server {
 // Entry returns the server as it is configured now. Its limits may change while its
 // processes go on; name, scope, key and process do not.
 func (s *server) Entry() *entry.Server { return s.limits.Load() }
+
+// instancesLocked returns the instances of the server.
+func (s *server) instancesLocked() iter.Seq[*instance] {
+	return func(yield func(*instance) bool) {
+		for key, inst := range s.m.instances {
+			if key.server == s.spec.Name && !yield(inst) {
+				return
+			}
+		}
+	}
+}
 
 // visible reports whether a session sees the server, as far as that is known. The
 // caller must hold the hub's mutex.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/serverlog"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
@@ -45,7 +46,7 @@ func (inst *instance) failedToStartLocked() bool {
 // statusLocked returns the state of one server. State is the worst state of its instances.
 func (s *server) statusLocked(now time.Time) control.Server {
 	st := control.Server{
-		Name: s.spec.Name, Scope: string(s.spec.Scope), State: "idle", Lazy: s.Entry().Lazy,
+		Name: s.spec.Name, Scope: string(s.spec.Scope), State: stage.StateIdle, Lazy: s.Entry().Lazy,
 		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.verdict.Fault,
 		Ejected: len(s.verdict.Ejected) > 0,
 	}
@@ -56,16 +57,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		st.Tools, st.Changed = new(len(latest.All(listing.Tools))), s.offers.CountChanged()
 		st.Blocked = s.Entry().BlockChanged && st.Changed > 0
 	}
-	worst := func(state string) {
-		order := []string{"idle", "ready", "starting", "recovering", "failed", "ejected"}
-		if slices.Index(order, state) > slices.Index(order, st.State) {
-			st.State = state
-		}
-	}
-	for key, inst := range s.m.instances {
-		if key.server != s.spec.Name {
-			continue
-		}
+	for inst := range s.instancesLocked() {
 		for session, c := range s.m.hub.Clients {
 			if !inst.sharedByLocked(session, c) {
 				continue
@@ -76,16 +68,8 @@ func (s *server) statusLocked(now time.Time) control.Server {
 			}
 		}
 		inst.guards.AddTo(&st, now)
-		switch state := inst.stateLocked(); {
-		case state == running:
-			worst("ready")
-		case (state == launching || state == backingOff) && inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over:
-			worst("recovering")
-		case state == launching, state == backingOff, inst.up != nil:
-			worst("starting")
-		case inst.failedToStartLocked():
-			worst("failed")
-		}
+		recovers := inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over
+		st.State = stage.Worse(st.State, inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked()))
 		if u := inst.up; u != nil && u.State != upstream.Exited {
 			st.Active = true
 			st.Processes++
@@ -95,7 +79,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	}
 	slices.Sort(st.Sessions)
 	if st.Ejected {
-		worst("ejected")
+		st.State = stage.Worse(st.State, stage.StateEjected)
 	}
 	if f := s.login.Refusal(); f != nil {
 		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, s.login.Since().UnixMilli()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -33,8 +34,8 @@ func (s *server) keepLocked() {
 // servesLocked returns an instance of the server that serves a session, and that
 // session; nil if there is none.
 func (s *server) servesLocked() (*instance, tool.Client) {
-	for key, inst := range s.m.instances {
-		if key.server != s.spec.Name || inst.up == nil || inst.up.State != upstream.Serving {
+	for inst := range s.instancesLocked() {
+		if inst.up == nil || inst.up.State != upstream.Serving {
 			continue
 		}
 		for session, c := range s.m.hub.Clients {
@@ -58,7 +59,7 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 		return true
 	}
 	who := c.Caller()
-	trial := next.newInstance(next.instanceKey(&who), who.Place(), onTrial)
+	trial := next.newInstance(next.instanceKey(&who), who.Place(), stage.OnTrial)
 	x := &succession{next: next, done: make(chan struct{})}
 	old.succession = x
 	m.hub.WG.Go(func() {
@@ -85,7 +86,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		old.verdict.Blame(f)
 	}
 	if err != nil || !wanted || m.hub.Closed {
-		trial.use = retired
+		trial.use = stage.Retired
 		if u := trial.up; u != nil {
 			u.EndLocked()
 		}
@@ -95,7 +96,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		}
 		return err
 	}
-	trial.use = inUse
+	trial.use = stage.InUse
 	next.verdict.Stopped = old.verdict.Stopped
 	m.retireLocked(old)
 	m.servers[next.spec.Name] = next

@@ -83,8 +83,8 @@ func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 	if start || !s.Entry().Lazy || s.offers.Of(s.Scope(c)) != nil {
 		return nil
 	}
-	for key, inst := range s.m.instances {
-		if key.server == s.spec.Name && inst.up != nil {
+	for inst := range s.instancesLocked() {
+		if inst.up != nil {
 			return nil // it runs already
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/filewatch"
+	"holdline/daemon/masked"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -136,4 +137,18 @@ type Server struct {
 	RestartWindow    time.Duration
 	CircuitThreshold int // consecutive failures that open the breaker
 	CircuitReset     time.Duration
+}
+
+// Secrets returns the secrets of a process of the server for the project with that root. They
+// are unknown if commands print them, which may print others by now, or if the entry cannot be
+// expanded now, for example because a variable is not set.
+func (s *Server) Secrets(ctx context.Context, root string) *masked.Secrets {
+	if s.Process == nil || s.RunsCommands {
+		return masked.Unknown()
+	}
+	p, err := s.Process(ctx, root)
+	if err != nil {
+		return masked.Unknown()
+	}
+	return masked.New(p.Secrets)
 }

@@ -48,6 +48,14 @@ func (c *Clock) Progress() { c.timer.Reset(min(c.patience, time.Until(c.last))) 
 // Operation returns the operation of faults of the start of a server.
 func Operation(server string) string { return "start:" + server }
 
+// ExhaustedPause is the pause between starts that fail because this machine has
+// no room for them.
+const ExhaustedPause = time.Second
+
+// SecretPause is the least pause between starts that fail because a command gave no secret. The
+// command may ask a person, so no start follows by itself.
+const SecretPause = 5 * time.Second
+
 // IsOurs reports whether Holdline itself ran out of disk space, files, processes or
 // memory. No server is to blame for that.
 func IsOurs(f *fault.Record) bool {
