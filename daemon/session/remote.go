@@ -3,7 +3,6 @@ package session
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
@@ -214,10 +213,7 @@ func (s *session) ListChanged(method string) {
 		}
 		return
 	}
-	for _, l := range s.listens {
-		if l.Granted[method] {
-			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.ID)
-			s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'), nil)
-		}
+	for _, line := range s.listens.Changed(method) {
+		s.cur.Out.Offer(line, nil)
 	}
 }

@@ -1,12 +1,10 @@
 package session
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net"
-	"slices"
 	"time"
 
 	"holdline/daemon/session/age"
@@ -93,14 +91,9 @@ func (s *session) detach(l *link.Link) {
 	}
 }
 
-// keepLocked keeps an answer until the client is back, within limits. It keeps no stored
-// answer: the executor has that. The caller must hold s.mu.
+// keepLocked keeps an answer until the client is back, within limits. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
-	if s.state == overfull || a.N == 0 || a.Stored {
-		return
-	}
-	s.kept = append(s.kept, a)
-	if s.keptBytes += len(a.Line); s.keptBytes > s.srv.o.MaxKept {
+	if s.state != overfull && s.kept.Add(a) > s.srv.o.MaxKept {
 		s.setLocked(overfull, nil)
 	}
 }
@@ -203,14 +196,10 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		s.lists.Note(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // an earlier daemon may have sent them
 	}
 	s.known = map[int64]struct{}{}
-	var again []outbox.Answer
-	for _, a := range s.kept {
-		if _, ok := pending[a.N]; ok {
-			again = append(again, a)
-			s.known[a.N] = struct{}{}
-		}
+	again := s.kept.Take(pending)
+	for _, a := range again {
+		s.known[a.N] = struct{}{}
 	}
-	s.kept, s.keptBytes = nil, 0
 	var dropped []*flight.Flight
 	for f := range s.flights.All() {
 		if _, ok := pending[f.N]; ok {
@@ -222,7 +211,6 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	if over {
 		l.Out.Control(fullBye)
 	}
-	slices.SortFunc(again, func(a, b outbox.Answer) int { return cmp.Compare(a.N, b.N) })
 	l.Out.Requeue(again)
 	s.sayFarewellLocked()
 	s.mu.Unlock()
@@ -237,9 +225,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed",
 			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
-		for _, e := range s.srv.o.Executors {
-			e.Resumed(s.hash, pending)
-		}
+		s.srv.o.Executors.Resumed(s.hash, pending)
 		s.listenOn()
 	}
 	return over

@@ -280,15 +280,7 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 		return nil
 	}
 	hash := Hash(g.Session)
-	return func(n int64) { s.confirmed(hash, n) }
-}
-
-// confirmed reports to the executors that the client of a session holds the answer to
-// its line n, or does not want it any more.
-func (s *Server) confirmed(session string, n int64) {
-	for _, e := range s.o.Executors {
-		e.Confirmed(session, n)
-	}
+	return func(n int64) { s.o.Executors.Confirmed(hash, n) }
 }
 
 // openSession finds the session that a connection names, or registers a new one; after
@@ -353,9 +345,7 @@ func (s *Server) closeSession(one *session) {
 		statedir.Sweep(s.o.RuntimeDir, false)
 	}
 	if final {
-		for _, e := range s.o.Executors {
-			e.Closed(one.hash, over)
-		}
+		s.o.Executors.Closed(one.hash, over)
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
 }

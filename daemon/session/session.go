@@ -59,20 +59,19 @@ type session struct {
 	spills    bool               // the client names files
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
-	mu        lockcheck.Mutex                 // guards all below
-	state     sessionState                    // changed by setLocked alone
-	came      chan struct{}                   // closed and replaced when the session is attached
-	cur       *link.Link                      // nil unless the session is attached
-	kept      []outbox.Answer                 // answers to give again when the client is back
-	keptBytes int                             // size of kept
-	peer      peer.Peer                       // of the latest connection
-	version   string                          // of the proxy
-	profile   profile.Profile                 // of the client, as far as it is known
-	flights   *flight.Table                   // requests that are not answered; set with agent
-	listens   map[string]*listen.Subscription // open subscriptions of a modern client, by id of the request
-	lists     held.Lists                      // the lists that the client holds
-	follows   map[string]int64                // a legacy client's subscriptions to resources: their latest lines
-	info      json.RawMessage                 // of the one server that the session is for
+	mu      lockcheck.Mutex // guards all below
+	state   sessionState    // changed by setLocked alone
+	came    chan struct{}   // closed and replaced when the session is attached
+	cur     *link.Link      // nil unless the session is attached
+	kept    outbox.Kept     // answers to give again when the client is back
+	peer    peer.Peer       // of the latest connection
+	version string          // of the proxy
+	profile profile.Profile // of the client, as far as it is known
+	flights *flight.Table   // requests that are not answered; set with agent
+	listens listen.Table    // open subscriptions of a modern client
+	lists   held.Lists      // the lists that the client holds
+	follows listen.Follows  // subscriptions of a legacy client to resources
+	info    json.RawMessage // of the one server that the session is for
 }
 
 // sessionState is where a session stands.
@@ -101,7 +100,7 @@ func (s *session) setLocked(to sessionState, l *link.Link) {
 		s.came = make(chan struct{})
 	}
 	if to == overfull {
-		s.kept, s.keptBytes = nil, 0
+		s.kept = outbox.Kept{}
 	}
 	s.state, s.cur = to, l
 }
@@ -124,7 +123,7 @@ func newSession(srv *Server, l *link.Link) *session {
 		srv: srv, anonymous: l.Anonymous, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
 		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}),
-		listens: map[string]*listen.Subscription{}, follows: map[string]int64{},
+		listens: listen.Table{}, follows: listen.Follows{},
 	}
 	uuid := g.Session
 	if l.Anonymous {

@@ -104,12 +104,11 @@ func (s *session) uri(r *request) (string, *fault.Record) {
 func (s *session) addFollow(r *request, uri string) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.follows[uri]; !ok && len(s.follows) >= maxSubscriptions {
+	if !s.follows.Add(uri, r.n, maxSubscriptions) {
 		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
 			"this session has %d subscriptions to resources, its limit: end one of them", maxSubscriptions).
 			WithLimit("subscriptions", maxSubscriptions, len(s.follows))
 	}
-	s.follows[uri] = r.n
 	return nil
 }
 
@@ -120,10 +119,7 @@ func (s *session) addFollow(r *request, uri string) *fault.Record {
 func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
 	failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), "", uri, r.standing)
 	s.mu.Lock()
-	latest, wanted := s.follows[uri]
-	if (failure != nil || err != nil && !r.standing) && latest == r.n {
-		delete(s.follows, uri)
-	}
+	wanted := s.follows.Settle(uri, r.n, failure != nil || err != nil && !r.standing)
 	s.mu.Unlock()
 	if !wanted {
 		s.srv.o.Hosted.Unsubscribe(s.hash, "", uri)
@@ -237,7 +233,7 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 	s.mu.Lock()
 	wanted := r.flight.At() == flight.Running
 	if wanted {
-		s.listens[l.ID.Key()] = l
+		s.listens.Add(l)
 	}
 	s.mu.Unlock()
 	if wanted && r.replay {
@@ -249,11 +245,8 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 // unlisten removes a subscription, and ends the subscriptions at the servers that belong
 // to it. It may be called again.
 func (s *session) unlisten(l *listen.Subscription) {
-	key := l.ID.Key()
 	s.mu.Lock()
-	if s.listens[key] == l {
-		delete(s.listens, key)
-	}
+	s.listens.Remove(l)
 	s.mu.Unlock()
 	s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 }
@@ -270,12 +263,7 @@ func (s *session) mayHaveChanged(l *listen.Subscription) {
 // announces the resources as changed: notifications may be lost with a connection.
 func (s *session) listenOn() {
 	s.mu.Lock()
-	var all []*listen.Subscription
-	for _, l := range s.listens {
-		if len(l.URIs) > 0 {
-			all = append(all, l)
-		}
-	}
+	all := s.listens.WithResources()
 	s.mu.Unlock()
 	for _, l := range all {
 		s.offerLine(append(l.Acknowledgement(), '\n'), nil)
@@ -291,12 +279,7 @@ func (s *session) Updated(holder string, params json.RawMessage) {
 		return
 	}
 	s.mu.Lock()
-	var id jsonrpc.ID
-	for _, l := range s.listens {
-		if l.Holder == holder {
-			id = l.ID
-		}
-	}
+	id := s.listens.OfHolder(holder)
 	s.mu.Unlock()
 	if id == nil {
 		return // it is not acknowledged yet, or has ended

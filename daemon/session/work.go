@@ -95,7 +95,7 @@ func (s *session) ended() {
 func (s *session) confirmCancelled(r *request) {
 	if r.flight.At() == flight.Cancelled {
 		s.cancelTask(r)
-		s.srv.confirmed(s.hash, r.n)
+		s.srv.o.Executors.Confirmed(s.hash, r.n)
 	}
 }
 

@@ -45,3 +45,24 @@ func (l List) Recorded(session string, n int64) bool {
 	}
 	return false
 }
+
+// Confirmed reports to all executors that the client holds the answer to line n.
+func (l List) Confirmed(session string, n int64) {
+	for _, e := range l {
+		e.Confirmed(session, n)
+	}
+}
+
+// Resumed reports to all executors that the client is back.
+func (l List) Resumed(session string, pending map[int64]struct{}) {
+	for _, e := range l {
+		e.Resumed(session, pending)
+	}
+}
+
+// Closed reports to all executors that the session is over.
+func (l List) Closed(session, agent string) {
+	for _, e := range l {
+		e.Closed(session, agent)
+	}
+}
