@@ -259,7 +259,9 @@ func ParseGreeting(line []byte) (Greeting, error) {
 		if !validSession(g.Session) {
 			return g, &Refusal{RefusedGreeting, "greeting: session is not a uuid"}
 		}
-		for what, name := range map[string]string{"identity": g.Identity, "project": g.Project, "server": g.Server, "view": g.View} {
+		for what, name := range map[string]string{
+			"identity": g.Identity, "project": g.Project, "server": g.Server, "view": g.View,
+		} {
 			if !validName(name) {
 				return g, &Refusal{RefusedGreeting, fmt.Sprintf(
 					"greeting: %s wants at most %d bytes, no control characters", what, maxName)}

@@ -201,7 +201,8 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 // adopt attaches to the worker of a process, or finds it dead. It reports whether goroutines of
 // this daemon read the worker's events now. They do not if the manager closes.
 func (m *Manager) adopt(u *upstream.Process) bool {
-	w := u.AwaitWorker()
+	m.o.Touch(u.Dir)
+	w := earlier.Attach(m.hub.Group, m.o.Workers, u.Dir, u.Log)
 	if w == nil {
 		return false
 	}

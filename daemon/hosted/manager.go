@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -250,7 +251,20 @@ func (m *Manager) expect() {
 // Close detaches from all processes, which live on. It waits until all goroutines of
 // the manager have ended, or until ctx ends. Close the supervisor first, or at the
 // same time.
-func (m *Manager) Close(ctx context.Context) error { return m.hub.Close(ctx) }
+func (m *Manager) Close(ctx context.Context) error {
+	m.hub.Mu.Lock()
+	m.hub.Closed = true
+	all := slices.Collect(maps.Keys(m.hub.Processes))
+	m.hub.Mu.Unlock()
+	m.hub.End()
+	for _, u := range all {
+		u.Detach()
+	}
+	if err := waiting.For(ctx, &m.hub.WG); err != nil {
+		return fmt.Errorf("detach from servers: %w", err)
+	}
+	return nil
+}
 
 // EndAll ends all processes with their trees, and those that are being started. It
 // waits for that, or until ctx ends. The manager starts nothing after it.

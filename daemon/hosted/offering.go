@@ -191,7 +191,8 @@ func (s *server) verdictLocked() verdict.Verdict {
 	v := s.verdict
 	v.Ejected = slices.Clone(v.Ejected)
 	for inst := range s.instancesLocked() {
-		if inst.key.scope != entry.Session && inst.guards.Restarts.Ejected() && !slices.Contains(v.Ejected, inst.key.of) {
+		if inst.key.scope != entry.Session && inst.guards.Restarts.Ejected() &&
+			!slices.Contains(v.Ejected, inst.key.of) {
 			v.Ejected = append(v.Ejected, inst.key.of)
 		}
 	}

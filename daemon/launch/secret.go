@@ -90,7 +90,8 @@ func runSecret(ctx context.Context, argv, environ []string, home string) (string
 		return "", secretFault(argv, fault.Cause{Program: argv[0]}, "cannot be run: %v", err)
 	}
 	cmd := command.Command{
-		Path: path, Args: argv[1:], Env: env, Dir: home, Stdout: maxSecret, Stderr: maxTail, Strict: true, Session: true,
+		Path: path, Args: argv[1:], Env: env, Dir: home, Stdout: maxSecret, Stderr: maxTail,
+		Strict: true, Session: true,
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, secretTimeout, errSecretTime)
 	defer cancel()

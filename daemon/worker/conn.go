@@ -396,7 +396,7 @@ func (c *conn) sendNow() bool {
 type tryWriter struct{ *conn }
 
 // Write never fails: push meets the error of the stream when it writes the rest. It keeps p
-// itself, which nobody changes: the frames are in no other hands.
+// itself: no other code has the frames, so none changes them.
 func (c tryWriter) Write(p []byte) (int, error) {
 	n := 0
 	if len(c.rest) == 0 {

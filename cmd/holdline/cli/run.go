@@ -143,7 +143,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 }
 
 // newDaemonRoot returns a tree that has the command daemon alone. That process keeps its tree
-// for good, and an agent may wait for its start.
+// until it ends, and an agent may wait for its start.
 func newDaemonRoot(proc *cmdenv.Process) *cobra.Command {
 	root := newBareRoot(proc)
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -134,7 +134,8 @@ func (a *adviser) warnings() []string {
 		out = append(out, a.globs(key+".rename", slices.Sorted(maps.Keys(v.Rename)), a.inFull)...)
 		for _, from := range slices.Sorted(maps.Keys(v.Rename)) {
 			if _, own := tool.OwnDispatch(v.Rename[from]); own {
-				out = append(out, fmt.Sprintf("%s.rename.%s: Holdline's own tool %s hides it", key, from, v.Rename[from]))
+				out = append(out, fmt.Sprintf("%s.rename.%s: Holdline's own tool %s hides it", key, from,
+					v.Rename[from]))
 			}
 		}
 	}

@@ -64,9 +64,10 @@ the answer is for a session with that view, and TOOL may be the name that it giv
 
 With --json: identity, view, tool, shown (the name that the view gives it), server,
 names (of a server's tool, by which rules are asked), unlisted (the server listed no
-such tool last), allowed, why, contract (empty: what the tool's own annotations say), budget (calls a session, 0 for no limit), expose
-(all: the identity is shown all tools of hosted servers; search: it has find_tools
-and call_tool instead), state (of the server, as in status).`,
+such tool last), allowed, why, contract (empty: what the tool's own annotations
+say), budget (calls a session, 0 for no limit), expose (all: the identity is shown
+all tools of hosted servers; search: it has find_tools and call_tool instead),
+state (of the server, as in status).`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := cmdenv.ConfigPath(*file, proc.Getenv)

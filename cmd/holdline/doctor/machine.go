@@ -193,7 +193,8 @@ func (o *Options) checkCommands(s *config.Settings, path string) (found []Findin
 		at, err := command.LookPath(name, path)
 		if err != nil {
 			found = append(found, f.with(Problem, "the command that prints it is missing: "+err.Error(),
-				"the server cannot be started", "install "+use.Argv[0]+", or write its whole path into the configuration"))
+				"the server cannot be started",
+				"install "+use.Argv[0]+", or write its whole path into the configuration"))
 			continue
 		}
 		f.State, f.What = OK, "is printed by "+at+"; to try it: holdline servers test "+s.Name

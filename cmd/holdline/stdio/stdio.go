@@ -297,8 +297,8 @@ func greet(o Options) protocol.Greeting {
 		key = project.Key(cwd)
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server, View: o.view,
-		Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server,
+		View: o.view, Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }
 

@@ -92,7 +92,8 @@ func agent(name string) *Engine {
 			a := c.Agents[name]
 			return acp.New(acp.Options{
 				Agent: engine.Agent{
-					Name: name, Args: a.Args, Login: a.Login, Writable: a.Writable, Mode: a.Mode, Auth: a.Auth, FS: a.FS,
+					Name: name, Args: a.Args, Login: a.Login, Writable: a.Writable, Mode: a.Mode, Auth: a.Auth,
+					FS: a.FS,
 				},
 				Command: a.Command, Env: environ, Extra: extra, NoWeb: !c.Web,
 			})

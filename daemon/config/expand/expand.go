@@ -25,9 +25,10 @@ func (e *UnsetError) Error() string {
 
 // Text replaces each ${NAME} in s by its value and each ${NAME:-default} by
 // its value or, if that is empty or not set, by the default, which is expanded
-// too. ${cmd:NAME} is the value that lookup has for cmd:NAME, and has no default. $${ stands for a plain ${, and a dollar without a brace for itself.
-// Values are taken as they are. The error names the first variable that is
-// missing, as an [*UnsetError], or says that s makes no sense.
+// too. ${cmd:NAME} is the value that lookup has for cmd:NAME, and has no default. $${
+// stands for a plain ${, and a dollar without a brace for itself. Values are taken as
+// they are. The error names the first variable that is missing, as an [*UnsetError], or
+// says that s makes no sense.
 func Text(s string, lookup func(name string) (string, bool)) (string, error) {
 	return text(s, lookup, 0)
 }

@@ -41,7 +41,7 @@ const (
 // A file of a version that this program does not know is always an error, which wraps
 // [ErrVersion]: what another program wrote is neither used nor changed. The exception are
 // files of a worker that lives: the supervisor ends it if it is not known here, since
-// nobody else would.
+// no other part would.
 func Look(dir string, answer any, version *int) (Facts, Record, error) {
 	var f Facts
 	var err error

@@ -17,7 +17,8 @@ func Properties() json.RawMessage {
 "cwd":{"type":"string","minLength":1,"maxLength":4096,
 	"description":"Directory to look around in; relative to yours, and inside your project unless ` +
 		`the configuration allows more. Default: your own."},
-"session":{"type":"string","pattern":"^([0-9a-f]{12}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$",
+"session":{"type":"string",
+	"pattern":"^([0-9a-f]{12}|[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12})$",
 	"description":"Session id of an earlier answer to go on from. It is forked, never changed; ` +
 		`the new answer names its own session."},
 "model":{"type":"string","pattern":"^[A-Za-z0-9][A-Za-z0-9._:/@\\[\\]-]{0,127}$",

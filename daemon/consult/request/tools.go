@@ -109,8 +109,8 @@ func SayTool() tool.Tool {
 		Description: "Says something to a consult that was started before: a correction, a further question, what " +
 			"you have found out since. Where the program can take it, a consult that works gets it in the same " +
 			"turn, else in its next one. A consult that has ended is continued, as a new consult with a " +
-			"consult_id of its own. The receipt is delivered when the program has taken the message, and queued until then. With wait_s the " +
-			"call waits for the answer.",
+			"consult_id of its own. The receipt is delivered when the program has taken the message, and queued " +
+			"until then. With wait_s the call waits for the answer.",
 		Annotations: tool.Annotations{Title: "Say something to a consult", ReadOnly: true, OpenWorld: true},
 		Dispatch:    tool.OnHost,
 		Contract:    tool.Convergent,

@@ -333,7 +333,7 @@ func (t *task) viewLocked(now time.Time) *tasks.Task {
 
 // Task implements [tasks.Store].
 //
-// A change between two calls of one waiter is told by the second one once wait is over.
+// The second of two calls of one waiter returns a change between them once wait is over.
 func (s *Store) Task(ctx context.Context, c *tool.Caller, id string, wait time.Duration, _ bool) (*tasks.Task, error) {
 	limit := time.NewTimer(wait)
 	defer limit.Stop()
@@ -373,8 +373,8 @@ func (s *Store) Task(ctx context.Context, c *tool.Caller, id string, wait time.D
 	return v, nil
 }
 
-// Told returns the task for which a call was made, as its client was told of it first; nil if
-// there is none.
+// Told returns the task for which a call was made, as its client has first seen it; nil if there
+// is none.
 func (s *Store) Told(c *tool.Caller, id string) *tasks.Task {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -106,7 +106,7 @@ func (r *request) begin(f func()) bool {
 	return true
 }
 
-// createdBefore returns the result that tells of the task of this line of the client, if there
+// createdBefore returns the result that names the task of this line of the client, if there
 // is one: its client asks again, since it has not read that. It returns nil if there is none.
 func (r *request) createdBefore(id string) (json.RawMessage, error) {
 	if r.Tasks == nil || !r.rc.Replay {
@@ -166,8 +166,8 @@ func (r *request) ownLocked(c *upstream.Call) {
 	}
 }
 
-// Pauses between two attempts to detach a call: while its process is taken up, and after a
-// failure.
+// Pauses between two attempts to detach a call: while its process is being adopted, and
+// after a failure.
 const (
 	detachRetry = 100 * time.Millisecond
 	failedRetry = time.Minute

@@ -4,11 +4,14 @@ package earlier
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/group"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
@@ -118,4 +121,28 @@ func Deserted(found []*Process) (sessions []string) {
 		}
 	}
 	return sessions
+}
+
+// Times of [Attach].
+const (
+	adoptTimeout = time.Minute // of one attempt to attach to a worker
+	adoptRetry   = time.Second // between attempts, if it can be neither reached nor killed
+)
+
+// Attach attaches to the worker of a directory, or finds it dead. It retries until that succeeds.
+// It returns nil if the group's life ends before.
+func Attach(g *group.Group, workers *supervisor.Supervisor, dir string, log *slog.Logger) *supervisor.Worker {
+	for {
+		ctx, cancel := context.WithTimeout(g.Life, adoptTimeout)
+		w, err := workers.Attach(ctx, dir)
+		cancel()
+		if err == nil {
+			return w
+		}
+		// While it lives its calls may still run: no outcome may be reported.
+		log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
+		if g.Pause(adoptRetry, nil) != nil {
+			return nil
+		}
+	}
 }

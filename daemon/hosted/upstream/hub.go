@@ -1,11 +1,8 @@
 package upstream
 
 import (
-	"context"
-	"fmt"
 	"log/slog"
 	"maps"
-	"slices"
 	"time"
 
 	"holdline/daemon/calls"
@@ -14,7 +11,6 @@ import (
 	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
-	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
@@ -156,23 +152,6 @@ func New(o Options) *Hub {
 		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, Subscriptions: subscription.New(o.Rules),
 		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
-}
-
-// Close detaches from all processes, which live on. It waits until all goroutines of the hub
-// have ended, or until ctx ends.
-func (h *Hub) Close(ctx context.Context) error {
-	h.Mu.Lock()
-	h.Closed = true
-	all := slices.Collect(maps.Keys(h.Processes))
-	h.Mu.Unlock()
-	h.End()
-	for _, u := range all {
-		u.Detach()
-	}
-	if err := waiting.For(ctx, &h.WG); err != nil {
-		return fmt.Errorf("detach from servers: %w", err)
-	}
-	return nil
 }
 
 // ForgetLocked forgets the client of a session that is over, and its subscriptions.

@@ -1,9 +1,6 @@
 package upstream
 
 import (
-	"context"
-	"time"
-
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/question"
@@ -133,29 +130,4 @@ func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 		u.TerminateLocked()
 	}
 	return u.attached != nil
-}
-
-// Times of [Process.AwaitWorker].
-const (
-	adoptTimeout = time.Minute // of one attempt to attach to a worker
-	adoptRetry   = time.Second // between attempts, if it can be neither reached nor killed
-)
-
-// AwaitWorker attaches to the worker of a restored process, or finds it dead. It retries until
-// that succeeds. It returns nil if the hub closes before.
-func (u *Process) AwaitWorker() *supervisor.Worker {
-	u.hub.o.Touch(u.Dir)
-	for {
-		ctx, cancel := context.WithTimeout(u.hub.Life, adoptTimeout)
-		w, err := u.hub.o.Workers.Attach(ctx, u.Dir)
-		cancel()
-		if err == nil {
-			return w
-		}
-		// While it lives its calls may still run: no outcome may be reported.
-		u.Log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
-		if u.hub.Pause(adoptRetry, nil) != nil {
-			return nil
-		}
-	}
 }

@@ -153,7 +153,7 @@ func random() string {
 }
 
 // start is the address that begins the login in a browser. It works once, and has nothing
-// in it that is of use to somebody who reads the arguments of processes.
+// in it that helps a user who reads the arguments of processes.
 func (d *door) start() string { return "http://" + d.redirect.Host + "/start/" + d.nonce }
 
 // serve answers browsers until the context of the login ends, or [door.leave]. The caller

@@ -42,7 +42,7 @@ func (p page) write(w http.ResponseWriter) {
 }
 
 // harden sets the headers of every answer: nothing is kept, framed, guessed or loaded, and
-// the page's own address goes to nobody.
+// the page's own address is sent nowhere.
 func harden(h http.Header) {
 	hash := sha256.Sum256([]byte(pageStyle))
 	h.Set("Cache-Control", "no-store")

@@ -7,8 +7,11 @@ import "testing"
 func TestKept(t *testing.T) {
 	var k Kept
 	for _, a := range []Answer{
-		{N: 3, Line: []byte("three")}, {N: 1, Line: []byte("one")}, {N: 2, Line: []byte("two")},
-		{N: 4, Line: []byte("stored"), Stored: true}, {Line: []byte("never asked for again")},
+		{N: 3, Line: []byte("three")},
+		{N: 1, Line: []byte("one")},
+		{N: 2, Line: []byte("two")},
+		{N: 4, Line: []byte("stored"), Stored: true},
+		{Line: []byte("never asked for again")},
 	} {
 		k.Add(a)
 	}

@@ -88,7 +88,8 @@ func (a *Agent) Check(context.Context) (engine.Info, error) {
 	}
 	switch {
 	case there > 0:
-		info.Account = "by its login files; what it renews in them is lost, so better give it an API key in " + a.key("env")
+		info.Account = "by its login files; what it renews in them is lost, so better give it an API key in " +
+			a.key("env")
 	case len(a.opt.Extra) > 0:
 		info.Account = "by " + a.key("env")
 	case len(a.opt.Login) > 0:
@@ -109,12 +110,12 @@ func (a *Agent) levels(path string) []engine.Level {
 		read.Lacks = "consult.web is false, and the network of an agent's own tools cannot be taken away; " +
 			"use another engine, or allow the web"
 	case abi < sandbox.Complete:
-		read.Lacks = fmt.Sprintf("the tools of an agent are its own, so that only the kernel can keep it from writing, "+
-			"and this one has Landlock ABI %d; Linux 6.2 or newer with Landlock", abi)
+		read.Lacks = fmt.Sprintf("the tools of an agent are its own, so that only the kernel can keep it "+
+			"from writing, and this one has Landlock ABI %d; Linux 6.2 or newer with Landlock", abi)
 	default:
 		read.Notes = []string{
-			fmt.Sprintf("Landlock ABI %d: the kernel lets the agent write in a private home and temporary directory only",
-				abi),
+			fmt.Sprintf("Landlock ABI %d: the kernel lets the agent write in a private home and temporary "+
+				"directory only", abi),
 			"it has a shell of its own, which can read any file of yours and reach the network",
 		}
 		for _, dir := range a.opt.Writable {

@@ -45,7 +45,7 @@ func (r *Run) answerAgent(m *message) []engine.Event {
 }
 
 // refusal returns the outcome by which a tool use is refused: an option that rejects it, once if
-// there is such a one, else a cancellation.
+// there is one, else a cancellation.
 func (r *Run) refusal(p *permission) map[string]any {
 	for _, kind := range []string{"reject_once", "reject_always"} {
 		for _, o := range p.Options {

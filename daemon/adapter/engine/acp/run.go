@@ -113,8 +113,8 @@ func (r *Run) Interrupt() []byte {
 }
 
 // bestAnswer asks for an answer when the time is up.
-const bestAnswer = "The time for this task is up. Do not call any tool. Answer now, as well as you can, from what you " +
-	"have seen so far, and say what you could not check."
+const bestAnswer = "The time for this task is up. Do not call any tool. Answer now, as well as you can, from what " +
+	"you have seen so far, and say what you could not check."
 
 // BestAnswer returns the prompt that asks for the best answer so far.
 func (r *Run) BestAnswer() []byte {
@@ -208,8 +208,8 @@ func (r *Run) failure(what string, m *message) *fault.Record {
 		ways = append(ways, w.ID)
 	}
 	return fault.New(fault.Unauthenticated, fault.Engine, engine.Operation,
-		"%s is not logged in: %s; put its API key into consult.agents.%s.env, or name the files of its login in .login "+
-			"(its own ways to log in: %s)", r.agent.Name, said, r.agent.Name,
+		"%s is not logged in: %s; put its API key into consult.agents.%s.env, or name the files of its login in "+
+			".login (its own ways to log in: %s)", r.agent.Name, said, r.agent.Name,
 		strings.Join(ways, ", ")).WithReason(fault.NotLoggedIn)
 }
 
@@ -223,8 +223,8 @@ func (r *Run) proceed(m *message) []engine.Event {
 		decode(m.Result, &r.caps)
 		if r.caps.Version != protocolVersion {
 			return r.fail(fault.New(fault.SpawnFailure, fault.Engine, engine.Operation,
-				"%s speaks version %d of the Agent Client Protocol, and Holdline version %d", r.agent.Name, r.caps.Version,
-				protocolVersion).WithReason(fault.Version))
+				"%s speaks version %d of the Agent Client Protocol, and Holdline version %d", r.agent.Name,
+				r.caps.Version, protocolVersion).WithReason(fault.Version))
 		}
 		if r.agent.Auth != "" {
 			return r.ask(authenticating, methodAuthenticate, map[string]any{"methodId": r.agent.Auth})

@@ -110,7 +110,7 @@ func lock(dir string, flag int) (f *os.File, list []Message, whole bool, err err
 	if err != nil {
 		return nil, nil, false, err
 	}
-	// Every holder lets go within milliseconds.
+	// Every holder unlocks it within milliseconds.
 	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 	}
