@@ -77,7 +77,7 @@ var layers = readLayers(`
 0 daemon/session/agents
 4 daemon/session/held
 2 daemon/session/listen
-0 daemon/session/returning
+1 daemon/session/returning
 2 daemon/tasks
 4 daemon/standing
 0 daemon/hosted/sight

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/profile"
+	"holdline/daemon/session/returning"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -278,7 +278,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		return
 	}
 	if c.Answered != nil && *c.Answered { // it was the client's answer to a server, which must not wait for ever
-		s.forwardResponse(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: lostAnswer})
+		s.forwardResponse(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: returning.LostAnswer})
 		return
 	}
 	r := s.requestFromReplay(c)
@@ -287,25 +287,12 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return t, nil })
 		return
 	}
-	f := fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
-		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
-	switch {
-	case s.srv.o.Executors.Recorded(s.hash, n):
-		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
-			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
-	case n < s.uncertain:
-		f = fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
-			"%s, and the request was too large to be kept", lostWords)
-	}
+	f := returning.LostLine(s.srv.o.Executors.Recorded(s.hash, n), n < s.uncertain)
 	if !c.Call {
 		r.msg.Method = ""
 	}
 	s.queueLine(ctx, n, s.formOf(r).Fault(f))
 }
-
-// lostAnswer is what a server gets in place of an answer that no longer exists.
-var lostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer ` +
-	`was too large to be kept for the next one"}`)
 
 // requestFromReplay returns the call of a tool that stands for a replayed line
 // whose bytes are lost.
@@ -339,12 +326,8 @@ func (s *session) doubtful(r *request) *fault.Record {
 		s.srv.o.Executors.Recorded(s.hash, r.n) {
 		return nil
 	}
-	return fault.New(fault.OutcomeUnknown, fault.Host, operation(r.target.Name), lostWords)
+	return returning.LostRecord(operation(r.target.Name))
 }
-
-// lostWords describe a call whose record may have been lost.
-const lostWords = "the daemon ended, and its records were lost or given up before the client was back: " +
-	"whether the call had its effect is not known"
 
 // Seen reports to the proxy that a server has the response in line n.
 func (s *session) Seen(n int64) {

@@ -1,5 +1,5 @@
 // Package returning says for how long a daemon may trust that it would know of the
-// calls of a session which an earlier daemon served.
+// calls of a session which an earlier daemon served, and has the faults for what is lost.
 package returning
 
 import "time"

@@ -1,0 +1,37 @@
+package returning
+
+import (
+	"encoding/json"
+
+	"holdline/protocol/fault"
+	"holdline/protocol/mcp"
+)
+
+// lostWords describe a call whose record may have been lost.
+const lostWords = "the daemon ended, and its records were lost or given up before the client was back: " +
+	"whether the call had its effect is not known"
+
+// LostAnswer is the JSON-RPC error that a server gets in place of an answer that no longer exists.
+var LostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer ` +
+	`was too large to be kept for the next one"}`)
+
+// LostRecord returns the fault of a call that an earlier daemon may have begun, and of which no
+// record is left.
+func LostRecord(operation string) *fault.Record {
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation, lostWords)
+}
+
+// LostLine returns the fault of a request whose line was too large to be kept. recorded says that
+// it had been begun, uncertain that no record would say so.
+func LostLine(recorded, uncertain bool) *fault.Record {
+	switch {
+	case recorded:
+		return fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
+			"the daemon ended, and the request was too large to be kept for the next one; it had been begun")
+	case uncertain:
+		return fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
+			"%s, and the request was too large to be kept", lostWords)
+	}
+	return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
+		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
+}
