@@ -137,7 +137,7 @@
 // the call's answer. In 5 and 10 the kernel copies the file to the server and to the client.
 //
 // The client's ack follows later: writeAck, session.readLines, Outbox.Acknowledge,
-// Server.confirmed; then the record of the call is dropped.
+// List.Confirmed; then the record of the call is dropped.
 //
 // # The law of recovery
 //
