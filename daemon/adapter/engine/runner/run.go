@@ -440,7 +440,9 @@ func (r *run) keepStderr(line []byte) {
 	if text == "" {
 		return
 	}
-	r.record(engine.Entry{Kind: engine.KindStderr, Text: text})
+	if r.phase != leaving { // what a program says of its own end is no news of the consult
+		r.record(engine.Entry{Kind: engine.KindStderr, Text: text})
+	}
 	r.errLines = append(r.errLines, text)
 	if len(r.errLines) > maxStderrLines {
 		r.errLines = r.errLines[1:]
