@@ -47,6 +47,8 @@ func TestMain(m *testing.M) {
 		leave(cli.Main())
 	case pair.Top:
 		leave(top.Main())
+	case "shellserver":
+		leave(shellServerMain(os.Stdin, os.Stdout))
 	case "echoserver":
 		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":
@@ -86,7 +88,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", "browser", "conformant", pair.Top,
+			"echoserver", "shellserver", "browser", "conformant", pair.Top,
 		} {
 			binaries[name] = self
 		}

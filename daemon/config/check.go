@@ -288,4 +288,28 @@ func (d *decoder) hosting(at string, s Server) {
 	if timeout := h.effective(s).Timeout; h.MaxTimeout != 0 && h.MaxTimeout < timeout {
 		d.wrong(at+".max_timeout", "is shorter than timeout, which is %v", timeout)
 	}
+	d.confinement(at, s)
+}
+
+// confinement checks that a server can be held to what its keys say, as far as the file shows.
+func (d *decoder) confinement(at string, s Server) {
+	h := s.Holdline.effective(s)
+	switch {
+	case h.Confine == ConfineOff && (h.Network != nil || h.Write != nil):
+		key := "network"
+		if h.Write != nil {
+			key = "write"
+		}
+		d.wrong(at+"."+key, "wants confine: read or project; a server that may change all files can have "+
+			"another program do what it may not")
+	case h.Confine != ConfineOff && s.transport() != Stdio:
+		d.wrong(at+".confine", "is for servers with a command: this one runs elsewhere")
+	case h.Confine == ConfineProject && h.Scope == ScopeShared:
+		d.wrong(at+".confine", "a server of scope shared has no project; take read, and name directories in write")
+	}
+	for i, port := range h.Network {
+		if port < 1 || port > 65535 {
+			d.wrong(fmt.Sprintf("%s.network[%d]", at, i), "wants 1 to 65535")
+		}
+	}
 }

@@ -34,6 +34,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"holdline/daemon/redact"
@@ -206,6 +207,28 @@ type Hosting struct {
 	CircuitReset     time.Duration  `json:"circuit_reset"`
 	InheritEnv       string         `json:"inherit_env"` // InheritAll, InheritCore or InheritNone
 	EnvFile          string         `json:"env_file"`
+	Confine          string         `json:"confine"` // ConfineOff, ConfineRead or ConfineProject
+	Write            []string       `json:"write"`
+	Network          Network        `json:"network"`
+}
+
+// What a hosted server, and what it starts, may change.
+const (
+	ConfineOff     = "off"     // what its user may
+	ConfineRead    = "read"    // its own cache, and what Write names
+	ConfineProject = "project" // also its project
+)
+
+// Network is the TCP ports to which a confined server may connect: nil for any network, and
+// empty, which is "none" in the file, for none at all.
+type Network []int
+
+// String returns the ports with spaces between them, or "none", or "" for any network.
+func (n Network) String() string {
+	if n != nil && len(n) == 0 {
+		return "none"
+	}
+	return strings.Trim(fmt.Sprint([]int(n)), "[]")
 }
 
 // Contracts is a replay contract for each tool glob. In the file a plain

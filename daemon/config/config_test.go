@@ -279,6 +279,28 @@ func TestParseRefuses(t *testing.T) {
 			"c:1:67: mcpServers.a.holdline.max_timeout: is shorter than timeout, which is 5m0s",
 		},
 		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"network": "none"}}}}`,
+			"c:1:63: mcpServers.a.holdline.network: wants confine: read or project; a server that may change all files " +
+				"can have another program do what it may not",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"confine": "read", "network": [0]}}}}`,
+			"c:1:83: mcpServers.a.holdline.network[0]: wants 1 to 65535",
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"confine": "read", "network": "any"}}}}`,
+			`c:1:82: mcpServers.a.holdline.network: wants "none", or a list of TCP ports`,
+		},
+		{
+			`{"mcpServers": {"a": {"command": "x", "holdline": {"confine": "project", "scope": "shared"}}}}`,
+			"c:1:63: mcpServers.a.holdline.confine: a server of scope shared has no project; take read, and name " +
+				"directories in write",
+		},
+		{
+			`{"mcpServers": {"a": {"url": "http://x", "holdline": {"confine": "read"}}}}`,
+			"c:1:66: mcpServers.a.holdline.confine: is for servers with a command: this one runs elsewhere",
+		},
+		{
 			`{"mcpServers": {"a": {"command": "x", "holdline": {"allow": [""]}}}}`,
 			"c:1:62: mcpServers.a.holdline.allow[0]: is no glob of tool names",
 		},

@@ -144,6 +144,15 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			*p = Contracts{"*": s}
 			return
 		}
+	case *Network:
+		if s, ok := v.Value.(hujson.Literal); ok && s.Kind() == '"' && s.String() == "none" {
+			*p = Network{}
+			return
+		}
+		if v.Value.Kind() != '[' {
+			d.fail(v.StartOffset, `%s: wants "none", or a list of TCP ports`, path)
+			return
+		}
 	}
 	switch dst.Kind() {
 	case reflect.Struct:

@@ -28,7 +28,7 @@ func TestServerDefaults(t *testing.T) {
 			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute,
 			TaskAfter:     new(20 * time.Second),
 			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
-			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn,
+			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn, Confine: "off",
 		},
 	}
 	if !ok || !got.Equal(want) {
@@ -57,7 +57,7 @@ func TestServerSettings(t *testing.T) {
 			Timeout:  2 * time.Hour, MaxTimeout: 2 * time.Hour, // never below the timeout
 			TaskAfter:    new(time.Duration(0)),
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
-			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn,
+			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn, Confine: "off",
 		},
 	}
 	if !got.Equal(want) {

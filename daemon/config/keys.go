@@ -197,6 +197,9 @@ var table = map[reflect.Type][]row{
 		{"circuit_reset", "30s", "1ms..168h", "how long calls fail at once before one is tried"},
 		{"inherit_env", InheritCore, "all | core | none", "which variables of the environment the process inherits"},
 		{"env_file", "", "path", "the same as env_file of the server"},
+		{"confine", ConfineOff, "off | read | project", "what the server may change: all, nothing, or its project"},
+		{"write", "", "paths", "files and directories that a confined server may change, too"},
+		{"network", "", "", "of a confined server: none, or a list of TCP ports to which it may connect"},
 	},
 }
 
@@ -391,6 +394,8 @@ func (s Settings) Values() []Value {
 		case []string:
 			one.Text = strings.Join(x, " ")
 		case Contracts:
+			one.Text = x.String()
+		case Network:
 			one.Text = x.String()
 		}
 		all = append(all, one)

@@ -128,6 +128,8 @@ func typeName(t reflect.Type) string {
 		return typeName(t.Elem())
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:
 		return "object"
+	case t == reflect.TypeFor[Network]():
+		return "list of whole numbers"
 	case t.Kind() == reflect.Slice:
 		return "list of strings"
 	case t.Kind() == reflect.Int:

@@ -40,6 +40,7 @@ type Start struct {
 	// Commands runs the commands that print secrets. If it is nil they are not run, and their
 	// secrets are empty.
 	Commands *Commands
+	Guarded  []string // Holdline's own directories, besides that of Config
 }
 
 // around returns what the variables in a server's settings are expanded by. root is the
@@ -84,6 +85,9 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (r
 	p, err := a.Process(*s)
 	if err == nil && s.InheritEnv != config.InheritNone {
 		p.Env = withTalkingNpm(p.Env)
+	}
+	if err == nil {
+		err = l.confine(s, root, &p)
 	}
 	return p, err
 }
@@ -139,6 +143,8 @@ type Launcher struct {
 	Image string // path of this program
 	// LoginDir is the directory of logins.
 	LoginDir string
+	// Guarded are Holdline's own directories, besides that of File.
+	Guarded []string
 
 	open     openLogins
 	commands Commands
@@ -199,6 +205,9 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 			return ok
 		},
 	}
+	if spec.HeldBy = HeldBy(&s); spec.HeldBy != "" {
+		spec.Confine = s.Confine
+	}
 	spec.Login = l.loginOfSpec(&s)
 	if s.Projects != nil {
 		spec.Visible = s.VisibleIn
@@ -215,6 +224,7 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, root string,
 		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
 		Logins:   Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
 		Commands: commands,
+		Guarded:  l.Guarded,
 	}
 	return from.Process(ctx, s, root)
 }
@@ -225,6 +235,9 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, root string,
 func serverKey(s *config.Settings, keyCommand []string) string {
 	spec := []any{
 		s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile, s.EnvCommands, s.Commands,
+	}
+	if s.Confine != config.ConfineOff {
+		spec = append(spec, s.Confine, s.Write, s.Network.String())
 	}
 	if s.URL != "" {
 		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())

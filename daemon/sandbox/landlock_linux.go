@@ -6,6 +6,8 @@ import (
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+
+	"holdline/protocol/process"
 )
 
 // writing are the rights to change files and directories that the first version of the
@@ -48,28 +50,42 @@ func rights(version int) landlock.AccessFSSet {
 
 // Confine takes from the calling process, from all its threads and from all that it
 // will ever start the right to change anything in the file system. Excepted are what is
-// below dirs, what is in files, and devices like /dev/null. It cannot be undone, and a
+// below c.Dirs, what is in c.Files, and devices like /dev/null. It cannot be undone, and a
 // set-uid program gets no more rights.
 //
 // Both lists hold absolute paths. Confine follows symbolic links now, once: a link that
 // changes later changes nothing. A directory must exist; a file that does not exist is
 // left out.
 //
+// If c says so, it also takes away sockets and signals to other processes. The sockets it
+// takes from the calling thread and from all that this one starts alone: the caller has
+// locked its goroutine to the thread, and executes another program.
+//
 // What this version of the ABI cannot take away stays possible: see [Gaps]. Without
 // Landlock the error is [syscall.EOPNOTSUPP].
-func Confine(dirs, files []string) error {
+func Confine(c *process.Confine) error {
 	version := Landlock()
-	if version == 0 {
+	if version == 0 || c.Sockets == process.SocketsTCP && version < Ports {
 		return fmt.Errorf("landlock: %w", syscall.EOPNOTSUPP)
 	}
 	set := rights(version)
-	config, err := landlock.NewConfig(set)
-	if err != nil {
-		return fmt.Errorf("landlock: %w", err)
-	}
-	return config.RestrictPaths(
-		landlock.PathAccess(set, dirs...),
-		landlock.PathAccess(set&ofFiles, files...).IgnoreIfMissing(),
+	config := landlock.Config{HandledAccessFS: set}
+	rules := []landlock.Rule{
+		landlock.PathAccess(set, c.Dirs...),
+		landlock.PathAccess(set&ofFiles, c.Files...).IgnoreIfMissing(),
 		landlock.PathAccess(set&ofFiles, devices...).IgnoreIfMissing(),
-	)
+	}
+	if c.Sockets == process.SocketsTCP {
+		config.HandledAccessNet = ll.AccessNetConnectTCP | ll.AccessNetBindTCP
+		for _, port := range c.Ports {
+			rules = append(rules, landlock.ConnectTCP(uint16(port))) //nolint:gosec // the configuration's range
+		}
+	}
+	if c.Sockets != process.SocketsAny && version >= Signals {
+		config.Scoped = ll.ScopeSignal | ll.ScopeAbstractUnixSocket
+	}
+	if err := config.Restrict(rules...); err != nil {
+		return err
+	}
+	return filterSockets(c.Sockets)
 }

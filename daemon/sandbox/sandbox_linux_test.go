@@ -15,6 +15,7 @@ import (
 
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
+	"holdline/protocol/process"
 )
 
 // confined is the variable that makes the test binary confine itself to the directory and
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	args := os.Args[1:]
-	err := sandbox.Confine(args[:1], args[1:2])
+	err := sandbox.Confine(&process.Confine{Dirs: args[:1], Files: args[1:2]})
 	found := map[string][]string{}
 	for _, dir := range args[2:] {
 		found["attributes of "+dir] = writetest.AttemptAttributes(dir)

@@ -380,8 +380,10 @@ type Server struct {
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 	FaultOver   bool          `json:"last_fault_over,omitempty"` // a process has served since
 	Load        Load          `json:"load"`
-	Transport   string        `json:"transport"`       // stdio, http or sse
-	Login       *Login        `json:"login,omitempty"` // of a server by address
+	Transport   string        `json:"transport"`         // stdio, http or sse
+	Login       *Login        `json:"login,omitempty"`   // of a server by address
+	Confine     string        `json:"confine,omitempty"` // read or project
+	HeldBy      string        `json:"held_by,omitempty"` // what holds a confined server; for people
 
 	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started

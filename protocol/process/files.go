@@ -64,13 +64,25 @@ type Limits struct {
 	Stderr int `json:"stderr"` // ring
 }
 
-// Confine is all that a child, and what it starts, may write to: the kernel's
-// Landlock refuses the rest. A child that cannot be confined is not started.
+// Confine is all that a child, and what it starts, may write to, and which sockets it may
+// open: the kernel refuses the rest. A child that cannot be confined is not started.
 // The paths are absolute; a directory must exist, a file need not.
 type Confine struct {
 	Dirs  []string `json:"dirs"` // with all that is below them
 	Files []string `json:"files,omitempty"`
+	// Sockets are those that it may open: SocketsAny, SocketsNet, SocketsTCP or SocketsNone. All but
+	// SocketsAny also keep it from sending signals to other processes, where the kernel knows how.
+	Sockets string `json:"sockets,omitempty"`
+	Ports   []int  `json:"ports,omitempty"` // with SocketsTCP: those to which it may connect
 }
+
+// Kinds of sockets.
+const (
+	SocketsAny  = ""     // all that there are
+	SocketsNet  = "net"  // of the internet's protocols: no unix sockets
+	SocketsTCP  = "tcp"  // for outgoing connections of TCP
+	SocketsNone = "none" // pairs for its own processes
+)
 
 // check returns an error if a path is not absolute. A nil c confines nothing.
 func (c *Confine) check() error {
@@ -166,6 +178,8 @@ func (s *Spec) NotStarted(exit Exit) string {
 		return name + " may not be run: it is not executable, or its directory is closed to you"
 	case op == "exec ENOEXEC":
 		return name + " is not a program of this system"
+	case exit.SpawnOp == OpConfine:
+		return fmt.Sprintf("%s cannot be confined here (%s), so it was not started: holdline doctor", name, exit.SpawnErrno)
 	}
 	return fmt.Sprintf("%s cannot be started (%s)", name, exit)
 }

@@ -86,8 +86,8 @@ type ExecRequest struct {
 	Confine           *Confine `json:"confine,omitempty"`
 }
 
-// OpConfine is the step of a child's start that takes away its right to write elsewhere.
-const OpConfine = "landlock"
+// OpConfine is the step of a child's start that takes away its rights: see [Confine].
+const OpConfine = "confine"
 
 // ExecFailure is what the exec step reports if it could not become the child. If it did, it
 // reports nothing: its pipe is closed.

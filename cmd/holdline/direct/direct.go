@@ -11,6 +11,8 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,9 +25,11 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
+	"holdline/daemon/sandbox"
 	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
+	"holdline/protocol/socket"
 )
 
 // Launcher starts servers as the daemon would, with the same configuration, environment and
@@ -45,6 +49,10 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	if err != nil {
 		return nil, err
 	}
+	paths, err := socket.Resolve("", proc.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	image, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
@@ -61,6 +69,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 			Config: path, Home: proc.Getenv("HOME"), Image: image,
 			Logins:   launch.Logins{Dir: statedir.In(state).Logins, KeyCommand: c.Logins.KeyCommand},
 			Commands: &launch.Commands{},
+			Guarded:  []string{state, filepath.Dir(paths.Start()), image},
 		},
 		env: userenv.New(userenv.Options{
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
@@ -125,7 +134,7 @@ func Run(proc *cmdenv.Process, server string) error {
 		return err
 	}
 	// The user has most likely misspelt the name: list those that exist.
-	s, ok := c.Server(server)
+	s, ok := c.WithHome(proc.Getenv("HOME")).Server(server)
 	if !ok {
 		names := cmp.Or(strings.Join(slices.Sorted(maps.Keys(c.Servers)), ", "), "none")
 		return fmt.Errorf("%w: no server %q is configured; there is %s", cmdenv.ErrUsage, server, names)
@@ -143,6 +152,12 @@ func Run(proc *cmdenv.Process, server string) error {
 	// Exec keeps the current directory, which must be that of the server.
 	if err := os.Chdir(p.Dir); err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
+	}
+	if p.Confine != nil {
+		runtime.LockOSThread() // it is confined, and executes the server
+		if err := sandbox.Confine(p.Confine); err != nil {
+			return fmt.Errorf("server %s cannot be confined here, so it was not started: %w", server, err)
+		}
 	}
 	err = syscall.Exec(p.Command, append([]string{p.Command}, p.Args...), p.Env)
 	return fmt.Errorf("server %s: %s: %w", server, p.Command, err)

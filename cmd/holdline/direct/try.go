@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -20,11 +21,13 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/listing"
 	"holdline/daemon/redact"
+	"holdline/daemon/spawn"
 	"holdline/daemon/telling"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/process"
 )
 
 // Limits of the start of a server that is only tried.
@@ -133,7 +136,11 @@ func ask(
 	if err != nil {
 		return nil, err
 	}
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if p.Confine != nil {
+		start = func() error { return startConfined(cmd, p.Confine) }
+	}
+	if err := start(); err != nil {
 		return nil, err
 	}
 	c := conversation{stdin: stdin, lines: bufio.NewScanner(stdout), secrets: p.Secrets, root: root, end: cancel}
@@ -165,6 +172,45 @@ func ask(
 		return nil, fmt.Errorf("%w%s", err, words.last(p.Secrets))
 	}
 	return tools, nil
+}
+
+// startConfined starts a command by the exec step, which confines it first, as the worker does.
+func startConfined(cmd *exec.Cmd, c *process.Confine) error {
+	exe, err := spawn.Self()
+	if err != nil {
+		return err
+	}
+	goR, goW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer goW.Close()
+	defer goR.Close()
+	statusR, statusW, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer statusR.Close()
+	request := process.ExecRequest{Argv: cmd.Args, Parent: os.Getpid(), Confine: c}
+	cmd.Path, cmd.Args, cmd.ExtraFiles = exe, []string{"holdline", "exec"}, []*os.File{goR, statusW}
+	err = cmd.Start()
+	_ = statusW.Close()
+	if err != nil {
+		return err
+	}
+	// If it ends before it has read the request, its status is empty, as if it were the program:
+	// that then ends before it answers.
+	_, _ = goW.Write(jsonrpc.Encode(request))
+	_ = goW.Close()
+	var failure process.ExecFailure
+	if json.NewDecoder(statusR).Decode(&failure) != nil { // at the end: it is the program
+		return nil
+	}
+	_ = cmd.Wait()
+	spec := process.Spec{Argv: request.Argv, Cwd: cmd.Dir}
+	return errors.New(spec.NotStarted(process.Exit{
+		SpawnOp: failure.Op, SpawnErrno: process.ErrnoName(syscall.Errno(failure.Errno)),
+	}))
 }
 
 // conversation is what a client says to a server that is only tried.

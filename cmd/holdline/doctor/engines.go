@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // checkEngines checks the consult programs, and what enforces the levels of consults. ask
@@ -31,7 +32,7 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
 		switch { // Codex has a sandbox of its own
 		case e.Name == engines.BuiltIn[0].Name:
-			found = append(found, checkLandlock())
+			found = append(found, checkLandlock(), checkConfinement())
 			found = append(found, checkLevels("consult", check)...)
 		case e.IsAgent:
 			found = append(found, checkLevels(e.Name, check)...)
@@ -127,6 +128,21 @@ func checkLandlock() Finding {
 			"Linux 5.13 or newer, with landlock in the list of security modules (lsm= on the kernel's command line)")
 	case gaps != "":
 		return f.with(Note, f.What, gaps, "Linux 6.2 or newer")
+	}
+	return f
+}
+
+// checkConfinement returns what holds confined servers, or why none can be confined.
+func checkConfinement() Finding {
+	f := Finding{Check: "confined servers", State: OK}
+	if err := sandbox.Refusal(false); err != nil {
+		what, fix, _ := strings.Cut(err.Error(), "; ")
+		return f.with(Note, "refused: "+what,
+			"a server with confine in its settings does not start, rather than unconfined; others do", fix)
+	}
+	f.What = sandbox.Holds(process.SocketsNet, nil)
+	if err := sandbox.Refusal(true); err != nil {
+		f.What += "; network: a list of ports is refused: " + err.Error()
 	}
 	return f
 }

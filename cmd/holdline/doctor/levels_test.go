@@ -10,6 +10,8 @@ import (
 
 // TestLevels checks that an enforced level says by what, and a refused one why and how to
 // fix it. Neither is a problem, because consults work.
+//
+// What holds confined servers follows Landlock.
 func TestLevels(t *testing.T) {
 	found := checkLevels("consult", control.CheckAnswer{Levels: []control.Level{
 		{Name: "read", EnforcedBy: "landlock", Notes: []string{"Landlock ABI 7"}},
@@ -19,6 +21,10 @@ func TestLevels(t *testing.T) {
 		t.Fatalf("%d findings: %+v", len(found), found)
 	}
 	if f := checkLandlock(); f.Check != "landlock" || (f.State == OK) != (sandbox.Landlock() >= sandbox.Complete) ||
+		f.State != OK && f.Fix == "" {
+		t.Errorf("%+v", f)
+	}
+	if f := checkConfinement(); f.Check != "confined servers" || (f.State == OK) != (sandbox.Refusal(false) == nil) ||
 		f.State != OK && f.Fix == "" {
 		t.Errorf("%+v", f)
 	}

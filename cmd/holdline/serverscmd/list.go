@@ -55,8 +55,9 @@ scope, command, args and url (without secrets), cwd, env and headers (names
 only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
-circuit_threshold, circuit_reset_ms, inherit_env, unset (variables that the
-server needs and that are not set), login (of a server by address: state, account, issuer,
+circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
+(what holds a confined server), unset (variables that the server needs and that are
+not set), login (of a server by address: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
 as under "servers" in status --json).`,
@@ -107,9 +108,10 @@ type server struct {
 
 	hosting []config.Value // MarshalJSON adds them under their keys
 
-	Unset []string        `json:"unset,omitempty"`
-	Login *control.Login  `json:"login,omitempty"` // of a server by address
-	Live  *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
+	HeldBy string          `json:"held_by,omitempty"` // what holds it, if it is confined
+	Unset  []string        `json:"unset,omitempty"`
+	Login  *control.Login  `json:"login,omitempty"` // of a server by address
+	Live   *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
 }
 
 // serverOf returns the settings of a server as they are printed, with the variables that it
@@ -119,6 +121,7 @@ func serverOf(s config.Settings, unset []string) server {
 		Name: s.Name, Enabled: s.Enabled, Transport: s.Transport,
 		Command: s.Command, Args: redact.Args(s.Args), Cwd: s.Cwd, URL: redact.URL(s.URL),
 		Env: variables(s), Headers: names(s.Headers), Commands: commands(s), hosting: s.Values(), Unset: unset,
+		HeldBy: launch.HeldBy(&s),
 	}
 }
 
@@ -204,6 +207,11 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 		return console.Say(cmd, "%s names no server; add one with: holdline servers add NAME -- COMMAND ARG...", path)
 	}
 	s.printTable(cmd, all, live, known)
+	var confined Confined
+	for _, settings := range all {
+		confined.Add(settings.Name, settings.Confine, launch.HeldBy(&settings))
+	}
+	confined.Print(cmd.OutOrStdout())
 	for _, settings := range all {
 		l := s.loginOf(&cfg, settings, live)
 		if l == nil || !settings.Enabled {
@@ -348,6 +356,9 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 		if v.Set && v.Key != "disabled" {
 			t.Row(v.Key, v.Text)
 		}
+	}
+	if words := launch.HeldBy(&settings); words != "" {
+		t.Row("held by", words)
 	}
 	t.Flush()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -56,6 +57,41 @@ func PrintStates(w io.Writer, servers []control.Server) {
 			Memory(s.MemoryBytes), toolCount(s), s.Scope, s.Restarts)
 	}
 	t.Flush()
+	var confined Confined
+	for i := range servers {
+		confined.Add(servers[i].Name, servers[i].Confine, servers[i].HeldBy)
+	}
+	confined.Print(w)
+}
+
+// Confined are servers by what holds them.
+type Confined struct{ rows []confinedRow }
+
+// confinedRow are servers of one level that the same holds.
+type confinedRow struct {
+	level, heldBy string
+	servers       []string
+}
+
+// Add adds a server, unless it is not confined: then heldBy is "".
+func (c *Confined) Add(server, level, heldBy string) {
+	if heldBy == "" {
+		return
+	}
+	for i := range c.rows {
+		if c.rows[i].level == level && c.rows[i].heldBy == heldBy {
+			c.rows[i].servers = append(c.rows[i].servers, server)
+			return
+		}
+	}
+	c.rows = append(c.rows, confinedRow{level, heldBy, []string{server}})
+}
+
+// Print prints a line for those that the same holds.
+func (c *Confined) Print(w io.Writer) {
+	for _, r := range c.rows {
+		console.Line(w, 2, "confined (%s): %s (%s)", r.level, strings.Join(r.servers, ", "), r.heldBy)
+	}
 }
 
 // Paint returns a state of a server, a worker or a session in its colour.

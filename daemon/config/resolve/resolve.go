@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/redact"
+	"holdline/protocol/process"
 )
 
 // Around is what the start of a server needs besides its settings. A variable is
@@ -49,6 +50,7 @@ type Process struct {
 	// EndGrace is the least time that it needs for each step of its end: it closes its stdin, gets
 	// SIGTERM, is killed. 0 is the usual time.
 	EndGrace time.Duration
+	Confine  *process.Confine // nil if it may do what its user may
 }
 
 // Process expands the settings of a server of transport Stdio for a start in these

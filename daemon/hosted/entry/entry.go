@@ -99,6 +99,9 @@ type Server struct {
 	Process func(ctx context.Context, root string) (resolve.Process, error)
 	// RunsCommands says that Process runs the user's commands, which print secrets.
 	RunsCommands bool
+	// Confine is the level of a confined server, and HeldBy says for people what holds it. Both
+	// are "" for others.
+	Confine, HeldBy string
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
 	Ready func(ctx context.Context, root string) error

@@ -74,7 +74,7 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 		return "exec", err
 	}
 	if r.Confine != nil {
-		if err := sandbox.Confine(r.Confine.Dirs, r.Confine.Files); err != nil {
+		if err := sandbox.Confine(r.Confine); err != nil {
 			return process.OpConfine, err
 		}
 	}

@@ -1,0 +1,446 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"holdline/daemon/sandbox"
+	"holdline/daemon/sandbox/writetest"
+	"holdline/protocol/control"
+)
+
+// shellEntry is the entry of a server that is played by [shellServerMain].
+func shellEntry(h hosting) map[string]any {
+	return map[string]any{"command": filepath.Join(programs, "shellserver"), "holdline": h}
+}
+
+// needConfinement skips the test where no server can be confined.
+func needConfinement(t *testing.T) {
+	t.Helper()
+	if err := sandbox.Refusal(true); err != nil {
+		t.Skip(err)
+	}
+}
+
+// tree is a directory that a confined server must not change.
+func tree(t *testing.T, dir string) (unchanged func()) {
+	t.Helper()
+	before, err := writetest.Listing(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if after, err := writetest.Listing(dir); err != nil || after != before {
+			t.Errorf("err %v; %s was\n%sand is\n%s", err, dir, before, after)
+		}
+	}
+}
+
+// TestConfinedServer_ChangesOnlyWhatItMay checks that a confined server, and what it starts, can
+// write to its project (at level project), its cache and the directories named, and nowhere
+// else, in whichever way it tries.
+func TestConfinedServer_ChangesOnlyWhatItMay(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t)
+	at := func(name string) string { return filepath.Join(p.dir, name) }
+	named, cache := at("named"), func(server string) string { return at("home/.cache/holdline/" + server + "/tmp/own") }
+	outside := []string{at("outside"), at("home/outside"), at("home/.config/holdline/outside"), at("run/outside")}
+	inside := filepath.Join(p.project, "inside")
+	for _, dir := range append(slices.Clone(outside), named, inside) {
+		if err := writetest.Prepare(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.configure(map[string]any{
+		"read":    shellEntry(hosting{"confine": "read"}),
+		"project": shellEntry(hosting{"confine": "project", "write": []string{named}}),
+	}).daemon()
+	a := p.agent("--no-autostart").shake()
+	for _, server := range []string{"read", "project"} {
+		a.wait(a.call(server+"__run", map[string]any{"command": "true"})) // its cache is there from here on
+		tries := 0
+		attempt := func(dir string) []string {
+			tries++
+			mine := cache(server) + strconv.Itoa(tries)
+			if err := writetest.Prepare(mine); err != nil {
+				t.Fatal(err)
+			}
+			x := a.wait(a.call(server+"__attempt", map[string]any{"dir": dir, "mine": mine}))
+			if x.Error != nil || x.Result.IsError {
+				t.Fatal(x.raw)
+			}
+			return strings.FieldsFunc(x.text(), func(r rune) bool { return r == '\n' })
+		}
+		may := []string{}
+		for _, dir := range outside {
+			unchanged := tree(t, dir)
+			if could := attempt(dir); len(could) > 0 {
+				t.Errorf("%s: in %s it could %q", server, dir, could)
+			}
+			unchanged()
+		}
+		if server == "project" {
+			may = []string{inside, named}
+		} else {
+			unchanged := tree(t, inside)
+			if could := attempt(inside); len(could) > 0 {
+				t.Errorf("%s: in the project it could %q", server, could)
+			}
+			unchanged()
+		}
+		for _, dir := range may {
+			if could := attempt(dir); len(could) < 19 { // fewer would prove nothing; it may bind no socket
+				t.Errorf("%s: in %s it could only %q", server, dir, could)
+			}
+		}
+	}
+}
+
+// allReaches are [reaches].
+var allReaches = map[string]func(at string) error{
+	"TCP":                 func(at string) error { return dial("tcp", at) },
+	"a unix socket":       func(at string) error { return dial("unix", at) },
+	"a pair":              func(string) error { return makePair(unix.SOCK_STREAM) },
+	"a pair of packets":   func(string) error { return makePair(unix.SOCK_SEQPACKET) },
+	"a pair of datagrams": func(string) error { return makePair(unix.SOCK_DGRAM) },
+	"netlink": func(string) error {
+		return withSocket(unix.AF_NETLINK, unix.SOCK_RAW, 0, func(int) error { return nil })
+	},
+	"TCP by a flag of send": func(at string) error {
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error {
+			return unix.Sendto(fd, []byte("x"), unix.MSG_FASTOPEN, inet(at))
+		})
+	},
+	"MPTCP": func(at string) error {
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP, func(fd int) error {
+			return unix.Connect(fd, inet(at))
+		})
+	},
+	"UDP": func(at string) error {
+		return withSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, func(fd int) error {
+			return unix.Sendto(fd, []byte("x"), 0, inet(at))
+		})
+	},
+	"bind": func(string) error {
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error {
+			return unix.Bind(fd, &unix.SockaddrInet4{})
+		})
+	},
+	"listen": func(string) error {
+		return withSocket(unix.AF_INET, unix.SOCK_STREAM, 0, func(fd int) error { return unix.Listen(fd, 1) })
+	},
+	"a ring of requests": func(string) error {
+		var params [120]byte
+		fd, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
+		if errno != 0 {
+			return errno
+		}
+		return unix.Close(int(fd))
+	},
+	"a signal": func(at string) error {
+		pid, err := strconv.Atoi(at)
+		if err != nil {
+			return err
+		}
+		return unix.Kill(pid, 0)
+	},
+	"memory of another process": func(at string) error {
+		f, err := os.Open("/proc/" + at + "/mem")
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	},
+	"a server that is not confined": func(string) error {
+		out, err := exec.Command(filepath.Join(programs, "holdline"), "servers", "call", "free", "run",
+			`{"command":"echo $((6*7))"}`).CombinedOutput()
+		if err == nil && strings.Contains(string(out), "42") {
+			return nil
+		}
+		return fmt.Errorf("%w: %s", err, out)
+	},
+}
+
+func init() { reaches = allReaches }
+
+// dial connects once.
+func dial(network, at string) error {
+	c, err := net.Dial(network, at) //nolint:noctx // of a test
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// withSocket runs f with a socket.
+func withSocket(domain, kind, protocol int, f func(fd int) error) error {
+	fd, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(fd), unix.Close(fd))
+}
+
+// makePair makes a pair of sockets and sends a byte through it.
+func makePair(kind int) error {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Write(fds[0], []byte("x"))
+	return errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]))
+}
+
+// inet returns the address of a port of this machine.
+func inet(at string) unix.Sockaddr {
+	addr := netip.MustParseAddrPort(at)
+	return &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}
+}
+
+// TestConfinedServer_ReachesNoSocket checks that a confined server cannot have other processes
+// do what it may not: it reaches no unix socket, so neither the daemon nor an unconfined server
+// behind it, and cannot end processes that are not its own. Nor can it use more of the network
+// than it may.
+func TestConfinedServer_ReachesNoSocket(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t)
+	open := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(open.Close)
+	tcp := open.Listener.Addr().String()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // of this test
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = udp.Close() })
+	abstract, err := net.Listen("unix", "@"+p.dir) //nolint:noctx // of this test
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = abstract.Close() })
+	p.configure(map[string]any{
+		"off":   shellEntry(hosting{}),
+		"free":  shellEntry(hosting{}),
+		"any":   shellEntry(hosting{"confine": "read"}),
+		"none":  shellEntry(hosting{"confine": "read", "network": "none"}),
+		"port":  shellEntry(hosting{"confine": "read", "network": []int{open.Listener.Addr().(*net.TCPAddr).Port}}),
+		"other": shellEntry(hosting{"confine": "read", "network": []int{1}}),
+	})
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	pid := strconv.Itoa(d.Process.Pid)
+	for _, c := range []struct {
+		how, at string
+		by      string // servers that can do it
+	}{
+		{"TCP", tcp, "off any port"},
+		{"TCP by a flag of send", tcp, "off any"},
+		{"MPTCP", tcp, "off any"},
+		{"UDP", udp.LocalAddr().String(), "off any"},
+		{"bind", "", "off any"},
+		{"listen", "", "off any"},
+		{"netlink", "", "off any"},
+		{"a unix socket", filepath.Join(p.dir, "run/holdline/daemon.sock"), "off"},
+		{"a unix socket", "@" + p.dir, "off"},
+		{"a pair of datagrams", "", "off"},
+		{"a pair of packets", "", "off any none port other"},
+		{"a pair", "", "off any none port other"},
+		{"a ring of requests", "", "off"},
+		{"a signal", pid, "off"},
+		{"memory of another process", pid, "off"},
+		{"a server that is not confined", "", "off"},
+	} {
+		for _, server := range []string{"off", "any", "none", "port", "other"} {
+			x := a.wait(a.call(server+"__reach", map[string]any{"how": c.how, "at": c.at}))
+			if x.Error != nil {
+				t.Fatal(x.raw)
+			}
+			reached, may := x.text() == "<nil>", slices.Contains(strings.Fields(c.by), server)
+			if server == "off" && !reached && slices.Contains(lackedBySome, c.how) {
+				t.Logf("this machine has it not: %s: %s", c.how, x.text())
+				break
+			}
+			if reached != may {
+				t.Errorf("%s: %s: %q, want it to be reached: %v", server, c.how, x.text(), may)
+			}
+		}
+	}
+}
+
+// lackedBySome are ways that some machines refuse everybody, or all but root.
+var lackedBySome = []string{"MPTCP", "a ring of requests", "memory of another process"}
+
+// TestConfinedServer_RefusedRatherThanWeaker checks that a server which could change Holdline's
+// own files or the whole home directory does not start, and says what would help.
+func TestConfinedServer_RefusedRatherThanWeaker(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t)
+	home := filepath.Join(p.dir, "home")
+	if err := os.MkdirAll(filepath.Join(home, ".cache/holdline/other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	entries := map[string]any{}
+	for name, dir := range map[string]string{
+		"all": "/", "home": home, "config": filepath.Join(home, ".config/holdline"), "run": filepath.Join(p.dir, "run"),
+		"program": programs, "caches": filepath.Join(home, ".cache/holdline/other"), "gone": filepath.Join(p.dir, "gone"),
+	} {
+		entries[name] = shellEntry(hosting{"confine": "read", "write": []string{dir}})
+	}
+	p.configure(entries).daemon()
+	p.agent("--no-autostart").shake()
+	s := p.until("all to be refused", func(s control.StatusAnswer) bool {
+		return !slices.ContainsFunc(s.Servers, func(one control.Server) bool { return one.LastFault == nil })
+	})
+	for _, one := range s.Servers {
+		want := "could write to"
+		if one.Name == "gone" {
+			want = "is not there"
+		}
+		if got := one.LastFault.Fault.Detail; !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q in it", one.Name, got, want)
+		}
+	}
+}
+
+// TestConfinedServer_SameWithoutTheDaemon checks that a server which is only tried, and one that a
+// client has instead of the daemon, are confined, too.
+func TestConfinedServer_SameWithoutTheDaemon(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t)
+	if err := os.MkdirAll(filepath.Join(p.dir, "home/named"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	made, named := filepath.Join(p.dir, "made"), filepath.Join(p.dir, "home/named/made")
+	entry := func(h hosting) map[string]any {
+		script := `echo >"$1"; echo >"$2"; exec "$3"`
+		args := []string{"-c", script, "sh", made, named, filepath.Join(programs, "shellserver")}
+		return map[string]any{"command": "sh", "args": args, "holdline": h}
+	}
+	p.configure(map[string]any{
+		"off": entry(hosting{}), "read": entry(hosting{"confine": "read", "write": []string{"~/named"}}),
+		"gone": map[string]any{"command": "/no/program", "holdline": hosting{"confine": "read"}},
+	})
+	for _, server := range []string{"off", "read"} {
+		for _, command := range [][]string{{"servers", "test", server}, {"mcp-stdio", "--direct", server}} {
+			out, errs, code := p.run("", command...)
+			if code != 0 {
+				t.Errorf("%v: exit code %d: %s%s", command, code, out, errs)
+			}
+			if err := os.Remove(named); err != nil {
+				t.Errorf("%v: it could not write where it may: %v", command, err)
+			}
+			if err := os.Remove(made); (err == nil) != (server == "off") {
+				t.Errorf("%v: the file elsewhere: %v", command, err)
+			}
+		}
+	}
+	if _, errs, _ := p.run("", "servers", "test", "gone"); !strings.Contains(errs, "/no/program") {
+		t.Errorf("a program that is not there: %s", errs)
+	}
+}
+
+// TestE2EConfinedCommands runs the commands with which consults are tried in confined servers:
+// nothing outside differs in content, name or place.
+func TestE2EConfinedCommands(t *testing.T) {
+	needConfinement(t)
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		t.Skip("HOLDLINE_E2E=1 is not set: it runs many real programs")
+	}
+	commands, err := os.ReadFile("testdata/commands.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, level := range []string{"off", "read", "project"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			outside := filepath.Join(p.dir, "outside")
+			if err := writetest.Prepare(outside); err != nil {
+				t.Fatal(err)
+			}
+			script := "rm -rf .git && git init -q . && echo hi > f.txt && git add f.txt && " +
+				"git -c user.name=a -c user.email=a@b commit -qm one"
+			cmd := exec.Command("sh", "-c", script)
+			cmd.Dir, cmd.Env = p.project, p.env
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			p.configure(map[string]any{"shell": shellEntry(hosting{"confine": level})}).daemon()
+			a := p.agent("--no-autostart").shake()
+			run := func(command string) answer {
+				return a.wait(a.call("shell__run", map[string]any{"command": command}))
+			}
+			run("true") // the cache is there from here on
+			before := p.others(t, level)
+			for line := range strings.Lines(string(commands)) {
+				line = strings.TrimSpace(line)
+				if level == "off" && !strings.Contains(line, "OUTSIDE") ||
+					strings.HasPrefix(line, "kill ") && sandbox.Landlock() < sandbox.Signals {
+					continue
+				}
+				if x := run(strings.ReplaceAll(line, "OUTSIDE", outside)); x.Error != nil {
+					t.Errorf("%s: %s", line, x.raw)
+				}
+			}
+			after := p.others(t, level)
+			if level == "off" { // the commands change what they can
+				if n := strings.Count(after, "/m_") - strings.Count(before, "/m_"); n < 15 {
+					t.Errorf("an unconfined server made %d files outside, want 15 or more: %s", n, after)
+				}
+				return
+			}
+			if after != before {
+				t.Errorf("there was\n%s\nand is\n%s", before, after)
+			}
+			if x := run("echo x > made; ls"); strings.Contains(x.text(), "made\n") != (level == "project") {
+				t.Errorf("in the project: %s", x.raw)
+			}
+		})
+	}
+}
+
+// others returns what is in the place, but for what the daemon changes and what a server that is
+// confined at this level may change.
+func (p *place) others(t *testing.T, level string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, dir := range []string{"", "home", "home/.cache", "home/.cache/holdline", "home/.local"} {
+		entries, err := os.ReadDir(filepath.Join(p.dir, dir))
+		if err != nil && level != "off" { // which has no cache
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			fmt.Fprintln(&all, filepath.Join(dir, e.Name()))
+		}
+	}
+	whole := []string{"outside", "home/.config", "home/.claude"}
+	if level == "read" {
+		whole = append(whole, "p")
+	}
+	for _, dir := range whole {
+		listing, err := writetest.Listing(filepath.Join(p.dir, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(&all, dir, listing)
+	}
+	return all.String()
+}

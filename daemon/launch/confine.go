@@ -1,0 +1,223 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
+	"holdline/daemon/config/resolve"
+	"holdline/daemon/envfile"
+	"holdline/daemon/sandbox"
+	"holdline/protocol/process"
+)
+
+// tempAge is how old a file in the temporary directory of a confined server may get: as old as
+// systemd lets files in /tmp get.
+const tempAge = 10 * 24 * time.Hour
+
+// Below the cache of a confined server.
+const (
+	tempDir = "tmp"
+	npmDir  = "npm"
+	uvDir   = "uv"
+)
+
+// confine holds the process p of a server to what its settings say. root is the directory of
+// its project, or "".
+//
+// The server gets a cache of its own, and with it the caches of npm and uv: programs that
+// other servers run, unconfined, come from the user's caches, so it must not write there. The
+// error says why it cannot be confined, and what would help; then it must not start.
+func (l *Start) confine(s *config.Settings, root string, p *resolve.Process) error {
+	if s.Confine == config.ConfineOff {
+		return nil
+	}
+	c := &process.Confine{Sockets: Sockets(s), Ports: s.Network}
+	if err := sandbox.Refusal(c.Sockets == process.SocketsTCP); err != nil {
+		return fmt.Errorf("confine: %w", err)
+	}
+	writable := slices.Clone(s.Write)
+	if s.Confine == config.ConfineProject {
+		if root == "" {
+			return errors.New("confine: project: this session has no project; use confine: read")
+		}
+		writable = append(writable, root)
+	}
+	targets, err := l.resolveWritable(writable)
+	if err != nil {
+		return err
+	}
+	for _, path := range targets {
+		if info, err := os.Stat(path); err == nil && !info.IsDir() {
+			c.Files = append(c.Files, path)
+		} else {
+			c.Dirs = append(c.Dirs, path)
+		}
+	}
+	cache, err := l.makeCache(s.Name)
+	if err != nil {
+		return fmt.Errorf("confine: %w", err)
+	}
+	c.Dirs = append(c.Dirs, cache)
+	p.Confine, p.Env = c, ownCaches(p.Env, s, cache)
+	return nil
+}
+
+// HeldBy says for people what holds a server on this machine, and to what, or why it is not
+// started; "" if it is not confined.
+func HeldBy(s *config.Settings) string {
+	if s.Confine == config.ConfineOff {
+		return ""
+	}
+	if err := sandbox.Refusal(Sockets(s) == process.SocketsTCP); err != nil {
+		return "nothing, so it does not start: " + err.Error()
+	}
+	return sandbox.Holds(Sockets(s), s.Network)
+}
+
+// Sockets returns which sockets a confined server may open; see [process.Confine].
+func Sockets(s *config.Settings) string {
+	switch {
+	case s.Network == nil:
+		return process.SocketsNet
+	case len(s.Network) == 0:
+		return process.SocketsNone
+	}
+	return process.SocketsTCP
+}
+
+// resolveWritable returns the paths without links, and without those that are below others. It returns
+// an error for a path that is not there, that a confined server must not change, or to which a
+// link leads that the server itself could change: it would choose what it may write at its next
+// start.
+func (l *Start) resolveWritable(paths []string) ([]string, error) {
+	targets := make([]string, len(paths))
+	for i, path := range paths {
+		var err error
+		if targets[i], err = filepath.EvalSymlinks(path); err != nil {
+			return nil, fmt.Errorf("confine: %s is to be writable, and is not there", path)
+		}
+		if err := l.checkWritable(targets[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i, path := range paths {
+		for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
+			over, err := filepath.EvalSymlinks(at)
+			for _, dir := range targets {
+				if err == nil && inside(over, dir) && !inside(targets[i], dir) {
+					return nil, fmt.Errorf("confine: %s leads to %s by a link that the server could change; "+
+						"name that in write", path, targets[i])
+				}
+			}
+		}
+	}
+	slices.Sort(targets) // a directory comes before what is in it
+	var top []string
+	for _, path := range targets {
+		if !slices.ContainsFunc(top, func(dir string) bool { return inside(path, dir) }) {
+			top = append(top, path)
+		}
+	}
+	return top, nil
+}
+
+// inside reports whether path is dir or below it. Both have no links.
+func inside(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// checkWritable returns why a confined server must not write to path, and to what is below it:
+// it could change what Holdline itself starts or believes. path has no links.
+func (l *Start) checkWritable(path string) error {
+	whole := append([]string{l.cacheBase()}, l.Guarded...) // nor what is in them
+	part := []string{l.Home, filepath.Dir(l.Config), l.Config, envfile.Path(l.Config)}
+	for i, own := range append(part, whole...) {
+		resolved, err := filepath.EvalSymlinks(own)
+		if own == "" || err != nil {
+			continue // there is nothing to change
+		}
+		if inside(resolved, path) || i >= len(part) && inside(path, resolved) {
+			what := "Holdline's own files"
+			if own == l.Home {
+				what = "your home directory"
+			}
+			return fmt.Errorf("confine: the server could write to %s, which has %s; name less in write, or start "+
+				"the agent in a directory of its own", path, what)
+		}
+	}
+	return nil
+}
+
+// cacheBase returns the directory of the caches of confined servers.
+func (l *Start) cacheBase() string {
+	base, _ := expand.Lookup(l.Environ)("XDG_CACHE_HOME")
+	if !filepath.IsAbs(base) {
+		base = filepath.Join(l.Home, ".cache")
+	}
+	return filepath.Join(base, "holdline")
+}
+
+// makeCache makes the cache of a confined server, removes what is old in its temporary
+// directory, and returns its path, without links.
+func (l *Start) makeCache(server string) (string, error) {
+	dir := filepath.Join(l.cacheBase(), server)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	// The server may have put links into it: nothing outside may be made or removed by them.
+	in, err := os.OpenRoot(dir)
+	if err != nil {
+		return "", err
+	}
+	defer in.Close()
+	for _, name := range []string{tempDir, npmDir, uvDir} {
+		if err := in.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+	if temp, err := in.Open(tempDir); err == nil {
+		entries, _ := temp.ReadDir(-1)
+		_ = temp.Close()
+		for _, e := range entries {
+			if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > tempAge {
+				_ = in.RemoveAll(filepath.Join(tempDir, e.Name()))
+			}
+		}
+	}
+	return filepath.EvalSymlinks(dir)
+}
+
+// ownCaches returns the environment env in which temporary files and the caches of npx and uvx
+// are below cache, but for variables that the settings of the server have set. Without a network
+// npx and uvx take what is in their caches at once, instead of asking their registries first.
+func ownCaches(env []string, s *config.Settings, cache string) []string {
+	own := map[string]string{}
+	for name, dir := range map[string]string{
+		"TMPDIR": tempDir, "npm_config_cache": npmDir, "UV_CACHE_DIR": uvDir + "/cache",
+		"UV_TOOL_DIR": uvDir + "/tools", "UV_PYTHON_INSTALL_DIR": uvDir + "/python",
+	} {
+		own[name] = filepath.Join(cache, dir)
+	}
+	if Sockets(s) == process.SocketsNone {
+		own["npm_config_offline"], own["UV_OFFLINE"] = "true", "1"
+	}
+	maps.DeleteFunc(own, func(name, _ string) bool { return s.Env[name] != "" })
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		key, _, _ := strings.Cut(kv, "=")
+		return own[key] != ""
+	})
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		env = append(env, name+"="+own[name])
+	}
+	return env
+}

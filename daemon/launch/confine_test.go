@@ -1,0 +1,152 @@
+package launch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"holdline/daemon/config"
+)
+
+// TestWritable checks what a confined server may be allowed to write to, and that no link which
+// it could change leads out of that.
+func TestWritable(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, d := range []string{
+		"home/.config/holdline", "home/.cache/holdline/a", "home/dotfiles", "home/src/p/sub", "home/notes", "state/logs",
+	} {
+		if err := os.MkdirAll(at(d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{
+		"home/src/p/out": "home/notes", "home/src/p/in": "home/src/p/sub", "home/my": "home/notes",
+		"home/.config/holdline/config.json": "home/dotfiles/holdline.json",
+	} {
+		if err := os.Symlink(at(to), at(link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"home/dotfiles/holdline.json", "home/notes/a.txt"} {
+		if err := os.WriteFile(at(file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := &Start{Home: at("home"), Config: at("home/.config/holdline/config.json"), Guarded: []string{at("state")}}
+	for _, c := range []struct{ paths, want string }{
+		{"home/src/p", "home/src/p"},
+		{"home/notes home/src/p", "home/notes home/src/p"},
+		{"home/src/p/sub home/src/p", "home/src/p"}, // else the server could replace the former
+		{"home/src/p home/src/p/in", "home/src/p"},
+		{"home/my home/src/p", "home/notes home/src/p"},
+		{"home/notes/a.txt", "home/notes/a.txt"},
+		{"home/src/p home/src/p/out", "a link that the server could change"},
+		{"home/src/p/out", "home/notes"},
+		{"home/nothing", "is not there"},
+		{"home", "your home directory"},
+		{"", "your home directory"},
+		{"home/.config/holdline", "Holdline's own files"},
+		{"home/.config", "Holdline's own files"},
+		{"home/dotfiles", "Holdline's own files"},
+		{"home/dotfiles/holdline.json", "Holdline's own files"},
+		{"home/.cache/holdline", "Holdline's own files"},
+		{"home/.cache/holdline/a", "Holdline's own files"},
+		{"state/logs", "Holdline's own files"},
+	} {
+		var paths, want []string
+		for _, name := range strings.Split(c.paths, " ") {
+			paths = append(paths, at(name))
+		}
+		for _, name := range strings.Fields(c.want) {
+			want = append(want, at(name))
+		}
+		got, err := l.resolveWritable(paths)
+		if err != nil && strings.Contains(err.Error(), c.want) || err == nil && slices.Equal(got, want) {
+			continue
+		}
+		t.Errorf("%q: got %q, %v, want %s", c.paths, got, err, c.want)
+	}
+}
+
+// TestCache checks that the cache of a confined server is made, that old files of its temporary
+// directory are removed, and that a link which the server has put there leads nowhere else.
+func TestCache(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := &Start{Home: dir, Environ: []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}}
+	cache, err := l.makeCache("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-2 * tempAge)
+	elsewhere := filepath.Join(dir, "elsewhere")
+	file := func(path string, at time.Time) {
+		t.Helper()
+		_ = os.MkdirAll(filepath.Dir(path), 0o700)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file(filepath.Join(cache, "tmp/old"), past)
+	file(filepath.Join(cache, "tmp/new"), time.Now())
+	file(filepath.Join(cache, "npm/old"), past)
+	file(filepath.Join(elsewhere, "old"), past)
+	look := func() string {
+		var there []string
+		for _, path := range []string{"tmp/old", "tmp/new", "npm/old", "../../../elsewhere/old"} {
+			if _, err := os.Stat(filepath.Join(cache, path)); err == nil {
+				there = append(there, path)
+			}
+		}
+		return fmt.Sprint(there)
+	}
+	if _, err := l.makeCache("a"); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := look(), "[tmp/new npm/old ../../../elsewhere/old]"; got != want {
+		t.Errorf("there is %s, want %s", got, want)
+	}
+	if err := os.RemoveAll(filepath.Join(cache, "tmp")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(elsewhere, filepath.Join(cache, "tmp")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.makeCache("a")
+	if got, want := look(), "[tmp/old npm/old ../../../elsewhere/old]"; got != want {
+		t.Errorf("with a link: err %v, there is %s, want %s", err, got, want)
+	}
+}
+
+// TestOwnCaches checks which variables a confined server gets.
+func TestOwnCaches(t *testing.T) {
+	t.Parallel()
+	env := []string{"TMPDIR=/tmp", "PATH=/bin", "UV_CACHE_DIR=/mine"}
+	s := config.Settings{Env: map[string]config.Secret{"UV_CACHE_DIR": "/mine"}}
+	want := []string{
+		"PATH=/bin", "UV_CACHE_DIR=/mine", "TMPDIR=/c/tmp", "UV_PYTHON_INSTALL_DIR=/c/uv/python",
+		"UV_TOOL_DIR=/c/uv/tools", "npm_config_cache=/c/npm",
+	}
+	if got := ownCaches(env, &s, "/c"); !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+	s.Network = config.Network{}
+	got := ownCaches(env, &s, "/c")
+	for _, one := range []string{"npm_config_offline=true", "UV_OFFLINE=1"} {
+		if !slices.Contains(got, one) {
+			t.Errorf("without a network: %q, want %s in it", got, one)
+		}
+	}
+}
