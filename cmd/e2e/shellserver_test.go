@@ -12,10 +12,6 @@ import (
 	"holdline/daemon/sandbox/writetest"
 )
 
-// reaches are ways out of a confined server, where there are any. Each tries to reach what is at
-// an address.
-var reaches map[string]func(at string) error
-
 // shellServerMain is an MCP server with the tool attempt, which tries every way to write to a
 // directory, the tool run, which runs a command of the shell, and the tool reach, which tries one
 // of [reaches]. All answer with text.

@@ -179,7 +179,7 @@ func (l *Start) makeCache(server string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer in.Close()
+	defer func() { _ = in.Close() }()
 	for _, name := range []string{tempDir, npmDir, uvDir} {
 		if err := in.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return "", err

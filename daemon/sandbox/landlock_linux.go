@@ -78,7 +78,7 @@ func Confine(c *process.Confine) error {
 	if c.Sockets == process.SocketsTCP {
 		config.HandledAccessNet = ll.AccessNetConnectTCP | ll.AccessNetBindTCP
 		for _, port := range c.Ports {
-			rules = append(rules, landlock.ConnectTCP(uint16(port))) //nolint:gosec // the configuration's range
+			rules = append(rules, landlock.ConnectTCP(uint16(port)))
 		}
 	}
 	if c.Sockets != process.SocketsAny && version >= Signals {

@@ -40,7 +40,8 @@ const typeMask = 0xf
 // filters reports whether the kernel can filter system calls of this processor.
 func filters() bool {
 	action := uint32(unix.SECCOMP_RET_ERRNO)
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0, uintptr(unsafe.Pointer(&action)))
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_GET_ACTION_AVAIL, 0,
+		uintptr(unsafe.Pointer(&action))) //nolint:gosec // as package unix does
 	return errno == 0 && architectures[runtime.GOARCH] != 0
 }
 
@@ -55,11 +56,11 @@ func filterSockets(kind string) error {
 		return fmt.Errorf("seccomp: %w", unix.EOPNOTSUPP)
 	}
 	f := socketFilter(arch, kind)
-	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]} //nolint:gosec // some dozens
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
+	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0) //nolint:gosec // as package unix does
 	if err != nil {
 		return fmt.Errorf("seccomp: %w", err)
 	}
@@ -90,7 +91,7 @@ func (p *program) branch(test uint16, k uint32, want bool, then func()) {
 	at := len(*p)
 	*p = append(*p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | test, K: k})
 	then()
-	skip := uint8(len(*p) - at - 1) //nolint:gosec // far less than 256
+	skip := uint8(len(*p) - at - 1)
 	if want {
 		(*p)[at].Jf = skip
 	} else {
@@ -101,7 +102,7 @@ func (p *program) branch(test uint16, k uint32, want bool, then func()) {
 // oneOf refuses the call unless the accumulator has one of the values.
 func (p *program) oneOf(refuse uint32, values ...uint32) {
 	for i, v := range values {
-		skip := uint8(len(values) - i) //nolint:gosec // a few
+		skip := uint8(len(values) - i)
 		*p = append(*p, unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | unix.BPF_JEQ, K: v, Jt: skip})
 	}
 	p.ret(refuse)

@@ -51,7 +51,8 @@ memory_bytes and private_bytes: of those, worker_memory_bytes),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
-last_fault_over, load: calls, errors, p50_ms; transport, login: of a server by address, with state, account, issuer,
+last_fault_over, load: calls, errors, p50_ms; transport, confine, held_by: what holds a confined
+server, login: of a server by address, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
 (running, queued, kept, recent_failures and last_failure: of the last 15 minutes,
