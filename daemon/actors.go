@@ -11,6 +11,11 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+
+	"holdline/daemon/config"
+	"holdline/daemon/guests"
+	"holdline/daemon/notify"
+	"holdline/protocol/control"
 )
 
 // errEnded is the error of an actor that ended without one.
@@ -29,6 +34,26 @@ func addActor(ctx context.Context, g *run.Group, log *slog.Logger, name string, 
 		}
 		return err
 	}, func(err error) { cancel(err) })
+}
+
+// notifier returns what shows notifications of what happens from now on.
+func (d *daemon) notifier() *notify.Notifier {
+	return &notify.Notifier{
+		Log: d.Log.With("component", "notify"), Environ: d.env.List,
+		Kinds: func() []string { return d.file.Current().Notify },
+		Follow: func(ctx context.Context, show func(control.Event)) error {
+			return d.events.Follow(ctx, 0, show)
+		},
+	}
+}
+
+// buildGuests makes the part that serves the sockets of the configuration.
+func (d *daemon) buildGuests() {
+	d.guests = guests.New(guests.Options{
+		Log: d.Log.With("component", "guests"), UID: os.Geteuid(), Dir: d.place.File("guests"),
+		Current: func() map[string]config.Socket { return d.file.Current().Sockets },
+		Serve:   d.sessions.ServeConn, Expel: d.sessions.Expel,
+	})
 }
 
 // untilDone blocks until ctx is done and returns the cause.

@@ -21,13 +21,13 @@ import (
 	"holdline/daemon/consult"
 	"holdline/daemon/events"
 	"holdline/daemon/footprint"
+	"holdline/daemon/guests"
 	"holdline/daemon/heap"
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/launch"
 	"holdline/daemon/listener"
 	"holdline/daemon/login"
-	"holdline/daemon/notify"
 	"holdline/daemon/place"
 	"holdline/daemon/policy"
 	"holdline/daemon/rollout"
@@ -43,7 +43,6 @@ import (
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol"
-	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
 )
@@ -113,6 +112,7 @@ type daemon struct {
 	servers   *hosted.Manager
 	sessions  *session.Server
 	listener  *listener.Server
+	guests    *guests.Manager
 	rollout   *rollout.Watcher
 	commands  *commands.Daemon
 	asked     chan error  // why to stop
@@ -247,7 +247,8 @@ func (d *daemon) build(ctx context.Context) error {
 		Begun:        d.begin, // before the records are read: what they tell is kept longer than it is trusted
 		Ended:        d.servers.Deserted(),
 	})
-	d.commands.Sessions = d.sessions
+	d.buildGuests()
+	d.commands.Sessions, d.commands.Guests = d.sessions, d.guests
 	d.buildRollout()
 	return nil
 }
@@ -310,7 +311,7 @@ func (d *daemon) welcome() protocol.Welcome {
 // the first.
 func (d *daemon) serve(ctx context.Context) error {
 	d.listener = listener.New(listener.Options{
-		Log: d.Log.With("component", "listener"), UID: os.Geteuid(), MaxConns: d.file.Current().Limits.Connections,
+		Log: d.Log.With("component", "listener"), UIDs: []int{os.Geteuid()}, MaxConns: d.file.Current().Limits.Connections,
 		Handlers: map[string]listener.Handler{
 			protocol.RoleMCP: d.sessions.ServeConn,
 			protocol.RoleControl: (&commands.Server{
@@ -325,6 +326,7 @@ func (d *daemon) serve(ctx context.Context) error {
 	addActor(ctx, &g, d.Log, "listener", func(ctx context.Context) error {
 		return d.listener.Serve(ctx, d.place.Listener())
 	})
+	addActor(ctx, &g, d.Log, "guests", d.guests.Run)
 	addActor(ctx, &g, d.Log, "control", d.control)
 	addActor(ctx, &g, d.Log, "signals", d.signals)
 	addActor(ctx, &g, d.Log, "environment", d.env.Run)
@@ -347,17 +349,6 @@ func (d *daemon) serve(ctx context.Context) error {
 	d.Log.InfoContext(ctx, "daemon ready", "socket", d.place.Socket(), "pid", d.PID, "version", d.Version,
 		"epoch", d.place.Generation(), "started_by", d.StartedBy, "event", d.started())
 	return g.Run()
-}
-
-// notifier returns what shows notifications of what happens from now on.
-func (d *daemon) notifier() *notify.Notifier {
-	return &notify.Notifier{
-		Log: d.Log.With("component", "notify"), Environ: d.env.List,
-		Kinds: func() []string { return d.file.Current().Notify },
-		Follow: func(ctx context.Context, show func(control.Event)) error {
-			return d.events.Follow(ctx, 0, show)
-		},
-	}
 }
 
 // stopServers detaches the hosted servers, for the next daemon, or ends them if the

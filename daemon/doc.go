@@ -29,8 +29,10 @@
 // # Parts, from the inside out
 //
 //	place        makes this daemon the only one: locks, generation, socket
+//	guests       the sockets of agents in containers and on other machines
 //	configfile   the configuration in force; config: what it may say. Parts of config:
 //	             glob       patterns of the names of tools
+//	             foreign    keys of other clients
 //	             resolve    what the start of a server needs of what the file says
 //	envfile      files of variables for servers and consults
 //	userenv      the environment of the user's login shell

@@ -20,9 +20,11 @@ func (d *daemon) apply(ctx context.Context, before, after *config.Config) {
 	d.programs.Use(ctx, after)
 	d.consults.Configure(after)
 	d.servers.Configure(d.launcher.Specs(ctx, after))
-	if !reflect.DeepEqual(before.Identities, after.Identities) || !reflect.DeepEqual(before.Views, after.Views) {
+	if !reflect.DeepEqual(before.Identities, after.Identities) || !reflect.DeepEqual(before.Views, after.Views) ||
+		!reflect.DeepEqual(before.Sockets, after.Sockets) {
 		d.servers.Changed()
 	}
+	d.guests.Changed()
 	d.telemetry.ShowPaths(after.Telemetry.Paths)
 	d.telemetry.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)
 	d.audit.Bound(int64(after.Telemetry.MaxBytes), after.Telemetry.Keep)

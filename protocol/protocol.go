@@ -157,6 +157,7 @@ const (
 	ByeStopped = "stopped" // from a daemon: it was stopped on request, start no other
 	ByeSlow    = "slow"    // from a daemon: the client did not read
 	ByeFull    = "full"    // from a daemon: more answers waited than are kept
+	ByeEnded   = "ended"   // from a daemon: its user has disconnected the client
 )
 
 // Control is a line of proxy or daemon between the messages of MCP. It is an

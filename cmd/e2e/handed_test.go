@@ -100,12 +100,12 @@ func (p *place) handedTo(bin string) *exec.Cmd {
 }
 
 // waitFor polls ok until it returns true, and fails the test after waitLimit.
-func waitFor(t *testing.T, what string, ok func() bool) {
-	t.Helper()
+func waitFor(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	deadline := time.Now().Add(waitLimit)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited for %s", what)
+			tb.Fatalf("waited for %s", what)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -31,6 +31,7 @@ var layers = readLayers(`
 11 cmd/holdline/configcmd
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
+11 cmd/holdline/guestcmd
 11 cmd/holdline/metricscmd
 11 cmd/holdline/serverscmd
 11 cmd/holdline/setupcmd
@@ -62,6 +63,7 @@ var layers = readLayers(`
 5 daemon/adapter/engine/claude/claudetest (for tests and the demo)
 5 daemon/worker/workertest (for tests)
 4 daemon/place
+4 daemon/guests
 4 daemon/launch
 4 daemon/sandbox/writetest (for tests)
 5 daemon/session
@@ -81,6 +83,7 @@ var layers = readLayers(`
 2 daemon/tasks
 4 daemon/standing
 0 daemon/hosted/sight
+0 daemon/config/foreign
 0 daemon/waiting
 1 daemon/hosted/verdict
 3 daemon/hosted/entry

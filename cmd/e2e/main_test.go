@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 		leave(top.Main())
 	case "shellserver":
 		leave(shellServerMain(os.Stdin, os.Stdout))
+	case "ssh":
+		leave(sshMain(os.Args[1:]))
 	case "echoserver":
 		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":

@@ -27,6 +27,7 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/events"
 	"holdline/daemon/footprint"
+	"holdline/daemon/guests"
 	"holdline/daemon/hosted"
 	"holdline/daemon/hosted/asklogin"
 	"holdline/daemon/place"
@@ -58,6 +59,7 @@ type Daemon struct {
 	Servers   *hosted.Manager
 	Consults  *consult.Manager
 	Sessions  *session.Server
+	Guests    *guests.Manager
 	Rules     tool.Rules
 	Memory    *footprint.Meter
 	// Login returns the login of a server; nil for one that has no address.
@@ -83,6 +85,8 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Events: handle(func(ctx context.Context, p control.EventsParams, progress Progress) (any, error) {
 			return nil, d.Events.Follow(ctx, p.After, func(e control.Event) { progress(control.Progress{Event: &e}) })
 		}),
+		control.Disconnect:  handle(d.disconnect),
+		control.Forward:     handle(d.forward),
 		control.Stop:        handle(d.stopDaemon),
 		control.Reload:      handleNone(d.reload),
 		control.Environment: handle(d.showEnvironment),
@@ -123,6 +127,22 @@ func (d *Daemon) Handlers() map[string]Handler {
 				return d.Consults.Cancel(ctx, id)
 			}),
 	}
+}
+
+// disconnect ends sessions.
+func (d *Daemon) disconnect(_ context.Context, p control.DisconnectParams, _ Progress) (any, error) {
+	return control.DisconnectAnswer{Sessions: d.Sessions.Expel(p.Which)}, nil
+}
+
+// forward shows in the status that a command forwards a socket, until the command ends.
+func (d *Daemon) forward(ctx context.Context, p control.ForwardParams, _ Progress) (any, error) {
+	done, err := d.Guests.Forwarded(p.Socket, p.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
 }
 
 // encodeView returns the answer for a snapshot, with its text and its value.

@@ -36,7 +36,7 @@ func start(t *testing.T, handlers map[string]commands.Handler) (c *control.Clien
 		Welcome: func() protocol.Welcome { return protocol.Welcome{Daemon: protocol.DaemonInfo{PID: 7}} },
 	}
 	l := listener.New(listener.Options{
-		Log: log, UID: os.Getuid(), MaxConns: 4,
+		Log: log, UIDs: []int{os.Getuid()}, MaxConns: 4,
 		Handlers: map[string]listener.Handler{protocol.RoleControl: srv.ServeConn},
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))

@@ -89,6 +89,7 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 		Consults: d.consultCounts(),
 		Cache:    d.Servers.Cache(),
 		Runtime:  heap.Usage(),
+		Sockets:  d.Guests.Status(),
 	}
 	for i, loads := 0, d.Telemetry.Loads(); i < len(s.Servers); i++ {
 		s.Servers[i].Load = loads[s.Servers[i].Name]

@@ -49,6 +49,7 @@ func (d *decoder) check(c *Config) {
 	d.logins(c.Logins)
 	d.commands(c.Commands)
 	d.views(c)
+	d.sockets(c)
 	for _, name := range sorted(c.Servers) {
 		d.server(name, c.Servers[name], c.Commands)
 	}

@@ -52,6 +52,7 @@ type Config struct {
 	Notify     Notify              `json:"notifications"`
 	Logins     Logins              `json:"logins"`
 	Views      map[string]View     `json:"views"`
+	Sockets    map[string]Socket   `json:"sockets"`
 	Commands   map[string]Command  `json:"commands"`
 	Servers    map[string]Server   `json:"mcpServers"`
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tailscale/hujson"
 
+	"holdline/daemon/config/foreign"
 	"holdline/daemon/jsonedit"
 	"holdline/daemon/spelling"
 )
@@ -164,7 +165,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			}
 			hint, tolerated := "", false
 			if dst.Type() == reflect.TypeFor[Server]() {
-				hint, tolerated = foreign(key, m.Value.Value.Kind())
+				hint, tolerated = foreign.Key(key, m.Value.Value.Kind(), field(hosting, key) >= 0)
 			}
 			switch {
 			case tolerated:

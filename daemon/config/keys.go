@@ -43,6 +43,7 @@ var table = map[reflect.Type][]row{
 		{"notifications", "", "", "desktop notifications: true, or a list of consults, servers, tools"},
 		{"logins", "", "", "logins to servers by address"},
 		{"views", "", "", "what sessions see that choose a view, by its name"},
+		{"sockets", "", "", "more sockets, by name: for agents in containers and on other machines"},
 		{"commands", "", "", "commands that print secrets, by name: ${cmd:NAME} in env and headers of servers"},
 		{"mcpServers", "", "", "the hosted MCP servers, by name"},
 	},
@@ -51,6 +52,21 @@ var table = map[reflect.Type][]row{
 		{"allow", "", "globs", "only these tools, prompts and resources, as in identities"},
 		{"deny", "", "globs", "not these; overrides allow"},
 		{"rename", "", "", "by SERVER__TOOL: the name that sessions see of the tool"},
+	},
+	reflect.TypeFor[Socket](): {
+		{
+			"path", "", "path",
+			"of the socket, in a directory of its own; default guests/NAME/daemon.sock beside the daemon's",
+		},
+		{"identity", "", "word", "identity of all its guests; default the name of the socket"},
+		{"servers", "", "", "only these servers"},
+		{"allow", "", "globs", "only these tools, prompts and resources; holdline's own tools are denied otherwise"},
+		{"deny", "", "globs", "not these; overrides allow"},
+		{"uids", "", "", "numbers of the users who may connect; default your own"},
+		{"paths", "", "", "by directory of the guest: the project here; elsewhere it has shared servers only"},
+		{"connections", "64", "1..65536", "guests at the same time"},
+		{"in_flight", "64", "1..4096", "calls of all its guests at the same time"},
+		{"disabled", "false", "", "nobody can connect"},
 	},
 	reflect.TypeFor[Command](): {
 		{"command", "", "", "program and arguments; its output is one line, the secret"},
@@ -323,6 +339,15 @@ func (c Config) WithHome(home string) Config {
 		expandHome(reflect.ValueOf(&a).Elem(), home)
 		c.Consult.Agents[name] = a
 	}
+	c.Sockets = maps.Clone(c.Sockets)
+	for name, s := range c.Sockets {
+		expandHome(reflect.ValueOf(&s).Elem(), home)
+		s.Paths = maps.Clone(s.Paths)
+		for guest, dir := range s.Paths {
+			s.Paths[guest] = inHome(dir, home)
+		}
+		c.Sockets[name] = s
+	}
 	c.Servers = maps.Clone(c.Servers)
 	for name, s := range c.Servers {
 		expandHome(reflect.ValueOf(&s).Elem(), home)
@@ -335,30 +360,32 @@ func (c Config) WithHome(home string) Config {
 // in it. A list of paths is copied first, since v may share it with another
 // configuration.
 func expandHome(v reflect.Value, home string) {
-	inHome := func(p string) string {
-		if p == "~" {
-			return home
-		}
-		if rest, ok := strings.CutPrefix(p, "~/"); ok {
-			return strings.TrimSuffix(home, "/") + "/" + rest
-		}
-		return p
-	}
 	for _, r := range table[v.Type()] {
 		f := v.Field(field(v.Type(), r.name))
 		switch {
 		case f.Kind() == reflect.Struct:
 			expandHome(f, home)
 		case r.check == "path", r.check == "program", r.check == "home":
-			f.SetString(inHome(f.String()))
+			f.SetString(inHome(f.String(), home))
 		case r.check == "paths":
 			list := slices.Clone(stringsOf(f))
 			for i := range list {
-				list[i] = inHome(list[i])
+				list[i] = inHome(list[i], home)
 			}
 			f.Set(reflect.ValueOf(list))
 		}
 	}
+}
+
+// inHome returns the path p with home in place of a leading ~.
+func inHome(p, home string) string {
+	if p == "~" {
+		return home
+	}
+	if rest, ok := strings.CutPrefix(p, "~/"); ok {
+		return strings.TrimSuffix(home, "/") + "/" + rest
+	}
+	return p
 }
 
 // Value is one setting of a hosted server as it is in force.

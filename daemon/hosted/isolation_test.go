@@ -173,7 +173,7 @@ func (w *world) serve() {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	served := make(chan error, 1)
 	l := listener.New(listener.Options{
-		Log: log, UID: os.Getuid(), MaxConns: 1024,
+		Log: log, UIDs: []int{os.Getuid()}, MaxConns: 1024,
 		Handlers: map[string]listener.Handler{protocol.RoleMCP: sessions.ServeConn},
 	})
 	go func() { served <- l.Serve(ctx, daemon) }()

@@ -63,10 +63,10 @@ func TestWritable(t *testing.T) {
 		{"state/logs", "Holdline's own files"},
 	} {
 		var paths, want []string
-		for _, name := range strings.SplitSeq(c.paths, " ") {
+		for name := range strings.SplitSeq(c.paths, " ") {
 			paths = append(paths, at(name))
 		}
-		for _, name := range strings.FieldsSeq(c.want) {
+		for name := range strings.FieldsSeq(c.want) {
 			want = append(want, at(name))
 		}
 		got, err := l.resolveWritable(paths)

@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +35,13 @@ type Conn struct {
 	// already part of the protocol.
 	Anonymous bool
 	First     []byte
+	Guest     *Guest // nil at the daemon's own socket
+}
+
+// Guest is what a client is by the socket at which it connected, whatever its greeting says.
+type Guest struct {
+	Socket   string // name in the configuration
+	InFlight int    // calls at once of all guests of the socket
 }
 
 // Handler serves one connection until it ends. It must return soon after ctx
@@ -42,7 +51,7 @@ type Handler func(ctx context.Context, c *Conn)
 // Options are a server's settings.
 type Options struct {
 	Log      *slog.Logger
-	UID      int                // the only user who may connect
+	UIDs     []int              // the users who may connect
 	MaxConns int                // connections of a role at once; see [Server.Limit]
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// Greeting bounds the wait for the first line; 0 takes
@@ -176,9 +185,10 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
 		return
 	}
-	if peer.UID != s.UID {
+	if !slices.Contains(s.UIDs, peer.UID) {
 		s.Log.WarnContext(ctx, "connection refused: another user", "uid", peer.UID, "client_pid", peer.PID)
-		Refuse(conn, refusal(protocol.RefusedIdentity, "this daemon serves uid %d only", s.UID))
+		Refuse(conn, refusal(protocol.RefusedIdentity, "this socket serves uid %s only, not %d",
+			strings.Trim(fmt.Sprint(s.UIDs), "[]"), peer.UID))
 		return
 	}
 	c := &Conn{UnixConn: conn, Peer: peer}

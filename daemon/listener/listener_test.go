@@ -43,7 +43,7 @@ func serve(t *testing.T, o listener.Options) string {
 		}
 	}
 	o.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	o.UID = os.Getuid()
+	o.UIDs = []int{os.Getuid()}
 	o.MaxConns = max(o.MaxConns, 4)
 	o.Handlers = map[string]listener.Handler{"mcp": say("mcp"), "control": say("control")}
 	path := filepath.Join(dir, "s")
@@ -288,7 +288,7 @@ func TestPause(t *testing.T) {
 	}
 	served := make(chan struct{})
 	s := listener.New(listener.Options{
-		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), UID: os.Getuid(), MaxConns: 16,
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), UIDs: []int{os.Getuid()}, MaxConns: 16,
 		Handlers: map[string]listener.Handler{"mcp": func(context.Context, *listener.Conn) { served <- struct{}{} }},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

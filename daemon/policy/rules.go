@@ -56,7 +56,8 @@ func (r Rules) Searches(who tool.Who) bool { return r.current().Searches(who.Ide
 // allow. A list allow, even an empty one, refuses what it does not name. An identity
 // that the file does not name may use everything. If the session has a view, its pair
 // decides as well, in the same way, and so does its list of servers. Its deny, and that
-// of the identity, also get the name that the view gives a tool.
+// of the identity, also get the name that the view gives a tool. The lists of the socket
+// of a guest decide as well; see guest.go.
 //
 // Anonymous may use no hosted server, and none of the own tools that run in a worker.
 //
@@ -72,6 +73,9 @@ func (r Rules) Explain(who tool.Who, server string, names ...string) (ok bool, r
 	}
 	if who.Identity == tool.Anonymous {
 		return false, "anonymous, who sends no greeting, uses holdline's own tools only"
+	}
+	if why := r.shutOut(who, server); why != "" {
+		return false, why
 	}
 	shown := r.Renamed(who, server, names[0])
 	for _, l := range r.lists(who) {
@@ -104,6 +108,9 @@ func (r Rules) lists(who tool.Who) []lists {
 	if who.View != "" {
 		v, there := cfg.Views[who.View]
 		all = append(all, lists{listsKey{"views.", who.View}, !there, v.Servers, v.Allow, v.Deny})
+	}
+	if who.Guest != "" {
+		all = append(all, r.guestLists(who))
 	}
 	return all
 }
@@ -220,7 +227,7 @@ func cleanURI(name string) (clean string, climbs bool) {
 // say so without the names of its tools. If not, the daemon need not show the server to
 // the session at all.
 func (r Rules) Reaches(who tool.Who, server string) bool {
-	return who.Identity != tool.Anonymous &&
+	return who.Identity != tool.Anonymous && r.shutOut(who, server) == "" &&
 		!slices.ContainsFunc(r.lists(who), func(l lists) bool { return !l.reaches(server) })
 }
 
@@ -322,6 +329,9 @@ func (r Rules) CheckShown(who tool.Who, server, shown string) error {
 func denied(ok bool, reason string, who tool.Who, server, name string) error {
 	if ok {
 		return nil
+	}
+	if who.Guest != "" { // who is not to learn what there is besides
+		server, name, reason = "", exposed(server, name), "the socket does not allow it"
 	}
 	return fault.New(fault.Denied, fault.Host, operation(exposed(server, name)), "%s may not use %s: %s",
 		who, named(server, name), reason)

@@ -199,7 +199,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(tb.Context()))
 	done := make(chan error, 1)
 	l := listener.New(listener.Options{
-		Log: log, UID: os.Getuid(), MaxConns: 16, PeerOf: h.peerOf,
+		Log: log, UIDs: []int{os.Getuid()}, MaxConns: 16, PeerOf: h.peerOf,
 		Handlers: map[string]listener.Handler{protocol.RoleMCP: h.srv.ServeConn},
 	})
 	go func() { done <- l.Serve(ctx, ln.(*net.UnixListener)) }()

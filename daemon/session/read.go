@@ -107,7 +107,7 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				s.tooLarge(ctx, &control, calls)
 			case control.Replay != nil:
 				replay = &control
-			case control.Long != nil && !s.anonymous:
+			case control.Long != nil && !s.anonymous && s.guest == "": // a guest names no files here
 				s.handleLong(ctx, &control, replay, calls)
 				replay = nil
 			}

@@ -61,11 +61,12 @@ func (s *session) claim(ctx context.Context, l *link.Link) bool {
 }
 
 // yields reports whether a connection of p may take the session over: the session has
-// none, or one of the same process, or one whose other end is gone.
+// none, or one of the same process, or one whose other end is gone. Of guests, whose processes
+// cannot be seen, the later connection counts.
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cur == nil || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
+	return s.cur == nil || s.guest != "" || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
 // detach takes the connection l from the session. It does nothing if l is no longer the
@@ -93,24 +94,31 @@ func (s *session) detach(l *link.Link) {
 
 // keepLocked keeps an answer until the client is back, within limits. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
-	if s.state != overfull && s.kept.Add(a) > s.srv.o.MaxKept {
-		s.setLocked(overfull, nil)
+	if s.state != expelled && s.kept.Add(a) > s.srv.o.MaxKept {
+		s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
+		s.setLocked(expelled, nil)
 	}
 }
 
-// fullBye is the last line to a client for which too many answers waited.
-var fullBye = protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull, Message: link.ErrTooMuch.Error()}
+// lastBye returns the last line to a client whose session ends for that reason.
+func lastBye(bye string, why error) protocol.Control {
+	return protocol.Control{Holdline: protocol.Version, Bye: bye, Message: why.Error()}
+}
 
-// Full ends the session since too many answers wait for its client: at once if the client
-// is connected, else as soon as it connects again.
-func (s *session) Full() {
+// Full ends the session since too many answers wait for its client.
+func (s *session) Full() { s.expel(protocol.ByeFull, link.ErrTooMuch) }
+
+// expel ends the session with that bye: at once if the client is connected, else as soon as it
+// connects again.
+func (s *session) expel(bye string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.last = lastBye(bye, why)
 	if s.cur != nil {
-		s.cur.Out.Last(fullBye)
-		s.cur.Fail(link.ErrTooMuch)
+		s.cur.Out.Last(s.last)
+		s.cur.Fail(why)
 	}
-	s.setLocked(overfull, s.cur)
+	s.setLocked(expelled, s.cur)
 }
 
 // awaitLink blocks until the client has connected again, and returns the new connection.
@@ -189,7 +197,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		s.n = max(g.Next-1, 0)
 	}
 	s.mu.Lock()
-	over = s.state == overfull
+	over = s.state == expelled
 	s.setLocked(attached, l)
 	s.peer, s.version = l.Peer, profile.Clip(g.Version)
 	if g.Resume {
@@ -209,7 +217,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 		}
 	}
 	if over {
-		l.Out.Control(fullBye)
+		l.Out.Control(s.last)
 	}
 	l.Out.Requeue(again)
 	s.sayFarewellLocked()

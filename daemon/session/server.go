@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -184,6 +185,21 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
+// Expel ends the sessions that which names: a number of [Server.Sessions], or a socket of the
+// configuration, whose guests end. Their calls are cancelled. It returns how many these are.
+func (s *Server) Expel(which string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for one := range s.sessions {
+		if which == one.guest || which == strconv.FormatInt(one.number, 10) {
+			one.expel(protocol.ByeEnded, link.ErrExpelled)
+			n++
+		}
+	}
+	return n
+}
+
 // Farewell queues a bye with that reason and message for every connected client, and
 // returns at once. The clients then end their connections; those of clients that do not
 // end when the context of [Server.ServeConn] is done. From then on the server opens no
@@ -228,7 +244,7 @@ func Hash(uuid string) string {
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
 	g := c.Greeting
-	if !c.Anonymous {
+	if !c.Anonymous && c.Guest == nil {
 		if err := s.o.Authorise(g.Identity, g.Token); err != nil {
 			s.o.Log.WarnContext(ctx, "identity refused", "identity", g.Identity, "client_pid", c.Peer.PID, "err", err)
 			listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
@@ -249,8 +265,11 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	}
 	l := link.New(c.UnixConn, c.Lines, greeting, peer.Of(c.Peer.PID), s.confirmer(&g))
 	l.First = c.First
+	if c.Guest != nil {
+		l.Guest = c.Guest.Socket
+	}
 	for ctx.Err() == nil {
-		one, fresh, refusal := s.openSession(l)
+		one, fresh, refusal := s.openSession(l, c.Guest)
 		switch {
 		case refusal != nil:
 			listener.Refuse(c.UnixConn, refusal)
@@ -285,8 +304,8 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 
 // openSession finds the session that a connection names, or registers a new one; after
 // [Server.Farewell] it returns nil instead of a new one. The welcome of a new session is
-// queued before other goroutines can find it.
-func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *protocol.Refusal) {
+// queued before other goroutines can find it. guest is nil at the daemon's own socket.
+func (s *Server) openSession(l *link.Link, guest *listener.Guest) (one *session, fresh bool, refusal *protocol.Refusal) {
 	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,7 +313,7 @@ func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *p
 		switch {
 		case other.hash != made.hash:
 			continue
-		case other.profile.Claimed != made.profile.Claimed:
+		case other.profile.Claimed != made.profile.Claimed, other.guest != made.guest:
 			return nil, false, &protocol.Refusal{
 				Code: protocol.RefusedIdentity, Message: "this session belongs to another identity",
 			}
@@ -312,7 +331,11 @@ func (s *Server) openSession(l *link.Link) (one *session, fresh bool, refusal *p
 	made.number = s.next
 	made.profile.Caller.Number = s.next
 	made.welcome(l, w)
-	made.agent = s.agents.Join(made.profile.Caller.Agent)
+	limit := 0
+	if guest != nil {
+		limit = guest.InFlight
+	}
+	made.agent = s.agents.Join(made.profile.Caller.Agent, limit)
 	made.flights = flight.NewTable(made.agent)
 	s.sessions[made] = struct{}{}
 	return made, true, nil

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/lockcheck"
 )
@@ -42,6 +43,7 @@ type session struct {
 	number    int64  // shown to users; counts the sessions of this daemon from 1
 	since     time.Time
 	log       *slog.Logger  // set by serveLinks
+	guest     string        // socket of the configuration by which the client came; "" for the daemon's own
 	client    int           // pid of the client; 0 if unknown
 	agent     *agents.Agent // the client process; set before the session is served
 	calls     atomic.Int64  // calls of targets so far, replayed ones included
@@ -59,35 +61,36 @@ type session struct {
 	spills    bool               // the client names files
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
-	mu      lockcheck.Mutex // guards all below
-	state   sessionState    // changed by setLocked alone
-	came    chan struct{}   // closed and replaced when the session is attached
-	cur     *link.Link      // nil unless the session is attached
-	kept    outbox.Kept     // answers to give again when the client is back
-	peer    peer.Peer       // of the latest connection
-	version string          // of the proxy
-	profile profile.Profile // of the client, as far as it is known
-	flights *flight.Table   // requests that are not answered; set with agent
-	listens listen.Table    // open subscriptions of a modern client
-	lists   held.Lists      // the lists that the client holds
-	follows listen.Follows  // subscriptions of a legacy client to resources
-	info    json.RawMessage // of the one server that the session is for
+	mu      lockcheck.Mutex  // guards all below
+	last    protocol.Control // the bye of a session that is expelled
+	state   sessionState     // changed by setLocked alone
+	came    chan struct{}    // closed and replaced when the session is attached
+	cur     *link.Link       // nil unless the session is attached
+	kept    outbox.Kept      // answers to give again when the client is back
+	peer    peer.Peer        // of the latest connection
+	version string           // of the proxy
+	profile profile.Profile  // of the client, as far as it is known
+	flights *flight.Table    // requests that are not answered; set with agent
+	listens listen.Table     // open subscriptions of a modern client
+	lists   held.Lists       // the lists that the client holds
+	follows listen.Follows   // subscriptions of a legacy client to resources
+	info    json.RawMessage  // of the one server that the session is for
 }
 
 // sessionState is where a session stands.
 //
 //	attached -> detached: its connection broke, or the client has made another one
-//	attached -> overfull: more answers waited than are kept; the client gets a bye
+//	attached -> expelled: more answers waited than are kept, or the user wants it; the client gets a bye
 //	detached -> attached: the client is back
-//	detached -> overfull: as above; the client gets the bye when it is back
-//	attached, detached, overfull -> ended: the client is gone, or does not come back
-//	attached, detached, overfull -> left:  the daemon stops; the next one goes on
+//	detached -> expelled: as above; the client gets the bye when it is back
+//	attached, detached, expelled -> ended: the client is gone, or does not come back
+//	attached, detached, expelled -> left:  the daemon stops; the next one goes on
 type sessionState int
 
 const (
 	attached sessionState = iota
 	detached
-	overfull
+	expelled
 	ended
 	left
 )
@@ -99,7 +102,7 @@ func (s *session) setLocked(to sessionState, l *link.Link) {
 		close(s.came)
 		s.came = make(chan struct{})
 	}
-	if to == overfull {
+	if to == expelled {
 		s.kept = outbox.Kept{}
 	}
 	s.state, s.cur = to, l
@@ -120,7 +123,7 @@ const (
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
-		srv: srv, anonymous: l.Anonymous, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
+		srv: srv, anonymous: l.Anonymous, guest: l.Guest, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
 		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}),
 		listens: listen.Table{}, follows: listen.Follows{},
@@ -130,7 +133,7 @@ func newSession(srv *Server, l *link.Link) *session {
 		uuid = rand.Text()
 	}
 	one.hash = Hash(uuid)
-	one.profile = profile.New(one.hash, g, l.Anonymous)
+	one.profile = profile.New(one.hash, g, l.Anonymous, l.Guest)
 	if pid, key := srv.o.Client(l.Peer.PID); key != "" && !l.Anonymous {
 		one.client, one.profile.Caller.Agent = pid, key
 	}
@@ -149,7 +152,7 @@ func (s *session) status() control.Session {
 	caller := &s.profile.Caller
 	return control.Session{
 		ID: strconv.FormatInt(s.number, 10), Identity: caller.Identity, Client: caller.Client, Era: s.profile.Era,
-		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only, View: caller.View,
+		Project: caller.Project, Cwd: caller.Cwd, Server: caller.Only, View: caller.View, Socket: s.guest,
 		PID: s.peer.PID, ClientPID: s.client, State: state,
 		InFlight: s.flights.Calls(), Calls: s.calls.Load(), Proxy: s.version,
 		SinceMS: time.Since(s.since).Milliseconds(),
@@ -166,7 +169,7 @@ func (s *session) status() control.Session {
 func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened",
-		"identity", s.who().Identity, "anonymous", s.anonymous, "resumed", l.Greeting.Resume)
+		"identity", s.who().Identity, "anonymous", s.anonymous, "socket", s.guest, "resumed", l.Greeting.Resume)
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(link.ErrGone)

@@ -6,16 +6,21 @@ import "cmp"
 type Who struct {
 	Identity string
 	View     string // that the session has chosen; "" for none
+	Guest    string // socket of the configuration by which it came; "" for the daemon's own
+	Homeless bool   // a guest whose working directory is in no project here
 }
 
 // Who returns whom the rules are asked about for the caller.
-func (c *Caller) Who() Who { return Who{c.Identity, c.View} }
+func (c *Caller) Who() Who { return Who{c.Identity, c.View, c.Guest, c.Guest != "" && c.Root == ""} }
 
 // String returns the session for people.
 func (w Who) String() string {
 	name := cmp.Or(w.Identity, "a client without a name")
 	if w.View != "" {
 		name += " with view " + w.View
+	}
+	if w.Guest != "" {
+		name += " at socket " + w.Guest
 	}
 	return name
 }

@@ -58,6 +58,7 @@ type Caller struct {
 	Number   int64  // what people see
 	Identity string
 	View     string // that narrows what it sees; "" for none
+	Guest    string // socket of the configuration by which it came; "" for the daemon's own
 	Project  string // key
 	Root     string // directory that the key stands for; "" if unknown
 	Cwd      string // the client's working directory; "" if unknown

@@ -66,6 +66,11 @@ func All(s *control.StatusAnswer) []Trouble {
 		what := "Part of Holdline does not work"
 		all = append(all, Trouble{What: what, Why: d.Degraded, Bad: true, Fix: "holdline logs"})
 	}
+	for _, one := range s.Sockets {
+		if one.Trouble != "" {
+			all = append(all, Trouble{What: "No guest can connect to socket " + one.Name, Why: one.Trouble, Bad: true})
+		}
+	}
 	for i := range s.Servers {
 		all = append(all, OfServer(&s.Servers[i])...)
 	}

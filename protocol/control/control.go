@@ -20,6 +20,8 @@ const (
 	Health        = "health"         // → [TelemetryAnswer]
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
 	Reload        = "reload"         // → [ReloadAnswer]
+	Disconnect    = "disconnect"     // [DisconnectParams] → [DisconnectAnswer]
+	Forward       = "forward"        // [ForwardParams] →: is in the status until the connection ends
 	Upgrade       = "upgrade"        // → [UpgradeAnswer], or a [Progress] and the end of the connection: handed over
 	Events        = "events"         // [EventsParams] →: a [Progress] for each event; ends with the connection
 	Environment   = "environment"    // [EnvironmentParams] → [EnvironmentAnswer]: what programs are started with
@@ -71,6 +73,22 @@ type ReloadAnswer struct {
 	// Kept has, by server, the reason why it keeps running as before although its
 	// entry has changed.
 	Kept map[string]string `json:"kept,omitempty"`
+}
+
+// DisconnectParams of [Disconnect].
+type DisconnectParams struct {
+	Which string `json:"which"` // number of a session, or name of a socket of the configuration
+}
+
+// DisconnectAnswer of [Disconnect].
+type DisconnectAnswer struct {
+	Sessions int `json:"sessions"` // that have ended
+}
+
+// ForwardParams of [Forward]: a command forwards a socket of the configuration to another machine.
+type ForwardParams struct {
+	Socket string `json:"socket"`
+	Host   string `json:"host"`
 }
 
 // UpgradeAnswer of [Upgrade], if the binary is the one that runs already. If the daemon
@@ -268,6 +286,28 @@ type StatusAnswer struct {
 	Consults Consults  `json:"consults"`
 	Cache    Cache     `json:"cache"`
 	Runtime  Runtime   `json:"runtime"`
+	Sockets  []Socket  `json:"sockets,omitempty"` // of guests
+}
+
+// Socket describes a socket of the configuration, at which guests connect.
+type Socket struct {
+	Name     string   `json:"name"`
+	Path     string   `json:"path"`
+	Identity string   `json:"identity"`
+	Disabled bool     `json:"disabled,omitempty"`
+	Trouble  string   `json:"trouble,omitempty"` // why nobody can connect, for people
+	Hosts    []string `json:"hosts,omitempty"`   // machines to which a command forwards it
+}
+
+// State returns a word for the socket: open, disabled or failed.
+func (s *Socket) State() string {
+	switch {
+	case s.Disabled:
+		return "disabled"
+	case s.Trouble != "":
+		return "failed"
+	}
+	return "open"
 }
 
 // Cache counts looks into the cache of answers of hosted servers, since the
@@ -317,9 +357,10 @@ type Session struct {
 	SinceMS  int64  `json:"since_ms"` // age
 	Proxy    string `json:"proxy"`    // version of the proxy
 
-	ClientPID int    `json:"client_pid"`     // process that started the proxy; 0 if it is not known
-	Server    string `json:"server"`         // the one that the session is for; "" if it is for all
-	View      string `json:"view,omitempty"` // that the session has chosen
+	ClientPID int    `json:"client_pid"`       // process that started the proxy; 0 if it is not known
+	Server    string `json:"server"`           // the one that the session is for; "" if it is for all
+	View      string `json:"view,omitempty"`   // that the session has chosen
+	Socket    string `json:"socket,omitempty"` // of the configuration by which a guest came
 
 	MemoryBytes int64 `json:"memory_bytes,omitempty"` // of the proxy
 }

@@ -79,7 +79,7 @@ func (p Paths) dial(ctx context.Context, path string) (*net.UnixConn, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s is no unix socket", path)
 	}
-	if _, err := CheckPeer(uc); err != nil {
+	if _, err := CheckPeer(uc); err != nil && !p.guest {
 		uc.Close()
 		return nil, fmt.Errorf("what listens at %s cannot be used: %w", path, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 )
@@ -31,15 +32,56 @@ type Listener struct {
 // others. The umask belongs to the process: call Listen at its start, before
 // other goroutines make files.
 func Listen(path string) (*Listener, error) {
+	old := syscall.Umask(0o177)
+	defer syscall.Umask(old)
+	return bind(path)
+}
+
+// ListenFor is [Listen] for the socket of guests, at any time of the process. The directory of
+// path is made if it is not there, and must be this user's own, writable by no other. The socket is
+// this user's alone unless others is set: then each user of the machine can connect, whose
+// number the caller must check. The umask must keep new files from other users.
+func ListenFor(path string, others bool) (*Listener, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, err
+	}
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("the directory of the socket cannot be made: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the directory of the socket: %w", err)
+	case !info.IsDir(), owner(info) != os.Geteuid(), info.Mode().Perm()&0o022 != 0:
+		return nil, fmt.Errorf("%s must be a directory of your own that no other user may write to", dir)
+	}
+	mode := os.FileMode(0o600)
+	if others {
+		mode = 0o666
+		if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			return nil, fmt.Errorf("the directory of the socket: %w", err)
+		}
+	}
+	l, err := bind(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("the socket %s: %w", path, bare(err)), l.Close())
+	}
+	return l, nil
+}
+
+// bind binds a socket at path, whose directory is ready, in place of a stale one.
+func bind(path string) (*Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	old := syscall.Umask(0o177)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	syscall.Umask(old)
 	if err != nil {
 		return nil, fmt.Errorf("no socket can be made at %s: %w", path, bare(err))
 	}

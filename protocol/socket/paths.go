@@ -48,6 +48,7 @@ type Candidate struct {
 // it starts one. Make it with [Resolve].
 type Paths struct {
 	explicit *Candidate
+	guest    bool     // the daemon may be another user's
 	runtime  string   // "" if XDG_RUNTIME_DIR cannot be used
 	pointers []string // files
 	fallback []Candidate
@@ -98,6 +99,16 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	dir := temporary(env, id)
 	p.fallback = append(p.fallback, Candidate{filepath.Join(dir, socketName), "fall-back " + dir})
 	return p, CheckPath(p.Start())
+}
+
+// ResolveGuest returns the one path of a daemon that may be another user's: it has made its
+// socket there for guests, and the caller is one.
+func ResolveGuest(path string) (Paths, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return Paths{}, fmt.Errorf("path of the guests' socket: %w", err)
+	}
+	return Paths{uid: os.Geteuid(), explicit: &Candidate{Path: abs, Origin: "--guest"}, guest: true}, CheckPath(abs)
 }
 
 // stateDirs lists the directories in which holdline's state may lie, the one

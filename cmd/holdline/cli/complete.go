@@ -39,6 +39,7 @@ func addCompletions(root *cobra.Command, proc *cmdenv.Process) {
 		"servers call": c.each(c.servers, c.toolsOf),
 		"consult show": c.each(c.consults), "consult wait": c.each(c.consults), "consult cancel": c.each(c.consults),
 		"consult rm": c.each(c.consults), "config get": c.each(c.keys), "config unset": c.each(c.keys),
+		"connect": c.each(nobody, c.sockets), "disconnect": c.each(c.sockets),
 		"config set": c.each(c.keys, c.values), "config explain": c.each(c.identities, c.tools),
 	} {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil && cmd != root {
@@ -66,7 +67,7 @@ func (c completer) addFlags(root *cobra.Command) {
 		"consult engine":   c.engines,
 		"consult diff":     func([]string) []string { return []string{"uncommitted", "staged"} },
 		"mcp-stdio server": c.servers, "mcp-stdio direct": c.servers, "mcp-stdio identity": c.identities,
-		"mcp-stdio view": c.views, "config explain view": c.views,
+		"mcp-stdio view": c.views, "config explain view": c.views, "config explain guest": c.sockets,
 		"import skip": found, "setup skip": found,
 	}
 	for flag, values := range closed {
@@ -123,6 +124,15 @@ func (c completer) views([]string) []string {
 	cfg := c.config()
 	return slices.Sorted(maps.Keys(cfg.Views))
 }
+
+// sockets returns the names of the sockets for guests.
+func (c completer) sockets([]string) []string {
+	cfg := c.config()
+	return slices.Sorted(maps.Keys(cfg.Sockets))
+}
+
+// nobody completes nothing.
+func nobody([]string) []string { return nil }
 
 // engines returns the engines of consults.
 func (c completer) engines([]string) []string {

@@ -35,6 +35,7 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
 	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
+	"holdline/cmd/holdline/guestcmd"
 	"holdline/cmd/holdline/metricscmd"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
@@ -130,10 +131,10 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),
-		configcmd.NewCommand(proc))
+		configcmd.NewCommand(proc), guestcmd.NewConnectCommand(proc))
 	add(groupMaintain, "Maintain:",
 		daemoncmd.NewStartCommand(proc), daemoncmd.NewStopCommand(proc),
-		serverscmd.NewReloadCommand(proc), newLogsCommand(proc),
+		serverscmd.NewReloadCommand(proc), guestcmd.NewDisconnectCommand(proc), newLogsCommand(proc),
 		newUninstallCommand(proc), newVersionCommand())
 	add(groupPrograms, "Run by other programs, seldom by people:",
 		newProxyCommand(proc), daemoncmd.NewCommand(proc), newUpgradeCommand(proc), metricscmd.NewCommand(proc))

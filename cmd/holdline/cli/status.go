@@ -45,7 +45,7 @@ With --json, one object with the keys daemon (pid, version, epoch, uptime_ms,
 socket, started_by, rollout, refusal, config, config_refused, config_copy, not_ready, degraded,
 memory_bytes), sessions (id, identity, client, era, project, cwd, pid, state, in_flight,
 calls, since_ms, proxy: its version, client_pid: the process that started the proxy,
-server: the one that it is for, view, memory_bytes: of the proxy), workers (id, kind, name, pid,
+server: the one that it is for, view, socket: of a guest, memory_bytes: of the proxy), workers (id, kind, name, pid,
 child_pid, generation, state, attached, os_processes: its child and what that has started,
 memory_bytes and private_bytes: of those, worker_memory_bytes),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
@@ -60,7 +60,9 @@ unwritten: files that could not be written, path, unix_ms, in_memory: the daemon
 only copy; unread: why directories could not be read,
 today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
-misses, entries, bytes) and runtime (goroutines, heap_bytes, allocs, alloc_bytes, fds).`,
+misses, entries, bytes), sockets (of guests: name, path, identity, disabled, trouble,
+hosts: machines to which connect forwards it) and runtime (goroutines, heap_bytes, allocs,
+alloc_bytes, fds).`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			params := control.StatusParams{Memory: true}
 			for {
@@ -112,6 +114,7 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 		fmt.Fprintln(w)
 		serverscmd.PrintStates(w, s.Servers)
 	}
+	printSockets(w, s)
 	printConsults(w, &s.Consults)
 	if verbose && len(s.Workers) > 0 {
 		fmt.Fprintln(w)
@@ -162,6 +165,25 @@ func printDaemon(w io.Writer, s *control.StatusAnswer) {
 	}
 	console.Line(w, 9, "runtime  %d goroutines, %.1f MiB heap, %d descriptors, %s of memory",
 		s.Runtime.Goroutines, float64(s.Runtime.HeapBytes)/(1<<20), s.Runtime.FDs, glance.Bytes(d.MemoryBytes))
+}
+
+// printSockets prints one row for each socket of the configuration.
+func printSockets(w io.Writer, s *control.StatusAnswer) {
+	if len(s.Sockets) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := console.NewTable(w, "SOCKET", "IDENTITY", "STATE", "GUESTS", "FORWARDED TO")
+	for _, one := range s.Sockets {
+		guests := 0
+		for i := range s.Sessions {
+			if s.Sessions[i].Socket == one.Name {
+				guests++
+			}
+		}
+		t.Row(one.Name, one.Identity, serverscmd.Paint(one.State()), guests, strings.Join(one.Hosts, " "))
+	}
+	t.Flush()
 }
 
 // printConsults prints how many consults there are, and what each identity has spent on

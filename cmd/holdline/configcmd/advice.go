@@ -139,6 +139,11 @@ func (a *adviser) warnings() []string {
 			}
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.cfg.Sockets)) {
+		s, key := a.cfg.Sockets[name], "sockets."+name
+		out = append(out, a.globs(key+".allow", s.Allow, a.inFull)...)
+		out = append(out, a.globs(key+".deny", s.Deny, a.inFull)...)
+	}
 	return append(out, a.idleCommands()...)
 }
 

@@ -1,6 +1,7 @@
 package configcmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -49,7 +50,7 @@ type explanation struct {
 // asks the rules itself, and the daemon only for the state of the server: so it also explains a
 // file that no daemon reads.
 func newConfigExplain(proc *cmdenv.Process, file *string) *cobra.Command {
-	var view string
+	var view, guest string
 	cmd := console.WithJSON(&cobra.Command{
 		Use:   "explain IDENTITY TOOL",
 		Short: "Say whether an identity may use a tool, and why",
@@ -81,7 +82,12 @@ state (of the server, as in status).`,
 			if err := cfg.CheckView(view); err != nil {
 				return err
 			}
-			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view}
+			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view, Guest: guest}
+			if s, there := cfg.Sockets[guest]; there {
+				who.Identity, who.Homeless = cmp.Or(s.Identity, guest), len(s.Paths) == 0
+			} else if guest != "" {
+				return fmt.Errorf("the configuration has no socket %s", guest)
+			}
 			e, server := explain(&cfg, listedTools(proc), who, args[1])
 			e.State = liveServer(cmd, proc, e.Server)
 			err = console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
@@ -92,6 +98,7 @@ state (of the server, as in status).`,
 		},
 	})
 	cmd.Flags().StringVar(&view, "view", "", "for a session with this view")
+	cmd.Flags().StringVar(&guest, "guest", "", "for a guest of this socket, whose identity counts instead")
 	return cmd
 }
 

@@ -98,7 +98,7 @@ func (c *Confined) Print(w io.Writer) {
 func Paint(state string) console.Painted {
 	style := console.Plain
 	switch state {
-	case "ready", "attached":
+	case "ready", "attached", "open":
 		style = console.Good
 	case "starting", "recovering", "stopping", "detached":
 		style = console.Odd

@@ -47,6 +47,7 @@ type Options struct {
 	view                      string
 	direct                    string // server that this process becomes; "" for the proxy
 	socket, tokenFile, token  string // token is the content of tokenFile, or of a variable
+	guest                     string // socket of a daemon that may be another user's; "" for the user's own
 	drain, reconnect          time.Duration
 	noAutostart               bool
 }
@@ -102,6 +103,10 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 	}
 	// The paths decide both where the daemon is found and where one is started.
 	paths, err := socket.Resolve(o.socket, env)
+	if o.guest != "" {
+		paths, err = socket.ResolveGuest(o.guest)
+		o.noAutostart = true
+	}
 	if err != nil {
 		return cmdenv.Report(stderr, err)
 	}
@@ -140,7 +145,12 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 			uc, ok := conn.(*net.UnixConn)
 			return ok && socket.HungUp(uc)
 		},
-		Down: func(err error) proxy.Down { return sortDial(err, at != "" && at != paths.Start()) },
+		Down: func(err error) proxy.Down {
+			if o.guest != "" { // the daemon, or what forwards its socket, comes back by itself
+				return proxy.DownBusy
+			}
+			return sortDial(err, at != "" && at != paths.Start())
+		},
 	}
 	start := starter.New(paths, env, whole.Path)
 	po.Absent = start.Absent
@@ -209,6 +219,9 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 	f.StringVar(&o.direct, "direct", "",
 		"run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
+	f.StringVar(&o.guest, "guest", env("HOLDLINE_GUEST"),
+		"socket that a daemon elsewhere, perhaps another user's, has for\nguests: agents in containers and on other "+
+			"machines\n(default $HOLDLINE_GUEST)")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the identity's token, mode 0600\n(default the token in $HOLDLINE_TOKEN)")
 	drain = f.String("drain", "5s",
@@ -245,6 +258,9 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	}
 	if o.direct != "" && o.server != "" {
 		return o, fmt.Errorf("%w: --direct and --server do not go together", cmdenv.ErrUsage)
+	}
+	if o.guest != "" && (o.direct != "" || o.socket != "") {
+		return o, fmt.Errorf("%w: --guest goes neither with --direct nor with --socket", cmdenv.ErrUsage)
 	}
 	if o.reconnect < 0 {
 		return o, fmt.Errorf("%w: --reconnect-timeout %v is negative", cmdenv.ErrUsage, o.reconnect)
@@ -295,6 +311,9 @@ func greet(o Options) protocol.Greeting {
 	key := o.project
 	if key == "" && cwd != "" {
 		key = project.Key(cwd)
+	}
+	if o.guest != "" { // the daemon there takes no more of it
+		return protocol.Greeting{Session: newSession(), Cwd: cwd, Server: o.server, Version: cmdenv.Version}
 	}
 	return protocol.Greeting{
 		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server,

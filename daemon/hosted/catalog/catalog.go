@@ -296,14 +296,14 @@ var errStarting = errors.New("the server is still starting")
 func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, aboutWait, errStarting)
 	defer cancel()
-	s, err := d.s.Find(c.Only)
-	if err != nil {
-		return tool.About{}, err
-	}
-	switch {
-	case d.rules != nil && !d.rules.Reaches(c.Who(), c.Only):
+	if d.rules != nil && !d.rules.Reaches(c.Who(), c.Only) { // a guest is not to learn whether there is one
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize,
 			"%s may use no tool of server %s", c.Who(), c.Only)
+	}
+	s, err := d.s.Find(c.Only)
+	switch {
+	case err != nil:
+		return tool.About{}, err
 	case len(d.visible(ctx, &c)) == 0:
 		return tool.About{}, fault.New(fault.Denied, fault.Host, mcp.Initialize, "server %s is not for this project",
 			c.Only)

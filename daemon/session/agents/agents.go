@@ -2,6 +2,7 @@
 package agents
 
 import (
+	"cmp"
 	"sync/atomic"
 
 	"holdline/protocol/lockcheck"
@@ -20,6 +21,7 @@ type Table struct {
 type Agent struct {
 	table    *Table
 	key      string       // of the client process
+	limit    int64        // calls that it may have in flight; 0 is the table's
 	sessions int          // that have not ended; guarded by table.mu
 	calls    atomic.Int64 // in flight
 }
@@ -31,13 +33,14 @@ func New() *Table { return &Table{byKey: map[string]*Agent{}} }
 // flight go on.
 func (t *Table) SetLimit(calls int) { t.limit.Store(int64(calls)) }
 
-// Join adds a session to the agent of that key, and returns the agent.
-func (t *Table) Join(key string) *Agent {
+// Join adds a session to the agent of that key, and returns the agent. An agent with a limit may
+// have so many calls in flight; 0 is the limit of the table.
+func (t *Table) Join(key string, limit int) *Agent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.byKey[key]
 	if a == nil {
-		a = &Agent{table: t, key: key}
+		a = &Agent{table: t, key: key, limit: int64(limit)}
 		t.byKey[key] = a
 	}
 	a.sessions++
@@ -59,7 +62,7 @@ func (a *Agent) Part() string {
 // BeginCall counts a call in flight, which ends with [Agent.EndCall]. If the agent has
 // as many as it may have, it counts nothing and returns false and the limit.
 func (a *Agent) BeginCall() (limit int, ok bool) {
-	most := a.table.limit.Load()
+	most := cmp.Or(a.limit, a.table.limit.Load())
 	if a.calls.Add(1) > most {
 		a.calls.Add(-1)
 		return int(most), false

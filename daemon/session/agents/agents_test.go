@@ -7,7 +7,7 @@ import "testing"
 func TestAgent(t *testing.T) {
 	table := New()
 	table.SetLimit(2)
-	first, second, other := table.Join("a"), table.Join("a"), table.Join("b")
+	first, second, other := table.Join("a", 0), table.Join("a", 0), table.Join("b", 0)
 	if first != second || first == other {
 		t.Fatal("sessions are not joined by their keys")
 	}
@@ -32,7 +32,7 @@ func TestAgent(t *testing.T) {
 	if key := second.Part(); key != "a" {
 		t.Errorf("the end of the last session returned %q, want a", key)
 	}
-	if table.Join("a") == first {
+	if table.Join("a", 0) == first {
 		t.Error("an agent without sessions is still in the table")
 	}
 }

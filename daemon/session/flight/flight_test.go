@@ -72,5 +72,5 @@ func TestLimit(t *testing.T) {
 func agentOf(limit int) *agents.Agent {
 	table := agents.New()
 	table.SetLimit(limit)
-	return table.Join("agent")
+	return table.Join("agent", 0)
 }

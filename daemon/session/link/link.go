@@ -23,6 +23,7 @@ var (
 	ErrLost       = errors.New("the connection broke")
 	ErrSuperseded = errors.New("the client has connected again")
 	ErrTooMuch    = errors.New("more answers waited for this client than are kept")
+	ErrExpelled   = errors.New("the user of the daemon has disconnected this client")
 )
 
 // lastWrites bounds the sending of what is still queued when a session ends.
@@ -36,6 +37,7 @@ type Link struct {
 	First     []byte            // a line already read; nil if none
 	Greeting  protocol.Greeting // empty if Anonymous
 	Anonymous bool              // the client sent no greeting
+	Guest     string            // socket of the configuration at which it connected; "" for the daemon's own
 	Peer      peer.Peer         // the process that connected
 	Out       *outbox.Outbox
 	Done      chan struct{} // closed when the session has ended the connection
@@ -92,7 +94,8 @@ func (l *Link) Why() error {
 	switch {
 	case l.cause == nil, errors.Is(l.cause, ErrSuperseded):
 		return l.cause
-	case errors.Is(l.cause, outbox.ErrSlow), errors.Is(l.cause, outbox.ErrHoarder), errors.Is(l.cause, ErrTooMuch):
+	case errors.Is(l.cause, outbox.ErrSlow), errors.Is(l.cause, outbox.ErrHoarder), errors.Is(l.cause, ErrTooMuch),
+		errors.Is(l.cause, ErrExpelled):
 		return fmt.Errorf("%w: %w", ErrGone, l.cause)
 	}
 	return fmt.Errorf("%w: %w", ErrLost, l.cause)

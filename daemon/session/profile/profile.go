@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -32,8 +33,9 @@ type Profile struct {
 
 // New returns the profile of a client that has sent the greeting g. An anonymous
 // client has sent none. The session's hash also names the client's process until the
-// caller knows better.
-func New(hash string, g *protocol.Greeting, anonymous bool) Profile {
+// caller knows better. guest is the socket of the configuration at which it connected, or "":
+// all guests of a socket count as one process, and their working directory is their project.
+func New(hash string, g *protocol.Greeting, anonymous bool, guest string) Profile {
 	p := Profile{Claimed: g.Identity, Caller: tool.Caller{
 		Session:  hash,
 		Agent:    hash,
@@ -41,10 +43,15 @@ func New(hash string, g *protocol.Greeting, anonymous bool) Profile {
 		View:     g.View,
 		Project:  g.Project,
 		Cwd:      g.Cwd,
-		Root:     peer.ProjectRoot(g.Cwd),
+		Guest:    guest,
 		Only:     g.Server,
 		Logins:   g.Logins,
 	}}
+	if guest != "" {
+		p.Caller.Root, p.Caller.Agent = g.Cwd, "socket "+guest
+	} else {
+		p.Caller.Root = peer.ProjectRoot(g.Cwd)
+	}
 	if anonymous {
 		p.Caller.Identity = tool.Anonymous
 	}
@@ -72,9 +79,24 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 	case initialize && p.Capabilities == nil:
 		p.Capabilities = json.RawMessage("{}") // the client has declared none
 	}
+	if p.Caller.Guest != "" {
+		p.Capabilities = withoutRoots(p.Capabilities)
+	}
 	if p.Caller.Client == "" && name != nil {
 		p.learnName(name, reserved)
 	}
+}
+
+// withoutRoots returns capabilities without roots. A guest could name any directory of this
+// machine, and a server would let it read that.
+func withoutRoots(capabilities json.RawMessage) json.RawMessage {
+	var all map[string]json.RawMessage
+	if jsonrpc.Field(capabilities, "roots") == nil || json.Unmarshal(capabilities, &all) != nil {
+		return capabilities
+	}
+	delete(all, "roots")
+	kept, _ := json.Marshal(all) // raw values encode
+	return kept
 }
 
 // learnName sets the client's name. If the greeting claimed no identity, the name becomes the

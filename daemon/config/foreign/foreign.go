@@ -1,4 +1,5 @@
-package config
+// Package foreign knows the keys that other clients put into the object of a server.
+package foreign
 
 import (
 	"slices"
@@ -39,10 +40,10 @@ var renamed = map[string]string{ //nolint:gosec // names of keys, not credential
 	"workingDirectory":     "write cwd",
 }
 
-// foreign reports whether a key of other clients is tolerated in the object of a server.
-// If it is not, hint says what to write instead, or is "" if no client is known to have
-// it. kind is that of the key's value.
-func foreign(key string, kind hujson.Kind) (hint string, ok bool) {
+// Key reports whether a key of other clients is tolerated in the object of a server. If it is
+// not, hint says what to write instead, or is "" if no client is known to have it. kind is that
+// of the key's value. hosting reports whether the object "holdline" has the key.
+func Key(key string, kind hujson.Kind, hosting bool) (hint string, ok bool) {
 	// Other clients' timeouts are numbers; a duration is meant for us.
 	if slices.Contains(tolerated, key) && (key != "timeout" || kind != '"') {
 		return "", true
@@ -50,7 +51,7 @@ func foreign(key string, kind hujson.Kind) (hint string, ok bool) {
 	if hint := renamed[key]; hint != "" {
 		return hint, false
 	}
-	if field(hosting, key) >= 0 {
+	if hosting {
 		return `write "holdline": {"` + key + `": ...}`, false
 	}
 	return "", false

@@ -1,0 +1,294 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"holdline/protocol"
+	"holdline/protocol/control"
+)
+
+// guestServers are servers of which guests may use some: docs is shared, work is confined to its
+// project, loose runs unconfined in it, and secret is not for guests.
+func (p *place) guestServers() map[string]any {
+	return map[string]any{
+		"docs":   p.toolsEntry(hosting{"scope": "shared"}, "-resources", "told"),
+		"work":   shellEntry(hosting{"confine": "project"}),
+		"loose":  p.toolsEntry(hosting{"scope": "project"}),
+		"secret": p.toolsEntry(hosting{"scope": "shared"}, "-resources", "told"),
+	}
+}
+
+// guestSocket is the entry of the socket of tests. The directory there of the guest is the project
+// of the place.
+func (p *place) guestSocket() map[string]any {
+	return map[string]any{
+		"identity": "boxed", "servers": []string{"docs", "work", "loose"},
+		"allow": []string{"docs__look", "docs__hang", "docs__mem://a", "work__*", "loose__*"},
+		"paths": map[string]any{filepath.Join(p.dir, "there"): p.project},
+	}
+}
+
+// guestPath is the path of that socket.
+func (p *place) guestPath() string {
+	return filepath.Join(p.dir, "run/holdline/guests/box/daemon.sock")
+}
+
+// guest starts a proxy in the directory dir of the guest.
+func (p *place) guest(dir string, args ...string) *agent {
+	p.t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		p.t.Fatal(err)
+	}
+	waitFor(p.t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	cmd := p.command(append([]string{"mcp-stdio", "--guest", p.guestPath()}, args...)...)
+	cmd.Dir = dir
+	return p.agentOf(cmd)
+}
+
+// TestGuest checks what a guest sees and uses: what its socket names and nothing else, whatever its
+// greeting and its requests say; servers that run in its project only if they are confined, and in
+// that project alone; and that its calls survive the daemon.
+func TestGuest(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	p := newPlace(t).login()
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": p.guestSocket()})
+	owner := p.agent().shake()
+	daemon := p.pid(0)
+	a := p.guest(filepath.Join(p.dir, "there/deep"), "--identity", "owner", "--project", "mine").shake()
+	b := p.guest(filepath.Join(p.dir, "elsewhere")).shake() // a directory that stands for none
+	list := func(a *agent) (names []string) {
+		for _, one := range a.ask("tools/list", map[string]any{}).Result.Tools {
+			names = append(names, one.Name)
+		}
+		slices.Sort(names)
+		return names
+	}
+	look := map[string]any{"token": "x"}
+	check := func(when string) {
+		t.Helper()
+		for one, want := range map[*agent][]string{
+			a: {"docs__hang", "docs__look", "work__attempt", "work__reach", "work__run"}, b: {"docs__hang", "docs__look"},
+		} {
+			if got := list(one); !slices.Equal(got, want) {
+				t.Errorf("%s: a guest lists %q, want %q", when, got, want)
+			}
+		}
+		var refusals []string
+		for _, name := range []string{
+			"docs__effect", "loose__look", "secret__look", "no_such__tool", "consult", "consult_result", "health_snapshot",
+			"telemetry_snapshot", "consult_say",
+		} {
+			x := a.wait(a.call(name, look))
+			if x.code() != "denied" {
+				t.Errorf("%s: %s: %s, want denied", when, name, x.raw)
+			}
+			refusals = append(refusals, strings.ReplaceAll(faultDetail(x), name, "NAME"))
+		}
+		if len(slices.Compact(refusals)) != 1 {
+			t.Errorf("%s: refusals tell what there is: %q", when, refusals)
+		}
+		if x := b.wait(b.call("work__run", map[string]any{"command": "true"})); x.code() != "denied" {
+			t.Errorf("%s: a server of a project in no project: %s", when, x.raw)
+		}
+		for _, method := range []string{"resources/list", "resources/templates/list", "prompts/list"} {
+			if x := a.ask(method, map[string]any{}); strings.Contains(x.raw, "secret") || strings.Contains(x.raw, "mem://fixed") {
+				t.Errorf("%s: %s shows %s", when, method, x.raw)
+			}
+		}
+		for uri, may := range map[string]bool{"mem://a": true, "mem://fixed": false, "mem://many/1": false} {
+			x := a.ask("resources/read", map[string]any{"uri": uri})
+			// The server does not know the method: its error says that it was asked.
+			if strings.Contains(x.raw, "unknown method") != may {
+				t.Errorf("%s: reading %s: %s", when, uri, x.raw)
+			}
+		}
+		out := a.wait(a.call("work__run", map[string]any{"command": "pwd; echo x >made; echo x >" + p.dir + "/out || true"}))
+		if !strings.Contains(out.text(), p.project+"\n") || !strings.Contains(out.text(), "denied") {
+			t.Errorf("%s: the server of the guest's project says %q", when, out.text())
+		}
+		if _, err := os.Stat(filepath.Join(p.project, "made")); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+		if _, err := os.Stat(filepath.Join(p.dir, "out")); err == nil {
+			t.Errorf("%s: the server wrote beside its project", when)
+		}
+	}
+	check("at first")
+	for _, s := range p.status().Sessions {
+		if guest := s.Socket == "box"; guest != (s.Identity == "boxed") || guest && (s.Project == "mine" || s.ClientPID != 0) {
+			t.Errorf("session %+v", s)
+		}
+	}
+	owner.wait(owner.call("loose__look", look))
+
+	// Its calls survive the daemon, and what it may stays the same.
+	held := a.call("docs__hang", map[string]any{"token": "held"})
+	p.untilEffect("begin held")
+	kill9(t, daemon)
+	p.pid(daemon)
+	check("with the next daemon")
+	a.cancelled(held)
+
+	// Another socket of the same user does not bring back the guest's session, nor the other way round.
+	if out, errs, code := p.run("", "status", "--socket", p.guestPath()); code == 0 {
+		t.Errorf("status at the socket of guests: %s%s", out, errs)
+	}
+	p.guestSays(t, `{"jsonrpc":"2.0","id":1,"method":"ping"}`, protocol.RefusedGreeting)
+
+	// A guest names no files of this machine.
+	secret := filepath.Join(p.dir, "run/holdline/leak")
+	if err := os.WriteFile(secret, []byte(`"leaked"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := p.guestSays(t, `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcdef","files":true}`+"\n"+
+		`{"holdline":1,"long":{"head":"{\"jsonrpc\":\"2.0\",\"id\":","span":{"file":"leak","offset":0,"size":8},"tail":`+
+		`",\"method\":\"ping\"}"}}`+"\n"+`{"jsonrpc":"2.0","id":2,"method":"ping"}`, `"id":2`)
+	if strings.Contains(got, "leaked") {
+		t.Errorf("a guest read a file: %s", got)
+	}
+
+	// Disconnected, it stays out, until the user lets it in.
+	if out := p.must("disconnect", "box"); !strings.Contains(out, "socket box is disabled, and 2 guests disconnected") {
+		t.Errorf("disconnect said %s", out)
+	}
+	for _, one := range []*agent{a, b} {
+		for range one.lines {
+		}
+		if err := one.cmd.Wait(); err == nil || !strings.Contains(one.errs.String(), "has disconnected this client") {
+			t.Errorf("the guest's proxy: %v, %s", err, one.errs)
+		}
+	}
+	if s := p.status(); len(s.Sessions) != 1 || !s.Sockets[0].Disabled {
+		t.Errorf("sessions %+v, sockets %+v", s.Sessions, s.Sockets)
+	}
+	if _, err := os.Stat(p.guestPath()); err == nil {
+		t.Error("the socket is still there")
+	}
+	p.must("config", "unset", "sockets.box.disabled")
+	p.guest(filepath.Join(p.dir, "there")).shake().rest()
+	owner.rest()
+}
+
+// faultDetail returns the text of the fault in an answer.
+func faultDetail(x answer) string {
+	var f struct{ Fault struct{ Detail string } }
+	_ = json.Unmarshal(x.Result.StructuredContent, &f)
+	return f.Fault.Detail
+}
+
+// cancelled cancels a call.
+func (a *agent) cancelled(id int) {
+	a.t.Helper()
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
+}
+
+// guestSays sends lines to the socket of guests, closes its side, and returns what came, which must contain want.
+func (p *place) guestSays(t *testing.T, lines, want string) string {
+	t.Helper()
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: p.guestPath(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintln(c, lines)
+	_ = c.CloseWrite()
+	got, err := io.ReadAll(c)
+	if err != nil || !strings.Contains(string(got), want) {
+		t.Errorf("a guest that said %s got %q, %v, want %s", lines, got, err, want)
+	}
+	return string(got)
+}
+
+// TestGuest_WrongUser checks that only the users that a socket names may connect, and that others
+// than its own user can, if it names them.
+func TestGuest_WrongUser(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can become another user")
+	}
+	p := newPlace(t)
+	const nobody = 65534
+	box := p.guestSocket()
+	box["uids"], box["path"] = []int{nobody}, filepath.Join(p.dir, "box", "s")
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": box}).daemon()
+	path, _ := box["path"].(string)
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(path); return err == nil })
+	say := func(uid uint32) string {
+		cmd := p.copier(path)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.Stdin = strings.NewReader(`{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcdef"}` + "\n")
+		out, _ := cmd.Output() // it fails if it cannot connect
+		return string(out)
+	}
+	for _, dir := range []string{p.dir, filepath.Dir(programs), programs} {
+		if info, err := os.Stat(dir); err != nil {
+			t.Fatal(err)
+		} else if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(p.copier().Path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := say(0); !strings.Contains(got, "this socket serves uid 65534 only, not 0") {
+		t.Errorf("a user that the socket does not name got %q", got)
+	}
+	if got := say(nobody); !strings.Contains(got, `"daemon":`) {
+		t.Errorf("the user that the socket names got %q", got)
+	}
+}
+
+// TestGuest_InNamespaces checks an agent that has a network of its own, and of the host's files not
+// the runtime directory, the home or the project, but for the socket: its calls work.
+func TestGuest_InNamespaces(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root makes namespaces everywhere")
+	}
+	p := newPlace(t)
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": p.guestSocket()}).daemon()
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	p.makeDir(filepath.Join(p.dir, "there"))
+	p.makeDir(filepath.Join(p.dir, "sock"))
+	script := `set -e
+mount --make-rprivate /
+mount --bind run/holdline/guests/box sock
+for hidden in run home "$1"; do mount -t tmpfs none $hidden; done
+test -z "$(ls -A run)$(ls -A home)"
+cd there
+shift
+exec "$@"`
+	cmd := p.command()
+	cmd = exec.Command("sh", "-c", script, "sh", p.project, cmd.Path, "mcp-stdio", "--guest", filepath.Join(p.dir, "sock/daemon.sock"))
+	cmd.Env, cmd.Dir = p.env, p.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	a := p.agentOf(cmd).shake()
+	look := map[string]any{"token": "x"}
+	if x := a.wait(a.call("docs__look", look)); x.Result.IsError || x.Error != nil {
+		t.Errorf("a call from elsewhere: %s", x.raw)
+	}
+	if x := a.wait(a.call("secret__look", look)); x.code() != "denied" {
+		t.Errorf("a server that is not for guests: %s", x.raw)
+	}
+	p.must("disconnect", "box")
+	for range a.lines {
+	}
+	if err := a.cmd.Wait(); err == nil {
+		t.Error("a guest that was disconnected goes on")
+	}
+	if s := p.status(); slices.ContainsFunc(s.Sessions, func(one control.Session) bool { return one.Socket != "" }) {
+		t.Errorf("sessions of guests are left: %+v", s.Sessions)
+	}
+}

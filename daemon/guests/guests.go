@@ -1,0 +1,273 @@
+// Package guests serves the sockets of the configuration. Agents in containers and on other
+// machines connect there. What such a guest is depends on its socket, and not on its greeting: its
+// identity, and the project that its working directory stands for. What it may use is decided by
+// package policy.
+//
+// [Manager.Run] owns all goroutines.
+package guests
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"holdline/daemon/config"
+	"holdline/daemon/listener"
+	"holdline/protocol"
+	"holdline/protocol/control"
+	"holdline/protocol/lockcheck"
+	"holdline/protocol/socket"
+)
+
+// retryEvery is how often a socket is looked after that cannot be listened at, or whose file is gone.
+const retryEvery = 2 * time.Second
+
+// Options are the settings of a manager.
+type Options struct {
+	Log     *slog.Logger
+	UID     int
+	Dir     string                            // of the sockets that have no path
+	Current func() map[string]config.Socket   // the sockets of the configuration in force
+	Serve   listener.Handler                  // of role "mcp"
+	Expel   func(socket string) (session int) // ends the sessions of a socket
+}
+
+// Manager listens at the sockets. Make it with [New].
+type Manager struct {
+	o       Options
+	changed chan struct{} // holds a token when the configuration has changed
+
+	mu      lockcheck.Mutex
+	trouble map[string]error          // why a socket is not listened at; guarded by mu
+	hosts   map[string]map[string]int // by socket, how many commands forward it to a host; guarded by mu
+}
+
+// New returns a manager that does not listen yet.
+func New(o Options) *Manager {
+	return &Manager{
+		o: o, changed: make(chan struct{}, 1),
+		trouble: map[string]error{}, hosts: map[string]map[string]int{},
+	}
+}
+
+// Changed makes [Manager.Run] look at the configuration.
+func (m *Manager) Changed() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// door is a socket at which the manager listens.
+type door struct {
+	socket config.Socket
+	ln     *socket.Listener
+	stop   context.CancelFunc
+	ended  sync.WaitGroup // the goroutine that serves
+}
+
+// Run listens at the sockets until ctx is done, and then blocks until all their connections have
+// ended. A socket that is disabled, or no longer in the configuration, is closed, and its guests are
+// disconnected.
+func (m *Manager) Run(ctx context.Context) error {
+	doors := map[string]*door{}
+	defer func() {
+		for _, d := range doors {
+			d.stop()
+			d.ended.Wait()
+		}
+	}()
+	tick := time.NewTicker(retryEvery)
+	defer tick.Stop()
+	for {
+		m.update(ctx, doors)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		case <-m.changed:
+		}
+	}
+}
+
+// update makes doors those of the configuration.
+func (m *Manager) update(ctx context.Context, doors map[string]*door) {
+	wanted := m.o.Current()
+	for name, d := range doors {
+		s, there := wanted[name]
+		there = there && !s.Disabled
+		if there && m.same(name, &d.socket, &s) && d.ln.Still() {
+			continue
+		}
+		if !there {
+			n := m.o.Expel(name)
+			m.o.Log.InfoContext(ctx, "socket closed, its guests are disconnected", "socket", name, "sessions", n)
+		}
+		d.stop()
+		d.ended.Wait()
+		delete(doors, name)
+	}
+	trouble := map[string]error{}
+	for name, s := range wanted {
+		if doors[name] != nil || s.Disabled {
+			continue
+		}
+		d, err := m.open(ctx, name, s)
+		if err != nil {
+			trouble[name] = err
+			m.o.Log.WarnContext(ctx, "no guest can connect", "socket", name, "err", err)
+			continue
+		}
+		doors[name] = d
+	}
+	m.mu.Lock()
+	m.trouble = trouble
+	m.mu.Unlock()
+}
+
+// path returns the path of a socket.
+func (m *Manager) path(name string, s *config.Socket) string {
+	return cmp.Or(s.Path, filepath.Join(m.o.Dir, name, "daemon.sock"))
+}
+
+// uids returns the users who may connect.
+func (m *Manager) uids(s *config.Socket) []int {
+	if len(s.UIDs) == 0 {
+		return []int{m.o.UID}
+	}
+	return s.UIDs
+}
+
+// same reports whether one can go on to listen for a socket whose entry was a, and is b. All else
+// is read from the configuration when a guest connects.
+func (m *Manager) same(name string, a, b *config.Socket) bool {
+	return m.path(name, a) == m.path(name, b) && slices.Equal(a.UIDs, b.UIDs) && a.Connections == b.Connections
+}
+
+// open begins to listen at a socket.
+func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door, error) {
+	uids := m.uids(&s)
+	ln, err := socket.ListenFor(m.path(name, &s), slices.ContainsFunc(uids, func(uid int) bool { return uid != m.o.UID }))
+	if err != nil {
+		return nil, err
+	}
+	d := &door{socket: s, ln: ln}
+	ctx, d.stop = context.WithCancel(ctx)
+	l := listener.New(listener.Options{
+		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit),
+		Handlers: map[string]listener.Handler{
+			protocol.RoleMCP: func(ctx context.Context, c *listener.Conn) { m.serve(ctx, name, c) },
+		},
+	})
+	d.ended.Go(func() {
+		if err := l.Serve(ctx, ln); err != nil {
+			m.o.Log.WarnContext(ctx, "socket given up", "socket", name, "err", err)
+		}
+	})
+	m.o.Log.InfoContext(ctx, "socket for guests open", "socket", name, "path", ln.Path())
+	return d, nil
+}
+
+// serve serves a guest.
+func (m *Manager) serve(ctx context.Context, name string, c *listener.Conn) {
+	if err := m.admit(name, c); err != nil {
+		m.o.Log.WarnContext(ctx, "guest refused", "socket", name, "err", err)
+		listener.Refuse(c.UnixConn, err)
+		return
+	}
+	m.o.Serve(ctx, c)
+}
+
+// admit makes of a connection that of a guest: of its greeting only what brings back a session, and
+// what narrows it to a server, stays. Its process is not looked at: it may be on another
+// machine, or that of a program that forwards the socket.
+func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
+	s, there := m.o.Current()[name]
+	switch {
+	case !there, s.Disabled:
+		return &protocol.Refusal{Code: protocol.RefusedIdentity, Message: "this socket is closed"}
+	case c.Anonymous:
+		return &protocol.Refusal{
+			Code: protocol.RefusedGreeting, Message: "a guest connects by: holdline mcp-stdio --guest PATH",
+		}
+	}
+	g := c.Greeting
+	c.Greeting = protocol.Greeting{
+		Holdline: g.Holdline, Role: g.Role, Session: g.Session, Resume: g.Resume, Store: g.Store, Next: g.Next,
+		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: cmp.Or(s.Identity, name),
+	}
+	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestLimit)}
+	c.Peer.PID = 0
+	project := s.ProjectOf(g.Cwd)
+	if project == "" {
+		return nil
+	}
+	dir, err := filepath.EvalSymlinks(project)
+	if err != nil {
+		return &protocol.Refusal{
+			Code:    protocol.RefusedGreeting,
+			Message: "the directory for which " + g.Cwd + " stands cannot be used on the machine of the daemon",
+		}
+	}
+	c.Greeting.Cwd, c.Greeting.Project = dir, projectKey(name, dir)
+	return nil
+}
+
+// projectKey returns the key of a guest's project. It is another one than that of the same
+// directory for clients here, so that guests share processes only with guests of their socket.
+func projectKey(name, dir string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "guest\x00%s\x00%s", name, dir))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Forwarded records that a command forwards a socket to a host, until the caller calls done. It
+// returns an error if there is no such socket.
+func (m *Manager) Forwarded(name, host string) (done func(), err error) {
+	if _, there := m.o.Current()[name]; !there {
+		return nil, fmt.Errorf("the configuration has no socket %s", name)
+	}
+	m.count(name, host, 1)
+	return func() { m.count(name, host, -1) }, nil
+}
+
+// count adds n to the commands that forward a socket to a host.
+func (m *Manager) count(name, host string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.hosts[name] == nil {
+		m.hosts[name] = map[string]int{}
+	}
+	if m.hosts[name][host] += n; m.hosts[name][host] == 0 {
+		delete(m.hosts[name], host)
+	}
+}
+
+// Status returns the sockets of the configuration, in the order of their names.
+func (m *Manager) Status() []control.Socket {
+	wanted := m.o.Current()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var all []control.Socket
+	for name, s := range wanted {
+		one := control.Socket{
+			Name: name, Path: m.path(name, &s), Identity: cmp.Or(s.Identity, name), Disabled: s.Disabled,
+		}
+		if err := m.trouble[name]; err != nil && !s.Disabled {
+			one.Trouble = err.Error()
+		}
+		for host := range m.hosts[name] {
+			one.Hosts = append(one.Hosts, host)
+		}
+		slices.Sort(one.Hosts)
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b control.Socket) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
