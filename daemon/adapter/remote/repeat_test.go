@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -76,5 +77,50 @@ func TestLostAnswers(t *testing.T) {
 				t.Errorf("retried %v", f.Retried)
 			}
 		})
+	}
+}
+
+// TestSecondAttemptOnNewConnection checks that a call that may be repeated survives the end of a gateway that had
+// kept several connections: all of them break as soon as a request is written, and only a new one leads to
+// the gateway that has taken its place.
+func TestSecondAttemptOnNewConnection(t *testing.T) {
+	const kept = 3
+	var old sync.Map // the client's addresses of those connections
+	var greeted sync.WaitGroup
+	greeted.Add(kept)
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if strings.Contains(string(b), `"ping"`) {
+			old.Store(r.RemoteAddr, true)
+			greeted.Done()
+			greeted.Wait() // so that each ping has a connection of its own
+			answer(w, asJSON, strings.Replace(string(b), `"method":"ping"`, `"result":{}`, 1))
+			return
+		}
+		if _, isOld := old.Load(r.RemoteAddr); !isOld {
+			answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
+			return
+		}
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_ = conn.Close()
+	})
+	c := New(Options{Name: "s", URL: url})
+	defer c.Close(t.Context())
+	var pings sync.WaitGroup
+	for range kept {
+		pings.Go(func() {
+			if _, err := send(t, c, `{"jsonrpc":"2.0","id":1,"method":"ping"}`); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	pings.Wait()
+	got, err := send(t, c, `{"jsonrpc":"2.0","id":7,"method":"tools/list"}`)
+	if err != nil || !slices.Equal(got, []string{`{"jsonrpc":"2.0","id":7,"result":{}}`}) {
+		t.Errorf("got %q, %v, want the answer of the second attempt", got, err)
 	}
 }

@@ -57,6 +57,9 @@ func (c *Client) send(ctx context.Context, m *message, emit Emit) error {
 	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.OutcomeUnknown || !m.repeats {
 		return err
 	}
+	// A gateway that dies breaks all its connections at once, and those that were kept may look good for
+	// a moment. The second attempt must not be lost to one of them.
+	c.http.CloseIdleConnections()
 	err = c.sendOnce(ctx, m, emit)
 	if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.OutcomeUnknown {
 		f = fault.New(fault.TransportFailure, fault.Server, m.operation(),
