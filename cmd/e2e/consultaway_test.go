@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
@@ -268,14 +269,22 @@ func TestConsultUnderStoppedDaemon(t *testing.T) {
 func TestConsultKilledWhileCancelled(t *testing.T) {
 	t.Parallel()
 	const point = "adapter.cancelled"
-	for _, victim := range []string{"engine", "worker"} {
+	for _, victim := range []string{"engine", "worker", "engine of an agent", "worker of an agent"} {
 		t.Run(victim, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t).login().faults().countRuns()
 			p.dieAs(point, death{who: "engine", held: true})
-			a := p.agent().shake()
 			args := p.worksAlone()
+			victim, ofAgent := strings.CutSuffix(victim, " of an agent")
+			if ofAgent {
+				needAgents(t)
+				p.configure(map[string]any{}, "consult", map[string]any{"agents": consultDeath{}.fakeAgent(p)})
+				args["engine"] = fakeAgentEngine
+				args["prompt"] = acptest.Prompt("x", acptest.Step{Say: saidSoFar}, acptest.Step{Shell: "true"},
+					acptest.Step{Hang: true})
+			}
 			args["wait_s"] = 0
+			a := p.agent().shake()
 			x := a.wait(a.call("consult", args))
 			p.untilConsultSays(t, saidSoFar)
 			id := a.call("consult_control",

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -27,6 +28,7 @@ type consultDeath struct {
 	held   bool     // the engine process is held at the point, and the test kills the victim
 
 	grandchild bool // the program has a child in a session of its own
+	agent      bool // the consult is of an agent that speaks the Agent Client Protocol
 }
 
 // String returns the name of the row.
@@ -174,9 +176,14 @@ const (
 func (d consultDeath) walk(t *testing.T, attended bool) {
 	t.Helper()
 	p := newPlace(t).login().faults().countRuns()
+	consult := map[string]any{}
 	if d.step == "queued" {
-		p.configure(map[string]any{}, "consult", map[string]any{"max_concurrent": 1})
+		consult["max_concurrent"] = 1
 	}
+	if d.agent {
+		consult["agents"] = d.fakeAgent(p)
+	}
+	p.configure(map[string]any{}, "consult", consult)
 	if d.point != "" {
 		who := d.victim
 		if d.held {
@@ -195,6 +202,9 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	}
 
 	args := map[string]any{"prompt": claudetest.Prompt("x", d.script(p)...), "render": "json"}
+	if d.agent {
+		args["engine"], args["prompt"] = fakeAgentEngine, acptest.Prompt("x", d.agentScript(p)...)
+	}
 	if !attended {
 		args["wait_s"] = 0
 	}
@@ -352,9 +362,9 @@ func commandIs(cmd, victim string) bool {
 	case "worker":
 		return strings.Contains(cmd, " worker ")
 	case "engine":
-		return strings.Contains(cmd, " engine claude")
+		return strings.Contains(cmd, " engine ")
 	}
-	return strings.Contains(cmd, "--input-format")
+	return strings.Contains(cmd, "--input-format") || strings.Contains(cmd, fakeAgentProgram+" ")
 }
 
 // untilConsultSays waits until the only consult has said text.

@@ -12,6 +12,7 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/small"
 	"holdline/cmd/holdline/top"
+	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/hosted/upstream"
 	"holdline/protocol"
@@ -69,6 +70,8 @@ func TestMain(m *testing.M) {
 		leave(conformantMain(os.Args[len(os.Args)-1]))
 	case "undiscovered":
 		leave(undiscoveredMain(os.Args[1:]))
+	case "fakeagent":
+		leave(acptest.Main(os.Args[1:], os.Getenv("HOME"), os.Stdin, os.Stdout))
 	case "claude":
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
@@ -90,7 +93,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", "shellserver", "browser", "conformant", pair.Top,
+			"echoserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top,
 		} {
 			binaries[name] = self
 		}
