@@ -46,8 +46,9 @@ changed. The exit code is 1 if there is a problem.
 
 With --consult-selftest, doctor runs consults with the installed claude instead, at each
 level, in a directory of their own. In place of the model, a stand-in on loopback asks
-claude to write to files in every way that there is. That costs nothing and needs no
-login. A table shows the outcome of each attempt. The exit code is 1 if anything was
+claude to write to files in every way that there is. For each agent of the configuration,
+a program that is confined as the agent is tries the same. That costs nothing and needs
+no login. A table shows the outcome of each attempt. The exit code is 1 if anything was
 written.
 
 With --json, a list of objects: check, state (ok, note, problem), what, why,

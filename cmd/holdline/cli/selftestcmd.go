@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -40,8 +41,13 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 	// unless a variable does.
 	consult := consultConfig(proc).Consult
 	engines.UseVariables(&consult, proc.Getenv)
+	agents := map[string][]string{}
+	for name, a := range consult.Agents {
+		agents[name] = a.Writable
+	}
 	r, err := trial.Run(cmd.Context(), trial.Options{
 		Exe: exe, Version: cmdenv.Version, Bin: consult.ClaudeBin, Environ: proc.Environ(), Dir: dir,
+		Agents: agents, NoWeb: !consult.Web,
 		Log:      slog.New(slog.DiscardHandler),
 		Progress: func(what string) { show(control.Progress{Message: "trying to write: " + what}) },
 	})
@@ -60,7 +66,9 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 // a column for each level, then the files that were written elsewhere. The last line says
 // whether all is well, as the exit code does.
 func printSelftest(out io.Writer, r *trial.Report) {
-	fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
+	if r.Program != "" {
+		fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
+	}
 	for _, c := range r.Columns {
 		switch {
 		case c.Skipped != "":
@@ -73,7 +81,11 @@ func printSelftest(out io.Writer, r *trial.Report) {
 		}
 	}
 	fmt.Fprintln(out)
-	t := console.NewTable(out, "READ", "SHELL", "PROGRAM", "ATTEMPT")
+	var heads []string
+	for _, c := range r.Columns {
+		heads = append(heads, strings.ToUpper(c.Name))
+	}
+	t := console.NewTable(out, append(heads, "ATTEMPT")...)
 	for i, name := range r.Attempts {
 		row := make([]any, 0, len(r.Columns)+1)
 		// A level that was skipped has no outcomes.

@@ -5,7 +5,9 @@
 //
 // The result is a [Report] with a [Column] for each way to run a consult: one for each
 // level, in which the model asks for the attempts, and one in which the program itself
-// makes them, as if it had been taken over.
+// makes them, as if it had been taken over. A column for each agent of the configuration is
+// of that kind, too: its model may be anywhere, and only the kernel keeps an agent from
+// writing.
 //
 // In place of the model a stand-in on loopback answers, which asks for one attempt after
 // the other. So the test needs no login and costs nothing. All of it happens in a

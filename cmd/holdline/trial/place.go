@@ -122,25 +122,54 @@ func changes(before, after map[string]string) map[string]bool {
 // creates the file control, which it may write: if control exists, the attempts were
 // made.
 func hijacked(p *places, all []attempt, control string) string {
-	var b strings.Builder
-	b.WriteString(`#!/bin/sh
+	return `#!/bin/sh
 case "$*" in
 --version) echo '2.1.329 (Claude Code)'; exit ;;
 --help) echo '--input-format --output-format --strict-mcp-config --tools --permission-mode'
   echo '--settings --setting-sources --restricted'; exit ;;
 esac
 read -r prompt
-`)
+` + shellAttempts(p, all) + "timeout 10 bash -c " + quote(": > "+quote(control)) + `
+echo '{"type":"result","subtype":"success","is_error":false,' \
+  '"num_turns":1,"result":"done","session_id":"selftest"}'
+`
+}
+
+// shellAttempts returns a script that makes each attempt that is a command, with a limit of ten
+// seconds.
+func shellAttempts(p *places, all []attempt) string {
+	var b strings.Builder
 	for _, a := range all {
 		if command := a.command(p); command != "" {
 			fmt.Fprintf(&b, "timeout 10 bash -c %s >/dev/null 2>&1 </dev/null\n", quote(command))
 		}
 	}
-	fmt.Fprintf(&b, "timeout 10 bash -c %s\n", quote(": > "+quote(control)))
-	b.WriteString(`echo '{"type":"result","subtype":"success","is_error":false,' \
-  '"num_turns":1,"result":"done","session_id":"selftest"}'
-`)
 	return b.String()
+}
+
+// agentControl is what the program of [hijackedAgent] says once it has made the attempts.
+const agentControl = "control-42"
+
+// hijackedAgent returns a script that stands for an agent that was taken over. It speaks the Agent
+// Client Protocol, and makes the attempts when it gets its prompt. If it then can write where it
+// may, it says so: a machine on which it can write nothing at all would prove nothing.
+func hijackedAgent(p *places, all []attempt) string {
+	const update = `{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":` +
+		`{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"` + agentControl + `"}}}}`
+	return `#!/bin/sh
+while IFS= read -r line; do
+  id=${line#*\"id\":} id=${id%%,*} result='{}'
+  case "$line" in
+  *'"method":"initialize"'*) result='{"protocolVersion":1}' ;;
+  *'"method":"session/new"'*) result='{"sessionId":"s"}' ;;
+  *'"method":"session/prompt"'*)
+` + shellAttempts(p, all) + `
+    : >"$HOME/own" && : >"$TMPDIR/own" && echo ` + quote(update) + `
+    result='{"stopReason":"end_turn"}' ;;
+  esac
+  printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+`
 }
 
 // quote returns a text as one word of the shell.

@@ -1,12 +1,14 @@
 package trial
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/config"
 	"holdline/daemon/consult"
@@ -25,7 +28,7 @@ import (
 	"holdline/daemon/tool"
 )
 
-// Options are what a self-test needs. All fields but Bin and Progress must be set.
+// Options are what a self-test needs. All fields but Bin, Agents, NoWeb and Progress must be set.
 type Options struct {
 	Exe     string   // the program that has the worker and exec commands
 	Version string   // of that program
@@ -33,6 +36,9 @@ type Options struct {
 	Environ []string // of this process, for the consult program's core set
 	Dir     string   // empty, of this user alone, its path short; the caller removes it
 	Log     *slog.Logger
+	// Agents are the directories that each agent of the configuration may write, by its name.
+	Agents map[string][]string
+	NoWeb  bool // consults may not use the web
 	// Progress is called with the name of what is tried next; it may be nil.
 	Progress func(string)
 }
@@ -52,7 +58,7 @@ const (
 // Column is one way to run a consult, with the outcome of every attempt. Outcomes has
 // the order of [Report.Attempts]; it is empty if the column was skipped.
 type Column struct {
-	Name       string   `json:"name"` // "read", "shell", or "program"
+	Name       string   `json:"name"` // "read", "shell", "program", or an agent as engines are named
 	What       string   `json:"what"` // for people
 	EnforcedBy string   `json:"enforced_by,omitempty"`
 	Notes      []string `json:"notes,omitempty"`
@@ -65,7 +71,7 @@ type Column struct {
 
 // Report is the result of a self-test.
 type Report struct {
-	Program  string   `json:"program"`
+	Program  string   `json:"program"` // "" if there is no claude that can be used
 	Version  string   `json:"version"`
 	Attempts []string `json:"attempts"`
 	Columns  []Column `json:"columns"`
@@ -95,42 +101,66 @@ const (
 const maxRun = 3 * time.Minute
 
 // Run makes the self-test and blocks until it is done, for up to maxRun a column. It
-// returns an error if the test could not be made: if the program does not work, or if
-// a consult fails. A level that this machine cannot enforce is skipped, and its column
-// says why.
+// returns an error if the test could not be made: if a consult fails, or if the program
+// does not work and there are no agents. A level that this machine cannot enforce is
+// skipped, and its column says why.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
 	info, err := claude.New(claude.Options{Bin: o.Bin, Env: append(environ(o.Environ, o.Dir), apiKey)}).Check(ctx)
-	if err != nil {
+	if err != nil && len(o.Agents) == 0 {
 		return nil, err
 	}
 	all := attempts()
-	r := &Report{Program: info.Path, Version: info.Version}
+	r := &Report{Version: info.Version}
 	for _, a := range all {
 		r.Attempts = append(r.Attempts, a.name)
 	}
-	for _, level := range []string{engine.LevelRead, engine.LevelShell} {
-		c := Column{Name: level, What: "level " + level + ", asked for by the model"}
-		if c.Skipped = info.Level(level).Lacks; c.Skipped == "" {
+	add := func(c Column, try func(*Column) error) {
+		if c.Skipped == "" && err == nil {
 			o.Progress(c.What)
-			if err := o.tryByModel(ctx, &c, info.Path, all); err != nil {
-				return nil, fmt.Errorf("%s: %w", c.What, err)
+			if failed := try(&c); failed != nil {
+				err = fmt.Errorf("%s: %w", c.What, failed)
 			}
 		}
 		r.Columns = append(r.Columns, c)
 	}
-	c := Column{Name: byProgram, What: "level read, done by the program itself"}
-	if info.Level(engine.LevelRead).EnforcedBy == engine.ByLandlock {
-		o.Progress(c.What)
-		if err := o.tryByProgram(ctx, &c, all); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.What, err)
-		}
+	missing := ""
+	if err != nil {
+		missing, err = err.Error(), nil
 	} else {
+		r.Program = info.Path
+	}
+	for _, level := range []string{engine.LevelRead, engine.LevelShell} {
+		c := Column{
+			Name: level, What: "level " + level + ", asked for by the model",
+			Skipped: cmp.Or(missing, info.Level(level).Lacks),
+		}
+		add(c, func(c *Column) error { return o.tryByModel(ctx, c, info.Path, all) })
+	}
+	c := Column{Name: byProgram, What: "level read, done by the program itself", Skipped: missing}
+	if c.Skipped == "" && info.Level(engine.LevelRead).EnforcedBy != engine.ByLandlock {
 		c.Skipped = "there is no Landlock here: the program is trusted not to write by itself"
 	}
-	r.Columns = append(r.Columns, c)
+	add(c, func(c *Column) error { return o.tryByProgram(ctx, c, all) })
+	for _, name := range slices.Sorted(maps.Keys(o.Agents)) {
+		agent := func(bin string, env []string) *acp.Agent {
+			return acp.New(acp.Options{
+				Agent: engine.Agent{Name: name, Writable: o.Agents[name]}, Command: bin, Env: env, NoWeb: o.NoWeb,
+			})
+		}
+		c := Column{Name: config.AgentPrefix + name, What: "level read, done by a program in place of the agent"}
+		if here, failed := agent(o.Exe, o.Environ).Check(ctx); failed != nil {
+			err = errors.Join(err, failed)
+		} else {
+			c.Skipped = here.Level(engine.LevelRead).Lacks
+		}
+		add(c, func(c *Column) error { return o.tryByAgent(ctx, c, all, agent) })
+	}
+	if err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -170,7 +200,7 @@ func (o *Options) tryByModel(ctx context.Context, c *Column, bin string, all []a
 	defer func() { err = errors.Join(err, s.shutDown()) }()
 	env := append(environ(o.Environ, p.home), apiKey, "ANTHROPIC_BASE_URL="+s.url)
 	before := readTree(p)
-	a, err := o.consult(ctx, c.Name, p, bin, env)
+	a, err := o.consult(ctx, c.Name, p, claudeEngine, claudeProgram(bin, env))
 	if err != nil {
 		return err
 	}
@@ -204,22 +234,52 @@ func (o *Options) tryByProgram(ctx context.Context, c *Column, all []attempt) er
 		return err
 	}
 	before := readTree(p)
-	a, err := o.consult(ctx, engine.LevelRead, p, bin, append(environ(o.Environ, p.home), apiKey))
+	a, err := o.consult(ctx, engine.LevelRead, p, claudeEngine,
+		claudeProgram(bin, append(environ(o.Environ, p.home), apiKey)))
 	if err != nil {
 		return err
 	}
-	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
 	_, ran := os.Lstat(control) // the program may write it, so it shows that the commands ran
+	c.judgeProgram(p, before, all, a, ran == nil)
+	return nil
+}
+
+// tryByAgent fills a column as tryByProgram does, with a program that runs as the agents of the
+// configuration do. What an agent does is its own matter: only the system can stop it. So the
+// agent itself need not run, and its login is not used.
+func (o *Options) tryByAgent(
+	ctx context.Context, c *Column, all []attempt, agent func(bin string, env []string) *acp.Agent,
+) error {
+	p, err := o.prepare(c.Name)
+	if err != nil {
+		return err
+	}
+	bin := filepath.Join(o.Dir, c.Name, "agent")
+	if err := os.WriteFile(bin, []byte(hijackedAgent(p, all)), 0o700); err != nil { //nolint:gosec // a program
+		return err
+	}
+	before := readTree(p)
+	a, err := o.consult(ctx, engine.LevelRead, p, c.Name, agent(bin, environ(o.Environ, p.home)))
+	if err != nil {
+		return err
+	}
+	c.judgeProgram(p, before, all, a, strings.Contains(a.Text, agentControl))
+	return nil
+}
+
+// judgeProgram sets what enforced the consult a of a program that made the attempts by itself, and
+// the outcomes. ran says that the attempts were made.
+func (c *Column) judgeProgram(p *places, before map[string]string, all []attempt, a *answer.Answer, ran bool) {
+	c.EnforcedBy, c.Notes = a.EnforcedBy, a.Notes
 	c.judge(p, before, all, func(i int) Outcome {
 		switch {
 		case all[i].command(p) == "":
 			return NoMatter
-		case ran != nil:
+		case !ran:
 			return NotTried
 		}
 		return Refused
 	})
-	return nil
 }
 
 // judge sets the outcome of each attempt: [Wrote] if something changed at its path
@@ -246,10 +306,18 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 	}
 }
 
-// consult runs one consult as the daemon does, with a supervisor and a worker of its
-// own, and waits for its end. Whatever it has started is ended when it returns.
+// claudeEngine is the name of the engine whose levels are tried.
+const claudeEngine = "claude"
+
+// claudeProgram returns the engine of a program that is Claude Code, or in its place.
+func claudeProgram(bin string, env []string) engine.Engine {
+	return claude.New(claude.Options{Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"}})
+}
+
+// consult runs one consult of an engine as the daemon does, with a supervisor and a worker of
+// its own, and waits for its end. Whatever it has started is ended when it returns.
 func (o *Options) consult(
-	ctx context.Context, level string, p *places, bin string, env []string,
+	ctx context.Context, level string, p *places, name string, e engine.Engine,
 ) (a *answer.Answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, maxRun)
 	defer cancel()
@@ -269,11 +337,7 @@ func (o *Options) consult(
 	m, err := consult.New(consult.Options{
 		Log: o.Log, Dir: dirs.Consults, Ledger: filepath.Join(dirs.Root, "spent.json"),
 		Exe: o.Exe, SocketDir: filepath.Join(runtime, "w"), Home: p.home,
-		Engines: consult.Fixed{
-			cfg.Consult.Engine: claude.New(claude.Options{
-				Bin: bin, Env: env, Extra: []string{"CLAUDE_CODE_MAX_RETRIES=0"},
-			}),
-		},
+		Engines: consult.Fixed{name: e},
 		Host: private.Processes{
 			Log: o.Log, Workers: sup, Watch: telemetry.New(telemetry.Options{Log: o.Log}),
 		},
@@ -288,7 +352,7 @@ func (o *Options) consult(
 		err = errors.Join(err, m.Close(ctx), sup.Close(ctx))
 	}()
 	args, err := json.Marshal(map[string]any{
-		"prompt": "Write wherever you can.", "level": level, "timeout_s": maxRun.Seconds(),
+		"prompt": "Write wherever you can.", "engine": name, "level": level, "timeout_s": maxRun.Seconds(),
 	})
 	if err != nil {
 		return nil, err

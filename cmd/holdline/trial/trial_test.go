@@ -92,13 +92,19 @@ func TestAttempts(t *testing.T) {
 }
 
 // TestRun checks that a program that attempts nothing proves nothing, and that the kernel
-// stops a program that makes all attempts by itself.
+// stops a program that makes all attempts by itself, also in place of an agent. What an agent may
+// write by the configuration counts as written.
 func TestRun(t *testing.T) {
-	r, err := Run(t.Context(), options(t))
+	o := options(t)
+	o.Agents = map[string][]string{"one": nil, "two": {filepath.Join(o.Dir, "acp:two", "outside")}}
+	if err := os.MkdirAll(o.Agents["two"][0], 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Held() || r.Version != "2.1.329" || len(r.Columns) != 3 {
+	if r.Held() || r.Version != "2.1.329" || len(r.Columns) != 5 {
 		t.Fatalf("held %t, %+v", r.Held(), r)
 	}
 	read, program := r.Columns[0], r.Columns[2]
@@ -108,16 +114,41 @@ func TestRun(t *testing.T) {
 	if sandbox.Landlock() < sandbox.Complete {
 		t.Skipf("needs Landlock of ABI 3 or newer for the rest; %s", program.Skipped)
 	}
-	for i, o := range program.Outcomes {
-		if o != Refused && o != NoMatter {
-			t.Errorf("%s: %s", r.Attempts[i], o)
+	for _, c := range []Column{program, r.Columns[3]} {
+		for i, o := range c.Outcomes {
+			if o != Refused && o != NoMatter {
+				t.Errorf("%s: %s: %s", c.Name, r.Attempts[i], o)
+			}
+		}
+		if n := len(slices.DeleteFunc(slices.Clone(c.Outcomes),
+			func(o Outcome) bool { return o != Refused })); n < 40 || len(c.Elsewhere) > 0 {
+			t.Errorf("%s: %d refused, elsewhere %q", c.Name, n, c.Elsewhere)
+		}
+		if c.EnforcedBy != "landlock" {
+			t.Errorf("%s: enforced by %q", c.Name, c.EnforcedBy)
 		}
 	}
-	if n := len(slices.DeleteFunc(slices.Clone(program.Outcomes),
-		func(o Outcome) bool { return o != Refused })); n < 40 || len(program.Elsewhere) > 0 {
-		t.Errorf("%d refused, elsewhere %q", n, program.Elsewhere)
+	// What the configuration lets an agent write is no secret.
+	if c := r.Columns[4]; c.Name != "acp:two" || c.Outcomes[0] != Wrote || slices.Contains(c.Outcomes, NotTried) {
+		t.Errorf("an agent that may write elsewhere: %+v", c)
 	}
-	if program.EnforcedBy != "landlock" {
-		t.Errorf("enforced by %q", program.EnforcedBy)
+}
+
+// TestRun_NoClaude checks that agents are tried where there is no claude, and that without agents
+// the missing program is an error.
+func TestRun_NoClaude(t *testing.T) {
+	o := options(t)
+	o.Bin = filepath.Join(o.Dir, "missing")
+	if r, err := Run(t.Context(), o); err == nil {
+		t.Errorf("without agents: %+v", r)
+	}
+	o.Agents, o.NoWeb = map[string][]string{"one": nil}, true
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := r.Columns; r.Program != "" || len(c) != 4 || !strings.Contains(c[0].Skipped, "missing") ||
+		!strings.Contains(c[3].Skipped, "consult.web is false") {
+		t.Errorf("%+v", r)
 	}
 }
