@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -331,15 +332,27 @@ func (r *Run) set(kind, category, want string) []engine.Event {
 			}
 		}
 	}
-	if kind == "mode" {
+	method, id := methodModel, "modelId"
+	var ids []string
+	switch kind {
+	case "model":
+		for _, m := range r.session.Models.Available {
+			ids = append(ids, m.ID)
+		}
+	case "mode":
+		method, id = methodMode, "modeId"
 		for _, m := range r.session.Modes.Available {
-			if m.ID == want {
-				return r.ask(setting, methodMode, map[string]any{"sessionId": r.session.Session, "modeId": want})
-			}
-			known = append(known, m.ID)
+			ids = append(ids, m.ID)
 		}
 		kind = "consult.agents." + r.agent.Name + ".mode"
 	}
+	if slices.Contains(ids, want) {
+		if method == methodModel {
+			r.session.Models.Current = want
+		}
+		return r.ask(setting, method, map[string]any{"sessionId": r.session.Session, id: want})
+	}
+	known = append(known, ids...)
 	if len(known) == 0 {
 		return r.fail(invalid("%s: %s lets nobody choose one; leave it out", kind, r.agent.Name))
 	}
@@ -354,7 +367,7 @@ func (r *Run) model() string {
 			return o.Current
 		}
 	}
-	return r.req.Model
+	return cmp.Or(r.session.Models.Current, r.req.Model)
 }
 
 // endTurn takes the answer to a prompt. Messages that came meanwhile make the next one.

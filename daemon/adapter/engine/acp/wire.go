@@ -14,6 +14,7 @@ const (
 	methodResume       = "session/resume"
 	methodOption       = "session/set_config_option"
 	methodMode         = "session/set_mode"
+	methodModel        = "session/set_model" // of agents whose models are no option
 	methodPrompt       = "session/prompt"
 	methodClose        = "session/close"
 	noteCancel         = "session/cancel"
@@ -79,6 +80,12 @@ type opened struct {
 			ID string `json:"id"`
 		} `json:"availableModes"`
 	} `json:"modes"`
+	Models struct {
+		Current   string `json:"currentModelId"`
+		Available []struct {
+			ID string `json:"modelId"`
+		} `json:"availableModels"`
+	} `json:"models"`
 }
 
 // option is a setting of a session. Its values may be in groups.

@@ -183,6 +183,14 @@ func TestAgent(t *testing.T) {
 			agent: engine.Agent{Args: []string{"settings"}}, args: map[string]any{"model": "m3"},
 			code: fault.InvalidInput, text: "it has m1, m2",
 		},
+		"a model that is no option": {
+			agent: engine.Agent{Args: []string{"models"}}, steps: steps{{TellAll: true}},
+			args: map[string]any{"model": "m2"}, text: "model m2, ",
+		},
+		"another model that is no option": {
+			agent: engine.Agent{Args: []string{"models"}}, args: map[string]any{"model": "m3"},
+			code: fault.InvalidInput, text: "it has m1, m2",
+		},
 		"another effort": {
 			agent: engine.Agent{Args: []string{"settings"}}, args: map[string]any{"effort": "max"},
 			code: fault.InvalidInput, text: "it has low, high",
@@ -340,6 +348,34 @@ func TestAgentSession(t *testing.T) {
 				t.Errorf("of an agent that loads none: %+v", out)
 			}
 		})
+	}
+}
+
+// TestAgentsAtOnce runs two consults of one agent at the same time. Neither sees what the other has in
+// its home.
+func TestAgentsAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAgents(t)
+	both := filepath.Join(t.TempDir(), "both")
+	var hosts []*host
+	var dirs []string
+	for _, name := range []string{"one", "two"} {
+		h, dir := a.start(engine.Agent{}, map[string]any{"prompt": acptest.Prompt("x",
+			acptest.Step{Shell: "touch ~/" + name}, acptest.Step{Say: "ready"}, acptest.Step{Await: both},
+			acptest.Step{Shell: "cd; ls"}, acptest.Step{TellResult: true})})
+		hosts, dirs = append(hosts, h), append(dirs, dir)
+	}
+	for _, dir := range dirs {
+		transcriptHas(t, dir, engine.KindPiece, "ready")
+	}
+	if err := os.WriteFile(both, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, h := range hosts {
+		h.wait()
+		if out := outcomeOf(t, dirs[i]); out.Answer != []string{"one\n<nil>", "two\n<nil>"}[i] {
+			t.Errorf("in the home of %d there is %q; %v", i, out.Answer, out.Fault)
+		}
 	}
 }
 

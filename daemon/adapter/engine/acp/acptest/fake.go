@@ -90,6 +90,7 @@ type agent struct {
 //	deaf               it heeds no cancellation
 //	bare               it can neither load nor resume sessions, nor take directories
 //	load               it can load sessions, and not resume them
+//	models             it offers models m1 and m2, which are no setting
 //	settings           it offers models m1 and m2, efforts low and high, and the mode plan
 func Main(args []string, home string, in io.Reader, out io.Writer) int {
 	a := &agent{
@@ -170,6 +171,7 @@ func (a *agent) handle(m message) int {
 		Config  string `json:"configId"`
 		Value   string `json:"value"`
 		Mode    string `json:"modeId"`
+		Model   string `json:"modelId"`
 		Prompt  []struct {
 			Text string `json:"text"`
 		} `json:"prompt"`
@@ -200,6 +202,9 @@ func (a *agent) handle(m message) int {
 			a.model = p.Value
 		}
 		answer(a.opened(""))
+	case "session/set_model":
+		a.model = p.Model
+		answer(map[string]any{})
 	case "session/set_mode":
 		a.mode = p.Mode
 		answer(map[string]any{})
@@ -238,6 +243,11 @@ func (a *agent) opened(id string) any {
 	out := map[string]any{}
 	if id != "" {
 		out["sessionId"] = id
+	}
+	if a.is("models") {
+		out["models"] = map[string]any{
+			"currentModelId": a.model, "availableModels": []any{map[string]any{"modelId": "m1"}, map[string]any{"modelId": "m2"}},
+		}
 	}
 	if a.is("settings") {
 		values := func(names ...string) (all []any) {
