@@ -24,6 +24,7 @@ type Part struct {
 	Engine     string   `json:"engine"` // and its model, behind a slash
 	ID         string   `json:"consult_id"`
 	State      State    `json:"state"`
+	Partial    bool     `json:"partial"` // it is the best answer that could be had in time, or a part of one
 	Answer     string   `json:"answer"`
 	NextOffset int      `json:"next_offset,omitempty"` // of the rest, which consult_result returns
 	Length     int      `json:"answer_length"`
@@ -36,8 +37,8 @@ type Part struct {
 // part returns the part of a panel's answer that a is. It has the whole text.
 func (a *Answer) part() Part {
 	p := Part{
-		Label: a.Label, Engine: a.Engine, ID: a.ID, State: a.State, Answer: a.Text, CostUSD: a.CostUSD,
-		DurationMS: a.DurationMS, Detail: a.Why,
+		Label: a.Label, Engine: a.Engine, ID: a.ID, State: a.State, Partial: a.Partial, Answer: a.Text,
+		CostUSD: a.CostUSD, DurationMS: a.DurationMS, Detail: a.Why,
 	}
 	if a.Model != "" {
 		p.Engine += "/" + a.Model
@@ -140,6 +141,9 @@ func (a *Answer) panelText(unjudged bool) string {
 			plural.Seconds(time.Duration(p.DurationMS)*time.Millisecond), cost, p.ID)
 		if p.State != Done && p.Detail != "" {
 			fmt.Fprintf(&text, "[%s]\n", strings.TrimPrefix(p.Code+": "+p.Detail, ": "))
+		}
+		if p.State == Done && p.Partial {
+			text.WriteString("[" + bestSoFar + "]\n")
 		}
 		if p.Answer != "" {
 			text.WriteString(strings.TrimRight(p.Answer, "\n") + "\n")

@@ -23,7 +23,7 @@ func TestPanel_Golden(t *testing.T) {
 	var members []*Answer
 	for i, out := range []engine.Outcome{
 		{Answer: "The first.\n", CostUSD: new(0.31), DurationMS: 41_000, Turns: 3},
-		{Answer: "The second.", DurationMS: 84_000},
+		{Answer: "The second.", DurationMS: 84_000, Partial: true},
 		{Fault: fault.New(fault.DownstreamFailure, fault.Engine, engine.Operation, "the service takes no more requests")},
 		{Answer: "They contradict each other.", CostUSD: new(0.1), DurationMS: 9_000},
 	} {

@@ -16,6 +16,9 @@ import (
 // behind it.
 const pageUnits = 37_000
 
+// bestSoFar says of an answer that it is partial.
+const bestSoFar = "time was up: this is the best answer so far"
+
 // partialUnits bounds the part of an answer that follows a fault, in units of [cost].
 const partialUnits = 20_000
 
@@ -170,7 +173,7 @@ func (a *Answer) footer(d tool.Detail) string {
 		parts = append(parts, string(a.State))
 	}
 	if a.Partial && a.State == Done {
-		parts = append(parts, "time was up: this is the best answer so far")
+		parts = append(parts, bestSoFar)
 	}
 	if a.SessionID != "" {
 		parts = append(parts, "session "+a.SessionID)
