@@ -137,9 +137,7 @@ func TestServerTaskEnds(t *testing.T) {
 	daemon := p.daemon()
 	a := p.taskAgent("--no-autostart")
 	cancelled := a.callTask("tools__hang", map[string]any{"token": "c"}).TaskID
-	if x := a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": cancelled})); x.Error != nil {
-		t.Errorf("tasks/cancel returns %s", x.raw)
-	}
+	a.shaped(a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": cancelled})), doneShape)
 	if got := a.getTask(cancelled); got.Status != "cancelled" {
 		t.Errorf("after tasks/cancel the task is %+v", got)
 	}
@@ -291,11 +289,9 @@ func TestServerTaskCrashes(t *testing.T) {
 // answerTask answers what a task asks.
 func (a *agent) answerTask(id, key, answer string) {
 	a.t.Helper()
-	if x := a.wait(a.tasky("tasks/update", map[string]any{"taskId": id, "inputResponses": map[string]any{
+	a.shaped(a.wait(a.tasky("tasks/update", map[string]any{"taskId": id, "inputResponses": map[string]any{
 		key: map[string]any{"action": "accept", "content": map[string]any{"word": answer}},
-	}})); x.Error != nil {
-		a.t.Errorf("tasks/update returns %s", x.raw)
-	}
+	}})), doneShape)
 }
 
 // TestServerTaskAsks checks that a server may ask the client of a task, that the client is asked

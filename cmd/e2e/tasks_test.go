@@ -5,10 +5,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
+
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/mcp"
 )
@@ -54,35 +58,127 @@ func (a *agent) consultTask(prompt string) task {
 	return got
 }
 
-// taskOf returns the task in an answer or a notification, which must have all members that the
-// schema requires.
-func (a *agent) taskOf(x answer) task {
+// taskSchema is the shape of a task in the extension's schema, which is closed. A result says in
+// addition what kind it is.
+const taskSchema = `{
+	"type": "object",
+	"required": ["taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs"],
+	"additionalProperties": false,
+	"properties": {
+		"resultType": {"enum": ["task", "complete"]},
+		"_meta": {"type": "object"},
+		"taskId": {"type": "string", "minLength": 1},
+		"status": {"enum": ["working", "input_required", "completed", "failed", "cancelled"]},
+		"statusMessage": {"type": "string"},
+		"createdAt": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z$"},
+		"lastUpdatedAt": {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z$"},
+		"ttlMs": {"type": ["integer", "null"], "minimum": 0},
+		"pollIntervalMs": {"type": "integer", "minimum": 0},
+		"result": {"type": "object", "required": ["content"], "properties": {"content": {"type": "array"}}},
+		"error": {
+			"type": "object", "required": ["code", "message"],
+			"properties": {"code": {"type": "integer"}, "message": {"type": "string"}}
+		},
+		"inputRequests": {"type": "object", "minProperties": 1, "additionalProperties": {
+			"type": "object", "required": ["method", "params"], "additionalProperties": false,
+			"properties": {"method": {"type": "string"}, "params": {"type": "object"}}
+		}}
+	},
+	"allOf": [
+		{
+			"if": {"properties": {"status": {"const": "completed"}}},
+			"then": {"required": ["result"]}, "else": {"properties": {"result": false}}
+		},
+		{
+			"if": {"properties": {"status": {"const": "failed"}}},
+			"then": {"required": ["error"]}, "else": {"properties": {"error": false}}
+		},
+		{
+			"if": {"properties": {"status": {"const": "input_required"}}},
+			"then": {"required": ["inputRequests"]}, "else": {"properties": {"inputRequests": false}}
+		}
+	]
+}`
+
+// doneSchema is the shape of the answers to tasks/cancel and tasks/update.
+const doneSchema = `{
+	"type": "object", "required": ["resultType"], "additionalProperties": false,
+	"properties": {"resultType": {"const": "complete"}, "_meta": {"type": "object"}}
+}`
+
+// taskShape and doneShape check values against the two. The other processes that the test binary
+// plays need neither.
+var taskShape, doneShape = shape(taskSchema), shape(doneSchema)
+
+// shape returns a function that returns what checks values against a schema.
+func shape(schema string) func() *jsonschema.Resolved {
+	return sync.OnceValue(func() *jsonschema.Resolved {
+		r, err := tool.Compile(json.RawMessage(schema), nil)
+		if err != nil {
+			panic(err)
+		}
+		return r
+	})
+}
+
+// shaped checks the result or the params of a message against a schema, and returns them.
+func (a *agent) shaped(x answer, shape func() *jsonschema.Resolved) json.RawMessage {
 	a.t.Helper()
 	var m struct{ Result, Params json.RawMessage }
 	decode(a.t, x.raw, &m)
 	if m.Result == nil {
 		m.Result = m.Params
 	}
+	var v any
+	decode(a.t, string(m.Result), &v)
+	if err := shape().Validate(v); err != nil {
+		a.t.Errorf("%v in %s", err, x.raw)
+	}
+	return m.Result
+}
+
+// TestTaskShape checks that the schema with which the tests of tasks check every message finds what
+// is wrong with one.
+func TestTaskShape(t *testing.T) {
+	const common = `"taskId":"t","createdAt":"2026-01-02T03:04:05.000Z","lastUpdatedAt":"2026-01-02T03:04:05.000Z","ttlMs":1`
+	for text, good := range map[string]bool{
+		`{"status":"working",` + common + `}`:                                                         true,
+		`{"status":"working","resultType":"task",` + common + `}`:                                     true,
+		`{"status":"working","result":{"content":[]},` + common + `}`:                                 false,
+		`{"status":"working","ttl":1,` + common + `}`:                                                 false,
+		`{"status":"working","taskId":"t"}`:                                                           false,
+		`{"status":"done",` + common + `}`:                                                            false,
+		`{"status":"completed","result":{"content":[]},` + common + `}`:                               true,
+		`{"status":"completed",` + common + `}`:                                                       false,
+		`{"status":"failed","error":{"code":-1,"message":"m"},` + common + `}`:                        true,
+		`{"status":"failed",` + common + `}`:                                                          false,
+		`{"status":"input_required","inputRequests":{"0":{"method":"m","params":{}}},` + common + `}`: true,
+		`{"status":"input_required","inputRequests":{"0":{"method":"m"}},` + common + `}`:             false,
+	} {
+		var v any
+		decode(t, text, &v)
+		if err := taskShape().Validate(v); (err == nil) != good {
+			t.Errorf("%s: %v, want it to be good: %v", text, err, good)
+		}
+	}
+}
+
+// taskOf returns the task in an answer or a notification, which must have the shape that the
+// extension's schema requires.
+func (a *agent) taskOf(x answer) task {
+	a.t.Helper()
 	if x.Error != nil {
 		a.t.Fatalf("no task: %s", x.raw)
 	}
-	var all map[string]json.RawMessage
-	decode(a.t, string(m.Result), &all)
-	for _, member := range []string{"taskId", "status", "createdAt", "lastUpdatedAt", "ttlMs"} {
-		if all[member] == nil {
-			a.t.Errorf("no %s in %s", member, x.raw)
-		}
-	}
 	var got task
-	decode(a.t, string(m.Result), &got)
+	decode(a.t, string(a.shaped(x, taskShape)), &got)
 	for _, at := range []string{got.CreatedAt, got.LastUpdatedAt} {
 		if _, err := time.Parse(time.RFC3339, at); err != nil {
 			a.t.Errorf("%v in %s", err, x.raw)
 		}
 	}
-	if (got.Status == "completed") != (got.Result != nil) || (got.Status == "failed") != (got.Error != nil) ||
-		(got.Status == "input_required") != (got.InputRequests != nil) {
-		a.t.Errorf("status and result: %s", x.raw)
+	if x.Method != "" && got.ResultType != "" {
+		a.t.Errorf("a notification is no result: %s", x.raw)
 	}
 	return got
 }
@@ -160,9 +256,7 @@ func TestConsultTask(t *testing.T) {
 		}
 	}
 	update := map[string]any{"taskId": id, "inputResponses": map[string]any{"x": map[string]any{}}}
-	if x := a.wait(a.tasky("tasks/update", update)); x.Error != nil || !strings.Contains(x.raw, `"resultType":"complete"`) {
-		t.Errorf("tasks/update returns %s", x.raw)
-	}
+	a.shaped(a.wait(a.tasky("tasks/update", update)), doneShape)
 
 	kill9(t, daemon.Process.Pid)
 	daemon = p.daemon()
@@ -177,10 +271,7 @@ func TestConsultTask(t *testing.T) {
 		t.Errorf("the task ends as %+v, the notification is %+v", got, note)
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":` + strconv.Itoa(listen) + `}}`)
-	if x := a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": id})); x.Error != nil ||
-		!strings.Contains(x.raw, `"resultType":"complete"`) {
-		t.Errorf("tasks/cancel of a task that has ended returns %s", x.raw)
-	}
+	a.shaped(a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": id})), doneShape)
 	kill9(t, daemon.Process.Pid)
 	p.daemon()
 	if again := a.getTask(id); again.Status != "completed" || again.LastUpdatedAt != got.LastUpdatedAt {
@@ -214,9 +305,7 @@ func TestConsultTaskEnds(t *testing.T) {
 	hangs := claudetest.Prompt("x", claudetest.Step{Do: "ledger", Message: p.ledger()}, claudetest.Step{Do: "hang"})
 	cancelled := a.consultTask(hangs).TaskID
 	p.untilSteps(1)
-	if x := a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": cancelled})); x.Error != nil {
-		t.Errorf("tasks/cancel returns %s", x.raw)
-	}
+	a.shaped(a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": cancelled})), doneShape)
 	if got := a.getTask(cancelled); got.Status != "cancelled" {
 		t.Errorf("after tasks/cancel the task is %+v", got)
 	}
