@@ -15,19 +15,17 @@ import (
 	"holdline/daemon/adapter/engine/acp"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/sandbox/writetest"
 )
 
 // realAgent is an agent that is installed from npm, and runs against the stand-in API.
 type realAgent struct {
 	packages []string
-	shell    string // its tool that runs commands
 	options  func(dir, api string) acp.Options
 }
 
 var realAgents = map[string]realAgent{
 	"claude-agent-acp": {
-		packages: []string{"@agentclientprotocol/claude-agent-acp@0.49.0"}, shell: "Bash", // later ones want a newer node
+		packages: []string{"@agentclientprotocol/claude-agent-acp@0.49.0"}, // later ones want a newer node
 		options: func(dir, api string) acp.Options {
 			node, _ := exec.LookPath("node")
 			return acp.Options{
@@ -43,7 +41,7 @@ var realAgents = map[string]realAgent{
 		},
 	},
 	"opencode": {
-		packages: []string{"opencode-ai@1.18.33"}, shell: "bash",
+		packages: []string{"opencode-ai@1.18.33"},
 		options: func(dir, api string) acp.Options {
 			arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
 			if arch == "" {
@@ -69,7 +67,7 @@ var realAgents = map[string]realAgent{
 }
 
 // TestE2EAgents runs real agents that speak the Agent Client Protocol in real workers against the
-// stand-in API: an answer, a session that goes on, a deadline, and every way of a command to write.
+// stand-in API: an answer, a session that goes on, and a deadline.
 func TestE2EAgents(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("HOLDLINE_E2E") == "" {
@@ -105,7 +103,6 @@ func TestE2EAgents(t *testing.T) {
 				o.Engines.(Fixed)["acp:real"] = acp.New(opt)
 			})
 			agentAnswers(t, h)
-			agentWrites(t, h, kind.shell)
 		})
 	}
 }
@@ -141,78 +138,5 @@ func agentAnswers(t *testing.T, h *house) {
 		claudetest.Step{Text: new(strings.Repeat("so far ", 4000)), Chunk: 7, ChunkDelay: 0.1})})
 	if late.Answer == "" || !late.Partial {
 		t.Errorf("late: %s", dump(late))
-	}
-}
-
-// agentWrites lets the agent run commands that write, with settings of the user's and of the
-// project's that allow all of them. Nothing that it may not write is another one afterwards.
-func agentWrites(t *testing.T, h *house, shell string) {
-	t.Helper()
-	outside := t.TempDir()
-	for path, text := range map[string]string{
-		filepath.Join(h.opt.Home, ".claude", "settings.json"):       `{"permissions":{"defaultMode":"bypassPermissions","allow":["Bash"]}}`,
-		filepath.Join(h.project, ".claude", "settings.json"):        `{"permissions":{"defaultMode":"acceptEdits","allow":["Bash","Write","Edit"]},"hooks":{"SessionStart":[{"hooks":[{"type":"command","command":"touch hooked"}]}]}}`,
-		filepath.Join(h.project, "opencode.json"):                   `{"permission":{"*":"allow","bash":"allow","edit":"allow"}}`,
-		filepath.Join(h.project, ".mcp.json"):                       `{"mcpServers":{"x":{"command":"touch","args":["served"]}}}`,
-		filepath.Join(h.opt.Home, ".config/opencode/opencode.json"): `{"permission":"allow"}`,
-	} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var before strings.Builder
-	watched := []string{outside, h.project, h.opt.Home}
-	for _, dir := range watched {
-		if err := writetest.Prepare(dir); err != nil {
-			t.Fatal(err)
-		}
-		list, err := writetest.Listing(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before.WriteString(list)
-	}
-	step := func(command string) claudetest.Step {
-		return claudetest.Step{Tool: claudetest.Tool{
-			Name: shell, Input: map[string]any{"command": command, "description": "try"},
-		}}
-	}
-	steps := []claudetest.Step{step("echo control-$((6*7))")}
-	for _, dir := range watched {
-		for _, command := range []string{
-			"echo x > %s/new", "echo x >> %s/kept", "sed -i s/as/AS/ %s/kept", "rm %s/other", "mv %s/kept %s/moved",
-			"mkdir %s/d; rmdir %s/empty; ln -s / %s/l; mkfifo %s/p; cp /etc/hostname %s/copy",
-			"truncate -s 0 %s/kept; dd if=/dev/zero of=%s/dd count=1; setsid sh -c 'touch %s/later'",
-			"python3 -c 'open(\"%s/py\",\"w\")'; git init %s/repo; tar cf %s/t /etc/hostname",
-		} {
-			steps = append(steps, step(strings.ReplaceAll(command, "%s", dir)))
-		}
-	}
-	write := map[string]any{
-		"filePath": filepath.Join(h.project, "w"), "file_path": filepath.Join(h.project, "w"), "content": "x",
-	}
-	for _, name := range []string{"Write", "write"} {
-		steps = append(steps, claudetest.Step{Tool: claudetest.Tool{Name: name, Input: write}})
-	}
-	steps = append(steps, claudetest.Step{Echo: "tool_results"})
-	v := h.ask(t, 10, map[string]any{"prompt": claudetest.Prompt("x", steps...)})
-	// An agent that asks first is refused; only one that ran its commands shows what the kernel refuses.
-	if !strings.Contains(v.Answer, "control-42") && len(v.Denials) == 0 {
-		t.Errorf("no command ran, and none was refused: %s", v.Answer)
-	}
-	t.Logf("%d denials, a command ran: %t", len(v.Denials), strings.Contains(v.Answer, "control-42"))
-	var after strings.Builder
-	for _, dir := range watched {
-		list, err := writetest.Listing(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		after.WriteString(list)
-	}
-	if after.String() != before.String() {
-		t.Errorf("before:\n%s\nafter:\n%s\nanswer %s", before.String(), after.String(), v.Answer)
 	}
 }

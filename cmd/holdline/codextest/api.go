@@ -25,7 +25,8 @@ const maxBody = 32 << 20
 type Step struct {
 	Text string
 	Call *Call
-	Echo bool // answer with all tool results so far, as a JSON array of [Output]
+	More []Call // further calls at the same time as Call
+	Echo bool   // answer with all tool results so far, as a JSON array of [Output]
 
 	Status int // answer with this HTTP error instead
 }
@@ -183,13 +184,20 @@ func (a *API) responses(w http.ResponseWriter, r *http.Request) {
 			map[string]any{"error": map[string]any{"type": "stand_in", "message": "as the script says"}})
 		return
 	}
-	out, err := step.item(n, outputs)
+	out, err := step.item(strconv.Itoa(n), outputs)
 	if err != nil {
 		writeJSON(w, http.StatusInternalServerError,
 			map[string]any{"error": map[string]any{"type": "server_error", "message": err.Error()}})
 		return
 	}
-	stream(w, "resp_"+strconv.Itoa(n), q.Model, out)
+	all := []map[string]any{out}
+	for i := range step.More {
+		more := Step{Call: &step.More[i]}
+		if out, err = more.item(fmt.Sprintf("%d_%d", n, i), nil); err == nil {
+			all = append(all, out)
+		}
+	}
+	stream(w, "resp_"+strconv.Itoa(n), q.Model, all)
 }
 
 // names returns the names of an offered tool, or of all tools of a namespace.
@@ -207,9 +215,8 @@ func names(t offered) []string {
 	return list
 }
 
-// item returns a step as an item of the conversation. Its ids are made from n.
-func (s *Step) item(n int, outputs []Output) (map[string]any, error) {
-	id := strconv.Itoa(n)
+// item returns a step as an item of the conversation. Its ids are made from id.
+func (s *Step) item(id string, outputs []Output) (map[string]any, error) {
 	if s.Call != nil && s.Call.Code != "" {
 		return map[string]any{
 			"type": "custom_tool_call", "id": "ctc_" + id, "call_id": "call_" + id,
@@ -248,8 +255,8 @@ func (s *Step) item(n int, outputs []Output) (map[string]any, error) {
 	}, nil
 }
 
-// stream answers with one item, as server-sent events.
-func stream(w http.ResponseWriter, id, model string, out map[string]any) {
+// stream answers with items, as server-sent events.
+func stream(w http.ResponseWriter, id, model string, all []map[string]any) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	send := func(kind string, v map[string]any) {
 		v["type"] = kind
@@ -261,16 +268,18 @@ func stream(w http.ResponseWriter, id, model string, out map[string]any) {
 		_ = http.NewResponseController(w).Flush()
 	}
 	send("response.created", map[string]any{"response": map[string]any{"id": id, "status": "in_progress"}})
-	send("response.output_item.added", map[string]any{"output_index": 0, "item": out})
-	if content, ok := out["content"].([]any); ok {
-		part, _ := content[0].(map[string]any)
-		send("response.output_text.delta", map[string]any{
-			"item_id": out["id"], "output_index": 0, "content_index": 0, "delta": part["text"],
-		})
+	for i, out := range all {
+		send("response.output_item.added", map[string]any{"output_index": i, "item": out})
+		if content, ok := out["content"].([]any); ok {
+			part, _ := content[0].(map[string]any)
+			send("response.output_text.delta", map[string]any{
+				"item_id": out["id"], "output_index": i, "content_index": 0, "delta": part["text"],
+			})
+		}
+		send("response.output_item.done", map[string]any{"output_index": i, "item": out})
 	}
-	send("response.output_item.done", map[string]any{"output_index": 0, "item": out})
 	send("response.completed", map[string]any{"response": map[string]any{
-		"id": id, "object": "response", "status": "completed", "model": model, "output": []any{out},
+		"id": id, "object": "response", "status": "completed", "model": model, "output": all,
 		"usage": map[string]any{
 			"input_tokens": 100, "input_tokens_details": map[string]any{"cached_tokens": 0},
 			"output_tokens": 10, "output_tokens_details": map[string]any{"reasoning_tokens": 0},
