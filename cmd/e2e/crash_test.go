@@ -280,6 +280,23 @@ func TestCrashes(t *testing.T) {
 	goThrough(t, slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes))
 }
 
+// TestConsultCrashesTwice kills two daemons, one after the other, at each step of a consult that the
+// next daemon may take again.
+func TestConsultCrashesTwice(t *testing.T) {
+	points := map[string]bool{}
+	for _, c := range daemonCrashes {
+		kind, _, _ := strings.Cut(c.point, ".")
+		if slices.Contains([]string{"consult", "private", "write"}, kind) {
+			points[c.point] = true
+		}
+	}
+	var all []crash
+	for _, point := range slices.Sorted(maps.Keys(points)) {
+		all = append(all, crash{point: point, twice: true, maybe: true})
+	}
+	goThrough(t, all)
+}
+
 // TestCrashesEverywhere tests what the tables leave out: each point at each of its first
 // times, also after an earlier death of a daemon or a worker. It takes many minutes.
 func TestCrashesEverywhere(t *testing.T) {
