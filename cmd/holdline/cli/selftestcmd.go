@@ -66,17 +66,18 @@ func runSelftest(cmd *cobra.Command, proc *cmdenv.Process) (err error) {
 // a column for each level, then the files that were written elsewhere. The last line says
 // whether all is well, as the exit code does.
 func printSelftest(out io.Writer, r *trial.Report) {
+	const indent = 9
 	if r.Program != "" {
 		fmt.Fprintf(out, "claude %s at %s\n", r.Version, r.Program)
 	}
 	for _, c := range r.Columns {
 		switch {
 		case c.Skipped != "":
-			fmt.Fprintf(out, "%-8s %s: %s\n", c.Name, c.What, c.Skipped)
+			console.Line(out, indent, "%-8v %s: %s", c.Name, c.What, c.Skipped)
 		default:
-			fmt.Fprintf(out, "%-8s %s: enforced by %s\n", c.Name, c.What, c.EnforcedBy)
+			console.Line(out, indent, "%-8v %s: enforced by %s", c.Name, c.What, c.EnforcedBy)
 			for _, note := range c.Notes {
-				fmt.Fprintf(out, "         %s\n", note)
+				console.Line(out, indent, "         %s", note)
 			}
 		}
 	}
