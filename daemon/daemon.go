@@ -16,7 +16,6 @@ import (
 
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/commands"
-	"holdline/daemon/config"
 	"holdline/daemon/configfile"
 	"holdline/daemon/consult"
 	"holdline/daemon/events"
@@ -192,6 +191,10 @@ func (d *daemon) build(ctx context.Context) error {
 	d.workers = supervisor.New(supervisor.Options{
 		Exe: d.Image, RuntimeDir: d.place.Dir(), StateDir: d.dirs.Root, Epoch: d.place.Generation(),
 		Program: d.Version, Log: d.Log,
+		Environ: func(ctx context.Context) []string {
+			_ = d.env.Await(ctx, "ssh") // its agent, and what its configuration names
+			return d.env.List()
+		},
 	})
 	d.telemetry = telemetry.New(telemetry.Options{
 		Log:        d.Log.With("component", "telemetry"),
@@ -250,35 +253,6 @@ func (d *daemon) build(ctx context.Context) error {
 	d.buildGuests()
 	d.commands.Sessions, d.commands.Guests = d.sessions, d.guests
 	d.buildRollout()
-	return nil
-}
-
-// buildServers makes the part that hosts other MCP servers, and reads what earlier
-// daemons have recorded of it.
-func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
-	d.launcher = &launch.Launcher{
-		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
-		Guarded: []string{d.dirs.Root, d.place.Dir(), d.Exe},
-	}
-	d.asker = d.newAsker()
-	d.servers = hosted.New(hosted.Options{
-		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
-		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
-		TasksDir: d.dirs.Tasks,
-		Info:     mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
-		Servers:  d.launcher.Specs(ctx, cfg), Gone: d.launcher.GoneSpec(), Touch: d.crashes.Touch,
-		Careful:  d.crashes.Crashed(),
-		Prepared: d.env.Known,
-		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
-		Rules:    d.rules(),
-		Logins:   d.asker,
-	})
-	if err := d.servers.Load(); err != nil {
-		return err
-	}
-	if d.servers.Unread() {
-		return d.place.RenewStore()
-	}
 	return nil
 }
 

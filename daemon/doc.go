@@ -39,8 +39,9 @@
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, and restarts. Its parts:
-//	             entry, verdict
-//	                        the configured servers, and which of them get no processes
+//	             entry, verdict, stage
+//	                        the configured servers, which of them get no processes, and how
+//	                        they stand
 //	             catalog    what sessions see of the servers, and find by name
 //	             subscriber subscriptions of sessions to resources
 //	             dispatch   takes a call to a process, and its answer back

@@ -32,6 +32,8 @@ var layers = readLayers(`
 11 cmd/holdline/consultcmd
 11 cmd/holdline/daemoncmd
 11 cmd/holdline/guestcmd
+11 cmd/holdline/farside
+11 cmd/holdline/hostscmd
 11 cmd/holdline/metricscmd
 11 cmd/holdline/serverscmd
 11 cmd/holdline/setupcmd
@@ -99,7 +101,7 @@ var layers = readLayers(`
 3 daemon/hosted/output
 4 daemon/hosted/earlier
 5 daemon/hosted/startup
-6 daemon/hosted/stage
+0 daemon/hosted/stage
 0 daemon/hosted/hang
 2 daemon/hosted/subscription
 3 daemon/hosted/audience
@@ -147,7 +149,10 @@ var layers = readLayers(`
 0 daemon/logfile
 2 daemon/spawn
 3 daemon/spawn/execstep
-2 daemon/supervisor
+3 daemon/supervisor
+1 daemon/supervisor/near
+2 daemon/supervisor/workdirs
+1 daemon/supervisor/far
 1 daemon/supervisor/finding
 2 daemon/configfile
 3 daemon/userenv
@@ -158,6 +163,7 @@ var layers = readLayers(`
 2 daemon/config/edit
 0 daemon/config/expand
 0 daemon/config/glob
+0 daemon/config/hostname
 2 daemon/config/resolve
 1 daemon/program
 1 daemon/sandbox
@@ -169,8 +175,9 @@ var layers = readLayers(`
 1 daemon/notify
 1 daemon/tool
 0 protocol/control
+0 protocol/farwire
 -1 protocol/process
-1 protocol/workerwire
+0 protocol/workerwire
 0 contrib
 0 daemon/command
 0 daemon/filewatch

@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/hosted/upstream"
+	machines "holdline/daemon/supervisor/far"
 	"holdline/protocol"
 )
 
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(small.Main())
-	case pair.Whole, "exe": // as in /proc/self/exe
+	case pair.Whole, "exe", machines.Program(): // as in /proc/self/exe, and as hosts add copies it
 		installFaults(os.Args[1:])
 		installBroken(os.Args[1:])
 		leave(cli.Main())

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -94,10 +95,18 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	for i, loads := 0, d.Telemetry.Loads(); i < len(s.Servers); i++ {
 		s.Servers[i].Load = loads[s.Servers[i].Name]
 	}
+	unreachable := map[string]string{} // by server
+	for _, w := range s.Workers {
+		if w.Unreachable != "" {
+			unreachable[w.Name] = w.Unreachable
+		}
+	}
 	cfg := d.File.Current()
 	for i := range s.Servers {
 		if settings, ok := cfg.Server(s.Servers[i].Name); ok {
 			s.Servers[i].Transport, s.Servers[i].Login = settings.Transport, d.Login(&settings)
+			s.Servers[i].Host = settings.Host
+			s.Servers[i].Unreachable = cmp.Or(unreachable[settings.Name], s.Servers[i].Unreachable)
 		}
 	}
 	health := d.Telemetry.Health(telemetry.Parts{

@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/daemon/config/expand"
+	"holdline/daemon/config/hostname"
 	"holdline/protocol"
 )
 
@@ -123,6 +124,13 @@ func (d *decoder) globs(at string, globs []string) {
 func (d *decoder) word(at, s string) {
 	if strings.HasPrefix(s, "-") || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		d.wrong(at, "wants one word that does not begin with a dash")
+	}
+}
+
+// host checks where a server runs.
+func (d *decoder) host(at, s string) {
+	if err := hostname.Check(s); s != "" && err != nil {
+		d.wrong(at, "%v", err)
 	}
 }
 
@@ -286,6 +294,15 @@ func (d *decoder) hosting(at string, s Server) {
 			d.wrong(inner, "wants one of convergent, never_replay")
 		}
 	}
+	if h.Host != "" && s.transport() != Stdio {
+		d.wrong(at+".host", "is for servers with a command")
+	}
+	for _, name := range sorted(s.Env) {
+		if h.Host != "" && len(commandRefs(s.Env[name].Text.Reveal())) > 0 {
+			d.wrong(strings.TrimSuffix(at, "holdline")+"env."+name, "the host puts the value together, and has no "+
+				`commands of yours: the whole value must be one, as {"command": [...]}`)
+		}
+	}
 	if timeout := h.effective(s).Timeout; h.MaxTimeout != 0 && h.MaxTimeout < timeout {
 		d.wrong(at+".max_timeout", "is shorter than timeout, which is %v", timeout)
 	}
@@ -295,8 +312,11 @@ func (d *decoder) hosting(at string, s Server) {
 // confinement checks that a server can be held to what its keys say, as far as the file shows.
 func (d *decoder) confinement(at string, s Server) {
 	h := s.Holdline.effective(s)
-	switch {
-	case h.Confine == ConfineOff && (h.Network != nil || h.Write != nil):
+	switch limited := h.Network != nil || h.Write != nil; {
+	case h.Host != "" && (h.Confine != ConfineOff || limited):
+		d.wrong(at+".host", "not with confine, write or network: this machine's kernel enforces them, and %s would not",
+			h.Host)
+	case h.Confine == ConfineOff && limited:
 		key := "network"
 		if h.Write != nil {
 			key = "write"

@@ -211,6 +211,8 @@ type Hosting struct {
 	Confine          string         `json:"confine"` // ConfineOff, ConfineRead or ConfineProject
 	Write            []string       `json:"write"`
 	Network          Network        `json:"network"`
+	Host             string         `json:"host"` // "" is this machine
+	HostWindow       time.Duration  `json:"host_window"`
 }
 
 // What a hosted server, and what it starts, may change.

@@ -15,6 +15,9 @@ const (
 	Stdio = "stdio" // a process of ours
 	HTTP  = "http"  // streamable HTTP
 	SSE   = "sse"   // the HTTP transport of 2024-11-05
+	// Elsewhere is Stdio for a server with a host. What its settings name is there, so nothing of
+	// it can be looked up here.
+	Elsewhere = "elsewhere"
 )
 
 // Scopes: who shares one process of a server.
@@ -46,7 +49,7 @@ var hosting = reflect.TypeFor[Hosting]()
 type Settings struct {
 	Name      string
 	Enabled   bool
-	Transport string // Stdio, HTTP or SSE
+	Transport string // Stdio, HTTP, SSE or Elsewhere
 
 	Command string
 	Args    []string
@@ -67,9 +70,12 @@ type Settings struct {
 // Server returns what the configuration says of a server; false if it names none.
 func (c Config) Server(name string) (Settings, bool) {
 	s, ok := c.Servers[name]
-	h := s.Holdline.effective(s)
+	h, transport := s.Holdline.effective(s), s.transport()
+	if h.Host != "" {
+		transport = Elsewhere
+	}
 	out := Settings{
-		Name: name, Transport: s.transport(),
+		Name: name, Transport: transport,
 		Enabled: !s.Disabled && !h.Disabled && (s.Enabled == nil || *s.Enabled),
 		Command: s.Command, Args: s.Args, Cwd: s.Cwd, URL: s.URL, Headers: s.Headers,
 		OAuth:   s.OAuth.effective(),
@@ -92,6 +98,9 @@ func (s Server) transport() string {
 	}
 	return s.Type
 }
+
+// HasCommand reports whether the server is a process, here or on another machine.
+func (s Settings) HasCommand() bool { return s.Transport == Stdio || s.Transport == Elsewhere }
 
 // Equal reports whether two settings say the same.
 func (s Settings) Equal(other Settings) bool { return reflect.DeepEqual(s, other) }

@@ -29,6 +29,7 @@ func TestServerDefaults(t *testing.T) {
 			TaskAfter:     new(20 * time.Second),
 			MaxConcurrent: 32, MaxRestarts: new(5), RestartWindow: 5 * time.Minute, CircuitThreshold: 5,
 			CircuitReset: 30 * time.Second, InheritEnv: "core", Pin: PinWarn, Confine: "off",
+			HostWindow: 24 * time.Hour,
 		},
 	}
 	if !ok || !got.Equal(want) {
@@ -58,6 +59,7 @@ func TestServerSettings(t *testing.T) {
 			TaskAfter:    new(time.Duration(0)),
 			StartTimeout: 5 * time.Minute, MaxConcurrent: 7, MaxRestarts: new(0), RestartWindow: time.Minute,
 			CircuitThreshold: 2, CircuitReset: time.Second, InheritEnv: "none", Pin: PinWarn, Confine: "off",
+			HostWindow: 24 * time.Hour,
 		},
 	}
 	if !got.Equal(want) {

@@ -216,6 +216,8 @@ var table = map[reflect.Type][]row{
 		{"confine", ConfineOff, "off | read | project", "what the server may change: all, nothing, or its project"},
 		{"write", "", "paths", "files and directories that a confined server may change, too"},
 		{"network", "", "", "of a confined server: none, or a list of TCP ports to which it may connect"},
+		{"host", "", "host", "where it runs: a host of ssh, or docker:NAME, podman:NAME, kube:POD; paths are those there"},
+		{"host_window", "24h", "1m..720h", "how long it lives there while no daemon can reach its host"},
 	},
 }
 
@@ -306,6 +308,8 @@ func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 		d.program(at, v.String())
 	case "word":
 		d.word(at, v.String())
+	case "host":
+		d.host(at, v.String())
 	case "globs":
 		d.globs(at, stringsOf(v))
 	case "env":
@@ -350,7 +354,11 @@ func (c Config) WithHome(home string) Config {
 	}
 	c.Servers = maps.Clone(c.Servers)
 	for name, s := range c.Servers {
+		there := s
 		expandHome(reflect.ValueOf(&s).Elem(), home)
+		if s.Holdline.Host != "" { // these are paths of that machine
+			s.Command, s.Cwd, s.EnvFile, s.Holdline.EnvFile = there.Command, there.Cwd, there.EnvFile, there.Holdline.EnvFile
+		}
 		c.Servers[name] = s
 	}
 	return c

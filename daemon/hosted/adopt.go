@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
+	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
@@ -160,7 +161,7 @@ func (m *Manager) taken(inst *instance) {
 	defer m.hub.Mu.Unlock()
 	if inst.adopting != nil {
 		close(inst.adopting)
-		inst.adopting = nil
+		inst.adopting, inst.unreached = nil, nil
 		inst.recoverLocked()
 	}
 }
@@ -198,11 +199,23 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
+// notTaken records why an attempt to adopt a process failed, and has the calls that wait for the
+// adoption look at it.
+func (inst *instance) notTaken(why *fault.Record) {
+	inst.m.hub.Mu.Lock()
+	defer inst.m.hub.Mu.Unlock()
+	inst.unreached = why
+	if inst.adopting != nil {
+		close(inst.adopting)
+		inst.adopting = make(chan struct{})
+	}
+}
+
 // adopt attaches to the worker of a process, or finds it dead. It reports whether goroutines of
 // this daemon read the worker's events now. They do not if the manager closes.
 func (m *Manager) adopt(u *upstream.Process) bool {
 	m.o.Touch(u.Dir)
-	w := earlier.Attach(m.hub.Group, m.o.Workers, u.Dir, u.Log)
+	w := earlier.Attach(m.hub.Group, m.o.Workers, u.Dir, u.Log, instanceOf(u).notTaken)
 	if w == nil {
 		return false
 	}
@@ -239,7 +252,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	m.o.Watch.WorkerReady(inst.name)
 	switch {
-	case u.State == upstream.Ending:
+	case u.State == stage.Ending:
 		u.TerminateLocked() // it could not be so far
 	case inst.srv.verdict.Stopped:
 		u.EndLocked()
@@ -274,7 +287,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 			// it may have said meanwhile that they have changed
 			inst.ListsChanged()
 		}
-		u.ChangeLocked(upstream.Ready)
+		u.ChangeLocked(stage.Ready)
 	}
 	u.Log.Info("adopted a process of an earlier daemon", "calls", len(u.Calls), "state", u.State)
 	return true
@@ -300,10 +313,10 @@ func (m *Manager) serve(u *upstream.Process) error {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst := instanceOf(u)
-	if u.State != upstream.Starting {
+	if u.State != stage.Starting {
 		return standing.ErrExited
 	}
-	u.ChangeLocked(upstream.Ready)
+	u.ChangeLocked(stage.Ready)
 	inst.mustRecover = false
 	inst.srv.verdict.Over = true
 	if startup.IsOurs(inst.srv.verdict.Fault) { // it has passed

@@ -50,7 +50,10 @@ type instance struct {
 	begun  time.Time // when the latest start was
 
 	starting chan struct{} // closed when the start under way has ended; nil if there is none
-	adopting chan struct{} // closed when an earlier daemon's process was adopted, or found dead; nil if there is none
+	// adopting is not nil while an earlier daemon's process is adopted, or found dead. It is closed
+	// when that is done, or an attempt has failed: then there is another channel.
+	adopting  chan struct{}
+	unreached *fault.Record // why the last attempt has failed; nil if none has
 
 	notUntil    time.Time     // the next start waits until then
 	skipBackoff chan struct{} // closed to end that wait; nil if no start waits
@@ -158,15 +161,17 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 		}
 		wait := inst.adopting
 		switch {
+		case wait != nil && inst.unreached.Reason() == fault.Unreachable: // its host may be off for days
+			return nil, inst.unreached
 		case wait != nil: // a second process would be another server, and this one may have ended
-		case inst.up != nil && inst.up.State == upstream.Serving:
+		case inst.up != nil && inst.up.State == stage.Serving:
 			return inst.up, nil
 		case inst.guards.Restarts.Ejected():
 			return nil, startup.Ejected(inst.key.server, inst.guards.Restarts, inst.srv.verdict.Fault)
 		case tried && inst.err != nil && !errors.Is(inst.err, errEnded): // though it may be tried again already
 			return nil, inst.err
 		case inst.starting != nil:
-		case inst.up != nil && inst.up.State == upstream.Ending: // its successor starts once it is gone
+		case inst.up != nil && inst.up.State == stage.Ending: // its successor starts once it is gone
 			wait = inst.up.Exited
 		case !tried || inst.err != nil:
 			inst.startLocked()
@@ -334,7 +339,7 @@ func (inst *instance) start() error {
 			return nil
 		}
 		state, by := u.Status()
-		ended := state == upstream.Draining || state >= upstream.Ending && by == upstream.EndedByHoldline
+		ended := state == stage.Draining || state >= stage.Ending && by == upstream.EndedByHoldline
 		slow := errors.Is(context.Cause(ctx), startup.ErrSlow) && by == upstream.EndedByHoldline
 		took := time.Since(begun)
 		u.Finish()
@@ -428,6 +433,9 @@ func (inst *instance) spawn(
 		return nil, err
 	}
 	faultpoint.At("hosted.spawned")
+	if p.Host != "" { // its settings were expanded there
+		p.Secrets, _ = w.Secrets()
+	}
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
 	u.Login = login.Stamp
@@ -443,7 +451,7 @@ func (inst *instance) spawn(
 	m.hub.Processes[u] = struct{}{}
 	u.AttachLocked(w)
 	if m.hub.Ending { // EndAll waits for this start
-		u.ChangeLocked(upstream.Terminate)
+		u.ChangeLocked(stage.Terminate)
 		m.hub.Mu.Unlock()
 		err := u.End(ctx)
 		m.hub.Mu.Lock()
@@ -467,7 +475,7 @@ func (inst *instance) retireLocked() {
 	inst.use = stage.Retired
 	delete(inst.m.instances, inst.key)
 	switch u := inst.up; {
-	case u == nil || u.State == upstream.Exited:
+	case u == nil || u.State == stage.Exited:
 	case u.HasDetachedLocked():
 		u.DrainLocked()
 	default:

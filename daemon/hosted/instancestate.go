@@ -38,13 +38,13 @@ func (inst *instance) Exited(u *upstream.Process) {
 
 // Died counts a failure if neither Holdline nor the user wanted the end of a process
 // that was in the state before. It starts the instance again if sessions use it.
-func (inst *instance) Died(u *upstream.Process, before upstream.State) {
+func (inst *instance) Died(u *upstream.Process, before stage.State) {
 	if u.Condemned != nil {
 		inst.guards.Breaker.Reset() // what was wrong ended with the process
 	}
-	if before != upstream.Ending || u.Condemned != nil {
+	if before != stage.Ending || u.Condemned != nil {
 		// a start that fails is counted as such
-		if (before == upstream.Serving || u.Condemned != nil) && inst.use != stage.Retired {
+		if (before == stage.Serving || u.Condemned != nil) && inst.use != stage.Retired {
 			inst.failedLocked(u.Death)
 			inst.mustRecover = true
 		}

@@ -58,7 +58,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 func (s *server) endAllLocked() []*upstream.Process {
 	var ending []*upstream.Process
 	for u := range s.m.hub.Processes {
-		if instanceOf(u).srv == s && u.State != upstream.Exited && u.State != upstream.Draining {
+		if instanceOf(u).srv == s && u.State != stage.Exited && u.State != stage.Draining {
 			u.EndLocked()
 			ending = append(ending, u)
 		}
@@ -258,7 +258,7 @@ func (m *Manager) retireLocked(s *server) {
 // leaveLocked drains the instance's process. A process that is being started is
 // drained as soon as it is there.
 func (inst *instance) leaveLocked() {
-	if u := inst.up; u != nil && u.State != upstream.Exited {
+	if u := inst.up; u != nil && u.State != stage.Exited {
 		u.DrainLocked()
 		inst.up = nil
 	} else if inst.starting != nil {

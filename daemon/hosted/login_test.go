@@ -9,7 +9,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/filewatch"
 	"holdline/daemon/hosted/entry"
-	"holdline/daemon/hosted/upstream"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/tool"
 	"holdline/protocol/process"
 )
@@ -55,7 +55,7 @@ func TestLoginOfAnother(t *testing.T) {
 		s := m.servers["s"]
 		inst := s.instanceLocked(&tool.Caller{})
 		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{Login: tc.of})
-		inst.up, u.State = u, upstream.Serving
+		inst.up, u.State = u, stage.Serving
 		m.hub.Mu.Unlock()
 		if tc.next {
 			s.lookBeforeStart()
@@ -67,7 +67,7 @@ func TestLoginOfAnother(t *testing.T) {
 				t.Errorf("%s: a call gets %v", name, got)
 			}
 		}
-		if gone := inst.up != u; gone != tc.goes || gone != (u.State == upstream.Draining) {
+		if gone := inst.up != u; gone != tc.goes || gone != (u.State == stage.Draining) {
 			t.Errorf("%s: the process has gone: %v, in state %v", name, gone, u.State)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/files"
 	"holdline/daemon/hosted/private"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
@@ -274,7 +275,7 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	all := slices.Collect(maps.Keys(m.hub.Processes))
 	var starts []<-chan struct{}
 	for _, u := range all {
-		u.ChangeLocked(upstream.Terminate)
+		u.ChangeLocked(stage.Terminate)
 	}
 	for _, inst := range m.instances {
 		if inst.starting != nil {

@@ -9,7 +9,6 @@ import (
 
 	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/stage"
-	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
@@ -70,7 +69,10 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		inst.guards.AddTo(&st, now)
 		recovers := inst.guards.Restarts.Count(now) > 0 && !s.verdict.Over
 		st.State = stage.Worse(st.State, inst.stageLocked().State(inst.up != nil, recovers, inst.failedToStartLocked()))
-		if u := inst.up; u != nil && u.State != upstream.Exited {
+		if inst.unreached.Reason() == fault.Unreachable {
+			st.Unreachable = inst.unreached.Fault.Detail
+		}
+		if u := inst.up; u != nil && u.State != stage.Exited {
 			st.Active = true
 			st.Processes++
 			st.NoiseLines += u.Noise

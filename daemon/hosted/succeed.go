@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"holdline/daemon/hosted/stage"
-	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
@@ -35,7 +34,7 @@ func (s *server) keepLocked() {
 // session; nil if there is none.
 func (s *server) servesLocked() (*instance, tool.Client) {
 	for inst := range s.instancesLocked() {
-		if inst.up == nil || inst.up.State != upstream.Serving {
+		if inst.up == nil || inst.up.State != stage.Serving {
 			continue
 		}
 		for session, c := range s.m.hub.Clients {

@@ -6,8 +6,8 @@ import (
 
 	"holdline/daemon/hosted/catalog"
 	"holdline/daemon/hosted/dispatch"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/startup"
-	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -106,7 +106,7 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	switch {
 	case inst == nil && slices.Contains(s.verdict.Ejected, s.instanceKey(c).of):
 		return dispatch.NewGuards(s.Entry()).Restarts.Fault(s.spec.Name, "")
-	case inst == nil || inst.up != nil && inst.up.State == upstream.Serving:
+	case inst == nil || inst.up != nil && inst.up.State == stage.Serving:
 		return nil
 	case inst.guards.Restarts.Ejected():
 		return startup.Ejected(inst.key.server, inst.guards.Restarts, inst.srv.verdict.Fault)

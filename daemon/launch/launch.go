@@ -64,7 +64,7 @@ func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a 
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return a, err
 	}
-	if s.EnvFile != "" {
+	if s.EnvFile != "" && s.Host == "" {
 		if a.EnvFile, err = envfile.Read(s.EnvFile); err != nil {
 			return a, fmt.Errorf("env_file: %w", err)
 		}
@@ -78,6 +78,9 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (r
 	a, err := l.around(ctx, s, root)
 	if err != nil {
 		return resolve.Process{}, err
+	}
+	if s.Transport == config.Elsewhere {
+		return a.There(*s)
 	}
 	if s.Transport == config.HTTP {
 		return l.remoteProcess(s, a)
@@ -242,6 +245,9 @@ func serverKey(s *config.Settings, keyCommand []string) string {
 	if s.URL != "" {
 		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
 	}
+	if s.Host != "" {
+		spec = append(spec, s.Host)
+	}
 	if s.LogsIn() && len(keyCommand) > 0 {
 		spec = append(spec, keyCommand)
 	}
@@ -258,7 +264,11 @@ func serverKey(s *config.Settings, keyCommand []string) string {
 // looked for if no directory has it. Other problems are left to the start, which says
 // what is wrong.
 func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root string) error {
-	if err := l.Env.Await(ctx, s.Command); err != nil {
+	program := s.Command
+	if s.Transport == config.Elsewhere {
+		program = "ssh" // or the like: it needs the user's environment, too
+	}
+	if err := l.Env.Await(ctx, program); err != nil {
 		return err
 	}
 	if s.Transport != config.Stdio {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/supervisor/far"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
@@ -44,6 +45,9 @@ type client struct {
 	acks    map[int64]int64                 // numbers of the acks that are not answered, by request id
 	onAck   func(seq int64)                 // called by the goroutine that receives
 	broken  bool                            // the connection has ended: no request is taken any more
+
+	session *far.Session  // over which the connection goes, to another machine; else nil
+	lost    chan struct{} // closed by fail
 }
 
 // dial connects to a worker in the version of its spec, which the worker speaks
@@ -66,12 +70,16 @@ func dial(ctx context.Context, path string, version int) (*client, workerwire.In
 		return nil, hello, err
 	}
 	stream := rawio.New(unix)
-	c := &client{
-		nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10),
-		waiting: make(map[int64]chan workerwire.Frame), acks: make(map[int64]int64),
-	}
+	return openClient(ctx, &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10)}, version)
+}
+
+// openClient completes c, which has a connection alone, and begins to speak the protocol.
+func openClient(ctx context.Context, c *client, version int) (*client, workerwire.InitializeResult, error) {
+	var hello workerwire.InitializeResult
+	c.waiting, c.acks = make(map[int64]chan workerwire.Frame), make(map[int64]int64)
+	c.lost = make(chan struct{})
 	params := workerwire.InitializeParams{Version: version}
-	err = c.exchange(ctx, workerwire.Initialize, params, &hello)
+	err := c.exchange(ctx, workerwire.Initialize, params, &hello)
 	if err == nil && hello.Version != version {
 		err = workerwire.Errorf(workerwire.CodeVersion,
 			"the worker answers with version %d of its protocol, %d was asked for", hello.Version, version)
@@ -126,7 +134,13 @@ func (c *client) sendFrame(f workerwire.Frame) error {
 	frames := c.queue
 	c.queue, c.leads = nil, false
 	c.queueing.Unlock()
-	if err := c.nc.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+	limit := sendTimeout
+	if c.session != nil {
+		for i := range frames {
+			limit += far.TimeFor(int64(len(frames[i].Payload)))
+		}
+	}
+	if err := c.nc.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	if err := workerwire.WriteFrames(c.out, frames...); err != nil {
@@ -198,6 +212,9 @@ func (c *client) fail() {
 	c.closeConn()
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.broken {
+		close(c.lost)
+	}
 	c.broken = true
 	for id, ch := range c.waiting {
 		delete(c.waiting, id)
@@ -206,4 +223,9 @@ func (c *client) fail() {
 }
 
 // closeConn closes the connection, which ends the goroutine that receives.
-func (c *client) closeConn() { _ = c.nc.Close() }
+func (c *client) closeConn() {
+	if c.session != nil {
+		c.session.HangUp()
+	}
+	_ = c.nc.Close()
+}

@@ -9,8 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
+	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
+	"holdline/daemon/supervisor/near"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
@@ -41,10 +44,13 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	log := w.sup.log.With("worker", w.spec.ID, "name", w.spec.Name)
 	var err error
 	for c != nil {
-		w.receive(c)
+		if c.session != nil {
+			w.sup.wg.Go(func() { w.keepAlive(c) })
+		}
+		err = w.receive(c)
 		c.fail()
 		w.mu.Lock()
-		w.c = nil
+		w.c, w.downSince = nil, time.Now()
 		w.moveLocked(Recovering)
 		w.changed.Broadcast()
 		over := w.closed > 0
@@ -55,7 +61,7 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 		if over {
 			break
 		}
-		log.WarnContext(ctx, "connection to worker lost")
+		log.WarnContext(ctx, "connection to worker lost", "err", err)
 		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
 			if ctx.Err() == nil {
 				// Another daemon has it, or it can be neither reached nor killed.
@@ -70,7 +76,7 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	over := w.closed > 0
 	w.mu.Unlock()
 	if over {
-		if err := w.waitDead(ctx); err != nil {
+		if err := w.sup.WaitDead(ctx, w.dir); err != nil {
 			log.WarnContext(ctx, "worker is slow to leave", "err", err)
 		}
 		log.InfoContext(ctx, "worker ended")
@@ -79,9 +85,15 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	w.aftermath(ctx)
 }
 
-// connect attaches to the worker, and tries again as long as it lives. It kills a worker
-// that lives and does not answer in time, and then returns [errDead].
+// connect attaches to the worker, wherever it runs, and tries again as long as it lives. It
+// returns [errDead] once nothing of it is left.
 func (w *Worker) connect(ctx context.Context) (*client, error) {
+	return w.sup.placeOf(w.dir).connect(ctx, w)
+}
+
+// connectHere is connect for a worker on this machine. It kills a worker that lives and does not
+// answer in time.
+func (w *Worker) connectHere(ctx context.Context) (*client, error) {
 	for {
 		c, err := w.connectOnce(ctx)
 		if !errors.Is(err, errSilent) || ctx.Err() != nil {
@@ -123,7 +135,7 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 				return nil, e // the worker answers and refuses this daemon
 			}
 		}
-		if perr := pause(limit); perr != nil {
+		if perr := near.Pause(limit); perr != nil {
 			if ctx.Err() != nil {
 				return nil, errors.Join(context.Cause(ctx), err)
 			}
@@ -143,11 +155,16 @@ func (w *Worker) isOverdue() bool {
 // giveUp kills a worker that lives and cannot be used. It records the reason why, which the
 // fault of the Lost event names. It returns [errDead] once the worker's tree is gone.
 func (w *Worker) giveUp(ctx context.Context, why error) error {
+	w.recordKill(ctx, why)
+	return w.bury(ctx)
+}
+
+// recordKill records why this daemon kills the worker, or takes it for dead.
+func (w *Worker) recordKill(ctx context.Context, why error) {
 	w.sup.log.ErrorContext(ctx, "worker killed since it cannot be spoken to", "worker", w.spec.ID, "err", why)
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.killedBy = why
-	w.mu.Unlock()
-	return w.bury(ctx)
 }
 
 // foreign reports whether the worker's files were written by a program whose version is
@@ -161,9 +178,9 @@ func (w *Worker) foreign() bool {
 // bury kills what is left of the worker and its tree. It returns [errDead] once all of
 // that is gone.
 func (w *Worker) bury(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	if err := w.sup.destroy(ctx, w.dir, &w.spec, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := w.sup.Destroy(ctx, w.dir, false); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return errDead
@@ -177,6 +194,11 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.attachOn(ctx, c, &hello)
+}
+
+// attachOn is [Worker.attach] on a connection that was just opened.
+func (w *Worker) attachOn(ctx context.Context, c *client, hello *workerwire.InitializeResult) (*client, error) {
 	if hello.ID != w.spec.ID {
 		c.closeConn()
 		return nil, workerwire.Errorf(workerwire.CodeInvalid,
@@ -194,7 +216,7 @@ func (w *Worker) attach(ctx context.Context) (*client, error) {
 	}
 	w.removeInputs() // no frame of the connection before is taken any more
 	faultpoint.At("attach.fenced")
-	acked, ok := w.attached(c, &hello, &a)
+	acked, ok := w.attached(c, hello, &a)
 	if !ok {
 		c.closeConn()
 		return nil, ErrClosed
@@ -234,8 +256,8 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 
 // receive reads answers and events until the connection breaks or an event is missing. It
 // stops reading while too many events wait for the user, unless a request on c is not
-// answered: its answer stands behind the events.
-func (w *Worker) receive(c *client) {
+// answered: its answer stands behind the events. It returns why it ended.
+func (w *Worker) receive(c *client) error {
 	for {
 		w.mu.Lock()
 		for w.queued > maxWaiting && !w.isDetached() && !c.busy() {
@@ -244,16 +266,17 @@ func (w *Worker) receive(c *client) {
 		w.mu.Unlock()
 		f, err := workerwire.ReadFrame(c.r)
 		if err != nil {
-			return
+			return err
 		}
 		if f.ID > 0 {
 			c.answered(f)
 			continue
 		}
 		faultpoint.At("attach.received")
+		w.keepStderr(c, &f)
 		if err := w.queueEvent(&f); err != nil {
 			w.sup.log.Error("bad event from worker", "worker", w.spec.ID, "err", err)
-			return
+			return err
 		}
 	}
 }
@@ -327,24 +350,6 @@ func (w *Worker) putLocked(e Event) {
 	w.changed.Broadcast()
 }
 
-// waitDead blocks until the worker has released its lock, for [deathTimeout] at most.
-func (w *Worker) waitDead(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
-	defer cancel()
-	for {
-		alive, err := finding.Alive(w.dir)
-		if errors.Is(err, os.ErrNotExist) || err == nil && !alive {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := pause(ctx); err != nil {
-			return err
-		}
-	}
-}
-
 // aftermath queues the last events of a dead worker. If it left in order, its files have
 // them; else the last event is [Lost], with a fault that says why. The worker's tree must
 // have been killed before.
@@ -364,7 +369,9 @@ func (w *Worker) aftermath(ctx context.Context) {
 	tail := w.StderrTail()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.killedBy != nil {
+	if u, ok := errors.AsType[*far.UnreachableError](w.killedBy); ok {
+		detail = u.Error()
+	} else if w.killedBy != nil {
 		detail = "its worker was killed, since it cannot be spoken to: " + w.killedBy.Error()
 	}
 	r := fault.New(fault.ProcessFailure, fault.Worker, "run:"+w.spec.Name, "%s is gone, %s", w.spec.Name, detail)

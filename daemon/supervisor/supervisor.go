@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,7 +29,10 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
+	"holdline/daemon/supervisor/near"
+	"holdline/daemon/supervisor/workdirs"
 	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -42,10 +46,7 @@ import (
 
 // Time limits.
 const (
-	startTimeout  = 10 * time.Second // from the start of the process to its report
-	answerTimeout = 5 * time.Second  // for a worker that lives to take a connection
-	deathTimeout  = 5 * time.Second  // for a killed process to be gone
-	pollPause     = 10 * time.Millisecond
+	answerTimeout = 5 * time.Second // for a worker that lives to take a connection
 )
 
 // ErrClosed is the cause of every refusal after [Supervisor.Close] or
@@ -60,11 +61,16 @@ type Options struct {
 	Epoch      int64  // generation of this daemon
 	Program    string // version, for people
 	Log        *slog.Logger
+	// Environ returns the environment of programs that reach other machines. If it is nil they have
+	// that of this process.
+	Environ func(context.Context) []string
 }
 
 // Supervisor has the workers of one daemon, by id. It is safe for concurrent use. The caller
 // must call Close, which waits for its goroutines.
 type Supervisor struct {
+	*workdirs.Dirs
+
 	o   Options
 	log *slog.Logger
 	wg  sync.WaitGroup
@@ -78,7 +84,31 @@ type Supervisor struct {
 
 // New makes a supervisor. It does no I/O.
 func New(o Options) *Supervisor {
-	return &Supervisor{o: o, log: o.Log.With("component", "supervisor"), workers: make(map[string]*Worker)}
+	log := o.Log.With("component", "supervisor")
+	s := &Supervisor{o: o, log: log, workers: map[string]*Worker{}}
+	environ := o.Environ
+	if environ == nil {
+		environ = func(context.Context) []string { return os.Environ() }
+	}
+	s.Dirs = workdirs.New(workdirs.Options{
+		RuntimeDir: o.RuntimeDir, StateDir: o.StateDir, Log: log, Environ: environ,
+	})
+	return s
+}
+
+// vanishedError marks a fault of a start whose worker was killed, as far as is
+// known.
+type vanishedError struct{ *fault.Record }
+
+// Unwrap returns the fault.
+func (e vanishedError) Unwrap() error { return e.Record }
+
+// Vanished reports whether the err of [Supervisor.Start] means that the worker
+// ended before it listened, without a report: it was most likely killed, and another
+// start may succeed.
+func Vanished(err error) bool {
+	_, ok := errors.AsType[vanishedError](err)
+	return ok
 }
 
 // States of a worker, as [Worker.Status] returns them.
@@ -109,7 +139,7 @@ func (s *Supervisor) Workers() []control.Worker {
 // order: that of new workers, and those of the workers that live.
 func (s *Supervisor) Versions() []int {
 	used := []int{process.Newest()}
-	for _, dir := range s.dirs() {
+	for _, dir := range append(s.All(), s.Far()...) {
 		spec, err := process.ReadSpec(dir)
 		if alive, lerr := finding.Alive(dir); err == nil && lerr == nil && alive {
 			used = append(used, spec.Version)
@@ -118,10 +148,6 @@ func (s *Supervisor) Versions() []int {
 	slices.Sort(used)
 	return slices.Compact(used)
 }
-
-// Dir returns the directory of the server worker id. The job store chooses the
-// directory of a consult.
-func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir, "w", id) }
 
 // Start makes dir a worker's directory, which may have files already, and starts the
 // worker. env is the child's whole environment; secrets must not be shown where the
@@ -135,10 +161,17 @@ func (s *Supervisor) Dir(id string) string { return filepath.Join(s.o.RuntimeDir
 func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, env []string, secrets ...string) (
 	*Worker, error,
 ) {
-	w, err := s.startWorker(ctx, dir, spec, workerwire.Environment{Env: env, Secrets: secrets})
+	var w *Worker
+	var err error
+	given := workerwire.Environment{Env: env, Secrets: secrets}
+	if spec.Far != nil {
+		w, err = s.startElsewhere(ctx, dir, spec, given)
+	} else {
+		w, err = s.startWorker(ctx, dir, spec, given, nil)
+	}
 	if err != nil {
 		f := s.startFault(&spec, err)
-		if errors.Is(err, errVanished) {
+		if errors.Is(err, near.ErrVanished) {
 			return nil, vanishedError{f}
 		}
 		return nil, f
@@ -151,7 +184,7 @@ func (s *Supervisor) Start(ctx context.Context, dir string, spec process.Spec, e
 // now: its child got no write, so it is killed, and ours is started once more.
 func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire.Environment) error {
 	for again := false; ; again = true {
-		err := s.launch(ctx, w.dir, env)
+		err := s.placeOf(w.dir).launch(ctx, w, env)
 		faultpoint.At("launch.listening")
 		if err == nil {
 			err = w.begin(ctx)
@@ -163,8 +196,8 @@ func (s *Supervisor) startProcess(ctx context.Context, w *Worker, env workerwire
 		// A process that runs by now, or comes late, must not run unattended.
 		taken, ok := errors.AsType[*workerwire.Error](err)
 		again = again || !ok || taken.Code != workerwire.CodeLocked
-		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), deathTimeout)
-		kerr := s.destroy(kill, w.dir, &w.spec, again)
+		kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), near.DeathTimeout)
+		kerr := s.Destroy(kill, w.dir, again)
 		cancel()
 		if kerr != nil {
 			s.log.WarnContext(ctx, "worker may be left", "worker", w.spec.ID, "err", kerr)
@@ -182,6 +215,9 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 		return r
 	}
 	operation := "start:" + spec.Name
+	if r := Unreachable(err, operation); r != nil {
+		return r
+	}
 	if r := fault.Exhausted(operation, err); r != nil {
 		return r
 	}
@@ -189,7 +225,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 		return fault.New(fault.ResourceExhausted, fault.Host, operation, "%s", e.Message) // the worker has found out
 	}
 	code := fault.SpawnFailure
-	if errors.Is(err, errVanished) {
+	if errors.Is(err, near.ErrVanished) {
 		code = fault.ProcessFailure // nothing is wrong with the installation: another start may succeed
 	}
 	r := fault.New(code, fault.Worker, operation, "worker for %s: %v", spec.Name, err)
@@ -202,10 +238,10 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 
 // startWorker is [Supervisor.Start], with an error as it came: it completes spec, makes
 // the directories, counts the generation, registers the worker, writes spec.json and
-// starts the process.
-func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (
-	*Worker, error,
-) {
+// starts the process. session is that with the machine of the worker; nil if that is this one.
+func (s *Supervisor) startWorker(
+	ctx context.Context, dir string, spec process.Spec, env workerwire.Environment, session *far.Session,
+) (*Worker, error) {
 	spec.Version = process.Newest()
 	spec.Program = s.o.Program
 	spec.Socket = filepath.Join(s.Dir(spec.ID), process.FileSocket)
@@ -232,6 +268,7 @@ func (s *Supervisor) startWorker(ctx context.Context, dir string, spec process.S
 	if err != nil {
 		return nil, err
 	}
+	w.session = session
 	if err := statedir.WriteFile(filepath.Join(dir, process.FileSpec), jsonrpc.Encode(w.spec)); err != nil {
 		s.unregister(w)
 		return nil, err
@@ -288,14 +325,17 @@ func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.S
 	}
 	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID,
 		"version", spec.Version, "program", spec.Program)
-	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
+	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	return s.destroy(ctx, dir, spec, false)
+	return s.Destroy(ctx, dir, false)
 }
 
 // attachFault returns the fault of an Attach that ended with err.
 func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {
 	r := fault.New(fault.TransportFailure, fault.Worker, "attach:"+spec.Name, "worker %s: %v", spec.ID, err)
+	if own := Unreachable(err, "attach:"+spec.Name); own != nil {
+		r = own
+	}
 	r.Fault.Generation = spec.Generation
 	return r
 }
@@ -366,7 +406,11 @@ func (s *Supervisor) Close(ctx context.Context) error {
 	for _, w := range all {
 		w.Close()
 	}
-	if err := waiting.For(ctx, &s.wg); err != nil {
+	err := waiting.For(ctx, &s.wg)
+	if err == nil {
+		err = s.CloseHosts(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("detach workers: %w", err)
 	}
 	return nil

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/supervisor/far"
 	"holdline/daemon/telling"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
@@ -94,6 +96,9 @@ type Worker struct {
 	outstanding int                 // bytes of writes in flight
 	backlog     int                 // bytes that the worker had taken from an earlier daemon
 
+	session   *far.Session // that has started it elsewhere; for the goroutine that attaches first
+	downSince time.Time    // when the last connection was lost; zero before
+
 	journal *calls.Journal // used with the token of writes, but for Forget
 	cancel  context.CancelFunc
 }
@@ -173,10 +178,18 @@ func (w *Worker) Old() (acked, until int64) {
 func (w *Worker) Status() control.Worker {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return control.Worker{
+	one := control.Worker{
 		ID: w.spec.ID, Kind: w.spec.Kind, Name: w.spec.Name, PID: w.pid, ChildPID: w.child,
 		Generation: w.spec.Generation, State: string(w.state), Attached: w.c != nil,
 	}
+	if at := w.spec.Far; at != nil { // its processes are not those of this machine
+		one.PID, one.ChildPID = 0, 0
+		one.Host, one.RTTUS = at.Host, w.sup.Hosts().RTT(at.Host).Microseconds()
+		if last := w.sup.Hosts().Last(at.Host); last != nil && w.c == nil {
+			one.Unreachable = last.Words
+		}
+	}
+	return one
 }
 
 // Ready returns a channel that yields a token when Take may have events to return, or the

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/supervisor/near"
 	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -35,7 +36,23 @@ func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int6
 // WriteFunc is [Worker.Write] of the bytes that compose returns in parts for the write id. The
 // id is among the bytes: it is the JSON-RPC id of the request. An error of compose is a fault,
 // and nothing is written. compose must not write itself.
+//
+// A connection to another machine breaks while the worker lives. If the worker has not taken the
+// write then, compose is called again, for the id that the write has on the next connection. The
+// id before is void, and may be that of another write by then.
 func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([][]byte, error)) (
+	int64, error,
+) {
+	for {
+		id, err := w.writeOnce(ctx, rec, compose)
+		if void, ok := errors.AsType[notDispatchedError](err); !ok || !void.lost || w.spec.Far == nil {
+			return id, err
+		}
+	}
+}
+
+// writeOnce is [Worker.WriteFunc] with one id.
+func (w *Worker) writeOnce(ctx context.Context, rec calls.Record, compose func(id int64) ([][]byte, error)) (
 	int64, error,
 ) {
 	select {
@@ -90,7 +107,10 @@ type write struct {
 }
 
 // notDispatchedError marks the fault of a write of which the child has got no byte.
-type notDispatchedError struct{ *fault.Record }
+type notDispatchedError struct {
+	*fault.Record
+	lost bool // because the connection broke
+}
 
 // Unwrap returns the fault.
 func (e notDispatchedError) Unwrap() error { return e.Record }
@@ -109,11 +129,14 @@ func NotDispatched(err error) bool {
 // writeFault returns the error of a write that was not dispatched.
 func (w *Worker) writeFault(code fault.Code, err error) error {
 	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
+	if own := Unreachable(err, "write:"+w.spec.Name); own != nil {
+		r = own
+	}
 	if own := fault.Exhausted("write:"+w.spec.Name, err); own != nil {
 		r = own
 	}
 	r.Fault.Generation = w.spec.Generation
-	return notDispatchedError{r}
+	return notDispatchedError{r, errors.Is(err, errLost)}
 }
 
 // unknown returns the error of a write whose outcome is not known.
@@ -139,6 +162,11 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	}
 	wr := &write{}
 	var c *client
+	if rec.Kind == calls.KindCall {
+		patient, cancel := w.patient(ctx)
+		defer cancel()
+		ctx = patient
+	}
 	// If the connection breaks after this, the client takes no more requests.
 	// The next attach then sets w.next again and voids writes that were not taken.
 	err := w.wait(ctx, func() bool {
@@ -153,7 +181,7 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	if err != nil {
 		return nil, nil, w.writeFault(fault.TransportFailure, err)
 	}
-	ch, err := w.dispatch(c, wr, rec, compose)
+	ch, err := w.dispatch(ctx, c, wr, rec, compose)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -171,9 +199,9 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 // dispatch composes the bytes of a write, writes its record and sends them on c. The record
 // comes first: a call that the child may see must be known to the next daemon. On an error
 // nothing was sent, and the record is void.
-func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(int64) ([][]byte, error)) (
-	<-chan workerwire.Frame, error,
-) {
+func (w *Worker) dispatch(
+	ctx context.Context, c *client, wr *write, rec calls.Record, compose func(int64) ([][]byte, error),
+) (<-chan workerwire.Frame, error) {
 	parts, err := compose(wr.id)
 	if err != nil {
 		return nil, w.writeFault(fault.InternalFailure, err)
@@ -210,6 +238,9 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 		if file != "" {
 			_ = os.Remove(file)
 		}
+		if w.spec.Far != nil { // its next connection, or its end, will tell
+			_ = w.wait(ctx, func() bool { return w.c != c })
+		}
 		return nil, w.writeFault(fault.TransportFailure, err)
 	}
 	return ch, nil // after an error the connection is broken: the next attach shows what was taken
@@ -219,7 +250,7 @@ func (w *Worker) dispatch(c *client, wr *write, rec calls.Record, compose func(i
 // the worker copies them to the child, unless that cannot be written. Then file is its path.
 func (w *Worker) writeFrame(wr *write, parts [][]byte) (frame workerwire.Frame, file string) {
 	frame = workerwire.Frame{Kind: workerwire.Write, N: wr.id}
-	if wr.size >= bulk.Min {
+	if wr.size >= bulk.Min && w.spec.Far == nil {
 		if file, err := w.fileInput(parts); err == nil {
 			frame.Body = jsonrpc.Encode(workerwire.Filed{File: filepath.Base(file), Size: int64(wr.size)})
 			return frame, file
@@ -252,7 +283,7 @@ func (w *Worker) fileInput(parts [][]byte) (path string, err error) {
 
 // removeInputs removes the files of writes that the worker will never open: those of an
 // earlier connection.
-func (w *Worker) removeInputs() { removeFiles(w.dir, process.FileInput) }
+func (w *Worker) removeInputs() { near.RemoveFiles(w.dir, process.FileInput) }
 
 // repeatWrite asks on the next connection for the outcome of a write. It sends the id
 // without bytes: the worker has taken that id, or the write is void. A void write was not

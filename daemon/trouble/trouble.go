@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/plural"
 	"holdline/daemon/telling"
 	"holdline/protocol/control"
+	"holdline/protocol/fault"
 )
 
 // Trouble is something that a user should know. Its texts are for people, and may have words of
@@ -102,6 +103,11 @@ func OfServer(s *control.Server) []Trouble {
 		add(true, "failed too often and is not started any more", why, "holdline servers reload "+s.Name)
 	case s.Suspect:
 		add(true, "has left a call without an answer; it is restarted if it does not answer a ping", "", "")
+	case s.Unreachable != "":
+		add(true, "runs on "+s.Host+", which cannot be reached; calls in flight wait, others fail",
+			s.Unreachable, "holdline hosts doctor "+s.Host)
+	case s.Host != "" && s.State != "ready" && s.LastFault.Reason() == fault.Unreachable:
+		add(true, "does not work; the next call tries it again", why, "holdline hosts doctor "+s.Host)
 	case s.State == "failed", s.Circuit != "closed" && s.Circuit != "":
 		add(true, "does not work; the next call tries it again", why, "holdline servers restart "+s.Name)
 	case s.State == "recovering":

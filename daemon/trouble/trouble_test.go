@@ -34,6 +34,20 @@ func TestHeadline(t *testing.T) {
 			func(s *control.StatusAnswer, _ *control.Server) { s.Servers = nil },
 			"Ready. No server is configured.", "", "",
 		},
+		"the host of one is down": {
+			func(_ *control.StatusAnswer, one *control.Server) { one.Host, one.Unreachable = "box", "no route" },
+			"Needs attention. 3 servers up, 1 in trouble.",
+			"runs on box, which cannot be reached; calls in flight wait, others fail",
+			"holdline hosts doctor box",
+		},
+		"one cannot be started, since its host is down": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.Host, one.State, one.LastFault = "box", "failed", fault.New(fault.TransportFailure, fault.Host, "x", "no route")
+				one.LastFault.Cause = &fault.Cause{Reason: fault.Unreachable}
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
+			"holdline hosts doctor box",
+		},
 		"one has died and is back": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.LastFault, one.LastFaultMS = died, time.Now().UnixMilli()

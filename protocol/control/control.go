@@ -387,6 +387,10 @@ type Worker struct {
 	Generation int64  `json:"generation"`
 	State      string `json:"state"` // starting, ready, recovering or stopping
 	Attached   bool   `json:"attached"`
+	Host       string `json:"host,omitempty"`   // where it runs, if not here; its pids are 0 then
+	RTTUS      int64  `json:"rtt_us,omitempty"` // how long the last question to Host and its answer took
+	// Unreachable says why Host does not answer. It is empty if the worker is attached.
+	Unreachable string `json:"unreachable,omitempty"`
 
 	OSProcesses  int   `json:"os_processes,omitempty"`        // its child and what that has started
 	MemoryBytes  int64 `json:"memory_bytes,omitempty"`        // of them
@@ -421,10 +425,12 @@ type Server struct {
 	LastFaultMS int64         `json:"last_fault_unix_ms,omitempty"`
 	FaultOver   bool          `json:"last_fault_over,omitempty"` // a process has served since
 	Load        Load          `json:"load"`
-	Transport   string        `json:"transport"`         // stdio, http or sse
-	Login       *Login        `json:"login,omitempty"`   // of a server by address
-	Confine     string        `json:"confine,omitempty"` // read or project
-	HeldBy      string        `json:"held_by,omitempty"` // what holds a confined server; for people
+	Host        string        `json:"host,omitempty"`        // where it runs, if not here
+	Unreachable string        `json:"unreachable,omitempty"` // why Host does not answer although a process runs there
+	Transport   string        `json:"transport"`             // stdio, http or sse; elsewhere for one with a host
+	Login       *Login        `json:"login,omitempty"`       // of a server by address
+	Confine     string        `json:"confine,omitempty"`     // read or project
+	HeldBy      string        `json:"held_by,omitempty"`     // what holds a confined server; for people
 
 	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started

@@ -295,7 +295,7 @@ func (r *Record) WithMayHaveActed() *Record {
 
 // Reason is the cause's reason, or "" if there is none.
 func (r *Record) Reason() Reason {
-	if r.Cause == nil {
+	if r == nil || r.Cause == nil {
 		return ""
 	}
 	return r.Cause.Reason

@@ -26,6 +26,7 @@ const (
 	FileInput     = "in."        // and a random number: the bytes of a write, until the worker has opened it
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
 	FileWorkerLog = "worker.log" // last words of the worker itself
+	FileContact   = "contact"    // of a worker elsewhere: its time is that of the last contact, for daemons alone
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
 
@@ -55,6 +56,19 @@ type Spec struct {
 	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
 	Confine           *Confine `json:"confine,omitempty"`   // nil for a child that may write what its user may
 	Program           string   `json:"program"`             // version of the program that wrote it, for people
+	Far               *Far     `json:"far,omitempty"`       // nil for a worker on its daemon's machine
+	Inline            bool     `json:"inline,omitempty"`    // long lines go over the connection, not in files
+}
+
+// Far says where a worker runs whose daemon is on another machine. Two directories stand for it.
+// The one there is that of any worker, and its spec has no Far. The one here has [FileSpec],
+// the call records, and what the daemon writes down; there is no lock in it. [FileState] comes
+// here when the worker is known to be dead, with its spool.
+type Far struct {
+	Host       string `json:"host"`           // as the configuration has it
+	Node       string `json:"node,omitempty"` // what that machine called itself at the start
+	InheritEnv string `json:"inherit_env,omitempty"`
+	EnvFile    string `json:"env_file,omitempty"` // there
 }
 
 // Limits of a worker, in bytes. A zero is the default.

@@ -120,7 +120,8 @@ func reconnect(cmd *cobra.Command, c *control.Client, f func(context.Context, *c
 // IsLost reports whether a request has no answer because the daemon ended.
 func IsLost(err error) bool {
 	if remote, answered := errors.AsType[*control.RemoteError](err); answered && remote.Fault != nil {
-		return remote.Fault.Stage == fault.Host && remote.Fault.Fault.Code == fault.TransportFailure // it is stopping
+		f := remote.Fault // it is stopping, unless it says that the host of a server cannot be reached
+		return f.Stage == fault.Host && f.Fault.Code == fault.TransportFailure && f.Reason() != fault.Unreachable
 	}
 	return isBroken(err)
 }

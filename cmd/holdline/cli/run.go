@@ -7,7 +7,7 @@
 //     holdline-stdio, if that file is there. Otherwise it is the proxy itself, dispatched
 //     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
-//     remote, engine, and login (serverscmd). They are dispatched early, too, and worker becomes holdline-stdio.
+//     remote, engine, login (serverscmd) and far (farside). They are dispatched early, too, and worker becomes holdline-stdio.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
@@ -35,7 +35,9 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/daemoncmd"
 	_ "holdline/cmd/holdline/early" // mcp-stdio and worker become holdline-stdio
+	"holdline/cmd/holdline/farside"
 	"holdline/cmd/holdline/guestcmd"
+	"holdline/cmd/holdline/hostscmd"
 	"holdline/cmd/holdline/metricscmd"
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/serverscmd"
@@ -58,7 +60,7 @@ func Main() int {
 // Each gets the arguments behind its name.
 var hidden = map[string]func(args []string, proc *cmdenv.Process) error{
 	"worker": runWorker, "exec": runExec, "remote": runRemote, "engine": runEngine,
-	"login": serverscmd.RunLogin,
+	"login": serverscmd.RunLogin, "far": farside.Run,
 }
 
 // runProcess runs the command that the arguments name, and returns the exit code. It prints the
@@ -127,7 +129,7 @@ func NewRoot(proc *cmdenv.Process) *cobra.Command {
 	add(groupUse, "Use:",
 		consultcmd.NewCommand(proc), newStatusCommand(proc), newTopCommand(proc), newSessionsCommand(proc),
 		newTelemetryCommand(proc), newStatuslineCommand(proc))
-	add(groupServers, "Servers:", serverscmd.NewCommand(proc, setupcmd.LookAtClients))
+	add(groupServers, "Servers:", serverscmd.NewCommand(proc, setupcmd.LookAtClients), hostscmd.NewCommand(proc))
 	add(groupSetUp, "Set up:",
 		setupcmd.NewCommand(proc, setupcmd.Installing{Options: installer, Path: pathToCapture}),
 		setupcmd.NewImportCommand(proc), newInstallCommand(proc), newDoctorCommand(proc),

@@ -47,11 +47,13 @@ memory_bytes), sessions (id, identity, client, era, project, cwd, pid, state, in
 calls, since_ms, proxy: its version, client_pid: the process that started the proxy,
 server: the one that it is for, view, socket: of a guest, memory_bytes: of the proxy), workers (id, kind, name, pid,
 child_pid, generation, state, attached, os_processes: its child and what that has started,
-memory_bytes and private_bytes: of those, worker_memory_bytes),
+memory_bytes and private_bytes: of those, worker_memory_bytes; of one on another machine
+host, rtt_us and, if that does not answer, unreachable: why),
 servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
-last_fault_over, load: calls, errors, p50_ms; transport, confine, held_by: what holds a confined
+last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if not here,
+unreachable: as of a worker, confine, held_by: what holds a confined
 server, login: of a server by address, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
@@ -114,6 +116,9 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 		fmt.Fprintln(w)
 		serverscmd.PrintStates(w, s.Servers)
 	}
+	for _, line := range glance.Elsewhere(s.Workers) {
+		console.Line(w, 2, "%s", line)
+	}
 	printSockets(w, s)
 	printConsults(w, &s.Consults)
 	if verbose && len(s.Workers) > 0 {
@@ -121,6 +126,10 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 		t := console.NewTable(w, "WORKER", "KIND", "NAME", "PID", "CHILD", "PROCESSES", "MEMORY", "GEN", "STATE")
 		t.Optional("GEN", "KIND", "PROCESSES")
 		for _, k := range s.Workers {
+			if k.Host != "" { // its processes are not those of this machine
+				t.Row(k.ID, k.Kind, k.Name+" on "+k.Host, "", "", "", "", k.Generation, serverscmd.Paint(k.State))
+				continue
+			}
 			t.Row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, 1+k.OSProcesses,
 				serverscmd.Memory(k.MemoryBytes+k.WorkerBytes), k.Generation, serverscmd.Paint(k.State))
 		}

@@ -206,7 +206,7 @@ const maxNamed = 20
 func stopWords(a *control.StopAnswer) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "daemon %d stopped\n", a.PID)
-	var agents, workers []string // for people
+	var agents, workers, away []string // for people
 	// of counts the sessions of each agent. Most agents have one for each of their entries.
 	of := map[string]int{}
 	// A session that was detached had no agent to disconnect.
@@ -226,6 +226,10 @@ func stopWords(a *control.StopAnswer) string {
 	}
 	kinds := map[string]int{} // of the workers that go on
 	for _, w := range a.Workers {
+		if w.Host != "" {
+			away = append(away, fmt.Sprintf("server %s on %s", w.Name, w.Host))
+			continue
+		}
 		// The worker may have ended by now, because its last session has left.
 		if _, err := process.Lookup(cmp.Or(w.ChildPID, w.PID)); err != nil {
 			continue
@@ -244,6 +248,11 @@ func stopWords(a *control.StopAnswer) string {
 		if n := kinds[process.KindServer]; n > 0 {
 			fmt.Fprintf(&b, "%s: for two minutes, or until the next daemon takes over\n", plural.Count(n, "server"))
 		}
+	}
+	if len(away) > 0 {
+		fmt.Fprintf(&b, "go on elsewhere, until the next daemon takes over: %s\n", console.JoinSome(away, maxNamed))
+	}
+	if len(workers)+len(away) > 0 {
 		b.WriteString("to end them, too: holdline stop --all\n")
 	}
 	return b.String()

@@ -84,12 +84,15 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	return l, nil
 }
 
-// process returns how a server is started, with its command as an absolute path. It waits
+// Process returns how a server is started, with its command as an absolute path. It waits
 // until the environment is known, within bounds. project is the root of its project; "" is
 // that of the current directory.
-func (l *Launcher) process(ctx context.Context, s *config.Settings, project string) (resolve.Process, error) {
+func (l *Launcher) Process(ctx context.Context, s *config.Settings, project string) (resolve.Process, error) {
 	// The environment is known once the login shell has answered; a program that is not on its
 	// PATH may be on that of an interactive shell.
+	if s.Host != "" {
+		return resolve.Process{}, fmt.Errorf("it runs on %s, and only the daemon can start it there", s.Host)
+	}
 	if err := l.env.Await(ctx, s.Command); err != nil {
 		return resolve.Process{}, err
 	}
@@ -143,7 +146,7 @@ func Run(proc *cmdenv.Process, server string) error {
 	if err != nil {
 		return err
 	}
-	p, err := l.process(ctx, &s, "")
+	p, err := l.Process(ctx, &s, "")
 	if err != nil {
 		return fmt.Errorf("server %s: %w", server, err)
 	}

@@ -56,7 +56,7 @@ var ErrLate = errors.New("it did not answer within " + tryTimeout.String())
 func (l *Launcher) Try(
 	ctx context.Context, s *config.Settings, project string, said func(line string),
 ) (tools []string, err error) {
-	p, err := l.process(ctx, s, project)
+	p, err := l.Process(ctx, s, project)
 	switch {
 	case errors.Is(err, syscall.ENOENT) && !strings.Contains(s.Command, "/"):
 		return nil, fmt.Errorf("%s was not found on the daemon's PATH", s.Command)

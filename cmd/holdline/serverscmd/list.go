@@ -303,8 +303,11 @@ func state(s config.Settings) string {
 
 // runs returns the command line or the address of a server, without secrets.
 func runs(s config.Settings) string {
-	if s.Transport != config.Stdio {
+	if !s.HasCommand() {
 		return redact.URL(s.URL)
+	}
+	if s.Host != "" {
+		return s.Host + ": " + commandOf(s).String()
 	}
 	return commandOf(s).String()
 }
@@ -332,11 +335,11 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 	t.Row("state", state(settings))
 	t.Row("transport", settings.Transport)
 	t.Row("runs", runs(settings))
-	if settings.Transport == config.Stdio {
+	if settings.HasCommand() {
 		// An empty directory depends on the scope; say which one it is.
 		cwd := settings.Cwd
 		switch {
-		case cwd == "" && settings.Scope == config.ScopeShared:
+		case cwd == "" && (settings.Scope == config.ScopeShared || settings.Host != ""):
 			cwd = "the home directory"
 		case cwd == "":
 			cwd = "the project's root"

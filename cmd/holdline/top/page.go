@@ -13,6 +13,7 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/glance"
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/steps"
 	"holdline/daemon/trouble"
@@ -209,7 +210,12 @@ func (m *model) serverPage(s *control.Server) *page {
 	p.add("Restarts", "%d lately; %s in a row", s.Restarts, counted(s.Failures, "failure"))
 	for _, w := range m.last.status.Workers {
 		if w.Name == s.Name && w.Kind == "server" {
-			p.add("Process", "%d, under worker %d, %s", w.ChildPID, w.PID, w.State)
+			if w.Host == "" {
+				p.add("Process", "%d, under worker %d, %s", w.ChildPID, w.PID, w.State)
+			}
+			for _, line := range glance.Elsewhere([]control.Worker{w}) {
+				p.add("Process", "%s", line)
+			}
 		}
 	}
 	p.add("Commands", "holdline servers tools|logs|restart|stop %s", s.Name)

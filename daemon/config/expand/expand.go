@@ -33,6 +33,9 @@ func Text(s string, lookup func(name string) (string, bool)) (string, error) {
 	return text(s, lookup, 0)
 }
 
+// Quote returns a text that [Text] turns into s.
+func Quote(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+
 // maxNesting is how deep defaults may stand in defaults.
 const maxNesting = 8
 

@@ -85,3 +85,12 @@ func FuzzExpand(f *testing.F) {
 		}
 	})
 }
+
+// TestQuote checks that a quoted text is expanded to itself.
+func TestQuote(t *testing.T) {
+	for _, s := range []string{"", "plain", "${A}", "$${A}", "a${", "$", "}${A:-b}$"} {
+		if got, err := Text(Quote(s), Lookup(nil)); err != nil || got != s {
+			t.Errorf("Text(Quote(%s)) = %q, %v", s, got, err)
+		}
+	}
+}

@@ -51,6 +51,32 @@ type Process struct {
 	// SIGTERM, is killed. 0 is the usual time.
 	EndGrace time.Duration
 	Confine  *process.Confine // nil if it may do what its user may
+	// Host is where it runs, with the settings of that; then nothing above is expanded yet, and Env
+	// is what the settings add. "" is this machine.
+	Host                string
+	InheritEnv, EnvFile string
+	HostWindow          time.Duration
+}
+
+// There returns the process of a server of transport Elsewhere. Its host expands it, but for what
+// commands print: they are run here, and their output is taken there as it is.
+func (a Around) There(s config.Settings) (Process, error) {
+	p := Process{
+		Command: s.Command, Args: s.Args, Dir: s.Cwd,
+		Host: s.Host, InheritEnv: s.InheritEnv, EnvFile: s.EnvFile, HostWindow: s.HostWindow,
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
+		p.Env = append(p.Env, name+"="+s.Env[name].Reveal())
+	}
+	e := newExpander(a, nil)
+	for _, name := range slices.Sorted(maps.Keys(s.EnvCommands)) {
+		p.Env = append(p.Env, name+"="+expand.Quote(e.run(s.EnvCommands[name])))
+		e.check("env."+name, nil)
+	}
+	if e.err != nil {
+		return Process{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
+	}
+	return p, nil
 }
 
 // Process expands the settings of a server of transport Stdio for a start in these
@@ -239,9 +265,11 @@ func (a Around) Unset(s config.Settings) []string {
 	var names []string
 	for {
 		var err error
-		if s.Transport == config.Stdio {
+		switch s.Transport {
+		case config.Elsewhere:
+		case config.Stdio:
 			_, err = a.Process(s)
-		} else {
+		default:
 			_, err = a.Address(s)
 		}
 		unset, ok := errors.AsType[*expand.UnsetError](err)

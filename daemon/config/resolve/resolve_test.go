@@ -168,3 +168,25 @@ func TestOAuthSpellings(t *testing.T) {
 		}
 	}
 }
+
+// TestThere checks what goes to the host of a server: its settings as they are in the file, and
+// what commands print, so that it is expanded to itself.
+func TestThere(t *testing.T) {
+	c := parsed(t, `"a": {"command": "~/bin/x", "args": ["${HOME}"], "cwd": "~/src",
+		"env": {"HERE": "${HOME}/x", "TOKEN": {"command": ["pass", "x"]}}, "env_file": "~/env",
+		"holdline": {"host": "box", "host_window": "1h"}}`).WithHome("/home/me")
+	s, _ := c.Server("a")
+	run := func(argv []string) (string, error) { return "se${cret", nil }
+	p, err := Around{Run: run}.There(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Command != "~/bin/x" || p.Dir != "~/src" || p.EnvFile != "~/env" || p.Args[0] != "${HOME}" || p.Host != "box" ||
+		p.HostWindow.Hours() != 1 || !slices.Equal(p.Env, []string{"HERE=${HOME}/x", "TOKEN=se$${cret"}) {
+		t.Errorf("There = %+v", p)
+	}
+	locked := errors.New("locked")
+	if _, err := (Around{Run: func([]string) (string, error) { return "", locked }}).There(s); !errors.Is(err, locked) {
+		t.Errorf("the command failed, and There says %v", err)
+	}
+}

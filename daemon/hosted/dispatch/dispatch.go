@@ -294,17 +294,14 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 		return r.unread(u, c, timeout, supervisor.NotDispatched(err))
 	}
 	r.hub.Mu.Lock()
-	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
-		c.ForgetVoidLocked()
-		c.Apply(calls.Unsent)
-	}
+	c.UnsentLocked(u)
 	r.hub.Mu.Unlock()
 	if ctx.Err() != nil {
 		return AsFault(context.Cause(ctx), r.o)
 	}
 	f, _ := errors.AsType[*fault.Record](err)
 	ends := f != nil && f.Fault.Code == fault.ProcessFailure // its stdin is closed
-	if f != nil && f.Fault.Code != fault.TransportFailure && !ends && !died {
+	if f != nil && (f.Fault.Code != fault.TransportFailure && !ends && !died || f.Reason() == fault.Unreachable) {
 		return f
 	}
 	return AsFault(u.AwaitLost(starting, ends), r.o)

@@ -16,6 +16,8 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/supervisor/finding"
+	"holdline/daemon/supervisor/workdirs"
+	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
 
@@ -33,7 +35,7 @@ type Process struct {
 // Read decides about the directory of a worker of a server. It removes a directory that no
 // client needs. It returns what is to be restored, or nil if there is nothing to restore.
 func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Process, error) {
-	f, records, err := supervisor.LookServer(dir)
+	f, records, err := workdirs.LookServer(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +132,11 @@ const (
 )
 
 // Attach attaches to the worker of a directory, or finds it dead. It retries until that succeeds.
-// It returns nil if the group's life ends before.
-func Attach(g *group.Group, workers *supervisor.Supervisor, dir string, log *slog.Logger) *supervisor.Worker {
-	for {
+// It returns nil if the group's life ends before. After each attempt that fails it calls failed,
+// with nil if the error is no fault.
+func Attach(g *group.Group, workers *supervisor.Supervisor, dir string, log *slog.Logger, failed func(*fault.Record),
+) *supervisor.Worker {
+	for last := fault.Reason(""); ; {
 		ctx, cancel := context.WithTimeout(g.Life, adoptTimeout)
 		w, err := workers.Attach(ctx, dir)
 		cancel()
@@ -140,7 +144,12 @@ func Attach(g *group.Group, workers *supervisor.Supervisor, dir string, log *slo
 			return w
 		}
 		// While it lives its calls may still run: no outcome may be reported.
-		log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
+		why, _ := errors.AsType[*fault.Record](err)
+		if last == "" || last != why.Reason() {
+			log.Warn("worker of an earlier daemon cannot be taken up", "err", err)
+		}
+		last = why.Reason()
+		failed(why)
 		if g.Pause(adoptRetry, nil) != nil {
 			return nil
 		}

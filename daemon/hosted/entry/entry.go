@@ -150,7 +150,7 @@ func (s *Server) Secrets(ctx context.Context, root string) *masked.Secrets {
 		return masked.Unknown()
 	}
 	p, err := s.Process(ctx, root)
-	if err != nil {
+	if err != nil || p.Host != "" { // its host expands them
 		return masked.Unknown()
 	}
 	return masked.New(p.Secrets)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"holdline/daemon/hosted/handshake"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 )
@@ -132,7 +133,7 @@ func (r *Reader) follow() {
 			unheard++
 		}
 		more := (r.state == again || r.unheard && unheard < maxUnheard) &&
-			r.up.State != upstream.Exited && !r.hub.Closed
+			r.up.State != stage.Exited && !r.hub.Closed
 		if r.state = idle; more {
 			r.state = running
 		}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
 	"holdline/protocol/control"
@@ -19,7 +20,7 @@ func Logs(h *upstream.Hub, server string, after map[string]int64, follow bool) (
 	h.Mu.Lock()
 	var running []*upstream.Process
 	for u := range h.Processes {
-		if u.Server == server && u.State != upstream.Exited {
+		if u.Server == server && u.State != stage.Exited {
 			running = append(running, u)
 		}
 	}

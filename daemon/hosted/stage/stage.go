@@ -1,12 +1,8 @@
-// Package stage says what the instance of a server is doing, and how a server stands by what its
-// instances do.
+// Package stage says where a process of a server stands, what the instance of a server is doing,
+// and how a server stands by what its instances do.
 package stage
 
-import (
-	"slices"
-
-	"holdline/daemon/hosted/upstream"
-)
+import "slices"
 
 // Use says whether calls may reach an instance. It moves down this list only: a trial that
 // succeeds is in use, and what is retired stays so.
@@ -39,8 +35,8 @@ const (
 type Facts struct {
 	Adopting, Starting, BackingOff, Ejected bool
 
-	Up      bool           // it has a process
-	Process upstream.State // of that
+	Up      bool  // it has a process
+	Process State // of that
 }
 
 // Of returns the stage of an instance. It is derived from the facts each time, since a stored one
@@ -50,13 +46,13 @@ func Of(f Facts) Stage {
 	switch {
 	case f.Adopting:
 		return Adopting
-	case f.Up && f.Process == upstream.Serving:
+	case f.Up && f.Process == Serving:
 		return Running
 	case f.Ejected:
 		return Ejected
 	case f.Starting && f.BackingOff:
 		return BackingOff
-	case f.Starting, f.Up && f.Process == upstream.Starting:
+	case f.Starting, f.Up && f.Process == Starting:
 		return Launching
 	case f.Up:
 		return Stopping

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"holdline/daemon/hosted/stage"
-	"holdline/daemon/hosted/upstream"
 )
 
 // TestOf checks the stage of an instance of which several things are true.
@@ -15,13 +14,13 @@ func TestOf(t *testing.T) {
 		state string
 	}{
 		{stage.Facts{}, stage.Idle, "idle"},
-		{stage.Facts{Adopting: true, Up: true, Process: upstream.Serving}, stage.Adopting, "starting"},
-		{stage.Facts{Up: true, Process: upstream.Serving, Ejected: true}, stage.Running, "ready"},
-		{stage.Facts{Up: true, Process: upstream.Ending, Ejected: true}, stage.Ejected, "starting"},
+		{stage.Facts{Adopting: true, Up: true, Process: stage.Serving}, stage.Adopting, "starting"},
+		{stage.Facts{Up: true, Process: stage.Serving, Ejected: true}, stage.Running, "ready"},
+		{stage.Facts{Up: true, Process: stage.Ending, Ejected: true}, stage.Ejected, "starting"},
 		{stage.Facts{Starting: true, BackingOff: true}, stage.BackingOff, "starting"},
 		{stage.Facts{Starting: true}, stage.Launching, "starting"},
 		{stage.Facts{Up: true}, stage.Launching, "starting"},
-		{stage.Facts{Up: true, Process: upstream.Ending}, stage.Stopping, "starting"},
+		{stage.Facts{Up: true, Process: stage.Ending}, stage.Stopping, "starting"},
 	} {
 		got := stage.Of(x.facts)
 		if got != x.want {

@@ -51,10 +51,15 @@ func Words(f *fault.Record) string {
 
 // Spec returns the spec of a new worker of a server.
 func Spec(server string, p *resolve.Process, owner process.Owner) process.Spec {
-	return process.Spec{
+	spec := process.Spec{
 		ID: WorkerID(server), Kind: process.KindServer, Name: server, Argv: append([]string{p.Command}, p.Args...),
 		Cwd: p.Dir, Owner: owner, EndGraceMS: p.EndGrace.Milliseconds(), Confine: p.Confine,
 	}
+	if p.Host != "" {
+		spec.Far = &process.Far{Host: p.Host, InheritEnv: p.InheritEnv, EnvFile: p.EnvFile}
+		spec.Orphan.AfterMS = p.HostWindow.Milliseconds()
+	}
+	return spec
 }
 
 // WorkerID returns a new id of a worker, which begins with the server's name.

@@ -57,9 +57,10 @@ const ExhaustedPause = time.Second
 const SecretPause = 5 * time.Second
 
 // IsOurs reports whether Holdline itself ran out of disk space, files, processes or
-// memory. No server is to blame for that.
+// memory, or cannot reach the host of a server. No server is to blame for that.
 func IsOurs(f *fault.Record) bool {
-	return f != nil && f.Fault.Code == fault.ResourceExhausted && f.Stage == fault.Host
+	return f != nil && f.Stage == fault.Host &&
+		(f.Fault.Code == fault.ResourceExhausted || f.Reason() == fault.Unreachable)
 }
 
 // CannotStart returns the fault of a server for which no process could be started.

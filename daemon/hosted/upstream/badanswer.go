@@ -3,6 +3,7 @@ package upstream
 import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/lines"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
@@ -45,7 +46,7 @@ func (u *Process) failSkipped(l *lines.Line) {
 func (u *Process) condemnEndless() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	if u.State == Serving {
+	if u.State == stage.Serving {
 		u.giveUpLocked("Holdline ended server %s: it wrote %d MiB to stdout without a newline, "+
 			"so no answer could come from it any more", u.Server, int64(lines.MaxSkipped)>>20)
 	}

@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
 	"holdline/daemon/standing"
 	"holdline/daemon/tool"
@@ -47,7 +48,7 @@ func NewCall(c *calls.Call) *Call { return &Call{Call: c, Asked: make(chan struc
 
 // FactsLocked returns what is known of the call.
 func (c *Call) FactsLocked(pending bool) calls.Facts {
-	return c.Facts(pending, c.Up != nil && c.Up.State != Exited)
+	return c.Facts(pending, c.Up != nil && c.Up.State != stage.Exited)
 }
 
 // DropLocked settles a call that no owner wants any more. One in flight is
@@ -61,7 +62,7 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 	h.unparkLocked(c)
 	c.Demand(calls.Withdraw)
-	if c.Phase() == calls.Open && u != nil && u.State != Exited && !u.hasCaughtUp() {
+	if c.Phase() == calls.Open && u != nil && u.State != stage.Exited && !u.hasCaughtUp() {
 		return
 	}
 	cancels := calls.Decide(c.FactsLocked(false)) == calls.Cancel
@@ -112,8 +113,18 @@ func (c *Call) ForgetVoidLocked() {
 	if c.Up == nil {
 		return
 	}
-	delete(c.Up.Calls, c.write) // the record is void, and its number will be another's
+	if c.Up.Calls[c.write] == c { // the record is void, and its number may be another's
+		delete(c.Up.Calls, c.write)
+	}
 	c.Up, c.write = nil, 0
+}
+
+// UnsentLocked records that a call was not written to a process, which certainly did not get it.
+func (c *Call) UnsentLocked(u *Process) {
+	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
+		c.ForgetVoidLocked()
+		c.Apply(calls.Unsent)
+	}
 }
 
 // HasWantedCallLocked reports whether a client may still ask for the answer to a
@@ -172,6 +183,7 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
 	again bool, until time.Time,
 ) (died bool, err error) {
+	composed := false
 	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
 		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
 		line, err := envelope.Line(rc, o, &names)
@@ -180,8 +192,12 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		}
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
+		if composed { // and void
+			c.UnsentLocked(u)
+		}
+		composed = true
 		switch {
-		case u.State == Exited:
+		case u.State == stage.Exited:
 			died = true
 			return nil, standing.ErrExited
 		case c.Phase() == calls.Over:
@@ -189,6 +205,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		case again:
 			c.Replays++
 			c.earlier = append(c.earlier, place{c.Up, c.write})
+			again = false // it is counted, and the place is kept, once
 		default:
 			c.ForgetVoidLocked()
 		}

@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/hang"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -31,7 +32,7 @@ func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death = u.Secrets.Load().Fault(death)
 	before, by := u.State, EndedByItself
 	switch {
-	case before == Ending, before == Draining:
+	case before == stage.Ending, before == stage.Draining:
 		by = EndedByHoldline
 	case ev.Exit.KilledByOthers(), ev.Kind == supervisor.Lost && ev.Exit == process.Exit{}:
 		by = EndedByOthers
@@ -88,7 +89,7 @@ const LongWait = 30 * time.Second
 // SuspectLocked starts to probe a process that has left a call without an answer,
 // unless a probe is under way.
 func (u *Process) SuspectLocked() {
-	if u.State != Serving || u.Suspect || u.hub.Closed {
+	if u.State != stage.Serving || u.Suspect || u.hub.Closed {
 		return
 	}
 	u.Suspect = true
@@ -105,7 +106,7 @@ func (u *Process) probe() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	u.Suspect = false
-	if hung && u.State == Serving && !u.hub.Closed {
+	if hung && u.State == stage.Serving && !u.hub.Closed {
 		u.giveUpLocked("server %s hung, so Holdline ended it: a call had no answer, and it gave no sign of life "+
 			"in the %v after that, though it was asked for one again and again", u.Server, after.Round(time.Second))
 	}
@@ -140,7 +141,10 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	}
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != Serving || u.hub.Closed
+	if w := u.attached.Status(); w.Host != "" && !w.Attached { // it is not the server that is silent
+		return true
+	}
+	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != stage.Serving || u.hub.Closed
 }
 
 // AwaitExits waits until all processes have exited, or returns the cause of ctx.
@@ -154,3 +158,13 @@ func AwaitExits(ctx context.Context, all []*Process) error {
 	}
 	return nil
 }
+
+// An Ender is what made a process exit.
+type Ender int8
+
+// The enders.
+const (
+	EndedByHoldline Ender = iota // also while it runs, and for one that was draining
+	EndedByItself
+	EndedByOthers // it, or its worker, was killed by another program
+)

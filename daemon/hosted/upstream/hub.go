@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/group"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
@@ -65,7 +66,7 @@ type Instance interface {
 	Exited(u *Process)
 	// Died follows Exited, once it is known what ended the process and all that it said
 	// was read. before is the state that the process was in.
-	Died(u *Process, before State)
+	Died(u *Process, before stage.State)
 }
 
 // spooledLocked counts the bytes in files that wait for a session, and ends a session
@@ -182,7 +183,7 @@ func (u *Process) Contain(doing string, f func()) (ok bool) {
 
 // CondemnLocked ends a process of which holdline itself cannot go on, for the fault f.
 func (u *Process) CondemnLocked(f *fault.Record) {
-	if u.Condemned != nil || u.State == Exited {
+	if u.Condemned != nil || u.State == stage.Exited {
 		return
 	}
 	u.Condemned = f
@@ -198,7 +199,7 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 // are lost, and goroutines that wait for u.Exited are woken. Call it once for each
 // process.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
-	u.ChangeLocked(exit)
+	u.ChangeLocked(stage.Exit)
 	if u.Condemned != nil && death != nil { // that is the reason, and how it ended is the cause
 		both := *u.Condemned // a copy: answers that have it are being written
 		both.Cause = death.Cause

@@ -7,6 +7,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -219,7 +220,7 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
 	case !c.Review(o):
-	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != Exited &&
+	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != stage.Exited &&
 		u.Owner.Session == c.Key.Session &&
 		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
 		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))

@@ -6,6 +6,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/stage"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -57,7 +58,7 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.RootsChanged:
 		for u := range h.Processes {
-			if u.Owner.Session == session && u.State == Serving {
+			if u.Owner.Session == session && u.State == stage.Serving {
 				u.noteLocked(msg.Method, msg.Params)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/protocol/faultpoint"
@@ -91,7 +92,7 @@ func (u *Process) Envelope() dialect.Envelope {
 // Ended reports whether the process has exited, and whether it did that by itself.
 func (u *Process) Ended() (gone, byItself bool) {
 	state, by := u.Status()
-	return state == Exited, state == Exited && by == EndedByItself
+	return state == stage.Exited, state == stage.Exited && by == EndedByItself
 }
 
 // projectScope is the scope of a process whose sessions are those of one project.

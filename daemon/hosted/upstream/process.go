@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/hosted/records"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/lines"
 	"holdline/daemon/masked"
 	"holdline/daemon/standing"
@@ -63,7 +64,7 @@ type Process struct {
 // Guarded is the state of a process that the hub's mutex guards: it is used between Lock and
 // Unlock of [Hub.Mu], and in functions whose names end in Locked. Other packages only read it.
 type Guarded struct {
-	State      State
+	State      stage.State
 	Generation int64           // of the worker
 	Result     json.RawMessage // of the handshake
 	Calls      map[int64]*Call // by write
@@ -77,13 +78,13 @@ type Guarded struct {
 	era       string             // of the server
 	logs      bool               // by the result of the handshake it can send log messages
 	unsure    chan struct{}      // closed when it is known which writes of an earlier daemon were made, and nil then
-	internal  map[int64]inquiry  // the daemon's own requests
+	internal  map[int64]*inquiry // the daemon's own requests
 	audience  audience.Audience
 	records   records.Records // which of them are not needed any more
 	questions question.Set    // its requests to its client
 }
 
-// NewProcess returns a process in the state Starting, whose worker has the directory dir.
+// NewProcess returns a process in the state [stage.Starting], whose worker has the directory dir.
 // It starts nothing and takes no lock: the caller starts the worker, or attaches to it, and
 // registers the process with the hub.
 func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner) *Process {
@@ -94,7 +95,7 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		Exited: make(chan struct{}), readEnded: make(chan struct{}), caughtUp: make(chan struct{}),
 		poke: make(chan struct{}, 1),
 		Guarded: Guarded{
-			Calls: map[int64]*Call{}, internal: map[int64]inquiry{}, questions: question.NewSet(id),
+			Calls: map[int64]*Call{}, internal: map[int64]*inquiry{}, questions: question.NewSet(id),
 		},
 	}
 	u.Standing, u.writes = standing.New(u, u.Log), background.NewQueue(u.Log)
@@ -129,7 +130,7 @@ func (u *Process) Detach() {
 
 // Status returns the state of the process and, if it has exited, what made it
 // exit.
-func (u *Process) Status() (State, Ender) {
+func (u *Process) Status() (stage.State, Ender) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return u.State, u.EndedBy
@@ -151,7 +152,7 @@ const endGrace = time.Second
 // EndLocked begins to end the process. It does not wait: u.Exited is closed when
 // nothing is left of it.
 func (u *Process) EndLocked() {
-	if u.ChangeLocked(Terminate) {
+	if u.ChangeLocked(stage.Terminate) {
 		u.TerminateLocked()
 	}
 }
@@ -159,7 +160,7 @@ func (u *Process) EndLocked() {
 // DrainLocked gives the process no more calls. The process is ended once the clients
 // of its calls have their answers.
 func (u *Process) DrainLocked() {
-	u.ChangeLocked(drain)
+	u.ChangeLocked(stage.Drain)
 	u.nudge()
 }
 
@@ -260,7 +261,7 @@ func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bo
 func (u *Process) ensureDead() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	if u.State != Exited {
+	if u.State != stage.Exited {
 		u.exitLocked(u.Condemned, EndedByHoldline)
 	}
 }
@@ -414,9 +415,11 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	if own, ok = u.internal[write]; !ok {
+	kept := u.internal[write]
+	if kept == nil {
 		return own, false
 	}
+	own = *kept
 	delete(u.internal, write)
 	if !own.stays {
 		u.records.Forget(write)
@@ -465,7 +468,7 @@ func (u *Process) notified(msg jsonrpc.Message) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
-		if u.State == Serving && !u.hub.Closed {
+		if u.State == stage.Serving && !u.hub.Closed {
 			u.Instance.ListsChanged()
 		}
 	default:
@@ -475,8 +478,8 @@ func (u *Process) notified(msg jsonrpc.Message) {
 
 // ChangeLocked changes the state of the process by an event, and reports whether it is
 // another one now.
-func (u *Process) ChangeLocked(e Event) bool {
+func (u *Process) ChangeLocked(e stage.Event) bool {
 	before := u.State
-	u.State = before.after(e)
+	u.State = before.After(e)
 	return u.State != before
 }

@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -100,7 +101,7 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 
 // mayAskLocked reports whether requests of the process that an earlier daemon has passed
 // on may still be unread.
-func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != Exited }
+func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != stage.Exited }
 
 // dropEarlyLocked drops early answers to which no request was read, and confirms
 // their lines to the client.

@@ -57,15 +57,26 @@ func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, 
 	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
+		u.dropVoidLocked(write, &own) // if it was composed before
 		write = id
-		u.internal[id] = own
+		u.internal[id] = &own
 		made(id)
 		return [][]byte{append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n')}, nil
 	})
 	if err != nil {
-		u.dropInquiry(write)
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		u.dropVoidLocked(write, &own)
 	}
 	return write, err
+}
+
+// dropVoidLocked forgets an inquiry whose write failed. Its number may be another's by now. The
+// caller must hold the hub's mutex.
+func (u *Process) dropVoidLocked(write int64, own *inquiry) {
+	if u.internal[write] == own {
+		delete(u.internal, write)
+	}
 }
 
 // dropInquiry ignores the answer to one of the daemon's own requests from now on.

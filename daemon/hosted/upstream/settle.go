@@ -6,6 +6,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/output"
 	"holdline/daemon/hosted/question"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
@@ -55,7 +56,7 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 func (u *Process) dispensable() (forget, files []int64, names []string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	if u.State == Draining && len(u.Calls) == 0 {
+	if u.State == stage.Draining && len(u.Calls) == 0 {
 		u.EndLocked()
 	}
 	forget, files = u.records.Take()

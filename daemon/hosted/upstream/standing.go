@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/standing"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -56,7 +57,7 @@ func (u *Process) Done() <-chan struct{} { return u.Exited }
 func (u *Process) Desired() standing.Desired {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
-	return standing.Desired{Serving: u.State == Serving, Provisional: u.Restored && !u.hub.Expected}
+	return standing.Desired{Serving: u.State == stage.Serving, Provisional: u.Restored && !u.hub.Expected}
 }
 
 // Level returns the most verbose level of log messages that a session of the process wants, or ""

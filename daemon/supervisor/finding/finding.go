@@ -13,13 +13,27 @@ import (
 )
 
 // Alive reports whether the worker of dir lives: whether its lock is held,
-// whatever any pid says. It leaves nothing in dir, which may be about to be removed.
+// whatever any pid says. It leaves nothing in dir, which may be about to be removed. A worker
+// on another machine counts as alive until it is known to be dead: see [Far].
 func Alive(dir string) (bool, error) {
 	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
 	if errors.Is(err, os.ErrNotExist) {
 		_, err = os.Lstat(dir)
 	}
-	return alive, err
+	return alive || err == nil && Far(dir) != nil, err
+}
+
+// Far returns where the worker of dir runs, if that is another machine and the worker is not
+// known to be dead. Otherwise it returns nil.
+func Far(dir string) *process.Far {
+	spec, err := process.ReadSpec(dir)
+	if err != nil || spec.Far == nil {
+		return nil
+	}
+	if _, err := os.Lstat(filepath.Join(dir, process.FileState)); err == nil {
+		return nil
+	}
+	return spec.Far
 }
 
 // Facts are what a daemon that starts finds in a directory in which a worker

@@ -1,4 +1,4 @@
-package upstream
+package stage
 
 import "testing"
 
@@ -14,10 +14,10 @@ func TestProcessStates(t *testing.T) {
 	}
 	for from, row := range table {
 		for e, want := range row {
-			if got := from.after(Event(e)); got != want {
+			if got := from.After(Event(e)); got != want {
 				t.Errorf("%v after event %d is %v, want %v", from, e, got, want)
 			}
-			if got := from.after(Event(e)); got < from {
+			if got := from.After(Event(e)); got < from {
 				t.Errorf("%v after event %d goes back to %v", from, e, got)
 			}
 		}

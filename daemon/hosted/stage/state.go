@@ -1,7 +1,7 @@
-package upstream
+package stage
 
 // State says where a process of a server stands, seen from this daemon.
-// [State.after] alone changes it:
+// [State.After] alone changes it:
 //
 //	          ready    drain     terminate  exit
 //	starting  serving  draining  ending     exited
@@ -34,32 +34,22 @@ type Event int8
 // The events.
 const (
 	Ready     Event = iota // its handshake is over, and what it lists is known
-	drain                  // no session uses it any more, or its entry was edited
+	Drain                  // no session uses it any more, or its entry was edited
 	Terminate              // it is not wanted any more, or condemned
-	exit                   // its worker reported the end, or is gone
+	Exit                   // its worker reported the end, or is gone
 )
 
-// after returns the state that follows s by the event: s itself if the event changes nothing.
-func (s State) after(e Event) State {
+// After returns the state that follows s by the event: s itself if the event changes nothing.
+func (s State) After(e Event) State {
 	switch {
 	case e == Ready && s == Starting:
 		return Serving
-	case e == drain && s < Draining:
+	case e == Drain && s < Draining:
 		return Draining
 	case e == Terminate && s < Ending:
 		return Ending
-	case e == exit:
+	case e == Exit:
 		return Exited
 	}
 	return s
 }
-
-// An Ender is what made a process exit.
-type Ender int8
-
-// The enders.
-const (
-	EndedByHoldline Ender = iota // also while it runs, and for one that was draining
-	EndedByItself
-	EndedByOthers // it, or its worker, was killed by another program
-)

@@ -1,4 +1,7 @@
-package supervisor
+// Package near starts the processes of workers on this machine, and kills what is left of them.
+// A supervisor uses it for its workers, and so does the program that starts workers here for a
+// daemon on another machine (package farside).
+package near
 
 import (
 	"bufio"
@@ -13,7 +16,6 @@ import (
 	"sync"
 	"time"
 
-	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/workerwire"
@@ -22,26 +24,15 @@ import (
 // maxReport bounds the report of a new worker, in bytes.
 const maxReport = 64 << 10
 
-// errVanished says that the worker ended without a report.
-var errVanished = errors.New("the worker ended before it listened")
+// ErrVanished says that the worker ended without a report.
+var ErrVanished = errors.New("the worker ended before it listened")
 
-// vanishedError marks a fault of a start whose worker was killed, as far as is
-// known.
-type vanishedError struct{ *fault.Record }
+// startTimeout is from the start of the process to its report.
+const startTimeout = 10 * time.Second
 
-// Unwrap returns the fault.
-func (e vanishedError) Unwrap() error { return e.Record }
-
-// Vanished reports whether the err of [Supervisor.Start] means that the worker
-// ended before it listened, without a report: it was most likely killed, and another
-// start may succeed.
-func Vanished(err error) bool {
-	_, ok := errors.AsType[vanishedError](err)
-	return ok
-}
-
-// launch runs the worker of dir and returns when it listens.
-func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Environment) error {
+// Launch runs the worker of dir, which has its spec, and returns when it listens. exe is the
+// program that has the worker and exec commands.
+func Launch(ctx context.Context, exe, dir string, env workerwire.Environment) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("worker did not report in time"))
 	defer cancel()
 	envR, envW, err := os.Pipe()
@@ -59,7 +50,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 	// This process only starts the worker and leaves, so that the worker is
 	// not the daemon's child.
 	var words bytes.Buffer
-	cmd := exec.CommandContext(ctx, s.o.Exe, "worker", dir)
+	cmd := exec.CommandContext(ctx, exe, "worker", dir)
 	cmd.Args[0] = "holdline"
 	cmd.Env = []string{}
 	cmd.Dir = "/"
@@ -88,7 +79,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 	if err := cmd.Wait(); err != nil {
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if ok && exit.ExitCode() < 0 && ctx.Err() == nil {
-			return fmt.Errorf("%w: %w", errVanished, err)
+			return fmt.Errorf("%w: %w", ErrVanished, err)
 		}
 		if r, rerr := readReport(readyR); ok && rerr == nil && r.Error != nil {
 			return r.Error
@@ -97,7 +88,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 	}
 	r, err := readReport(readyR)
 	switch {
-	case errors.Is(err, errVanished) && ctx.Err() != nil:
+	case errors.Is(err, ErrVanished) && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
 		return err
@@ -111,7 +102,7 @@ func (s *Supervisor) launch(ctx context.Context, dir string, env workerwire.Envi
 func readReport(from io.Reader) (r workerwire.Report, err error) {
 	line, err := bufio.NewReader(io.LimitReader(from, maxReport)).ReadBytes('\n')
 	if err != nil {
-		return r, errVanished
+		return r, ErrVanished
 	}
 	if err := json.Unmarshal(line, &r); err != nil {
 		return r, fmt.Errorf("report: %w", err)

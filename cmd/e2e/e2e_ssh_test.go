@@ -1,0 +1,393 @@
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// sshd starts a real OpenSSH server on loopback, with keys of its own, for the host build-box: what
+// it runs has another home and runtime directory, and none of the caller's environment. The program
+// ssh of the place is the real one with another file of settings. The test is skipped if there is no
+// OpenSSH.
+func (p *place) sshd() (home string, server *exec.Cmd) {
+	p.t.Helper()
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		p.t.Skip("HOLDLINE_E2E=1 is not set: it runs for minutes")
+	}
+	const program = "/usr/sbin/sshd" // it wants its whole path
+	for _, name := range []string{program, "ssh", "ssh-keygen"} {
+		if _, err := exec.LookPath(name); err != nil {
+			p.t.Skipf("needs the OpenSSH client and server: %v", err)
+		}
+	}
+	home = filepath.Join(p.dir, "far")
+	dir := filepath.Join(p.dir, "ssh")
+	must := func(err error) {
+		p.t.Helper()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if os.Getuid() == 0 {
+		must(os.MkdirAll("/run/sshd", 0o755)) // sshd of Debian makes it when it is started as a service
+	}
+	for _, d := range []string{dir, filepath.Join(home, "run")} {
+		must(os.MkdirAll(d, 0o700))
+	}
+	for _, key := range []string{"host", "user"} {
+		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, key)).CombinedOutput()
+		if err != nil {
+			p.t.Fatalf("ssh-keygen: %v\n%s", err, out)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(err)
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	must(ln.Close())
+	ssh, err := exec.LookPath("ssh")
+	must(err)
+	hostKey, err := os.ReadFile(filepath.Join(dir, "host.pub"))
+	must(err)
+	variables := fmt.Sprintf("HOME=%s XDG_RUNTIME_DIR=%s/run %q", home, home, races(p.dir))
+	for _, kv := range p.farVariables() {
+		variables += fmt.Sprintf(" %q", kv)
+	}
+	for name, text := range map[string]string{
+		"sshd_config": fmt.Sprintf("Port %s\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\n"+
+			"UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"+
+			"PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv %s\n", port, dir, dir, variables),
+		"config": fmt.Sprintf("Host build-box\n  HostName 127.0.0.1\n  Port %s\n  IdentityFile %s/user\n  IdentitiesOnly yes\n"+
+			"  UserKnownHostsFile %s/known\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n", port, dir, dir),
+		"known": fmt.Sprintf("[127.0.0.1]:%s %s", port, hostKey),
+		"ssh":   fmt.Sprintf("#!/bin/sh\nexec %s -F %s/config \"$@\"\n", ssh, dir),
+	} {
+		must(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+	}
+	// A daemon that a proxy starts has the PATH of the login shell.
+	for _, name := range []string{".profile", ".bash_profile"} {
+		p.putHome(p.t.(*testing.T), map[string]string{name: "PATH=" + dir + ":$PATH\n"})
+	}
+	p.env = append(p.env, "PATH="+dir+":"+programs+":"+os.Getenv("PATH"))
+	log, err := os.Create(filepath.Join(dir, "log"))
+	must(err)
+	defer func() { _ = log.Close() }()
+	server = exec.Command(program, "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	server.Stderr = log
+	must(server.Start())
+	p.t.Cleanup(func() {
+		if p.t.Failed() {
+			b, _ := os.ReadFile(filepath.Join(dir, "log"))
+			p.t.Logf("the log of sshd:\n%s", b[max(0, len(b)-4000):])
+		}
+		p.nothingLeft() // while the host can be reached
+		for _, pid := range append(p.sessions(server.Process.Pid), p.farProcesses(home)...) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	})
+	waitFor(p.t.(*testing.T), "sshd to listen", func() bool {
+		nc, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err == nil {
+			_ = nc.Close()
+		}
+		return err == nil
+	})
+	return home, server
+}
+
+// sessions returns the pids of the processes of sshd that have a connection: the children of server,
+// and what these have started, as far as it is sshd.
+func (p *place) sessions(server int) (pids []int) {
+	parents := map[int][]int{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, path := range stats {
+		b, _ := os.ReadFile(path)
+		var pid, parent int
+		var state string
+		if n := strings.LastIndexByte(string(b), ')'); n > 0 && strings.Contains(string(b[:n]), "(sshd") {
+			if _, err := fmt.Sscan(string(b[n+1:]), &state, &parent); err == nil {
+				pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				parents[parent] = append(parents[parent], pid)
+			}
+		}
+	}
+	for next := []int{server}; len(next) > 0; next = next[1:] {
+		pids, next = append(pids, parents[next[0]]...), append(next, parents[next[0]]...)
+	}
+	return pids
+}
+
+// clients returns the pids of the ssh processes of this place.
+func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/config") }
+
+// TestE2EFarSSH runs a server on another machine over a real ssh and sshd. `hosts add` copies
+// holdline there. While calls are in flight, processes are killed a hundred times, chosen at random:
+// ssh, its session of sshd, the far end of a connection, the daemon, the far worker and the far
+// child. Once the daemon is upgraded, and once nothing passes for 60 s. Each call is answered once,
+// and has its effect once, or its outcome is unknown because the far worker or child was killed. In
+// the end nothing of it is left there.
+func TestE2EFarSSH(t *testing.T) {
+	p := newPlace(t)
+	home, server := p.sshd()
+	p.installVersion(t, older)
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{
+		"scope": "shared", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": "5m",
+	})})
+	p.exe = p.bin()
+	out := p.must("hosts", "add", "build-box")
+	for _, want := range []string{"build-box answers", "holdline 9.1.0 was copied to", "build-box is ready"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("hosts add says no %q:\n%s", want, out)
+		}
+	}
+	if out := p.must("hosts", "add", "build-box"); !strings.Contains(out, "is there, and fits") {
+		t.Errorf("the second hosts add says\n%s", out)
+	}
+	p.daemonAt(p.bin())
+	a := p.agent().shake()
+	seed := uint64(time.Now().UnixNano())
+	if s, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	t.Logf("SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	one := func(pids []int) func() []int {
+		return func() []int { return pids[random.IntN(len(pids)):][:1] }
+	}
+
+	// round makes three calls and has disturb do something while they are under way.
+	unknown, total := 0, 0
+	round := func(name string, loses bool, disturb func()) {
+		t.Helper()
+		var ids []int
+		tokens := map[int]string{}
+		for i := range 3 {
+			token := fmt.Sprintf("%s-%d-%d", name, total, i)
+			id := a.effect(token, 20+random.IntN(300))
+			ids, tokens[id] = append(ids, id), token
+		}
+		total++
+		if random.IntN(3) > 0 {
+			p.untilEffect("begin " + tokens[ids[0]])
+		}
+		disturb()
+		for id, x := range a.waitAll(ids...) {
+			token := tokens[id]
+			begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token)
+			switch {
+			case x.Error == nil && x.text() == token:
+				if begun != 1 || ended != 1 {
+					t.Errorf("%s was answered, and begun %d times and ended %d times", token, begun, ended)
+				}
+			case x.code() == "outcome_unknown" && loses:
+				unknown++
+				if begun > 1 || ended > 1 {
+					t.Errorf("%s was begun %d times and ended %d times", token, begun, ended)
+				}
+			case begun > 0:
+				t.Errorf("%s has begun, and is answered by %s", token, x.raw)
+			default:
+				t.Errorf("%s, which has not begun: %s", token, x.raw)
+			}
+		}
+	}
+	kill := func(find func() []int) func() {
+		return func() {
+			for _, pid := range find() {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	round("first", false, func() {})
+	victims := []struct {
+		name  string
+		loses bool
+		pids  func() []int
+	}{
+		{"ssh", false, func() []int { return someOf(p.clients(), one) }},
+		{"sshd", false, func() []int { return someOf(p.sessions(server.Process.Pid), one) }},
+		{"link", false, func() []int { return someOf(p.links(), one) }},
+		{"daemon", false, func() []int { return []int{p.status().Daemon.PID} }},
+		{"worker", true, func() []int { worker, _ := p.farChild(); return []int{worker} }},
+		{"child", true, func() []int { _, child := p.farChild(); return []int{child} }},
+	}
+	for i := range 100 {
+		v := victims[random.IntN(len(victims))]
+		if round(v.name, v.loses, kill(v.pids)); t.Failed() {
+			t.Fatalf("that was kill %d", i+1)
+		}
+	}
+	t.Logf("of %d calls %d have an unknown outcome", 3*total, unknown)
+
+	// Stopped processes neither answer nor hang up: nothing passes, as if a cable were cut.
+	round("cut", false, func() {
+		all := append(p.sessions(server.Process.Pid), server.Process.Pid)
+		for _, pid := range all {
+			_ = syscall.Kill(pid, syscall.SIGSTOP)
+		}
+		time.Sleep(60 * time.Second)
+		for _, pid := range all {
+			_ = syscall.Kill(pid, syscall.SIGCONT)
+		}
+	})
+	if w := p.status().Workers; len(w) != 1 || !w[0].Attached || w[0].Unreachable != "" || w[0].RTTUS == 0 {
+		t.Errorf("after all the workers are %+v", w)
+	}
+	a.leave()
+	p.must("stop", "--all")
+	p.nothingFar(home)
+	if left := p.clients(); len(left) > 0 {
+		t.Errorf("ssh runs still: %v", left)
+	}
+	if out := p.must("hosts", "list"); out != "build-box: tools\n" {
+		t.Errorf("hosts list = %q", out)
+	}
+	if _, errs, code := p.run("", "hosts", "remove", "build-box"); code == 0 || !strings.Contains(errs, "tools runs there") {
+		t.Errorf("hosts remove of a host in use: exit %d, %s", code, errs)
+	}
+	p.configure(map[string]any{})
+	p.must("hosts", "remove", "build-box")
+	if _, err := os.Stat(filepath.Join(home, ".local/share/holdline/far")); !os.IsNotExist(err) {
+		t.Errorf("after hosts remove: %v", err)
+	}
+}
+
+// someOf returns what one, made for the pids, returns; nil if there are none.
+func someOf(pids []int, one func([]int) func() []int) []int {
+	if len(pids) == 0 {
+		return nil
+	}
+	slices.Sort(pids)
+	return one(pids)()
+}
+
+// nothingFar fails the test if something of the far machine runs, or if a directory of a worker is
+// left there.
+func (p *place) nothingFar(home string) {
+	p.t.Helper()
+	if left := p.farProcesses(home); len(left) > 0 {
+		p.t.Errorf("processes are left there: %v", left)
+	}
+	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
+		p.t.Errorf("directories are left there: %v", found)
+	}
+}
+
+// TestE2EFarUpgrade upgrades the daemon while a call is in flight on another machine: the link is
+// made anew, and the call is answered once.
+func TestE2EFarUpgrade(t *testing.T) {
+	p := newPlace(t)
+	home, _ := p.sshd()
+	p.installVersion(t, older)
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})})
+	p.exe = p.bin()
+	p.must("hosts", "add", "build-box")
+	p.daemonAt(p.bin())
+	a := p.agent().shake()
+	id := a.effect("long", 3000)
+	p.untilEffect("begin long")
+	worker, child := p.farChild()
+	p.installVersion(t, newer)
+	p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", older, newer))
+	if x := a.wait(id); x.text() != "long" || p.effectsOf("begin long") != 1 || p.effectsOf("end long") != 1 {
+		t.Errorf("the call that was in flight: %s", x.raw)
+	}
+	if w, c := p.farChild(); w != worker || c != child {
+		t.Errorf("the far worker and child were %d, %d and are %d, %d", worker, child, w, c)
+	}
+	a.leave()
+	p.must("stop", "--all")
+	p.nothingFar(home)
+}
+
+// TestE2EFarWindow kills the daemon for good: the far worker ends its child and itself after
+// host_window. A later daemon then knows that it is dead, and leaves nothing there.
+func TestE2EFarWindow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home, _ := p.sshd()
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared", "host_window": "1m"})})
+	p.must("hosts", "add", "build-box")
+	daemon := p.daemon()
+	a := p.agent().shake()
+	a.wait(a.effect("first", 1))
+	worker, child := p.farChild()
+	_ = a.cmd.Process.Kill()
+	_ = daemon.Process.Kill()
+	begun := time.Now()
+	for alive(worker) || alive(child) {
+		if time.Since(begun) > 2*time.Minute {
+			t.Fatal("the far worker lives on")
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if lived := time.Since(begun); lived < 50*time.Second {
+		t.Errorf("the far worker lived for %v only", lived)
+	}
+	p.daemon()
+	b := p.agent().shake()
+	if x := b.wait(b.effect("second", 1)); x.text() != "second" {
+		t.Errorf("a call after that: %s", x.raw)
+	}
+	p.until("the dead worker to be forgotten", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
+	b.leave()
+	p.must("stop", "--all")
+	p.nothingFar(home)
+}
+
+// TestE2EFarWords checks that the words of ssh reach people, when it has no key that the host takes
+// and when the key of the host is another one.
+func TestE2EFarWords(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.sshd()
+	dir := filepath.Join(p.dir, "ssh")
+	if _, errs, code := p.run("", "hosts", "doctor", "build-box"); code != 1 ||
+		!strings.Contains(errs, "holdline was not found there") || !strings.Contains(errs, "holdline hosts add build-box") {
+		t.Errorf("hosts doctor before hosts add: exit %d, %s", code, errs)
+	}
+	if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "other")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	move := func(from, to string) {
+		t.Helper()
+		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move("user", "kept")
+	move("other", "user")
+	if _, errs, code := p.run("", "hosts", "add", "build-box"); code != 1 || !strings.Contains(errs, "Permission denied") {
+		t.Errorf("hosts add with another key: exit %d, %s", code, errs)
+	}
+	move("kept", "user")
+	known, err := os.ReadFile(filepath.Join(dir, "known"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, _, _ := strings.Cut(string(known), " ")
+	other, err := os.ReadFile(filepath.Join(dir, "other.pub"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "known"), []byte(port+" "+string(other)), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := p.run("", "hosts", "add", "build-box"); code != 1 ||
+		!strings.Contains(errs, "Host key verification failed") {
+		t.Errorf("hosts add with another host key: exit %d, %s", code, errs)
+	}
+}

@@ -1,0 +1,316 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// farHome makes a home for the far machine, and a program ssh that runs what it is given there, on
+// this machine: without the environment of its caller, and by the user's shell, as sshd does. While
+// the file "cut" is there ssh cannot connect.
+func (p *place) farHome() (home string) {
+	p.t.Helper()
+	home = filepath.Join(p.dir, "far")
+	bin := filepath.Join(p.dir, "bin")
+	script := fmt.Sprintf(`#!/bin/sh
+[ -e %[1]s/cut ] && { echo "ssh: connect to host build-box port 22: Network is unreachable" >&2; exit 255; }
+while [ "$1" != -- ]; do shift; done
+shift 2
+exec env -i HOME=%[1]s/far PATH=%[2]s:/usr/bin:/bin SHELL=/bin/sh %[3]s %[4]s sh -c "$*"
+`, p.dir, programs, races(p.dir), strings.Join(p.farVariables(), " "))
+	for _, dir := range []string{home, bin} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700); err != nil {
+		p.t.Fatal(err)
+	}
+	// A daemon that a proxy starts has the PATH of the login shell.
+	for _, name := range []string{".profile", ".bash_profile"} {
+		p.putHome(p.t.(*testing.T), map[string]string{name: "PATH=" + bin + ":$PATH\n"})
+	}
+	p.env = append(p.env, "PATH="+bin+":"+programs+":"+os.Getenv("PATH"))
+	return home
+}
+
+// farVariables are variables of tests that the far machine has, too.
+func (p *place) farVariables() (all []string) {
+	for _, kv := range p.env {
+		if strings.HasPrefix(kv, "HOLDLINE_TEST_") || strings.HasPrefix(kv, "GOCOVERDIR=") {
+			all = append(all, kv)
+		}
+	}
+	return all
+}
+
+// farProcesses returns the pids of processes whose command line has one of these texts.
+func (p *place) farProcesses(texts ...string) (pids []int) {
+	p.t.Helper()
+	for pid, cmd := range p.processes() {
+		for _, text := range texts {
+			if strings.Contains(cmd, text) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
+
+// links returns the pids of the far ends of connections.
+func (p *place) links() (pids []int) {
+	p.t.Helper()
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, d := range dirs {
+		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
+		env, _ := os.ReadFile(filepath.Join(d, "environ"))
+		if bytes.Contains(cmd, []byte("\x00far\x00")) && bytes.Contains(env, []byte("HOME="+p.dir+"/far\x00")) {
+			pid, _ := strconv.Atoi(filepath.Base(d))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// farChild returns the pid of the far worker and of its child, as the file there has them.
+func (p *place) farChild() (worker, child int) {
+	p.t.Helper()
+	deadline := time.Now().Add(waitLimit)
+	for time.Now().Before(deadline) {
+		found, _ := filepath.Glob(filepath.Join(p.dir, "far/.local/state/holdline/far/*/*/state.json"))
+		for _, path := range found {
+			var st struct {
+				PID      int    `json:"pid"`
+				ChildPID int    `json:"child_pid"`
+				Phase    string `json:"phase"`
+			}
+			b, err := os.ReadFile(path)
+			if err != nil {
+				continue
+			}
+			decode(p.t, string(b), &st)
+			if st.ChildPID > 0 && alive(st.PID) && st.Phase == "running" {
+				return st.PID, st.ChildPID
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	p.t.Fatal("no far worker has a child")
+	return 0, 0
+}
+
+// elsewhere is the entry of a tool server on build-box.
+func (p *place) elsewhere(h hosting) map[string]any {
+	h["host"] = "build-box"
+	return p.toolsEntry(h)
+}
+
+// TestFarServer runs a server on another machine, whose ssh runs what it is given here, with another
+// home. While calls are in flight the link is killed, and cut, and the daemon is killed: each call
+// is answered once, and has its effect once. When the far worker or its child is killed the call's
+// outcome is unknown, and a later call has another process. In the end nothing of it is left there.
+func TestFarServer(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home := p.farHome()
+	entry := p.elsewhere(hosting{"scope": "shared"})
+	entry["env"] = map[string]string{"API_TOKEN": "sesame-open-wide", "WHERE": "${HOME}"}
+	p.configure(map[string]any{"tools": entry}).daemon()
+	a := p.agent().shake()
+
+	call := func(token string, disturb func()) answer {
+		t.Helper()
+		id := a.call("tools__effect", map[string]any{"token": token, "ms": 700})
+		p.untilEffect("begin " + token)
+		disturb()
+		return a.wait(id)
+	}
+	once := func(token string, x answer) {
+		t.Helper()
+		if x.Error != nil || x.text() != token {
+			t.Errorf("%s: %s", token, x.raw)
+		}
+		if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 1 {
+			t.Errorf("%s was begun %d times and ended %d times, want one", token, begun, ended)
+		}
+	}
+	kill := func(pids ...int) func() {
+		return func() {
+			for _, pid := range pids {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	once("first", call("first", func() {}))
+	worker, child := p.farChild()
+	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].Host != "build-box" || s.Workers[0].RTTUS == 0 ||
+		s.Workers[0].ChildPID != 0 {
+		t.Errorf("the status has the workers %+v", s.Workers)
+	}
+	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child))
+	if !bytes.Contains(env, []byte("API_TOKEN=sesame-open-wide\x00")) || !bytes.Contains(env, []byte("WHERE="+home+"\x00")) {
+		t.Errorf("the environment of the server is %q", env)
+	}
+	once("link", call("link", func() { kill(p.links()...)() }))
+	once("cut", call("cut", func() {
+		mend := p.cut()
+		p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return !s.Workers[0].Attached })
+		time.AfterFunc(time.Second, mend)
+	}))
+	once("daemon", call("daemon", kill(p.status().Daemon.PID)))
+	if now, _ := p.farChild(); now != worker {
+		t.Errorf("the far worker was %d and is %d, though only links and the daemon were killed", worker, now)
+	}
+	if x := call("worker", kill(worker)); x.code() != "outcome_unknown" {
+		t.Errorf("the far worker was killed: %s", x.raw)
+	}
+	once("after", call("after", func() {}))
+	_, child = p.farChild()
+	if x := call("child", kill(child)); x.code() != "outcome_unknown" {
+		t.Errorf("the far child was killed: %s", x.raw)
+	}
+	if x := a.wait(a.call("tools__big", map[string]any{"bytes": 300_000})); len(x.text()) < 300_000 {
+		t.Errorf("a long answer has %d bytes", len(x.text()))
+	}
+	for _, token := range []string{"worker", "child"} {
+		if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 0 {
+			t.Errorf("%s was begun %d times and ended %d times, want one and none", token, begun, ended)
+		}
+	}
+	a.leave()
+	p.must("stop", "--all")
+	if left := p.farProcesses(home); len(left) > 0 {
+		t.Errorf("processes are left there: %v", left)
+	}
+	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
+		t.Errorf("directories are left there: %v", found)
+	}
+}
+
+// cut has ssh fail to connect from now on, and kills the connections there are. mend ends that.
+func (p *place) cut() (mend func()) {
+	p.t.Helper()
+	path := filepath.Join(p.dir, "cut")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	for _, pid := range p.links() {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	return func() { _ = os.Remove(path) }
+}
+
+// TestFarHostDown starts the daemon while the host of a server is down. A call fails at once with
+// the words of ssh and was not made, the status says so, and a call works once the host is up. Then
+// the host goes down with a call in flight, and the daemon is killed: the next one refuses other calls
+// at once, and the call in flight is answered once when the host is back.
+func TestFarHostDown(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home := p.farHome()
+	mend := p.cut()
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	wantRefused := func(token string) {
+		t.Helper()
+		begun := time.Now()
+		x := a.wait(a.effect(token, 1))
+		if x.code() != "transport_failure" || !strings.Contains(x.raw, "Network is unreachable") ||
+			!strings.Contains(x.raw, `"reason":"unreachable"`) {
+			t.Errorf("a call while the host is down: %s", x.raw)
+		}
+		if took := time.Since(begun); took > 10*slowness*time.Second || p.effectsOf("begin "+token) != 0 {
+			t.Errorf("it was refused after %v, and begun %d times", took, p.effectsOf("begin "+token))
+		}
+	}
+	wantRefused("down")
+	if out := p.must("status"); !strings.Contains(out, "holdline hosts doctor build-box") ||
+		!strings.Contains(out, "Network is unreachable") {
+		t.Errorf("the status says\n%s", out)
+	}
+	mend()
+	var up answer
+	waitFor(t, "the host to be tried again", func() bool {
+		up = a.wait(a.effect("up", 1))
+		return up.Error == nil && up.text() == "up"
+	})
+	if n := p.effectsOf("end up"); n != 1 {
+		t.Errorf("the call has ended %d times", n)
+	}
+	if out := p.must("status"); !strings.Contains(out, "tools runs on build-box") || !strings.Contains(out, " away") {
+		t.Errorf("the status says\n%s", out)
+	}
+
+	id := a.effect("flight", 500)
+	p.untilEffect("begin flight")
+	mend = p.cut()
+	p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return s.Workers[0].Unreachable != "" })
+	if out := p.must("status"); !strings.Contains(out, "which cannot be reached; calls in flight wait") {
+		t.Errorf("the status says\n%s", out)
+	}
+	_ = syscall.Kill(p.status().Daemon.PID, syscall.SIGKILL)
+	b := p.agent().shake()
+	if x := b.wait(b.effect("other", 1)); x.code() != "transport_failure" || p.effectsOf("begin other") != 0 {
+		t.Errorf("a call to the next daemon while the host is down: %s", x.raw)
+	}
+	if out := p.must("status"); !strings.Contains(out, "holdline hosts doctor build-box") {
+		t.Errorf("the status of the next daemon says\n%s", out)
+	}
+	p.untilEffect("end flight")
+	mend()
+	if x := a.wait(id); x.text() != "flight" || p.effectsOf("begin flight") != 1 {
+		t.Errorf("the call in flight: %s", x.raw)
+	}
+	a.leave()
+	b.leave()
+	p.must("stop", "--all")
+	if left := p.farProcesses(home); len(left) > 0 {
+		t.Errorf("processes are left there: %v", left)
+	}
+}
+
+// TestFarGivenUp keeps a host down for longer than host_window: the call in flight has an unknown
+// outcome. What runs there still is ended as soon as the host is back, before another process.
+func TestFarGivenUp(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home := p.farHome()
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared", "host_window": "1h"})}).daemon()
+	a := p.agent().shake()
+	id := a.effect("flight", 60_000)
+	p.untilEffect("begin flight")
+	worker, child := p.farChild()
+	mend := p.cut()
+	p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return s.Workers[0].Unreachable != "" })
+	dirs, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*/contact"))
+	if len(dirs) != 1 {
+		t.Fatalf("the workers here: %v", dirs)
+	}
+	long := time.Now().Add(-2 * time.Hour) // since it was heard from
+	if err := os.Chtimes(dirs[0], long, long); err != nil {
+		t.Fatal(err)
+	}
+	if x := a.wait(id); x.code() != "outcome_unknown" {
+		t.Errorf("the call in flight: %s", x.raw)
+	}
+	mend()
+	waitFor(t, "what was given up to be ended", func() bool { return !alive(worker) && !alive(child) })
+	waitFor(t, "the host to be tried again", func() bool { return a.wait(a.effect("after", 1)).text() == "after" })
+	if n := p.effectsOf("end flight"); n != 0 {
+		t.Errorf("the call that was given up has ended %d times", n)
+	}
+	a.leave()
+	p.must("stop", "--all")
+	if left := p.farProcesses(home); len(left) > 0 {
+		t.Errorf("processes are left there: %v", left)
+	}
+}

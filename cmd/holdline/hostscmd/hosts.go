@@ -1,0 +1,314 @@
+// Package hostscmd is the command hosts: it makes other machines and containers ready to run
+// servers for this user's daemon, and checks them.
+package hostscmd
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/daemon/config"
+	"holdline/daemon/config/hostname"
+	"holdline/daemon/supervisor/far"
+)
+
+// copyTime bounds the copy of the program, and what one command there may take.
+const copyTime = 10 * time.Minute
+
+// probe is the origin with which no daemon asks: it has no workers.
+const probe = "probe"
+
+// hosts has what the commands have in common.
+type hosts struct{ proc *cmdenv.Process }
+
+// NewCommand returns the command hosts.
+func NewCommand(proc *cmdenv.Process) *cobra.Command {
+	h := &hosts{proc}
+	cmd := &cobra.Command{
+		Use:   "hosts",
+		Short: "Run servers on other machines, by your own ssh",
+		Long: `Run servers on other machines and in containers. A HOST is what you would give to
+ssh, or docker:NAME, podman:NAME or kube:POD. Then name it in the server's entry:
+
+    holdline hosts add build-box
+    holdline config set mcpServers.NAME.holdline.host build-box
+
+Your configuration of ssh, its keys, agent and jump hosts hold. Holdline never
+asks for a password: ssh has to connect without one.`,
+	}
+	cmd.AddCommand(h.add(), h.list(), h.remove(), h.doctor())
+	return cmd
+}
+
+func (h *hosts) add() *cobra.Command {
+	var from string
+	var always bool
+	cmd := &cobra.Command{
+		Use:   "add HOST",
+		Short: "Make a host ready: check ssh, copy holdline there, check it",
+		Long: `Make a host ready to run servers. The command checks that ssh connects without a
+prompt, and which system the host has. If holdline is missing there, or speaks
+another protocol, it copies this program into ` + "~/" + far.Dir + `
+there; a host of another system gets the one of an archive that make dist has
+made. Then it checks the host as hosts doctor does.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return h.addHost(cmd, args[0], from, always) },
+	}
+	cmd.Flags().StringVar(&from, "from", "dist", "directory of archives, for a host of another system")
+	cmd.Flags().BoolVar(&always, "copy", false, "copy holdline even if the host has one that fits")
+	return cmd
+}
+
+// addHost is the command hosts add.
+func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) error {
+	if err := hostname.Check(host); err != nil {
+		return badHost(host, err)
+	}
+	out, err := h.run(cmd.Context(), host, "uname -sm", nil)
+	if err != nil {
+		return err
+	}
+	system, err := systemOf(out)
+	if err != nil {
+		return fmt.Errorf("%s: %w", host, err)
+	}
+	_ = console.Say(cmd, "%s answers, without a prompt; its system is %s", host, system)
+	there, err := h.greet(cmd.Context(), host)
+	lost, unfit := errors.AsType[*far.UnreachableError](err)
+	switch {
+	case err == nil && !always:
+		_ = console.Say(cmd, "holdline %s is there, and fits", there)
+	case err == nil || unfit:
+		if unfit {
+			_ = console.Say(cmd, "%s", lost.Words)
+		}
+		program, err := programFor(system, from)
+		if err != nil {
+			return err
+		}
+		if _, err := h.run(cmd.Context(), host, copyScript, bytes.NewReader(program)); err != nil {
+			return fmt.Errorf("copy holdline: %w", err)
+		}
+		if there, err = h.greet(cmd.Context(), host); err != nil {
+			return fmt.Errorf("holdline was copied, and cannot be used: %w", err)
+		}
+		_ = console.Say(cmd, "holdline %s was copied to ~/%s/%s there", there, far.Dir, far.Program())
+	default:
+		return err
+	}
+	if err := h.check(cmd, host); err != nil {
+		return err
+	}
+	return console.Say(cmd, "%s is ready. To run a server there:\n"+
+		"  holdline config set mcpServers.NAME.holdline.host %s", host, host)
+}
+
+// copyScript puts its stdin into the place of the program. Until it is whole it has another name.
+var copyScript = `HOME="${HOME:-/}"; d="$HOME/` + far.Dir + `"; umask 077; mkdir -p "$d" && cat > "$d/new.$$" && ` +
+	`chmod 700 "$d/new.$$" && mv -f "$d/new.$$" "$d/` + far.Program() + `"`
+
+func (h *hosts) list() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the hosts that the configuration names, with their servers",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			used, err := h.used()
+			if err != nil {
+				return err
+			}
+			if len(used) == 0 {
+				return console.Say(cmd, "No server runs elsewhere. To run one on HOST: holdline hosts add HOST")
+			}
+			for _, host := range slices.Sorted(maps.Keys(used)) {
+				if err := console.Say(cmd, "%s: %s", host, strings.Join(used[host], ", ")); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func (h *hosts) remove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove HOST",
+		Short: "Remove from a host what hosts add has copied there",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := args[0]
+			if err := hostname.Check(host); err != nil {
+				return badHost(host, err)
+			}
+			used, err := h.used()
+			if err != nil {
+				return err
+			}
+			if names := used[host]; len(names) > 0 {
+				return cmdenv.WithHint(fmt.Errorf("%s runs there", strings.Join(names, ", ")),
+					"holdline servers remove "+names[0])
+			}
+			script := `rm -rf "${HOME:-/}/` + far.Dir + `"`
+			if _, err := h.run(cmd.Context(), host, script, nil); err != nil {
+				return err
+			}
+			return console.Say(cmd, "~/%s was removed from %s", far.Dir, host)
+		},
+	}
+}
+
+func (h *hosts) doctor() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor HOST",
+		Short: "Check that a host can be reached, and that servers can run there",
+		Long: `Check that a host can be reached without a prompt, that the holdline there fits, and that a
+server can run there: the command starts a small one and ends it again. Of holdline
+doctor there it prints what concerns servers.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			host := args[0]
+			if err := hostname.Check(host); err != nil {
+				return badHost(host, err)
+			}
+			begun := time.Now()
+			there, err := h.greet(cmd.Context(), host)
+			if err != nil {
+				return err
+			}
+			_ = console.Say(cmd, "%s answers after %v, with holdline %s",
+				host, time.Since(begun).Round(time.Millisecond), there)
+			return h.check(cmd, host)
+		},
+	}
+}
+
+// used returns the names of servers by the host that they run on.
+func (h *hosts) used() (map[string][]string, error) {
+	at, err := cmdenv.ConfigPath("", h.proc.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	c, err := config.Load(at)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	used := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+		if s, _ := c.Server(name); s.Host != "" {
+			used[s.Host] = append(used[s.Host], name)
+		}
+	}
+	return used, nil
+}
+
+// greet returns the version of the holdline on a host, if a daemon of this program can use it.
+func (h *hosts) greet(ctx context.Context, host string) (version string, err error) {
+	err = h.visit(ctx, host, func(s *far.Session) error {
+		version = s.Program
+		return nil
+	})
+	return version, err
+}
+
+// visit has do talk to the holdline on a host. An error of the connection is an
+// [*far.UnreachableError].
+func (h *hosts) visit(ctx context.Context, host string, do func(*far.Session) error) error {
+	all := far.Hosts{
+		Environ: func(context.Context) []string { return h.proc.Environ() },
+		Origin:  func() (string, error) { return probe, nil },
+	}
+	s, err := all.Dial(ctx, host)
+	if err != nil {
+		return err
+	}
+	err = do(s)
+	s.HangUp()
+	return errors.Join(err, all.Close(ctx))
+}
+
+// badHost returns the error of a name that is no host.
+func badHost(host string, err error) error {
+	return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, host, err)
+}
+
+// run runs a script on a host, and returns what it prints.
+func (h *hosts) run(ctx context.Context, host, script string, stdin io.Reader) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, copyTime)
+	defer cancel()
+	c := far.Command(host, script, h.proc.Environ(), false)
+	var out, errs bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = stdin, &out, &errs, time.Second
+	if err := c.Start(); err != nil {
+		return "", err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Process.Kill() })
+	defer stop()
+	if err := c.Wait(); err != nil {
+		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
+		words := strings.TrimRight(lines[len(lines)-1], ".\r")
+		return out.String(), fmt.Errorf("%s: %s", host, cmp.Or(words, err.Error()))
+	}
+	return out.String(), nil
+}
+
+// systemOf returns GOOS/GOARCH of what uname -sm has printed.
+func systemOf(uname string) (string, error) {
+	fields := strings.Fields(uname)
+	systems := map[string]string{"Linux": "linux", "Darwin": "darwin"}
+	machines := map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+	if n := len(fields); n >= 2 && systems[fields[n-2]] != "" && machines[fields[n-1]] != "" {
+		return systems[fields[n-2]] + "/" + machines[fields[n-1]], nil
+	}
+	return "", fmt.Errorf("Holdline does not run on its system: %s", strings.TrimSpace(uname))
+}
+
+// programFor returns the program for a system: this one, or that of an archive in dir.
+func programFor(system, dir string) ([]byte, error) {
+	if system == runtime.GOOS+"/"+runtime.GOARCH {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find this program: %w", err)
+		}
+		return os.ReadFile(self)
+	}
+	found, _ := filepath.Glob(filepath.Join(dir, "*"+strings.ReplaceAll(system, "/", "?")+".tar.gz"))
+	if len(found) == 0 {
+		return nil, cmdenv.WithHint(fmt.Errorf("there is no archive for %s in %s", system, dir),
+			"make dist, then: holdline hosts add HOST --from dist")
+	}
+	f, err := os.Open(found[len(found)-1])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
+	}
+	for r := tar.NewReader(zip); ; {
+		head, err := r.Next()
+		if err != nil {
+			return nil, fmt.Errorf("%s has no holdline: %w", f.Name(), err)
+		}
+		if head.Typeflag == tar.TypeReg && path.Base(head.Name) == "holdline" {
+			return io.ReadAll(r)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package hostscmd
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// TestSystemOf checks which systems are known by the words of uname.
+func TestSystemOf(t *testing.T) {
+	for uname, want := range map[string]string{
+		"Linux x86_64\n": "linux/amd64", "Linux aarch64": "linux/arm64", "Darwin arm64": "darwin/arm64",
+		"Welcome to box\nLinux x86_64\n": "linux/amd64", // from a profile
+		"Linux riscv64":                  "", "FreeBSD amd64": "", "": "",
+	} {
+		if got, err := systemOf(uname); got != want || (err == nil) != (want != "") {
+			t.Errorf("systemOf(%q) = %q, %v, want %q", uname, got, err, want)
+		}
+	}
+}
+
+// TestProgramFor checks that a host of this system gets this program, and another one that of an
+// archive as make dist names it.
+func TestProgramFor(t *testing.T) {
+	own, err := programFor(runtime.GOOS+"/"+runtime.GOARCH, "/nonexistent")
+	if err != nil || len(own) < 1000 {
+		t.Errorf("this program has %d bytes, %v", len(own), err)
+	}
+	dir := t.TempDir()
+	if _, err := programFor("plan9/mips", dir); err == nil || !strings.Contains(err.Error(), "no archive for plan9/mips") {
+		t.Errorf("without an archive: %v", err)
+	}
+	f, err := os.Create(filepath.Join(dir, "holdline_1.2.3_plan9_mips.tar.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	zip := gzip.NewWriter(f)
+	out := tar.NewWriter(zip)
+	for name, text := range map[string]string{"holdline-1.2.3/README.md": "no", "holdline-1.2.3/holdline": "the program"} {
+		if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := out.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []interface{ Close() error }{out, zip, f} {
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
+		t.Errorf("programFor = %q, %v", got, err)
+	}
+}

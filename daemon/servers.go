@@ -1,0 +1,49 @@
+package daemon
+
+import (
+	"context"
+
+	"holdline/daemon/config"
+	"holdline/daemon/hosted"
+	"holdline/daemon/hosted/asklogin"
+	"holdline/daemon/launch"
+	"holdline/daemon/place"
+	"holdline/protocol/mcp"
+)
+
+// buildServers makes the part that hosts other MCP servers, and reads what earlier
+// daemons have recorded of it.
+func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
+	d.launcher = &launch.Launcher{
+		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
+		Guarded: []string{d.dirs.Root, d.place.Dir(), d.Exe},
+	}
+	d.asker = d.newAsker()
+	d.servers = hosted.New(hosted.Options{
+		Log: d.Log, Workers: d.workers, Watch: d.telemetry,
+		WorkersDir: d.place.File(place.WorkersDir), CatalogDir: d.dirs.Catalog, StateDir: d.dirs.Servers,
+		TasksDir: d.dirs.Tasks,
+		Info:     mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
+		Servers:  d.launcher.Specs(ctx, cfg), Gone: d.launcher.GoneSpec(), Touch: d.crashes.Touch,
+		Careful:  d.crashes.Crashed(),
+		Prepared: d.env.Known,
+		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
+		Rules:    d.rules(),
+		Logins:   d.asker,
+	})
+	if err := d.servers.Load(); err != nil {
+		return err
+	}
+	if d.servers.Unread() {
+		return d.place.RenewStore()
+	}
+	return nil
+}
+
+// newAsker returns what asks people to log in to servers, for their agents.
+func (d *daemon) newAsker() *asklogin.Asker {
+	return asklogin.New(asklogin.Options{
+		Log: d.Log.With("component", "logins"), Command: d.launcher.LoginCommand,
+		Changed: func() { d.servers.LoginsChanged() },
+	})
+}

@@ -1,0 +1,92 @@
+package far
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"holdline/daemon/config/hostname"
+	"holdline/protocol/process"
+)
+
+// A kind is a way to run a command elsewhere. A new one is a row of kinds.
+type kind struct {
+	prefix  string // of the host in the configuration
+	program string
+	// args returns the arguments with which the program runs a script of the shell at the place of
+	// that name, with its own stdin, stdout and stderr.
+	args func(name, script string) []string
+	// moves says that the name may lead to several machines, so that the one that answers has to be
+	// the one on which the worker was started.
+	moves bool
+}
+
+// kinds are all ways. The first row whose prefix matches holds.
+var kinds = []kind{
+	{hostname.Docker, "docker", func(name, script string) []string {
+		return []string{"exec", "-i", name, "sh", "-c", script}
+	}, false},
+	{hostname.Podman, "podman", func(name, script string) []string {
+		return []string{"exec", "-i", name, "sh", "-c", script}
+	}, false},
+	{hostname.Kube, "kubectl", func(name, script string) []string {
+		return []string{"exec", "-i", name, "--", "sh", "-c", script}
+	}, false},
+	{"", "ssh", func(name, script string) []string {
+		args := []string{"-T"}
+		// All else is as the user's configuration of ssh says. A forwarding or a command in there is
+		// for a session with a person.
+		for _, option := range []string{
+			"BatchMode=yes", "ServerAliveInterval=15", "ServerAliveCountMax=3", "ClearAllForwardings=yes",
+			"RemoteCommand=none",
+		} {
+			args = append(args, "-o", option)
+		}
+		// ssh gives the user's shell one line. Whatever that shell is, it leaves alone what is in single
+		// quotes; a script has none.
+		return append(args, "--", name, "sh", "-c", "'"+script+"'")
+	}, true},
+}
+
+// kindOf returns the kind of a host, and its name there.
+func kindOf(host string) (k kind, name string) {
+	for _, k := range kinds {
+		if name, ok := strings.CutPrefix(host, k.prefix); ok {
+			return k, name
+		}
+	}
+	panic("the last row matches all")
+}
+
+// Moves reports whether a host may lead to several machines.
+func Moves(host string) bool {
+	k, _ := kindOf(host)
+	return k.moves
+}
+
+// Command returns a command that runs a script, without single quotes, with sh on a host. env is
+// its environment here. alone makes ssh use no connection that it shares with others.
+func Command(host, script string, env []string, alone bool) *exec.Cmd {
+	k, name := kindOf(host)
+	args := k.args(name, script)
+	if alone && k.program == "ssh" {
+		args = append([]string{"-o", "ControlPath=none"}, args...)
+	}
+	cmd := exec.Command(lookIn(k.program, env), args...)
+	cmd.Env, cmd.Dir = env, "/"
+	return cmd
+}
+
+// Dir is the directory of programs that were copied to a host, relative to the home directory,
+// and Program the name of the file there that this program can talk to.
+const Dir = ".local/share/holdline/far"
+
+// Program returns the name of the program in [Dir] whose workers this program knows.
+func Program() string { return fmt.Sprintf("holdline-%d", process.Newest()) }
+
+// Script returns the script that runs holdline on a host with these arguments, which must have
+// no special characters. A copy that was made for this program is taken first.
+func Script(args string) string {
+	return `HOME="${HOME:-/}"; export HOME; PATH="$PATH:$HOME/.local/bin"; export PATH; ` +
+		`h="$HOME/` + Dir + "/" + Program() + `"; [ -x "$h" ] || h=holdline; exec "$h" ` + args
+}

@@ -1,0 +1,203 @@
+package near
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/process"
+)
+
+// DeathTimeout is how long a killed process may take to be gone.
+const DeathTimeout = 5 * time.Second
+
+// pollPause is the pause of [Pause].
+const pollPause = 10 * time.Millisecond
+
+// A Hunter kills workers and what they left. It logs what it kills.
+type Hunter struct{ Log *slog.Logger }
+
+// Lock takes the lock of a worker's directory. A directory that is not
+// there is an error that wraps [os.ErrNotExist].
+func Lock(dir string) (*statedir.Lock, error) {
+	return statedir.TryLock(filepath.Join(dir, process.FileLock))
+}
+
+// KillLeft kills the processes that the dead worker of dir left, until there are none
+// or five seconds have passed.
+func (h Hunter) KillLeft(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, DeathTimeout)
+	defer cancel()
+	for {
+		all, err := process.Carriers()
+		if err != nil {
+			return fmt.Errorf("hunt: %w", err)
+		}
+		if h.KillAll(ctx, dir, all[dir]) == 0 {
+			return nil
+		}
+		if err := Pause(ctx); err != nil {
+			return fmt.Errorf("kill what %s left: %w", dir, err)
+		}
+	}
+}
+
+// KillAll kills procs, which the worker of dir left, except this process, and
+// returns how many there were.
+func (h Hunter) KillAll(ctx context.Context, dir string, procs []process.Proc) int {
+	n := 0
+	for _, p := range procs {
+		if p.PID == os.Getpid() {
+			continue
+		}
+		n++
+		err := process.Signal(p, syscall.SIGKILL)
+		if err != nil && !errors.Is(err, process.ErrGone) {
+			h.Log.WarnContext(ctx, "orphan not killed", "worker", filepath.Base(dir), "pid", p.PID, "err", err)
+			continue
+		}
+		h.Log.InfoContext(ctx, "orphan killed", "worker", filepath.Base(dir), "pid", p.PID)
+	}
+	return n
+}
+
+// Destroy kills the worker of dir with its tree, whatever state it is in, and returns when
+// all of that is gone. With revoke it also removes spec.json: then a worker process that was
+// started and does not hold its lock yet cannot begin.
+func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
+	for {
+		lock, err := Lock(dir)
+		if err == nil {
+			if revoke {
+				err = os.Remove(filepath.Join(dir, process.FileSpec))
+			}
+			if err == nil || errors.Is(err, os.ErrNotExist) {
+				err = h.bury(ctx, dir)
+			}
+			_ = lock.Unlock()
+			return err
+		}
+		if !errors.Is(err, statedir.ErrLocked) {
+			return err
+		}
+		// The tree comes first. Else the child could still act after the client
+		// has learned that the call's outcome is unknown.
+		if err := h.KillGroup(ctx, dir); err != nil {
+			return err
+		}
+		pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock))
+		if err == nil && pid != os.Getpid() {
+			if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil &&
+				!errors.Is(err, process.ErrGone) {
+				return fmt.Errorf("kill worker %d: %w", pid, err)
+			}
+		}
+		if err := Pause(ctx); err != nil {
+			return fmt.Errorf("worker %s does not die: %w", filepath.Base(dir), err)
+		}
+	}
+}
+
+// bury kills the processes that the dead worker of dir left: the child's process group, and
+// the processes that carry the worker's mark. The caller must hold the directory's lock.
+func (h Hunter) bury(ctx context.Context, dir string) error {
+	if err := h.KillGroup(ctx, dir); err != nil {
+		return err
+	}
+	return h.KillLeft(ctx, dir)
+}
+
+// KillGroup kills the process group of the child that state.json in dir names, and returns
+// when the group is empty. It kills nothing if the group is not that child's any more: pid,
+// start time and boot must be the same. Another program may have the pid by now.
+func (h Hunter) KillGroup(ctx context.Context, dir string) error {
+	st, err := process.ReadState(dir)
+	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != bootclock.ID() {
+		return nil //nolint:nilerr // without a whole state no child was ever let run
+	}
+	leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}
+	led := func() bool {
+		now, err := process.Lookup(leader.PID)
+		return err == nil && now.Start == leader.Start
+	}
+	for {
+		// This check comes first, since listing all processes takes long, and a
+		// daemon does it for every consult that is kept. It is repeated after
+		// the listing: the pid may have changed hands meanwhile.
+		if process.Exact && !led() {
+			return nil // KillLeft finds the rest, by the worker's mark
+		}
+		members, err := process.Group(leader.PID)
+		if err != nil {
+			return fmt.Errorf("kill group: %w", err)
+		}
+		// The system does not reuse a group's number while the group has members. So
+		// a member that is older than the child is not one of its group.
+		mine := members[:0]
+		for _, p := range members {
+			if p.PID == leader.PID && p.Start != leader.Start {
+				return nil
+			}
+			if p.Start >= leader.Start {
+				mine = append(mine, p)
+			}
+		}
+		if process.Exact && !led() {
+			return nil
+		}
+		if h.KillAll(ctx, filepath.Base(dir), mine) == 0 {
+			return nil
+		}
+		if err := Pause(ctx); err != nil {
+			return fmt.Errorf("kill group: %w", err)
+		}
+	}
+}
+
+// Pause blocks for pollPause, for a caller that must poll. It returns the cause of ctx if
+// that is done before.
+func Pause(ctx context.Context) error {
+	t := time.NewTimer(pollPause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// removals bounds how often RemoveAll empties a directory that fills again.
+const removals = 100
+
+// RemoveAll removes dir, even if a last file is written into it meanwhile. That file may be
+// the daemon's, with a last answer of the server, or that of a worker that comes late and
+// finds nothing to do. Neither makes the directory again.
+func RemoveAll(dir string) (err error) {
+	for range removals {
+		if err = os.RemoveAll(dir); !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, syscall.EEXIST) {
+			break
+		}
+	}
+	return err
+}
+
+// RemoveFiles removes the files of a directory whose names have one of the beginnings. Those
+// that cannot be removed stay.
+func RemoveFiles(dir string, beginnings ...string) {
+	entries, _ := os.ReadDir(dir) // what is not there need not be removed
+	for _, e := range entries {
+		if slices.ContainsFunc(beginnings, func(begin string) bool { return strings.HasPrefix(e.Name(), begin) }) {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}

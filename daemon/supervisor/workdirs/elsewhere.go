@@ -1,0 +1,273 @@
+package workdirs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"holdline/daemon/statedir"
+	"holdline/daemon/supervisor/far"
+	"holdline/daemon/supervisor/finding"
+	"holdline/daemon/supervisor/near"
+	"holdline/protocol/bootclock"
+	"holdline/protocol/farwire"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
+)
+
+// Elsewhere is another machine or a container, for one worker.
+type Elsewhere struct {
+	d  *Dirs
+	at *process.Far
+}
+
+// At returns the place of a worker elsewhere.
+func (d *Dirs) At(at *process.Far) Elsewhere { return Elsewhere{d, at} }
+
+// endTimeout bounds the end of a worker elsewhere whose caller must not wait for a network for long.
+const endTimeout = 20 * time.Second
+
+// Dial begins a session with the machine on which the worker was started. The error is an
+// [*far.UnreachableError], or the cause of ctx. The caller must hang up.
+func (p Elsewhere) Dial(ctx context.Context) (*far.Session, error) {
+	session, err := p.d.hosts.Dial(ctx, p.at.Host)
+	if err != nil {
+		return nil, err
+	}
+	if p.at.Node != "" && session.Node != p.at.Node && far.Moves(p.at.Host) {
+		session.HangUp()
+		return nil, &far.UnreachableError{Host: p.at.Host, Words: fmt.Sprintf(
+			"%s answers, and the server runs on %s", session.Node, p.at.Node)}
+	}
+	return session, nil
+}
+
+// Start starts a worker there, and returns when it listens. Before that it ends what this daemon
+// has given up there: no call is made again beside one that may still run. After an error the
+// caller must hang up.
+func (p Elsewhere) Start(ctx context.Context, session *far.Session, spec *process.Spec, env []string) error {
+	err := p.d.sweep(ctx, session)
+	if err == nil {
+		_, err = session.Ask(ctx, farwire.Request{Op: farwire.Start, ID: spec.ID, Spec: spec, Env: env})
+	}
+	if err != nil {
+		return fmt.Errorf("on %s: %w", p.at.Host, err)
+	}
+	return nil
+}
+
+// Bury kills what is left of a worker there, and puts its state and its spool into its directory
+// here; then that directory is like one of a dead worker of this machine.
+func (p Elsewhere) Bury(ctx context.Context, dir string, session *far.Session) error {
+	id := filepath.Base(dir)
+	left, err := session.Ask(ctx, farwire.Request{Op: farwire.End, ID: id})
+	if err != nil {
+		return err
+	}
+	if left.Spool > 0 {
+		path := filepath.Join(dir, process.FileSpool)
+		_ = os.Remove(path) // of an attempt that failed
+		f, err := ownfile.Create(path)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(session.CopyTo(ctx, f, left.Spool), f.Close()); err != nil {
+			return fmt.Errorf("fetch the output of %s: %w", id, err)
+		}
+	}
+	if err := writeLeft(dir, left.State); err != nil {
+		return err
+	}
+	_, _ = session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id}) // else a sweep does
+	return nil
+}
+
+// writeLeft writes the last state of a worker elsewhere into its directory here, where it means
+// that the worker is dead. The processes in it are no processes of this machine.
+func writeLeft(dir string, st *process.State) error {
+	left := process.State{Version: process.Newest(), Phase: process.PhaseStarting}
+	if st != nil {
+		left = *st
+	}
+	left.PID, left.Start, left.ChildPID, left.ChildStart, left.BootID = 0, 0, 0, 0, bootclock.ID()
+	return statedir.WriteFile(filepath.Join(dir, process.FileState), jsonrpc.Encode(left))
+}
+
+// destroy ends the worker there, and fetches what it left.
+func (p Elsewhere) destroy(ctx context.Context, dir string) error {
+	session, err := p.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.HangUp()
+	return p.Bury(ctx, dir, session)
+}
+
+// waitDead is [Dirs.WaitDead]: until its last output is acknowledged the worker has to stay. Then
+// it is buried.
+func (p Elsewhere) waitDead(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	session, err := p.Dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer session.HangUp()
+	for {
+		look, err := session.Ask(ctx, farwire.Request{Op: farwire.Look, ID: filepath.Base(dir)})
+		if err != nil {
+			return err
+		}
+		if !look.Alive {
+			return p.Bury(ctx, dir, session)
+		}
+		for range 10 {
+			if err := near.Pause(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Abandon takes the worker of a directory, which cannot be reached, for dead. What may be left of
+// it is ended as soon as its host answers.
+func (p Elsewhere) Abandon(dir string) error {
+	if err := writeLeft(dir, nil); err != nil {
+		return err
+	}
+	p.d.sweepSoon(p.at.Host)
+	return nil
+}
+
+// sweep ends the workers of this daemon on a host of which there is no directory here any more,
+// or which are taken for dead.
+func (d *Dirs) sweep(ctx context.Context, session *far.Session) error {
+	there, err := session.Ask(ctx, farwire.Request{Op: farwire.List})
+	for _, id := range there.IDs {
+		if err == nil && process.ValidID(id) && d.isOver(id) {
+			d.o.Log.InfoContext(ctx, "orphan elsewhere ended", "worker", id, "host", session.Host)
+			_, err = session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id})
+		}
+	}
+	return err
+}
+
+// isOver reports whether no worker of that name may run any more, as far as this machine knows. A
+// spec that cannot be read for another reason proves nothing.
+func (d *Dirs) isOver(id string) bool {
+	for _, name := range []string{process.FileState, process.FileSpec} {
+		_, err := os.Lstat(filepath.Join(d.Dir(id), name))
+		if over := name == process.FileState; err == nil || !errors.Is(err, os.ErrNotExist) {
+			return err == nil && over
+		}
+	}
+	return true
+}
+
+// sweepSoon has a goroutine sweep a host as soon as that answers. It does not block.
+func (d *Dirs) sweepSoon(host string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.sweeping[host] {
+		return
+	}
+	d.sweeping[host] = true
+	d.wg.Go(func() {
+		defer func() {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			delete(d.sweeping, host)
+		}()
+		for {
+			err := d.sweepHost(d.life, host)
+			if err == nil {
+				return
+			}
+			t := time.NewTimer(max(d.hosts.Pause(host), time.Second))
+			select {
+			case <-t.C:
+			case <-d.life.Done():
+				t.Stop()
+				return
+			}
+		}
+	})
+}
+
+// sweepHost is [Dirs.sweep] with a session of its own.
+func (d *Dirs) sweepHost(ctx context.Context, host string) error {
+	session, err := d.hosts.Dial(ctx, host)
+	if err != nil {
+		return err
+	}
+	defer session.HangUp()
+	return d.sweep(ctx, session)
+}
+
+// Far returns the directories of workers elsewhere that are not known to be dead.
+func (d *Dirs) Far() (dirs []string) {
+	all, _ := d.ServerDirs()
+	for _, dir := range all {
+		if finding.Far(dir) != nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// endFar ends the workers elsewhere, and returns how many. One whose host does not answer ends
+// by itself after its window; the error says so.
+func (d *Dirs) endFar(ctx context.Context) (ended int, errs []error) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	own := New(d.o) // d may be closed
+	defer func() { _ = own.CloseHosts(ctx) }()
+	answer := map[string]bool{} // hosts
+	for _, dir := range d.Far() {
+		at := finding.Far(dir)
+		if at == nil {
+			continue
+		}
+		if err := own.At(at).destroy(ctx, dir); err != nil {
+			spec, _ := process.ReadSpec(dir)
+			errs = append(errs, fmt.Errorf("%s may still run on %s; it ends there %v after the last contact: %w",
+				spec.Name, at.Host, time.Duration(spec.Orphan.AfterMS)*time.Millisecond, err))
+			continue
+		}
+		answer[at.Host] = true
+		ended++
+	}
+	for host := range answer { // a start that a daemon of before had asked for may have come late
+		if err := own.sweepHost(ctx, host); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return ended, errs
+}
+
+// aloneMargin is how much later than after its window a worker has certainly ended its child: it
+// learns late that the connection is lost, and then has to end the child.
+const aloneMargin = farwire.Silence + 30*time.Second
+
+// Contact records that the worker of a directory was heard from.
+func Contact(dir string) {
+	path, now := filepath.Join(dir, process.FileContact), time.Now()
+	if err := os.Chtimes(path, now, now); err != nil {
+		_ = statedir.WriteFile(path, nil)
+	}
+}
+
+// EndedAlone reports whether the worker of a directory was last heard from so long ago that it
+// has ended itself by now, as its spec wants it.
+func EndedAlone(dir string, spec *process.Spec) bool {
+	for _, name := range []string{process.FileContact, process.FileSpec} { // heard from, or to be started
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return time.Since(info.ModTime()) > time.Duration(spec.Orphan.AfterMS)*time.Millisecond+aloneMargin
+		}
+	}
+	return false
+}

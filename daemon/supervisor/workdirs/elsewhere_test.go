@@ -1,0 +1,120 @@
+package workdirs
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"holdline/daemon/supervisor/finding"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/process"
+)
+
+// dirsWith returns directories of which that of the worker "w" has these files.
+func dirsWith(t *testing.T, files map[string]string) (d *Dirs, dir string) {
+	t.Helper()
+	d = New(Options{RuntimeDir: t.TempDir(), StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	dir = d.Dir("w")
+	if files != nil {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d, dir
+}
+
+// farSpec is the spec of a worker elsewhere that lives for an hour without a daemon.
+func farSpec() process.Spec {
+	s := process.Spec{
+		Version: process.Newest(), ID: "w", Kind: process.KindServer, Name: "w", Argv: []string{"x"}, Socket: "/s",
+		Far: &process.Far{Host: "box"}, Orphan: process.Orphan{AfterMS: time.Hour.Milliseconds()},
+	}
+	s.SetDefaults()
+	return s
+}
+
+// TestIsOver checks which workers elsewhere a sweep may end: those that this machine knows to be
+// over. What cannot be read proves nothing.
+func TestIsOver(t *testing.T) {
+	spec := string(jsonrpc.Encode(farSpec()))
+	for name, c := range map[string]struct {
+		files map[string]string
+		over  bool
+	}{
+		"no directory":                {nil, true},
+		"a directory without a spec":  {map[string]string{"other": ""}, true},
+		"it runs":                     {map[string]string{process.FileSpec: spec}, false},
+		"it is dead":                  {map[string]string{process.FileSpec: spec, process.FileState: "{}"}, true},
+		"its spec cannot be read yet": {map[string]string{process.FileSpec: "torn"}, false},
+	} {
+		if d, _ := dirsWith(t, c.files); d.isOver("w") != c.over {
+			t.Errorf("%s: isOver = %v", name, !c.over)
+		}
+	}
+}
+
+// TestEndedAlone checks when a worker elsewhere has ended itself for sure: after its window, and a
+// margin for its learning that it is alone.
+func TestEndedAlone(t *testing.T) {
+	spec := farSpec()
+	_, dir := dirsWith(t, map[string]string{process.FileSpec: string(jsonrpc.Encode(spec))})
+	heard := func(name string, ago time.Duration) {
+		t.Helper()
+		at := time.Now().Add(-ago)
+		if err := os.Chtimes(filepath.Join(dir, name), at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	heard(process.FileSpec, 61*time.Minute)
+	if EndedAlone(dir, &spec) {
+		t.Error("it may not have noticed yet that it is alone")
+	}
+	heard(process.FileSpec, 2*time.Hour)
+	if !EndedAlone(dir, &spec) {
+		t.Error("it was never heard from, and its window is over")
+	}
+	Contact(dir)
+	if EndedAlone(dir, &spec) {
+		t.Error("it was heard from just now")
+	}
+	heard(process.FileContact, 2*time.Hour)
+	if !EndedAlone(dir, &spec) {
+		t.Error("it was last heard from before its window")
+	}
+}
+
+// TestAbandon checks that a worker that was given up counts as dead from then on.
+func TestAbandon(t *testing.T) {
+	d, dir := dirsWith(t, map[string]string{process.FileSpec: string(jsonrpc.Encode(farSpec()))})
+	d.o.Environ, d.hosts.Environ = nil, nil
+	d.closed = true // no sweep
+	at := finding.Far(dir)
+	if alive, err := finding.Alive(dir); err != nil || !alive || at == nil || len(d.Far()) != 1 {
+		t.Fatalf("a worker elsewhere: %v, %v, at %v", alive, err, at)
+	}
+	if err := d.At(at).Abandon(dir); err != nil {
+		t.Fatal(err)
+	}
+	if alive, err := finding.Alive(dir); err != nil || alive || len(d.Far()) != 0 {
+		t.Errorf("after Abandon: %v, %v", alive, err)
+	}
+}
+
+// TestOrigin checks that the state directory keeps its name.
+func TestOrigin(t *testing.T) {
+	d, _ := dirsWith(t, nil)
+	one, err := d.origin()
+	if err != nil || !process.ValidID(one) {
+		t.Fatalf("origin = %q, %v", one, err)
+	}
+	if again, err := New(d.o).origin(); err != nil || again != one {
+		t.Errorf("origin = %q, %v, and was %q", again, err, one)
+	}
+}
