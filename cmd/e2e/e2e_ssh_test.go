@@ -17,11 +17,12 @@ import (
 	"holdline/protocol/control"
 )
 
-// sshd starts a real OpenSSH server on loopback, with keys of its own, for the host build-box: what
-// it runs has another home and runtime directory, and none of the caller's environment. The program
-// ssh of the place is the real one with another file of settings. The test is skipped if there is no
-// OpenSSH.
-func (p *place) sshd() (home string, server *exec.Cmd) {
+// sshd starts a real OpenSSH server, with keys of its own, for the host build-box: what it runs has
+// another home and runtime directory, and none of the caller's environment. The program ssh of the
+// place is the real one with another file of settings. The server is in a network namespace of its
+// own, behind a link that can be cut, or on loopback if this user cannot make one. The test is
+// skipped if there is no OpenSSH.
+func (p *place) sshd() (home string, server *exec.Cmd, cut func(down bool)) {
 	p.t.Helper()
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		p.t.Skip("HOLDLINE_E2E=1 is not set: it runs for minutes")
@@ -52,10 +53,7 @@ func (p *place) sshd() (home string, server *exec.Cmd) {
 			p.t.Fatalf("ssh-keygen: %v\n%s", err, out)
 		}
 	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	must(err)
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
-	must(ln.Close())
+	address, port, enter, cut := p.netspace()
 	ssh, err := exec.LookPath("ssh")
 	must(err)
 	hostKey, err := os.ReadFile(filepath.Join(dir, "host.pub"))
@@ -65,12 +63,12 @@ func (p *place) sshd() (home string, server *exec.Cmd) {
 		variables += fmt.Sprintf(" %q", kv)
 	}
 	for name, text := range map[string]string{
-		"sshd_config": fmt.Sprintf("Port %s\nListenAddress 127.0.0.1\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\n"+
+		"sshd_config": fmt.Sprintf("Port %s\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\n"+
 			"UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"+
-			"PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv %s\n", port, dir, dir, variables),
-		"config": fmt.Sprintf("Host build-box\n  HostName 127.0.0.1\n  Port %s\n  IdentityFile %s/user\n  IdentitiesOnly yes\n"+
-			"  UserKnownHostsFile %s/known\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n", port, dir, dir),
-		"known": fmt.Sprintf("[127.0.0.1]:%s %s", port, hostKey),
+			"PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv %s\n", port, address, dir, dir, variables),
+		"config": fmt.Sprintf("Host build-box\n  HostName %s\n  Port %s\n  IdentityFile %s/user\n  IdentitiesOnly yes\n"+
+			"  UserKnownHostsFile %s/known\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n", address, port, dir, dir),
+		"known": fmt.Sprintf("[%s]:%s %s", address, port, hostKey),
 		"ssh":   fmt.Sprintf("#!/bin/sh\nexec %s -F %s/config \"$@\"\n", ssh, dir),
 	} {
 		must(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
@@ -83,7 +81,8 @@ func (p *place) sshd() (home string, server *exec.Cmd) {
 	log, err := os.Create(filepath.Join(dir, "log"))
 	must(err)
 	defer func() { _ = log.Close() }()
-	server = exec.Command(program, "-D", "-e", "-f", filepath.Join(dir, "sshd_config"))
+	argv := append(enter, program, "-D", "-e", "-f", filepath.Join(dir, "sshd_config")) // it becomes sshd
+	server = exec.Command(argv[0], argv[1:]...)
 	server.Stderr = log
 	must(server.Start())
 	p.t.Cleanup(func() {
@@ -99,13 +98,66 @@ func (p *place) sshd() (home string, server *exec.Cmd) {
 		_ = server.Wait()
 	})
 	waitFor(p.t.(*testing.T), "sshd to listen", func() bool {
-		nc, err := net.Dial("tcp", "127.0.0.1:"+port)
+		nc, err := net.Dial("tcp", net.JoinHostPort(address, port))
 		if err == nil {
 			_ = nc.Close()
 		}
 		return err == nil
 	})
-	return home, server
+	if cut == nil { // stopped processes neither answer nor hang up, as if a cable were cut
+		var stopped []int
+		cut = func(down bool) {
+			sig := syscall.SIGCONT
+			if down {
+				sig, stopped = syscall.SIGSTOP, append(p.sessions(server.Process.Pid), server.Process.Pid)
+			}
+			for _, pid := range stopped {
+				_ = syscall.Kill(pid, sig)
+			}
+		}
+	}
+	return home, server, cut
+}
+
+// netspace makes a network namespace that a link joins with this one. It returns the address there, a
+// port, the command with which a program is started there, and what cuts the link and mends it. If
+// it cannot make one, the address is that of loopback, and the last two are nil.
+func (p *place) netspace() (address, port string, enter []string, cut func(down bool)) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	address, port, _ = net.SplitHostPort(ln.Addr().String())
+	number, _ := strconv.Atoi(port) // no other test has it now
+	name := "hl" + port
+	ip := func(args string) error { return exec.Command("ip", strings.Fields(args)...).Run() }
+	if ip("netns add "+name) != nil {
+		p.t.Logf("no network namespace can be made here: the host is on loopback, and cut by stopping its processes")
+		return address, port, nil, nil
+	}
+	p.t.Cleanup(func() { _ = ip("netns del " + name) }) // with both ends of the link
+	near := fmt.Sprintf("10.213.%d.%d", number>>8, number&0xfc|1)
+	address = fmt.Sprintf("10.213.%d.%d", number>>8, number&0xfc|2)
+	for _, args := range []string{
+		"link add " + name + " type veth peer name eth0 netns " + name,
+		"address add " + near + "/30 dev " + name, "link set " + name + " up",
+		"-n " + name + " address add " + address + "/30 dev eth0", "-n " + name + " link set eth0 up", "-n " + name + " link set lo up",
+	} {
+		if err := ip(args); err != nil {
+			p.t.Fatalf("ip %s: %v", args, err)
+		}
+	}
+	p.t.Logf("the host is in a network namespace, at %s", address)
+	return address, port, []string{"ip", "netns", "exec", name}, func(down bool) {
+		state := "up"
+		if down {
+			state = "down"
+		}
+		if err := ip("-n " + name + " link set eth0 " + state); err != nil {
+			p.t.Errorf("cut the link: %v", err)
+		}
+	}
 }
 
 // sessions returns the pids of the processes of sshd that have a connection: the children of server,
@@ -136,12 +188,12 @@ func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/con
 // TestE2EFarSSH runs a server on another machine over a real ssh and sshd. `hosts add` copies
 // holdline there. While calls are in flight, processes are killed a hundred times, chosen at random:
 // ssh, its session of sshd, the far end of a connection, the daemon, the far worker and the far
-// child. Once the daemon is upgraded, and once nothing passes for 60 s. Each call is answered once,
-// and has its effect once, or its outcome is unknown because the far worker or child was killed. In
-// the end nothing of it is left there.
+// child. Between them the daemon is upgraded, back and forth, and the link is cut: for 3 s, or with
+// HOLDLINE_LONG for 60 s. Each call is answered once, and has its effect once, or its outcome is
+// unknown because the far worker or child was killed. In the end nothing of it is left there.
 func TestE2EFarSSH(t *testing.T) {
 	p := newPlace(t)
-	home, server := p.sshd()
+	home, server, cut := p.sshd()
 	p.installVersion(t, older)
 	p.configure(map[string]any{"tools": p.elsewhere(hosting{
 		"scope": "shared", "max_restarts": 1000, "circuit_threshold": 1000, "timeout": "5m",
@@ -169,17 +221,17 @@ func TestE2EFarSSH(t *testing.T) {
 	}
 
 	// round makes three calls and has disturb do something while they are under way.
-	unknown, total := 0, 0
+	unknown, rounds, answered := 0, map[string]int{}, 0
 	round := func(name string, loses bool, disturb func()) {
 		t.Helper()
 		var ids []int
 		tokens := map[int]string{}
 		for i := range 3 {
-			token := fmt.Sprintf("%s-%d-%d", name, total, i)
+			token := fmt.Sprintf("%s-%d-%d", name, rounds[name], i)
 			id := a.effect(token, 20+random.IntN(300))
 			ids, tokens[id] = append(ids, id), token
 		}
-		total++
+		rounds[name]++
 		if random.IntN(3) > 0 {
 			p.untilEffect("begin " + tokens[ids[0]])
 		}
@@ -189,6 +241,7 @@ func TestE2EFarSSH(t *testing.T) {
 			begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token)
 			switch {
 			case x.Error == nil && x.text() == token:
+				answered++
 				if begun != 1 || ended != 1 {
 					t.Errorf("%s was answered, and begun %d times and ended %d times", token, begun, ended)
 				}
@@ -224,25 +277,35 @@ func TestE2EFarSSH(t *testing.T) {
 		{"worker", true, func() []int { worker, _ := p.farChild(); return []int{worker} }},
 		{"child", true, func() []int { _, child := p.farChild(); return []int{child} }},
 	}
+	cutFor := 3 * time.Second
+	if os.Getenv("HOLDLINE_LONG") != "" {
+		cutFor = time.Minute
+	}
+	versions := []string{older, newer}
+	begun := time.Now()
 	for i := range 100 {
 		v := victims[random.IntN(len(victims))]
 		if round(v.name, v.loses, kill(v.pids)); t.Failed() {
 			t.Fatalf("that was kill %d", i+1)
 		}
+		switch i % 25 {
+		case 10:
+			round("upgrade", false, func() {
+				versions[0], versions[1] = versions[1], versions[0]
+				p.installVersion(t, versions[0])
+				p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", versions[1], versions[0]))
+			})
+		case 20:
+			round("cut", false, func() {
+				cut(true)
+				time.Sleep(cutFor)
+				cut(false)
+			})
+		}
 	}
-	t.Logf("of %d calls %d have an unknown outcome", 3*total, unknown)
+	t.Logf("in %v: %v; %d calls were answered, and of %d the outcome is unknown",
+		time.Since(begun).Round(time.Second), rounds, answered, unknown)
 
-	// Stopped processes neither answer nor hang up: nothing passes, as if a cable were cut.
-	round("cut", false, func() {
-		all := append(p.sessions(server.Process.Pid), server.Process.Pid)
-		for _, pid := range all {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
-		}
-		time.Sleep(60 * time.Second)
-		for _, pid := range all {
-			_ = syscall.Kill(pid, syscall.SIGCONT)
-		}
-	})
 	if w := p.status().Workers; len(w) != 1 || !w[0].Attached || w[0].Unreachable != "" || w[0].RTTUS == 0 {
 		t.Errorf("after all the workers are %+v", w)
 	}
@@ -290,7 +353,7 @@ func (p *place) nothingFar(home string) {
 // made anew, and the call is answered once.
 func TestE2EFarUpgrade(t *testing.T) {
 	p := newPlace(t)
-	home, _ := p.sshd()
+	home, _, _ := p.sshd()
 	p.installVersion(t, older)
 	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})})
 	p.exe = p.bin()
@@ -318,7 +381,7 @@ func TestE2EFarUpgrade(t *testing.T) {
 func TestE2EFarWindow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	home, _ := p.sshd()
+	home, _, _ := p.sshd()
 	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared", "host_window": "1m"})})
 	p.must("hosts", "add", "build-box")
 	daemon := p.daemon()

@@ -52,6 +52,8 @@ ssh, or docker:NAME, podman:NAME or kube:POD. Then name it in the server's entry
 
 Your configuration of ssh, its keys, agent and jump hosts hold. Holdline never
 asks for a password: ssh has to connect without one.`,
+		Args: cobra.NoArgs,
+		RunE: h.listHosts,
 	}
 	cmd.AddCommand(h.add(), h.list(), h.remove(), h.doctor())
 	return cmd
@@ -83,7 +85,7 @@ func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) erro
 	}
 	out, err := h.run(cmd.Context(), host, "uname -sm", nil)
 	if err != nil {
-		return err
+		return byHand(err, host)
 	}
 	system, err := systemOf(out)
 	if err != nil {
@@ -107,11 +109,11 @@ func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) erro
 			return fmt.Errorf("copy holdline: %w", err)
 		}
 		if there, err = h.greet(cmd.Context(), host); err != nil {
-			return fmt.Errorf("holdline was copied, and cannot be used: %w", err)
+			return fmt.Errorf("holdline was copied, and cannot be used: %w", advised(err))
 		}
 		_ = console.Say(cmd, "holdline %s was copied to ~/%s/%s there", there, far.Dir, far.Program())
 	default:
-		return err
+		return advised(err)
 	}
 	if err := h.check(cmd, host); err != nil {
 		return err
@@ -129,22 +131,25 @@ func (h *hosts) list() *cobra.Command {
 		Use:   "list",
 		Short: "List the hosts that the configuration names, with their servers",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			used, err := h.used()
-			if err != nil {
-				return err
-			}
-			if len(used) == 0 {
-				return console.Say(cmd, "No server runs elsewhere. To run one on HOST: holdline hosts add HOST")
-			}
-			for _, host := range slices.Sorted(maps.Keys(used)) {
-				if err := console.Say(cmd, "%s: %s", host, strings.Join(used[host], ", ")); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		RunE:  h.listHosts,
 	}
+}
+
+// listHosts is the command hosts list.
+func (h *hosts) listHosts(cmd *cobra.Command, _ []string) error {
+	used, err := h.used()
+	if err != nil {
+		return err
+	}
+	if len(used) == 0 {
+		return console.Say(cmd, "No server runs elsewhere. To run one on HOST: holdline hosts add HOST")
+	}
+	for _, host := range slices.Sorted(maps.Keys(used)) {
+		if err := console.Say(cmd, "%s: %s", host, strings.Join(used[host], ", ")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *hosts) remove() *cobra.Command {
@@ -163,11 +168,11 @@ func (h *hosts) remove() *cobra.Command {
 			}
 			if names := used[host]; len(names) > 0 {
 				return cmdenv.WithHint(fmt.Errorf("%s runs there", strings.Join(names, ", ")),
-					"holdline servers remove "+names[0])
+					"to run it here: holdline config unset mcpServers."+names[0]+".holdline.host")
 			}
 			script := `rm -rf "${HOME:-/}/` + far.Dir + `"`
 			if _, err := h.run(cmd.Context(), host, script, nil); err != nil {
-				return err
+				return byHand(err, host)
 			}
 			return console.Say(cmd, "~/%s was removed from %s", far.Dir, host)
 		},
@@ -190,7 +195,7 @@ doctor there it prints what concerns servers.`,
 			begun := time.Now()
 			there, err := h.greet(cmd.Context(), host)
 			if err != nil {
-				return err
+				return advised(err)
 			}
 			_ = console.Say(cmd, "%s answers after %v, with holdline %s",
 				host, time.Since(begun).Round(time.Millisecond), there)
@@ -243,6 +248,24 @@ func (h *hosts) visit(ctx context.Context, host string, do func(*far.Session) er
 	return errors.Join(err, all.Close(ctx))
 }
 
+// advised returns an error of a connection with its fix as the hint.
+func advised(err error) error {
+	u, ok := errors.AsType[*far.UnreachableError](err)
+	if !ok || u.Fix == "" {
+		return err
+	}
+	err = fmt.Errorf("%s cannot be reached: %s", u.Host, u.Words)
+	if u.Fix == far.Try(u.Host) {
+		return byHand(err, u.Host)
+	}
+	return cmdenv.WithHint(err, u.Fix)
+}
+
+// byHand returns err with the hint to try the connection by hand.
+func byHand(err error, host string) error {
+	return cmdenv.WithHint(err, far.Try(host)+" has to work, and must not ask for anything")
+}
+
 // badHost returns the error of a name that is no host.
 func badHost(host string, err error) error {
 	return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, host, err)
@@ -256,7 +279,7 @@ func (h *hosts) run(ctx context.Context, host, script string, stdin io.Reader) (
 	var out, errs bytes.Buffer
 	c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = stdin, &out, &errs, time.Second
 	if err := c.Start(); err != nil {
-		return "", err
+		return "", errors.New(far.NotStarted(host, err))
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.Process.Kill() })
 	defer stop()

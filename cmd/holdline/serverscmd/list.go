@@ -50,9 +50,9 @@ add, remove, enable and disable edit the configuration file, whose comments they
 keep, and have a running daemon read it again. start, stop, restart, reload, tools,
 call and logs are about the daemon's processes.
 
-With --json, a list of objects: name, enabled, transport (stdio, http, sse),
-scope, command, args and url (without secrets), cwd, env and headers (names
-only), env_file, lazy,
+With --json, a list of objects: name, enabled, transport (stdio, http, sse, or
+elsewhere: a command on another host), host, host_window_ms, scope, command, args
+and url (without secrets), cwd, env and headers (names only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by

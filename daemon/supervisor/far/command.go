@@ -77,6 +77,16 @@ func Command(host, script string, env []string, alone bool) *exec.Cmd {
 	return cmd
 }
 
+// Try returns the command line by which a person can try whether a host can be reached. That ssh
+// may ask, for example whether it should trust the host's key.
+func Try(host string) string {
+	k, name := kindOf(host)
+	if k.program == "ssh" {
+		return "ssh " + name + " true"
+	}
+	return k.program + " " + strings.Join(k.args(name, "true"), " ")
+}
+
 // Dir is the directory of programs that were copied to a host, relative to the home directory,
 // and Program the name of the file there that this program can talk to.
 const Dir = ".local/share/holdline/far"

@@ -34,6 +34,14 @@ func TestCommand(t *testing.T) {
 			t.Errorf("Moves(%s) = %v", c.host, !c.moves)
 		}
 	}
+	for host, want := range map[string]string{
+		"me@box": "ssh me@box true", "docker:db": "docker exec -i db sh -c true",
+		"kube:x": "kubectl exec -i x -- sh -c true",
+	} {
+		if got := Try(host); got != want {
+			t.Errorf("Try(%s) = %s, want %s", host, got, want)
+		}
+	}
 	if strings.Contains(Script("doctor"), "'") {
 		t.Errorf("a script must have no single quotes: %s", Script("doctor"))
 	}

@@ -38,7 +38,7 @@ const atOnce = 4
 type UnreachableError struct {
 	Host  string
 	Words string // why, for people: the last words of ssh, if it said any
-	Fix   string // what to do; "" if that is not known
+	Fix   string // a command that helps, or shows more; "" for none
 	slow  bool   // it said nothing at all
 }
 
@@ -46,7 +46,7 @@ type UnreachableError struct {
 func (e *UnreachableError) Error() string {
 	text := fmt.Sprintf("%s cannot be reached: %s", e.Host, e.Words)
 	if e.Fix != "" {
-		text += ". " + e.Fix
+		text += ". Run: " + e.Fix
 	}
 	return text
 }
@@ -179,7 +179,7 @@ func (h *Hosts) begin(ctx context.Context, name string, alone bool) (*Session, e
 	}
 	s, err := start(Command(name, Script("far "+origin), h.Environ(ctx), alone), h.wg.Done)
 	if err != nil {
-		return nil, &UnreachableError{Host: name, Words: err.Error(), Fix: startFix(name)}
+		return nil, &UnreachableError{Host: name, Words: NotStarted(name, err)}
 	}
 	s.Host = name
 	err = s.within(ctx, dialTimeout, func() (err error) {
@@ -192,7 +192,7 @@ func (h *Hosts) begin(ctx context.Context, name string, alone bool) (*Session, e
 	case s.Version != farwire.Version || s.Workers != process.Newest():
 		err = &UnreachableError{
 			Host: name, Words: fmt.Sprintf("its holdline (%s) speaks another protocol than this one", s.Program),
-			Fix: "Run: holdline hosts add " + name,
+			Fix: "holdline hosts add " + name,
 		}
 	default:
 		return s, nil
@@ -201,15 +201,15 @@ func (h *Hosts) begin(ctx context.Context, name string, alone bool) (*Session, e
 	return nil, err
 }
 
-// startFix returns what to do if the program that reaches a host cannot be started.
-func startFix(name string) string {
+// NotStarted returns, for people, that the program that reaches a host could not be started.
+func NotStarted(name string, err error) string {
 	k, _ := kindOf(name)
-	return "Is " + k.program + " installed, and on the PATH of the daemon?"
+	return fmt.Sprintf("%s cannot be started (%v). Is it installed, and on your PATH?", k.program, err)
 }
 
 // silent returns why the other side did not say hello, which failed with err.
 func (s *Session) silent(err error) error {
-	u := &UnreachableError{Host: s.Host}
+	u := &UnreachableError{Host: s.Host, Fix: Try(s.Host)}
 	code, words := s.end()
 	u.Words = words
 	switch {
@@ -221,7 +221,7 @@ func (s *Session) silent(err error) error {
 		}
 	case code == shellNotFound:
 		u.Words = "holdline was not found there (" + words + ")"
-		u.Fix = "Run: holdline hosts add " + s.Host
+		u.Fix = "holdline hosts add " + s.Host
 	case words == "":
 		u.Words = fmt.Sprintf("the connection ended (exit code %d)", code)
 	}
