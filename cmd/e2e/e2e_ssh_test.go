@@ -190,7 +190,8 @@ func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/con
 // ssh, its session of sshd, the far end of a connection, the daemon, the far worker and the far
 // child. Between them the daemon is upgraded, back and forth, and the link is cut: for 3 s, or with
 // HOLDLINE_LONG for 60 s. Each call is answered once, and has its effect once, or its outcome is
-// unknown because the far worker or child was killed. In the end nothing of it is left there.
+// unknown because the far worker or child was killed, or it was refused and has no effect because
+// the host could not be reached to start a process. In the end nothing of it is left there.
 func TestE2EFarSSH(t *testing.T) {
 	p := newPlace(t)
 	home, server, cut := p.sshd()
@@ -222,6 +223,7 @@ func TestE2EFarSSH(t *testing.T) {
 
 	// round makes three calls and has disturb do something while they are under way.
 	unknown, rounds, answered := 0, map[string]int{}, 0
+	var refused []string
 	round := func(name string, loses bool, disturb func()) {
 		t.Helper()
 		var ids []int
@@ -252,6 +254,8 @@ func TestE2EFarSSH(t *testing.T) {
 				}
 			case begun > 0:
 				t.Errorf("%s has begun, and is answered by %s", token, x.raw)
+			case x.code() == "transport_failure" && strings.Contains(x.raw, `"reason":"unreachable"`):
+				refused = append(refused, token) // while a process was started there
 			default:
 				t.Errorf("%s, which has not begun: %s", token, x.raw)
 			}
@@ -303,8 +307,16 @@ func TestE2EFarSSH(t *testing.T) {
 			})
 		}
 	}
-	t.Logf("in %v: %v; %d calls were answered, and of %d the outcome is unknown",
-		time.Since(begun).Round(time.Second), rounds, answered, unknown)
+	t.Logf("in %v: %v; %d calls were answered, of %d the outcome is unknown, and %d were refused",
+		time.Since(begun).Round(time.Second), rounds, answered, unknown, len(refused))
+	if len(refused) > 30 {
+		t.Errorf("%d calls were refused: is a host tried too seldom?", len(refused))
+	}
+	for _, token := range refused {
+		if begun := p.effectsOf("begin " + token); begun != 0 {
+			t.Errorf("%s was refused, and has begun %d times", token, begun)
+		}
+	}
 
 	if w := p.status().Workers; len(w) != 1 || !w[0].Attached || w[0].Unreachable != "" || w[0].RTTUS == 0 {
 		t.Errorf("after all the workers are %+v", w)

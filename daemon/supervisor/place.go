@@ -288,6 +288,13 @@ func (w *Worker) keepStderr(c *client, f *workerwire.Frame) {
 // maxStderrLog is where the file of [Worker.keepStderr] is rotated, in bytes.
 const maxStderrLog = 1 << 20
 
+// A start dials a host so often before it gives up, unless it would have to wait for longer: one
+// connection that breaks says little.
+const (
+	startTries = 3
+	startPause = time.Second
+)
+
 // startElsewhere is [Supervisor.startWorker] for a worker on another machine, whose name it puts
 // into the spec.
 func (s *Supervisor) startElsewhere(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (
@@ -296,6 +303,13 @@ func (s *Supervisor) startElsewhere(ctx context.Context, dir string, spec proces
 	at := *spec.Far
 	at.Node = ""
 	session, err := s.At(&at).Dial(ctx)
+	for try := 1; err != nil && try < startTries; try++ {
+		pause := s.Hosts().Pause(at.Host)
+		if pause > startPause || near.Sleep(ctx, pause) != nil {
+			break
+		}
+		session, err = s.At(&at).Dial(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

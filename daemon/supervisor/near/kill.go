@@ -165,8 +165,11 @@ func (h Hunter) KillGroup(ctx context.Context, dir string) error {
 
 // Pause blocks for pollPause, for a caller that must poll. It returns the cause of ctx if
 // that is done before.
-func Pause(ctx context.Context) error {
-	t := time.NewTimer(pollPause)
+func Pause(ctx context.Context) error { return Sleep(ctx, pollPause) }
+
+// Sleep blocks for d. It returns the cause of ctx if that is done before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
