@@ -7,7 +7,8 @@
 //     holdline-stdio, if that file is there. Otherwise it is the proxy itself, dispatched
 //     before the command tree is built.
 //   - Hidden commands, which the daemon and workers start (hidden.go): worker, exec,
-//     remote, engine, login (serverscmd) and far (farside). They are dispatched early, too, and worker becomes holdline-stdio.
+//     remote, engine, login (serverscmd) and far (farside). They are dispatched early, too, and
+//     worker becomes holdline-stdio.
 //   - Commands for users, which [NewRoot] puts into a tree of cobra's.
 //
 // Commands for users that share much have packages of their own beside this one: servers
