@@ -2,21 +2,22 @@ package config
 
 import (
 	"fmt"
+	"holdline/daemon/redact"
 	"slices"
 	"strings"
 )
 
 // Agent is a program that speaks the Agent Client Protocol: the engine acp:NAME of consults.
 type Agent struct {
-	Command  string            `json:"command"`
-	Args     []string          `json:"args"`
-	Env      map[string]Secret `json:"env"`
-	Login    []string          `json:"login"`    // files
-	Writable []string          `json:"writable"` // directories
-	Mode     string            `json:"mode"`     // "" for the agent's own
-	Auth     string            `json:"auth"`     // "" for none
-	FS       bool              `json:"fs"`
-	Model    string            `json:"model"` // "" leaves it to the agent
+	Command  string                   `json:"command"`
+	Args     []string                 `json:"args"`
+	Env      map[string]redact.Secret `json:"env"`
+	Login    []string                 `json:"login"`    // files
+	Writable []string                 `json:"writable"` // directories
+	Mode     string                   `json:"mode"`     // "" for the agent's own
+	Auth     string                   `json:"auth"`     // "" for none
+	FS       bool                     `json:"fs"`
+	Model    string                   `json:"model"` // "" leaves it to the agent
 }
 
 // AgentPrefix stands before the name of an agent where engines are named.

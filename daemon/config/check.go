@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/config/hostname"
+	"holdline/daemon/redact"
 	"holdline/protocol"
 )
 
@@ -162,7 +163,7 @@ func (d *decoder) paths(at string, list []string) {
 }
 
 // env checks variables of an environment.
-func (d *decoder) env(at string, env map[string]Secret) {
+func (d *decoder) env(at string, env map[string]redact.Secret) {
 	for _, name := range sorted(env) {
 		d.variableName(at, name)
 	}

@@ -18,7 +18,7 @@ type Command struct {
 
 // A Variable is the value of a server's variable: a text, or what a command prints.
 type Variable struct {
-	Text    Secret
+	Text    redact.Secret
 	Command Command // without Argv if the value is a text
 }
 
@@ -51,7 +51,7 @@ func (s Settings) CommandUses() []CommandUse {
 	for _, name := range sorted(s.EnvCommands) {
 		all = append(all, CommandUse{"env." + name, s.EnvCommands[name].Argv})
 	}
-	for key, in := range map[string]map[string]Secret{"env.": s.Env, "headers.": s.Headers} {
+	for key, in := range map[string]map[string]redact.Secret{"env.": s.Env, "headers.": s.Headers} {
 		for _, name := range sorted(in) {
 			for _, ref := range commandRefs(in[name].Reveal()) {
 				all = append(all, CommandUse{key + name, s.Commands[ref].Argv})
@@ -82,7 +82,7 @@ func useCommands(s *Settings, env map[string]Variable, table map[string]Command)
 			s.Env = put(s.Env, name, v.Text)
 		}
 	}
-	for _, in := range []map[string]Secret{s.Env, s.Headers} {
+	for _, in := range []map[string]redact.Secret{s.Env, s.Headers} {
 		for _, value := range in {
 			for _, ref := range commandRefs(value.Reveal()) {
 				s.Commands = put(s.Commands, ref, table[ref])

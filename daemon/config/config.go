@@ -4,7 +4,7 @@
 // The file is JSON with comments and trailing commas. Every key must be known
 // and stand once, every value must be of its type and in its range; what is
 // wrong is reported with line and column, all of it at once. Tokens and the
-// values of environment variables and headers are [Secret]: no way of printing
+// values of environment variables and headers are [redact.Secret]: no way of printing
 // a [Config] shows them.
 //
 // # Keys
@@ -27,9 +27,7 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -59,11 +57,11 @@ type Config struct {
 
 // Identity is what a client may be and do under a name.
 type Identity struct {
-	Token  Secret   `json:"token"` // "" if any client may use the name
-	Allow  []string `json:"allow"` // nil allows all
-	Deny   []string `json:"deny"`
-	Budget Budget   `json:"budget"`
-	Expose string   `json:"expose"` // ExposeAll or ExposeSearch; "" is ExposeAll
+	Token  redact.Secret `json:"token"` // "" if any client may use the name
+	Allow  []string      `json:"allow"` // nil allows all
+	Deny   []string      `json:"deny"`
+	Budget Budget        `json:"budget"`
+	Expose string        `json:"expose"` // ExposeAll or ExposeSearch; "" is ExposeAll
 }
 
 // How an identity is shown the tools of hosted servers.
@@ -88,26 +86,26 @@ type Limits struct {
 
 // Consult is how consults run.
 type Consult struct {
-	Engine        string            `json:"engine"`     // name of the engine that answers unless a call names one
-	ClaudeBin     string            `json:"claude_bin"` // "" finds claude on PATH
-	CodexBin      string            `json:"codex_bin"`  // "" finds codex on PATH
-	CodexConfig   []string          `json:"codex_config"`
-	Model         string            `json:"model"`  // "" leaves it to the program
-	Effort        string            `json:"effort"` // "" leaves it to the program
-	MaxConcurrent int               `json:"max_concurrent"`
-	Timeout       time.Duration     `json:"timeout"`
-	Wait          time.Duration     `json:"wait"`
-	MaxTurns      int               `json:"max_turns"` // 0 is no limit
-	MaxUSD        float64           `json:"max_usd"`   // 0 is no limit
-	Level         string            `json:"level"`     // "read" or "shell"
-	Roots         []string          `json:"roots"`
-	Web           bool              `json:"web"`
-	Env           map[string]Secret `json:"env"`
-	EnvFile       string            `json:"env_file"`
-	Keep          Keep              `json:"keep"`
-	Share         string            `json:"share"` // ShareProject or ShareIdentity
-	Allow         map[string]Allow  `json:"allow"` // by identity; see [Consult.Allowed]
-	Agents        map[string]Agent  `json:"agents"`
+	Engine        string                   `json:"engine"`     // name of the engine that answers unless a call names one
+	ClaudeBin     string                   `json:"claude_bin"` // "" finds claude on PATH
+	CodexBin      string                   `json:"codex_bin"`  // "" finds codex on PATH
+	CodexConfig   []string                 `json:"codex_config"`
+	Model         string                   `json:"model"`  // "" leaves it to the program
+	Effort        string                   `json:"effort"` // "" leaves it to the program
+	MaxConcurrent int                      `json:"max_concurrent"`
+	Timeout       time.Duration            `json:"timeout"`
+	Wait          time.Duration            `json:"wait"`
+	MaxTurns      int                      `json:"max_turns"` // 0 is no limit
+	MaxUSD        float64                  `json:"max_usd"`   // 0 is no limit
+	Level         string                   `json:"level"`     // "read" or "shell"
+	Roots         []string                 `json:"roots"`
+	Web           bool                     `json:"web"`
+	Env           map[string]redact.Secret `json:"env"`
+	EnvFile       string                   `json:"env_file"`
+	Keep          Keep                     `json:"keep"`
+	Share         string                   `json:"share"` // ShareProject or ShareIdentity
+	Allow         map[string]Allow         `json:"allow"` // by identity; see [Consult.Allowed]
+	Agents        map[string]Agent         `json:"agents"`
 }
 
 // Allow is what an identity may ask of consults. A list that is empty allows all, but for
@@ -170,18 +168,18 @@ type Log struct {
 
 // Server is a hosted MCP server, in the shape that other clients use too.
 type Server struct {
-	Type     string              `json:"type"`
-	Command  string              `json:"command"`
-	Args     []string            `json:"args"`
-	Env      map[string]Variable `json:"env"`
-	EnvFile  string              `json:"env_file"`
-	Cwd      string              `json:"cwd"`
-	URL      string              `json:"url"`
-	Headers  map[string]Secret   `json:"headers"`
-	OAuth    OAuth               `json:"oauth"`
-	Enabled  *bool               `json:"enabled"`
-	Disabled bool                `json:"disabled"`
-	Holdline Hosting             `json:"holdline"`
+	Type     string                   `json:"type"`
+	Command  string                   `json:"command"`
+	Args     []string                 `json:"args"`
+	Env      map[string]Variable      `json:"env"`
+	EnvFile  string                   `json:"env_file"`
+	Cwd      string                   `json:"cwd"`
+	URL      string                   `json:"url"`
+	Headers  map[string]redact.Secret `json:"headers"`
+	OAuth    OAuth                    `json:"oauth"`
+	Enabled  *bool                    `json:"enabled"`
+	Disabled bool                     `json:"disabled"`
+	Holdline Hosting                  `json:"holdline"`
 }
 
 // Hosting is how a server is shared and supervised. In a [Server] zero values stand for
@@ -269,40 +267,3 @@ func (c Config) LogValue() slog.Value {
 // String returns the summary of [Config.LogValue], so that no way of printing shows
 // arguments or addresses, which may be secret.
 func (c Config) String() string { return "config" + c.LogValue().String() }
-
-// Secret is a string that printing, logging and encoding do not show. Reveal
-// is the only way to it.
-type Secret string
-
-// Reveal returns the secret itself.
-func (s Secret) Reveal() string { return string(s) }
-
-// String hides the secret and shows only whether there is one.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return redact.Hidden
-}
-
-// Format hides the secret from every verb. Without it, a verb that does not fit a string,
-// such as %d, would print the value.
-func (s Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, s.String()) }
-
-// GoString hides the secret from %#v.
-func (s Secret) GoString() string { return cmp.Or(s.String(), `""`) }
-
-// LogValue hides the secret from logs.
-func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
-
-// MarshalText hides the secret from JSON.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// Reveal returns env with its values in plain text, for the environment of a child.
-func Reveal(env map[string]Secret) map[string]string {
-	out := make(map[string]string, len(env))
-	for name, value := range env {
-		out[name] = value.Reveal()
-	}
-	return out
-}

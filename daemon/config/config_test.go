@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"holdline/protocol"
+	"holdline/daemon/redact"
 )
 
 const sample = `// what the daemon does
@@ -61,7 +61,7 @@ func TestParse(t *testing.T) {
 		Consult: Consult{
 			Engine: "claude", ClaudeBin: "~/bin/claude", Model: "opus", Effort: "high",
 			MaxConcurrent: 2, Timeout: 20 * time.Minute, MaxTurns: 7, Level: "shell",
-			Roots: []string{"/srv", "~/src"}, Env: map[string]Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
+			Roots: []string{"/srv", "~/src"}, Env: map[string]redact.Secret{"ANTHROPIC_API_KEY": "sk-very-secret"},
 			EnvFile: "~/.env", Keep: Keep{3, 90 * time.Minute}, Share: ShareProject,
 		},
 		Telemetry: Telemetry{Paths: true, MaxBytes: 65536, Keep: 1},
@@ -76,7 +76,7 @@ func TestParse(t *testing.T) {
 			},
 			"web": {
 				Type: "http", URL: "https://example.com/mcp",
-				Headers: map[string]Secret{"Authorization": "Bearer h-secret"},
+				Headers: map[string]redact.Secret{"Authorization": "Bearer h-secret"},
 				Holdline: Hosting{
 					Contracts: Contracts{"get_*": "convergent", "*": "never_replay"}, Projects: []string{"~/p"},
 				},
@@ -398,42 +398,6 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestAuthorise checks which token an identity needs.
-func TestAuthorise(t *testing.T) {
-	c := Config{Identities: map[string]Identity{"codex": {Token: "right"}, "cursor": {}}}
-	for _, x := range []struct {
-		identity, token string
-		ok              bool
-	}{
-		{"codex", "right", true},
-		{"codex", "wrong", false},
-		{"codex", "right ", false},
-		{"codex", "", false},
-		{"Codex", "", true}, // names are compared with their case
-		{"cursor", "", true},
-		{"cursor", "right", false}, // no token is configured
-		{"unheard", "", true},
-		{"unheard", "right", false},
-		{"", "", true}, // named later, by the client
-		{"", "right", false},
-	} {
-		err := c.Authorise(x.identity, x.token)
-		if (err == nil) != x.ok {
-			t.Errorf("Authorise(%q, %q) = %v", x.identity, x.token, err)
-		}
-		if err == nil {
-			continue
-		}
-		r, ok := errors.AsType[*protocol.Refusal](err)
-		if !ok || r.Code != protocol.RefusedIdentity || strings.Contains(r.Message, "right") {
-			t.Errorf("Authorise(%q, %q) = %#v", x.identity, x.token, err)
-		}
-	}
-	if !c.Reserved("codex") || c.Reserved("cursor") || c.Reserved("") {
-		t.Error("Reserved is wrong")
-	}
-}
-
 // TestEqual checks that two configurations that differ only in a secret are not equal.
 func TestEqual(t *testing.T) {
 	parse := func(s string) Config {
@@ -472,7 +436,7 @@ func TestSecretsStayHidden(t *testing.T) {
 			t.Errorf("%s is shown in:\n%s", secret, out.String())
 		}
 	}
-	if got := Reveal(c.Consult.Env)["ANTHROPIC_API_KEY"]; got != "sk-very-secret" {
+	if got := redact.Reveal(c.Consult.Env)["ANTHROPIC_API_KEY"]; got != "sk-very-secret" {
 		t.Errorf("Reveal = %q", got)
 	}
 }

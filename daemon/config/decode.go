@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/config/foreign"
 	"holdline/daemon/jsonedit"
+	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
 )
 
@@ -136,7 +137,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			p.Command.Argv = []string{} // so it is none without its key, too
 			d.value(v, reflect.ValueOf(&p.Command).Elem(), path)
 		} else if s, ok := d.text(v, path, `a string, or {"command": [...]}`); ok {
-			p.Text = Secret(s)
+			p.Text = redact.Secret(s)
 		}
 		return
 	case *Contracts:

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"holdline/daemon/config/glob"
+	"holdline/daemon/redact"
 )
 
 // Transports of a server.
@@ -53,10 +54,10 @@ type Settings struct {
 
 	Command string
 	Args    []string
-	Env     map[string]Secret // the variables that are texts
-	Cwd     string            // "" is the project's root, or the home directory for ScopeShared
+	Env     map[string]redact.Secret // the variables that are texts
+	Cwd     string                   // "" is the project's root, or the home directory for ScopeShared
 	URL     string
-	Headers map[string]Secret
+	Headers map[string]redact.Secret
 	OAuth   OAuth
 
 	EnvCommands map[string]Command // the variables that commands print

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"holdline/daemon/redact"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,7 +23,7 @@ func TestServerDefaults(t *testing.T) {
 	got, ok := c.Server("a")
 	want := Settings{
 		Name: "a", Enabled: true, Transport: "stdio",
-		Command: "npx", Args: []string{"-y"}, Env: map[string]Secret{"K": "v"}, Cwd: "/x",
+		Command: "npx", Args: []string{"-y"}, Env: map[string]redact.Secret{"K": "v"}, Cwd: "/x",
 		MaxRestarts: 5, TaskAfter: 20 * time.Second,
 		Hosting: Hosting{
 			Scope: "project", Timeout: 300 * time.Second, MaxTimeout: time.Hour, StartTimeout: 2 * time.Minute,
@@ -50,7 +51,7 @@ func TestServerSettings(t *testing.T) {
 		"restart_window": "1m", "circuit_threshold": 2, "circuit_reset": "1s", "inherit_env": "none"}}`)
 	got, _ := c.Server("a")
 	want := Settings{
-		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]Secret{"K": "v"},
+		Name: "a", Enabled: true, Transport: "http", URL: "https://x/mcp", Headers: map[string]redact.Secret{"K": "v"},
 		Hosting: Hosting{
 			EnvFile: "/e", Scope: "session", Lazy: true, KeepAlive: 10 * time.Minute, Card: "https://x/card",
 			Contracts: Contracts{"*": "convergent"}, Allow: []string{"a*"}, Deny: []string{"b"},

@@ -148,7 +148,7 @@ func NoServer(name string, c *Config) error {
 // and levels are texts as in the file. Secrets are hidden. known is false for a name that c
 // does not have, such as that of a server.
 func (c Config) Value(k Key) (value any, known bool) {
-	// Only secrets of the type Secret hide themselves, so the others are hidden before anything
+	// Only secrets of the type redact.Secret hide themselves, so the others are hidden before anything
 	// is looked up: the key may be that of a server, or of anything above or below one.
 	shown := make(map[string]Server, len(c.Servers))
 	for name, s := range c.Servers {
@@ -193,7 +193,7 @@ func plain(v reflect.Value) any {
 		return x.String()
 	case slog.Level:
 		return strings.ToLower(x.String())
-	case Secret:
+	case redact.Secret:
 		return x.String()
 	case Variable:
 		if x.Command.Argv == nil {

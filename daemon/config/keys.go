@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"holdline/daemon/redact"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -313,7 +314,7 @@ func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 	case "globs":
 		d.globs(at, stringsOf(v))
 	case "env":
-		env, _ := reflect.TypeAssert[map[string]Secret](v)
+		env, _ := reflect.TypeAssert[map[string]redact.Secret](v)
 		d.env(at, env)
 	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"holdline/daemon/redact"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -13,23 +14,23 @@ import (
 // OAuth is how people, or machines, log in to a server by address. Several keys have two
 // spellings, since other clients write either; [Settings] has the first of each alone.
 type OAuth struct {
-	ClientID     string   `json:"clientId"`
-	ClientIDToo  string   `json:"client_id"`
-	ClientSecret Secret   `json:"clientSecret"`
-	SecretToo    Secret   `json:"client_secret"`
-	CallbackPort int      `json:"callbackPort"`
-	RedirectURI  string   `json:"redirectUri"` // in [Settings] also that of CallbackPort
-	Scopes       []string `json:"scopes"`      // nil for those that the server asks for
-	Scope        string   `json:"scope"`       // the same, with spaces between them
-	Issuer       string   `json:"issuer"`
-	Resource     *string  `json:"resource"` // nil for that of the server; "" sends none
-	Account      string   `json:"account"`
-	AuthMethod   string   `json:"authMethod"`
-	AssumePKCE   bool     `json:"assumePkce"`
-	Grant        string   `json:"grant"` // GrantMachine, or "" if a person logs in
-	PrivateKey   string   `json:"privateKeyFile"`
-	KeyID        string   `json:"keyId"`
-	Alg          string   `json:"alg"`
+	ClientID     string        `json:"clientId"`
+	ClientIDToo  string        `json:"client_id"`
+	ClientSecret redact.Secret `json:"clientSecret"`
+	SecretToo    redact.Secret `json:"client_secret"`
+	CallbackPort int           `json:"callbackPort"`
+	RedirectURI  string        `json:"redirectUri"` // in [Settings] also that of CallbackPort
+	Scopes       []string      `json:"scopes"`      // nil for those that the server asks for
+	Scope        string        `json:"scope"`       // the same, with spaces between them
+	Issuer       string        `json:"issuer"`
+	Resource     *string       `json:"resource"` // nil for that of the server; "" sends none
+	Account      string        `json:"account"`
+	AuthMethod   string        `json:"authMethod"`
+	AssumePKCE   bool          `json:"assumePkce"`
+	Grant        string        `json:"grant"` // GrantMachine, or "" if a person logs in
+	PrivateKey   string        `json:"privateKeyFile"`
+	KeyID        string        `json:"keyId"`
+	Alg          string        `json:"alg"`
 }
 
 // GrantMachine is the grant of servers to which no person logs in.

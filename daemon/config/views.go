@@ -3,8 +3,6 @@ package config
 import (
 	"fmt"
 	"strings"
-
-	"holdline/protocol"
 )
 
 // A View is what sessions that choose it see of all that their identity may use. All views share
@@ -14,21 +12,6 @@ type View struct {
 	Allow   []string          `json:"allow"`   // nil allows all
 	Deny    []string          `json:"deny"`
 	Rename  map[string]string `json:"rename"` // SERVER__TOOL to the name that sessions see
-}
-
-// CheckView returns a [*protocol.Refusal] if there is no view of that name; "" is none. It names
-// those that there are.
-func (c Config) CheckView(name string) error {
-	if _, ok := c.Views[name]; ok || name == "" {
-		return nil
-	}
-	there := "the configuration has none"
-	if len(c.Views) > 0 {
-		there = "those that there are: " + strings.Join(sorted(c.Views), ", ")
-	}
-	return &protocol.Refusal{
-		Code: protocol.RefusedView, Message: fmt.Sprintf("there is no view %q; %s", name, there),
-	}
 }
 
 // maxRenamed bounds the new name of a tool, as those of all tools that sessions see.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 )
 
 // TestWritable checks what a confined server may be allowed to write to, and that no link which
@@ -134,7 +135,7 @@ func TestCache(t *testing.T) {
 func TestOwnCaches(t *testing.T) {
 	t.Parallel()
 	env := []string{"TMPDIR=/tmp", "PATH=/bin", "UV_CACHE_DIR=/mine"}
-	s := config.Settings{Env: map[string]config.Secret{"UV_CACHE_DIR": "/mine"}}
+	s := config.Settings{Env: map[string]redact.Secret{"UV_CACHE_DIR": "/mine"}}
 	want := []string{
 		"PATH=/bin", "UV_CACHE_DIR=/mine", "TMPDIR=/c/tmp", "UV_PYTHON_INSTALL_DIR=/c/uv/python",
 		"UV_TOOL_DIR=/c/uv/tools", "npm_config_cache=/c/npm",

@@ -26,6 +26,7 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/policy"
+	"holdline/daemon/redact"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 )
@@ -237,13 +238,13 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, root string,
 // since it may differ after each start.
 func serverKey(s *config.Settings, keyCommand []string) string {
 	spec := []any{
-		s.Command, s.Args, config.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile, s.EnvCommands, s.Commands,
+		s.Command, s.Args, redact.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile, s.EnvCommands, s.Commands,
 	}
 	if s.Confine != config.ConfineOff {
 		spec = append(spec, s.Confine, s.Write, s.Network.String())
 	}
 	if s.URL != "" {
-		spec = append(spec, s.URL, config.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
+		spec = append(spec, s.URL, redact.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
 	}
 	if s.Host != "" {
 		spec = append(spec, s.Host)

@@ -15,15 +15,15 @@ import (
 	"strings"
 	"time"
 
-	"holdline/daemon/config"
 	"holdline/daemon/filewatch"
+	"holdline/daemon/redact"
 	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
 // Secret is a token, a code, a key or another value that no way of printing shows.
-type Secret = config.Secret
+type Secret = redact.Secret
 
 // version is that of the files. A file of a higher one is refused.
 const version = 1

@@ -40,7 +40,9 @@ func (r Rules) May(who tool.Who, server string, names ...string) bool {
 
 // Searches reports whether a session finds the tools of hosted servers by a search,
 // instead of getting a list.
-func (r Rules) Searches(who tool.Who) bool { return r.current().Searches(who.Identity) }
+func (r Rules) Searches(who tool.Who) bool {
+	return r.current().Identities[who.Identity].Expose == config.ExposeSearch
+}
 
 // Explain reports whether a session may see and use something of a hosted server: a
 // tool, a prompt, a resource or a template of resources. With server "" it is one of

@@ -75,22 +75,6 @@ type ReloadAnswer struct {
 	Kept map[string]string `json:"kept,omitempty"`
 }
 
-// DisconnectParams of [Disconnect].
-type DisconnectParams struct {
-	Which string `json:"which"` // number of a session, or name of a socket of the configuration
-}
-
-// DisconnectAnswer of [Disconnect].
-type DisconnectAnswer struct {
-	Sessions int `json:"sessions"` // that have ended
-}
-
-// ForwardParams of [Forward]: a command forwards a socket of the configuration to another machine.
-type ForwardParams struct {
-	Socket string `json:"socket"`
-	Host   string `json:"host"`
-}
-
 // UpgradeAnswer of [Upgrade], if the binary is the one that runs already. If the daemon
 // refuses the new binary, the answer is an error, a rollout_failure. If the new binary
 // takes over, there is no answer: the client connects again and finds a later epoch.
@@ -287,27 +271,6 @@ type StatusAnswer struct {
 	Cache    Cache     `json:"cache"`
 	Runtime  Runtime   `json:"runtime"`
 	Sockets  []Socket  `json:"sockets,omitempty"` // of guests
-}
-
-// Socket describes a socket of the configuration, at which guests connect.
-type Socket struct {
-	Name     string   `json:"name"`
-	Path     string   `json:"path"`
-	Identity string   `json:"identity"`
-	Disabled bool     `json:"disabled,omitempty"`
-	Trouble  string   `json:"trouble,omitempty"` // why nobody can connect, for people
-	Hosts    []string `json:"hosts,omitempty"`   // machines to which a command forwards it
-}
-
-// State returns a word for the socket: open, disabled or failed.
-func (s *Socket) State() string {
-	switch {
-	case s.Disabled:
-		return "disabled"
-	case s.Trouble != "":
-		return "failed"
-	}
-	return "open"
 }
 
 // Cache counts looks into the cache of answers of hosted servers, since the

@@ -79,7 +79,7 @@ state (of the server, as in status).`,
 			if err != nil {
 				return err
 			}
-			if err := cfg.CheckView(view); err != nil {
+			if err := policy.NewRules(&cfg).CheckView(view); err != nil {
 				return err
 			}
 			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view, Guest: guest}

@@ -25,6 +25,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/direct"
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
@@ -226,7 +227,7 @@ func (s *side) resolve(ctx context.Context, q *farwire.Request) (process.Spec, w
 	}
 	for _, kv := range q.Env {
 		name, value, _ := strings.Cut(kv, "=")
-		server.Env[name] = config.Variable{Text: config.Secret(value)}
+		server.Env[name] = config.Variable{Text: redact.Secret(value)}
 	}
 	c := config.Config{Servers: map[string]config.Server{spec.Name: server}}.WithHome(s.proc.Getenv("HOME"))
 	settings, _ := c.Server(spec.Name)

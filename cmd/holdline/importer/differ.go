@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/config"
 	"holdline/daemon/plural"
+	"holdline/daemon/redact"
 )
 
 // differences says how a server differs from another one of its name, for people. Values are
@@ -55,10 +56,10 @@ func differentArguments(args, others []string, add func(bool, string, ...any)) {
 }
 
 // differentNames says which variables or headers differ, by their names.
-func differentNames(what string, mine, others map[string]config.Secret, add func(bool, string, ...any)) {
+func differentNames(what string, mine, others map[string]redact.Secret, add func(bool, string, ...any)) {
 	all := maps.Clone(mine)
 	if all == nil {
-		all = map[string]config.Secret{}
+		all = map[string]redact.Secret{}
 	}
 	maps.Copy(all, others)
 	for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/config/edit"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/config/resolve"
+	"holdline/daemon/redact"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 )
@@ -425,7 +426,7 @@ func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
 // and so may be a secret. A value with a reference in it counts as none, whatever stands around
 // the reference.
 func literal(s config.Settings) bool {
-	for _, m := range []map[string]config.Secret{s.Env, s.Headers} {
+	for _, m := range []map[string]redact.Secret{s.Env, s.Headers} {
 		for _, value := range m {
 			if !strings.Contains(value.Reveal(), "${") {
 				return true

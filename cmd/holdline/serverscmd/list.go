@@ -149,7 +149,7 @@ func (s server) MarshalJSON() ([]byte, error) {
 
 // names returns the names of variables or headers, sorted. It leaves out their values, which
 // may be secret.
-func names(m map[string]config.Secret) []string { return slices.Sorted(maps.Keys(m)) }
+func names(m map[string]redact.Secret) []string { return slices.Sorted(maps.Keys(m)) }
 
 // variables returns the names of the variables that a server's entry sets.
 func variables(s config.Settings) []string {

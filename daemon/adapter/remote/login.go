@@ -6,7 +6,7 @@ import (
 	"net/http/httptrace"
 	"sync/atomic"
 
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 )
 
 // Login gives requests the token of a login. Its errors are a [*fault.Record], or ctx's
@@ -14,20 +14,20 @@ import (
 type Login interface {
 	// Token returns the token for the next request, or "" for none. renew lets it renew a login
 	// that has run out.
-	Token(ctx context.Context, renew bool) (config.Secret, error)
+	Token(ctx context.Context, renew bool) (redact.Secret, error)
 	// Refused takes note of an answer 401 or 403 to a request with that token, and returns
 	// another one with which to send the request again. again means that this was done
 	// already. It returns "" and nil if the server asks for no login that is known here.
 	Refused(
-		ctx context.Context, token config.Secret, status int, header http.Header, again bool,
-	) (config.Secret, error)
+		ctx context.Context, token redact.Secret, status int, header http.Header, again bool,
+	) (redact.Secret, error)
 }
 
 // do makes a request, with the token of the login if there is one. A message that the server
 // refuses for its token was not handled: it is sent once more with another token. sent tells
 // whether the server may have got the last one.
 func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err error) {
-	var token config.Secret
+	var token redact.Secret
 	if c.o.Login != nil {
 		if token, err = c.o.Login.Token(req.Context(), req.Method != http.MethodDelete); err != nil {
 			return nil, false, err
@@ -51,7 +51,7 @@ func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err erro
 }
 
 // attempt makes the request once.
-func (c *Client) attempt(req *http.Request, token config.Secret) (*http.Response, bool, error) {
+func (c *Client) attempt(req *http.Request, token redact.Secret) (*http.Response, bool, error) {
 	var sent atomic.Bool // from then on the server may have it, whatever comes back
 	req = req.Clone(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		WroteHeaders: func() { sent.Store(true) },
@@ -75,8 +75,8 @@ func (c *Client) attempt(req *http.Request, token config.Secret) (*http.Response
 // a login must neither be renewed in each process nor be lost for that. Only a token that another
 // process has stored meanwhile is tried.
 func (c *Client) otherToken(
-	req *http.Request, token config.Secret, resp *http.Response, again bool,
-) (other config.Secret, err error) {
+	req *http.Request, token redact.Secret, resp *http.Response, again bool,
+) (other redact.Secret, err error) {
 	ctx, refused := req.Context(), resp.StatusCode == http.StatusUnauthorized
 	switch {
 	case req.Method == http.MethodPost && (refused || resp.StatusCode == http.StatusForbidden):

@@ -11,27 +11,27 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/remote"
-	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/protocol/fault"
 )
 
 // tokens is a login that hands out the tokens in turn, one more after each refusal.
 type tokens struct {
 	mu      sync.Mutex
-	all     []config.Secret
+	all     []redact.Secret
 	refused []string
 	err     error
 }
 
-func (l *tokens) Token(context.Context, bool) (config.Secret, error) {
+func (l *tokens) Token(context.Context, bool) (redact.Secret, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all[0], l.err
 }
 
 func (l *tokens) Refused(
-	_ context.Context, token config.Secret, status int, header http.Header, again bool,
-) (config.Secret, error) {
+	_ context.Context, token redact.Secret, status int, header http.Header, again bool,
+) (redact.Secret, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refused = append(l.refused, token.Reveal()+" "+http.StatusText(status)+" "+header.Get("WWW-Authenticate"))
@@ -74,7 +74,7 @@ func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 		c.Close(t.Context())
 		return answers, err
 	}
-	login := &tokens{all: []config.Secret{"bad", "good"}}
+	login := &tokens{all: []redact.Secret{"bad", "good"}}
 	if n, err := send(login, func(c *remote.Client) {
 		if err := c.Listen(t.Context(), nil); err != nil {
 			t.Errorf("Listen: %v", err)
@@ -86,14 +86,14 @@ func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 		t.Errorf("sent %q, want %q", got, want)
 	}
 	got = nil
-	_, err := send(&tokens{all: []config.Secret{"bad", "worse", "good"}}, nil)
+	_, err := send(&tokens{all: []redact.Secret{"bad", "worse", "good"}}, nil)
 	wantFault(t, err, "no login")
 	if len(got) != 2 {
 		t.Errorf("a second refusal: sent %q", got)
 	}
 	got = nil
 	_, err = send(&tokens{
-		all: []config.Secret{""},
+		all: []redact.Secret{""},
 		err: fault.New(fault.Unauthenticated, fault.Server, "", "lost").WithReason(fault.NotLoggedIn),
 	}, nil)
 	wantFault(t, err, "lost")
@@ -105,9 +105,9 @@ func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 // TestListeningRefused checks that a server which refuses to let anybody listen costs no renewal, and
 // is not asked again and again: only another token that is stored by then is tried.
 func TestListeningRefused(t *testing.T) {
-	for want, stored := range map[string]config.Secret{"a ": "", "a b ": "b"} {
+	for want, stored := range map[string]redact.Secret{"a ": "", "a b ": "b"} {
 		got := ""
-		login := &tokens{all: []config.Secret{"a", "renewed"}}
+		login := &tokens{all: []redact.Secret{"a", "renewed"}}
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodGet {
 				got += strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ") + " "

@@ -160,7 +160,7 @@ func (a Around) Address(s config.Settings) (Address, error) {
 func (a Around) Client(s config.Settings) (config.OAuth, error) {
 	e, o := newExpander(a, nil), s.OAuth
 	o.ClientID = e.one("oauth.clientId", o.ClientID)
-	o.ClientSecret = config.Secret(e.one("oauth.clientSecret", o.ClientSecret.Reveal()))
+	o.ClientSecret = redact.Secret(e.one("oauth.clientSecret", o.ClientSecret.Reveal()))
 	if e.err != nil {
 		return config.OAuth{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
@@ -222,7 +222,7 @@ func (e *expander) check(key string, err error) {
 }
 
 // all expands the values of the map of a key.
-func (e *expander) all(key string, in map[string]config.Secret) map[string]string {
+func (e *expander) all(key string, in map[string]redact.Secret) map[string]string {
 	out := make(map[string]string, len(in))
 	for _, name := range slices.Sorted(maps.Keys(in)) {
 		out[name] = e.one(key+"."+name, in[name].Reveal())

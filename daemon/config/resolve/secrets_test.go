@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 )
 
 // TestProcessSecrets checks which values are hidden in what a process prints: those hidden
@@ -14,7 +15,7 @@ func TestProcessSecrets(t *testing.T) {
 	s := config.Settings{
 		Name: "s", Transport: config.Stdio, Command: "x",
 		Args: []string{"--token", "in-full-1", "--root", "${HOME}", "--", "${MY_TOKEN}"},
-		Env:  map[string]config.Secret{"KEY": "first line\nsecond line\n-\n"},
+		Env:  map[string]redact.Secret{"KEY": "first line\nsecond line\n-\n"},
 	}
 	p, err := Around{
 		Environ: []string{"HOME=/home/somebody", "MY_TOKEN=from-variable"}, Home: "/", Root: "/",

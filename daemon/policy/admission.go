@@ -1,9 +1,12 @@
-package config
+package policy
 
 import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"holdline/protocol"
 )
@@ -13,11 +16,11 @@ import (
 // is for any client that presents none: a token that nothing asks for is a
 // mistake, which is said aloud rather than taken for a permission. The error
 // is a [*protocol.Refusal] for the client to read, and names no secret.
-func (c Config) Authorise(identity, token string) error {
+func (r Rules) Authorise(identity, token string) error {
 	refuse := func(format string, args ...any) error {
 		return &protocol.Refusal{Code: protocol.RefusedIdentity, Message: fmt.Sprintf(format, args...)}
 	}
-	want := c.Identities[identity].Token
+	want := r.current().Identities[identity].Token
 	switch {
 	case want == "" && token == "":
 		return nil
@@ -35,16 +38,26 @@ func (c Config) Authorise(identity, token string) error {
 
 // Reserved reports whether identity needs a token, so that no client can become
 // it by a name alone.
-func (c Config) Reserved(identity string) bool { return c.Identities[identity].Token != "" }
-
-// Searches reports whether identity finds the tools of hosted servers by words
-// instead of in its list of tools.
-func (c Config) Searches(identity string) bool {
-	return c.Identities[identity].Expose == ExposeSearch
-}
+func (r Rules) Reserved(identity string) bool { return r.current().Identities[identity].Token != "" }
 
 // equal compares in a time that depends on neither content nor length.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// CheckView returns a [*protocol.Refusal] if there is no view of that name; "" is none. It names
+// those that there are.
+func (r Rules) CheckView(name string) error {
+	c := r.current()
+	if _, ok := c.Views[name]; ok || name == "" {
+		return nil
+	}
+	there := "the configuration has none"
+	if len(c.Views) > 0 {
+		there = "those that there are: " + strings.Join(slices.Sorted(maps.Keys(c.Views)), ", ")
+	}
+	return &protocol.Refusal{
+		Code: protocol.RefusedView, Message: fmt.Sprintf("there is no view %q; %s", name, there),
+	}
 }

@@ -1,0 +1,38 @@
+package control
+
+// DisconnectParams of [Disconnect].
+type DisconnectParams struct {
+	Which string `json:"which"` // number of a session, or name of a socket of the configuration
+}
+
+// DisconnectAnswer of [Disconnect].
+type DisconnectAnswer struct {
+	Sessions int `json:"sessions"` // that have ended
+}
+
+// ForwardParams of [Forward]: a command forwards a socket of the configuration to another machine.
+type ForwardParams struct {
+	Socket string `json:"socket"`
+	Host   string `json:"host"`
+}
+
+// Socket describes a socket of the configuration, at which guests connect.
+type Socket struct {
+	Name     string   `json:"name"`
+	Path     string   `json:"path"`
+	Identity string   `json:"identity"`
+	Disabled bool     `json:"disabled,omitempty"`
+	Trouble  string   `json:"trouble,omitempty"` // why nobody can connect, for people
+	Hosts    []string `json:"hosts,omitempty"`   // machines to which a command forwards it
+}
+
+// State returns a word for the socket: open, disabled or failed.
+func (s *Socket) State() string {
+	switch {
+	case s.Disabled:
+		return "disabled"
+	case s.Trouble != "":
+		return "failed"
+	}
+	return "open"
+}
