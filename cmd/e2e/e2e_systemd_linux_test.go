@@ -41,6 +41,7 @@ func TestSystemd(t *testing.T) {
 		{"burst of kills", burstOfKills},
 		{"takeover", takenOver},
 		{"logout", loggedOut},
+		{"limits", limitedUnderSystemd},
 		{"install", installedUnderSystemd},
 		{"setup", setUpUnderSystemd},
 		{"uninstall", uninstalledWithoutUnits},

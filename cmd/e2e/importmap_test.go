@@ -170,6 +170,7 @@ var layers = readLayers(`
 1 daemon/calls
 0 daemon/statedir
 1 daemon/footprint
+1 daemon/limits
 1 daemon/telemetry
 1 daemon/events
 1 daemon/notify

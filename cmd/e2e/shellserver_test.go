@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 )
 
 // shellServerMain is an MCP server with the tool attempt, which tries every way to write to a
-// directory, the tool run, which runs a command of the shell, and the tool reach, which tries one
-// of [reaches]. All answer with text.
+// directory, the tool run, which runs a command of the shell, the tool reach, which tries one
+// of [reaches], and the tool eat, which allocates memory without end. All others answer with text.
 func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 	lines := bufio.NewScanner(stdin)
 	lines.Buffer(nil, 1<<20)
@@ -40,7 +41,7 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 			}
 		case "tools/list":
 			var tools []any
-			for _, name := range []string{"run", "attempt", "reach"} {
+			for _, name := range []string{"run", "attempt", "reach", "eat"} {
 				tools = append(tools, map[string]any{"name": name, "inputSchema": map[string]any{"type": "object"}})
 			}
 			result = map[string]any{"tools": tools}
@@ -52,6 +53,10 @@ func shellServerMain(stdin io.Reader, stdout io.Writer) int {
 				cmd.WaitDelay = time.Second // what it leaves in the background keeps the pipe open
 				out, err := cmd.CombinedOutput()
 				text = fmt.Sprintf("%.4000s%v", strings.ToValidUTF8(string(out), ""), err)
+			case "eat":
+				for all := [][]byte{}; ; {
+					all = append(all, bytes.Repeat([]byte("x"), 1<<20))
+				}
 			case "reach":
 				text = fmt.Sprint(reaches[args.How](args.At))
 			default:

@@ -329,6 +329,9 @@ func (d *decoder) confinement(at string, s Server) {
 	case h.Confine == ConfineProject && h.Scope == ScopeShared:
 		d.wrong(at+".confine", "a server of scope shared has no project; take read, and name directories in write")
 	}
+	if s.Holdline.Bounds != (Bounds{}) && (s.transport() != Stdio || h.Host != "") {
+		d.wrong(at+".limits", "is for servers with a command on this machine: this one runs elsewhere")
+	}
 	for i, port := range h.Network {
 		if port < 1 || port > 65535 {
 			d.wrong(fmt.Sprintf("%s.network[%d]", at, i), "wants 1 to 65535")

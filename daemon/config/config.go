@@ -27,6 +27,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -35,6 +36,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/plural"
 	"holdline/daemon/redact"
 )
 
@@ -44,6 +46,7 @@ import (
 type Config struct {
 	Identities map[string]Identity `json:"identities"`
 	Limits     Limits              `json:"limits"`
+	Bounds     Bounds              `json:"server_limits"` // of each hosted server that has none of its own
 	Consult    Consult             `json:"consult"`
 	Telemetry  Telemetry           `json:"telemetry"`
 	Log        Log                 `json:"log"`
@@ -211,6 +214,7 @@ type Hosting struct {
 	Network          Network        `json:"network"`
 	Host             string         `json:"host"` // "" is this machine
 	HostWindow       time.Duration  `json:"host_window"`
+	Bounds           Bounds         `json:"limits"`
 }
 
 // What a hosted server, and what it starts, may change.
@@ -230,6 +234,18 @@ func (n Network) String() string {
 		return "none"
 	}
 	return strings.Trim(fmt.Sprint([]int(n)), "[]")
+}
+
+// Bounds is what a hosted server, with all that it starts, may use of the machine; 0 is no limit.
+type Bounds struct {
+	Memory    plural.Size `json:"memory"`
+	Processes int         `json:"processes"` // with their threads
+	CPUWeight int         `json:"cpu_weight"`
+}
+
+// or returns b with the limits of c in place of those that it does not have.
+func (b Bounds) or(c Bounds) Bounds {
+	return Bounds{cmp.Or(b.Memory, c.Memory), cmp.Or(b.Processes, c.Processes), cmp.Or(b.CPUWeight, c.CPUWeight)}
 }
 
 // Contracts is a replay contract for each tool glob. In the file a plain

@@ -17,6 +17,7 @@ import (
 
 	"holdline/daemon/config/foreign"
 	"holdline/daemon/jsonedit"
+	"holdline/daemon/plural"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
 )
@@ -116,6 +117,14 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 				d.fail(v.StartOffset, `%s: wants a duration such as "30s" or "15m"`, path)
 			}
 			*p = n
+		}
+		return
+	case *plural.Size:
+		if s, ok := d.text(v, path, `a size such as "512MiB"`); ok {
+			var err error
+			if *p, err = plural.ParseSize(s); err != nil {
+				d.fail(v.StartOffset, "%s: %v", path, err)
+			}
 		}
 		return
 	case *slog.Level:

@@ -82,6 +82,9 @@ func (c Config) Server(name string) (Settings, bool) {
 		OAuth:   s.OAuth.effective(),
 		Hosting: h, MaxRestarts: *h.MaxRestarts, TaskAfter: *h.TaskAfter,
 	}
+	if out.Transport == Stdio {
+		out.Bounds = h.Bounds.or(c.Bounds)
+	}
 	useCommands(&out, s.Env, c.Commands)
 	return out, ok
 }

@@ -4,6 +4,7 @@ import (
 	"holdline/daemon/redact"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -141,5 +142,39 @@ func TestVisibleIn(t *testing.T) {
 	}
 	if (Settings{Hosting: Hosting{Projects: []string{}}}).VisibleIn("/anywhere") {
 		t.Error("a server for no project is visible")
+	}
+}
+
+// TestServerLimits checks that a server has the limits of its own entry and, in place of those
+// that it does not have, the limits of all servers; a server by address has none.
+func TestServerLimits(t *testing.T) {
+	c, err := Parse("c", []byte(`{"server_limits": {"memory": "2GiB", "processes": 200},
+		"mcpServers": {"own": {"command": "x", "holdline": {"limits": {"memory": "512MiB", "cpu_weight": 50}}},
+		"others": {"command": "x"}, "far": {"url": "https://x/mcp"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]Bounds{
+		"own": {512 << 20, 200, 50}, "others": {2 << 30, 200, 0}, "far": {},
+	} {
+		if s, _ := c.Server(name); s.Bounds != want {
+			t.Errorf("%s: limits %+v, want %+v", name, s.Bounds, want)
+		}
+	}
+	for limits, want := range map[string]string{
+		`{"memory": "2GB"}`:     `limits.memory: is no size such as "512MiB" or "2GiB"`,
+		`{"memory": 5}`:         `limits.memory: wants a size such as "512MiB", not a number`,
+		`{"memory": "1MiB"}`:    `limits.memory: wants 64MiB to 1024TiB`,
+		`{"processes": 3}`:      `limits.processes: wants 32 to 1000000`,
+		`{"cpu_weight": 10001}`: `limits.cpu_weight: wants 1 to 10000`,
+	} {
+		_, err := Parse("c", []byte(`{"mcpServers": {"a": {"command": "x", "holdline": {"limits": `+limits+`}}}}`))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", limits, err, want)
+		}
+	}
+	_, err = Parse("c", []byte(`{"mcpServers": {"a": {"url": "https://x", "holdline": {"limits": {"processes": 99}}}}}`))
+	if err == nil || !strings.Contains(err.Error(), "this one runs elsewhere") {
+		t.Errorf("limits of a server by address: %v", err)
 	}
 }

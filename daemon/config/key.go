@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/plural"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
 )
@@ -104,7 +105,8 @@ func (k Key) Encode(value string) (string, error) {
 	}
 	object := strings.HasPrefix(strings.TrimSpace(value), "{")
 	switch {
-	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[slog.Level](), t.Kind() == reflect.String,
+	case t == reflect.TypeFor[time.Duration](), t == reflect.TypeFor[slog.Level](), t == reflect.TypeFor[plural.Size](),
+		t.Kind() == reflect.String,
 		(t == reflect.TypeFor[Contracts]() || t == reflect.TypeFor[Variable]()) && !object:
 		return quote(value)
 	case t == reflect.TypeFor[Notify]() && (value == "true" || value == "false"):
@@ -190,6 +192,8 @@ func hide[V any](m map[string]V, f func(V) V) map[string]V {
 func plain(v reflect.Value) any {
 	switch x := v.Interface().(type) {
 	case time.Duration:
+		return x.String()
+	case plural.Size:
 		return x.String()
 	case slog.Level:
 		return strings.ToLower(x.String())

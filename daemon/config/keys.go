@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"holdline/daemon/plural"
 )
 
 // row is what the table says of one key. Its type is that of the struct's field with
@@ -38,6 +40,7 @@ var table = map[reflect.Type][]row{
 	reflect.TypeFor[Config](): {
 		{"identities", "", "", "rights and budgets of clients, by identity"},
 		{"limits", "", "", "limits of what clients can make the daemon hold"},
+		{"server_limits", "", "", "limits of each hosted server whose own limits do not say otherwise"},
 		{"consult", "", "", "how consults run"},
 		{"telemetry", "", "", "what the call log records"},
 		{"log", "", "", "the daemon's own log"},
@@ -88,6 +91,11 @@ var table = map[reflect.Type][]row{
 	reflect.TypeFor[Limits](): {
 		{"connections", "1024", "1..65536", "sessions at the same time, and as many commands"},
 		{"in_flight", "256", "1..4096", "calls of one client process at the same time"},
+	},
+	reflect.TypeFor[Bounds](): {
+		{"memory", "", "64MiB..1024TiB", "memory that all its processes may use together, such as 2GiB"},
+		{"processes", "", "32..1000000", "its processes and their threads, at the same time"},
+		{"cpu_weight", "", "1..10000", "its share of a busy processor; 100 is that of others"},
 	},
 	reflect.TypeFor[Consult](): {
 		{"engine", "claude", "engine", "program that answers, unless the call names one"},
@@ -219,6 +227,7 @@ var table = map[reflect.Type][]row{
 		{"network", "", "", "of a confined server: none, or a list of TCP ports to which it may connect"},
 		{"host", "", "host", "where it runs: a host of ssh, or docker:NAME, podman:NAME, kube:POD; paths are those there"},
 		{"host_window", "24h", "1m..720h", "how long it lives there while no daemon can reach its host"},
+		{"limits", "", "", "what the server, with all that it starts, may use of the machine"},
 	},
 }
 
@@ -251,6 +260,8 @@ func parseValue(t reflect.Type, text string) reflect.Value {
 	switch p := v.Addr().Interface().(type) {
 	case *time.Duration:
 		*p, err = time.ParseDuration(text)
+	case *plural.Size:
+		*p, err = plural.ParseSize(text)
 	case *slog.Level:
 		err = p.UnmarshalText([]byte(text))
 	case *string:
@@ -286,17 +297,17 @@ func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 		v.SetString(r.preset)
 		return
 	}
-	if v.Kind() == reflect.String && strings.Contains(r.check, "|") {
-		if names := strings.Split(r.check, " | "); !slices.Contains(names, v.String()) {
-			d.wrong(at, "wants one of %s", strings.Join(names, ", "))
-		}
-		return
-	}
-	if list := stringsOf(v); strings.Contains(r.check, "|") {
-		for i, one := range list {
-			if names := strings.Split(r.check, " | "); !slices.Contains(names, one) {
-				d.wrong(fmt.Sprintf("%s[%d]", at, i), "wants one of %s", strings.Join(names, ", "))
+	if names := strings.Split(r.check, " | "); len(names) > 1 {
+		checkOne := func(at, s string) {
+			if !slices.Contains(names, s) {
+				d.wrong(at, "wants one of %s", strings.Join(names, ", "))
 			}
+		}
+		if v.Kind() == reflect.String {
+			checkOne(at, v.String())
+		}
+		for i, s := range stringsOf(v) {
+			checkOne(fmt.Sprintf("%s[%d]", at, i), s)
 		}
 		return
 	}
@@ -433,6 +444,9 @@ func (s Settings) Values() []Value {
 			one.Text = x.String()
 		case Network:
 			one.Text = x.String()
+		case Bounds:
+			one.JSON = plain(f)
+			one.Text = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(one.JSON), "map["), "]")
 		}
 		all = append(all, one)
 	}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdline/daemon/plural"
 )
 
 // referencePage is the page for users whose last part, from referenceHeading on, is
@@ -122,6 +124,8 @@ func typeName(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[time.Duration]():
 		return "duration"
+	case t == reflect.TypeFor[plural.Size]():
+		return "size"
 	case t == reflect.TypeFor[slog.Level]():
 		return "string"
 	case t.Kind() == reflect.Pointer:

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"holdline/daemon/hosted/serverlog"
@@ -48,6 +49,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		Name: s.spec.Name, Scope: string(s.spec.Scope), State: stage.StateIdle, Lazy: s.Entry().Lazy,
 		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.verdict.Fault,
 		Ejected: len(s.verdict.Ejected) > 0, Confine: s.spec.Confine, HeldBy: s.spec.HeldBy,
+		Limits: s.spec.Limits,
 	}
 	if s.verdict.Fault != nil {
 		st.LastFaultMS, st.FaultOver = s.verdict.FaultAt.UnixMilli(), s.verdict.Over
@@ -75,6 +77,9 @@ func (s *server) statusLocked(now time.Time) control.Server {
 		if u := inst.up; u != nil && u.State != stage.Exited {
 			st.Active = true
 			st.Processes++
+			if by := u.LimitsHeldByLocked(); by != st.LimitsHeldBy { // they mostly are by the same
+				st.LimitsHeldBy = strings.TrimPrefix(st.LimitsHeldBy+"; and "+by, "; and ")
+			}
 			st.NoiseLines += u.Noise
 			st.Suspect = st.Suspect || u.Suspect
 		}

@@ -25,10 +25,12 @@ import (
 	"holdline/daemon/configfile"
 	"holdline/daemon/envfile"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/limits"
 	"holdline/daemon/policy"
 	"holdline/daemon/redact"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
+	"holdline/protocol/process"
 )
 
 // Start is what decides, besides its settings, how a server is started.
@@ -93,7 +95,18 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (r
 	if err == nil {
 		err = l.confine(s, root, &p)
 	}
+	p.Bounds = bounds(s)
 	return p, err
+}
+
+// bounds returns the limits of a server; nil if it has none.
+func bounds(s *config.Settings) *process.Bounds {
+	if s.Bounds == (config.Bounds{}) {
+		return nil
+	}
+	return &process.Bounds{
+		Memory: int64(s.Bounds.Memory), Processes: s.Bounds.Processes, CPUWeight: s.Bounds.CPUWeight,
+	}
 }
 
 // withTalkingNpm returns an environment in which npm, and so npx, writes to stderr what it
@@ -212,6 +225,9 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 	if spec.HeldBy = HeldBy(&s); spec.HeldBy != "" {
 		spec.Confine = s.Confine
 	}
+	if b := bounds(&s); b != nil {
+		spec.Limits = limits.Words(b)
+	}
 	spec.Login = l.loginOfSpec(&s)
 	if s.Projects != nil {
 		spec.Visible = s.VisibleIn
@@ -242,6 +258,9 @@ func serverKey(s *config.Settings, keyCommand []string) string {
 	}
 	if s.Confine != config.ConfineOff {
 		spec = append(spec, s.Confine, s.Write, s.Network.String())
+	}
+	if s.Bounds != (config.Bounds{}) {
+		spec = append(spec, s.Bounds)
 	}
 	if s.URL != "" {
 		spec = append(spec, s.URL, redact.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())

@@ -1,8 +1,11 @@
-// Package plural words numbers for people: with English nouns, and as durations.
+// Package plural words numbers for people: with English nouns, as durations and as sizes.
 package plural
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -35,6 +38,32 @@ func Age(ms int64) string {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}
+
+// Size is a number of bytes. As a text it is a whole number of binary units, as "512MiB".
+type Size int64
+
+// units of a [Size], each 1024 times the one before.
+var units = []string{"B", "KiB", "MiB", "GiB", "TiB"}
+
+// String returns the size in the largest unit of which it is a whole number.
+func (s Size) String() string {
+	i := 0
+	for ; i < len(units)-1 && s != 0 && s%1024 == 0; i++ {
+		s /= 1024
+	}
+	return fmt.Sprintf("%d%s", int64(s), units[i])
+}
+
+// ParseSize returns the size that a text stands for.
+func ParseSize(text string) (Size, error) {
+	digits := strings.TrimRight(text, "KMGTiB")
+	n, err := strconv.ParseUint(digits, 10, 23) // so that no unit makes it overflow
+	i := slices.Index(units, text[len(digits):])
+	if err != nil || i < 0 {
+		return 0, errors.New(`is no size such as "512MiB" or "2GiB"`)
+	}
+	return Size(n << (10 * i)), nil //nolint:gosec // below 2^63
 }
 
 // Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.

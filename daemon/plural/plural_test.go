@@ -15,3 +15,20 @@ func TestCount(t *testing.T) {
 		}
 	}
 }
+
+// TestSize checks that sizes are read and written in binary units, and nothing else is read.
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{
+		"64MiB": 64 << 20, "2GiB": 2 << 30, "1536MiB": 1536 << 20, "1TiB": 1 << 40, "7B": 7, "3KiB": 3 << 10,
+	} {
+		got, err := ParseSize(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%s: %d, %v, as a text %v; want %d", text, got, err, got, want)
+		}
+	}
+	for _, text := range []string{"", "2", "GiB", "2GB", "2G", "-2GiB", "1.5GiB", "2GiBGiB", "9999999GiB", "2 GiB"} {
+		if got, err := ParseSize(text); err == nil {
+			t.Errorf("%q is read as %v", text, got)
+		}
+	}
+}

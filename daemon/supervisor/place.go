@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
 	"holdline/daemon/supervisor/workdirs"
+	"holdline/daemon/waiting"
 	"holdline/protocol/farwire"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -40,7 +41,17 @@ func (s *Supervisor) placeOf(dir string) place {
 type here struct{ *Supervisor }
 
 func (p here) launch(ctx context.Context, w *Worker, env workerwire.Environment) error {
-	return near.Launch(ctx, p.o.Exe, w.dir, env)
+	var place func(context.Context, int) int64
+	if b := w.spec.Bounds; b != nil {
+		place = func(ctx context.Context, pid int) int64 {
+			data, err := p.o.Limits.Place(ctx, pid, w.spec.ID, b)
+			if err != nil {
+				p.log.WarnContext(ctx, "no control group for a server with limits", "worker", w.spec.ID, "err", err)
+			}
+			return data
+		}
+	}
+	return near.Launch(ctx, p.o.Exe, w.dir, env, place)
 }
 
 func (p here) connect(ctx context.Context, w *Worker) (*client, error) { return w.connectHere(ctx) }
@@ -305,7 +316,7 @@ func (s *Supervisor) startElsewhere(ctx context.Context, dir string, spec proces
 	session, err := s.At(&at).Dial(ctx)
 	for try := 1; err != nil && try < startTries; try++ {
 		pause := s.Hosts().Pause(at.Host)
-		if pause > startPause || near.Sleep(ctx, pause) != nil {
+		if pause > startPause || waiting.Pause(ctx, pause) != nil {
 			break
 		}
 		session, err = s.At(&at).Dial(ctx)

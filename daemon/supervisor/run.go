@@ -298,6 +298,9 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	if err != nil {
 		return fmt.Errorf("event %d: %w", f.N, err)
 	}
+	if f.Kind == workerwire.Exited && exit.Failed() {
+		exit.Limit = w.group.Reached(w.spec.Bounds)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if f.N <= w.last {
@@ -365,6 +368,9 @@ func (w *Worker) aftermath(ctx context.Context) {
 	detail := "its worker was killed"
 	if err != nil {
 		detail = "its worker is gone: " + err.Error()
+	}
+	if limit := w.group.Reached(w.spec.Bounds); limit != "" {
+		detail += ", after its " + limit + " was reached"
 	}
 	tail := w.StderrTail()
 	w.mu.Lock()

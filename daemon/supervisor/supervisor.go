@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/limits"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
@@ -60,6 +61,7 @@ type Options struct {
 	StateDir   string // holds the generation counter and consults/
 	Epoch      int64  // generation of this daemon
 	Program    string // version, for people
+	Limits     limits.Placer
 	Log        *slog.Logger
 	// Environ returns the environment of programs that reach other machines. If it is nil they have
 	// that of this process.

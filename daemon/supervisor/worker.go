@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/limits"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/telling"
 	"holdline/daemon/waiting"
@@ -59,7 +60,7 @@ const maxInFlight = 512
 // from any goroutine.
 //
 // The goroutine of keepConnected reads its connection and queues events for [Worker.Take].
-// The fields up to writes do not change.
+// The fields up to writes do not change, group and heldBy from the end of begin on.
 type Worker struct {
 	sup      *Supervisor
 	dir      string        // the worker's directory
@@ -70,6 +71,8 @@ type Worker struct {
 	done     chan struct{} // closed when nothing runs for it any more
 	slots    chan struct{} // one for each write in flight
 	writes   chan struct{} // holds a token while a goroutine gives out a write id
+	group    *limits.Group // that holds the worker to the limits of its spec; nil if it is in none
+	heldBy   string        // by what those are held, for people; "" without limits
 
 	mu       lockcheck.Mutex
 	changed  *sync.Cond    // on mu
@@ -192,6 +195,9 @@ func (w *Worker) Status() control.Worker {
 	return one
 }
 
+// HeldBy returns for people by what the limits of the worker are held; "" if it has none.
+func (w *Worker) HeldBy() string { return w.heldBy }
+
 // Ready returns a channel that yields a token when Take may have events to return, or the
 // worker was detached.
 func (w *Worker) Ready() <-chan struct{} { return w.ready }
@@ -256,6 +262,10 @@ func (w *Worker) begin(ctx context.Context) error {
 	w.cancel = cancel
 	w.mu.Unlock()
 	c, err := w.connect(ctx)
+	if b := w.spec.Bounds; b != nil && err == nil {
+		w.group = limits.GroupOf(w.Status().PID, w.spec.ID)
+		w.heldBy = w.group.Held(b).String()
+	}
 	w.voidUnmade()
 	s := w.sup
 	s.mu.Lock()

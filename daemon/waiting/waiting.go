@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 )
 
 // For waits until wg is done. If ctx ends first it returns the cause of that, and one
@@ -39,6 +40,19 @@ func Each[T any](all iter.Seq[T], do func(T) error) (errs []error) {
 	}
 	wg.Wait()
 	return errs
+}
+
+// Pause blocks for d, for a caller that must poll. It returns the cause of ctx if that is done
+// before.
+func Pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // IsClosed reports whether a channel on which nothing is sent is closed. A nil one is not.

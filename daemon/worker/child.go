@@ -47,7 +47,7 @@ func (w *worker) parent(c *spawn.Child) {
 	if err == nil {
 		err = c.Release(process.ExecRequest{
 			Argv: w.spec.Argv, Cwd: w.spec.Cwd,
-			ParentDeathSignal: int(unix.SignalNum(w.spec.ParentDeathSignal)), Confine: w.spec.Confine,
+			ParentDeathSignal: int(unix.SignalNum(w.spec.ParentDeathSignal)), Confine: w.spec.Confine, Data: w.data,
 		})
 	} else {
 		c.Discard()

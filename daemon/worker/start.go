@@ -85,6 +85,7 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	faultpoint.At("worker.listening")
 	w := newWorker(dir, spec, environment.Env, stderr)
 	w.self, w.lock, w.ln, w.secrets = me, lock, ln, environment.Secrets
+	w.data = environment.Data
 	if err := w.saveState(); err != nil {
 		_ = ln.Close()
 		return nil, err

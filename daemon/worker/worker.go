@@ -52,6 +52,7 @@ type worker struct {
 	spec    process.Spec
 	env     []string         // the child's whole environment
 	secrets []string         // must not be shown where the child prints them
+	data    int64            // RLIMIT_DATA of the child; 0 leaves it as it is
 	stderr  io.Writer        // the worker's own log
 	self    process.Proc     // this process
 	boot    string           // id of the machine's boot

@@ -395,6 +395,9 @@ type Server struct {
 	Confine     string        `json:"confine,omitempty"`     // read or project
 	HeldBy      string        `json:"held_by,omitempty"`     // what holds a confined server; for people
 
+	Limits       string `json:"limits,omitempty"`         // of what it may use of the machine; for people
+	LimitsHeldBy string `json:"limits_held_by,omitempty"` // what holds those of its processes; for people
+
 	Sessions     []string `json:"sessions,omitempty"`      // ids of those that RefCount counts, without commands
 	OSProcesses  int      `json:"os_processes,omitempty"`  // its processes and what they have started
 	MemoryBytes  int64    `json:"memory_bytes,omitempty"`  // of them

@@ -55,6 +55,7 @@ type Spec struct {
 	EndGraceMS        int64    `json:"end_grace_ms,omitempty"`
 	ParentDeathSignal string   `json:"parent_death_signal"` // what the child gets when the worker dies (Linux)
 	Confine           *Confine `json:"confine,omitempty"`   // nil for a child that may write what its user may
+	Bounds            *Bounds  `json:"bounds,omitempty"`    // nil for a child without limits
 	Program           string   `json:"program"`             // version of the program that wrote it, for people
 	Far               *Far     `json:"far,omitempty"`       // nil for a worker on its daemon's machine
 	Inline            bool     `json:"inline,omitempty"`    // long lines go over the connection, not in files
@@ -76,6 +77,15 @@ type Limits struct {
 	Retain int `json:"retain"` // stdout kept until it is acked
 	Line   int `json:"line"`   // a line begun is read to its end up to this
 	Stderr int `json:"stderr"` // ring
+}
+
+// Bounds is what a child, with its worker and all that it starts, may use of the machine. The
+// daemon that starts the worker sees to it, as far as the machine can: see package
+// daemon/limits. 0 is no limit.
+type Bounds struct {
+	Memory    int64 `json:"memory,omitempty"`     // bytes
+	Processes int   `json:"processes,omitempty"`  // with their threads
+	CPUWeight int   `json:"cpu_weight,omitempty"` // 1 to 10000
 }
 
 // Confine is all that a child, and what it starts, may write to, and which sockets it may

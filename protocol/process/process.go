@@ -40,10 +40,16 @@ type Exit struct {
 	// worker has ended it.
 	Closed string `json:"closed,omitempty"`
 	UnixMS int64  `json:"unixMs,omitempty"` // when the child ended; 0 from older workers
+	// Limit is the limit of [Bounds] that was reached before, in words, or "". The daemon sets it.
+	Limit string `json:"limit,omitempty"`
 }
 
 // String returns the exit in words: "exit code 3", "signal SIGKILL", "exec: ENOENT".
 func (e Exit) String() string {
+	if limit := e.Limit; limit != "" {
+		e.Limit = ""
+		return e.String() + ", after its " + limit + " was reached"
+	}
 	switch {
 	case e.SpawnErrno != "":
 		return e.SpawnOp + ": " + e.SpawnErrno
@@ -54,6 +60,9 @@ func (e Exit) String() string {
 	}
 	return "unknown"
 }
+
+// Failed reports whether the child ran and ended in another way than with exit code 0.
+func (e Exit) Failed() bool { return e.SpawnErrno == "" && (e.Code == nil || *e.Code != 0) }
 
 // ErrnoName returns the symbol of an error of the system, as [Exit] has it: "ENOENT".
 func ErrnoName(errno syscall.Errno) string {
@@ -66,7 +75,7 @@ func ErrnoName(errno syscall.Errno) string {
 // KilledByOthers reports whether the child was ended by a signal that other processes
 // send, and not by one that a fault of its own raises.
 func (e Exit) KilledByOthers() bool {
-	if e.Closed != "" {
+	if e.Closed != "" || e.Limit != "" {
 		return false
 	}
 	switch e.Signal {
@@ -84,6 +93,7 @@ type ExecRequest struct {
 	ParentDeathSignal int      `json:"parent_death_signal"` // number of the signal; 0 for none
 	Parent            int      `json:"parent"`              // pid of the worker
 	Confine           *Confine `json:"confine,omitempty"`
+	Data              int64    `json:"data,omitempty"` // RLIMIT_DATA in bytes; 0 leaves it as it is
 }
 
 // OpConfine is the step of a child's start that takes away its rights: see [Confine].

@@ -117,6 +117,8 @@ type Environment struct {
 	// Secrets must be hidden wherever the child prints them. The worker sends them to
 	// each daemon that attaches.
 	Secrets []string `json:"secrets,omitempty"`
+	// Data is the RLIMIT_DATA of the child, in bytes; 0 leaves it as it is.
+	Data int64 `json:"data,omitempty"`
 }
 
 // Report is the one line that a started worker sends to its daemon: that it listens,

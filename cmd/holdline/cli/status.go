@@ -54,7 +54,7 @@ consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entrie
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
 last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if not here,
 unreachable: as of a worker, confine, held_by: what holds a confined
-server, login: of a server by address, with state, account, issuer,
+server, limits, limits_held_by: what holds those, login: of a server by address, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
 (running, queued, kept, recent_failures and last_failure: of the last 15 minutes,

@@ -7,6 +7,7 @@ import (
 
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/config"
+	"holdline/daemon/limits"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -32,7 +33,7 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
 		switch { // Codex has a sandbox of its own
 		case e.Name == engines.BuiltIn[0].Name:
-			found = append(found, checkLandlock(), checkConfinement())
+			found = append(found, checkLandlock(), checkConfinement(), checkLimits(o.Environ))
 			found = append(found, checkLevels("consult", check)...)
 		case e.IsAgent:
 			found = append(found, checkLevels(e.Name, check)...)
@@ -128,6 +129,22 @@ func checkLandlock() Finding {
 			"Linux 5.13 or newer, with landlock in the list of security modules (lsm= on the kernel's command line)")
 	case gaps != "":
 		return f.with(Note, f.What, gaps, "Linux 6.2 or newer")
+	}
+	return f
+}
+
+// checkLimits returns by what limits of servers are held. It puts a process into a control group
+// as the daemon does, and looks.
+func checkLimits(environ []string) Finding {
+	f := Finding{Check: "limits of servers", State: OK}
+	held, err := limits.For(environ).Try()
+	if f.What = held.String(); err != nil {
+		f.What += ": " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	if !held.Whole {
+		return f.with(Note, f.What,
+			"a server with limits starts and is not held to all of them; `holdline servers get NAME` shows which",
+			"let systemd's user manager run (Linux), with the controllers cpu, memory and pids")
 	}
 	return f
 }

@@ -185,7 +185,7 @@ func (s *side) start(ctx context.Context, dir string, q *farwire.Request) error 
 		}
 	}
 	if err = statedir.WriteFile(filepath.Join(dir, process.FileSpec), jsonrpc.Encode(spec)); err == nil {
-		err = near.Launch(ctx, s.exe, dir, env)
+		err = near.Launch(ctx, s.exe, dir, env, nil)
 	}
 	if err != nil {
 		_ = s.destroy(ctx, dir)

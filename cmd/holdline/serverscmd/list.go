@@ -56,7 +56,7 @@ and url (without secrets), cwd, env and headers (names only), env_file, lazy,
 keep_alive_ms, card, contract, allow, deny, projects, pin, timeout_ms,
 max_timeout_ms, start_timeout_ms, max_concurrent, max_restarts, restart_window_ms,
 circuit_threshold, circuit_reset_ms, inherit_env, confine, write, network, held_by
-(what holds a confined server), unset (variables that the server needs and that are
+(what holds a confined server), limits, limits_held_by (with get), unset (variables that the server needs and that are
 not set), login (of a server by address: state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; no secret), live (how a running daemon has it: an object
@@ -108,10 +108,11 @@ type server struct {
 
 	hosting []config.Value // MarshalJSON adds them under their keys
 
-	HeldBy string          `json:"held_by,omitempty"` // what holds it, if it is confined
-	Unset  []string        `json:"unset,omitempty"`
-	Login  *control.Login  `json:"login,omitempty"` // of a server by address
-	Live   *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
+	HeldBy       string          `json:"held_by,omitempty"`        // what holds it, if it is confined
+	LimitsHeldBy string          `json:"limits_held_by,omitempty"` // what holds its limits; of servers get
+	Unset        []string        `json:"unset,omitempty"`
+	Login        *control.Login  `json:"login,omitempty"` // of a server by address
+	Live         *control.Server `json:"live,omitempty"`  // nil without a daemon that hosts it
 }
 
 // serverOf returns the settings of a server as they are printed, with the variables that it
@@ -209,8 +210,9 @@ func (s *serversCommand) listServers(cmd *cobra.Command, _ []string) error {
 	s.printTable(cmd, all, live, known)
 	var confined Confined
 	for _, settings := range all {
-		confined.Add(settings.Name, settings.Confine, launch.HeldBy(&settings))
+		confined.Add(settings.Name, "confined", settings.Confine, launch.HeldBy(&settings))
 	}
+	confined.addLimits(slices.Collect(maps.Values(live)))
 	confined.Print(cmd.OutOrStdout())
 	for _, settings := range all {
 		l := s.loginOf(&cfg, settings, live)
@@ -312,9 +314,10 @@ func runs(s config.Settings) string {
 	return commandOf(s).String()
 }
 
-// showServer prints the settings of one server as the file has them. It asks no daemon.
+// showServer prints the settings of one server as the file has them. It asks the daemon, if one
+// runs, only by what the server's limits are held.
 func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
-	_, cfg, err := s.loadConfig()
+	path, cfg, err := s.loadConfig()
 	if err != nil {
 		return err
 	}
@@ -323,14 +326,22 @@ func (s *serversCommand) showServer(cmd *cobra.Command, args []string) error {
 		return config.NoServer(args[0], &cfg)
 	}
 	unset := s.unset(settings)
-	return console.Print(cmd, serverOf(settings, unset), func(out io.Writer) {
-		printSettings(out, settings, unset)
+	shown := serverOf(settings, unset)
+	if settings.Bounds != (config.Bounds{}) {
+		live, _, err := s.liveServers(cmd, path)
+		if err != nil {
+			return err
+		}
+		shown.LimitsHeldBy = cmp.Or(live[settings.Name].LimitsHeldBy, "nothing, as it does not run")
+	}
+	return console.Print(cmd, shown, func(out io.Writer) {
+		printSettings(out, settings, unset, shown.LimitsHeldBy)
 	})
 }
 
 // printSettings prints the settings of a server as rows of names and values, defaults
 // included. Values of variables and headers are never shown.
-func printSettings(out io.Writer, settings config.Settings, unset []string) {
+func printSettings(out io.Writer, settings config.Settings, unset []string, limitsHeldBy string) {
 	t := console.NewDetails(out, "SERVER", settings.Name)
 	t.Row("state", state(settings))
 	t.Row("transport", settings.Transport)
@@ -362,6 +373,9 @@ func printSettings(out io.Writer, settings config.Settings, unset []string) {
 	}
 	if words := launch.HeldBy(&settings); words != "" {
 		t.Row("held by", words)
+	}
+	if limitsHeldBy != "" {
+		t.Row("limits", "held: "+limitsHeldBy)
 	}
 	t.Flush()
 }

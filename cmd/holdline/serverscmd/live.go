@@ -59,38 +59,47 @@ func PrintStates(w io.Writer, servers []control.Server) {
 	t.Flush()
 	var confined Confined
 	for i := range servers {
-		confined.Add(servers[i].Name, servers[i].Confine, servers[i].HeldBy)
+		confined.Add(servers[i].Name, "confined", servers[i].Confine, servers[i].HeldBy)
 	}
+	confined.addLimits(servers)
 	confined.Print(w)
 }
 
 // Confined are servers by what holds them.
 type Confined struct{ rows []confinedRow }
 
-// confinedRow are servers of one level that the same holds.
+// confinedRow are servers that the same holds to the same.
 type confinedRow struct {
-	level, heldBy string
-	servers       []string
+	kind, level, heldBy string
+	servers             []string
 }
 
-// Add adds a server, unless it is not confined: then heldBy is "".
-func (c *Confined) Add(server, level, heldBy string) {
+// Add adds a server, unless nothing is to hold it: then heldBy is "". kind says to what it is
+// held, and level how far.
+func (c *Confined) Add(server, kind, level, heldBy string) {
 	if heldBy == "" {
 		return
 	}
 	for i := range c.rows {
-		if c.rows[i].level == level && c.rows[i].heldBy == heldBy {
-			c.rows[i].servers = append(c.rows[i].servers, server)
+		if r := &c.rows[i]; r.kind == kind && r.level == level && r.heldBy == heldBy {
+			r.servers = append(r.servers, server)
 			return
 		}
 	}
-	c.rows = append(c.rows, confinedRow{level, heldBy, []string{server}})
+	c.rows = append(c.rows, confinedRow{kind, level, heldBy, []string{server}})
+}
+
+// addLimits adds the servers with limits of which processes run.
+func (c *Confined) addLimits(servers []control.Server) {
+	for i := range servers {
+		c.Add(servers[i].Name, "limits", servers[i].Limits, servers[i].LimitsHeldBy)
+	}
 }
 
 // Print prints a line for those that the same holds.
 func (c *Confined) Print(w io.Writer) {
 	for _, r := range c.rows {
-		console.Line(w, 2, "confined (%s): %s (%s)", r.level, strings.Join(r.servers, ", "), r.heldBy)
+		console.Line(w, 2, "%s (%s): %s (%s)", r.kind, r.level, strings.Join(r.servers, ", "), r.heldBy)
 	}
 }
 

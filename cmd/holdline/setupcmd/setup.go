@@ -21,6 +21,7 @@ import (
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/command"
 	"holdline/daemon/plural"
+	"holdline/daemon/sandbox"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
@@ -401,6 +402,10 @@ func (s *setup) finish(text string) error {
 			}[entries == 1])))
 		console.Line(out, 6, "Next: restart your agents, so that they read their files again. Then: holdline status")
 		console.Line(out, 6, "To take it back: holdline setup --undo")
+		if len(s.answer.Servers) > 0 && sandbox.Refusal(false) == nil {
+			console.Line(out, 6, "To have a server change nothing outside your project: "+
+				"holdline config set mcpServers.NAME.holdline.confine project")
+		}
 		if !console.IsJSON(s.cmd) {
 			s.adviseLogin(out)
 		}

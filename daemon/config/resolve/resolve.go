@@ -51,6 +51,7 @@ type Process struct {
 	// SIGTERM, is killed. 0 is the usual time.
 	EndGrace time.Duration
 	Confine  *process.Confine // nil if it may do what its user may
+	Bounds   *process.Bounds  // nil without limits
 	// Host is where it runs, with the settings of that; then nothing above is expanded yet, and Env
 	// is what the settings add. "" is this machine.
 	Host                string

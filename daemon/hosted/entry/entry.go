@@ -102,6 +102,8 @@ type Server struct {
 	// Confine is the level of a confined server, and HeldBy says for people what holds it. Both
 	// are "" for others.
 	Confine, HeldBy string
+	// Limits is what a process may use of the machine, in words; "" without limits.
+	Limits string
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
 	Ready func(ctx context.Context, root string) error

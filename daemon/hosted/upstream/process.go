@@ -121,6 +121,15 @@ func (u *Process) Worker() *supervisor.Worker {
 	return u.attached
 }
 
+// LimitsHeldByLocked returns for people by what the limits of the process are held; "" if it
+// has none.
+func (u *Process) LimitsHeldByLocked() string {
+	if u.attached == nil {
+		return ""
+	}
+	return u.attached.HeldBy()
+}
+
 // Detach detaches from the worker. The process lives on for the next daemon.
 func (u *Process) Detach() {
 	if w := u.Worker(); w != nil {

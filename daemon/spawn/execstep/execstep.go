@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/daemon/command"
 	"holdline/daemon/sandbox"
 	"holdline/daemon/spawn"
@@ -73,12 +75,28 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 	if err != nil {
 		return "exec", err
 	}
+	if r.Data > 0 {
+		if err := limitData(uint64(r.Data)); err != nil {
+			return "limit", err
+		}
+	}
 	if r.Confine != nil {
 		if err := sandbox.Confine(r.Confine); err != nil {
 			return process.OpConfine, err
 		}
 	}
 	return "exec", syscall.Exec(path, r.Argv, environ)
+}
+
+// limitData sets the RLIMIT_DATA of this process, unless it has a lower one.
+func limitData(bytes uint64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_DATA, &limit); err != nil {
+		return err
+	}
+	limit.Max = min(limit.Max, bytes)
+	limit.Cur = min(limit.Cur, limit.Max)
+	return unix.Setrlimit(unix.RLIMIT_DATA, &limit)
 }
 
 // findProgram returns the path of the program called name. A name without a

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
 )
@@ -165,19 +166,7 @@ func (h Hunter) KillGroup(ctx context.Context, dir string) error {
 
 // Pause blocks for pollPause, for a caller that must poll. It returns the cause of ctx if
 // that is done before.
-func Pause(ctx context.Context) error { return Sleep(ctx, pollPause) }
-
-// Sleep blocks for d. It returns the cause of ctx if that is done before.
-func Sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+func Pause(ctx context.Context) error { return waiting.Pause(ctx, pollPause) }
 
 // removals bounds how often RemoveAll empties a directory that fills again.
 const removals = 100

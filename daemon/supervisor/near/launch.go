@@ -31,8 +31,11 @@ var ErrVanished = errors.New("the worker ended before it listened")
 const startTimeout = 10 * time.Second
 
 // Launch runs the worker of dir, which has its spec, and returns when it listens. exe is the
-// program that has the worker and exec commands.
-func Launch(ctx context.Context, exe, dir string, env workerwire.Environment) error {
+// program that has the worker and exec commands. place, if it is not nil, is called with the pid of
+// the worker before that runs, and returns the RLIMIT_DATA of its child.
+func Launch(
+	ctx context.Context, exe, dir string, env workerwire.Environment, place func(ctx context.Context, pid int) int64,
+) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errors.New("worker did not report in time"))
 	defer cancel()
 	envR, envW, err := os.Pipe()
@@ -47,8 +50,7 @@ func Launch(ctx context.Context, exe, dir string, env workerwire.Environment) er
 	}
 	defer func() { _ = readyR.Close() }()
 
-	// This process only starts the worker and leaves, so that the worker is
-	// not the daemon's child.
+	// This process only starts the worker and leaves, so that the worker is not the daemon's child.
 	var words bytes.Buffer
 	cmd := exec.CommandContext(ctx, exe, "worker", dir)
 	cmd.Args[0] = "holdline"
@@ -57,7 +59,10 @@ func Launch(ctx context.Context, exe, dir string, env workerwire.Environment) er
 	cmd.Stderr = &limited{w: &words, left: maxReport}
 	cmd.ExtraFiles = []*os.File{envR, readyW}
 	cmd.WaitDelay = time.Second
-	err = cmd.Start()
+	stdin, err := cmd.StdinPipe() // its end lets the process start the worker
+	if err == nil {
+		err = cmd.Start()
+	}
 	_ = envR.Close()
 	_ = readyW.Close()
 	if err != nil {
@@ -69,6 +74,10 @@ func Launch(ctx context.Context, exe, dir string, env workerwire.Environment) er
 		_ = readyR.SetReadDeadline(time.Now())
 	})
 	defer stop()
+	if place != nil {
+		env.Data = place(ctx, cmd.Process.Pid)
+	}
+	_ = stdin.Close()
 	var writing sync.WaitGroup
 	defer writing.Wait()
 	defer func() { _ = readyR.Close() }()

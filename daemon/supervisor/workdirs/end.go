@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/limits"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
@@ -52,6 +53,7 @@ func (d *Dirs) Reap(dir string) error {
 	if spec, err := process.ReadSpec(dir); err == nil && process.ValidID(spec.ID) && d.Dir(spec.ID) != dir {
 		_ = os.RemoveAll(d.Dir(spec.ID))
 	}
+	limits.Remove(filepath.Base(dir))
 	if err := near.RemoveAll(dir); err != nil {
 		return fmt.Errorf("reap: %w", err)
 	}

@@ -46,8 +46,9 @@ type Whole struct {
 	Variable string // has the path in the next process of the worker; children do not get it
 }
 
-// Start is the command "worker DIR". It starts "worker --run" in a session of its own, with the
-// descriptors of this process, and does not wait for it. Its parent becomes init when this
+// Start is the command "worker DIR". It waits for the end of stdin, so that the daemon can put
+// this process into a control group, which the worker inherits. Then it starts "worker --run" in
+// a session of its own, with the descriptors of this process, and does not wait for it. Its parent becomes init when this
 // process ends, so the daemon's end cannot end it. If it does not start, Start reports that.
 func Start(dir string, whole Whole) error {
 	err := start(dir, whole)
@@ -60,6 +61,7 @@ func Start(dir string, whole Whole) error {
 // start is [Start] without a report.
 func start(dir string, whole Whole) error {
 	faultpoint.At("worker.begun")
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	exe, err := spawn.Self()
 	if err != nil {
 		return err
