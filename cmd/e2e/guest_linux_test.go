@@ -78,7 +78,7 @@ func TestGuest(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for one, want := range map[*agent][]string{
-			a: {"docs__hang", "docs__look", "work__attempt", "work__reach", "work__run"}, b: {"docs__hang", "docs__look"},
+			a: {"docs__hang", "docs__look", "work__attempt", "work__eat", "work__reach", "work__run"}, b: {"docs__hang", "docs__look"},
 		} {
 			if got := list(one); !slices.Equal(got, want) {
 				t.Errorf("%s: a guest lists %q, want %q", when, got, want)

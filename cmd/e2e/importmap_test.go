@@ -113,7 +113,7 @@ var layers = readLayers(`
 6 daemon/hosted/relist
 4 daemon/dialect
 7 daemon/consult
-3 daemon/hosted/private
+4 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
 3 daemon/listing
