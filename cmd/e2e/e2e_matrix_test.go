@@ -332,7 +332,7 @@ func (w *writer) try(t *testing.T, level string, commands []string) {
 	}
 	p.allowEverything(t, outside)
 
-	calls := []claudetest.Tool{w.shell("echo control-$((6*7))")}
+	calls := []claudetest.Tool{w.shell("seq 42 42 | sed s/^/control-/")} // some refuse what is in $()
 	for i, dir := range places {
 		for _, command := range commands {
 			if i > 0 && !strings.Contains(command, "OUTSIDE") {
