@@ -53,7 +53,7 @@ func (p *place) eats(t *testing.T, daemon int) (group bool) {
 		t.Errorf("limits are held by: %s; doctor says: %s", got, want)
 	}
 	shown := strings.Join(strings.Fields(p.must("servers", "get", "hungry")), " ")
-	if !strings.Contains(shown, "held: "+want) {
+	if !strings.Contains(shown, "limits held by "+want) {
 		t.Errorf("servers get does not say what holds the limits:\n%s", shown)
 	}
 	slow := a.effect("t1", 1000)

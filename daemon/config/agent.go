@@ -2,9 +2,10 @@ package config
 
 import (
 	"fmt"
-	"holdline/daemon/redact"
 	"slices"
 	"strings"
+
+	"holdline/daemon/redact"
 )
 
 // Agent is a program that speaks the Agent Client Protocol: the engine acp:NAME of consults.

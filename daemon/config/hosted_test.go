@@ -1,12 +1,13 @@
 package config
 
 import (
-	"holdline/daemon/redact"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"holdline/daemon/redact"
 )
 
 func parsed(t *testing.T, servers string) Config {

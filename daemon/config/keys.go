@@ -3,7 +3,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"holdline/daemon/redact"
 	"log/slog"
 	"maps"
 	"reflect"
@@ -11,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"holdline/daemon/redact"
 
 	"holdline/daemon/plural"
 )

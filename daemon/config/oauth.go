@@ -3,12 +3,13 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"holdline/daemon/redact"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+
+	"holdline/daemon/redact"
 )
 
 // OAuth is how people, or machines, log in to a server by address. Several keys have two

@@ -375,7 +375,7 @@ func printSettings(out io.Writer, settings config.Settings, unset []string, limi
 		t.Row("held by", words)
 	}
 	if limitsHeldBy != "" {
-		t.Row("limits", "held: "+limitsHeldBy)
+		t.Row("limits held by", limitsHeldBy)
 	}
 	t.Flush()
 }
