@@ -43,12 +43,15 @@ exec ` + programs + `/claude "$@"
 			p.configure(map[string]any{}, "consult", map[string]any{
 				"env": map[string]any{"IN_ENV": planted["IN_ENV"]}, "env_file": file, "claude_bin": bin,
 				"agents": map[string]any{"leaky": map[string]any{
-					"command": "/bin/sh", "args": []string{"-c", leak + `exec "$@"`, "sh", programs + fakeAgentProgram, p.project},
+					"command":  "/bin/sh",
+					"args":     []string{"-c", leak + `exec "$@"`, "sh", programs + fakeAgentProgram, p.project},
 					"writable": []string{filepath.Dir(seen)}, "env": map[string]any{"OF_AGENT": planted["OF_AGENT"]},
 				}},
 			})
 			wait, open := p.hold(t, "step")
-			args := map[string]any{"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, claudetest.Step{Do: "die"})}
+			args := map[string]any{
+				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, claudetest.Step{Do: "die"}),
+			}
 			want := []string{"IN_ENV", "IN_FILE"}
 			if ofAgent {
 				needAgents(t)

@@ -29,6 +29,7 @@ type writer struct {
 	name, engine string
 	levels       []string
 	needsAgents  bool // only the kernel can keep it from writing
+	idle         bool // its shell was not seen to run a command: that nothing differs proves less
 
 	// shell returns the use of its tool that runs a command; nil if it has none at level read.
 	shell func(command string) claudetest.Tool
@@ -188,7 +189,7 @@ func writers() []writer {
 			},
 		},
 		{
-			name: "gemini", engine: "acp:real", levels: []string{"read"}, needsAgents: true,
+			name: "gemini", engine: "acp:real", levels: []string{"read"}, needsAgents: true, idle: true,
 			shell: use("run_shell_command", "command", "description", "try"),
 			tools: func(project, outside string) (all []claudetest.Tool) {
 				for _, dir := range []string{project, outside} {
@@ -375,7 +376,7 @@ func (w *writer) try(t *testing.T, level string, commands []string) {
 	ran := slices.ContainsFunc(seen(), func(body []byte) bool { return bytes.Contains(body, []byte("control-42")) })
 	t.Logf("%d calls, %d requests, %d denials, the commands ran: %v", len(calls), len(seen()), v.Denials, ran)
 	// Claude Code has no shell at level read. An agent that asks before it runs a command is refused.
-	if !ran && v.Denials == 0 && (w.engine != "claude" || level == "shell") {
+	if !ran && v.Denials == 0 && !w.idle && (w.engine != "claude" || level == "shell") {
 		t.Error("no command ran, and none was refused: that proves nothing")
 	}
 	if n := len(seen()); n < len(calls)/perAnswer {
@@ -399,7 +400,8 @@ func (w *writer) try(t *testing.T, level string, commands []string) {
 // everything and run commands by themselves.
 func (p *place) allowEverything(t *testing.T, outside string) {
 	t.Helper()
-	hook := map[string]any{"hooks": []any{map[string]any{"type": "command", "command": "touch " + outside + "/hooked"}}}
+	run := map[string]any{"type": "command", "command": "touch " + outside + "/hooked"}
+	hook := map[string]any{"hooks": []any{run}}
 	settings := mustJSON(t, map[string]any{
 		"permissions": map[string]any{
 			"defaultMode": "bypassPermissions", "allow": []string{"Bash(*)", "Bash", "Write", "Edit", "NotebookEdit"},

@@ -68,8 +68,6 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	m.opt.Log.InfoContext(ctx, "consult asked for", "consult", id, "identity", c.Identity, "attended", how.attended,
-		"event", events.New(control.Asked, id, "%s asks %s: %s", c.Identity, j.Rec.Engine, j.Info(j.Created).Question))
 	return j, nil, nil
 }
 

@@ -144,7 +144,16 @@ func (m *Manager) enqueue(cfg *config.Config, j *job.Job, eng engine.Engine) err
 	if err := m.admit(cfg, j, eng); err != nil {
 		return err
 	}
+	m.asked(j)
 	return m.launch(j)
+}
+
+// asked logs that a consult was asked for. It comes before the consult runs, so that people who
+// watch see the question first.
+func (m *Manager) asked(j *job.Job) {
+	m.opt.Log.Info("consult asked for", "consult", j.Rec.ID, "identity", j.Rec.Identity, "attended", !j.IsDetached(),
+		"event", events.New(control.Asked, j.Rec.ID, "%s asks %s: %s", j.Rec.Identity, j.Rec.Engine,
+			j.Info(j.Created).Question))
 }
 
 // launch writes the record of an admitted job, and starts its goroutine. If the record cannot

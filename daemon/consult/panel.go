@@ -72,6 +72,7 @@ func (m *Manager) beginPanel(
 		m.dropPanel(p, f)
 		return nil, f
 	}
+	m.asked(p)
 	faultpoint.At("consult.panel")
 	for _, j := range members {
 		if j.Rec.Label != request.JudgeLabel {

@@ -68,13 +68,13 @@ func (p Placer) makeScope(ctx context.Context, pid int, name string, b *process.
 	if err != nil {
 		return fmt.Errorf("systemd: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	if err := conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Geteuid()))}); err != nil {
 		return fmt.Errorf("systemd: %w", err)
 	}
 	properties := []property{
 		{"Description", dbus.MakeVariant("Holdline's worker " + strings.TrimSuffix(name, ".scope"))},
-		{"PIDs", dbus.MakeVariant([]uint32{uint32(pid)})}, //nolint:gosec // a pid is positive
+		{"PIDs", dbus.MakeVariant([]uint32{uint32(pid)})},
 		{"CollectMode", dbus.MakeVariant("inactive-or-failed")},
 		{oomPolicy, dbus.MakeVariant("continue")},
 	}
@@ -134,7 +134,7 @@ func makeGroup(pid int, name string, b *process.Bounds) error {
 // divide makes a control group below parent.
 func divide(parent string, pid int, name string, b *process.Bounds) (err error) {
 	dir := filepath.Join(parent, name)
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	if err := os.Mkdir(dir, 0o750); err != nil {
 		return err
 	}
 	defer func() {

@@ -63,7 +63,7 @@ func ParseSize(text string) (Size, error) {
 	if err != nil || i < 0 {
 		return 0, errors.New(`is no size such as "512MiB" or "2GiB"`)
 	}
-	return Size(n << (10 * i)), nil //nolint:gosec // below 2^63
+	return Size(n << (10 * i)), nil
 }
 
 // Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.

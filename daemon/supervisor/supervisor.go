@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -64,7 +63,7 @@ type Options struct {
 	Limits     limits.Placer
 	Log        *slog.Logger
 	// Environ returns the environment of programs that reach other machines. If it is nil they have
-	// that of this process.
+	// none.
 	Environ func(context.Context) []string
 }
 
@@ -90,7 +89,7 @@ func New(o Options) *Supervisor {
 	s := &Supervisor{o: o, log: log, workers: map[string]*Worker{}}
 	environ := o.Environ
 	if environ == nil {
-		environ = func(context.Context) []string { return os.Environ() }
+		environ = func(context.Context) []string { return nil }
 	}
 	s.Dirs = workdirs.New(workdirs.Options{
 		RuntimeDir: o.RuntimeDir, StateDir: o.StateDir, Log: log, Environ: environ,

@@ -299,7 +299,7 @@ func systemOf(uname string) (string, error) {
 	if n := len(fields); n >= 2 && systems[fields[n-2]] != "" && machines[fields[n-1]] != "" {
 		return systems[fields[n-2]] + "/" + machines[fields[n-1]], nil
 	}
-	return "", fmt.Errorf("Holdline does not run on its system: %s", strings.TrimSpace(uname))
+	return "", fmt.Errorf("its system is none that Holdline runs on: %s", strings.TrimSpace(uname))
 }
 
 // programFor returns the program for a system: this one, or that of an archive in dir.

@@ -79,15 +79,8 @@ func (u *Process) dropVoidLocked(write int64, own *inquiry) {
 	}
 }
 
-// dropInquiry ignores the answer to one of the daemon's own requests from now on.
-func (u *Process) dropInquiry(write int64) {
-	u.hub.Mu.Lock()
-	defer u.hub.Mu.Unlock()
-	delete(u.internal, write)
-}
-
-// forgetInquiry is [Process.dropInquiry] for a write that was made. Its record is not needed any
-// more: the answer can come at any time, or never, and will be ignored.
+// forgetInquiry ignores the answer to one of the daemon's own requests, which was written, from
+// now on. Its record is not needed any more: the answer can come at any time, or never, and will be ignored.
 func (u *Process) forgetInquiry(write int64) {
 	if _, unanswered := u.takeInquiry(write); unanswered {
 		u.hub.Mu.Lock()

@@ -72,7 +72,7 @@ func Command(host, script string, env []string, alone bool) *exec.Cmd {
 	if alone && k.program == "ssh" {
 		args = append([]string{"-o", "ControlPath=none"}, args...)
 	}
-	cmd := exec.Command(lookIn(k.program, env), args...)
+	cmd := exec.Command(lookIn(k.program, env), args...) //nolint:forbidigo,noctx // its caller ends it
 	cmd.Env, cmd.Dir = env, "/"
 	return cmd
 }

@@ -167,7 +167,7 @@ func (h *Hosts) Dial(ctx context.Context, name string) (*Session, error) {
 // pauseAfter returns the pause after so many attempts that failed before the last one.
 func pauseAfter(fails int) time.Duration {
 	pause := min(firstPause<<min(fails, 10), longest)
-	return pause/2 + rand.N(pause/2)
+	return pause/2 + rand.N(pause/2) //nolint:gosec // jitter is no secret
 }
 
 // begin is [Hosts.Dial] without what is known of the host.

@@ -30,7 +30,7 @@ func hostsBy(t *testing.T, script string) (h *Hosts, runs string) {
 		Origin:  func() (string, error) { return "test", nil },
 	}
 	t.Cleanup(func() {
-		if err := h.Close(context.Background()); err != nil {
+		if err := h.Close(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -46,6 +46,7 @@ func hello(workers int) string {
 // TestDialFails checks what is said of a host that does not answer as it has to, and what to do. The
 // next attempt waits: until then the same is said, and nothing is run.
 func TestDialFails(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ script, words, fix string }{
 		"its key is refused": {
 			"echo banner >&2; echo 'me@box: Permission denied (publickey).' >&2; exit 255",

@@ -41,7 +41,7 @@ type Dirs struct {
 	o      Options
 	hosts  far.Hosts
 	hunter near.Hunter
-	life   context.Context // until CloseHosts
+	life   context.Context //nolint:containedctx // of the goroutines: until CloseHosts
 	cancel context.CancelFunc
 	wg     sync.WaitGroup // sweeps
 
