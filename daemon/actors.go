@@ -50,9 +50,9 @@ func (d *daemon) notifier() *notify.Notifier {
 // buildGuests makes the part that serves the sockets of the configuration.
 func (d *daemon) buildGuests() {
 	d.guests = guests.New(guests.Options{
-		Log: d.Log.With("component", "guests"), UID: os.Geteuid(), Dir: d.place.File("guests"),
+		Log: d.Log.With("component", "guests"), UID: os.Geteuid(), Private: d.place.Dir(), Dir: d.place.File("guests"),
 		Current: func() map[string]config.Socket { return d.file.Current().Sockets },
-		Serve:   d.sessions.ServeConn, Expel: d.sessions.Expel,
+		Serve:   d.sessions.ServeConn, Expel: func(socket string) { d.sessions.Expel(0, socket) },
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -45,10 +44,10 @@ func sshMain(args []string) int {
 	if err := os.WriteFile(os.Getenv("SSHPID"), []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return 255
 	}
-	end := make(chan os.Signal, 1)
-	signal.Notify(end, syscall.SIGTERM)
 	go func() { // ends with the process
-		<-end
+		cmd := exec.Command("sh", "-c", args[len(args)-1])
+		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
+		_ = cmd.Run()
 		os.Exit(255)
 	}()
 	for {

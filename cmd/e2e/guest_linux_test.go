@@ -133,13 +133,11 @@ func TestGuest(t *testing.T) {
 	owner.wait(owner.call("loose__look", look))
 
 	// Its calls survive the daemon, and what it may stays the same.
-	held := a.call("docs__hang", map[string]any{"token": "held"})
+	a.call("docs__hang", map[string]any{"token": "held"})
 	p.untilEffect("begin held")
 	kill9(t, daemon)
 	p.pid(daemon)
 	check("with the next daemon")
-	a.cancelled(held)
-
 	// Another socket of the same user does not bring back the guest's session, nor the other way round.
 	if out, errs, code := p.run("", "status", "--socket", p.guestPath()); code == 0 {
 		t.Errorf("status at the socket of guests: %s%s", out, errs)
@@ -172,9 +170,8 @@ func TestGuest(t *testing.T) {
 	if s := p.status(); len(s.Sessions) != 1 || !s.Sockets[0].Disabled {
 		t.Errorf("sessions %+v, sockets %+v", s.Sessions, s.Sockets)
 	}
-	if _, err := os.Stat(p.guestPath()); err == nil {
-		t.Error("the socket is still there")
-	}
+	waitFor(t, "the end of the socket", func() bool { _, err := os.Stat(p.guestPath()); return err != nil })
+	p.untilEffect("cancelled held")
 	p.must("config", "unset", "sockets.box.disabled")
 	p.guest(filepath.Join(p.dir, "there")).shake().rest()
 	owner.rest()
@@ -185,12 +182,6 @@ func faultDetail(x answer) string {
 	var f struct{ Fault struct{ Detail string } }
 	_ = json.Unmarshal(x.Result.StructuredContent, &f)
 	return f.Fault.Detail
-}
-
-// cancelled cancels a call.
-func (a *agent) cancelled(id int) {
-	a.t.Helper()
-	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, id))
 }
 
 // guestSays sends lines to the socket of guests, closes its side, and returns what came, which must contain want.

@@ -131,7 +131,7 @@ func (d *Daemon) Handlers() map[string]Handler {
 
 // disconnect ends sessions.
 func (d *Daemon) disconnect(_ context.Context, p control.DisconnectParams, _ Progress) (any, error) {
-	return control.DisconnectAnswer{Sessions: d.Sessions.Expel(p.Which)}, nil
+	return control.DisconnectAnswer{Sessions: d.Sessions.Expel(p.Session, p.Socket)}, nil
 }
 
 // forward shows in the status that a command forwards a socket, until the command ends.

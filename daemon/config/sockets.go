@@ -16,13 +16,15 @@ type Socket struct {
 	UIDs        []int             `json:"uids"`        // empty is the daemon's own user
 	Paths       map[string]string `json:"paths"`       // directory of the guest to that of a project here
 	Connections int               `json:"connections"` // 0 is [GuestLimit]
-	InFlight    int               `json:"in_flight"`   // 0 is [GuestLimit]
+	InFlight    int               `json:"in_flight"`   // 0 is [GuestCalls]
 	Disabled    bool              `json:"disabled"`
 }
 
-// GuestLimit bounds the connections of a socket, and the calls in flight of its guests together,
-// unless the file does.
-const GuestLimit = 64
+// Limits of a socket, unless the file has others.
+const (
+	GuestLimit = 64 // connections
+	GuestCalls = 8  // calls in flight of all its guests: they must not keep others from a shared server
+)
 
 // ProjectOf returns the project here that a directory of a guest lies in, and "" if there is none.
 // It is always one of the directories that Paths names, and never one below it: the guest can
@@ -44,6 +46,9 @@ func (d *decoder) sockets(c *Config) {
 	for _, name := range sorted(c.Sockets) {
 		at, s := "sockets."+name, c.Sockets[name]
 		d.name(at, name, serverName, "of A-Z a-z 0-9 _ . -")
+		if strings.Trim(name, "0123456789") == "" || strings.HasPrefix(name, ".") {
+			d.wrongKey(at, "the name wants a letter, and no dot at its beginning")
+		}
 		d.servers(at+".servers", s.Servers, c)
 		if len(s.Allow) == 0 {
 			d.wrong(at+".allow", `wants at least one glob of what guests may use, such as "SERVER__*"`)

@@ -13,8 +13,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,19 +35,21 @@ const retryEvery = 2 * time.Second
 type Options struct {
 	Log     *slog.Logger
 	UID     int
-	Dir     string                            // of the sockets that have no path
-	Current func() map[string]config.Socket   // the sockets of the configuration in force
-	Serve   listener.Handler                  // of role "mcp"
-	Expel   func(socket string) (session int) // ends the sessions of a socket
+	Private string                          // the daemon's runtime directory, which no guest may see
+	Dir     string                          // of the sockets that have no path
+	Current func() map[string]config.Socket // the sockets of the configuration in force
+	Serve   listener.Handler                // of role "mcp"
+	Expel   func(socket string)             // ends the sessions of a socket
 }
 
 // Manager listens at the sockets. Make it with [New].
 type Manager struct {
 	o       Options
-	changed chan struct{} // holds a token when the configuration has changed
+	changed chan struct{}  // holds a token when the configuration has changed
+	serving sync.WaitGroup // the goroutines of Run
 
 	mu      lockcheck.Mutex
-	trouble map[string]error          // why a socket is not listened at; guarded by mu
+	trouble map[string]string         // why a socket is not listened at; guarded by mu
 	hosts   map[string]map[string]int // by socket, how many commands forward it to a host; guarded by mu
 }
 
@@ -53,7 +57,7 @@ type Manager struct {
 func New(o Options) *Manager {
 	return &Manager{
 		o: o, changed: make(chan struct{}, 1),
-		trouble: map[string]error{}, hosts: map[string]map[string]int{},
+		trouble: map[string]string{}, hosts: map[string]map[string]int{},
 	}
 }
 
@@ -69,25 +73,19 @@ func (m *Manager) Changed() {
 type door struct {
 	socket config.Socket
 	ln     *socket.Listener
-	stop   context.CancelFunc
-	ended  sync.WaitGroup // the goroutine that serves
+	stop   context.CancelFunc // ends the listening, and no session
 }
 
 // Run listens at the sockets until ctx is done, and then blocks until all their connections have
 // ended. A socket that is disabled, or no longer in the configuration, is closed, and its guests are
 // disconnected.
 func (m *Manager) Run(ctx context.Context) error {
-	doors := map[string]*door{}
-	defer func() {
-		for _, d := range doors {
-			d.stop()
-			d.ended.Wait()
-		}
-	}()
+	doors, closed := map[string]*door{}, map[string]bool{}
+	defer m.serving.Wait()
 	tick := time.NewTicker(retryEvery)
 	defer tick.Stop()
 	for {
-		m.update(ctx, doors)
+		m.update(ctx, doors, closed)
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -97,32 +95,43 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// update makes doors those of the configuration.
-func (m *Manager) update(ctx context.Context, doors map[string]*door) {
+// update makes doors those of the configuration. closed has the sockets that were open once: a
+// guest that came at the moment when one was closed is disconnected at the next update.
+func (m *Manager) update(ctx context.Context, doors map[string]*door, closed map[string]bool) {
 	wanted := m.o.Current()
 	for name, d := range doors {
 		s, there := wanted[name]
 		there = there && !s.Disabled
+		closed[name] = !there
+		if there && !sameGuests(&d.socket, &s) {
+			m.o.Expel(name) // they are other guests now
+		}
 		if there && m.same(name, &d.socket, &s) && d.ln.Still() {
+			d.socket = s
 			continue
 		}
 		if !there {
-			n := m.o.Expel(name)
-			m.o.Log.InfoContext(ctx, "socket closed, its guests are disconnected", "socket", name, "sessions", n)
+			m.o.Log.InfoContext(ctx, "socket closed, its guests are disconnected", "socket", name)
 		}
 		d.stop()
-		d.ended.Wait()
 		delete(doors, name)
 	}
-	trouble := map[string]error{}
+	for name := range closed {
+		if closed[name] {
+			m.o.Expel(name)
+		}
+	}
+	trouble := map[string]string{}
 	for name, s := range wanted {
 		if doors[name] != nil || s.Disabled {
 			continue
 		}
 		d, err := m.open(ctx, name, s)
 		if err != nil {
-			trouble[name] = err
-			m.o.Log.WarnContext(ctx, "no guest can connect", "socket", name, "err", err)
+			trouble[name] = err.Error()
+			if m.trouble[name] != trouble[name] { // only this goroutine writes it
+				m.o.Log.WarnContext(ctx, "no guest can connect", "socket", name, "err", err)
+			}
 			continue
 		}
 		doors[name] = d
@@ -145,29 +154,42 @@ func (m *Manager) uids(s *config.Socket) []int {
 	return s.UIDs
 }
 
-// same reports whether one can go on to listen for a socket whose entry was a, and is b. All else
-// is read from the configuration when a guest connects.
+// sameGuests reports whether the guests of a socket whose entry was a, and is b, are who they were.
+// The rules for them are read from the configuration at each question.
+func sameGuests(a, b *config.Socket) bool {
+	return a.Identity == b.Identity && maps.Equal(a.Paths, b.Paths)
+}
+
+// same reports whether one can go on to listen for a socket whose entry was a, and is b.
 func (m *Manager) same(name string, a, b *config.Socket) bool {
 	return m.path(name, a) == m.path(name, b) && slices.Equal(a.UIDs, b.UIDs) && a.Connections == b.Connections
 }
 
 // open begins to listen at a socket.
 func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door, error) {
-	uids := m.uids(&s)
-	ln, err := socket.ListenFor(m.path(name, &s), slices.ContainsFunc(uids, func(uid int) bool { return uid != m.o.UID }))
+	uids, path := m.uids(&s), m.path(name, &s)
+	// The directory is to be mounted: there must be nothing else in it.
+	for _, dir := range []string{m.o.Private, m.o.Dir} {
+		if within := filepath.Dir(path) + "/"; strings.HasPrefix(dir+"/", within) {
+			return nil, fmt.Errorf("the path %s needs a directory of its own: guests would find %s there", path, dir)
+		}
+	}
+	ln, err := socket.ListenFor(path, slices.ContainsFunc(uids, func(uid int) bool { return uid != m.o.UID }))
 	if err != nil {
 		return nil, err
 	}
 	d := &door{socket: s, ln: ln}
-	ctx, d.stop = context.WithCancel(ctx)
+	listening, stop := context.WithCancel(ctx)
+	d.stop = stop
 	l := listener.New(listener.Options{
 		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit),
 		Handlers: map[string]listener.Handler{
-			protocol.RoleMCP: func(ctx context.Context, c *listener.Conn) { m.serve(ctx, name, c) },
+			// A session does not end with the listening, but with the daemon.
+			protocol.RoleMCP: func(_ context.Context, c *listener.Conn) { m.serve(ctx, name, c) },
 		},
 	})
-	d.ended.Go(func() {
-		if err := l.Serve(ctx, ln); err != nil {
+	m.serving.Go(func() {
+		if err := l.Serve(listening, ln); err != nil {
 			m.o.Log.WarnContext(ctx, "socket given up", "socket", name, "err", err)
 		}
 	})
@@ -201,16 +223,13 @@ func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
 	g := c.Greeting
 	c.Greeting = protocol.Greeting{
 		Holdline: g.Holdline, Role: g.Role, Session: g.Session, Resume: g.Resume, Store: g.Store, Next: g.Next,
-		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: cmp.Or(s.Identity, name),
+		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: identity(name, &s),
 	}
-	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestLimit)}
+	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestCalls)}
 	c.Peer.PID = 0
-	project := s.ProjectOf(g.Cwd)
-	if project == "" {
-		return nil
-	}
-	dir, err := filepath.EvalSymlinks(project)
+	dir, err := m.projectOf(s.ProjectOf(g.Cwd))
 	if err != nil {
+		m.o.Log.Warn("a project of guests cannot be used", "socket", name, "err", err)
 		return &protocol.Refusal{
 			Code:    protocol.RefusedGreeting,
 			Message: "the directory for which " + g.Cwd + " stands cannot be used on the machine of the daemon",
@@ -220,12 +239,40 @@ func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
 	return nil
 }
 
+// projectOf returns the real path of a project of guests; "" for "". It refuses one that lies in the
+// project of other guests, who could replace it by a link to elsewhere.
+func (m *Manager) projectOf(project string) (string, error) {
+	if project == "" {
+		return "", nil
+	}
+	dir, err := filepath.EvalSymlinks(project)
+	if err != nil {
+		return "", err
+	}
+	above, err := filepath.EvalSymlinks(filepath.Dir(filepath.Clean(project)))
+	if err != nil {
+		return "", err
+	}
+	for name, s := range m.o.Current() {
+		for _, other := range s.Paths {
+			real, err := filepath.EvalSymlinks(other)
+			if err == nil && strings.HasPrefix(above+"/", strings.TrimSuffix(real, "/")+"/") {
+				return "", fmt.Errorf("%s lies in %s, a project of the socket %s", project, other, name)
+			}
+		}
+	}
+	return dir, nil
+}
+
 // projectKey returns the key of a guest's project. It is another one than that of the same
 // directory for clients here, so that guests share processes only with guests of their socket.
 func projectKey(name, dir string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "guest\x00%s\x00%s", name, dir))
 	return hex.EncodeToString(sum[:8])
 }
+
+// identity returns the identity of the guests of a socket. By default no other client has it.
+func identity(name string, s *config.Socket) string { return cmp.Or(s.Identity, "guest:"+name) }
 
 // Forwarded records that a command forwards a socket to a host, until the caller calls done. It
 // returns an error if there is no such socket.
@@ -257,10 +304,10 @@ func (m *Manager) Status() []control.Socket {
 	var all []control.Socket
 	for name, s := range wanted {
 		one := control.Socket{
-			Name: name, Path: m.path(name, &s), Identity: cmp.Or(s.Identity, name), Disabled: s.Disabled,
+			Name: name, Path: m.path(name, &s), Identity: identity(name, &s), Disabled: s.Disabled,
 		}
-		if err := m.trouble[name]; err != nil && !s.Disabled {
-			one.Trouble = err.Error()
+		if !s.Disabled {
+			one.Trouble = m.trouble[name]
 		}
 		for host := range m.hosts[name] {
 			one.Hosts = append(one.Hosts, host)

@@ -168,6 +168,8 @@ func (r Rules) mayOwn(who tool.Who, name string) (ok bool, reason string) {
 		return false, fmt.Sprintf("%s.expose is not %q", at, config.ExposeSearch)
 	case who.Identity == tool.Anonymous && where == tool.OnWorker:
 		return false, "anonymous, who sends no greeting, uses no tool that starts a program"
+	case who.Guest != "" && strings.HasPrefix(name, "consult"):
+		return false, "a consult reads files of this machine, so guests have none"
 	case finds:
 		reason = fmt.Sprintf("%s.expose is %q", at, config.ExposeSearch)
 	default:

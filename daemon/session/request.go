@@ -82,6 +82,12 @@ func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again
 		return
 	}
 	faultpoint.At("session.read")
+	if s.guest != "" {
+		if msg.Kind == jsonrpc.Response || msg.Method == mcp.RootsChanged {
+			return // no server asks a guest
+		}
+		msg.Params = profile.ForGuest(msg.Params)
+	}
 	switch msg.Kind {
 	case jsonrpc.Request:
 		r := &request{n: n, msg: msg, replay: again != nil, sent: age.Sent(again), begin: time.Now()}

@@ -149,6 +149,8 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 				return nil
 			}
 			look.Reset(wait)
+		case <-s.cut:
+			return nil
 		case <-limit.C:
 			s.log.InfoContext(ctx, "session given up", "after", protocol.ResumeWindow)
 			return nil

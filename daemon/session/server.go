@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -185,17 +184,22 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
-// Expel ends the sessions that which names: a number of [Server.Sessions], or a socket of the
-// configuration, whose guests end. Their calls are cancelled. It returns how many these are.
-func (s *Server) Expel(which string) int {
+// Expel ends the session of a number, if that is not 0, and the sessions of all guests of a socket,
+// if that is not "". Their calls are cancelled. It returns how many these are.
+func (s *Server) Expel(number int64, socket string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
 	for one := range s.sessions {
-		if which == one.guest || which == strconv.FormatInt(one.number, 10) {
-			one.expel(protocol.ByeEnded, link.ErrExpelled)
-			n++
+		if one.number != number && (socket == "" || one.guest != socket) {
+			continue
 		}
+		one.expel(protocol.ByeEnded, link.ErrExpelled)
+		select {
+		case one.cut <- struct{}{}: // it may have no connection
+		default:
+		}
+		n++
 	}
 	return n
 }

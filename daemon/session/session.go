@@ -53,6 +53,7 @@ type session struct {
 
 	claims chan *link.Link // connections that take the session over
 	over   chan struct{}   // closed when the session has ended
+	cut    chan struct{}   // holds a token when the user has ended the session
 
 	// Only the reader uses these fields, without a lock. A session has one reader.
 	n         int64              // number of the client's last line
@@ -125,7 +126,7 @@ func newSession(srv *Server, l *link.Link) *session {
 	one := &session{
 		srv: srv, anonymous: l.Anonymous, guest: l.Guest, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
 		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
-		claims: make(chan *link.Link), over: make(chan struct{}),
+		claims: make(chan *link.Link), over: make(chan struct{}), cut: make(chan struct{}, 1),
 		listens: listen.Table{}, follows: listen.Follows{},
 	}
 	uuid := g.Session

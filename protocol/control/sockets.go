@@ -2,7 +2,8 @@ package control
 
 // DisconnectParams of [Disconnect].
 type DisconnectParams struct {
-	Which string `json:"which"` // number of a session, or name of a socket of the configuration
+	Session int64  `json:"session,omitempty"` // number of a session; 0 for none
+	Socket  string `json:"socket,omitempty"`  // of the configuration; "" for none
 }
 
 // DisconnectAnswer of [Disconnect].

@@ -41,13 +41,24 @@ func Listen(path string) (*Listener, error) {
 // path is made if it is not there, and must be this user's own, writable by no other. The socket is
 // this user's alone unless others is set: then each user of the machine can connect, whose
 // number the caller must check. The umask must keep new files from other users.
+//
+// Guests may have the directory, and may replace what is in it at any moment. So the socket is made
+// in a private directory beside it, and comes to its path when it is complete.
 func ListenFor(path string, others bool) (*Listener, error) {
 	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	dir, mode, perm := filepath.Dir(path), os.FileMode(0o600), os.FileMode(0o700)
+	if others {
+		mode, perm = 0o666, 0o711
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, fmt.Errorf("the directory of the socket cannot be made: %w", err)
+	}
+	if os.Mkdir(dir, perm) == nil {
+		if err := os.Chmod(dir, perm); err != nil { // the umask may have taken a part
+			return nil, fmt.Errorf("the directory of the socket: %w", err)
+		}
 	}
 	info, err := os.Lstat(dir)
 	switch {
@@ -55,19 +66,27 @@ func ListenFor(path string, others bool) (*Listener, error) {
 		return nil, fmt.Errorf("the directory of the socket: %w", err)
 	case !info.IsDir(), owner(info) != os.Geteuid(), info.Mode().Perm()&0o022 != 0:
 		return nil, fmt.Errorf("%s must be a directory of your own that no other user may write to", dir)
+	case others && info.Mode().Perm()&0o011 == 0:
+		return nil, fmt.Errorf("other users cannot pass %s: chmod 711 %s", dir, dir)
 	}
-	mode := os.FileMode(0o600)
-	if others {
-		mode = 0o666
-		if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
-			return nil, fmt.Errorf("the directory of the socket: %w", err)
-		}
+	if err := removeStale(path); err != nil {
+		return nil, err
 	}
-	l, err := bind(path)
+	private, err := os.MkdirTemp(filepath.Dir(dir), ".new")
+	if err != nil {
+		return nil, fmt.Errorf("no socket can be made beside %s: %w", dir, bare(err))
+	}
+	defer func() { _ = os.RemoveAll(private) }()
+	made := filepath.Join(private, "s")
+	l, err := bind(made)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	if err = os.Chmod(made, mode); err == nil {
+		err = os.Rename(made, path)
+	}
+	l.path = path
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the socket %s: %w", path, bare(err)), l.Close())
 	}
 	return l, nil

@@ -5,9 +5,13 @@ package guestcmd
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -29,11 +33,15 @@ const (
 	endGrace    = 3 * time.Second  // for ssh to end once it is told to
 )
 
-// prepare is run there by the user's shell, as sh -c, with the name of the socket as $1. It makes the
-// directory, removes what an earlier connection has left, and prints the path of the socket to
-// come and that of holdline. sshd does not replace a socket that is there unless it is configured to.
+// prepare is run there by the user's shell, as sh -c, with the name of the socket's file as $1. It
+// makes the directory, removes what an earlier connection has left, and prints the path of the socket
+// to come and that of holdline. sshd does not replace a socket that is there unless it is configured to.
 const prepare = `umask 077 && d="$HOME/.local/state/holdline-guest" && mkdir -p "$d" && rm -f "$d/$1.sock" && ` +
 	`printf "%s\n" "$d/$1.sock" && { command -v holdline || true; }`
+
+// hold is run there while the socket is forwarded, with its path as $1. It says when that is there,
+// and ends with its stdin, and so with this command, even if that is killed.
+const hold = `test -S "$1" && echo ready && exec cat >/dev/null`
 
 // NewConnectCommand returns the command connect, which runs until it is interrupted.
 func NewConnectCommand(proc *cmdenv.Process) *cobra.Command {
@@ -59,6 +67,9 @@ interrupted. "holdline status" shows it. That machine needs holdline, too.`,
 			s, err := find(cmd, proc, name)
 			if err != nil {
 				return err
+			}
+			if slices.Contains(s.Hosts, args[0]) {
+				return fmt.Errorf("another command forwards socket %s to %s already", s.Name, args[0])
 			}
 			ssh, err := exec.LookPath("ssh")
 			if err != nil {
@@ -138,13 +149,13 @@ func (t *tunnel) keep() error {
 
 // forward forwards the socket once, and returns why that has ended.
 func (t *tunnel) forward(ctx context.Context) error {
-	out, err := t.run(ctx, nil, t.host, "sh -c '"+prepare+"' sh "+t.socket.Name)
+	out, err := t.run(ctx, nil, "--", t.host, "sh -c '"+prepare+"' sh "+t.file())
 	if err != nil {
 		return err
 	}
 	remote, program, _ := strings.Cut(strings.TrimSpace(out), "\n")
-	if !strings.HasPrefix(remote, "/") {
-		return fmt.Errorf("the shell of %s printed %q in place of a path", t.host, remote)
+	if !strings.HasPrefix(remote, "/") || strings.ContainsAny(remote, ":'") {
+		return fmt.Errorf("the shell of %s printed %q in place of a path that ssh can forward to", t.host, remote)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var told sync.WaitGroup
@@ -160,8 +171,9 @@ func (t *tunnel) forward(ctx context.Context) error {
 			t.shown = true
 			t.show(remote, program)
 		}
-	}, "-N", "-S", "none", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=5",
-		"-o", "ServerAliveCountMax=3", "-R", remote+":"+t.socket.Path, t.host)
+	}, "-T", "-S", "none", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=5",
+		"-o", "ServerAliveCountMax=3", "-R", remote+":"+t.socket.Path,
+		"--", t.host, "sh -c '"+hold+"' sh '"+remote+"'")
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -180,16 +192,40 @@ func (e *absentError) Error() string { return "the daemon is gone: " + e.err.Err
 // Unwrap returns the error of the search for a daemon.
 func (e *absentError) Unwrap() error { return e.err }
 
-// settled is how long ssh must run before its forwarding counts as made: it ends at once if it is refused.
-const settled = 500 * time.Millisecond
+// file returns the name of the socket's file there, without its ending. The sockets of other users
+// and machines have other names.
+func (t *tunnel) file() string {
+	machine, _ := os.Hostname()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%s", machine, os.Getuid(), t.socket.Path))
+	return t.socket.Name + "-" + hex.EncodeToString(sum[:4])
+}
+
+// told is a writer that closes its channel when something is written.
+type told struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+// Write implements [io.Writer].
+func (w *told) Write(p []byte) (int, error) {
+	w.once.Do(func() { close(w.c) })
+	return len(p), nil
+}
 
 // run runs ssh, which asks for nothing, and returns what it printed. The error has its last words.
-// up, if it is not nil, is called when ssh has run for a moment.
+// up, if it is not nil, is called when ssh has printed something. Then stdin stays open while ssh runs.
 func (t *tunnel) run(ctx context.Context, up func(), args ...string) (string, error) {
 	args = append([]string{"-o", "BatchMode=yes"}, args...)
 	c := exec.CommandContext(ctx, t.ssh, args...)
 	var out, words bytes.Buffer
+	ready := &told{c: make(chan struct{})}
 	c.Stdout, c.Stderr = &out, &words
+	if up != nil {
+		c.Stdout = ready
+		if _, err := c.StdinPipe(); err != nil { // closed by Wait
+			return "", err
+		}
+	}
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.WaitDelay = endGrace
 	if err := c.Start(); err != nil {
@@ -202,7 +238,7 @@ func (t *tunnel) run(ctx context.Context, up func(), args ...string) (string, er
 		select {
 		case err = <-ended:
 			return "", t.failure(err, &words)
-		case <-time.After(settled):
+		case <-ready.c:
 			up()
 		}
 	}

@@ -3,6 +3,7 @@ package guestcmd
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -60,8 +61,12 @@ func disconnect(cmd *cobra.Command, proc *cmdenv.Process, file, which string) er
 		return cmdenv.WithHint(fmt.Errorf("there is no session and no socket %s", which),
 			"holdline sessions lists the sessions")
 	}
-	_, err = attach.Ask[control.DisconnectAnswer](cmd, proc, control.Disconnect, control.DisconnectParams{Which: which})
+	number, err := strconv.ParseInt(which, 10, 64)
 	if err != nil {
+		return err
+	}
+	params := control.DisconnectParams{Session: number}
+	if _, err := attach.Ask[control.DisconnectAnswer](cmd, proc, control.Disconnect, params); err != nil {
 		return err
 	}
 	return console.Say(cmd, "session %s is disconnected", which)
@@ -84,7 +89,7 @@ func closeSocket(cmd *cobra.Command, proc *cmdenv.Process, path, name string) er
 		return err
 	}
 	// The daemon closes it in a moment. Nothing of a guest runs on when this command ends.
-	_, _ = attach.Ask[control.DisconnectAnswer](cmd, proc, control.Disconnect, control.DisconnectParams{Which: name})
+	_, _ = attach.Ask[control.DisconnectAnswer](cmd, proc, control.Disconnect, control.DisconnectParams{Socket: name})
 	_ = console.Say(cmd, "socket %s is disabled, and %s disconnected", name, plural.Count(guests, "guest"))
 	console.Line(cmd.ErrOrStderr(), 2, "to let them in again: holdline config unset %s", disabledKey(name))
 	return nil

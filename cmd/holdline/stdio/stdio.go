@@ -10,6 +10,7 @@
 package stdio
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -219,7 +220,7 @@ func Flags(o *Options, env func(string) string) (f *flag.FlagSet, drain *string)
 	f.StringVar(&o.direct, "direct", "",
 		"run this hosted server itself, without the daemon: nothing is\nshared, and nothing outlives a crash")
 	f.StringVar(&o.socket, "socket", "", "the daemon's socket (default $HOLDLINE_SOCKET, else found)")
-	f.StringVar(&o.guest, "guest", env("HOLDLINE_GUEST"),
+	f.StringVar(&o.guest, "guest", "",
 		"socket that a daemon elsewhere, perhaps another user's, has for\nguests: agents in containers and on other "+
 			"machines\n(default $HOLDLINE_GUEST)")
 	f.StringVar(&o.tokenFile, "token-file", "",
@@ -259,8 +260,11 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 	if o.direct != "" && o.server != "" {
 		return o, fmt.Errorf("%w: --direct and --server do not go together", cmdenv.ErrUsage)
 	}
-	if o.guest != "" && (o.direct != "" || o.socket != "") {
+	switch elsewhere := o.direct != "" || o.socket != ""; {
+	case o.guest != "" && elsewhere:
 		return o, fmt.Errorf("%w: --guest goes neither with --direct nor with --socket", cmdenv.ErrUsage)
+	case !elsewhere:
+		o.guest = cmp.Or(o.guest, env("HOLDLINE_GUEST"))
 	}
 	if o.reconnect < 0 {
 		return o, fmt.Errorf("%w: --reconnect-timeout %v is negative", cmdenv.ErrUsage, o.reconnect)

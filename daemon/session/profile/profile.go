@@ -9,7 +9,6 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
-	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -80,22 +79,27 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 		p.Capabilities = json.RawMessage("{}") // the client has declared none
 	}
 	if p.Caller.Guest != "" {
-		p.Capabilities = withoutRoots(p.Capabilities)
+		p.Capabilities = json.RawMessage("{}") // see [ForGuest]
 	}
 	if p.Caller.Client == "" && name != nil {
 		p.learnName(name, reserved)
 	}
 }
 
-// withoutRoots returns capabilities without roots. A guest could name any directory of this
-// machine, and a server would let it read that.
-func withoutRoots(capabilities json.RawMessage) json.RawMessage {
-	var all map[string]json.RawMessage
-	if jsonrpc.Field(capabilities, "roots") == nil || json.Unmarshal(capabilities, &all) != nil {
-		return capabilities
+// ForGuest returns the params of a guest's request without what it can do for servers, and without
+// answers to their questions. Servers ask guests nothing: a guest that says which directories are
+// its roots could have a server read any file of this machine. Params that are no object stay.
+func ForGuest(params json.RawMessage) json.RawMessage {
+	var all, meta map[string]json.RawMessage
+	if json.Unmarshal(params, &all) != nil || all == nil {
+		return params
 	}
-	delete(all, "roots")
-	kept, _ := json.Marshal(all) // raw values encode
+	delete(all, "inputResponses")
+	if json.Unmarshal(all["_meta"], &meta) == nil && meta[mcp.MetaCapabilities] != nil {
+		meta[mcp.MetaCapabilities] = json.RawMessage("{}")
+		all["_meta"], _ = json.Marshal(meta) // raw values encode
+	}
+	kept, _ := json.Marshal(all)
 	return kept
 }
 

@@ -1,0 +1,92 @@
+package guests
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+	"holdline/daemon/listener"
+	"holdline/protocol"
+	"holdline/protocol/socket"
+)
+
+// manager returns a manager of these sockets, which does not listen.
+func manager(t *testing.T, private string, sockets map[string]config.Socket) *Manager {
+	t.Helper()
+	return New(Options{
+		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), UID: os.Getuid(), Private: private,
+		Dir: filepath.Join(private, "guests"), Current: func() map[string]config.Socket { return sockets },
+	})
+}
+
+// TestAdmit checks what is left of the greeting of a guest, and that a project which other guests
+// could replace is refused.
+func TestAdmit(t *testing.T) {
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range []string{"app/sub", "lib"} {
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(filepath.Join(dir, "app"), link); err != nil {
+		t.Fatal(err)
+	}
+	m := manager(t, dir, map[string]config.Socket{
+		"box": {Paths: map[string]string{
+			"/app": filepath.Join(dir, "app"), "/lib": filepath.Join(dir, "lib"), "/gone": filepath.Join(dir, "gone"),
+		}},
+		"other": {Identity: "them", Paths: map[string]string{
+			"/sub": filepath.Join(dir, "app", "sub"), "/alias": filepath.Join(link, "sub"),
+		}},
+		"off": {Disabled: true},
+	})
+	admit := func(name, cwd string) (*listener.Conn, *protocol.Refusal) {
+		c := &listener.Conn{Peer: socket.Peer{PID: 7}, Greeting: protocol.Greeting{
+			Identity: "owner", Token: "t", Project: "p", Cwd: cwd, View: "v", Files: true, Logins: []string{"X"}, Session: "s",
+		}}
+		return c, m.admit(name, c)
+	}
+	c, refusal := admit("box", "/app/deep")
+	g := c.Greeting
+	if refusal != nil || g.Identity != "guest:box" || g.Token+g.View != "" || g.Files || g.Logins != nil || g.Session != "s" ||
+		g.Cwd != filepath.Join(dir, "app") || g.Project == "p" || c.Peer.PID != 0 || c.Guest.Socket != "box" ||
+		c.Guest.InFlight != config.GuestCalls {
+		t.Errorf("a guest in its project: %+v, %+v, %v", g, c, refusal)
+	}
+	other, _ := admit("box", "/lib")
+	away, refusal := admit("box", "/home/me")
+	if refusal != nil || away.Greeting.Cwd != "" || away.Greeting.Project == other.Greeting.Project {
+		t.Errorf("a guest elsewhere: %+v, %v", away.Greeting, refusal)
+	}
+	for name, cwd := range map[string]string{
+		"other": "/sub", "box": "/gone", "off": "/", "none": "/",
+	} {
+		if _, refusal := admit(name, cwd); refusal == nil || strings.Contains(refusal.Message, dir) {
+			t.Errorf("%s at %s: %v, want a refusal that names no directory here", cwd, name, refusal)
+		}
+	}
+	if _, refusal := admit("other", "/alias"); refusal == nil {
+		t.Error("a project behind a link, in the project of others, is not refused")
+	}
+}
+
+// TestOwnDirectory checks that no socket is made beside what guests must not see.
+func TestOwnDirectory(t *testing.T) {
+	dir := t.TempDir()
+	private := filepath.Join(dir, "run")
+	m := manager(t, private, nil)
+	for _, path := range []string{
+		filepath.Join(private, "box.sock"), filepath.Join(dir, "box.sock"), filepath.Join(private, "guests", "box.sock"),
+	} {
+		if _, err := m.open(t.Context(), "box", config.Socket{Path: path}); err == nil {
+			t.Errorf("a socket at %s", path)
+		}
+	}
+}

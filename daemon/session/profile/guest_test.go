@@ -1,0 +1,43 @@
+package profile
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"holdline/protocol"
+)
+
+// TestForGuest checks that what a guest can do for servers, and what it answers to them, does not
+// pass, in whichever way it is written, and that all else does.
+func TestForGuest(t *testing.T) {
+	const capabilities = "io.modelcontextprotocol/clientCapabilities"
+	for in, want := range map[string]string{
+		`{"name":"x","arguments":{"inputResponses":1,"n":1.50}}`:  `{"name":"x","arguments":{"inputResponses":1,"n":1.50}}`,
+		`{"inputResponses":{"r":{"roots":[{"uri":"file:///"}]}}}`: `{}`,
+		`{"input\u0052esponses":{},"a":1}`:                        `{"a":1}`,
+		`{"inputResponses":1,"inputResponses":2}`:                 `{}`,
+		`{"_meta":{"` + capabilities + `":{"roots":{}},"b":2}}`:   `{"_meta":{"` + capabilities + `":{},"b":2}}`,
+		`{"_meta":{"progressToken":7}}`:                           `{"_meta":{"progressToken":7}}`,
+		`{"_meta":5}`:                                             `{"_meta":5}`,
+		`[1]`:                                                     `[1]`,
+	} {
+		var got, expected any
+		if err := json.Unmarshal(ForGuest(json.RawMessage(in)), &got); err != nil {
+			t.Errorf("%s: %v", in, err)
+		}
+		if err := json.Unmarshal([]byte(want), &expected); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, expected) {
+			t.Errorf("ForGuest(%s) = %s, want %s", in, ForGuest(json.RawMessage(in)), want)
+		}
+	}
+	if got := ForGuest(nil); got != nil {
+		t.Errorf("without params: %s", got)
+	}
+	p := New("h", &protocol.Greeting{Identity: "box", Cwd: "/src"}, false, "box")
+	if p.Caller.Root != "/src" || p.Caller.Guest != "box" || p.Caller.Agent != "socket box" {
+		t.Errorf("the caller of a guest: %+v", p.Caller)
+	}
+}
