@@ -21,6 +21,8 @@ func TestSocketsRefused(t *testing.T) {
 		socket(`"allow": ["x"], "paths": {"/workspace": "src"}`):                                  "sockets.box.paths./workspace: wants a path",
 		socket(`"allow": ["x"], "in_flight": 0`):                                                  "sockets.box.in_flight: wants 1 to 4096",
 		socket(`"alow": ["x"]`):                                                                   `unknown key "sockets.box.alow" (did you mean allow?)`,
+		`{"sockets": {"12": {"allow": ["x"]}}}`:                                                   "sockets.12: the name wants a letter",
+		`{"sockets": {"..": {"allow": ["x"]}}}`:                                                   "sockets...: the name wants a letter",
 		`{"sockets": {"a b": {"allow": ["x"]}}}`:                                                  "sockets.a b: the name wants",
 		`{"sockets": {"a": {"allow": ["x"], "path": "/s"}, "b": {"allow": ["x"], "path": "/s"}}}`: "is that of the socket a",
 	} {

@@ -255,8 +255,8 @@ func (m *Manager) projectOf(project string) (string, error) {
 	}
 	for name, s := range m.o.Current() {
 		for _, other := range s.Paths {
-			real, err := filepath.EvalSymlinks(other)
-			if err == nil && strings.HasPrefix(above+"/", strings.TrimSuffix(real, "/")+"/") {
+			theirs, err := filepath.EvalSymlinks(other)
+			if err == nil && strings.HasPrefix(above+"/", strings.TrimSuffix(theirs, "/")+"/") {
 				return "", fmt.Errorf("%s lies in %s, a project of the socket %s", project, other, name)
 			}
 		}

@@ -25,7 +25,7 @@ func TestGuestRules(t *testing.T) {
 		Sockets: map[string]config.Socket{
 			"box": {
 				Servers: []string{"docs", "work", "mine", "loose", "far"}, Deny: []string{"*secret*"},
-				Allow: []string{"docs__*", "work__*", "mine__*", "loose__*", "far__*", "other__*", "health_snapshot"},
+				Allow: []string{"docs__*", "work__*", "mine__*", "loose__*", "far__*", "other__*", "health_snapshot", "consult"},
 			},
 			"empty": {}, "off": {Allow: []string{"*"}, Servers: []string{"docs"}, Disabled: true},
 		},
