@@ -210,7 +210,7 @@ func TestE2EFarSSH(t *testing.T) {
 		t.Errorf("the second hosts add says\n%s", out)
 	}
 	p.daemonAt(p.bin())
-	a := p.agent().shake()
+	a := p.agentAt(p.bin(), "mcp-stdio").shake() // so it starts the next daemon from there, too
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("SEED"), 10, 64); err == nil {
 		seed = s
@@ -297,7 +297,10 @@ func TestE2EFarSSH(t *testing.T) {
 			round("upgrade", false, func() {
 				versions[0], versions[1] = versions[1], versions[0]
 				p.installVersion(t, versions[0])
-				p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", versions[1], versions[0]))
+				p.must("upgrade")
+				if v := p.status().Daemon.Version; v != versions[0] {
+					t.Errorf("after the upgrade to %s the daemon is %s", versions[0], v)
+				}
 			})
 		case 20:
 			round("cut", false, func() {
