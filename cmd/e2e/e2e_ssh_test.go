@@ -234,8 +234,13 @@ func TestE2EFarSSH(t *testing.T) {
 			ids, tokens[id] = append(ids, id), token
 		}
 		rounds[name]++
-		if random.IntN(3) > 0 {
-			p.untilEffect("begin " + tokens[ids[0]])
+		if random.IntN(3) > 0 { // in flight, unless it is refused
+			for limit := time.Now().Add(10 * time.Second); p.effectsOf("begin "+tokens[ids[0]]) == 0; {
+				if time.Now().After(limit) {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
 		}
 		disturb()
 		for id, x := range a.waitAll(ids...) {
