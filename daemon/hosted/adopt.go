@@ -199,8 +199,7 @@ func (m *Manager) goneServerLocked(key instanceKey) *server {
 	return m.newServer(&spec)
 }
 
-// notTaken records why an attempt to adopt a process failed, and has the calls that wait for the
-// adoption look at it.
+// notTaken records why an attempt to adopt a process failed, and wakes the calls that wait for it.
 func (inst *instance) notTaken(why *fault.Record) {
 	inst.m.hub.Mu.Lock()
 	defer inst.m.hub.Mu.Unlock()

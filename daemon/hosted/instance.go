@@ -50,8 +50,7 @@ type instance struct {
 	begun  time.Time // when the latest start was
 
 	starting chan struct{} // closed when the start under way has ended; nil if there is none
-	// adopting is not nil while an earlier daemon's process is adopted, or found dead. It is closed
-	// when that is done, or an attempt has failed: then there is another channel.
+	// closed when an earlier daemon's process was adopted or found dead, or an attempt failed; nil if there is none
 	adopting  chan struct{}
 	unreached *fault.Record // why the last attempt has failed; nil if none has
 

@@ -325,8 +325,7 @@ func (m *Manager) idleLocked() {
 	}
 }
 
-// detachedPause is the least pause between two looks at a process that would be idle without
-// its detached calls.
+// detachedPause is the least pause between two looks at a process that only detached calls keep.
 const detachedPause = time.Second
 
 // eagerLocked starts the servers that a session sees and that are not lazy.

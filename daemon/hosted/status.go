@@ -48,8 +48,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	st := control.Server{
 		Name: s.spec.Name, Scope: string(s.spec.Scope), State: stage.StateIdle, Lazy: s.Entry().Lazy,
 		Circuit: string(policy.Closed), CacheCount: s.m.calls.Cache().Entries(s.spec.Name), LastFault: s.verdict.Fault,
-		Ejected: len(s.verdict.Ejected) > 0, Confine: s.spec.Confine, HeldBy: s.spec.HeldBy,
-		Limits: s.spec.Limits,
+		Ejected: len(s.verdict.Ejected) > 0, Confine: s.spec.Confine, HeldBy: s.spec.HeldBy, Limits: s.spec.Limits,
 	}
 	if s.verdict.Fault != nil {
 		st.LastFaultMS, st.FaultOver = s.verdict.FaultAt.UnixMilli(), s.verdict.Over

@@ -309,7 +309,9 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 // openSession finds the session that a connection names, or registers a new one; after
 // [Server.Farewell] it returns nil instead of a new one. The welcome of a new session is
 // queued before other goroutines can find it. guest is nil at the daemon's own socket.
-func (s *Server) openSession(l *link.Link, guest *listener.Guest) (one *session, fresh bool, refusal *protocol.Refusal) {
+func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
+	one *session, fresh bool, refusal *protocol.Refusal,
+) {
 	made, w := newSession(s, l), s.o.Welcome()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -124,8 +124,9 @@ const (
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
-		srv: srv, anonymous: l.Anonymous, guest: l.Guest, since: time.Now(), cur: l, peer: l.Peer, version: profile.Clip(g.Version),
-		quiet: make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
+		srv: srv, anonymous: l.Anonymous, guest: l.Guest, since: time.Now(), cur: l, peer: l.Peer,
+		version: profile.Clip(g.Version),
+		quiet:   make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}), cut: make(chan struct{}, 1),
 		listens: listen.Table{}, follows: listen.Follows{},
 	}

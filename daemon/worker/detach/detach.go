@@ -48,8 +48,9 @@ type Whole struct {
 
 // Start is the command "worker DIR". It waits for the end of stdin, so that the daemon can put
 // this process into a control group, which the worker inherits. Then it starts "worker --run" in
-// a session of its own, with the descriptors of this process, and does not wait for it. Its parent becomes init when this
-// process ends, so the daemon's end cannot end it. If it does not start, Start reports that.
+// a session of its own, with the descriptors of this process, and does not wait for it. Its parent
+// becomes init when this process ends, so the daemon's end cannot end it. If it does not start, Start
+// reports that.
 func Start(dir string, whole Whole) error {
 	err := start(dir, whole)
 	if err != nil {
