@@ -58,14 +58,15 @@ func (p *place) sshd() (home string, server *exec.Cmd, cut func(down bool)) {
 	must(err)
 	hostKey, err := os.ReadFile(filepath.Join(dir, "host.pub"))
 	must(err)
-	variables := fmt.Sprintf("HOME=%s XDG_RUNTIME_DIR=%s/run %q", home, home, races(p.dir))
+	var variables strings.Builder
+	variables.WriteString(fmt.Sprintf("HOME=%s XDG_RUNTIME_DIR=%s/run %q", home, home, races(p.dir)))
 	for _, kv := range p.farVariables() {
-		variables += fmt.Sprintf(" %q", kv)
+		variables.WriteString(fmt.Sprintf(" %q", kv))
 	}
 	for name, text := range map[string]string{
 		"sshd_config": fmt.Sprintf("Port %s\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\n"+
 			"UsePAM no\nStrictModes no\nPidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"+
-			"PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv %s\n", port, address, dir, dir, variables),
+			"PermitRootLogin prohibit-password\nMaxStartups 100\nSetEnv %s\n", port, address, dir, dir, variables.String()),
 		"config": fmt.Sprintf("Host build-box\n  HostName %s\n  Port %s\n  IdentityFile %s/user\n  IdentitiesOnly yes\n"+
 			"  UserKnownHostsFile %s/known\n  GlobalKnownHostsFile none\n  StrictHostKeyChecking yes\n", address, port, dir, dir),
 		"known": fmt.Sprintf("[%s]:%s %s", address, port, hostKey),
