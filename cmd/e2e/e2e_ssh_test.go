@@ -59,9 +59,9 @@ func (p *place) sshd() (home string, server *exec.Cmd, cut func(down bool)) {
 	hostKey, err := os.ReadFile(filepath.Join(dir, "host.pub"))
 	must(err)
 	var variables strings.Builder
-	variables.WriteString(fmt.Sprintf("HOME=%s XDG_RUNTIME_DIR=%s/run %q", home, home, races(p.dir)))
+	fmt.Fprintf(&variables, "HOME=%s XDG_RUNTIME_DIR=%s/run %q", home, home, races(p.dir))
 	for _, kv := range p.farVariables() {
-		variables.WriteString(fmt.Sprintf(" %q", kv))
+		fmt.Fprintf(&variables, " %q", kv)
 	}
 	for name, text := range map[string]string{
 		"sshd_config": fmt.Sprintf("Port %s\nListenAddress %s\nHostKey %s/host\nAuthorizedKeysFile %s/user.pub\n"+
