@@ -159,6 +159,10 @@ func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*
 	if a.DurationMS == 0 && !began.IsZero() {
 		a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
 	}
+	// The two are read from clocks of different grain, so a run could seem longer than its consult.
+	if most := ended.Sub(j.Created).Milliseconds(); most > 0 {
+		a.DurationMS = min(a.DurationMS, most)
+	}
 	others := m.sumsWithout(j)
 	a.SessionUSD, a.TodayUSD = others.Sessions[rec.Session].USD, others.Identities[rec.Identity].USD
 	if out.CostUSD != nil {
