@@ -52,10 +52,12 @@ func (c *Client) strange(m *message, what string) error {
 		WithReason(fault.BadOutput)
 }
 
-// tooLarge returns the fault of a message that is larger than [Options.MaxMessage].
+// tooLarge returns the fault of a message that is larger than [Options.MaxMessage]. The server has
+// carried the request out, and would answer the next one in the same way.
 func (c *Client) tooLarge(m *message) error {
-	return fault.New(fault.ResourceExhausted, fault.Server, m.operation(),
-		"server %s sent a message of more than %d bytes", c.o.Name, c.o.MaxMessage)
+	return fault.New(fault.DownstreamFailure, fault.Server, m.operation(),
+		"server %s has carried out the request, and its answer has more than %d bytes: ask it for less",
+		c.o.Name, c.o.MaxMessage).WithReason(fault.BadOutput)
 }
 
 // refused returns the fault of a status that is no success. 502 and 504 are those of a
