@@ -297,6 +297,7 @@ func TestE2EWriteMatrix(t *testing.T) {
 	for _, w := range writers() {
 		for _, level := range w.levels {
 			t.Run(w.name+" "+level, func(t *testing.T) {
+				t.Parallel()
 				if w.needsAgents {
 					needAgents(t)
 				}
