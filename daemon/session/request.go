@@ -83,8 +83,12 @@ func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again
 	}
 	faultpoint.At("session.read")
 	if s.guest != "" {
-		if msg.Kind == jsonrpc.Response || msg.Method == mcp.RootsChanged {
-			return // no server asks a guest
+		if msg.Kind == jsonrpc.Response { // no server asks a guest
+			s.Seen(n) // else its proxy kept the line
+			return
+		}
+		if msg.Method == mcp.RootsChanged {
+			return
 		}
 		msg.Params = profile.ForGuest(msg.Params)
 	}
