@@ -32,16 +32,7 @@ func TestOtherUser(t *testing.T) {
 		return string(out)
 	}
 	// Open the way to the socket, except for the modes that holdline itself has set.
-	for _, dir := range []string{p.dir, filepath.Dir(programs), programs, filepath.Join(p.dir, "run")} {
-		if info, err := os.Stat(dir); err != nil {
-			t.Fatal(err)
-		} else if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Chmod(p.copier().Path, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	p.letPass(t, p.dir, filepath.Join(p.dir, "run"))
 	if got := say(); got != "" {
 		t.Errorf("through the modes came %q", got)
 	}
@@ -52,5 +43,20 @@ func TestOtherUser(t *testing.T) {
 	}
 	if got := say(); strings.Contains(got, `"result"`) || !strings.Contains(got, protocol.RefusedIdentity) {
 		t.Errorf("another user was told %q", got)
+	}
+}
+
+// letPass lets other users pass the directories, and run the program that copies to a socket.
+func (p *place) letPass(t *testing.T, dirs ...string) {
+	t.Helper()
+	for _, dir := range append(dirs, filepath.Dir(programs), programs) {
+		if info, err := os.Stat(dir); err != nil {
+			t.Fatal(err)
+		} else if err := os.Chmod(dir, info.Mode().Perm()|0o011); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(p.copier().Path, 0o755); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -27,6 +27,16 @@ type Socket struct {
 	Hosts    []string `json:"hosts,omitempty"`   // machines to which a command forwards it
 }
 
+// Guests returns how many sessions of guests a socket has.
+func (s *StatusAnswer) Guests(socket string) (n int) {
+	for i := range s.Sessions {
+		if s.Sessions[i].Socket == socket {
+			n++
+		}
+	}
+	return n
+}
+
 // State returns a word for the socket: open, disabled or failed.
 func (s *Socket) State() string {
 	switch {

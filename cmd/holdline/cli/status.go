@@ -184,13 +184,7 @@ func printSockets(w io.Writer, s *control.StatusAnswer) {
 	fmt.Fprintln(w)
 	t := console.NewTable(w, "SOCKET", "IDENTITY", "STATE", "GUESTS", "FORWARDED TO")
 	for _, one := range s.Sockets {
-		guests := 0
-		for i := range s.Sessions {
-			if s.Sessions[i].Socket == one.Name {
-				guests++
-			}
-		}
-		t.Row(one.Name, one.Identity, serverscmd.Paint(one.State()), guests, strings.Join(one.Hosts, " "))
+		t.Row(one.Name, one.Identity, serverscmd.Paint(one.State()), s.Guests(one.Name), strings.Join(one.Hosts, " "))
 	}
 	t.Flush()
 }

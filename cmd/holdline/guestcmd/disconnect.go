@@ -79,11 +79,7 @@ func closeSocket(cmd *cobra.Command, proc *cmdenv.Process, path, name string) er
 	}
 	guests := 0
 	if status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, control.StatusParams{}); err == nil {
-		for _, s := range status.Sessions {
-			if s.Socket == name {
-				guests++
-			}
-		}
+		guests = status.Guests(name)
 	}
 	if err := attach.ReloadFile(cmd, proc, path); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -383,7 +384,7 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
 		}
 		if !steady {
-			if err := pause(ctx, e.retry(resumes)); err != nil {
+			if err := waiting.Pause(ctx, e.retry(resumes)); err != nil {
 				return err
 			}
 		}
@@ -472,20 +473,8 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 				continue
 			}
 		}
-		if err := pause(ctx, e.retry(failures)); err != nil {
+		if err := waiting.Pause(ctx, e.retry(failures)); err != nil {
 			return err
 		}
-	}
-}
-
-// pause blocks for d, or until ctx is done; then it returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
