@@ -138,8 +138,8 @@ func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
 }
 
 // Ready returns a serving process for the caller. It starts one if there is none, and
-// waits for it until ctx ends.
-func (s *server) Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error) {
+// waits for it until ctx ends, or the context that limit returns unless it is nil.
+func (s *server) Ready(ctx context.Context, limit dispatch.Limit, c tool.Caller) (*upstream.Process, error) {
 	m := s.m
 	s.lookBeforeCall()
 	m.hub.Mu.Lock()
@@ -148,11 +148,12 @@ func (s *server) Ready(ctx context.Context, c tool.Caller) (*upstream.Process, e
 	if err != nil {
 		return nil, err
 	}
-	return inst.readyLocked(ctx)
+	return inst.readyLocked(ctx, limit)
 }
 
-// readyLocked returns a process that serves. It releases the mutex while it waits.
-func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error) {
+// readyLocked returns a process that serves; see [server.Ready]. It releases the mutex while
+// it waits.
+func (inst *instance) readyLocked(ctx context.Context, limit dispatch.Limit) (*upstream.Process, error) {
 	m, name := inst.m, inst.key.server
 	for tried := false; ; {
 		if err := inst.refusalLocked(); err != nil {
@@ -182,6 +183,11 @@ func (inst *instance) readyLocked(ctx context.Context) (*upstream.Process, error
 			tried, wait = true, inst.starting
 		}
 		m.hub.Mu.Unlock()
+		if limit != nil {
+			limited, cancel := limit(ctx)
+			defer cancel()
+			ctx, limit = limited, nil
+		}
 		select {
 		case <-wait:
 			m.hub.Mu.Lock()

@@ -141,7 +141,7 @@ func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	errs := waiting.Each(maps.Keys(wanted), func(inst *instance) error {
 		m.hub.Mu.Lock()
 		defer m.hub.Mu.Unlock()
-		_, err := inst.readyLocked(ctx)
+		_, err := inst.readyLocked(ctx, nil)
 		return err
 	})
 	return len(wanted) - len(errs), errors.Join(errs...)

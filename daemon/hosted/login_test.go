@@ -63,7 +63,7 @@ func TestLoginOfAnother(t *testing.T) {
 		if tc.told {
 			m.LoginsChanged()
 		} else {
-			if got, _ := s.Ready(t.Context(), tool.Caller{}); (got == u) == tc.goes {
+			if got, _ := s.Ready(t.Context(), nil, tool.Caller{}); (got == u) == tc.goes {
 				t.Errorf("%s: a call gets %v", name, got)
 			}
 		}

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/url"
 	"path"
 	"slices"
@@ -80,7 +81,7 @@ func (r Rules) Explain(who tool.Who, server string, names ...string) (ok bool, r
 		return false, why
 	}
 	shown := r.Renamed(who, server, names[0])
-	for _, l := range r.lists(who) {
+	for l := range r.lists(who) {
 		if ok, reason = l.pass(server, reason, func() asked {
 			a := askedOf(server, server+"__", names)
 			if shown != "" {
@@ -103,18 +104,23 @@ type lists struct {
 }
 
 // lists returns the pairs of lists of a session.
-func (r Rules) lists(who tool.Who) []lists {
-	cfg := r.current()
-	id := cfg.Identities[who.Identity]
-	all := []lists{{at: listsKey{"identities.", who.Identity}, allow: id.Allow, deny: id.Deny}}
-	if who.View != "" {
-		v, there := cfg.Views[who.View]
-		all = append(all, lists{listsKey{"views.", who.View}, !there, v.Servers, v.Allow, v.Deny})
+func (r Rules) lists(who tool.Who) iter.Seq[lists] {
+	return func(yield func(lists) bool) {
+		cfg := r.current()
+		id := cfg.Identities[who.Identity]
+		if !yield(lists{at: listsKey{"identities.", who.Identity}, allow: id.Allow, deny: id.Deny}) {
+			return
+		}
+		if who.View != "" {
+			v, there := cfg.Views[who.View]
+			if !yield(lists{listsKey{"views.", who.View}, !there, v.Servers, v.Allow, v.Deny}) {
+				return
+			}
+		}
+		if who.Guest != "" {
+			yield(r.guestLists(who))
+		}
 	}
-	if who.Guest != "" {
-		all = append(all, r.guestLists(who))
-	}
-	return all
 }
 
 // pass asks the lists for something of a server, or for an own tool if server is "". If they do not
@@ -175,7 +181,7 @@ func (r Rules) mayOwn(who tool.Who, name string) (ok bool, reason string) {
 	default:
 		reason = silent
 	}
-	for _, l := range r.lists(who) {
+	for l := range r.lists(who) {
 		if finds {
 			l.allow = nil
 		}
@@ -231,8 +237,15 @@ func cleanURI(name string) (clean string, climbs bool) {
 // say so without the names of its tools. If not, the daemon need not show the server to
 // the session at all.
 func (r Rules) Reaches(who tool.Who, server string) bool {
-	return who.Identity != tool.Anonymous && r.shutOut(who, server) == "" &&
-		!slices.ContainsFunc(r.lists(who), func(l lists) bool { return !l.reaches(server) })
+	if who.Identity == tool.Anonymous || r.shutOut(who, server) != "" {
+		return false
+	}
+	for l := range r.lists(who) {
+		if !l.reaches(server) {
+			return false
+		}
+	}
+	return true
 }
 
 // reaches is [Rules.Reaches] for one pair of lists.
@@ -316,7 +329,7 @@ func (r Rules) CheckShown(who tool.Who, server, shown string) error {
 	default:
 		h := r.current().Servers[of].Holdline
 		ok, reason := pass(listsKey{"mcpServers.", of, ".holdline"}, nil, h.Deny, silent, only(name, shown))
-		for _, l := range r.lists(who) {
+		for l := range r.lists(who) {
 			if l.allow = nil; ok {
 				ok, reason = l.pass("", reason, only(shown))
 			}

@@ -33,7 +33,8 @@ type client struct {
 	out *rawio.Stream // to nc
 	r   *bufio.Reader // from nc; for the goroutine that receives
 
-	sending sync.Mutex // held while frames are written
+	sending sync.Mutex         // held while frames are written
+	written []workerwire.Frame // the queue before, to be filled again; guarded by sending
 
 	queueing sync.Mutex         // guards queue and leads
 	queue    []workerwire.Frame // not yet written
@@ -132,8 +133,12 @@ func (c *client) sendFrame(f workerwire.Frame) error {
 	defer c.sending.Unlock()
 	c.queueing.Lock()
 	frames := c.queue
-	c.queue, c.leads = nil, false
+	c.queue, c.leads = c.written[:0], false
 	c.queueing.Unlock()
+	defer func() {
+		clear(frames) // their bytes are not needed any more
+		c.written = frames
+	}()
 	limit := sendTimeout
 	if c.session != nil {
 		for i := range frames {

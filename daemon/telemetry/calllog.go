@@ -35,23 +35,23 @@ const (
 	maxPath    = 1024
 )
 
-// callLine is the line of a call in the log. Fields that are unknown are null, so that
-// each line has the same members.
+// callLine is the line of a call in the log. Fields that are unknown are empty here and
+// null in the log, so that each line has the same members.
 type callLine struct {
 	TS        int64 // Unix milliseconds
-	RepoRoot  *string
-	RequestID json.RawMessage
+	RepoRoot  string
+	RequestID string // as JSON
 	Tool      string
-	PathHint  *string
+	PathHint  string
 	Latency   int64 // milliseconds
 	Replays   int
 	Fault     *fault.Record // nil for a success
-	Message   *string       // of the fault
+	Message   string        // of the fault
 	Session   string
 	Identity  string
 	Project   string
-	Server    *string
-	Cache     *string
+	Server    string
+	Cache     string
 }
 
 // append appends the line as JSON, without a newline. Each call has one: package json takes
@@ -59,9 +59,9 @@ type callLine struct {
 func (l *callLine) append(b []byte) []byte {
 	number := func(key string, n int64) { b = strconv.AppendInt(append(b, key...), n, 10) }
 	text := func(key, s string) { b = jsonrpc.AppendString(append(b, key...), s) }
-	known := func(key string, s *string) {
-		if s != nil {
-			text(key, *s)
+	known := func(key, s string) {
+		if s != "" {
+			text(key, s)
 		} else {
 			b = append(append(b, key...), "null"...)
 		}
@@ -126,7 +126,7 @@ func (l *callLog) logCall(c *Call) {
 	line := callLineOf(c, time.Now().UnixMilli(), l.paths.Load())
 	l.add(func(b []byte) ([]byte, error) { return line.append(b), nil })
 	l.mu.Lock()
-	summary := l.hot.countCall(line)
+	summary := l.hot.countCall(&line)
 	l.mu.Unlock()
 	if summary != nil {
 		l.Write(summary)
@@ -136,45 +136,33 @@ func (l *callLog) logCall(c *Call) {
 // callLineOf returns the line of a call at now, in Unix milliseconds. With paths it
 // names the project's root and a path of the arguments. Without, it names neither, and
 // replaces what looks like a path in error messages.
-func callLineOf(c *Call, now int64, paths bool) *callLine {
-	line := &callLine{
+func callLineOf(c *Call, now int64, paths bool) callLine {
+	line := callLine{
 		TS: now, RequestID: requestID(c.RequestID),
 		Tool: bounded(c.Tool, maxField), Latency: c.Took.Milliseconds(), Replays: c.Replays, Fault: c.Fault,
 		Session: bounded(c.Session, maxField), Identity: bounded(c.Identity, maxField),
 		Project: bounded(c.Project, maxField),
-		Server:  optional(c.Server, maxField), Cache: optional(c.Cache, maxField),
+		Server:  bounded(c.Server, maxField), Cache: bounded(c.Cache, maxField),
 	}
 	if paths {
-		line.RepoRoot = optional(c.Root, maxPath)
-		line.PathHint = optional(pathHint(c.Arguments), maxPath)
+		line.RepoRoot = bounded(c.Root, maxPath)
+		line.PathHint = bounded(pathHint(c.Arguments), maxPath)
 	}
 	if f := c.Fault; f != nil {
 		detail := f.Fault.Detail
 		if !paths {
 			detail = withoutPaths(detail, pathHint(c.Arguments), c.Root)
 		}
-		line.Message = optional(detail, maxMessage)
+		line.Message = bounded(detail, maxMessage)
 	}
 	return line
 }
 
 // requestID returns an id as the client has written it. An id that is too long or is no
 // JSON becomes a JSON string, so that the line stays valid.
-func requestID(id string) json.RawMessage {
+func requestID(id string) string {
 	if len(id) <= maxField && json.Valid([]byte(id)) {
-		return json.RawMessage(id)
+		return id
 	}
-	b, err := json.Marshal(bounded(id, maxField))
-	if err != nil {
-		return json.RawMessage("null")
-	}
-	return b
-}
-
-// optional returns s, cut to limit bytes, and nil if s is empty.
-func optional(s string, limit int) *string {
-	if s == "" {
-		return nil
-	}
-	return new(bounded(s, limit))
+	return string(jsonrpc.AppendString(nil, bounded(id, maxField)))
 }

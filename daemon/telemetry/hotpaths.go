@@ -34,7 +34,7 @@ type pathLine struct {
 type hotLine struct {
 	Event    string     `json:"event"`
 	TS       int64      `json:"ts_unix_ms"`
-	RepoRoot *string    `json:"repo_root"`
+	RepoRoot *string    `json:"repo_root"` // null if unknown
 	Total    int64      `json:"total_tool_events"`
 	Hottest  []pathLine `json:"hottest_paths"`
 	Slowest  []pathLine `json:"slowest_paths"`
@@ -44,16 +44,16 @@ type hotLine struct {
 // nil. If the table is full, a new path replaces the one with the fewest calls.
 func (h *hotPaths) countCall(line *callLine) *hotLine {
 	h.events++
-	if path := line.PathHint; path != nil {
-		p := h.byPath[*path]
+	if path := line.PathHint; path != "" {
+		p := h.byPath[path]
 		if p == nil {
 			if len(h.byPath) >= maxHotPaths {
 				delete(h.byPath, slices.MinFunc(slices.Collect(maps.Values(h.byPath)), func(a, b *pathLine) int {
 					return cmp.Compare(a.Requests, b.Requests)
 				}).Path)
 			}
-			p = &pathLine{Path: *path}
-			h.byPath[*path] = p
+			p = &pathLine{Path: path}
+			h.byPath[path] = p
 		}
 		p.Requests++
 		p.sum += line.Latency
@@ -70,7 +70,7 @@ func (h *hotPaths) countCall(line *callLine) *hotLine {
 }
 
 // snapshot returns the summary, at now in Unix milliseconds.
-func (h *hotPaths) snapshot(now int64, root *string) *hotLine {
+func (h *hotPaths) snapshot(now int64, root string) *hotLine {
 	rows := make([]pathLine, 0, len(h.byPath))
 	for _, p := range h.byPath {
 		rows = append(rows, *p)
@@ -79,8 +79,12 @@ func (h *hotPaths) snapshot(now int64, root *string) *hotLine {
 		slices.SortFunc(rows, order)
 		return slices.Clone(rows[:min(len(rows), shownPaths)])
 	}
+	var known *string
+	if root != "" {
+		known = &root
+	}
 	return &hotLine{
-		Event: "hot_paths_snapshot", TS: now, RepoRoot: root, Total: h.events,
+		Event: "hot_paths_snapshot", TS: now, RepoRoot: known, Total: h.events,
 		Hottest: first(func(a, b pathLine) int {
 			return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(b.Max, a.Max), cmp.Compare(a.Path, b.Path))
 		}),

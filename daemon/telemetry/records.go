@@ -130,7 +130,7 @@ func (r *Records) flush() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.count(err, n)
-	if r.buffer == nil && cap(b) <= maxBuffered {
+	if r.buffer == nil && cap(b) <= 2*maxBuffered { // it grows beyond maxBuffered, by a record or more
 		r.buffer = b[:0] // to be filled again
 	}
 }

@@ -35,10 +35,10 @@ func TestPathsOff(t *testing.T) {
 		Tool: "read", Root: "/p", Arguments: []byte(`{"path":"/p/x y"}`),
 		Fault: fault.New(fault.InvalidInput, fault.Server, "x", "open /p/x y: no such file"),
 	}
-	if got := *callLineOf(c, 0, false).Message; got != "open <path>: no such file" {
+	if got := callLineOf(c, 0, false).Message; got != "open <path>: no such file" {
 		t.Errorf("without paths: %s", got)
 	}
-	if got := *callLineOf(c, 0, true).Message; got != "open /p/x y: no such file" {
+	if got := callLineOf(c, 0, true).Message; got != "open /p/x y: no such file" {
 		t.Errorf("with paths: %s", got)
 	}
 }

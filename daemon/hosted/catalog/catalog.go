@@ -164,7 +164,7 @@ func (d *Catalog) askAll(ctx context.Context, c tool.Caller) map[string]error {
 				fault.New(fault.Timeout, fault.Server, startup.Operation(name),
 					"server %s has not said in time what it offers: it may still be starting, try again", name))
 			defer cancel()
-			_, err := s.Ready(ctx, c)
+			_, err := s.Ready(ctx, nil, c)
 			if err == nil {
 				return
 			}
@@ -311,7 +311,7 @@ func (d *Catalog) About(ctx context.Context, c tool.Caller) (tool.About, error) 
 	view := s.View(&c)
 	about := view.Offering.About()
 	if about == nil {
-		_, err := s.Ready(ctx, c)
+		_, err := s.Ready(ctx, nil, c)
 		view = s.View(&c)
 		about = view.Offering.About()
 		if errors.Is(err, errStarting) {

@@ -73,7 +73,7 @@ func (s *fakeServer) Guards(*tool.Caller) (dispatch.Guards, error) {
 
 func (s *fakeServer) NotLoggedIn(*upstream.Process, *fault.Record) {}
 
-func (s *fakeServer) Ready(ctx context.Context, _ tool.Caller) (*upstream.Process, error) {
+func (s *fakeServer) Ready(ctx context.Context, _ dispatch.Limit, _ tool.Caller) (*upstream.Process, error) {
 	s.asked++
 	select {
 	case <-time.After(s.start):

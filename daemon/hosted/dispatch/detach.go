@@ -52,14 +52,20 @@ func (r *request) handleOrDetach(ctx context.Context) (tool.RemoteResult, error)
 	if r.rc.Sent.IsZero() {
 		r.rc.Sent = time.Now()
 	}
-	id := tasks.ID(r.rc.Caller.Session, r.rc.N)
-	after := r.s.Entry().TaskAfter
-	switch created, err := r.createdBefore(id); {
-	case created != nil || err != nil:
-		return tool.RemoteResult{Result: created, Task: id}, err
-	case r.Tasks == nil || !r.rc.TakesTask || after <= 0 || r.o.Method != mcp.ToolsCall:
+	if r.Tasks == nil {
 		return r.handle(ctx)
 	}
+	if r.rc.Replay {
+		id := tasks.ID(r.rc.Caller.Session, r.rc.N)
+		if created, err := r.createdBefore(id); created != nil || err != nil {
+			return tool.RemoteResult{Result: created, Task: id}, err
+		}
+	}
+	after := r.s.Entry().TaskAfter
+	if !r.rc.TakesTask || after <= 0 || r.o.Method != mcp.ToolsCall {
+		return r.handle(ctx)
+	}
+	id := tasks.ID(r.rc.Caller.Session, r.rc.N)
 	life, end := context.WithCancelCause(r.hub.Life)
 	follow := func() func() bool { return context.AfterFunc(ctx, func() { end(context.Cause(ctx)) }) }
 	r.task = &detachment{
@@ -109,9 +115,6 @@ func (r *request) begin(f func()) bool {
 // createdBefore returns the result that names the task of this line of the client, if there
 // is one: its client asks again, since it has not read that. It returns nil if there is none.
 func (r *request) createdBefore(id string) (json.RawMessage, error) {
-	if r.Tasks == nil || !r.rc.Replay {
-		return nil, nil
-	}
 	if t := r.Tasks.Told(&r.rc.Caller, id); t != nil {
 		return t.Created()
 	}

@@ -38,9 +38,15 @@ type Server interface {
 	// NotLoggedIn handles the refusal of a call by a process since no user is logged in to the
 	// server. u is nil if the process is not known any more.
 	NotLoggedIn(u *upstream.Process, f *fault.Record)
-	// Ready returns a process that serves the caller. It starts one if there is none.
-	Ready(ctx context.Context, c tool.Caller) (*upstream.Process, error)
+	// Ready returns a process that serves the caller. It starts one if there is none. If it has
+	// to wait, it waits in the context that limit returns; a nil limit stands for that of ctx.
+	Ready(ctx context.Context, limit Limit, c tool.Caller) (*upstream.Process, error)
 }
+
+// A Limit returns a context that ends earlier than its parent. The caller must call the returned
+// function. Few calls have to wait, and a context with a deadline takes time to make: so it is
+// made by who waits.
+type Limit func(parent context.Context) (context.Context, context.CancelFunc)
 
 // A Dispatcher makes calls. It is safe for concurrent use.
 type Dispatcher struct {
@@ -261,12 +267,13 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 			return AsFault(err, r.o)
 		}
 	}
-	starting, cancel := context.WithDeadlineCause(ctx, patient, lateError(func() *fault.Record {
-		return fault.New(fault.Timeout, fault.Server, r.o.Operation(),
-			"server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience())
-	}))
-	defer cancel()
-	u, err := r.s.Ready(starting, r.rc.Caller)
+	starting := func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithDeadlineCause(ctx, patient, lateError(func() *fault.Record {
+			return fault.New(fault.Timeout, fault.Server, r.o.Operation(),
+				"server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience())
+		}))
+	}
+	u, err := r.s.Ready(ctx, starting, r.rc.Caller)
 	if err == nil {
 		err = r.checkBlocked() // it may have been listed anew by a process that was just started
 	}
@@ -304,7 +311,9 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	if f != nil && (f.Fault.Code != fault.TransportFailure && !ends && !died || f.Reason() == fault.Unreachable) {
 		return f
 	}
-	return AsFault(u.AwaitLost(starting, ends), r.o)
+	ctx, cancel := starting(ctx)
+	defer cancel()
+	return AsFault(u.AwaitLost(ctx, ends), r.o)
 }
 
 // marked returns the request. A tool call of a server by address says whether it may be made

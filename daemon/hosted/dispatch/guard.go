@@ -222,7 +222,7 @@ func Try(ctx context.Context, s Server, c tool.Caller, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Ready(ctx, c)
+	_, err = s.Ready(ctx, nil, c)
 	tell(ctx, turn, err)
 	return AsFault(err, &listing.Offer{Remote: tool.Remote{Name: name}})
 }

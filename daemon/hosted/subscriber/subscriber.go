@@ -111,7 +111,7 @@ func (b *Subscriber) await(
 	ctx context.Context, s dispatch.Server, c tool.Caller, uri string, again bool,
 ) (failure json.RawMessage, err error) {
 	for range dispatch.MaxAttempts {
-		u, err := s.Ready(ctx, c)
+		u, err := s.Ready(ctx, nil, c)
 		if err != nil {
 			return nil, err
 		}

@@ -45,7 +45,8 @@ func (u *Process) putLocked(q *question.Question) {
 // requests of the server as the answer. If no such call is under way the requests are
 // refused, unless the client may still come back for one.
 func (u *Process) InterruptLocked() {
-	if !u.hasCaughtUp() || u.hub.eraLocked(u.Owner.Session) != dialect.Modern && !u.HasDetachedLocked() {
+	if !u.questions.AwaitClient() || !u.hasCaughtUp() ||
+		u.hub.eraLocked(u.Owner.Session) != dialect.Modern && !u.HasDetachedLocked() {
 		return
 	}
 	oldest, others := u.oldestLocked()
