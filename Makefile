@@ -21,10 +21,11 @@ SOAK    ?= 10m
 SESSIONS ?= 1000
 PKG     ?= ./...
 RUN     ?=
+SKIP    ?=
 FLAGS   ?=
 DIST    ?= dist
-# The tests of whole processes wait more than they work.
-ATONCE   = -parallel 6
+# The tests of whole processes wait more than they work; under the race detector they work.
+ATONCE   = -parallel 12
 # Tests compile packages as the program does, so that both share them; check vets them.
 TEST     = go test -trimpath -vet=off
 E2E      = $(shell grep -rl --include='*_test.go' '^func TestE2E' cmd daemon | xargs -n 1 dirname | sort -u | sed 's|^|./|')
@@ -66,7 +67,7 @@ test: ## run the tests; the last lines name those that were skipped (RUN=name, P
 	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order
-	@$(TEST) -v -race -shuffle=on -count=1 -timeout 30m $(ATONCE) $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
+	@$(TEST) -v -race -shuffle=on -count=1 -timeout 30m -parallel 6 $(if $(RUN),-run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 chaos: ## kill everything at random under load and ask the oracle (CHAOS=10m, SEED=n replays, HOSTILE=0: no servers that misbehave)
 	HOLDLINE_CHAOS=$(CHAOS) HOLDLINE_CHAOS_HOSTILE=$(HOSTILE) SEED=$(SEED) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 24h -run '^TestChaos$$' ./cmd/e2e
@@ -106,9 +107,9 @@ bench: build ## measure speed and memory beside a chain of copying processes; th
 	HOLDLINE_E2E=1 HOLDLINE_BENCH_BIN=$(abspath $(OUT)) CGO_ENABLED=0 $(TEST) -run '^$$' -bench '$(or $(BENCH),.)' -timeout 20m \
 		$(if $(filter ./...,$(PKG)),-benchtime 1x ./cmd/e2e,-benchmem $(PKG))
 
-e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
+e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm; SKIP=name)
 	@# One package at a time: several real programs at once take all of two cores.
-	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
+	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' $(if $(SKIP),-skip '$(SKIP)') \
 		$(if $(filter ./...,$(PKG)),$(E2E),$(PKG)) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
