@@ -286,7 +286,8 @@ func (d *daemon) welcome() protocol.Welcome {
 // the first.
 func (d *daemon) serve(ctx context.Context) error {
 	d.listener = listener.New(listener.Options{
-		Log: d.Log.With("component", "listener"), UIDs: []int{os.Geteuid()}, MaxConns: d.file.Current().Limits.Connections,
+		Log: d.Log.With("component", "listener"), UIDs: []int{os.Geteuid()},
+		MaxConns: d.file.Current().Limits.Connections,
 		Handlers: map[string]listener.Handler{
 			protocol.RoleMCP: d.sessions.ServeConn,
 			protocol.RoleControl: (&commands.Server{

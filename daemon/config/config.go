@@ -89,7 +89,7 @@ type Limits struct {
 
 // Consult is how consults run.
 type Consult struct {
-	Engine        string                   `json:"engine"`     // name of the engine that answers unless a call names one
+	Engine        string                   `json:"engine"`     // answers unless a call names another one
 	ClaudeBin     string                   `json:"claude_bin"` // "" finds claude on PATH
 	CodexBin      string                   `json:"codex_bin"`  // "" finds codex on PATH
 	CodexConfig   []string                 `json:"codex_config"`

@@ -226,7 +226,7 @@ var table = map[reflect.Type][]row{
 		{"confine", ConfineOff, "off | read | project", "what the server may change: all, nothing, or its project"},
 		{"write", "", "paths", "files and directories that a confined server may change, too"},
 		{"network", "", "", "of a confined server: none, or a list of TCP ports to which it may connect"},
-		{"host", "", "host", "where it runs: a host of ssh, or docker:NAME, podman:NAME, kube:POD; paths are those there"},
+		{"host", "", "host", "runs it on a host of ssh, docker:NAME, podman:NAME or kube:POD, whose paths these are"},
 		{"host_window", "24h", "1m..720h", "how long it lives there while no daemon can reach its host"},
 		{"limits", "", "", "what the server, with all that it starts, may use of the machine"},
 	},
@@ -370,7 +370,8 @@ func (c Config) WithHome(home string) Config {
 		there := s
 		expandHome(reflect.ValueOf(&s).Elem(), home)
 		if s.Holdline.Host != "" { // these are paths of that machine
-			s.Command, s.Cwd, s.EnvFile, s.Holdline.EnvFile = there.Command, there.Cwd, there.EnvFile, there.Holdline.EnvFile
+			s.Command, s.Cwd = there.Command, there.Cwd
+			s.EnvFile, s.Holdline.EnvFile = there.EnvFile, there.Holdline.EnvFile
 		}
 		c.Servers[name] = s
 	}

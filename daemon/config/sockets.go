@@ -33,7 +33,8 @@ func (s Socket) ProjectOf(cwd string) string {
 	cwd = path.Clean(cwd)
 	longest, project := "", ""
 	for guest, here := range s.Paths {
-		if within := strings.TrimSuffix(guest, "/") + "/"; strings.HasPrefix(cwd+"/", within) && len(guest) > len(longest) {
+		within := strings.TrimSuffix(guest, "/") + "/"
+		if strings.HasPrefix(cwd+"/", within) && len(guest) > len(longest) {
 			longest, project = guest, here
 		}
 	}

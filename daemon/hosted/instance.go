@@ -140,10 +140,9 @@ func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
 // Ready returns a serving process for the caller. It starts one if there is none, and
 // waits for it until ctx ends, or the context that limit returns unless it is nil.
 func (s *server) Ready(ctx context.Context, limit dispatch.Limit, c tool.Caller) (*upstream.Process, error) {
-	m := s.m
 	s.lookBeforeCall()
-	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
+	s.m.hub.Mu.Lock()
+	defer s.m.hub.Mu.Unlock()
 	inst, err := s.useLocked(&c)
 	if err != nil {
 		return nil, err
@@ -151,8 +150,7 @@ func (s *server) Ready(ctx context.Context, limit dispatch.Limit, c tool.Caller)
 	return inst.readyLocked(ctx, limit)
 }
 
-// readyLocked returns a process that serves; see [server.Ready]. It releases the mutex while
-// it waits.
+// readyLocked is [server.Ready] for one instance. It releases the mutex while it waits.
 func (inst *instance) readyLocked(ctx context.Context, limit dispatch.Limit) (*upstream.Process, error) {
 	m, name := inst.m, inst.key.server
 	for tried := false; ; {

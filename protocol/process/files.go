@@ -203,7 +203,8 @@ func (s *Spec) NotStarted(exit Exit) string {
 	case op == "exec ENOEXEC":
 		return name + " is not a program of this system"
 	case exit.SpawnOp == OpConfine:
-		return fmt.Sprintf("%s cannot be confined here (%s), so it was not started: holdline doctor", name, exit.SpawnErrno)
+		return fmt.Sprintf("%s cannot be confined here (%s), so it was not started: holdline doctor",
+			name, exit.SpawnErrno)
 	}
 	return fmt.Sprintf("%s cannot be started (%s)", name, exit)
 }

@@ -91,8 +91,8 @@ func (l *Launcher) Process(ctx context.Context, s *config.Settings, project stri
 	// The environment is known once the login shell has answered; a program that is not on its
 	// PATH may be on that of an interactive shell.
 	if s.Host != "" {
-		return resolve.Process{}, cmdenv.WithHint(
-			fmt.Errorf("it runs on %s, and only the daemon can start it there", s.Host), "holdline hosts doctor "+s.Host)
+		err := fmt.Errorf("it runs on %s, and only the daemon can start it there", s.Host)
+		return resolve.Process{}, cmdenv.WithHint(err, "holdline hosts doctor "+s.Host)
 	}
 	if err := l.env.Await(ctx, s.Command); err != nil {
 		return resolve.Process{}, err

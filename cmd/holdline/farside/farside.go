@@ -257,7 +257,8 @@ func (s *side) connect(id string, in *bufio.Reader) error {
 	var to *net.UnixConn
 	err := fmt.Errorf("bad id %q", id)
 	if process.ValidID(id) {
-		to, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(s.dir, id, process.FileSocket), Net: "unix"})
+		path := filepath.Join(s.dir, id, process.FileSocket)
+		to, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	}
 	if err == nil {
 		_, err = socket.CheckPeer(to)

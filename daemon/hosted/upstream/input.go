@@ -221,8 +221,8 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
 	case !c.Review(o):
-	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() && u.State != stage.Exited &&
-		u.Owner.Session == c.Key.Session &&
+	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() &&
+		u.State != stage.Exited && u.Owner.Session == c.Key.Session &&
 		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
 		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))
 	default:
