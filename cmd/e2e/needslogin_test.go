@@ -85,6 +85,8 @@ func TestLoginIsShown(t *testing.T) {
 	}
 	tool := func(name string, args map[string]any) string { return a.wait(a.call(name, args)).text() }
 	shown("servers", p.must("servers"), "far: needs a login: "+fix)
+	_, errs, _ := p.run("", "servers", "test", "far")
+	shown("servers test", errs, "far needs a login\nhint: "+fix+"\n")
 	shown("servers --json", p.must("servers", "--json"), `"state": "needs_login"`)
 	shown("status", p.must("status"), fix)
 	doctor, _, code := p.run("", "doctor")
@@ -112,6 +114,7 @@ func TestLoginIsShown(t *testing.T) {
 	}
 	shown("servers", p.must("servers"), "far: logged in until ")
 	shown("doctor", p.must("doctor", "--json"), `"logins"`)
+	shown("servers test", p.must("servers", "test", "far"), "far works: 1 tool")
 	a.rest()
 	p.must("stop")
 	shown("servers without a daemon", p.must("servers"), "far: logged in until ")

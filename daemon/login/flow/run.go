@@ -331,7 +331,11 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	if lacks := l.Lacks(r.scopes); len(lacks) > 0 {
+	lacks := l.Lacks(r.scopes)
+	if l.Refresh != "" { // what that scope is for was granted, whatever the answer says
+		lacks = login.Without(lacks, []string{offlineScope})
+	}
+	if len(lacks) > 0 {
 		r.Say("%s: the server did not grant: %s", r.Name, strings.Join(lacks, " "))
 	}
 	return l, r.storeTarget(ctx, l.ID(), true)
