@@ -85,6 +85,8 @@ func TestLoginIsShown(t *testing.T) {
 	}
 	tool := func(name string, args map[string]any) string { return a.wait(a.call(name, args)).text() }
 	shown("servers", p.must("servers"), "far: needs a login: "+fix)
+	_, errs, _ := p.run("", "servers", "test", "far")
+	shown("servers test", errs, "far needs a login\nhint: "+fix+"\n")
 	shown("servers --json", p.must("servers", "--json"), `"state": "needs_login"`)
 	shown("status", p.must("status"), fix)
 	doctor, _, code := p.run("", "doctor")
@@ -112,6 +114,7 @@ func TestLoginIsShown(t *testing.T) {
 	}
 	shown("servers", p.must("servers"), "far: logged in until ")
 	shown("doctor", p.must("doctor", "--json"), `"logins"`)
+	shown("servers test", p.must("servers", "test", "far"), "far works: 1 tool")
 	a.rest()
 	p.must("stop")
 	shown("servers without a daemon", p.must("servers"), "far: logged in until ")
@@ -132,6 +135,128 @@ func TestLogoutStopsCalls(t *testing.T) {
 	wantLogin(t, a.echo())
 	if far := p.server("far"); far.State != control.NeedsLogin || s.Calls() != asked {
 		t.Errorf("after the logout: %+v", far)
+	}
+	a.rest()
+}
+
+// aged makes the last refusals of servers without a login older than the pause after which they are asked again.
+func (p *place) aged(t *testing.T) {
+	t.Helper()
+	ids, err := p.logins().IDs(&login.Target{})
+	if err != nil || len(ids) == 0 {
+		t.Fatalf("targets: %q, %v", ids, err)
+	}
+	for _, id := range ids {
+		var target login.Target
+		if err := p.logins().Update(t.Context(), id, &target, func() error {
+			target.Seen = target.Seen.Add(-2 * time.Minute)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestServerStopsAsking checks that a server that has wanted a login and wants none any more is used
+// without one, whichever way it is asked again, and that one which still wants a login is asked once.
+func TestServerStopsAsking(t *testing.T) {
+	t.Parallel()
+	for name, ask := range map[string]func(t *testing.T, p *place, s *logintest.Server){
+		"call": func(t *testing.T, p *place, _ *logintest.Server) {
+			t.Helper()
+			p.aged(t)
+		},
+		"login": func(t *testing.T, p *place, _ *logintest.Server) {
+			t.Helper()
+			if out, errs, code := p.run("", "servers", "login", "far"); code != exitFailure ||
+				!strings.Contains(errs, "far: it asks for no login, and has no metadata for one") {
+				t.Errorf("servers login: exit %d, %s%s", code, out, errs)
+			}
+		},
+		"restart": func(t *testing.T, p *place, _ *logintest.Server) {
+			t.Helper()
+			p.aged(t)
+			p.must("servers", "restart", "far")
+		},
+		"daemon killed": func(t *testing.T, p *place, _ *logintest.Server) {
+			t.Helper()
+			p.aged(t)
+			kill9(t, p.pid(0))
+		},
+		"address changed": func(t *testing.T, p *place, _ *logintest.Server) {
+			t.Helper()
+			other := logintest.Start(t, logintest.Options{Public: true})
+			p.configure(map[string]any{"far": map[string]any{"url": other.URL}}, "identities", searcher())
+			p.must("servers", "reload")
+		},
+		"logged out by another name": func(t *testing.T, p *place, s *logintest.Server) {
+			t.Helper()
+			s.LogIn(t, p.logins())
+			ids, err := p.logins().IDs(&login.Login{})
+			if err != nil || len(ids) != 1 || p.logins().Remove(t.Context(), ids[0], &login.Login{}) != nil {
+				t.Fatalf("logins: %q, %v", ids, err)
+			}
+			p.aged(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, s := locked(t, logintest.Options{})
+			s.LogIn(t, p.logins())
+			a := p.agent().shake()
+			if x := a.echo(); x.text() != "done" {
+				t.Fatalf("a call with a login: %s", x.raw)
+			}
+			p.must("servers", "logout", "far")
+			wantLogin(t, a.echo())
+			p.aged(t)
+			asked := len(s.Paths())
+			wantLogin(t, a.echo())
+			if n := len(s.Paths()) - asked; n == 0 {
+				t.Error("the server is not asked again")
+			}
+			s.Set(func(o *logintest.Options) { o.Public = true })
+			asked = len(s.Paths())
+			wantLogin(t, a.echo()) // it was asked a moment ago
+			if n := len(s.Paths()) - asked; n != 0 {
+				t.Errorf("the server was asked %d times within the pause", n)
+			}
+			if far := p.server("far"); far.State != control.NeedsLogin {
+				t.Errorf("before it is asked again: %+v", far)
+			}
+			ask(t, p, s)
+			if x := a.echo(); x.text() != "done" {
+				t.Errorf("a call of a server that wants no login: %s", x.raw)
+			}
+			if far := p.server("far"); far.State != "ready" || far.LastFault != nil || far.Login.State != login.StateNone {
+				t.Errorf("after a call: %+v, login %+v", far, far.Login)
+			}
+			if out := p.must("servers"); strings.Contains(out, "far:") {
+				t.Errorf("servers says %s", out)
+			}
+			a.rest()
+		})
+	}
+}
+
+// TestLostLoginOfServerThatStopsAsking checks that the way out of a login that does not work and that the
+// server does not want any more is named.
+func TestLostLoginOfServerThatStopsAsking(t *testing.T) {
+	t.Parallel()
+	p, s := locked(t, logintest.Options{})
+	s.LogIn(t, p.logins())
+	s.Revoke()
+	a := p.agent().shake()
+	wantLogin(t, a.echo())
+	s.Set(func(o *logintest.Options) { o.Public = true })
+	const want = "far: it asks for no login, and has no metadata for one\n" +
+		"hint: to end the login that it had: holdline servers logout far\n"
+	if out, errs, code := p.run("", "servers", "login", "far"); code != exitFailure || !strings.HasSuffix(errs, want) {
+		t.Errorf("servers login: exit %d, %s%s", code, out, errs)
+	}
+	p.must("servers", "logout", "far")
+	if x := a.echo(); x.text() != "done" {
+		t.Errorf("a call after the logout: %s", x.raw)
 	}
 	a.rest()
 }

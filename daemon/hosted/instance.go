@@ -339,6 +339,7 @@ func (inst *instance) start() error {
 		}
 		u.OnStderr.Store(nil)
 		if err == nil {
+			inst.srv.lookAfterStart()
 			return nil
 		}
 		state, by := u.Status()

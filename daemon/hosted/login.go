@@ -9,7 +9,8 @@ import (
 // A server to which a user must log in first needs a login: it gets no process, its calls
 // fail at once with the command that helps, and nothing of that counts as a failure of the
 // server. It is looked at again when a call comes and the files of the login have changed, or
-// when a command says so. What is known of it is in [server.login].
+// when a command says so. If it never had a login, a call asks it again once in a while: it may
+// want none any more. What is known of it is in [server.login].
 
 // lookBeforeCall looks at the login of a server if its files have changed: a login
 // need not be reported to this daemon. The caller must not hold the hub's mutex.
@@ -45,6 +46,17 @@ func (s *server) lookBeforeStart() {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	s.seeLocked(now)
+}
+
+// lookAfterStart looks at the login once a process serves: a server that needed one may have answered
+// without. The caller must not hold the hub's mutex.
+func (s *server) lookAfterStart() {
+	s.m.hub.Mu.Lock()
+	missing := s.login.Missing()
+	s.m.hub.Mu.Unlock()
+	if missing != nil && s.look().Missing == nil {
+		s.lookAgain()
+	}
 }
 
 // seeLocked takes what the files of the login say now. A process belongs to the login with which
@@ -106,7 +118,7 @@ func (m *Manager) LoginsChanged() {
 func (s *server) lookAgain() {
 	m, now := s.m, s.look()
 	m.hub.Mu.Lock()
-	before, isStopped := s.login.Refusal(), s.verdict.Stopped
+	before, isStopped := s.login.Missing(), s.verdict.Stopped
 	s.seeLocked(now)
 	if now.Missing != nil {
 		s.leaveLocked(nil)

@@ -87,7 +87,7 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	if st.Ejected {
 		st.State = stage.Worse(st.State, stage.StateEjected)
 	}
-	if f := s.login.Refusal(); f != nil {
+	if f := s.login.Missing(); f != nil {
 		st.State, st.LastFault, st.LastFaultMS = control.NeedsLogin, f, s.login.Since().UnixMilli()
 	}
 	if s.verdict.Stopped {

@@ -92,14 +92,14 @@ func (s *server) Rests(c *tool.Caller, start bool) *fault.Record {
 		"what it offers is not known, since it was never started: ask with start=true, or call a tool of it")
 }
 
-// Trouble returns why a call to the server would fail at once, or nil if no reason is known.
+// Trouble returns why a call to the server would probably fail, or nil if no reason is known.
 func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	if s.verdict.Stopped {
 		return startup.Stopped(s.spec.Name)
 	}
-	if f := s.login.Refusal(); f != nil {
+	if f := s.login.Missing(); f != nil {
 		return f
 	}
 	inst := s.m.instances[s.instanceKey(c)]

@@ -120,7 +120,7 @@ func (x serverLogin) State() entry.LoginState {
 		return entry.LoginState{}
 	}
 	st, _ := x.l.logins().Status(target, x.s.OAuth.Grant == config.GrantMachine) // it says what the error is
-	out := entry.LoginState{Login: st.Login, Passes: st.State == login.StateLocked}
+	out := entry.LoginState{Login: st.Login, Until: st.Again}
 	if st.Login != "" {
 		out.Who = st.Login + " " + st.Person
 	}

@@ -17,7 +17,7 @@ type Target struct {
 	Login     string    `json:"login,omitempty"`     // id of a [Login]; "" if there was none yet
 	Wanted    []string  `json:"wanted,omitempty"`    // scopes that calls were refused for
 	Challenge Challenge `json:"challenge,omitzero"`  // of the last refusal
-	Seen      time.Time `json:"challenged,omitzero"` // when that was
+	Seen      time.Time `json:"challenged,omitzero"` // when that was; zero if the server has answered without a login since
 	Asked     []Asked   `json:"asked,omitempty"`     // the last logins, newest last
 }
 
@@ -29,6 +29,17 @@ type Asked struct {
 
 func (*Target) dir() string                { return "targets" }
 func (*Target) hidden() map[string]*Secret { return nil }
+
+// asks reports whether the server wanted a login when it was last asked without one.
+func (t *Target) asks() bool { return t.Challenge.Bearer && !t.Seen.IsZero() }
+
+// again returns when a server that wanted a login may be asked whether it still does.
+func (t *Target) again(now time.Time) time.Time {
+	if t.Seen.After(now) { // the clock was set back
+		return now
+	}
+	return t.Seen.Add(askPause)
+}
 
 // TargetID returns the id of the target of a server: its address, without query and
 // fragment, and what its configuration says of the login (oauth.clientId, oauth.issuer

@@ -29,8 +29,12 @@ type Status struct {
 	Why       string    // in StateNeeds, StateFailing and StateLocked; "" if there never was a login
 	Since     time.Time // of Why
 	NextTry   time.Time // in StateFailing
+	Again     time.Time // when the state may be another one though no file has changed; zero for never
 	ClockSkew time.Duration
 }
+
+// askPause is how long it counts that a server wanted a login: it may have stopped asking.
+const askPause = time.Minute
 
 // ranOut says why a login without a refresh token does not work any more.
 const ranOut = "it ran out"
@@ -41,17 +45,18 @@ const ranOut = "it ran out"
 func (s *Store) Status(targetID string, machine bool) (Status, error) {
 	var target Target
 	var l Login
+	now := time.Now()
 	err := s.ReadIfThere(targetID, &target)
 	if err == nil {
 		err = s.ReadIfThere(target.Login, &l)
 	}
 	switch {
 	case errors.Is(err, ErrNoKey):
-		return Status{State: StateLocked, Why: err.Error()}, nil
+		return Status{State: StateLocked, Why: err.Error(), Again: now.Add(keyPause)}, nil
 	case err != nil:
 		return Status{State: StateNeeds, Why: err.Error()}, err
-	case l.Issuer == "" && (target.Login != "" || target.Challenge.Bearer && !machine):
-		return Status{State: StateNeeds, Wanted: target.Wanted}, nil
+	case l.Issuer == "" && (target.Login != "" || target.asks() && !machine):
+		return Status{State: StateNeeds, Wanted: target.Wanted, Again: target.again(now)}, nil
 	case l.Issuer == "":
 		return Status{State: StateNone}, nil
 	}
@@ -63,7 +68,7 @@ func (s *Store) Status(targetID string, machine bool) (Status, error) {
 	switch {
 	case l.Lost != nil && !machine:
 		out.State, out.Why, out.Since = StateNeeds, l.Lost.Why, l.Lost.At
-	case !out.Renews && l.expired(time.Now()):
+	case !out.Renews && l.expired(now):
 		out.State, out.Why, out.Since = StateNeeds, ranOut, l.Expires
 	case l.Retry.Failures > 0:
 		out.State, out.Why, out.Since, out.NextTry = StateFailing, l.Retry.Why, l.Retry.Since, l.Retry.At

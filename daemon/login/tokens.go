@@ -1,6 +1,7 @@
 package login
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -139,6 +140,34 @@ func (t *Tokens) Refused(
 	return "", t.lose(ctx, token)
 }
 
+// Answered takes note that the server has answered a request without a token: it wants no login any
+// more if it did before.
+func (t *Tokens) Answered(ctx context.Context) {
+	t.mu.Lock()
+	asked := t.known && !t.files.hasLogin() && (t.files.target.asks() || t.files.target.Login != "")
+	t.mu.Unlock()
+	if !asked {
+		return
+	}
+	if err := t.o.Store.Unasked(ctx, t.o.Target); err != nil {
+		t.o.Log.WarnContext(ctx, "that the server wants no login could not be kept", "err", err)
+	}
+}
+
+// Unasked takes note that the server of a target wants no login any more. It changes nothing if there
+// is a login by now, or nothing is known of the target.
+func (s *Store) Unasked(ctx context.Context, targetID string) error {
+	var target Target
+	return s.Update(ctx, targetID, &target, func() error {
+		var l Login
+		if err := s.ReadIfThere(target.Login, &l); err != nil || l.Issuer != "" || target.URL == "" {
+			return cmp.Or(err, errUnchanged)
+		}
+		target.Login, target.Seen = "", time.Time{}
+		return nil
+	})
+}
+
 // forbidden is [Tokens.Refused] for 403: the login may lack a scope.
 func (t *Tokens) forbidden(
 	ctx context.Context, token Secret, f *files, asked Challenge, again bool,
@@ -168,14 +197,12 @@ func (t *Tokens) forbidden(
 		t.o.Name, strings.Join(lacks, " "), t.o.Name).WithReason(fault.InsufficientScope)
 }
 
-// notePause is how long a challenge that is the same as before is not written again.
-const notePause = time.Minute
-
-// note puts a challenge into the target, and the scopes that a call was refused for.
+// note puts a challenge into the target, and the scopes that a call was refused for. One that is the
+// same as before is not written again within [askPause].
 func (t *Tokens) note(ctx context.Context, asked Challenge, wanted []string) error {
 	var target Target
 	same := func() bool {
-		return reflect.DeepEqual(target.Challenge, asked) && time.Since(target.Seen) < notePause &&
+		return reflect.DeepEqual(target.Challenge, asked) && time.Since(target.Seen).Abs() < askPause &&
 			len(JoinScopes(target.Wanted, wanted)) == len(target.Wanted)
 	}
 	if t.o.Store.Read(t.o.Target, &target) == nil && same() {

@@ -585,6 +585,75 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestServerAsksNoMore checks that a server that has answered without a token wants no login any more,
+// until it asks again, and when it may be asked. A login that was made meanwhile stays, and a logout
+// leaves no file.
+func TestServerAsksNoMore(t *testing.T) {
+	u := logIn(t, logintest.Options{})
+	tokens := u.tokens()
+	target, l := u.file()
+	state := func(want string) login.Status {
+		t.Helper()
+		s, err := u.store.Status(u.target, false)
+		if err != nil || s.State != want {
+			t.Fatalf("state %+v, %v, want %s", s, err, want)
+		}
+		return s
+	}
+	read := func() {
+		t.Helper()
+		if _, err := tokens.Token(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read()
+	tokens.Answered(t.Context())
+	state(login.StateIn)
+	if err := u.store.Remove(t.Context(), target.Login, &l); err != nil { // by a logout of another name
+		t.Fatal(err)
+	}
+	if s := state(login.StateNeeds); s.Again.After(time.Now()) {
+		t.Errorf("it may be asked again at %v", s.Again)
+	}
+	read()
+	tokens.Answered(t.Context())
+	state(login.StateNone)
+	wants(t, u.call(t.Context(), tokens), fault.Unauthenticated, fault.NotLoggedIn, "needs a login")
+	if s := state(login.StateNeeds); time.Until(s.Again) < 50*time.Second {
+		t.Errorf("it may be asked again at %v", s.Again)
+	}
+	set := func(seen time.Time) {
+		t.Helper()
+		if err := u.store.Update(t.Context(), u.target, &target, func() error { target.Seen = seen; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(time.Now().Add(time.Hour)) // and then the clock was set back
+	if s := state(login.StateNeeds); s.Again.After(time.Now()) {
+		t.Errorf("it may be asked again at %v, after the clock was set back", s.Again)
+	}
+	wants(t, u.call(t.Context(), tokens), fault.Unauthenticated, fault.NotLoggedIn, "needs a login")
+	if s := state(login.StateNeeds); time.Until(s.Again) > time.Minute {
+		t.Errorf("it may be asked again at %v", s.Again)
+	}
+	read()
+	u.srv.LogIn(t, u.store)
+	tokens.Answered(t.Context())
+	state(login.StateIn)
+	target, l = u.file()
+	if err := u.store.Remove(t.Context(), target.Login, &l); err != nil {
+		t.Fatal(err)
+	}
+	read()
+	if err := u.store.Remove(t.Context(), u.target, &target); err != nil {
+		t.Fatal(err)
+	}
+	tokens.Answered(t.Context())
+	if ids, err := u.store.IDs(&target); err != nil || len(ids) > 0 {
+		t.Errorf("left after a logout: %q, %v", ids, err)
+	}
+}
+
 // TestNoReasonToLogIn checks that a call which fails for a token that is old by now, or for files that
 // cannot be used, does not say that somebody has to log in.
 func TestNoReasonToLogIn(t *testing.T) {

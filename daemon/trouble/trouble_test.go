@@ -110,6 +110,24 @@ func TestHeadline(t *testing.T) {
 			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
 			"holdline servers restart one",
 		},
+		"one needs a login": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.Login = control.NeedsLogin, died, &control.Login{State: "needs_login", Why: "it ran out"}
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "needs a login (it ran out)", "holdline servers login one",
+		},
+		"the login of one is locked": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.Login = control.NeedsLogin, died, &control.Login{State: "locked", Why: "is sealed"}
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "its login is sealed", "holdline doctor",
+		},
+		"one refuses a login": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault, one.Login = control.NeedsLogin, died, &control.Login{State: "logged_in"}
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "needs a login", "holdline servers login one",
+		},
 		"changed tools are blocked": {
 			func(_ *control.StatusAnswer, one *control.Server) { one.Changed, one.Blocked = 2, true },
 			"Needs attention. 3 servers up, 1 in trouble.",

@@ -178,6 +178,12 @@ func (a *account) needsLogin(ctx context.Context) bool {
 	return err == nil && asks != nil
 }
 
+// hasLogin reports whether there is a login, which may not work any more.
+func (a *account) hasLogin() bool {
+	status, err := a.store.Status(a.target, false)
+	return err == nil && status.Login != ""
+}
+
 // logInTo logs in to one server. Progress goes to stderr, and what came of it to stdout.
 func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions) error {
 	name := a.settings.Name
@@ -219,6 +225,9 @@ func (s *serversCommand) logInTo(cmd *cobra.Command, a *account, o *loginOptions
 	case errors.Is(err, flow.ErrTooOften):
 		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
 			"to try it all the same: holdline servers login "+name+" --force")
+	case errors.Is(err, flow.ErrUnasked) && a.hasLogin():
+		return cmdenv.WithHint(fmt.Errorf("%s: %w", name, err),
+			"to end the login that it had: holdline servers logout "+name)
 	case err != nil && cmd.Context().Err() != nil:
 		return fmt.Errorf("%s: the login was ended; nothing has changed", name)
 	case err != nil:
@@ -368,8 +377,7 @@ func (s *serversCommand) loggedInAt(name string) string {
 	if err != nil {
 		return ""
 	}
-	status, err := a.store.Status(a.target, false)
-	if err != nil || status.Login == "" {
+	if !a.hasLogin() {
 		return ""
 	}
 	return redact.URL(login.BareAddress(a.address.URL))
@@ -398,7 +406,7 @@ func sayLogout(cmd *cobra.Command, name string, out *flow.LoggedOut, others []st
 		if time.Now().Before(out.Expires) {
 			until = " until " + out.Expires.Local().Format("2006-01-02 15:04")
 		}
-		text = fmt.Sprintf("logged out here. Its tokens were not taken back, and would be good%s: %s", until,
+		text = fmt.Sprintf("logged out here. Its tokens were not taken back and may still be good%s: %s", until,
 			strings.TrimPrefix(out.Why, "the login "))
 	}
 	err = console.Say(cmd, "%s: %s", name, text)

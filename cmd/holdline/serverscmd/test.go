@@ -86,8 +86,11 @@ func (s *serversCommand) testServer(cmd *cobra.Command, name string) error {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted: the server is ended")
 	case errors.Is(err, direct.ErrNeedsLogin):
-		return cmdenv.WithHint(fmt.Errorf("%s needs a login", name),
-			fmt.Sprintf("put its token into mcpServers.%s.headers: holdline config edit", name))
+		hint := fmt.Sprintf("put its token into mcpServers.%s.headers: holdline config edit", name)
+		if settings.LogsIn() && settings.OAuth.Grant == "" {
+			hint = "holdline servers login " + name
+		}
+		return cmdenv.WithHint(fmt.Errorf("%s needs a login", name), hint)
 	case err != nil:
 		return fmt.Errorf("%s does not work: %w", name, err)
 	}

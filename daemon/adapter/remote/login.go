@@ -21,6 +21,8 @@ type Login interface {
 	Refused(
 		ctx context.Context, token redact.Secret, status int, header http.Header, again bool,
 	) (redact.Secret, error)
+	// Answered takes note that the server has answered a request without a token.
+	Answered(ctx context.Context)
 }
 
 // do makes a request, with the token of the login if there is one. A message that the server
@@ -79,6 +81,8 @@ func (c *Client) otherToken(
 ) (other redact.Secret, err error) {
 	ctx, refused := req.Context(), resp.StatusCode == http.StatusUnauthorized
 	switch {
+	case req.Method == http.MethodPost && token == "" && resp.StatusCode < http.StatusMultipleChoices:
+		c.o.Login.Answered(ctx)
 	case req.Method == http.MethodPost && (refused || resp.StatusCode == http.StatusForbidden):
 		return c.o.Login.Refused(ctx, token, resp.StatusCode, resp.Header, again)
 	case req.Method == http.MethodGet && refused && !again:

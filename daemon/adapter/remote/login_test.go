@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,17 +43,24 @@ func (l *tokens) Refused(
 	return l.all[0], nil
 }
 
+func (l *tokens) Answered(context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refused = append(l.refused, "none needed")
+}
+
 // TestRefusedToken_MessageIsSentAgainOnce checks that each request carries the token, that a
 // message whose token is refused is sent once more, and what becomes of a second refusal.
 func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
+	var open atomic.Bool
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		got = append(got, r.Method+" "+r.Header.Get("Authorization"))
 		mu.Unlock()
 		switch {
-		case r.Header.Get("Authorization") != "Bearer good":
+		case r.Header.Get("Authorization") != "Bearer good" && !open.Load():
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			w.WriteHeader(http.StatusUnauthorized)
 		case r.Method != http.MethodPost:
@@ -99,6 +107,11 @@ func TestRefusedToken_MessageIsSentAgainOnce(t *testing.T) {
 	wantFault(t, err, "lost")
 	if len(got) != 0 {
 		t.Errorf("without a login: sent %q", got)
+	}
+	open.Store(true)
+	login = &tokens{all: []redact.Secret{""}}
+	if n, err := send(login, nil); n != 1 || err != nil || !slices.Equal(login.refused, []string{"none needed"}) {
+		t.Errorf("a server that wants no login: %d answers, %v, the login hears %q", n, err, login.refused)
 	}
 }
 

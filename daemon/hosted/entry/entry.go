@@ -82,7 +82,7 @@ type LoginState struct {
 	Login   string        // id, "" if there is none
 	Who     string        // which login, and as whom: "" if there is none
 	Missing *fault.Record // why no call can be made; nil if calls can be tried
-	Passes  bool          // Missing may end although no file changes
+	Until   time.Time     // from when on Missing may be over although no file has changed; zero for never
 }
 
 // Server is a configured server. It is read-only, and has no defaults: every

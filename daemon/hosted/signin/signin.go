@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// retryAfter is how long a refusal counts that the files of the login do not explain: the key
-	// that seals them could not be had, or the server refuses a login that they have.
+	// retryAfter is how long a refusal counts that the files of the login do not explain: the
+	// server refuses a login that they have.
 	retryAfter = 10 * time.Second
 	// lookEvery is the pause between looks at the files of a login that lets calls be made.
 	lookEvery = time.Second
@@ -46,7 +46,7 @@ type View struct {
 
 	refusal *fault.Record // why calls fail at once; nil if they do not
 	since   time.Time     // of refusal
-	until   time.Time     // when the refusal ends by itself; zero for never
+	until   time.Time     // when calls are tried again all the same; zero for never
 	last    Sight
 	next    time.Time // of the next look before a call, while calls can be made
 }
@@ -57,6 +57,15 @@ func (v *View) Refusal() *fault.Record {
 		return nil
 	}
 	return v.refusal
+}
+
+// Missing returns the fault of a server that needs a login, for people; nil if it needs none. It
+// stays while calls are tried all the same.
+func (v *View) Missing() *fault.Record {
+	if v.last.Missing != nil {
+		return v.refusal
+	}
+	return v.Refusal()
 }
 
 // Since returns since when the server needs a login, if it does.
@@ -86,7 +95,7 @@ func (v *View) Update(now Sight) {
 		v.refusal = nil
 		return
 	}
-	v.refuse(now.Missing, now.Passes)
+	v.refuse(now.Missing, now.Until)
 }
 
 // Refused takes that a process has answered with f because there is no login, and what the files
@@ -94,28 +103,29 @@ func (v *View) Update(now Sight) {
 // made, f counts only if they are what they were then, and for [retryAfter]: else it is an answer
 // by an older login. Refused reports whether calls are refused.
 func (v *View) Refused(f *fault.Record, stamp entry.LoginStamp, now Sight) bool {
+	until := time.Now().Add(retryAfter)
 	if now.Missing != nil {
 		v.Update(now)
+		if !v.until.IsZero() && v.until.Before(until) { // the files could not be written
+			v.until = until
+		}
 		return true
 	}
 	if now.Stamp != stamp {
 		return false
 	}
 	v.last = now
-	v.refuse(f, true)
+	v.refuse(f, until)
 	return true
 }
 
-// refuse makes calls fail with f from now on; for [retryAfter] if that passes.
-func (v *View) refuse(f *fault.Record, passes bool) {
-	own, now := *f, time.Now()
+// refuse makes calls fail with f until then.
+func (v *View) refuse(f *fault.Record, until time.Time) {
+	own := *f
 	own.Operation = startup.Operation(v.Server)
 	if v.refusal == nil {
-		v.since = now
+		v.since = time.Now()
 		v.Log.Warn("server needs a login", "server", v.Server, "err", &own)
 	}
-	v.refusal, v.until = &own, time.Time{}
-	if passes {
-		v.until = now.Add(retryAfter)
-	}
+	v.refusal, v.until = &own, until
 }

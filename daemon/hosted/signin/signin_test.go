@@ -84,6 +84,36 @@ func TestLateRefusal(t *testing.T) {
 	})
 }
 
+// TestAskedAgain checks that a server without a login is tried again once its refusal is old, that it
+// needs a login for people until it has answered, and that another refusal counts from then on, also
+// if the files do not have it.
+func TestAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &files{LoginState: entry.LoginState{Missing: missing, Until: time.Now().Add(time.Minute)}}
+		v := newView()
+		v.Update(Look(f, ""))
+		since := v.Since()
+		check := func(when string, refused, shown bool) {
+			t.Helper()
+			if (v.Refusal() != nil) != refused || (v.Missing() != nil) != shown || !v.Since().Equal(since) {
+				t.Errorf("%s: refused with %v, shown as %v since %v", when, v.Refusal(), v.Missing(), v.Since())
+			}
+		}
+		check("at first", true, true)
+		time.Sleep(time.Minute + time.Millisecond)
+		check("a minute later", false, true)
+		v.Update(Look(f, "")) // before the start
+		check("before the start", false, true)
+		v.Refused(missing, f.Stamp(""), Look(f, ""))
+		check("refused again, and not written", true, true)
+		time.Sleep(retryAfter + time.Millisecond)
+		check("later", false, true)
+		f.Missing, f.size = nil, 1
+		v.Update(Look(f, ""))
+		check("answered", false, false)
+	})
+}
+
 // TestLooksAreRare checks that the files are looked at before a call once in a while, and each
 // time while calls are refused.
 func TestLooksAreRare(t *testing.T) {

@@ -231,9 +231,12 @@ func (f *finder) metadata(issuer string, guessed bool) (*Metadata, error) {
 // absent returns the error of a server whose metadata is nowhere, with what went wrong.
 func (f *finder) absent(issuer string, guessed bool) error {
 	words := fmt.Sprintf("the authorization server %s has no metadata", quote(issuer))
-	if guessed && f.Unasked {
-		words = "it asks for no login, and has no metadata for one"
-	} else if guessed {
+	switch {
+	case guessed && f.Unasked && len(f.failures) == 0:
+		return ErrUnasked
+	case guessed && f.Unasked:
+		words = ErrUnasked.Error()
+	case guessed:
 		words = "it asks for a login, and does not say where (it has no metadata for OAuth)"
 	}
 	return f.named(words)

@@ -72,6 +72,8 @@ var (
 	ErrTooOften = errors.New("logged in several times within ten minutes, and the server asked for it again")
 	// ErrNoTerminal means that only a person at a terminal could go on.
 	ErrNoTerminal = errors.New("wants a terminal")
+	// ErrUnasked means that the server asks for no login, and could not be logged in to.
+	ErrUnasked = errors.New("it asks for no login, and has no metadata for one")
 )
 
 // run is one run of [Run].
@@ -80,7 +82,7 @@ type run struct {
 
 	id      string // of the target
 	target  login.Target
-	unasked bool              // the server was never seen to ask for a login
+	unasked bool              // the server does not ask for a login at the beginning
 	before  login.Login       // the target's login until now; zero if there is none
 	stored  login.Credentials // the target's; zero if there are none
 	isNew   bool              // the client was registered in this run
@@ -117,13 +119,14 @@ func Run(ctx context.Context, o *Options) (l *login.Login, fresh bool, err error
 	case err != nil:
 		return nil, false, err
 	case challenge == nil: // it may refuse something else than the beginning
-		challenge = &r.target.Challenge
-		r.unasked = !challenge.Bearer
+		challenge, r.unasked = &r.target.Challenge, true
 	}
 	if challenge.DPoP && !challenge.Bearer {
 		return nil, false, errors.New("it needs DPoP, which Holdline does not speak")
 	}
-	if err := r.find(ctx, challenge); err != nil {
+	if err := r.find(ctx, challenge); errors.Is(err, ErrUnasked) {
+		return nil, false, cmp.Or(o.Store.Unasked(ctx, r.id), err)
+	} else if err != nil {
 		return nil, false, err
 	}
 	defer func() {
@@ -328,7 +331,11 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	if lacks := l.Lacks(r.scopes); len(lacks) > 0 {
+	lacks := l.Lacks(r.scopes)
+	if l.Refresh != "" { // what that scope is for was granted, whatever the answer says
+		lacks = login.Without(lacks, []string{offlineScope})
+	}
+	if len(lacks) > 0 {
 		r.Say("%s: the server did not grant: %s", r.Name, strings.Join(lacks, " "))
 	}
 	return l, r.storeTarget(ctx, l.ID(), true)

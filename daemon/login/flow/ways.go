@@ -124,7 +124,7 @@ func declined(code, description string) error {
 func (r *run) byPaste(ctx context.Context) (*login.Grant, error) {
 	verifier := random()
 	r.Say("open this address in any browser:\n\n%s\n", r.authorization(verifier))
-	r.Say("Log in there. The browser then ends at an address that it cannot reach: %s?...", r.door.text)
+	r.Say("log in there; the browser then ends at an address that it cannot reach:\n%s?...", r.door.text)
 	for range maxPastes {
 		line, err := r.Ask(ctx, "paste that whole address here (it is not shown), then press Enter: ", true)
 		if err != nil {

@@ -34,6 +34,7 @@ type Options struct {
 	Need         func(method, tool string) []string // scopes of a message; nil needs none
 	Refuse       bool                               // no access token is accepted
 	Open         bool                               // initialize passes without a token
+	Public       bool                               // nothing needs a token, and there is no metadata
 	Metadata     map[string]any                     // replaces keys of the issuer's metadata; nil removes one
 	Resource     map[string]any                     // the same for the metadata of the resource
 	NoIss        bool                               // no iss in the answer of an authorization

@@ -34,6 +34,10 @@ func merge(base, over map[string]any) map[string]any {
 func (s *Server) serveResource(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.o.Public {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
 	base := map[string]any{"resource": s.URL, "authorization_servers": []string{s.Base}}
 	if s.o.Scopes != nil {
 		base["scopes_supported"] = s.o.Scopes
@@ -45,6 +49,10 @@ func (s *Server) serveResource(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) serveIssuer(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.o.Public {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
 	writeJSON(w, http.StatusOK, merge(map[string]any{
 		"issuer": s.Base, "authorization_endpoint": s.Base + "/authorize", "token_endpoint": s.Base + "/token",
 		"registration_endpoint": s.Base + "/register", "revocation_endpoint": s.Base + "/revoke",
@@ -391,6 +399,8 @@ func (s *Server) authorizeLocked(token string, need []string) (int, string) {
 	challenge := fmt.Sprintf(`Bearer resource_metadata="%s/.well-known/oauth-protected-resource/mcp"`, s.Base)
 	t := s.access[token]
 	switch {
+	case s.o.Public:
+		return 0, ""
 	case token == "":
 		return http.StatusUnauthorized, challenge
 	case t == nil, s.o.Refuse, t.family.dead, !t.expires.IsZero() && time.Now().After(t.expires):
