@@ -84,7 +84,8 @@
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	login        logins of servers by address: their files, and how tokens are renewed;
-//	             flow logs in and out: what to ask whom, and the browser's way back
+//	             assertion proves by its key who a client is; flow logs in and out: what to ask
+//	             whom, and the browser's way back
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
 //	tasks        the extension by which clients ask later for what a call has come to
 //	session      MCP with one client: resume, order of answers

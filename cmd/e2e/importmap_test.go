@@ -142,6 +142,7 @@ var layers = readLayers(`
 3 daemon/adapter/engines
 3 daemon/adapter/engine/runner
 2 daemon/adapter/remote
+1 daemon/login/assertion
 2 daemon/login
 3 daemon/login/flow
 3 daemon/login/logintest (for tests)

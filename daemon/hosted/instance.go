@@ -180,18 +180,8 @@ func (inst *instance) readyLocked(ctx context.Context, limit dispatch.Limit) (*u
 		if wait == nil {
 			tried, wait = true, inst.starting
 		}
-		m.hub.Mu.Unlock()
-		if limit != nil {
-			limited, cancel := limit(ctx)
-			defer cancel()
-			ctx, limit = limited, nil
-		}
-		select {
-		case <-wait:
-			m.hub.Mu.Lock()
-		case <-ctx.Done():
-			m.hub.Mu.Lock()
-			return nil, context.Cause(ctx)
+		if err := limit.Wait(ctx, &m.hub.Mu, wait); err != nil {
+			return nil, err
 		}
 	}
 }

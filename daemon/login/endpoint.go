@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/login/assertion"
 	"holdline/daemon/redact"
 	"holdline/protocol/faultpoint"
 )
@@ -118,12 +119,13 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		pair := url.QueryEscape(e.ClientID) + ":" + url.QueryEscape(e.Secret.Reveal())
 		header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(pair)))
 	case AuthJWT:
-		assertion, err := assert(e, time.Now())
+		who := assertion.Client{ID: e.ClientID, Key: e.Key, KeyID: e.KeyID, Alg: e.Alg}
+		jwt, err := who.Assert(e.Issuer, time.Now())
 		if err != nil {
 			return nil, err
 		}
 		body.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
-		body.Set("client_assertion", assertion)
+		body.Set("client_assertion", jwt)
 	case AuthPost:
 		body.Set("client_secret", e.Secret.Reveal())
 		body.Set("client_id", e.ClientID)

@@ -17,7 +17,7 @@ type Target struct {
 	Login     string    `json:"login,omitempty"`     // id of a [Login]; "" if there was none yet
 	Wanted    []string  `json:"wanted,omitempty"`    // scopes that calls were refused for
 	Challenge Challenge `json:"challenge,omitzero"`  // of the last refusal
-	Seen      time.Time `json:"challenged,omitzero"` // when that was; zero if the server has answered without a login since
+	Seen      time.Time `json:"challenged,omitzero"` // when that was; zero if the server has answered since
 	Asked     []Asked   `json:"asked,omitempty"`     // the last logins, newest last
 }
 

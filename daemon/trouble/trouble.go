@@ -96,7 +96,8 @@ func OfServer(s *control.Server) []Trouble {
 	switch {
 	case s.State == "stopped":
 		add(false, "was stopped by a command", why, "holdline servers start "+s.Name)
-	case s.State == control.NeedsLogin && s.Login != nil && (s.Login.State == "needs_login" || s.Login.State == "locked"):
+	case s.State == control.NeedsLogin && s.Login != nil &&
+		(s.Login.State == "needs_login" || s.Login.State == "locked"):
 		what, fix := s.Login.Words(s.Name)
 		add(true, what, "", fix)
 		all[0].Login = true

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"holdline/daemon/hosted/upstream"
@@ -20,6 +21,29 @@ import (
 // it is dispatched, [entry.Server.Timeout] for an answer or for progress, which begins that
 // time anew. Until when, stands in its record, so that a call that hangs gets no more
 // time by the next daemon, and one that makes progress no less.
+
+// A Limit returns a context that ends earlier than its parent. The caller must call the returned
+// function. Few calls have to wait, and a context with a deadline takes time to make: so it is
+// made by who waits.
+type Limit func(parent context.Context) (context.Context, context.CancelFunc)
+
+// Wait waits until done is closed. It returns the cause of ctx if that ends first, or that of the
+// limit, which may be nil. mu is unlocked meanwhile.
+func (l Limit) Wait(ctx context.Context, mu sync.Locker, done <-chan struct{}) error {
+	mu.Unlock()
+	defer mu.Lock()
+	if l != nil {
+		limited, cancel := l(ctx)
+		defer cancel()
+		ctx = limited
+	}
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 // bounded returns a context that ends when the call has used up all of its time,
 // counted from when its client sent it. The caller must call the returned function.

@@ -43,11 +43,6 @@ type Server interface {
 	Ready(ctx context.Context, limit Limit, c tool.Caller) (*upstream.Process, error)
 }
 
-// A Limit returns a context that ends earlier than its parent. The caller must call the returned
-// function. Few calls have to wait, and a context with a deadline takes time to make: so it is
-// made by who waits.
-type Limit func(parent context.Context) (context.Context, context.CancelFunc)
-
 // A Dispatcher makes calls. It is safe for concurrent use.
 type Dispatcher struct {
 	Logins *asklogin.Asker // asks people to log in; nil asks nobody. It must not change after the first call

@@ -1,4 +1,6 @@
-package login
+// Package assertion makes the JWTs by which clients show who they are, without a secret that
+// travels (RFC 7523).
+package assertion
 
 import (
 	"crypto"
@@ -13,27 +15,38 @@ import (
 	"encoding/pem"
 	"errors"
 	"time"
+
+	"holdline/daemon/redact"
 )
 
-// assertionLife is how long an assertion is good.
-const assertionLife = time.Minute
+// life is how long an assertion is good.
+const life = time.Minute
 
 // errKey reports a private key that cannot sign. It shows nothing of the key.
 var errKey = errors.New("oauth.privateKeyFile is no PEM key for ES256 (P-256) or RS256")
 
-// assert returns a JWT by which the client of e shows who it is (RFC 7523).
-func assert(e Endpoint, now time.Time) (string, error) {
-	key, alg, err := parseKey(e.Key)
-	if err != nil || e.Alg != "" && e.Alg != alg {
+// A Client is who makes assertions.
+type Client struct {
+	ID    string
+	Key   redact.Secret // PEM
+	KeyID string        // "" is none
+	Alg   string        // ES256 or RS256; "" is that of the key
+}
+
+// Assert returns an assertion for the authorization server with that issuer. The error shows
+// nothing of the key.
+func (c Client) Assert(issuer string, now time.Time) (string, error) {
+	key, alg, err := parseKey(c.Key)
+	if err != nil || c.Alg != "" && c.Alg != alg {
 		return "", errKey
 	}
 	head := map[string]string{"alg": alg, "typ": "JWT"}
-	if e.KeyID != "" {
-		head["kid"] = e.KeyID
+	if c.KeyID != "" {
+		head["kid"] = c.KeyID
 	}
 	claims := map[string]any{
-		"iss": e.ClientID, "sub": e.ClientID, "aud": e.Issuer, "jti": rand.Text(),
-		"iat": now.Unix(), "exp": now.Add(assertionLife).Unix(),
+		"iss": c.ID, "sub": c.ID, "aud": issuer, "jti": rand.Text(),
+		"iat": now.Unix(), "exp": now.Add(life).Unix(),
 	}
 	var text string
 	for _, part := range []any{head, claims} {
@@ -67,7 +80,7 @@ func sign(key crypto.Signer, hash [sha256.Size]byte) ([]byte, error) {
 }
 
 // parseKey reads a PEM key of any of the three usual forms, and returns what it signs with.
-func parseKey(text Secret) (key crypto.Signer, alg string, err error) {
+func parseKey(text redact.Secret) (key crypto.Signer, alg string, err error) {
 	block, _ := pem.Decode([]byte(text.Reveal()))
 	if block == nil {
 		return nil, "", errKey
