@@ -530,9 +530,8 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 			return // one write after the other
 		}
 	}
-	recorded := t.tasks[n].recorded
 	t.drop(n)
-	t.tasks[n].recorded = recorded // the new record says so, too
+	t.tasks[n].recorded = s.c[n].claim.IsDetached() // the new record says so, too
 	t.c[n] = mCall{phase: t.c[n].phase.After(Sent), claim: s.c[n].claim, routed: s.c[n].routed, k: int8(k), w: t.next[k]}
 	if !faultpoint.Broken("record.first") && !push(t.wk[k].recs[:], mRec{int8(n + 1), t.next[k]}) {
 		return

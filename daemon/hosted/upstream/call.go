@@ -148,7 +148,9 @@ func (u *Process) HasDetachedLocked() bool {
 	return false
 }
 
-// CanDetach reports whether a call is under way in a process that this daemon has.
+// CanDetach reports whether a call is under way in a process that this daemon has. It is for a
+// call of which [Process.WriteCall] has returned: then the worker has the write, and its record is
+// never void.
 func (h *Hub) CanDetach(c *Call) bool {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
