@@ -13,7 +13,7 @@ import (
 
 // hold makes a pipe at which a consult program waits until open is called, and returns the step
 // that waits there.
-func (p *place) hold(t *testing.T, name string) (wait claudetest.Step, open func()) {
+func (p *place) hold(t testing.TB, name string) (wait claudetest.Step, open func()) {
 	t.Helper()
 	path := filepath.Join(p.dir, "home/.claude", name) // the program may write there
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

@@ -368,7 +368,7 @@ func commandIs(cmd, victim string) bool {
 }
 
 // untilConsultSays waits until the only consult has said text.
-func (p *place) untilConsultSays(t *testing.T, text string) {
+func (p *place) untilConsultSays(t testing.TB, text string) {
 	t.Helper()
 	waitFor(t, "the consult to say "+text, func() bool {
 		out, _, _ := p.run("", "consult", "list", "--json")
@@ -382,7 +382,7 @@ func (p *place) untilConsultSays(t *testing.T, text string) {
 }
 
 // consultID returns the id of the consult that an answer has handed out.
-func consultID(t *testing.T, x answer) string {
+func consultID(t testing.TB, x answer) string {
 	t.Helper()
 	var handed struct {
 		ID string `json:"consult_id"`
