@@ -438,7 +438,7 @@ func (d *daemon) watch(ctx context.Context) error {
 	defer tick.Stop()
 	busy := time.Now()
 	lost := false // the pointer to this daemon cannot be written
-	memory, look := heap.NewReleaser(), time.NewTimer(time.Second)
+	memory, look := heap.NewReleaser(0), time.NewTimer(time.Second)
 	defer look.Stop()
 	for {
 		select {

@@ -213,7 +213,8 @@
 //   - A host tool: a func in package tool that returns a Tool (find.go is an example), its
 //     name in the list of tools in daemon.go (build), and its name in the map own of
 //     tool/names.go, by which config check and config explain know it. The page
-//     contrib/doc/guide.md and the tests of cmd/e2e that list the own tools name it, too.
+//     contrib/doc/guide.md and the tests of cmd/e2e that list the own tools name it, too;
+//     UPDATE=1 go test -run TestToolLists ./cmd/e2e writes what clients get.
 //   - A consult engine: a package in adapter/engine with the interface engine.Engine
 //     (codex is the smaller example), its row in adapter/engines, and its name in the row
 //     of consult.engine in config/keys.go; then the reference page, as for a key below.

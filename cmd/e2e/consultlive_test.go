@@ -13,18 +13,18 @@ import (
 
 // hold makes a pipe at which a consult program waits until open is called, and returns the step
 // that waits there.
-func (p *place) hold(t *testing.T, name string) (wait claudetest.Step, open func()) {
-	t.Helper()
+func (p *place) hold(tb testing.TB, name string) (wait claudetest.Step, open func()) {
+	tb.Helper()
 	path := filepath.Join(p.dir, "home/.claude", name) // the program may write there
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return claudetest.Step{Do: "ledger", Message: path}, func() {
 		f, err := os.OpenFile(path, os.O_RDWR, 0) // the program opens the pipe once it has a reader
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
-		t.Cleanup(func() { f.Close() })
+		tb.Cleanup(func() { f.Close() })
 	}
 }
 

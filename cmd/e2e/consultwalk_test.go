@@ -368,9 +368,9 @@ func commandIs(cmd, victim string) bool {
 }
 
 // untilConsultSays waits until the only consult has said text.
-func (p *place) untilConsultSays(t *testing.T, text string) {
-	t.Helper()
-	waitFor(t, "the consult to say "+text, func() bool {
+func (p *place) untilConsultSays(tb testing.TB, text string) {
+	tb.Helper()
+	waitFor(tb, "the consult to say "+text, func() bool {
 		out, _, _ := p.run("", "consult", "list", "--json")
 		var list []control.Consult
 		if json.Unmarshal([]byte(out), &list) != nil || len(list) == 0 {
@@ -382,13 +382,13 @@ func (p *place) untilConsultSays(t *testing.T, text string) {
 }
 
 // consultID returns the id of the consult that an answer has handed out.
-func consultID(t *testing.T, x answer) string {
-	t.Helper()
+func consultID(tb testing.TB, x answer) string {
+	tb.Helper()
 	var handed struct {
 		ID string `json:"consult_id"`
 	}
 	if err := json.Unmarshal(x.Result.StructuredContent, &handed); err != nil || handed.ID == "" {
-		t.Fatalf("no consult_id in %s: %v", x.raw, err)
+		tb.Fatalf("no consult_id in %s: %v", x.raw, err)
 	}
 	return handed.ID
 }

@@ -56,3 +56,21 @@ func TestMemoryGivenBack(t *testing.T) {
 	t.Logf("at most %d MiB under answers, %d MiB in all, %d MiB at the end", peak, memoryOf(t, daemon, "VmHWM"),
 		memoryOf(t, daemon, "VmRSS"))
 }
+
+// TestAdapterMemoryGivenBack checks that the engine process of a consult gives back what its start
+// has needed of the program's pages, while the consult's program works.
+func TestAdapterMemoryGivenBack(t *testing.T) {
+	t.Parallel()
+	if raceEnabled {
+		t.Skip("the race detector needs memory of its own")
+	}
+	p := newPlace(t)
+	p.daemon()
+	p.agent().shake().call("consult", p.worksAlone())
+	p.untilConsultSays(t, saidSoFar)
+	adapter := p.consultProcess(t, "engine")
+	waitFor(t, "half of its memory to be given back", func() bool {
+		return memoryOf(t, adapter, "VmRSS") <= memoryOf(t, adapter, "VmHWM")/2
+	})
+	t.Logf("at most %d MiB, %d MiB now", memoryOf(t, adapter, "VmHWM"), memoryOf(t, adapter, "VmRSS"))
+}

@@ -98,6 +98,10 @@ func TestPanelCommand(t *testing.T) {
 	if got := p.must("consult", "show", v.Answers[1].ID); !strings.Contains(text, strings.TrimSpace(got)) {
 		t.Errorf("by its own id: %q", got)
 	}
+	if _, errs, code := p.run("", "consult", "say", "last", "x"); code != exitFailure ||
+		!strings.Contains(errs, v.Answers[1].ID+" (B claude)") {
+		t.Errorf("said to a panel: exit %d, %q", code, errs)
+	}
 	_, errs, code := p.run("", "consult", "--engines", "claude,codex", "x")
 	if code != exitFailure || !strings.Contains(errs, "engines: codex: ") {
 		t.Errorf("exit %d, %q", code, errs)

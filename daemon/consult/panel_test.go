@@ -474,7 +474,8 @@ func TestPanel_LongFailures(t *testing.T) {
 }
 
 // TestPanel_WaitingJudge checks that a judge which waits for the answers of the others can be
-// neither told anything nor cancelled by itself, and that both say so at once.
+// neither told anything nor cancelled by itself, and that both say so at once. So does what is said
+// to the panel, with the ids of its members.
 func TestPanel_WaitingJudge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, answers(time.Hour))
@@ -488,13 +489,15 @@ func TestPanel_WaitingJudge(t *testing.T) {
 		for n, c := range []struct {
 			tool string
 			args map[string]any
+			want string
 		}{
-			{"consult_say", map[string]any{"consult_id": judge, "text": "x"}},
-			{"consult_control", map[string]any{"consult_id": judge, "action": "cancel"}},
+			{"consult_say", map[string]any{"consult_id": judge, "text": "x"}, "waits for the answers"},
+			{"consult_control", map[string]any{"consult_id": judge, "action": "cancel"}, "waits for the answers"},
+			{"consult_say", map[string]any{"consult_id": jobdir.ID("hash-a", 1), "text": "x"}, judge + " (judge claude)"},
 		} {
 			_, err := w.call(t.Context(), c.tool, tool.Call{Caller: w.caller("a"), N: int64(n) + 2}, c.args)
 			if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.InvalidInput ||
-				!strings.Contains(f.Fault.Detail, "waits for the answers") {
+				!strings.Contains(f.Fault.Detail, c.want) {
 				t.Errorf("%s: %v", c.tool, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -102,7 +103,7 @@ func (m *Manager) Say(
 	}
 	if j != nil {
 		if j.Rec.Members != nil {
-			return none, engine.Invalid("consult_id: %s is a panel; say it to one of its members, by its id", id)
+			return none, panelRefusal(&j.Rec)
 		}
 		if err := j.CheckAsked(); err != nil {
 			return none, err
@@ -142,19 +143,32 @@ func (m *Manager) Say(
 	return r, err
 }
 
+// panelRefusal returns why nothing can be said to a panel, with the ids of its members.
+func panelRefusal(panel *jobdir.Record) error {
+	names := make([]string, len(panel.Members))
+	for i := range panel.Members {
+		one := &panel.Members[i]
+		names[i] = fmt.Sprintf("%s (%s %s)", one.ID, one.Label, one.Engine)
+	}
+	return engine.Invalid("consult_id: %s is a panel; say it to one of its members: %s", panel.ID,
+		strings.Join(names, ", "))
+}
+
 // goOn begins a consult that continues the session of one that has ended, with a message for
 // its prompt, and returns its id.
 func (m *Manager) goOn(
 	ctx context.Context, c tool.Caller, how asking, old *answer.Answer, text string,
 ) (id string, err error) {
-	if old.SessionID == "" {
-		return "", engine.Invalid("consult_id: %s has ended, and its program keeps no session; ask anew with consult",
-			old.ID)
-	}
 	rec, err := jobdir.ReadRecord(filepath.Join(m.opt.Dir, old.ID))
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", fault.New(fault.InternalFailure, fault.Host, operation, "consult %s cannot be continued: %v", old.ID,
 			err)
+	case rec.Members != nil:
+		return "", panelRefusal(&rec)
+	case old.SessionID == "":
+		return "", engine.Invalid("consult_id: %s has ended, and its program keeps no session; ask anew with consult",
+			old.ID)
 	}
 	if how.shell { // the user speaks for the client that has asked
 		c.Identity, c.Project, c.Cwd, c.Root = rec.Identity, rec.Project, rec.Request.Cwd, rec.Request.Cwd

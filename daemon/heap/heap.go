@@ -1,4 +1,5 @@
-// Package heap gives memory back when the daemon is idle, and measures this process.
+// Package heap gives memory back when a process of the whole program is idle: the daemon, or a
+// consult's engine process. It also measures this process.
 package heap
 
 import (
@@ -34,6 +35,7 @@ const (
 // each page of the program that was used once, such as by the start, until memory is short.
 type Releaser struct {
 	samples []metrics.Sample
+	keep    uint64 // bytes of the heap that are never given back
 	allocs  uint64 // bytes ever allocated, at the last check
 	held    uint64 // bytes of the heap held after memory was given back
 	program uint64 // bytes of the program in memory after they were given back
@@ -41,12 +43,13 @@ type Releaser struct {
 }
 
 // NewReleaser sets the memory limit of the runtime, unless the user has, and returns
-// a releaser.
-func NewReleaser() *Releaser {
+// a releaser. It leaves a heap of up to keep bytes alone: the first collection of a process takes
+// about 0.7 MiB for itself, for good.
+func NewReleaser(keep uint64) *Releaser {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT is not set
 		debug.SetMemoryLimit(softLimit)
 	}
-	return &Releaser{release: idlemem.Release, samples: []metrics.Sample{
+	return &Releaser{keep: keep, release: idlemem.Release, samples: []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},
@@ -67,7 +70,7 @@ func (h *Releaser) Check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
-	if idle && held > h.held+max(idleHeap, h.held/8) { // a collection takes longer, the larger the heap
+	if idle && held > max(h.keep, h.held+max(idleHeap, h.held/8)) { // a collection takes longer, the larger the heap
 		h.release()
 		h.allocs, h.held = h.readMetrics()
 	}

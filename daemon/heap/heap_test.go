@@ -8,7 +8,7 @@ import (
 // TestHeapGivesBack checks that memory needed by a burst is returned to the system once,
 // when the program is idle again, and not while it is busy.
 func TestHeapGivesBack(t *testing.T) {
-	h := NewReleaser()
+	h := NewReleaser(0)
 	given, release := 0, h.release
 	h.release = func() { given++; release() }
 	h.Check()
@@ -33,4 +33,12 @@ func TestHeapGivesBack(t *testing.T) {
 	if given != before+1 {
 		t.Errorf("given back %d times although nothing has happened since", given-before)
 	}
+}
+
+// TestHeapKeeps checks that a heap below what is to be kept is left alone.
+func TestHeapKeeps(t *testing.T) {
+	h := NewReleaser(1 << 40)
+	h.release = func() { t.Error("memory is given back") }
+	h.Check()
+	h.Check()
 }

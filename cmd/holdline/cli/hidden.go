@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -76,6 +77,7 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 // program. Workers start it; any MCP client can. The argument is the name of the engine. A
 // variable may name another program than the one on PATH; all other settings come with a call.
 func runEngine(args []string, proc *cmdenv.Process) error {
+	runtime.GOMAXPROCS(1) // as in a proxy: one processor is enough, and each one has caches of its own
 	var settings config.Consult
 	var found *engines.Engine
 	worker := proc.Getenv(process.EnvWorker)

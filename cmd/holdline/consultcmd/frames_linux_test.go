@@ -62,7 +62,18 @@ func TestListFrame(t *testing.T) {
 			Identity: "cli", Engine: "claude", Model: "claude-opus-4-5-20251101", Question: question,
 		},
 	}
-	for name, list := range map[string][]control.Consult{"list": all, "list-nothing": nil} {
+	member := func(panel, id, label, engine string) control.Consult {
+		return control.Consult{
+			ID: id, State: "done", CreatedMS: at(2), TookMS: 9000, Identity: "cli", Engine: engine, Panel: panel, Label: label,
+			Question: "Which of the two designs holds?",
+		}
+	}
+	panels := []control.Consult{
+		member("", "a1a1a1a1a1a1", "", "panel"),
+		member("a1a1a1a1a1a1", "a1a1a1a1a1a2", "A", "claude"), member("a1a1a1a1a1a1", "a1a1a1a1a1a3", "B", "acp:opencode"),
+		member("a1a1a1a1a1a1", "a1a1a1a1a1a4", "judge", "claude"), member("of one removed", "b1b1b1b1b1b1", "B", "codex"),
+	}
+	for name, list := range map[string][]control.Consult{"list": all, "list-nothing": nil, "list-panel": panels} {
 		compareFrame(t, name, func(out io.Writer) { printConsults(out, list) })
 		var piped bytes.Buffer
 		printConsults(console.NewOutput(&piped), list)

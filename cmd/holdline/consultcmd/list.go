@@ -205,6 +205,10 @@ func printConsults(out io.Writer, consults []control.Consult) {
 	t := console.NewTable(out, head...)
 	t.Optional("STEP", "IDENTITY", "MODEL", "TOOK", "COST")
 	now := time.Now().UnixMilli()
+	panels := map[string]bool{}
+	for _, c := range consults {
+		panels[c.ID] = c.Panel == ""
+	}
 	for _, j := range byPanel(consults) {
 		// A cost of 0 is shown, unlike one that is not known.
 		cost := console.Right("")
@@ -221,7 +225,11 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		}
 		id := j.ID
 		if j.Label != "" {
-			id, j.Question = "  "+id, j.Label+": "+j.Question
+			id = "  " + id
+			if panels[j.Panel] { // which has the question
+				j.Question = j.Engine
+			}
+			j.Question = j.Label + ": " + j.Question
 		}
 		row := []any{
 			id, state, console.Right(plural.Age(max(0, now-j.CreatedMS))), took, cost,

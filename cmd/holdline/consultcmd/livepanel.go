@@ -34,7 +34,7 @@ func (l *live) showMembers(members []jobdir.Record) {
 	l.panel, l.views = true, nil
 	for i := range members {
 		dir := filepath.Join(filepath.Dir(l.dir), members[i].ID)
-		l.views = append(l.views, &view{label: members[i].Label, steps: steps.Follow(dir)})
+		l.views = append(l.views, &view{label: members[i].Label, steps: steps.FollowMember(dir, members[i].Engine)})
 	}
 }
 

@@ -31,6 +31,7 @@ const maxRead = 1 << 20
 // open between two calls. One goroutine at a time may use it.
 type Follower struct {
 	path  string
+	of    string // engine of the panel's member whose transcript it is; "" for no member
 	at    int64  // where the next read begins
 	rest  []byte // the beginning of a line whose end is not written yet
 	piece string // what was shown of the text that the model is writing
@@ -39,7 +40,13 @@ type Follower struct {
 // Follow returns a follower of the transcript in a job's directory. The file need not be there
 // yet.
 func Follow(dir string) *Follower {
-	return &Follower{path: filepath.Join(dir, engine.FileTranscript)}
+	return FollowMember(dir, "")
+}
+
+// FollowMember is [Follow] for a member of a panel. Its first step names its engine, without the
+// notes on what holds it: those of several members would fill the screen.
+func FollowMember(dir, engineName string) *Follower {
+	return &Follower{path: filepath.Join(dir, engine.FileTranscript), of: engineName}
 }
 
 // Next returns the whole lines that were written since the last call, without their line ends,
@@ -105,7 +112,9 @@ func (f *Follower) Parse(line []byte) (Step, bool) {
 		if e.EnforcedBy != "" {
 			s.Words += ", held to it by " + e.EnforcedBy
 		}
-		if len(e.Notes) > 0 {
+		if f.of != "" {
+			s.Words = f.of + " " + s.Words
+		} else if len(e.Notes) > 0 {
 			s.Words += "; " + strings.Join(e.Notes, "; ")
 		}
 	case engine.KindSession:

@@ -71,6 +71,9 @@ func TestFollow(t *testing.T) {
 			t.Errorf("after %+v: %q, want %q", step.entry, got, step.want)
 		}
 	}
+	if got := told(t, FollowMember(dir, "claude"))[0]; got != "start: claude started, level read, held to it by landlock" {
+		t.Errorf("of a member: %q", got)
+	}
 	if got, all := told(t, f), told(t, Follow(dir)); got != nil || len(all) != 12 {
 		t.Errorf("again %q; from the beginning %d steps: %q", got, len(all), all)
 	}
