@@ -5,7 +5,6 @@ package hostscmd
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -31,9 +30,6 @@ import (
 
 // copyTime bounds the copy of the program, and what one command there may take.
 const copyTime = 10 * time.Minute
-
-// probe is the origin with which no daemon asks: it has no workers.
-const probe = "probe"
 
 // hosts has what the commands have in common.
 type hosts struct{ proc *cmdenv.Process }
@@ -214,38 +210,16 @@ func (h *hosts) used() (map[string][]string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	used := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
-		if s, _ := c.Server(name); s.Host != "" {
-			used[s.Host] = append(used[s.Host], name)
-		}
-	}
-	return used, nil
+	return c.ServersByHost(), nil
 }
 
 // greet returns the version of the holdline on a host, if a daemon of this program can use it.
 func (h *hosts) greet(ctx context.Context, host string) (version string, err error) {
-	err = h.visit(ctx, host, func(s *far.Session) error {
+	err = far.Visit(ctx, host, h.proc.Environ(), 0, func(s *far.Session) error {
 		version = s.Program
 		return nil
 	})
 	return version, err
-}
-
-// visit has do talk to the holdline on a host. An error of the connection is an
-// [*far.UnreachableError].
-func (h *hosts) visit(ctx context.Context, host string, do func(*far.Session) error) error {
-	all := far.Hosts{
-		Environ: func(context.Context) []string { return h.proc.Environ() },
-		Origin:  func() (string, error) { return probe, nil },
-	}
-	s, err := all.Dial(ctx, host)
-	if err != nil {
-		return err
-	}
-	err = do(s)
-	s.HangUp()
-	return errors.Join(err, all.Close(ctx))
 }
 
 // advised returns an error of a connection with its fix as the hint.
@@ -275,20 +249,9 @@ func badHost(host string, err error) error {
 func (h *hosts) run(ctx context.Context, host, script string, stdin io.Reader) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	c := far.Command(host, script, h.proc.Environ(), false)
-	var out, errs bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = stdin, &out, &errs, time.Second
-	if err := c.Start(); err != nil {
-		return "", errors.New(far.NotStarted(host, err))
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Process.Kill() })
-	defer stop()
-	if err := c.Wait(); err != nil {
-		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		words := strings.TrimRight(lines[len(lines)-1], ".\r")
-		return out.String(), fmt.Errorf("%s: %s", host, cmp.Or(words, err.Error()))
-	}
-	return out.String(), nil
+	c := far.Command(ctx, host, script, h.proc.Environ(), false)
+	c.Stdin = stdin
+	return far.Run(c, host)
 }
 
 // systemOf returns GOOS/GOARCH of what uname -sm has printed.
