@@ -182,7 +182,7 @@ func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door
 	listening, stop := context.WithCancel(ctx)
 	d.stop = stop
 	l := listener.New(listener.Options{
-		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit),
+		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit), Strict: true,
 		Handlers: map[string]listener.Handler{
 			// A session does not end with the listening, but with the daemon.
 			protocol.RoleMCP: func(_ context.Context, c *listener.Conn) { m.serve(ctx, name, c) },
