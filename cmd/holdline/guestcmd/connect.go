@@ -20,6 +20,7 @@ import (
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
 	"holdline/daemon/supervisor/far"
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 )
 
@@ -133,10 +134,8 @@ func (t *tunnel) keep() error {
 			wait = firstWait
 		}
 		console.Warn(t.cmd, "the connection to %s has ended (%v); the next attempt is in %v", t.host, err, wait)
-		select {
-		case <-ctx.Done():
+		if waiting.Pause(ctx, wait) != nil {
 			return nil
-		case <-time.After(wait):
 		}
 		wait = min(2*wait, longestWait)
 	}

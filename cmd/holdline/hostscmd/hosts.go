@@ -66,7 +66,7 @@ prompt, and which system the host has. If holdline is missing there, or speaks
 another protocol, it copies this program into ` + "~/" + far.Dir + `
 there; a host of another system gets the one of an archive that make dist has
 made. Then it checks the host as hosts doctor does.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error { return h.addHost(cmd, args[0], from, always) },
 	}
 	cmd.Flags().StringVar(&from, "from", "dist", "directory of archives, for a host of another system")
@@ -76,9 +76,6 @@ made. Then it checks the host as hosts doctor does.`,
 
 // addHost is the command hosts add.
 func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) error {
-	if err := hostname.Check(host); err != nil {
-		return badHost(host, err)
-	}
 	out, err := h.run(cmd.Context(), host, "uname -sm", nil)
 	if err != nil {
 		return byHand(err, host)
@@ -152,12 +149,9 @@ func (h *hosts) remove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove HOST",
 		Short: "Remove from a host what hosts add has copied there",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := args[0]
-			if err := hostname.Check(host); err != nil {
-				return badHost(host, err)
-			}
 			used, err := h.used()
 			if err != nil {
 				return err
@@ -182,12 +176,9 @@ func (h *hosts) doctor() *cobra.Command {
 		Long: `Check that a host can be reached without a prompt, that the holdline there fits, and that a
 server can run there: the command starts a small one and ends it again. Of holdline
 doctor there it prints what concerns servers.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := args[0]
-			if err := hostname.Check(host); err != nil {
-				return badHost(host, err)
-			}
 			begun := time.Now()
 			there, err := h.greet(cmd.Context(), host)
 			if err != nil {
@@ -240,9 +231,15 @@ func byHand(err error, host string) error {
 	return cmdenv.WithHint(err, far.Try(host)+" has to work, and must not ask for anything")
 }
 
-// badHost returns the error of a name that is no host.
-func badHost(host string, err error) error {
-	return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, host, err)
+// oneHost checks the arguments of a command for one host.
+func oneHost(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+		return err
+	}
+	if err := hostname.Check(args[0]); err != nil {
+		return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, args[0], err)
+	}
+	return nil
 }
 
 // run runs a script on a host, and returns what it prints.

@@ -28,18 +28,19 @@ type kind struct {
 
 // kinds are all ways. The first row whose prefix matches holds.
 var kinds = []kind{
-	{hostname.Docker, "docker", func(name, script string) []string {
-		return []string{"exec", "-i", name, "sh", "-c", script}
-	}, false},
-	{hostname.Podman, "podman", func(name, script string) []string {
-		return []string{"exec", "-i", name, "sh", "-c", script}
-	}, false},
+	{hostname.Docker, "docker", containerArgs, false},
+	{hostname.Podman, "podman", containerArgs, false},
 	{hostname.Kube, "kubectl", func(name, script string) []string {
 		return []string{"exec", "-i", name, "--", "sh", "-c", script}
 	}, false},
 	{"", "ssh", func(name, script string) []string {
 		return sshArgs(name, script, "ClearAllForwardings=yes")
 	}, true},
+}
+
+// containerArgs returns the arguments with which docker runs a script, and what is like it.
+func containerArgs(name, script string) []string {
+	return []string{"exec", "-i", name, "sh", "-c", script}
 }
 
 // sshArgs returns the arguments with which ssh runs a script. All but the options is as the user's
