@@ -120,25 +120,22 @@ type tunnel struct {
 // attempt fails.
 func (t *tunnel) keep() error {
 	ctx := t.cmd.Context()
-	wait := firstWait
-	for {
+	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, longestWait) {
 		begin := time.Now()
 		err := t.forward(ctx)
-		if ctx.Err() != nil {
+		_, absent := errors.AsType[*absentError](err)
+		switch {
+		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the user has ended it
-		}
-		if _, absent := errors.AsType[*absentError](err); absent || !t.shown {
+		case absent || !t.shown:
 			return err
-		}
-		if time.Since(begin) > time.Minute {
+		case time.Since(begin) > time.Minute:
 			wait = firstWait
 		}
 		console.Warn(t.cmd, "the connection to %s has ended (%v); the next attempt is in %v", t.host, err, wait)
-		if waiting.Pause(ctx, wait) != nil {
-			return nil
-		}
-		wait = min(2*wait, longestWait)
+		_ = waiting.Pause(ctx, wait)
 	}
+	return nil
 }
 
 // forward forwards the socket once, and returns why that has ended.

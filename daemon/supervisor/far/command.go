@@ -93,7 +93,7 @@ func Forward(ctx context.Context, host, remote, local, script string, env []stri
 
 // newCommand returns a command that runs a program here, for [Command] and [Forward].
 func newCommand(ctx context.Context, program string, args, env []string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, lookIn(program, env), args...) //nolint:forbidigo // it is given its environment
+	cmd := exec.CommandContext(ctx, lookIn(program, env), args...)
 	cmd.Env, cmd.Dir = env, "/"
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = leaveTime // a connection that ssh shares may keep stderr open
