@@ -115,7 +115,7 @@ func TestConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
+		t.Cleanup(func() { _ = c.Close() })
 		fmt.Fprintf(c, `{"holdline":1,"role":"mcp","resume":true,"session":"%036d"}`+"\n", session)
 		b := make([]byte, 512)
 		n, err := c.Read(b)
