@@ -95,6 +95,13 @@ func (h *Hosts) of(name string) *host {
 	return h.hosts[name]
 }
 
+// known returns what is known of a host now.
+func (h *Hosts) known(name string) host {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return *h.of(name)
+}
+
 // Visit has do talk to the holdline on a host for once, which has to say hello within patience; 0 is
 // as long as a daemon waits. An error of the connection is an [*UnreachableError].
 func Visit(
@@ -122,25 +129,13 @@ func (h *Hosts) Measured(name string, rtt time.Duration) {
 }
 
 // RTT returns the last measurement of [Hosts.Measured]; 0 if there is none.
-func (h *Hosts) RTT(name string) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.of(name).rtt
-}
+func (h *Hosts) RTT(name string) time.Duration { return h.known(name).rtt }
 
 // Last returns why the last attempt to reach a host failed; nil if it did not.
-func (h *Hosts) Last(name string) *UnreachableError {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.of(name).last
-}
+func (h *Hosts) Last(name string) *UnreachableError { return h.known(name).last }
 
 // Pause returns how long to wait for the next attempt to reach a host.
-func (h *Hosts) Pause(name string) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Until(h.of(name).next)
-}
+func (h *Hosts) Pause(name string) time.Duration { return time.Until(h.known(name).next) }
 
 // Dial begins a session with a host. It fails at once if another attempt failed just before. An
 // error is an [*UnreachableError], or the cause of ctx.
