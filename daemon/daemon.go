@@ -234,7 +234,6 @@ func (d *daemon) build(ctx context.Context) error {
 		Log: d.Log.With("component", "session"), Catalog: cat, Telemetry: d.telemetry,
 		Info:         mcp.Implementation{Name: "holdline", Title: "Holdline", Version: d.Version},
 		Instructions: instructions,
-		Searching:    searching,
 		CheckView:    d.rules().CheckView,
 		Authorise:    d.rules().Authorise,
 		Reserved:     d.rules().Reserved,
@@ -262,14 +261,14 @@ func (d *daemon) rules() policy.Rules { return policy.CurrentRules(d.file.Curren
 
 // instructions tell a model when to look for our tools. Clients that load tools only when
 // they are needed show nothing else of them.
-var instructions = "consult asks " + engines.Titles() + " on this machine for a second opinion on the project at " +
-	"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
-	"fetch it with consult_result. health_snapshot says whether holdline is well."
-
-// searching follows the instructions for sessions that do not see the tools of hosted
-// servers, but find them by a search.
-const searching = " More tools, of the MCP servers that are shared on this machine, are not listed: find_tools " +
-	"finds them by words, call_tool calls them."
+var instructions = [][2]string{
+	{"consult", "consult asks " + engines.Titles() + " on this machine for a second opinion on the project at " +
+		"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
+		"fetch it with consult_result."},
+	{"health_snapshot", "health_snapshot says whether holdline is well."},
+	{tool.FindTools, "More tools, of the MCP servers that are shared on this machine, are not listed: find_tools " +
+		"finds them by words, call_tool calls them."},
+}
 
 // welcome returns the answer to a greeting.
 func (d *daemon) welcome() protocol.Welcome {

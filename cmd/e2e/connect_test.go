@@ -26,8 +26,9 @@ func sshMain(args []string) int {
 		return 255
 	}
 	i := slices.Index(args, "-R")
+	line := strings.Join(args[slices.Index(args, "--")+2:], " ") // for the shell of the user there
 	if i < 0 {
-		cmd := exec.Command("sh", "-c", args[len(args)-1])
+		cmd := exec.Command("sh", "-c", line)
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		if cmd.Run() != nil {
 			return 1
@@ -45,7 +46,7 @@ func sshMain(args []string) int {
 		return 255
 	}
 	go func() { // ends with the process
-		cmd := exec.Command("sh", "-c", args[len(args)-1])
+		cmd := exec.Command("sh", "-c", line)
 		cmd.Stdin, cmd.Stdout = os.Stdin, os.Stdout
 		_ = cmd.Run()
 		os.Exit(255)
@@ -94,7 +95,7 @@ func TestConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, errs, code := p.run("", "connect", "far"); code == 0 ||
-		!strings.Contains(errs, "ssh far: box: Permission denied (publickey).") {
+		!strings.Contains(errs, "ssh far: box: Permission denied (publickey)") {
 		t.Errorf("with an ssh that is refused: exit %d, %s", code, errs)
 	}
 	if err := os.Remove(filepath.Join(p.dir, "nossh")); err != nil {

@@ -475,3 +475,40 @@ func TestE2EFarWords(t *testing.T) {
 		t.Errorf("hosts add with another host key: exit %d, %s", code, errs)
 	}
 }
+
+// TestE2EConnect forwards a socket over a real ssh and sshd. A call of an agent there survives the
+// death of ssh, and nothing of the command is left when it is interrupted.
+func TestE2EConnect(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home, server, _ := p.sshd()
+	p.configure(map[string]any{"docs": p.toolsEntry(hosting{"scope": "shared"})}, "sockets",
+		map[string]any{"box": map[string]any{"servers": []string{"docs"}, "allow": []string{"docs__*"}}}).daemon()
+	cmd := p.command("connect", "build-box")
+	out, errs := new(words), new(words)
+	cmd.Stdout, cmd.Stderr = out, errs
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	waitFor(t, "the entry", func() bool { return strings.Contains(out.String(), "Interrupt this command") })
+	found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline-guest/box-*.sock"))
+	if len(found) != 1 || !strings.Contains(out.String(), found[0]) {
+		t.Fatalf("the sockets there are %q, and connect printed %s", found, out)
+	}
+	a := p.agent("--guest", found[0]).shake()
+	id := a.call("docs__effect", map[string]any{"token": "held", "ms": 1500})
+	p.untilEffect("begin held")
+	for _, pid := range p.clients() {
+		kill9(t, pid)
+	}
+	if x := a.wait(id); x.text() != "held" || p.effectsOf("begin held") != 1 {
+		t.Errorf("the call in flight: %s; connect said %s", x.raw, errs)
+	}
+	a.rest()
+	_ = cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("connect ended with %v: %s", err, errs)
+	}
+	waitFor(t, "the end of ssh", func() bool { return len(p.clients())+len(p.sessions(server.Process.Pid)) == 0 })
+}

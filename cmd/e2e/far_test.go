@@ -237,7 +237,20 @@ func TestFarHostDown(t *testing.T) {
 		!strings.Contains(out, "Network is unreachable") {
 		t.Errorf("the status says\n%s", out)
 	}
+	out, errs, code := p.run("", "doctor")
+	said := strings.Join(strings.Fields(out), " ")
+	for _, want := range []string{
+		"host build-box: cannot be reached from this shell: ssh: connect to host build-box port 22: Network is unreachable",
+		"its servers cannot be used: tools", "holdline hosts doctor build-box",
+	} {
+		if code == 0 || !strings.Contains(said, want) || strings.Contains(said, "servers: tools") {
+			t.Errorf("doctor ends with %d, and does not say %q:\n%s%s", code, want, out, errs)
+		}
+	}
 	mend()
+	if out, errs, _ := p.run("", "doctor"); !strings.Contains(out, "host build-box: answers after") {
+		t.Errorf("doctor with the host up says\n%s%s", out, errs)
+	}
 	var up answer
 	waitFor(t, "the host to be tried again", func() bool {
 		up = a.wait(a.effect("up", 1))

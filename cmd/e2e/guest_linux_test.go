@@ -131,6 +131,15 @@ func TestGuest(t *testing.T) {
 		}
 	}
 	owner.wait(owner.call("loose__look", look))
+	for one, may := range map[*agent]bool{owner: true, a: false, b: false} {
+		x := one.ask("server/discover", map[string]any{"_meta": map[string]any{
+			"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
+			"io.modelcontextprotocol/clientCapabilities": map[string]any{"roots": map[string]any{}},
+		}})
+		if strings.Contains(x.raw, "consult") != may || !strings.Contains(x.raw, `"serverInfo"`) {
+			t.Errorf("a client that may consult (%v) is told %s", may, x.raw)
+		}
+	}
 
 	// Its calls survive the daemon, and what it may stays the same.
 	a.call("docs__hang", map[string]any{"token": "held"})

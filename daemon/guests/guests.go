@@ -49,15 +49,18 @@ type Manager struct {
 	serving sync.WaitGroup // the goroutines of Run
 
 	mu      lockcheck.Mutex
-	trouble map[string]string         // why a socket is not listened at; guarded by mu
-	hosts   map[string]map[string]int // by socket, how many commands forward it to a host; guarded by mu
+	trouble map[string]string  // why a socket is not listened at; guarded by mu
+	forward map[forwarding]int // how many commands do that; guarded by mu
 }
+
+// forwarding is what a command does that forwards a socket to a host.
+type forwarding struct{ socket, host string }
 
 // New returns a manager that does not listen yet.
 func New(o Options) *Manager {
 	return &Manager{
 		o: o, changed: make(chan struct{}, 1),
-		trouble: map[string]string{}, hosts: map[string]map[string]int{},
+		trouble: map[string]string{}, forward: map[forwarding]int{},
 	}
 }
 
@@ -146,14 +149,6 @@ func (m *Manager) path(name string, s *config.Socket) string {
 	return cmp.Or(s.Path, filepath.Join(m.o.Dir, name, "daemon.sock"))
 }
 
-// uids returns the users who may connect.
-func (m *Manager) uids(s *config.Socket) []int {
-	if len(s.UIDs) == 0 {
-		return []int{m.o.UID}
-	}
-	return s.UIDs
-}
-
 // sameGuests reports whether the guests of a socket whose entry was a, and is b, are who they were.
 // The rules for them are read from the configuration at each question.
 func sameGuests(a, b *config.Socket) bool {
@@ -167,7 +162,10 @@ func (m *Manager) same(name string, a, b *config.Socket) bool {
 
 // open begins to listen at a socket.
 func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door, error) {
-	uids, path := m.uids(&s), m.path(name, &s)
+	uids, path := s.UIDs, m.path(name, &s)
+	if len(uids) == 0 {
+		uids = []int{m.o.UID}
+	}
 	// The directory is to be mounted: there must be nothing else in it.
 	for _, dir := range []string{m.o.Private, m.o.Dir} {
 		if within := filepath.Dir(path) + "/"; strings.HasPrefix(dir+"/", within) {
@@ -182,7 +180,7 @@ func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door
 	listening, stop := context.WithCancel(ctx)
 	d.stop = stop
 	l := listener.New(listener.Options{
-		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit),
+		Log: m.o.Log.With("socket", name), UIDs: uids, MaxConns: cmp.Or(s.Connections, config.GuestLimit), Strict: true,
 		Handlers: map[string]listener.Handler{
 			// A session does not end with the listening, but with the daemon.
 			protocol.RoleMCP: func(_ context.Context, c *listener.Conn) { m.serve(ctx, name, c) },
@@ -280,20 +278,16 @@ func (m *Manager) Forwarded(name, host string) (done func(), err error) {
 	if _, there := m.o.Current()[name]; !there {
 		return nil, fmt.Errorf("the configuration has no socket %s", name)
 	}
-	m.count(name, host, 1)
-	return func() { m.count(name, host, -1) }, nil
-}
-
-// count adds n to the commands that forward a socket to a host.
-func (m *Manager) count(name, host string, n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.hosts[name] == nil {
-		m.hosts[name] = map[string]int{}
+	f := forwarding{name, host}
+	count := func(n int) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.forward[f] += n; m.forward[f] == 0 {
+			delete(m.forward, f)
+		}
 	}
-	if m.hosts[name][host] += n; m.hosts[name][host] == 0 {
-		delete(m.hosts[name], host)
-	}
+	count(1)
+	return func() { count(-1) }, nil
 }
 
 // Status returns the sockets of the configuration, in the order of their names.
@@ -309,8 +303,10 @@ func (m *Manager) Status() []control.Socket {
 		if !s.Disabled {
 			one.Trouble = m.trouble[name]
 		}
-		for host := range m.hosts[name] {
-			one.Hosts = append(one.Hosts, host)
+		for f := range m.forward {
+			if f.socket == name {
+				one.Hosts = append(one.Hosts, f.host)
+			}
 		}
 		slices.Sort(one.Hosts)
 		all = append(all, one)

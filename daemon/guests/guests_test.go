@@ -1,7 +1,10 @@
 package guests
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +90,37 @@ func TestOwnDirectory(t *testing.T) {
 	} {
 		if _, err := m.open(t.Context(), "box", config.Socket{Path: path}); err == nil {
 			t.Errorf("a socket at %s", path)
+		}
+	}
+}
+
+// TestConnections checks that a socket has no more guests than it may have, though one says that it
+// resumes, and that one which is there has another connection in its place.
+func TestConnections(t *testing.T) {
+	dir := t.TempDir()
+	box := config.Socket{Path: filepath.Join(dir, "box", "s"), Connections: 1}
+	m := manager(t, filepath.Join(dir, "run"), map[string]config.Socket{"box": box})
+	m.o.Serve = func(ctx context.Context, c *listener.Conn) {
+		_, _ = c.Write([]byte("served"))
+		<-ctx.Done()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer m.serving.Wait()
+	defer cancel()
+	if _, err := m.open(ctx, "box", box); err != nil {
+		t.Fatal(err)
+	}
+	for i, session := range []int{1, 1, 2} {
+		c, err := net.Dial("unix", box.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		fmt.Fprintf(c, `{"holdline":1,"role":"mcp","resume":true,"session":"%036d"}`+"\n", session)
+		b := make([]byte, 512)
+		n, err := c.Read(b)
+		if got := string(b[:n]); err != nil || (got == "served") != (session == 1) {
+			t.Errorf("connection %d, of guest %d, got %q, %v", i, session, got, err)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -97,12 +98,7 @@ func (p Placer) makeScope(ctx context.Context, pid int, name string, b *process.
 	err = start()
 	if e, ok := errors.AsType[dbus.Error](err); ok && e.Name == unknown {
 		// Before systemd 253 scopes have no such property, and go on by themselves.
-		for i := range properties {
-			if properties[i].Name == oomPolicy {
-				properties = append(properties[:i], properties[i+1:]...)
-				break
-			}
-		}
+		properties = slices.DeleteFunc(properties, func(p property) bool { return p.Name == oomPolicy })
 		err = start()
 	}
 	for err == nil { // until the job is gone

@@ -7,6 +7,7 @@
 package listener
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
@@ -52,7 +54,8 @@ type Handler func(ctx context.Context, c *Conn)
 type Options struct {
 	Log      *slog.Logger
 	UIDs     []int              // the users who may connect
-	MaxConns int                // connections of a role at once; see [Server.Limit]
+	MaxConns int                // sessions, and connections of another role, at once; see [Server.Limit]
+	Strict   bool               // sessions that resume may not exceed MaxConns, as those of guests
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// Greeting bounds the wait for the first line; 0 takes
 	// [protocol.GreetingTimeout].
@@ -70,11 +73,12 @@ type Listener interface {
 // Server accepts connections.
 type Server struct {
 	Options
-	most     atomic.Int64  // connections of a role at once
-	open     atomic.Int64  // connections, those without a greeting included
-	sessions atomic.Int64  // connections of role "mcp", and those without greeting
-	commands atomic.Int64  // connections of all other roles
-	paused   chan struct{} // holds a token while [Server.Pause] is in force
+	most   atomic.Int64  // sessions at once, and connections of another role
+	open   atomic.Int64  // connections, those without a greeting included
+	paused chan struct{} // holds a token while [Server.Pause] is in force
+
+	mu     lockcheck.Mutex
+	places map[string]map[string]int // connections by role, and by session; guarded by mu
 }
 
 // maxStrangers bounds the connections whose greeting has not been read yet, when
@@ -89,15 +93,19 @@ func New(o Options) *Server {
 	if o.Greeting == 0 {
 		o.Greeting = protocol.GreetingTimeout
 	}
-	s := &Server{Options: o, paused: make(chan struct{}, 1)}
+	s := &Server{Options: o, paused: make(chan struct{}, 1), places: map[string]map[string]int{}}
+	for role := range o.Handlers {
+		s.places[role] = map[string]int{}
+	}
 	s.Limit(o.MaxConns)
 	return s
 }
 
 // Limit bounds the connections that may be open at once from now on; none is
 // closed for it. Sessions and commands are counted apart, so that a command
-// never takes the last place of a session. A session that resumes had its place
-// before, and may exceed the limit as often again.
+// never takes the last place of a session. All connections of a session have one place. A
+// session that resumes may have had its place at an earlier daemon: unless the server is
+// Strict, these may exceed the limit as often again.
 func (s *Server) Limit(conns int) { s.most.Store(int64(conns)) }
 
 // Back-off of accept errors, for example a lack of descriptors.
@@ -176,10 +184,11 @@ func (s *Server) awaitResume(ctx context.Context) {
 func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	most := s.most.Load()
-	if !s.enter(ctx, conn, &s.open, 3*most+maxStrangers, most) {
+	defer s.open.Add(-1)
+	if s.open.Add(1) > 3*most+maxStrangers {
+		s.refuseFull(ctx, conn, most)
 		return
 	}
-	defer s.open.Add(-1)
 	peer, err := s.PeerOf(conn)
 	if err != nil {
 		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
@@ -208,31 +217,45 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 		Refuse(conn, refusal(protocol.RefusedGreeting, "role %q is not served here", role))
 		return
 	}
-	places, limit := &s.commands, most
-	if role == protocol.RoleMCP {
-		places = &s.sessions
-		if c.Greeting.Resume {
-			limit = 2 * most
-		}
-	}
-	if !s.enter(ctx, conn, places, limit, most) {
+	leave, ok := s.enter(c, role, most)
+	if !ok {
+		s.refuseFull(ctx, conn, most)
 		return
 	}
-	defer places.Add(-1)
+	defer leave()
 	handler(ctx, c)
 }
 
-// enter takes one of limit places for a connection, and reports whether there
-// was one. If not, it refuses the connection. most is what the configuration
-// allows, for the message.
-func (s *Server) enter(ctx context.Context, conn *net.UnixConn, places *atomic.Int64, limit, most int64) bool {
-	if places.Add(1) <= limit {
-		return true
+// enter takes a place for a connection of that role, and reports whether there was one. The caller
+// must call leave at its end. most is what the configuration allows.
+func (s *Server) enter(c *Conn, role string, most int64) (leave func(), ok bool) {
+	limit, key := most, fmt.Sprintf("%p", c)
+	if role == protocol.RoleMCP {
+		if c.Greeting.Resume && !s.Strict {
+			limit = 2 * most
+		}
+		key = cmp.Or(c.Greeting.Session, key) // one without a greeting is a session of its own
 	}
-	places.Add(-1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	places := s.places[role]
+	if places[key] == 0 && int64(len(places)) >= limit {
+		return nil, false
+	}
+	places[key]++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if places[key]--; places[key] == 0 {
+			delete(places, key)
+		}
+	}, true
+}
+
+// refuseFull refuses a connection, since there are too many. most is what the configuration allows.
+func (s *Server) refuseFull(ctx context.Context, conn *net.UnixConn, most int64) {
 	s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
 	Refuse(conn, refusal(protocol.RefusedLimit, "the daemon already serves %d connections, its limit", most))
-	return false
 }
 
 // greet reads the first line.

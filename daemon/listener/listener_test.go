@@ -3,6 +3,7 @@ package listener_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -169,44 +170,53 @@ func TestOtherUser(t *testing.T) {
 	}
 }
 
-// TestTooMany checks that sessions and commands have separate limits, and that a session
-// that resumes is served when new ones are refused.
+// TestTooMany checks that sessions and commands have separate limits, that all connections of a
+// session count as one, and that one which resumes from an earlier daemon is served when new ones
+// are refused, unless the server is strict.
 func TestTooMany(t *testing.T) {
-	path := serve(t, listener.Options{})
-	greet := func(members string) net.Conn {
-		t.Helper()
-		c := dial(t, path)
-		_, _ = io.WriteString(c,
-			`{"holdline":1,"identity":"stay","session":"01234567-89ab-cdef-0123-456789abcdef",`+members+"}\n")
-		return c
-	}
-	served := func(what, members string) {
-		t.Helper()
-		b := make([]byte, 16)
-		if n, err := greet(members).Read(b); err != nil || strings.Contains(string(b[:n]), "holdline") {
-			t.Errorf("%s: got %q, %v, want it to be served", what, b[:n], err)
+	for _, strict := range []bool{false, true} {
+		path, sessions := serve(t, listener.Options{Strict: strict}), 0
+		greet := func(members string, session int) net.Conn {
+			t.Helper()
+			c := dial(t, path)
+			_, _ = fmt.Fprintf(c, `{"holdline":1,"identity":"stay","session":"%036d",%s}`+"\n", session, members)
+			return c
 		}
-	}
-	refused := func(what, members string) {
-		t.Helper()
-		if got := all(t, greet(members)); !strings.Contains(got, protocol.RefusedLimit) ||
-			!strings.Contains(got, "serves 4 connections") {
-			t.Errorf("%s: got %q, want a refusal", what, got)
+		served := func(what, members string, session int) {
+			t.Helper()
+			b := make([]byte, 16)
+			if n, err := greet(members, session).Read(b); err != nil || strings.Contains(string(b[:n]), "holdline") {
+				t.Errorf("%s: got %q, %v, want it to be served", what, b[:n], err)
+			}
 		}
+		refused := func(what, members string) {
+			t.Helper()
+			if got := all(t, greet(members, 99)); !strings.Contains(got, protocol.RefusedLimit) ||
+				!strings.Contains(got, "serves 4 connections") {
+				t.Errorf("%s: got %q, want a refusal", what, got)
+			}
+		}
+		const session, resumed, command = `"role":"mcp"`, `"role":"mcp","resume":true`, `"role":"control"`
+		for range 4 {
+			sessions++
+			served("a session", session, sessions)
+			served("another connection of that session", resumed, sessions)
+		}
+		refused("the fifth session", session)
+		for range 4 {
+			served("a command", command, 0)
+		}
+		refused("the fifth command", command)
+		for range 4 {
+			if sessions++; strict {
+				refused("a session that resumes, at a strict server", resumed)
+			} else {
+				served("a session that resumes", resumed, sessions)
+			}
+		}
+		refused("a resume beyond twice the limit", resumed)
+		served("another connection of a session, behind that", resumed, 1)
 	}
-	const session, resumed, command = `"role":"mcp"`, `"role":"mcp","resume":true`, `"role":"control"`
-	for range 4 {
-		served("a session", session)
-	}
-	refused("the fifth session", session)
-	for range 4 {
-		served("a command", command)
-	}
-	refused("the fifth command", command)
-	for range 4 {
-		served("a session that resumes", resumed)
-	}
-	refused("a resume beyond twice the limit", resumed)
 }
 
 // TestTooManyStrangers checks that connections without a greeting have a limit, too.

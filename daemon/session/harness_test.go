@@ -171,8 +171,9 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 	log := slog.New(slog.NewTextHandler(tb.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.srv = session.New(session.Options{
 		Log: log, Catalog: cat, Telemetry: h.told,
-		Info: mcp.Implementation{Name: "holdline", Version: "test"}, Instructions: "hello",
-		CheckView: func(string) error { return nil },
+		Info:         mcp.Implementation{Name: "holdline", Version: "test"},
+		Instructions: [][2]string{{"echo", "hello"}, {"hold", "wait"}, {"consult", "no such tool"}},
+		CheckView:    func(string) error { return nil },
 		Authorise: func(identity, token string) error {
 			if identity == "codex" && token != "secret" {
 				return fmt.Errorf("identity %q needs its token", identity)

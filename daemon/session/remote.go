@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
@@ -49,12 +50,16 @@ var (
 // and the instructions say what is wrong.
 func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	who := s.who()
-	own := tool.About{Info: s.srv.serverInfo, Instructions: s.srv.o.Instructions}
+	own := tool.About{Info: s.srv.serverInfo}
 	if who.SeesOwn() {
 		own.Capabilities = s.srv.o.Catalog.Capabilities(who, modern)
-		if s.srv.o.Catalog.Searches(who) {
-			own.Instructions += s.srv.o.Searching
+		var words []string
+		for _, one := range s.srv.o.Instructions {
+			if s.srv.o.Catalog.Own(&who, one[0]) != nil {
+				words = append(words, one[1])
+			}
 		}
+		own.Instructions = strings.Join(words, " ")
 		return own
 	}
 	about, err := s.srv.o.Catalog.About(ctx, who)

@@ -72,12 +72,12 @@ type Hosted interface {
 
 // Options are a server's settings.
 type Options struct {
-	Log          *slog.Logger
-	Catalog      *tool.Catalog
-	Telemetry    Telemetry
-	Info         mcp.Implementation
-	Instructions string
-	Searching    string // is added to Instructions for sessions that find the tools of hosted servers by words
+	Log       *slog.Logger
+	Catalog   *tool.Catalog
+	Telemetry Telemetry
+	Info      mcp.Implementation
+	// Instructions are pairs of one of holdline's own tools and what sessions that have it are told.
+	Instructions [][2]string
 	// Authorise checks what a greeting claims; an error is refused aloud.
 	Authorise func(identity, token string) error
 	// CheckView returns what is wrong with the view that a greeting wants; it is refused aloud.

@@ -10,12 +10,13 @@
 //	engines.go   consult programs, and what enforces their levels
 //	logins.go    logins of servers by address
 //	servers.go   hosted servers of the running daemon
+//	hosts.go     machines and containers on which servers run
 //	consults.go  files of consults
 //	others.go    other daemons of this user, workers that were put aside
 //
 // Checks do not depend on each other, with two exceptions: the programs of servers are
-// looked for on the PATH that another check has found, and a server whose program is
-// missing has one finding about that and no other.
+// looked for on the PATH that another check has found, and a server whose program or host
+// is missing has one finding about that and no other.
 package doctor
 
 import (
@@ -94,7 +95,7 @@ type Options struct {
 	Clients func() (*importer.Plan, error)
 
 	path        string                     // the PATH of hosted servers, as far as it is known
-	missing     []string                   // servers whose program does not exist
+	missing     []string                   // servers whose program does not exist, or whose host cannot be reached
 	environment *control.EnvironmentAnswer // what the running daemon says of it; nil if none runs
 }
 
@@ -102,12 +103,12 @@ type Options struct {
 // has to greet.
 func limit() time.Duration { return 4 * protocol.GreetingTimeout }
 
-// Run makes all checks and returns their findings. It takes twice [limit] at most, and no
+// Run makes all checks and returns their findings. It takes three times [limit] at most, and no
 // error ends it: what cannot be found out is a finding, too. The checks of systemd come first: a
 // later connection to the daemon may make systemd start it. A slow machine takes no time from
 // the checks of the daemon: it would look as if the daemon hung.
 func Run(ctx context.Context, o Options) []Finding {
-	found := checkSurroundings(ctx, &o)
+	found := append(checkSurroundings(ctx, &o), o.checkHosts(ctx)...)
 	ctx, cancel := context.WithTimeout(ctx, limit())
 	defer cancel()
 	conn, path, err := o.Paths.Dial(ctx)

@@ -10,8 +10,8 @@ import (
 )
 
 // checkServers returns one finding for all hosted servers that are well, and one for each
-// thing that is wrong with another. missing are the servers whose program does not exist;
-// another check has reported them.
+// thing that is wrong with another. missing are the servers whose program does not exist, or
+// whose host cannot be reached; another check has reported them.
 func checkServers(all []control.Server, missing []string) []Finding {
 	var found []Finding
 	var well []string
@@ -30,8 +30,8 @@ func checkServers(all []control.Server, missing []string) []Finding {
 	return found
 }
 
-// checkServer returns what is wrong with one server. If isMissing, its program does not exist,
-// and failures to start are left out.
+// checkServer returns what is wrong with one server. If isMissing, its program or its host is
+// missing, and failures to start are left out.
 func checkServer(s *control.Server, isMissing bool) []Finding {
 	var found []Finding
 	add := func(state State, what, why, fix string) {
@@ -46,7 +46,7 @@ func checkServer(s *control.Server, isMissing bool) []Finding {
 	case s.State == "stopped":
 		add(Note, "it was stopped", "agents cannot use its tools", "holdline servers start "+s.Name)
 	case s.State == control.NeedsLogin: // another check has reported it
-	// The missing program is why it failed.
+	// What is missing is why it failed.
 	case isMissing:
 	case s.Ejected:
 		add(Problem, fault, "it ended or failed to start too often, and is not started any more",

@@ -3,18 +3,15 @@
 package guestcmd
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,7 +19,8 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
-	"holdline/daemon/telling"
+	"holdline/daemon/supervisor/far"
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 )
 
@@ -30,18 +28,17 @@ import (
 const (
 	firstWait   = time.Second      // before the first new attempt; doubled for each further one
 	longestWait = 30 * time.Second // before any other
-	endGrace    = 3 * time.Second  // for ssh to end once it is told to
 )
 
-// prepare is run there by the user's shell, as sh -c, with the name of the socket's file as $1. It
-// makes the directory, removes what an earlier connection has left, and prints the path of the socket
-// to come and that of holdline. sshd does not replace a socket that is there unless it is configured to.
-const prepare = `umask 077 && d="$HOME/.local/state/holdline-guest" && mkdir -p "$d" && rm -f "$d/$1.sock" && ` +
-	`printf "%s\n" "$d/$1.sock" && { command -v holdline || true; }`
+// prepare is run there, with the name of the socket's file in place of NAME. It makes the directory,
+// removes what an earlier connection has left, and prints the path of the socket to come and that of
+// holdline. sshd does not replace a socket that is there unless it is configured to.
+const prepare = `umask 077 && d="$HOME/.local/state/holdline-guest" && mkdir -p "$d" && rm -f "$d/NAME" && ` +
+	`printf "%s\n" "$d/NAME" && { command -v holdline || true; }`
 
-// hold is run there while the socket is forwarded, with its path as $1. It says when that is there,
-// and ends with its stdin, and so with this command, even if that is killed.
-const hold = `test -S "$1" && echo ready && exec cat >/dev/null`
+// hold is run there while the socket is forwarded. It says when that is there, and ends with its
+// stdin, and so with this command, even if that is killed.
+const hold = `test -S "$HOME/.local/state/holdline-guest/NAME" && echo ready && exec cat >/dev/null`
 
 // NewConnectCommand returns the command connect, which runs until it is interrupted.
 func NewConnectCommand(proc *cmdenv.Process) *cobra.Command {
@@ -64,6 +61,9 @@ interrupted. "holdline status" shows it. That machine needs holdline, too.`,
 			if len(args) > 1 {
 				name = args[1]
 			}
+			if !far.Moves(args[0]) {
+				return fmt.Errorf("%w: connect uses ssh; for a container, mount the directory of the socket", cmdenv.ErrUsage)
+			}
 			s, err := find(cmd, proc, name)
 			if err != nil {
 				return err
@@ -71,11 +71,7 @@ interrupted. "holdline status" shows it. That machine needs holdline, too.`,
 			if slices.Contains(s.Hosts, args[0]) {
 				return fmt.Errorf("another command forwards socket %s to %s already", s.Name, args[0])
 			}
-			ssh, err := exec.LookPath("ssh")
-			if err != nil {
-				return cmdenv.WithHint(fmt.Errorf("there is no ssh: %w", err), "install OpenSSH's client")
-			}
-			t := &tunnel{cmd: cmd, proc: proc, ssh: ssh, host: args[0], socket: s}
+			t := &tunnel{cmd: cmd, proc: proc, host: args[0], socket: s}
 			return t.keep()
 		},
 	}
@@ -113,72 +109,75 @@ func find(cmd *cobra.Command, proc *cmdenv.Process, name string) (s control.Sock
 
 // tunnel is a socket that is forwarded to a host.
 type tunnel struct {
-	cmd       *cobra.Command
-	proc      *cmdenv.Process
-	ssh, host string
-	socket    control.Socket
-	shown     bool // the entry for the machine there is printed
+	cmd    *cobra.Command
+	proc   *cmdenv.Process
+	host   string
+	socket control.Socket
+	shown  bool // the entry for the machine there is printed
 }
 
 // keep keeps the socket forwarded until the command is interrupted. It returns an error if the first
 // attempt fails.
 func (t *tunnel) keep() error {
 	ctx := t.cmd.Context()
-	wait := firstWait
-	for {
+	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, longestWait) {
 		begin := time.Now()
 		err := t.forward(ctx)
-		if ctx.Err() != nil {
+		_, absent := errors.AsType[*absentError](err)
+		switch {
+		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the user has ended it
-		}
-		if _, absent := errors.AsType[*absentError](err); absent || !t.shown {
+		case absent || !t.shown:
 			return err
-		}
-		if time.Since(begin) > time.Minute {
+		case time.Since(begin) > time.Minute:
 			wait = firstWait
 		}
 		console.Warn(t.cmd, "the connection to %s has ended (%v); the next attempt is in %v", t.host, err, wait)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, longestWait)
+		_ = waiting.Pause(ctx, wait)
 	}
+	return nil
 }
 
 // forward forwards the socket once, and returns why that has ended.
 func (t *tunnel) forward(ctx context.Context) error {
-	out, err := t.run(ctx, nil, "--", t.host, "sh -c '"+prepare+"' sh "+t.file())
+	env, file := t.proc.Environ(), t.file()
+	out, err := far.Run(far.Command(ctx, t.host, strings.ReplaceAll(prepare, "NAME", file), env, false), t.host)
 	if err != nil {
 		return err
 	}
 	remote, program, _ := strings.Cut(strings.TrimSpace(out), "\n")
-	if !strings.HasPrefix(remote, "/") || strings.ContainsAny(remote, ":'") {
+	if !strings.HasPrefix(remote, "/") || strings.Contains(remote, ":") {
 		return fmt.Errorf("the shell of %s printed %q in place of a path that ssh can forward to", t.host, remote)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	var told sync.WaitGroup
 	defer told.Wait()
 	defer cancel(nil)
-	_, err = t.run(ctx, func() {
-		told.Go(func() {
-			if err := t.register(ctx); ctx.Err() == nil {
-				cancel(&absentError{err})
-			}
-		})
+	up := &first{c: make(chan struct{})}
+	told.Go(func() {
+		select {
+		case <-up.c:
+		case <-ctx.Done():
+			return
+		}
 		if !t.shown {
 			t.shown = true
 			t.show(remote, program)
 		}
-	}, "-T", "-S", "none", "-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=5",
-		"-o", "ServerAliveCountMax=3", "-R", remote+":"+t.socket.Path,
-		"--", t.host, "sh -c '"+hold+"' sh '"+remote+"'")
+		if err := t.register(ctx); ctx.Err() == nil {
+			cancel(&absentError{err})
+		}
+	})
+	ssh := far.Forward(ctx, t.host, remote, t.socket.Path, strings.ReplaceAll(hold, "NAME", file), env)
+	ssh.Stdout = up
+	if _, err := ssh.StdinPipe(); err != nil { // it stays open until ssh has ended
+		return err
+	}
+	if _, err = far.Run(ssh, t.host); err == nil {
+		err = errors.New("ssh has ended")
+	}
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
-	}
-	if err == nil {
-		err = errors.New("ssh has ended")
 	}
 	return err
 }
@@ -192,68 +191,24 @@ func (e *absentError) Error() string { return "the daemon is gone: " + e.err.Err
 // Unwrap returns the error of the search for a daemon.
 func (e *absentError) Unwrap() error { return e.err }
 
-// file returns the name of the socket's file there, without its ending. The sockets of other users
-// and machines have other names.
+// file returns the name of the socket's file there. The sockets of other users and machines have
+// other names.
 func (t *tunnel) file() string {
 	machine, _ := os.Hostname()
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%s", machine, os.Getuid(), t.socket.Path))
-	return t.socket.Name + "-" + hex.EncodeToString(sum[:4])
+	return t.socket.Name + "-" + hex.EncodeToString(sum[:4]) + ".sock"
 }
 
-// told is a writer that closes its channel when something is written.
-type told struct {
+// first is a writer that closes its channel when something is written.
+type first struct {
 	once sync.Once
 	c    chan struct{}
 }
 
 // Write implements [io.Writer].
-func (w *told) Write(p []byte) (int, error) {
+func (w *first) Write(p []byte) (int, error) {
 	w.once.Do(func() { close(w.c) })
 	return len(p), nil
-}
-
-// run runs ssh, which asks for nothing, and returns what it printed. The error has its last words.
-// up, if it is not nil, is called when ssh has printed something. Then stdin stays open while ssh runs.
-func (t *tunnel) run(ctx context.Context, up func(), args ...string) (string, error) {
-	args = append([]string{"-o", "BatchMode=yes"}, args...)
-	c := exec.CommandContext(ctx, t.ssh, args...)
-	var out, words bytes.Buffer
-	ready := &told{c: make(chan struct{})}
-	c.Stdout, c.Stderr = &out, &words
-	if up != nil {
-		c.Stdout = ready
-		if _, err := c.StdinPipe(); err != nil { // closed by Wait
-			return "", err
-		}
-	}
-	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
-	c.WaitDelay = endGrace
-	if err := c.Start(); err != nil {
-		return "", err
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }() // ends with ssh
-	var err error
-	if up != nil {
-		select {
-		case err = <-ended:
-			return "", t.failure(err, &words)
-		case <-ready.c:
-			up()
-		}
-	}
-	if err = <-ended; err != nil {
-		return "", t.failure(err, &words)
-	}
-	return out.String(), nil
-}
-
-// failure returns the error of an ssh that has ended, with the last words that it said.
-func (t *tunnel) failure(err error, words *bytes.Buffer) error {
-	if last := telling.Line(strings.Split(words.String(), "\n")); last != "" {
-		return fmt.Errorf("ssh %s: %s", t.host, last)
-	}
-	return fmt.Errorf("ssh %s: %w", t.host, err)
 }
 
 // register shows the tunnel in the status of the daemon, and of the next one, which it starts if no

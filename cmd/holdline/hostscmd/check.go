@@ -30,7 +30,8 @@ var needed = []string{
 // the checks that are needed. It returns an error if something is wrong.
 func (h *hosts) check(cmd *cobra.Command, host string) error {
 	begun := time.Now()
-	if err := h.visit(cmd.Context(), host, func(s *far.Session) error { return tryWorker(cmd, s) }); err != nil {
+	try := func(s *far.Session) error { return tryWorker(cmd, s) }
+	if err := far.Visit(cmd.Context(), host, h.proc.Environ(), 0, try); err != nil {
 		return fmt.Errorf("a server cannot be started on %s: %w", host, err)
 	}
 	_ = console.Say(cmd, "a server was started there, and ended, in %v", time.Since(begun).Round(time.Millisecond))

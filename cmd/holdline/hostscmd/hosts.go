@@ -5,7 +5,6 @@ package hostscmd
 import (
 	"archive/tar"
 	"bytes"
-	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -31,9 +30,6 @@ import (
 
 // copyTime bounds the copy of the program, and what one command there may take.
 const copyTime = 10 * time.Minute
-
-// probe is the origin with which no daemon asks: it has no workers.
-const probe = "probe"
 
 // hosts has what the commands have in common.
 type hosts struct{ proc *cmdenv.Process }
@@ -70,7 +66,7 @@ prompt, and which system the host has. If holdline is missing there, or speaks
 another protocol, it copies this program into ` + "~/" + far.Dir + `
 there; a host of another system gets the one of an archive that make dist has
 made. Then it checks the host as hosts doctor does.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error { return h.addHost(cmd, args[0], from, always) },
 	}
 	cmd.Flags().StringVar(&from, "from", "dist", "directory of archives, for a host of another system")
@@ -80,9 +76,6 @@ made. Then it checks the host as hosts doctor does.`,
 
 // addHost is the command hosts add.
 func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) error {
-	if err := hostname.Check(host); err != nil {
-		return badHost(host, err)
-	}
 	out, err := h.run(cmd.Context(), host, "uname -sm", nil)
 	if err != nil {
 		return byHand(err, host)
@@ -156,12 +149,9 @@ func (h *hosts) remove() *cobra.Command {
 	return &cobra.Command{
 		Use:   "remove HOST",
 		Short: "Remove from a host what hosts add has copied there",
-		Args:  cobra.ExactArgs(1),
+		Args:  oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := args[0]
-			if err := hostname.Check(host); err != nil {
-				return badHost(host, err)
-			}
 			used, err := h.used()
 			if err != nil {
 				return err
@@ -186,12 +176,9 @@ func (h *hosts) doctor() *cobra.Command {
 		Long: `Check that a host can be reached without a prompt, that the holdline there fits, and that a
 server can run there: the command starts a small one and ends it again. Of holdline
 doctor there it prints what concerns servers.`,
-		Args: cobra.ExactArgs(1),
+		Args: oneHost,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			host := args[0]
-			if err := hostname.Check(host); err != nil {
-				return badHost(host, err)
-			}
 			begun := time.Now()
 			there, err := h.greet(cmd.Context(), host)
 			if err != nil {
@@ -214,38 +201,16 @@ func (h *hosts) used() (map[string][]string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	used := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
-		if s, _ := c.Server(name); s.Host != "" {
-			used[s.Host] = append(used[s.Host], name)
-		}
-	}
-	return used, nil
+	return c.ServersByHost(), nil
 }
 
 // greet returns the version of the holdline on a host, if a daemon of this program can use it.
 func (h *hosts) greet(ctx context.Context, host string) (version string, err error) {
-	err = h.visit(ctx, host, func(s *far.Session) error {
+	err = far.Visit(ctx, host, h.proc.Environ(), 0, func(s *far.Session) error {
 		version = s.Program
 		return nil
 	})
 	return version, err
-}
-
-// visit has do talk to the holdline on a host. An error of the connection is an
-// [*far.UnreachableError].
-func (h *hosts) visit(ctx context.Context, host string, do func(*far.Session) error) error {
-	all := far.Hosts{
-		Environ: func(context.Context) []string { return h.proc.Environ() },
-		Origin:  func() (string, error) { return probe, nil },
-	}
-	s, err := all.Dial(ctx, host)
-	if err != nil {
-		return err
-	}
-	err = do(s)
-	s.HangUp()
-	return errors.Join(err, all.Close(ctx))
 }
 
 // advised returns an error of a connection with its fix as the hint.
@@ -266,29 +231,24 @@ func byHand(err error, host string) error {
 	return cmdenv.WithHint(err, far.Try(host)+" has to work, and must not ask for anything")
 }
 
-// badHost returns the error of a name that is no host.
-func badHost(host string, err error) error {
-	return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, host, err)
+// oneHost checks the arguments of a command for one host.
+func oneHost(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+		return err
+	}
+	if err := hostname.Check(args[0]); err != nil {
+		return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, args[0], err)
+	}
+	return nil
 }
 
 // run runs a script on a host, and returns what it prints.
 func (h *hosts) run(ctx context.Context, host, script string, stdin io.Reader) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	c := far.Command(host, script, h.proc.Environ(), false)
-	var out, errs bytes.Buffer
-	c.Stdin, c.Stdout, c.Stderr, c.WaitDelay = stdin, &out, &errs, time.Second
-	if err := c.Start(); err != nil {
-		return "", errors.New(far.NotStarted(host, err))
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Process.Kill() })
-	defer stop()
-	if err := c.Wait(); err != nil {
-		lines := strings.Split(strings.TrimSpace(errs.String()), "\n")
-		words := strings.TrimRight(lines[len(lines)-1], ".\r")
-		return out.String(), fmt.Errorf("%s: %s", host, cmp.Or(words, err.Error()))
-	}
-	return out.String(), nil
+	c := far.Command(ctx, host, script, h.proc.Environ(), false)
+	c.Stdin = stdin
+	return far.Run(c, host)
 }
 
 // systemOf returns GOOS/GOARCH of what uname -sm has printed.

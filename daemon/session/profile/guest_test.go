@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"holdline/protocol"
+	"holdline/protocol/mcp"
 )
 
 // TestForGuest checks that what a guest can do for servers, and what it answers to them, does not
@@ -19,6 +20,7 @@ func TestForGuest(t *testing.T) {
 		`{"inputResponses":1,"inputResponses":2}`:                 `{}`,
 		`{"_meta":{"` + capabilities + `":{"roots":{}},"b":2}}`:   `{"_meta":{"` + capabilities + `":{},"b":2}}`,
 		`{"_meta":{"progressToken":7}}`:                           `{"_meta":{"progressToken":7}}`,
+		`{"_meta": {"` + capabilities + `":{}}}`:                  `{"_meta":{"` + capabilities + `":{}}}`,
 		`{"_meta":5}`:                                             `{"_meta":5}`,
 		`[1]`:                                                     `[1]`,
 	} {
@@ -29,8 +31,19 @@ func TestForGuest(t *testing.T) {
 		if err := json.Unmarshal([]byte(want), &expected); err != nil {
 			t.Fatal(err)
 		}
-		if !reflect.DeepEqual(got, expected) {
-			t.Errorf("ForGuest(%s) = %s, want %s", in, ForGuest(json.RawMessage(in)), want)
+		kept := string(ForGuest(json.RawMessage(in)))
+		var before any
+		_ = json.Unmarshal([]byte(in), &before)
+		if !reflect.DeepEqual(got, expected) || reflect.DeepEqual(before, expected) && kept != in {
+			t.Errorf("ForGuest(%s) = %s, want %s", in, kept, want)
+		}
+	}
+	for _, twice := range []string{
+		`{"a":1,"a":2,"inputResponses":{}}`, `{"_meta":{},"_meta":{"` + capabilities + `":{"roots":{}}}}`,
+		`{"_meta":{"a":1,"a":2,"` + capabilities + `":{"roots":{}}}}`,
+	} {
+		if p, err := mcp.ParseParams(ForGuest(json.RawMessage(twice))); err == nil {
+			t.Errorf("the params %s are taken as %+v", twice, p)
 		}
 	}
 	if got := ForGuest(nil); got != nil {

@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
 
@@ -88,8 +89,13 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 
 // ForGuest returns the params of a guest's request without what it can do for servers, and without
 // answers to their questions. Servers ask guests nothing: a guest that says which directories are
-// its roots could have a server read any file of this machine. Params that are no object stay.
+// its roots could have a server read any file of this machine. Params that have nothing of that stay
+// as they are, and so do those with a duplicate key, which the session refuses.
 func ForGuest(params json.RawMessage) json.RawMessage {
+	declared := jsonrpc.Field(jsonrpc.Field(params, "_meta"), mcp.MetaCapabilities)
+	if len(declared) <= len("{}") && jsonrpc.Field(params, "inputResponses") == nil {
+		return params
+	}
 	var all, meta map[string]json.RawMessage
 	if json.Unmarshal(params, &all) != nil || all == nil {
 		return params

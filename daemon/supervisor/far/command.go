@@ -1,9 +1,14 @@
 package far
 
 import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
+	"syscall"
 
 	"holdline/daemon/config/hostname"
 	"holdline/protocol/process"
@@ -23,29 +28,32 @@ type kind struct {
 
 // kinds are all ways. The first row whose prefix matches holds.
 var kinds = []kind{
-	{hostname.Docker, "docker", func(name, script string) []string {
-		return []string{"exec", "-i", name, "sh", "-c", script}
-	}, false},
-	{hostname.Podman, "podman", func(name, script string) []string {
-		return []string{"exec", "-i", name, "sh", "-c", script}
-	}, false},
+	{hostname.Docker, "docker", containerArgs, false},
+	{hostname.Podman, "podman", containerArgs, false},
 	{hostname.Kube, "kubectl", func(name, script string) []string {
 		return []string{"exec", "-i", name, "--", "sh", "-c", script}
 	}, false},
 	{"", "ssh", func(name, script string) []string {
-		args := []string{"-T"}
-		// All else is as the user's configuration of ssh says. A forwarding or a command in there is
-		// for a session with a person.
-		for _, option := range []string{
-			"BatchMode=yes", "ServerAliveInterval=15", "ServerAliveCountMax=3", "ClearAllForwardings=yes",
-			"RemoteCommand=none",
-		} {
-			args = append(args, "-o", option)
-		}
-		// ssh gives the user's shell one line. Whatever that shell is, it leaves alone what is in single
-		// quotes; a script has none.
-		return append(args, "--", name, "sh", "-c", "'"+script+"'")
+		return sshArgs(name, script, "ClearAllForwardings=yes")
 	}, true},
+}
+
+// containerArgs returns the arguments with which docker runs a script, and what is like it.
+func containerArgs(name, script string) []string {
+	return []string{"exec", "-i", name, "sh", "-c", script}
+}
+
+// sshArgs returns the arguments with which ssh runs a script. All but the options is as the user's
+// configuration of ssh says. A forwarding or a command in there is for a session with a person.
+func sshArgs(name, script string, options ...string) []string {
+	args := []string{"-T"}
+	for _, option := range append(options, // the first value of an option holds
+		"BatchMode=yes", "ServerAliveInterval=15", "ServerAliveCountMax=3", "RemoteCommand=none") {
+		args = append(args, "-o", option)
+	}
+	// ssh gives the user's shell one line. Whatever that shell is, it leaves alone what is in single
+	// quotes; a script has none.
+	return append(args, "--", name, "sh", "-c", "'"+script+"'")
 }
 
 // kindOf returns the kind of a host, and its name there.
@@ -65,16 +73,50 @@ func Moves(host string) bool {
 }
 
 // Command returns a command that runs a script, without single quotes, with sh on a host. env is
-// its environment here. alone makes ssh use no connection that it shares with others.
-func Command(host, script string, env []string, alone bool) *exec.Cmd {
+// its environment here. alone makes ssh use no connection that it shares with others. When ctx is
+// done the command is told to end, and killed if it does not.
+func Command(ctx context.Context, host, script string, env []string, alone bool) *exec.Cmd {
 	k, name := kindOf(host)
 	args := k.args(name, script)
 	if alone && k.program == "ssh" {
 		args = append([]string{"-o", "ControlPath=none"}, args...)
 	}
-	cmd := exec.Command(lookIn(k.program, env), args...) //nolint:forbidigo,noctx // its caller ends it
+	return newCommand(ctx, k.program, args, env)
+}
+
+// Forward returns a command like [Command] for a host of ssh. While its script runs, programs there
+// that connect to the path remote reach the unix socket local.
+func Forward(ctx context.Context, host, remote, local, script string, env []string) *exec.Cmd {
+	args := sshArgs(host, script, "ControlPath=none", "ExitOnForwardFailure=yes", "ServerAliveInterval=5")
+	return newCommand(ctx, "ssh", append([]string{"-R", remote + ":" + local}, args...), env)
+}
+
+// newCommand returns a command that runs a program here, for [Command] and [Forward].
+func newCommand(ctx context.Context, program string, args, env []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, lookIn(program, env), args...)
 	cmd.Env, cmd.Dir = env, "/"
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = leaveTime // a connection that ssh shares may keep stderr open
 	return cmd
+}
+
+// Run runs a command for a host until it ends. It returns what the command prints, unless that has
+// a stdout already. The error has the command's last words.
+func Run(cmd *exec.Cmd, host string) (string, error) {
+	var out bytes.Buffer
+	var words tail
+	if cmd.Stdout == nil {
+		cmd.Stdout = &out
+	}
+	cmd.Stderr = &words
+	if err := cmd.Start(); err != nil {
+		return "", errors.New(notStarted(host, err))
+	}
+	if err := cmd.Wait(); err != nil {
+		k, name := kindOf(host)
+		return out.String(), fmt.Errorf("%s %s: %s", k.program, name, cmp.Or(words.last(), err.Error()))
+	}
+	return out.String(), nil
 }
 
 // Try returns the command line by which a person can try whether a host can be reached. That ssh

@@ -8,11 +8,11 @@
 package far
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 
@@ -66,6 +66,8 @@ type Hosts struct {
 	// Origin returns the name of this daemon's state directory.
 	Origin func() (string, error)
 
+	patience time.Duration // dialTimeout, unless it is 0
+
 	wg     sync.WaitGroup // sessions
 	mu     sync.Mutex     // guards what follows
 	closed bool
@@ -93,6 +95,32 @@ func (h *Hosts) of(name string) *host {
 	return h.hosts[name]
 }
 
+// known returns what is known of a host now.
+func (h *Hosts) known(name string) host {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return *h.of(name)
+}
+
+// Visit has do talk to the holdline on a host for once, which has to say hello within patience; 0 is
+// as long as a daemon waits. An error of the connection is an [*UnreachableError].
+func Visit(
+	ctx context.Context, host string, environ []string, patience time.Duration, do func(*Session) error,
+) error {
+	h := Hosts{
+		Environ:  func(context.Context) []string { return environ },
+		Origin:   func() (string, error) { return "probe", nil }, // no daemon has this name, nor any workers
+		patience: patience,
+	}
+	s, err := h.Dial(ctx, host)
+	if err != nil {
+		return err
+	}
+	err = do(s)
+	s.HangUp()
+	return errors.Join(err, h.Close(ctx))
+}
+
 // Measured records how long a question to a host and its answer took.
 func (h *Hosts) Measured(name string, rtt time.Duration) {
 	h.mu.Lock()
@@ -101,25 +129,13 @@ func (h *Hosts) Measured(name string, rtt time.Duration) {
 }
 
 // RTT returns the last measurement of [Hosts.Measured]; 0 if there is none.
-func (h *Hosts) RTT(name string) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.of(name).rtt
-}
+func (h *Hosts) RTT(name string) time.Duration { return h.known(name).rtt }
 
 // Last returns why the last attempt to reach a host failed; nil if it did not.
-func (h *Hosts) Last(name string) *UnreachableError {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.of(name).last
-}
+func (h *Hosts) Last(name string) *UnreachableError { return h.known(name).last }
 
 // Pause returns how long to wait for the next attempt to reach a host.
-func (h *Hosts) Pause(name string) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Until(h.of(name).next)
-}
+func (h *Hosts) Pause(name string) time.Duration { return time.Until(h.known(name).next) }
 
 // Dial begins a session with a host. It fails at once if another attempt failed just before. An
 // error is an [*UnreachableError], or the cause of ctx.
@@ -177,18 +193,19 @@ func (h *Hosts) begin(ctx context.Context, name string, alone bool) (*Session, e
 		h.wg.Done()
 		return nil, &UnreachableError{Host: name, Words: err.Error()}
 	}
-	s, err := start(Command(name, Script("far "+origin), h.Environ(ctx), alone), h.wg.Done)
+	s, err := start(Command(context.WithoutCancel(ctx), name, Script("far "+origin), h.Environ(ctx), alone), h.wg.Done)
 	if err != nil {
-		return nil, &UnreachableError{Host: name, Words: NotStarted(name, err)}
+		return nil, &UnreachableError{Host: name, Words: notStarted(name, err)}
 	}
 	s.Host = name
-	err = s.within(ctx, dialTimeout, func() (err error) {
+	limit := cmp.Or(h.patience, dialTimeout)
+	err = s.within(ctx, limit, func() (err error) {
 		s.Hello, err = farwire.ReadHello(s.R)
 		return err
 	})
 	switch {
 	case err != nil:
-		err = s.silent(err)
+		err = s.silent(err, limit)
 	case s.Version != farwire.Version || s.Workers != process.Newest():
 		err = &UnreachableError{
 			Host: name, Words: fmt.Sprintf("its holdline (%s) speaks another protocol than this one", s.Program),
@@ -201,21 +218,21 @@ func (h *Hosts) begin(ctx context.Context, name string, alone bool) (*Session, e
 	return nil, err
 }
 
-// NotStarted returns, for people, that the program that reaches a host could not be started.
-func NotStarted(name string, err error) string {
+// notStarted returns, for people, that the program that reaches a host could not be started.
+func notStarted(name string, err error) string {
 	k, _ := kindOf(name)
 	return fmt.Sprintf("%s cannot be started (%v). Is it installed, and on your PATH?", k.program, err)
 }
 
-// silent returns why the other side did not say hello, which failed with err.
-func (s *Session) silent(err error) error {
+// silent returns why the other side did not say hello within limit, which failed with err.
+func (s *Session) silent(err error, limit time.Duration) error {
 	u := &UnreachableError{Host: s.Host, Fix: Try(s.Host)}
 	code, words := s.end()
 	u.Words = words
 	switch {
 	case errors.Is(err, errSlow):
 		u.slow = true
-		u.Words = "no answer within " + dialTimeout.String()
+		u.Words = "no answer within " + limit.String()
 		if words != "" {
 			u.Words += ": " + words
 		}
@@ -225,7 +242,6 @@ func (s *Session) silent(err error) error {
 	case words == "":
 		u.Words = fmt.Sprintf("the connection ended (exit code %d)", code)
 	}
-	u.Words = strings.TrimSuffix(u.Words, ".")
 	return u
 }
 

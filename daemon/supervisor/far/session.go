@@ -2,7 +2,6 @@ package far
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -18,6 +17,7 @@ import (
 
 	"holdline/daemon/command"
 	"holdline/daemon/networds"
+	"holdline/daemon/telling"
 	"holdline/protocol/farwire"
 	"holdline/protocol/fault"
 	"holdline/protocol/rawio"
@@ -65,7 +65,6 @@ func start(cmd *exec.Cmd, done func()) (*Session, error) {
 	}
 	s.R = bufio.NewReaderSize(s, 4<<10)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = other, other, &s.words
-	cmd.WaitDelay = leaveTime // a connection that ssh shares may keep stderr open
 	if err := cmd.Start(); err != nil {
 		_ = conn.Close()
 		done()
@@ -233,12 +232,11 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last returns the last line that says something, fit to be shown.
+// last returns the line that says most about why the program ended, fit to be shown.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := bytes.Split(bytes.TrimSpace(t.text), []byte("\n"))
-	return strings.TrimSpace(fault.Quote(bytes.TrimSpace(all[len(all)-1])))
+	return strings.TrimSuffix(fault.Quote([]byte(telling.Line(strings.Split(string(t.text), "\n")))), ".")
 }
 
 // lookIn returns the path of a program on the PATH of an environment, or its name.

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
+	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/farwire"
 	"holdline/protocol/jsonrpc"
@@ -183,15 +184,10 @@ func (d *Dirs) sweepSoon(host string) {
 			delete(d.sweeping, host)
 		}()
 		for {
-			err := d.sweepHost(d.life, host)
-			if err == nil {
+			if d.sweepHost(d.life, host) == nil {
 				return
 			}
-			t := time.NewTimer(max(d.hosts.Pause(host), time.Second))
-			select {
-			case <-t.C:
-			case <-d.life.Done():
-				t.Stop()
+			if waiting.Pause(d.life, max(d.hosts.Pause(host), time.Second)) != nil {
 				return
 			}
 		}
