@@ -263,8 +263,8 @@ func (d *daemon) rules() policy.Rules { return policy.CurrentRules(d.file.Curren
 // they are needed show nothing else of them.
 var instructions = [][2]string{
 	{"consult", "consult asks " + engines.Titles() + " on this machine for a second opinion on the project at " +
-		"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the background: " +
-		"fetch it with consult_result."},
+		"hand, read-only: use it for reviews, hard bugs and design questions. A long consult goes on in the " +
+		"background: fetch it with consult_result."},
 	{"health_snapshot", "health_snapshot says whether holdline is well."},
 	{tool.FindTools, "More tools, of the MCP servers that are shared on this machine, are not listed: find_tools " +
 		"finds them by words, call_tool calls them."},

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"maps"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -67,17 +66,6 @@ type Settings struct {
 	Hosting                   // with defaults
 	MaxRestarts int           // as in Hosting
 	TaskAfter   time.Duration // the same
-}
-
-// ServersByHost returns the names of the servers that run elsewhere, sorted, by their hosts.
-func (c Config) ServersByHost() map[string][]string {
-	used := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
-		if host := c.Servers[name].Holdline.Host; host != "" {
-			used[host] = append(used[host], name)
-		}
-	}
-	return used
 }
 
 // Server returns what the configuration says of a server; false if it names none.

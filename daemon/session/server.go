@@ -72,12 +72,11 @@ type Hosted interface {
 
 // Options are a server's settings.
 type Options struct {
-	Log       *slog.Logger
-	Catalog   *tool.Catalog
-	Telemetry Telemetry
-	Info      mcp.Implementation
-	// Instructions are pairs of one of holdline's own tools and what sessions that have it are told.
-	Instructions [][2]string
+	Log          *slog.Logger
+	Catalog      *tool.Catalog
+	Telemetry    Telemetry
+	Info         mcp.Implementation
+	Instructions [][2]string // what sessions are told that have an own tool, behind its name
 	// Authorise checks what a greeting claims; an error is refused aloud.
 	Authorise func(identity, token string) error
 	// CheckView returns what is wrong with the view that a greeting wants; it is refused aloud.

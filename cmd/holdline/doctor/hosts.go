@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"holdline/daemon/config"
 	"holdline/daemon/supervisor/far"
 	"holdline/protocol"
 )
@@ -21,7 +22,7 @@ func (o *Options) checkHosts(ctx context.Context) []Finding {
 	if o.Loaded == nil {
 		return nil
 	}
-	used := o.Loaded.ServersByHost()
+	used := ServersByHost(o.Loaded)
 	maps.DeleteFunc(used, func(host string, servers []string) bool {
 		used[host] = slices.DeleteFunc(servers, func(name string) bool {
 			s, _ := o.Loaded.Server(name)
@@ -65,4 +66,15 @@ func (o *Options) checkHost(ctx context.Context, host, servers string) Finding {
 	}
 	return f.with(Problem, "cannot be reached from this shell: "+words, "its servers cannot be used: "+servers,
 		"holdline hosts doctor "+host)
+}
+
+// ServersByHost returns the names of the servers that run elsewhere, sorted, by their hosts.
+func ServersByHost(c *config.Config) map[string][]string {
+	used := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Servers)) {
+		if host := c.Servers[name].Holdline.Host; host != "" {
+			used[host] = append(used[host], name)
+		}
+	}
+	return used
 }

@@ -62,7 +62,8 @@ interrupted. "holdline status" shows it. That machine needs holdline, too.`,
 				name = args[1]
 			}
 			if !far.Moves(args[0]) {
-				return fmt.Errorf("%w: connect uses ssh; for a container, mount the directory of the socket", cmdenv.ErrUsage)
+				return fmt.Errorf("%w: connect uses ssh; for a container, mount the directory of the socket",
+					cmdenv.ErrUsage)
 			}
 			s, err := find(cmd, proc, name)
 			if err != nil {

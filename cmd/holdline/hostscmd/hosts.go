@@ -23,6 +23,7 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/doctor"
 	"holdline/daemon/config"
 	"holdline/daemon/config/hostname"
 	"holdline/daemon/supervisor/far"
@@ -201,7 +202,7 @@ func (h *hosts) used() (map[string][]string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return c.ServersByHost(), nil
+	return doctor.ServersByHost(&c), nil
 }
 
 // greet returns the version of the holdline on a host, if a daemon of this program can use it.
