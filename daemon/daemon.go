@@ -437,15 +437,13 @@ func (d *daemon) watch(ctx context.Context) error {
 	defer tick.Stop()
 	busy := time.Now()
 	lost := false // the pointer to this daemon cannot be written
-	memory, look := heap.NewReleaser(0), time.NewTimer(time.Second)
-	defer look.Stop()
+	var memory sync.WaitGroup
+	memory.Go(func() { heap.GiveBack(ctx, 0) })
+	defer memory.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-look.C:
-			look.Reset(memory.Check())
-			continue
 		case <-tick.C:
 		}
 		if !d.still() {

@@ -58,19 +58,32 @@ func TestMemoryGivenBack(t *testing.T) {
 }
 
 // TestAdapterMemoryGivenBack checks that the engine process of a consult gives back what its start
-// has needed of the program's pages, while the consult's program works.
+// has needed of the program's pages, while the consult's program works, and so does the process of
+// a server by address while nothing is asked.
 func TestAdapterMemoryGivenBack(t *testing.T) {
 	t.Parallel()
 	if raceEnabled {
 		t.Skip("the race detector needs memory of its own")
 	}
-	p := newPlace(t)
-	p.daemon()
-	p.agent().shake().call("consult", p.worksAlone())
-	p.untilConsultSays(t, saidSoFar)
-	adapter := p.consultProcess(t, "engine")
-	waitFor(t, "half of its memory to be given back", func() bool {
-		return memoryOf(t, adapter, "VmRSS") <= memoryOf(t, adapter, "VmHWM")/2
+	shrinks := func(t *testing.T, pid int) {
+		t.Helper()
+		waitFor(t, "half of its memory to be given back", func() bool {
+			return memoryOf(t, pid, "VmRSS") <= memoryOf(t, pid, "VmHWM")/2
+		})
+		t.Logf("at most %d MiB, %d MiB now", memoryOf(t, pid, "VmHWM"), memoryOf(t, pid, "VmRSS"))
+	}
+	t.Run("consult", func(t *testing.T) {
+		p := newPlace(t)
+		p.daemon()
+		p.agent().shake().call("consult", p.worksAlone())
+		p.untilConsultSays(t, saidSoFar)
+		shrinks(t, p.consultProcess(t, "engine"))
 	})
-	t.Logf("at most %d MiB, %d MiB now", memoryOf(t, adapter, "VmHWM"), memoryOf(t, adapter, "VmRSS"))
+	t.Run("server by address", func(t *testing.T) {
+		f := newFar(t, false)
+		p := newPlace(t).remote(f, f.token)
+		p.daemon()
+		p.agent().shake().ask("tools/list", map[string]any{})
+		shrinks(t, p.untilReady("far"))
+	})
 }

@@ -1,8 +1,9 @@
-// Package heap gives memory back when a process of the whole program is idle: the daemon, or a
-// consult's engine process. It also measures this process.
+// Package heap gives memory back when a process of the whole program is idle: the daemon, a
+// consult's engine process, or that of a server by address. It also measures this process.
 package heap
 
 import (
+	"context"
 	"math"
 	"os"
 	"runtime"
@@ -40,6 +41,20 @@ type Releaser struct {
 	held    uint64 // bytes of the heap held after memory was given back
 	program uint64 // bytes of the program in memory after they were given back
 	release func()
+}
+
+// GiveBack gives memory back whenever this process is idle, until ctx ends; see [NewReleaser].
+func GiveBack(ctx context.Context, keep uint64) {
+	memory, look := NewReleaser(keep), time.NewTimer(busyPause)
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			look.Reset(memory.Check())
+		}
+	}
 }
 
 // NewReleaser sets the memory limit of the runtime, unless the user has, and returns

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 
 	"holdline/cmd/holdline/cmdenv"
@@ -19,6 +20,7 @@ import (
 	"holdline/daemon/adapter/engines"
 	"holdline/daemon/adapter/remote"
 	"holdline/daemon/config"
+	"holdline/daemon/heap"
 	"holdline/daemon/launch"
 	"holdline/daemon/login"
 	"holdline/daemon/login/flow"
@@ -55,6 +57,7 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer keepSmall(ctx)()
 	log := childLog(proc)
 	o := remote.Options{Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version}
 	if at := target.Login; at != nil {
@@ -77,7 +80,6 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 // program. Workers start it; any MCP client can. The argument is the name of the engine. A
 // variable may name another program than the one on PATH; all other settings come with a call.
 func runEngine(args []string, proc *cmdenv.Process) error {
-	runtime.GOMAXPROCS(1) // as in a proxy: one processor is enough, and each one has caches of its own
 	var settings config.Consult
 	var found *engines.Engine
 	worker := proc.Getenv(process.EnvWorker)
@@ -95,6 +97,7 @@ func runEngine(args []string, proc *cmdenv.Process) error {
 	engines.UseVariables(&settings, proc.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	defer keepSmall(ctx)()
 	signal.Ignore(syscall.SIGPIPE) // a run's outcome is kept even if its client has ended
 	runner.Serve(ctx, stdinOf(proc), proc.Stdout, runner.Options{
 		Name: found.Name, Version: cmdenv.Version, Environ: proc.Environ(), Worker: worker,
@@ -102,6 +105,20 @@ func runEngine(args []string, proc *cmdenv.Process) error {
 		Log:    childLog(proc),
 	})
 	return nil
+}
+
+// keepHeap is a heap in bytes that an idle child does not give back. The runtime does not collect a
+// smaller one by itself, and most children never need more.
+const keepHeap = 4 << 20
+
+// keepSmall keeps this process small, of which a user may have many, until the returned function
+// is called. As in a proxy one processor is enough, and each one has caches of its own.
+func keepSmall(ctx context.Context) (stop func()) {
+	runtime.GOMAXPROCS(1)
+	ctx, cancel := context.WithCancel(ctx)
+	var memory sync.WaitGroup
+	memory.Go(func() { heap.GiveBack(ctx, keepHeap) })
+	return func() { cancel(); memory.Wait() }
 }
 
 // stdinOf returns the standard input, which Close closes if it is a file.

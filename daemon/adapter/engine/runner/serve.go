@@ -31,7 +31,6 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
-	"holdline/daemon/heap"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -58,10 +57,6 @@ const maxCalls = 8
 // parentPoll is the pause between two checks whether the parent still lives, once stdin
 // has ended.
 const parentPoll = time.Second
-
-// keepHeap is a heap that is not given back while a program is silent. The runtime does not collect
-// a smaller one by itself, and seldom a run needs more.
-const keepHeap = 4 << 20
 
 // Reasons for which calls are cancelled.
 var (
@@ -127,12 +122,10 @@ func (s *server) readLines(ctx context.Context, in io.Reader, lines chan<- []byt
 }
 
 // serve handles messages and ends of calls. It returns when no call runs and no message
-// can come, or when the job's call has ended. While the programs are silent it gives memory back.
+// can come, or when the job's call has ended.
 func (s *server) serve(ctx context.Context, lines <-chan []byte) {
 	poll := time.NewTicker(parentPoll)
 	defer poll.Stop()
-	memory, look := heap.NewReleaser(keepHeap), time.NewTimer(time.Second)
-	defer look.Stop()
 	done := ctx.Done()
 	for len(s.calls) > 0 || lines != nil && !s.job {
 		select {
@@ -149,8 +142,6 @@ func (s *server) serve(ctx context.Context, lines <-chan []byte) {
 			if lines == nil {
 				s.leaveIfOrphan()
 			}
-		case <-look.C:
-			look.Reset(memory.Check())
 		case <-done: // the calls are cancelled with ctx
 			lines, done = nil, nil
 		}
