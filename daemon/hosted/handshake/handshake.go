@@ -20,7 +20,8 @@ import (
 // A Peer is a process that is asked.
 type Peer interface {
 	// Request sends a request of the daemon's own, whose record has that kind, and
-	// returns the result. The server's refusal is a [*dialect.RefusalError].
+	// returns the result. The server's refusal is a [*dialect.RefusalError]. An answer that
+	// is there when ctx ends counts. It is safe for concurrent use.
 	Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error)
 	// Initialized tells a legacy process that the handshake is over.
 	Initialized(ctx context.Context) error
@@ -39,12 +40,14 @@ type Peer interface {
 // probeTimeout is how long a server has to answer server/discover.
 const probeTimeout = time.Second
 
-// errSilent is the cause of a context whose probe had no answer.
+// errSilent says that server/discover has no answer yet.
 var errSilent = errors.New("no answer to server/discover")
 
 // Introduce performs the handshake with a process, and returns the era of its server.
 // era is what is known of that, or "": such a server is first asked server/discover, and
-// sent initialize if that fails.
+// sent initialize if that fails, or has no answer after a second. A server that starts slowly
+// reads both: if it then answers server/discover, it is spoken to as a modern one. Some servers
+// that have answered that say little to a client of the legacy era.
 //
 // With an error, the era is what to try the next time. Some legacy servers end at
 // server/discover: they are not asked again. A server that has failed while it lived is
@@ -68,8 +71,11 @@ func Introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 // question only when it is sent initialize.
 func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string) (now string, asked bool, err error) {
 	denied := false // it knows no such question
+	var question *discovery
 	if era != dialect.Legacy {
-		result, err := discover(ctx, p, info, era == "")
+		question = discover(ctx, p, info)
+		defer question.end()
+		result, err := question.wait(era == "")
 		switch exited, _ := p.Ended(); {
 		case err == nil:
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)
@@ -85,9 +91,16 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		return "", false, fmt.Errorf("introduction: %w", err)
 	}
 	result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
+	if question != nil {
+		if late, err := question.end(); err == nil {
+			return dialect.Modern, false, p.Introduced(dialect.Modern, late)
+		}
+	}
 	if _, refused := errors.AsType[*dialect.RefusalError](err); refused && !denied {
 		// It was not up yet when it was asked, or is not what it was before.
-		if result, err := discover(ctx, p, info, true); err == nil {
+		again := discover(ctx, p, info)
+		defer again.end()
+		if result, err := again.wait(true); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)
 		}
 	}
@@ -100,14 +113,56 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	return dialect.Legacy, false, p.Initialized(ctx)
 }
 
-// discover asks a server of the modern era for its description. With probe it waits
-// only for [probeTimeout], since a legacy server may never answer.
-func discover(ctx context.Context, p Peer, info mcp.Implementation, probe bool) (json.RawMessage, error) {
+// A discovery is the question server/discover to a process, in a goroutine.
+type discovery struct {
+	cancel   context.CancelFunc
+	done     chan struct{} // closed when the following are known
+	result   json.RawMessage
+	err      error
+	panicked any // for the goroutine that waits, which contains it
+}
+
+// discover begins to ask a server for its description in the modern era. The caller must call end.
+func discover(ctx context.Context, p Peer, info mcp.Implementation) *discovery {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &discovery{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(d.done)
+		defer func() { d.panicked = recover() }()
+		d.result, d.err = ask(ctx, p, info)
+	}()
+	return d
+}
+
+// wait waits for the answer. With probe it waits only for [probeTimeout], since a legacy server may
+// never answer: its error is errSilent then, and the question stays open.
+func (d *discovery) wait(probe bool) (json.RawMessage, error) {
+	var limit <-chan time.Time
 	if probe {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, probeTimeout, errSilent)
-		defer cancel()
+		t := time.NewTimer(probeTimeout)
+		defer t.Stop()
+		limit = t.C
 	}
+	select {
+	case <-d.done:
+		return d.end()
+	case <-limit:
+		return nil, errSilent
+	}
+}
+
+// end gives the question up, and returns the answer if it has come by now.
+func (d *discovery) end() (json.RawMessage, error) {
+	d.cancel()
+	<-d.done
+	if d.panicked != nil {
+		panic(d.panicked)
+	}
+	return d.result, d.err
+}
+
+// ask asks server/discover and waits for the answer.
+func ask(ctx context.Context, p Peer, info mcp.Implementation) (json.RawMessage, error) {
 	e := dialect.Envelope{Era: dialect.Modern, Meta: dialect.Meta(info, p.Capabilities())}
 	result, err := p.Request(ctx, calls.KindDiscover, mcp.Discover, e.OwnParams())
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,20 +20,28 @@ import (
 var errEnded = errors.New("it ended")
 
 // A peer answers from a table with the result of a method. "!" is a refusal, "…" silence,
-// and "x" the end of the process. A method that is not in the table is refused.
+// and "x" the end of the process. An answer behind "late " comes when the next question is
+// answered. A method that is not in the table is refused.
 type peer struct {
 	answers map[string]string
-	asked   []string
+	mu      sync.Mutex
+	asked   []string // guarded by mu
 	ended   bool
 	era     string
 }
 
 func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage) (json.RawMessage, error) {
+	p.mu.Lock()
 	p.asked = append(p.asked, method)
+	p.mu.Unlock()
 	if p.ended {
 		return nil, errEnded
 	}
-	switch answer := p.answers[method]; answer {
+	answer, late := strings.CutPrefix(p.answers[method], "late ")
+	if late {
+		<-ctx.Done() // by then it has come
+	}
+	switch answer {
 	case "", "!":
 		return nil, &dialect.RefusalError{Method: method, Raw: json.RawMessage(`{"code":-32601,"message":"no"}`)}
 	case "…":
@@ -78,6 +87,21 @@ func TestEras(t *testing.T) {
 		{
 			"legacy that says nothing", "",
 			map[string]string{mcp.Discover: "…", mcp.Initialize: "{}"},
+			mcp.Discover + " " + mcp.Initialize + " " + mcp.Initialized, dialect.Legacy, false,
+		},
+		{
+			"modern that starts slowly", "",
+			map[string]string{mcp.Discover: "late " + modern, mcp.Initialize: "{}"},
+			mcp.Discover + " " + mcp.Initialize, dialect.Modern, false,
+		},
+		{
+			"modern that starts slowly and ends at initialize", "",
+			map[string]string{mcp.Discover: "late " + modern, mcp.Initialize: "x"},
+			mcp.Discover + " " + mcp.Initialize, dialect.Modern, false,
+		},
+		{
+			"legacy that starts slowly", "",
+			map[string]string{mcp.Discover: "late !", mcp.Initialize: "{}"},
 			mcp.Discover + " " + mcp.Initialize + " " + mcp.Initialized, dialect.Legacy, false,
 		},
 		{"legacy that ends", "", map[string]string{mcp.Discover: "x"}, mcp.Discover, dialect.Legacy, true},

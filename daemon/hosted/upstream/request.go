@@ -30,14 +30,15 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 	case msg := <-ch:
 		return dialect.ResultOf(method, msg)
 	case <-u.Exited:
-		select {
-		case msg := <-ch: // it ended after it had answered, as one does that refuses its client
-			return dialect.ResultOf(method, msg)
-		default:
-		}
-		return nil, standing.ErrExited
+		err = standing.ErrExited
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		err = context.Cause(ctx)
+	}
+	select {
+	case msg := <-ch: // it ended after it had answered, as one does that refuses its client
+		return dialect.ResultOf(method, msg)
+	default:
+		return nil, err
 	}
 }
 
