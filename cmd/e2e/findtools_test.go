@@ -464,7 +464,7 @@ func TestCallToolOutlivesDaemon(t *testing.T) {
 func TestFindToolsWaits(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("HOLDLINE_LONG") == "" {
-		t.Skip("HOLDLINE_LONG=1 is not set: it takes ten seconds")
+		t.Skip("HOLDLINE_LONG=1 is not set: it takes eight seconds")
 	}
 	p := newPlace(t)
 	mute := map[string]any{"command": "sleep", "args": []string{"600"}, "holdline": hosting{"scope": "shared"}}
@@ -474,7 +474,7 @@ func TestFindToolsWaits(t *testing.T) {
 	begin := time.Now()
 	f := a.find(map[string]any{"query": "effect", "limit": 1})
 	if !slices.Equal(f.names(), []string{"tools__effect"}) || len(f.Errors) != 2 ||
-		!strings.Contains(f.troubles()["mute"], "has not said within 10s") {
+		!strings.Contains(f.troubles()["mute"], "has not said within 8s") {
 		t.Errorf("found %v, %v", f.names(), f.troubles())
 	}
 	if took := time.Since(begin); took < 5*time.Second {

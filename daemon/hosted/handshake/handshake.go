@@ -92,8 +92,8 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	}
 	result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
 	if question != nil {
-		if late, err := question.end(); err == nil {
-			return dialect.Modern, false, p.Introduced(dialect.Modern, late)
+		if question.end(); question.err == nil {
+			return dialect.Modern, false, p.Introduced(dialect.Modern, question.result)
 		}
 	}
 	if _, refused := errors.AsType[*dialect.RefusalError](err); refused && !denied {
@@ -145,20 +145,20 @@ func (d *discovery) wait(probe bool) (json.RawMessage, error) {
 	}
 	select {
 	case <-d.done:
-		return d.end()
+		d.end()
+		return d.result, d.err
 	case <-limit:
 		return nil, errSilent
 	}
 }
 
-// end gives the question up, and returns the answer if it has come by now.
-func (d *discovery) end() (json.RawMessage, error) {
+// end gives the question up. An answer that has come by now is there afterwards.
+func (d *discovery) end() {
 	d.cancel()
 	<-d.done
 	if d.panicked != nil {
 		panic(d.panicked)
 	}
-	return d.result, d.err
 }
 
 // ask asks server/discover and waits for the answer.
