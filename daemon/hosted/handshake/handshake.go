@@ -20,8 +20,8 @@ import (
 // A Peer is a process that is asked.
 type Peer interface {
 	// Request sends a request of the daemon's own, whose record has that kind, and
-	// returns the result. The server's refusal is a [*dialect.RefusalError]. An answer that
-	// is there when ctx ends counts. It is safe for concurrent use.
+	// returns the result. The server's refusal is a [*dialect.RefusalError]. It is safe for
+	// concurrent use.
 	Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error)
 	// Initialized tells a legacy process that the handshake is over.
 	Initialized(ctx context.Context) error
@@ -37,8 +37,13 @@ type Peer interface {
 	Ended() (exited, byItself bool)
 }
 
-// probeTimeout is how long a server has to answer server/discover.
-const probeTimeout = time.Second
+const (
+	// probeTimeout is how long a server has to answer server/discover.
+	probeTimeout = time.Second
+	// lateTimeout is how long it has once it has answered initialize: a server may handle both at
+	// the same time.
+	lateTimeout = 100 * time.Millisecond
+)
 
 // errSilent says that server/discover has no answer yet.
 var errSilent = errors.New("no answer to server/discover")
@@ -75,7 +80,11 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	if era != dialect.Legacy {
 		question = discover(ctx, p, info)
 		defer question.end()
-		result, err := question.wait(era == "")
+		limit := probeTimeout
+		if era != "" {
+			limit = 0
+		}
+		result, err := question.wait(limit)
 		switch exited, _ := p.Ended(); {
 		case err == nil:
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)
@@ -92,15 +101,15 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 	}
 	result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
 	if question != nil {
-		if question.end(); question.err == nil {
-			return dialect.Modern, false, p.Introduced(dialect.Modern, question.result)
+		if late, err := question.wait(lateTimeout); err == nil {
+			return dialect.Modern, false, p.Introduced(dialect.Modern, late)
 		}
 	}
 	if _, refused := errors.AsType[*dialect.RefusalError](err); refused && !denied {
 		// It was not up yet when it was asked, or is not what it was before.
 		again := discover(ctx, p, info)
 		defer again.end()
-		if result, err := again.wait(true); err == nil {
+		if result, err := again.wait(probeTimeout); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)
 		}
 	}
@@ -134,12 +143,12 @@ func discover(ctx context.Context, p Peer, info mcp.Implementation) *discovery {
 	return d
 }
 
-// wait waits for the answer. With probe it waits only for [probeTimeout], since a legacy server may
-// never answer: its error is errSilent then, and the question stays open.
-func (d *discovery) wait(probe bool) (json.RawMessage, error) {
+// wait waits for the answer, for at most that long unless it is 0: a legacy server may never answer.
+// Then the error is errSilent, and the question stays open.
+func (d *discovery) wait(most time.Duration) (json.RawMessage, error) {
 	var limit <-chan time.Time
-	if probe {
-		t := time.NewTimer(probeTimeout)
+	if most > 0 {
+		t := time.NewTimer(most)
 		defer t.Stop()
 		limit = t.C
 	}
@@ -152,7 +161,7 @@ func (d *discovery) wait(probe bool) (json.RawMessage, error) {
 	}
 }
 
-// end gives the question up. An answer that has come by now is there afterwards.
+// end gives the question up.
 func (d *discovery) end() {
 	d.cancel()
 	<-d.done

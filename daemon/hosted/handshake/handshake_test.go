@@ -20,8 +20,8 @@ import (
 var errEnded = errors.New("it ended")
 
 // A peer answers from a table with the result of a method. "!" is a refusal, "…" silence,
-// and "x" the end of the process. An answer behind "late " comes when the next question is
-// answered. A method that is not in the table is refused.
+// and "x" the end of the process. An answer behind "late " comes a little after the next
+// question is answered. A method that is not in the table is refused.
 type peer struct {
 	answers map[string]string
 	mu      sync.Mutex
@@ -39,7 +39,7 @@ func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage)
 	}
 	answer, late := strings.CutPrefix(p.answers[method], "late ")
 	if late {
-		<-ctx.Done() // by then it has come
+		time.Sleep(1050 * time.Millisecond)
 	}
 	switch answer {
 	case "", "!":
