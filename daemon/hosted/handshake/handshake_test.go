@@ -26,15 +26,16 @@ type peer struct {
 	answers map[string]string
 	mu      sync.Mutex
 	asked   []string // guarded by mu
-	ended   bool
+	ended   bool     // guarded by mu
 	era     string
 }
 
 func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage) (json.RawMessage, error) {
 	p.mu.Lock()
 	p.asked = append(p.asked, method)
+	ended := p.ended
 	p.mu.Unlock()
-	if p.ended {
+	if ended {
 		return nil, errEnded
 	}
 	answer, late := strings.CutPrefix(p.answers[method], "late ")
@@ -48,6 +49,8 @@ func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage)
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
 	case "x":
+		p.mu.Lock()
+		defer p.mu.Unlock()
 		p.ended = true
 		return nil, errEnded
 	default:
@@ -65,7 +68,11 @@ func (p *peer) Introduced(era string, _ json.RawMessage) error {
 	p.era = era
 	return nil
 }
-func (p *peer) Ended() (exited, byItself bool) { return p.ended, p.ended }
+func (p *peer) Ended() (exited, byItself bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended, p.ended
+}
 
 // TestEras checks how a server of unknown era is asked for its era: no server of the other
 // era fails permanently because of the question.
