@@ -68,6 +68,7 @@ func (p *peer) Introduced(era string, _ json.RawMessage) error {
 	p.era = era
 	return nil
 }
+
 func (p *peer) Ended() (exited, byItself bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
