@@ -21,7 +21,6 @@ SOAK    ?= 10m
 SESSIONS ?= 1000
 PKG     ?= ./...
 RUN     ?=
-SKIP    ?=
 FLAGS   ?=
 DIST    ?= dist
 # The tests of whole processes wait more than they work; under the race detector they work.
@@ -107,9 +106,9 @@ bench: build ## measure speed and memory beside a chain of copying processes; th
 	HOLDLINE_E2E=1 HOLDLINE_BENCH_BIN=$(abspath $(OUT)) CGO_ENABLED=0 $(TEST) -run '^$$' -bench '$(or $(BENCH),.)' -timeout 20m \
 		$(if $(filter ./...,$(PKG)),-benchtime 1x ./cmd/e2e,-benchmem $(PKG))
 
-e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm; SKIP=name)
+e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
 	@# One package at a time: several real programs at once take all of two cores.
-	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' $(if $(SKIP),-skip '$(SKIP)') \
+	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
 		$(if $(filter ./...,$(PKG)),$(E2E),$(PKG)) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)
