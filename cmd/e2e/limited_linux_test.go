@@ -96,6 +96,9 @@ func (p *place) eats(t *testing.T, daemon int) (group bool) {
 // control group, where one can be made, or a limit of each process.
 func TestLimitedServer_DiesAlone(t *testing.T) {
 	t.Parallel()
+	if raceEnabled {
+		t.Skip("the race detector needs memory of its own")
+	}
 	p := newPlace(t)
 	d := p.configure(p.hungryEntries()).daemon()
 	if !p.eats(t, d.Process.Pid) {
