@@ -18,7 +18,7 @@ import (
 // Memory that is given back to the system.
 const (
 	// idleAllocs is how much an idle daemon allocates at most between two calls of
-	// [Releaser.Check], in bytes.
+	// [releaser.check], in bytes.
 	idleAllocs = 512 << 10
 	// idleHeap and idleProgram are the bytes of the heap and of the program that an idle
 	// daemon may hold on top of what it held after the last time, before it gives them back.
@@ -31,10 +31,10 @@ const (
 	softLimit = 192 << 20
 )
 
-// Releaser gives memory back to the system when the daemon is idle. The runtime by
+// releaser gives memory back to the system when the daemon is idle. The runtime by
 // itself keeps what a burst of large answers has needed for minutes. The kernel keeps
 // each page of the program that was used once, such as by the start, until memory is short.
-type Releaser struct {
+type releaser struct {
 	samples []metrics.Sample
 	keep    uint64 // bytes of the heap that are never given back
 	allocs  uint64 // bytes ever allocated, at the last check
@@ -43,28 +43,30 @@ type Releaser struct {
 	release func()
 }
 
-// GiveBack gives memory back whenever this process is idle, until ctx ends; see [NewReleaser].
+// GiveBack gives memory back to the system whenever this process is idle, until ctx ends. It
+// leaves a heap of up to keep bytes alone, and sets the memory limit of the runtime unless the user
+// has.
 func GiveBack(ctx context.Context, keep uint64) {
-	memory, look := NewReleaser(keep), time.NewTimer(busyPause)
+	memory, look := newReleaser(keep), time.NewTimer(busyPause)
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			look.Reset(memory.Check())
+			look.Reset(memory.check())
 		}
 	}
 }
 
-// NewReleaser sets the memory limit of the runtime, unless the user has, and returns
+// newReleaser sets the memory limit of the runtime, unless the user has, and returns
 // a releaser. It leaves a heap of up to keep bytes alone: the first collection of a process takes
 // about 0.7 MiB for itself, for good.
-func NewReleaser(keep uint64) *Releaser {
+func newReleaser(keep uint64) *releaser {
 	if debug.SetMemoryLimit(-1) == math.MaxInt64 { // GOMEMLIMIT is not set
 		debug.SetMemoryLimit(softLimit)
 	}
-	return &Releaser{keep: keep, release: idlemem.Release, samples: []metrics.Sample{
+	return &releaser{keep: keep, release: idlemem.Release, samples: []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},
 		{Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/unused:bytes"},
@@ -72,7 +74,7 @@ func NewReleaser(keep uint64) *Releaser {
 	}}
 }
 
-// When [Releaser.Check] is to be called again: soon while the daemon is busy, so that an end
+// When [releaser.check] is to be called again: soon while the daemon is busy, so that an end
 // of that is seen, and otherwise seldom, since each call wakes the machine up.
 const (
 	busyPause = time.Second
@@ -81,7 +83,7 @@ const (
 
 // Check gives memory back if little was allocated since the last check, and there is
 // enough to give back. It returns after how long to call it again.
-func (h *Releaser) Check() (next time.Duration) {
+func (h *releaser) check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
@@ -101,7 +103,7 @@ func (h *Releaser) Check() (next time.Duration) {
 
 // readMetrics returns how much was ever allocated, and how much memory of the system the heap
 // holds now, both in bytes.
-func (h *Releaser) readMetrics() (allocs, held uint64) {
+func (h *releaser) readMetrics() (allocs, held uint64) {
 	metrics.Read(h.samples)
 	for _, part := range h.samples[1:] {
 		held += part.Value.Uint64()

@@ -8,28 +8,28 @@ import (
 // TestHeapGivesBack checks that memory needed by a burst is returned to the system once,
 // when the program is idle again, and not while it is busy.
 func TestHeapGivesBack(t *testing.T) {
-	h := NewReleaser(0)
+	h := newReleaser(0)
 	given, release := 0, h.release
 	h.release = func() { given++; release() }
-	h.Check()
-	h.Check()
+	h.check()
+	h.check()
 	before := given
 	burst := make([]byte, 64<<20)
 	for i := 0; i < len(burst); i += 4096 {
 		burst[i] = 1
 	}
-	h.Check()
+	h.check()
 	if given != before {
 		t.Error("memory is given back while much happens")
 	}
 	_, full := h.readMetrics()
 	runtime.KeepAlive(burst) // and no longer
-	h.Check()
+	h.check()
 	if _, now := h.readMetrics(); given != before+1 || now+32<<20 > full {
 		t.Errorf("given back %d times, %d MiB are held of %d", given-before, now>>20, full>>20)
 	}
-	h.Check()
-	h.Check()
+	h.check()
+	h.check()
 	if given != before+1 {
 		t.Errorf("given back %d times although nothing has happened since", given-before)
 	}
@@ -37,8 +37,8 @@ func TestHeapGivesBack(t *testing.T) {
 
 // TestHeapKeeps checks that a heap below what is to be kept is left alone.
 func TestHeapKeeps(t *testing.T) {
-	h := NewReleaser(1 << 40)
+	h := newReleaser(1 << 40)
 	h.release = func() { t.Error("memory is given back") }
-	h.Check()
-	h.Check()
+	h.check()
+	h.check()
 }
