@@ -35,6 +35,9 @@ func (p *place) lines(t *testing.T, id, kind string) (n int) {
 	return n
 }
 
+// told is a step in which the fake program waits for a message: the transcript has it before the program.
+var told = claudetest.Step{Do: "told"}
+
 // TestSayInTheSameTurn says something to a consult of Claude Code that works, and kills the
 // daemon, once or twice, or the proxy when the message is written down. The message is said
 // once, in the same turn, and counts as delivered only when the program has repeated it.
@@ -55,7 +58,7 @@ func TestSayInTheSameTurn(t *testing.T) {
 			}
 			a := p.agent().shake()
 			id := consultID(t, a.wait(a.call("consult", map[string]any{
-				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait,
+				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, told,
 					claudetest.Step{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "a"}}},
 					claudetest.Say("seen")),
 			})))
@@ -100,7 +103,7 @@ func TestSayEngineKilled(t *testing.T) {
 			p.dieAs(c.point, death{})
 			a := p.agent().shake()
 			id := consultID(t, a.wait(a.call("consult", map[string]any{
-				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait,
+				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, told,
 					claudetest.Step{Tool: claudetest.Tool{Name: "Read", Input: map[string]any{"file_path": "a"}}},
 					claudetest.Say("seen")),
 			})))

@@ -52,6 +52,7 @@ const fakeModel = "claude-stand-in-1"
 //	hang        prints nothing more until it is interrupted or gets SIGTERM
 //	stubborn    as hang; after an interrupt the next turn hangs, too
 //	deaf        as hang, and ignores interrupts, the end of input and SIGTERM
+//	told        waits until the host has sent another message, and takes the next step
 //	linger      takes the next step; later the program does not end with its input
 //	talk        says n KiB of [Talk], uses a hundred tools and takes the next step; it answers
 //	            messages without a script with as much

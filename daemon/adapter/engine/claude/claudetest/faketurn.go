@@ -355,6 +355,9 @@ func (f *fake) do(s *Step) (done, end bool) {
 	case "hear":
 		f.hears = s.Message
 		return false, false
+	case "told":
+		end := f.untilTold()
+		return end, end
 	case "linger":
 		f.lingers = true
 		return false, false
@@ -369,6 +372,24 @@ func (f *fake) do(s *Step) (done, end bool) {
 		return true, false
 	}
 	return false, false
+}
+
+// untilTold waits until a message has come. An interrupt does not end the wait; the end of the input
+// and SIGTERM end the process.
+func (f *fake) untilTold() (end bool) {
+	for len(f.queue) == 0 {
+		select {
+		case in, ok := <-f.lines:
+			f.heard(in, ok)
+			if !ok {
+				return true
+			}
+		case <-f.term:
+			f.code = 128 + int(syscall.SIGTERM)
+			return true
+		}
+	}
+	return false
 }
 
 // attempt tries to write to the directories that the step's message lists, except the first,
