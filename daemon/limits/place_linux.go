@@ -139,7 +139,7 @@ func divide(parent string, pid int, name string, b *process.Bounds) (err error) 
 		}
 	}()
 	put := func(file, value string) error { return os.WriteFile(file, []byte(value), 0) }
-	var errs []error
+	var missing []string
 	held := false
 	for _, k := range kinds {
 		n := k.value(b)
@@ -147,14 +147,14 @@ func divide(parent string, pid int, name string, b *process.Bounds) (err error) 
 			continue
 		}
 		_ = put(filepath.Join(parent, "cgroup.subtree_control"), "+"+k.controller) // it may be there already
-		if err := put(filepath.Join(dir, k.limit[0]), strconv.FormatInt(n, 10)); err != nil {
-			errs = append(errs, err)
+		if put(filepath.Join(dir, k.limit[0]), strconv.FormatInt(n, 10)) != nil {
+			missing = append(missing, k.controller)
 		} else if k.controller == "memory" || b.Memory == 0 {
 			held = true
 		}
 	}
 	if !held {
-		return errors.Join(errs...)
+		return fmt.Errorf("%s has no controller for %s", parent, strings.Join(missing, ", "))
 	}
 	if b.Memory > 0 { // there is no such file without swap
 		_ = put(filepath.Join(dir, "memory.swap.max"), "0")
