@@ -57,12 +57,14 @@ func Bubblewrap(ctx context.Context, env []string) error {
 }
 
 // trial runs the program true inside two sandboxes of the kind that a consult needs. It
-// returns the first line that bubblewrap wrote to stderr, for the error's text.
+// returns the first line that bubblewrap wrote to stderr, for the error's text. The trial may
+// outlive this process, for it ends by itself: with --die-with-parent a bwrap that dies while it
+// starts its child leaves one that waits for it for ever.
 func trial(ctx context.Context, bwrap string, env []string) (words string, err error) {
 	cmd := command.Command{Path: bwrap, Env: env, Dir: "/", Stderr: 4 << 10, Args: []string{
-		"--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--die-with-parent", "--",
+		"--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc", "--",
 		bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--unshare-net", "--unshare-pid", "--proc", "/proc",
-		"--new-session", "--die-with-parent", "--", "true",
+		"--new-session", "--", "true",
 	}}
 	out, err := cmd.Run(ctx)
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out.Stderr)), "\n")
