@@ -327,9 +327,10 @@ func TestE2EFarSSH(t *testing.T) {
 		}
 	}
 
-	if w := p.status().Workers; len(w) != 1 || !w[0].Attached || w[0].Unreachable != "" || w[0].RTTUS == 0 {
-		t.Errorf("after all the workers are %+v", w)
-	}
+	p.until("one worker", func(s control.StatusAnswer) bool {
+		w := s.Workers
+		return len(w) == 1 && w[0].Attached && w[0].Unreachable == "" && w[0].RTTUS > 0
+	})
 	a.leave()
 	p.must("stop", "--all")
 	p.nothingFar(home)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -194,6 +195,37 @@ func TestFarServer(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
 		t.Errorf("directories are left there: %v", found)
 	}
+}
+
+// TestFarWorkerLeaves kills the link when the daemon has received the end of a far child, and has not
+// acknowledged it, and stops the daemon. That connects once more: the worker leaves, and nothing of it is
+// left there.
+func TestFarWorkerLeaves(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults()
+	home := p.farHome()
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	if x := a.wait(a.effect("before", 1)); x.text() != "before" {
+		t.Fatalf("the first call: %s", x.raw)
+	}
+	const point = "hosted.dead"
+	p.dieAs(point, death{held: true})
+	_, child := p.farChild()
+	_ = syscall.Kill(child, syscall.SIGKILL)
+	waitFor(t, "the end of the child", func() bool { return p.died(point) })
+	links := p.links()
+	for _, pid := range links {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	waitFor(t, "the end of the link", func() bool { return !slices.ContainsFunc(links, alive) })
+	p.letGo(point)
+	if x := a.wait(a.effect("after", 1)); x.text() != "after" {
+		t.Errorf("a call of the next process: %s", x.raw)
+	}
+	a.leave()
+	p.must("stop", "--all")
+	p.nothingFar(home)
 }
 
 // cut has ssh fail to connect from now on, and kills the connections there are. mend ends that.

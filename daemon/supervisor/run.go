@@ -58,10 +58,13 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 		if w.isDetached() {
 			return
 		}
-		if over {
+		// A worker elsewhere may not know yet that its last event is acknowledged.
+		if over && c.session == nil {
 			break
 		}
-		log.WarnContext(ctx, "connection to worker lost", "err", err)
+		if !over {
+			log.WarnContext(ctx, "connection to worker lost", "err", err)
+		}
 		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
 			if ctx.Err() == nil {
 				// Another daemon has it, or it can be neither reached nor killed.

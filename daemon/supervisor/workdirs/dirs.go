@@ -89,12 +89,9 @@ func (d *Dirs) Destroy(ctx context.Context, dir string, revoke bool) error {
 	return d.hunter.Destroy(ctx, dir, revoke)
 }
 
-// WaitDead blocks until a worker that leaves by itself has left: here for [near.DeathTimeout] at
-// most, and elsewhere for endTimeout.
+// WaitDead blocks until a worker of this machine that leaves by itself has left, for
+// [near.DeathTimeout] at most.
 func (d *Dirs) WaitDead(ctx context.Context, dir string) error {
-	if at := finding.Far(dir); at != nil {
-		return d.At(at).waitDead(ctx, dir)
-	}
 	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
 	for {

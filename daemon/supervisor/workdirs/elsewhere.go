@@ -11,7 +11,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
-	"holdline/daemon/supervisor/near"
 	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/farwire"
@@ -106,32 +105,6 @@ func (p Elsewhere) destroy(ctx context.Context, dir string) error {
 	}
 	defer session.HangUp()
 	return p.Bury(ctx, dir, session)
-}
-
-// waitDead is [Dirs.WaitDead]: until its last output is acknowledged the worker has to stay. Then
-// it is buried.
-func (p Elsewhere) waitDead(ctx context.Context, dir string) error {
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	session, err := p.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer session.HangUp()
-	for {
-		look, err := session.Ask(ctx, farwire.Request{Op: farwire.Look, ID: filepath.Base(dir)})
-		if err != nil {
-			return err
-		}
-		if !look.Alive {
-			return p.Bury(ctx, dir, session)
-		}
-		for range 10 {
-			if err := near.Pause(ctx); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // Abandon takes the worker of a directory, which cannot be reached, for dead. What may be left of
