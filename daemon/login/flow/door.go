@@ -320,9 +320,9 @@ func single(raw string) (url.Values, error) {
 	if err != nil {
 		return nil, errors.New("it cannot be read")
 	}
-	for name, values := range query {
-		if len(values) > 1 {
-			return nil, fmt.Errorf("it has %s twice", quote(name))
+	for _, values := range query {
+		if len(values) > 1 { // even its name may be a secret
+			return nil, errors.New("it has a parameter twice")
 		}
 	}
 	return query, nil
