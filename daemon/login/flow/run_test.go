@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/url"
@@ -136,6 +137,14 @@ func TestLogin(t *testing.T) {
 		Life: time.Hour, Scopes: []string{"read", "write"}, Person: "ada@example.com", Form: true,
 		Metadata: map[string]any{"scopes_supported": []string{"offline_access"}},
 	})
+	open := p.Open
+	p.Open = func(ctx context.Context, address string) error { // other users can read it
+		if at := fmt.Sprintf("http://127.0.0.1:%d/start/", p.Ports[0]); !strings.HasPrefix(address, at) ||
+			strings.Contains(address, "?") {
+			t.Errorf("the browser is opened at %s", address)
+		}
+		return open(ctx, address)
+	}
 	l, err := p.run()
 	if err != nil {
 		t.Fatal(err)
@@ -464,6 +473,47 @@ func TestWrongResourceSendsNobody(t *testing.T) {
 		if paths := p.server.Paths(); err == nil || len(p.server.Registrations()) > 0 ||
 			slices.Contains(paths, "GET /authorize") {
 			t.Errorf("%+v: %v, %q", o, err, paths)
+		}
+	}
+}
+
+// TestResourceIsSentAsItIs checks that each request which asks for a token has the resource byte for byte
+// as the metadata or the configuration spells it, and none if that says so.
+func TestResourceIsSentAsItIs(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		configured *string
+		want       string
+	}{
+		"of the metadata": {nil, "BASE/"}, "configured": {new("api://A b/%7e"), "api://A b/%7e"}, "none": {new(""), ""},
+	} {
+		for _, way := range []Way{Browser, Device} {
+			p := newPerson(t, logintest.Options{Life: time.Hour, Interval: 0.01, Resource: map[string]any{}})
+			p.server.Set(func(o *logintest.Options) { o.Resource["resource"] = p.server.Base + "/" })
+			p.Client.Resource, p.Way = test.configured, way
+			p.Say = func(string, ...any) { p.server.Approve() }
+			if _, err := p.run(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			tokens := login.NewTokens(login.Options{
+				Name: "far", URL: p.server.URL, Store: p.Store, Target: p.targetID(), Log: slog.New(slog.DiscardHandler),
+			})
+			token := login.Secret(p.token())
+			// The stand-in refuses a resource that is not that of the authorization.
+			if _, err := tokens.Refused(t.Context(), token, http.StatusUnauthorized, http.Header{}, false); err != nil {
+				t.Errorf("%s: the renewal: %v", name, err)
+			}
+			tokens.Close()
+			forms := p.server.Forms()
+			if len(forms) < 2 || forms[len(forms)-1].Get("grant_type") != login.GrantRefresh {
+				t.Errorf("%s: posted %v", name, forms)
+			}
+			want := strings.Replace(test.want, "BASE", p.server.Base, 1)
+			for _, f := range forms {
+				if f.Get("resource") != want || f.Has("resource") != (want != "") {
+					t.Errorf("%s: %s %s asks for %q, want %q", name, f.Get("path"), f.Get("grant_type"), f["resource"], want)
+				}
+			}
 		}
 	}
 }

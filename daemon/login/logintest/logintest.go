@@ -265,11 +265,12 @@ func (s *Server) wrongLocked(format string, args ...any) {
 }
 
 // nameLocked returns a new name that says what it is. A test that looks for secrets finds it by its
-// mark, which the id of a client lacks. The caller must hold s.mu.
+// mark. The id of a client lacks that, and differs from those of other stand-ins. The caller must hold
+// s.mu.
 func (s *Server) nameLocked(kind string) string {
 	s.names++
 	if kind == "client" {
-		return fmt.Sprintf("client-%04d", s.names)
+		return fmt.Sprintf("client-%s-%04d", s.Base[strings.LastIndexByte(s.Base, ':')+1:], s.names)
 	}
 	return fmt.Sprintf("%s-marked-secret-%04d", kind, s.names)
 }
