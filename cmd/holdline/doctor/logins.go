@@ -16,9 +16,11 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/expand"
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/launch"
 	"holdline/daemon/login"
+	"holdline/daemon/login/flow"
 	"holdline/daemon/redact"
 	"holdline/daemon/statedir"
 )
@@ -91,6 +93,12 @@ func checkLogins(o Options) []Finding {
 	}
 	found = append(found, unusedLogins(store, used)...)
 	found = append(found, longLocks(dir)...)
+	getenv := func(name string) string { value, _ := expand.Lookup(o.Environ)(name); return value }
+	browser := o.Loaded.Logins.Browser
+	if people && browser != "none" && flow.HasBrowser(getenv) && flow.Opener(browser, getenv) == nil {
+		add("browser", Note, "no program is found that opens a browser", "a login only prints its address, for you to open",
+			"name a program in logins.browser, or none if that is how you want it")
+	}
 	if people && !slices.ContainsFunc(o.Loaded.Logins.CallbackPorts(), canListen) {
 		add("ports of logins", Note, fmt.Sprintf("other programs listen at all of %v", o.Loaded.Logins.CallbackPorts()),
 			"a login by a browser may be refused, since the browser has to come back to one of them",

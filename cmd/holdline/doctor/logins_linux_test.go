@@ -14,8 +14,8 @@ import (
 )
 
 // TestLogins checks what doctor finds of logins: files that others can read, a key that cannot be
-// had, a login that is lost, one that no server uses, a wrong clock, a lock that is held for long,
-// and ports that are all taken.
+// had, a login that is lost, one that cannot be renewed, one that no server uses, a wrong clock, a lock
+// that is held for long, ports that are all taken, and a browser that cannot be opened.
 func TestLogins(t *testing.T) {
 	t.Parallel()
 	o := Options{StateDir: t.TempDir(), Home: t.TempDir(), Config: filepath.Join(t.TempDir(), "config.json")}
@@ -24,7 +24,8 @@ func TestLogins(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	cfg, err := config.Parse("", []byte(`{"mcpServers":{"a":{"url":"https://a.example/mcp"},"b":{"url":"https://b.example"}}}`))
+	cfg, err := config.Parse("", []byte(`{"mcpServers":{"a":{"url":"https://a.example/mcp"},"b":{"url":"https://b.example"},
+		"c":{"url":"https://c.example"}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +61,9 @@ func TestLogins(t *testing.T) {
 		one.Lost = &login.Lost{Why: "the refresh token was refused", At: time.Now()}
 	})
 	put("https://b.example", func(one *login.Login) { one.Skew = time.Hour })
+	put("https://c.example", func(one *login.Login) {
+		one.Retry = login.Retry{At: time.Now().Add(time.Minute), Failures: 1, Since: time.Now(), Why: "unreachable"}
+	})
 	put("https://gone.example", func(*login.Login) {})
 	lock, err := statedir.TryLock(filepath.Join(dir, "x.lock"))
 	if err != nil {
@@ -73,7 +77,10 @@ func TestLogins(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, "x.lock"), old, old); err != nil {
 		t.Fatal(err)
 	}
+	o.Environ = []string{"DISPLAY=:0"}
+	cfg.Logins.Browser = "/nowhere/browser"
 	want := []string{
+		"login of c note ", "browser note no program is found",
 		"login of a problem needs a login (the refresh token was refused", "logins ok b",
 		"clock note the clock of https://as.example differs by 1h0m0s", "unused login note no server uses the login to https://gone",
 		"lock of a login problem process ", "ports of logins note other programs listen",
