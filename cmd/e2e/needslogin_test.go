@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,18 +37,34 @@ func wantLogin(t *testing.T, x answer) {
 }
 
 // TestCallsWithoutLogin checks that calls of a server that nobody has logged in to fail at once,
-// start nothing and count as no failure, and that a login is noticed by the next call.
+// start nothing and count as no failure, and that a login is noticed by the next call of each project.
 func TestCallsWithoutLogin(t *testing.T) {
 	t.Parallel()
 	p, s := locked(t, logintest.Options{})
-	a := p.agent().shake()
-	wantLogin(t, a.echo()) // the daemon learns from the server that it wants a login
+	const start = "launch.dirs" // of a process
+	p.faults()
+	other := filepath.Join(p.dir, "other")
+	if err := os.MkdirAll(filepath.Join(other, ".git"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	cmd := p.command("mcp-stdio")
+	cmd.Dir = other
+	a, b := p.agent().shake(), p.agentOf(cmd).shake() // of two projects
+	wantLogin(t, a.echo())                            // the daemon learns from the server that it wants a login
+	wantLogin(t, b.echo())
 	starts, asked := p.status().Workers, len(s.Paths())
-	var longest time.Duration
+	p.dieAt(start, 1)
+	var took []time.Duration
 	for range 100 {
 		begun := time.Now()
 		wantLogin(t, a.echo())
-		longest = max(longest, time.Since(begun))
+		took = append(took, time.Since(begun))
+	}
+	if p.died(start) {
+		t.Error("a process was started for a call")
+	}
+	if err := os.Remove(filepath.Join(p.dir, faultDir, start)); err != nil {
+		t.Fatal(err)
 	}
 	far := p.server("far")
 	if far.State != control.NeedsLogin || far.Ejected || far.Circuit != "closed" || far.Restarts != 0 || far.Active ||
@@ -56,17 +74,21 @@ func TestCallsWithoutLogin(t *testing.T) {
 	if n := len(s.Paths()); n != asked {
 		t.Errorf("the server was asked %d times for 100 calls", n-asked)
 	}
-	if !raceEnabled && longest > time.Second { // it takes well below 1 ms; other tests run beside this one
-		t.Errorf("a call took %v", longest)
+	// Each takes well below 1 ms. Other tests run beside this one, and hold a call up now and then.
+	if slices.Sort(took); !raceEnabled && (took[50] > 50*time.Millisecond || took[99] > time.Second) {
+		t.Errorf("half of the calls took more than %v, one %v", took[50], took[99])
 	}
 	s.LogIn(t, p.logins())
-	if x := a.echo(); !strings.Contains(x.text(), "done") {
-		t.Errorf("a call after the login: %s", x.raw)
+	for _, one := range []*agent{a, b} {
+		if x := one.echo(); !strings.Contains(x.text(), "done") {
+			t.Errorf("a call after the login: %s", x.raw)
+		}
 	}
 	if far := p.server("far"); far.State != "ready" || far.Login.State != login.StateIn || far.LastFault != nil {
 		t.Errorf("after the login: %+v, login %+v", far, far.Login)
 	}
 	a.rest()
+	b.rest()
 }
 
 // TestLoginIsShown checks where people and models read that a server needs a login: servers,
