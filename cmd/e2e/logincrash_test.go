@@ -127,13 +127,27 @@ func TestCrashesOfLogin(t *testing.T) {
 
 // TestLoginOutlivesDaemon holds a renewal at a point, kills the daemon, and lets the renewal go on:
 // the call is answered, and the token was spent once. Then it kills the worker at the same point: the
-// next call is answered.
+// next call is answered, unless a strict server's refresh token died with the process.
 func TestLoginOutlivesDaemon(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"login.locked", "login.marked", "login.sent", "login.stored"} {
-		t.Run(point, func(t *testing.T) {
+	for _, test := range []struct {
+		crash
+
+		rotation logintest.Rotation
+	}{
+		{crash{point: "login.locked"}, logintest.Strict},
+		{crash{point: "login.marked"}, logintest.Strict},
+		{crash{point: "login.sent"}, logintest.Strict},
+		{crash{point: "login.sent"}, logintest.Graceful},
+		{crash{point: "login.sent"}, logintest.Fixed},
+		{crash{point: "login.answered"}, logintest.Strict},
+		{crash{point: "login.stored"}, logintest.Strict},
+		{crash{point: "login.released"}, logintest.Strict},
+	} {
+		point := test.point
+		t.Run(fmt.Sprint(point, " ", test.rotation), func(t *testing.T) {
 			t.Parallel()
-			srv := logintest.Start(t, logintest.Options{Rotation: logintest.Graceful, Life: time.Hour})
+			srv := logintest.Start(t, logintest.Options{Rotation: test.rotation, Life: time.Hour})
 			p := newPlace(t).login().faults().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})
 			srv.LogIn(t, p.logins())
 			srv.Watch(p.logins().Dir())
@@ -165,7 +179,9 @@ func TestLoginOutlivesDaemon(t *testing.T) {
 			waitFor(t, "the end of the child", func() bool { return !alive(child) })
 			p.letGo(point)
 			a.wait(id) // its outcome is not known
-			if x := a.wait(a.call("sentry__echo", map[string]any{})); x.Error != nil || x.Result.IsError {
+			x := a.wait(a.call("sentry__echo", map[string]any{}))
+			if lost := test.spent() && test.rotation == logintest.Strict; lost != strings.Contains(x.raw, `"not_logged_in"`) ||
+				lost == (x.text() == "done") {
 				t.Errorf("the call after the worker has died: %s", x.raw)
 			}
 			for _, wrong := range srv.Wrong() {
@@ -218,8 +234,54 @@ func TestStopDuringRenewal_CostsNoLogin(t *testing.T) {
 	}
 }
 
-// loginRounds is how often all tokens of TestManyAgents_OneRenewal run out.
-const loginRounds = 8
+// TestLostProxyOrReboot_CostsNoLogin kills the proxy whose call renews, or everything as a reboot does,
+// while the server takes its time. The next agent's call works.
+func TestLostProxyOrReboot_CostsNoLogin(t *testing.T) {
+	t.Parallel()
+	for name, rotation := range map[string]logintest.Rotation{"proxy": logintest.Strict, "reboot": logintest.Graceful} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			asked, answer := make(chan struct{}, 9), make(chan struct{})
+			srv := logintest.Start(t, logintest.Options{Rotation: rotation, Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+				asked <- struct{}{}
+				return &logintest.Reply{Handle: true, Wait: answer}
+			}})
+			p := newPlace(t).login().configure(map[string]any{"far": map[string]any{"url": srv.URL}})
+			srv.LogIn(t, p.logins())
+			srv.Watch(p.logins().Dir())
+			a := p.agent().shake()
+			a.ask("tools/list", map[string]any{})
+			p.untilReady("far")
+			srv.Expire()
+			a.call("far__echo", map[string]any{})
+			<-asked
+			kill9(t, a.cmd.Process.Pid)
+			if name == "reboot" {
+				for pid := range p.processes() {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+				}
+				waitFor(t, "the end of all processes", func() bool { return len(p.processes()) == 0 })
+				p.reboot(t, 0)
+			}
+			close(answer)
+			b := p.agent().shake()
+			if x := b.echo(); x.text() != "done" {
+				t.Errorf("the next agent's call: %s", x.raw)
+			}
+			want := map[string]int{"proxy": 1, "reboot": 2}[name]
+			if all, most := srv.Renewals(); all != want || most != want {
+				t.Errorf("%d renewals, one token %d times, want %d", all, most, want)
+			}
+			for _, wrong := range srv.Wrong() {
+				t.Error(wrong)
+			}
+			b.rest()
+		})
+	}
+}
+
+// loginRounds is how often all tokens of TestManyAgents_OneRenewal run out, without and with HOLDLINE_LONG=1.
+const loginRounds, manyLoginRounds = 8, 50
 
 // TestManyAgents_OneRenewal lets five agents call six servers of one address, of each scope two,
 // while their common token has run out, under strict rotation. Each round costs one renewal and no
@@ -280,7 +342,11 @@ func TestManyAgents_OneRenewal(t *testing.T) {
 		calls.Wait()
 	}
 	call(0) // starts all servers
-	for round := 1; round <= loginRounds && !t.Failed(); round++ {
+	rounds := loginRounds
+	if os.Getenv("HOLDLINE_LONG") != "" {
+		rounds = manyLoginRounds
+	}
+	for round := 1; round <= rounds && !t.Failed(); round++ {
 		srv.Expire()
 		call(round)
 		if all, most := srv.Renewals(); all != round || most != 1 {
@@ -289,5 +355,46 @@ func TestManyAgents_OneRenewal(t *testing.T) {
 	}
 	for _, wrong := range srv.Wrong() {
 		t.Error(wrong)
+	}
+}
+
+// TestHundredAgents_OneRenewal lets a hundred agents call at the same time, by a process of the server for
+// each of them and by one for all, while their common token has run out, under strict rotation.
+func TestHundredAgents_OneRenewal(t *testing.T) {
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		t.Skip("HOLDLINE_LONG=1 is not set: it starts three hundred processes")
+	}
+	t.Parallel()
+	srv := logintest.Start(t, logintest.Options{Rotation: logintest.Strict, Life: time.Hour})
+	p := newPlace(t).login().configure(map[string]any{
+		"each": map[string]any{"url": srv.URL, "holdline": map[string]any{"scope": "session"}},
+		"all":  map[string]any{"url": srv.URL, "holdline": map[string]any{"scope": "shared"}},
+	})
+	srv.LogIn(t, p.logins())
+	srv.Watch(p.logins().Dir())
+	var agents []*agent
+	for range 100 {
+		agents = append(agents, p.agent().shake())
+	}
+	for _, a := range agents {
+		a.wait(a.call("each__echo", map[string]any{}))
+	}
+	if n := p.server("each").Processes; n != len(agents) {
+		t.Fatalf("%d processes for %d agents", n, len(agents))
+	}
+	srv.Expire()
+	var calls sync.WaitGroup
+	for i, a := range agents {
+		calls.Go(func() {
+			for id, x := range a.waitAll(a.call("each__echo", map[string]any{}), a.call("all__echo", map[string]any{})) {
+				if x.text() != "done" {
+					t.Errorf("agent %d, call %d: %s", i, id, x.raw)
+				}
+			}
+		})
+	}
+	calls.Wait()
+	if all, most := srv.Renewals(); all != 1 || most != 1 || len(srv.Wrong()) > 0 {
+		t.Errorf("%d renewals, one token %d times, %q", all, most, srv.Wrong())
 	}
 }
