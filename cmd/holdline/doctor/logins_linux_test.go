@@ -81,7 +81,7 @@ func TestLogins(t *testing.T) {
 	cfg.Logins.Browser = "/nowhere/browser"
 	want := []string{
 		"login of c note ", "browser note no program is found",
-		"login of a problem needs a login (the refresh token was refused", "logins ok b",
+		"login of a problem needs a login (the refresh token was refused", "login of b ok logged in, renews itself",
 		"clock note the clock of https://as.example differs by 1h0m0s", "unused login note no server uses the login to https://gone",
 		"lock of a login problem process ", "ports of logins note other programs listen",
 	}
