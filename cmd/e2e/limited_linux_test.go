@@ -117,6 +117,17 @@ func limitedUnderSystemd(m *managed) {
 		m.t.Error("systemd does not hold the memory")
 	}
 	child := m.untilReady("hungry")
+	a := m.agent("--no-autostart").shake()
+	for range 3 { // it gets an error, and goes on, and so does its worker
+		x := a.wait(a.call("hungry__run", map[string]any{"command": "for i in $(seq 300); do sleep 3 & done"}))
+		if got := x.text(); !strings.Contains(got, "fork") {
+			m.t.Errorf("a server that may have 200 processes started 300: %s", x.raw)
+		}
+	}
+	a.rest()
+	if now := m.untilReady("hungry"); now != child {
+		m.t.Errorf("the server was process %d, and is %d after it had as many processes as it may", child, now)
+	}
 	groups, err := os.ReadFile("/proc/" + strconv.Itoa(child) + "/cgroup")
 	if err != nil || !strings.Contains(string(groups), "/holdline-shungry-") {
 		m.t.Errorf("the server is in the groups\n%s%v", groups, err)

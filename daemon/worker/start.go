@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync"
 	"time"
 
 	"holdline/daemon/statedir"
@@ -45,10 +47,36 @@ func runWorker(dir, whole string, stderr io.Writer) error {
 		detach.Fail(ready, err)
 		return err
 	}
+	if b := w.spec.Bounds; b != nil && b.Processes > 0 {
+		keepThreads(spareThreads)
+	}
 	faultpoint.At("worker.starting")
 	detach.Report(ready, workerwire.Report{Ready: true, PID: os.Getpid()})
 	w.whole = whole
 	return w.runToEnd()
+}
+
+// spareThreads is how many threads a worker needs besides the one that runs and that of the runtime.
+const spareThreads = 8
+
+// keepThreads has n threads started, which are idle until they are needed. The runtime ends the
+// process if it needs another one and the system refuses it, and the system does so when the
+// child and what that has started are as many as they may be.
+func keepThreads(n int) {
+	var there, over sync.WaitGroup
+	release := make(chan struct{})
+	there.Add(n)
+	for range n {
+		over.Go(func() {
+			runtime.LockOSThread() // so that each has its own
+			defer runtime.UnlockOSThread()
+			there.Done()
+			<-release
+		})
+	}
+	there.Wait()
+	close(release)
+	over.Wait()
 }
 
 // prepare makes the worker of dir. It reads the environment from env and closes that, takes
