@@ -56,7 +56,7 @@ func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a 
 			key := strings.Join(argv, "\x00")
 			if value = printed[key]; value == "" {
 				value, err = l.Commands.share(ctx, key, func() (string, error) {
-					return runSecret(ctx, argv, l.Environ, l.Home)
+					return runSecret(ctx, secretTimeout, argv, l.Environ, l.Home)
 				})
 				printed[key] = value
 			}

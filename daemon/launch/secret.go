@@ -77,9 +77,11 @@ func (c *Commands) share(ctx context.Context, what string, call func() (string, 
 	}
 }
 
-// runSecret runs a command and returns the line that it prints. The error is a fault, unless ctx
-// has ended. It has no word of what the command printed, and no secret of what it wrote to stderr.
-func runSecret(ctx context.Context, argv, environ []string, home string) (string, error) {
+// runSecret runs a command, for at most so long, and returns the line that it prints. The error is a fault, unless
+// ctx has ended. It has no word of what the command printed, and no secret of what it wrote to stderr.
+func runSecret(
+	ctx context.Context, most time.Duration, argv, environ []string, home string,
+) (string, error) {
 	env := resolve.Environment(config.InheritAll, environ, nil)
 	name := argv[0]
 	if rest, ok := strings.CutPrefix(name, "~/"); ok {
@@ -93,7 +95,7 @@ func runSecret(ctx context.Context, argv, environ []string, home string) (string
 		Path: path, Args: argv[1:], Env: env, Dir: home, Stdout: maxSecret, Stderr: maxTail,
 		Strict: true, Session: true,
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, secretTimeout, errSecretTime)
+	limited, cancel := context.WithTimeoutCause(ctx, most, errSecretTime)
 	defer cancel()
 	out, err := cmd.Run(limited)
 	value := strings.TrimSuffix(strings.TrimSuffix(string(out.Stdout), "\n"), "\r")
@@ -110,7 +112,7 @@ func runSecret(ctx context.Context, argv, environ []string, home string) (string
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
 	case errors.Is(err, errSecretTime):
-		return "", secretFault(argv, cause, "was ended, since it took longer than %v%s", secretTimeout, words)
+		return "", secretFault(argv, cause, "was ended, since it took longer than %v%s", most, words)
 	case failed:
 		how := fmt.Sprintf("exit code %d", exit.ExitCode())
 		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {

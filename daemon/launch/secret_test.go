@@ -3,11 +3,14 @@ package launch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"holdline/protocol/fault"
 )
@@ -32,7 +35,7 @@ func TestSecretCommand(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+x.script+"\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		got, err := runSecret(t.Context(), []string{path, "$(id)"}, os.Environ(), t.TempDir())
+		got, err := runSecret(t.Context(), secretTimeout, []string{path, "$(id)"}, os.Environ(), t.TempDir())
 		f, _ := errors.AsType[*fault.Record](err)
 		switch {
 		case got != x.want || (x.fault == "") != (err == nil):
@@ -42,9 +45,36 @@ func TestSecretCommand(t *testing.T) {
 			t.Errorf("%s: the fault is %+v %+v, want %s", x.name, f, f.Cause, x.fault)
 		}
 	}
-	if _, err := runSecret(t.Context(), []string{"surely-no-program"}, os.Environ(), "/"); err == nil ||
+	if _, err := runSecret(t.Context(), secretTimeout, []string{"surely-no-program"}, os.Environ(), "/"); err == nil ||
 		!strings.Contains(err.Error(), "surely-no-program cannot be run") {
 		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+// TestSecretCommand_TooLong checks that a command that takes too long is ended, with what it has started.
+func TestSecretCommand_TooLong(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "print")
+	script := "#!/bin/sh\necho s3cret\necho 'touch the key' >&2\nsleep 600 &\necho $! >>" + dir + "/pid\nwait\n"
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	got, err := "", error(nil)
+	for most := 500 * time.Millisecond; pid == 0; most *= 2 { // on a busy machine the script may not come so far
+		got, err = runSecret(t.Context(), most, []string{path}, os.Environ(), dir)
+		if b, rerr := os.ReadFile(filepath.Join(dir, "pid")); rerr == nil {
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+	}
+	if f, ok := errors.AsType[*fault.Record](err); got != "" || !ok || f.Reason() != fault.SecretCommand ||
+		!strings.Contains(f.Fault.Detail, "was ended, since it took longer than ") ||
+		!strings.Contains(f.Fault.Detail, `"touch the key"`) || strings.Contains(f.Fault.Detail, "s3cret") {
+		t.Errorf("%q, %v", got, err)
+	}
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(b) > 0 {
+		t.Errorf("what the command has started runs on: %q", b)
 	}
 }
 
