@@ -35,4 +35,9 @@ func TestAgent(t *testing.T) {
 	if table.Join("a", 0) == first {
 		t.Error("an agent without sessions is still in the table")
 	}
+	guest, same := table.Join("socket box", 1), table.Join("socket box", 1)
+	guest.BeginCall()
+	if limit, ok := same.BeginCall(); ok || limit != 1 {
+		t.Errorf("a second call of an agent with a limit of 1: %v with a limit of %d", ok, limit)
+	}
 }
