@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"holdline/protocol/control"
+	"holdline/protocol/farwire"
 )
 
 // sshd starts a real OpenSSH server, with keys of its own, for the host build-box: what it runs has
@@ -363,7 +364,7 @@ func someOf(pids []int, one func([]int) func() []int) []int {
 // left there.
 func (p *place) nothingFar(home string) {
 	p.t.Helper()
-	if left := p.farProcesses(home); len(left) > 0 {
+	if left := append(p.farProcesses(home), p.there("")...); len(left) > 0 {
 		p.t.Errorf("processes are left there: %v", left)
 	}
 	if found, _ := filepath.Glob(filepath.Join(home, ".local/state/holdline/far/*/*")); len(found) > 0 {
@@ -429,6 +430,98 @@ func TestE2EFarWindow(t *testing.T) {
 	}
 	p.until("the dead worker to be forgotten", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
 	b.leave()
+	p.must("stop", "--all")
+	p.nothingFar(home)
+}
+
+// TestE2EFarShared reaches a host as a user's configuration of ssh may say: through another host, by a connection
+// that ssh shares. When that is killed during a call, the call is answered once.
+func TestE2EFarShared(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home, _, _ := p.sshd()
+	file, shared := filepath.Join(p.dir, "ssh/config"), filepath.Join(p.dir, "ssh/shared")
+	b, err := os.ReadFile(file)
+	if err == nil {
+		text := strings.Replace(string(b), "Host build-box\n", "Host build-box inner\n", 1) + "Host inner\n" +
+			"  ProxyJump build-box\n  ControlMaster auto\n  ControlPersist 60\n  ControlPath " + shared + "\n"
+		err = os.WriteFile(file, []byte(text), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "host": "inner"})})
+	p.must("hosts", "add", "inner")
+	p.daemon()
+	a := p.agent().shake()
+	masters := func() (pids []int) { // ssh writes over its arguments and its environment
+		found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		for _, path := range found {
+			if b, _ := os.ReadFile(path); strings.HasPrefix(string(b), "ssh: "+shared+" [mux]") {
+				pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	end := func() {
+		for _, pid := range masters() {
+			kill9(t, pid)
+		}
+	}
+	t.Cleanup(end) // ssh keeps one for a minute
+	for round, disturb := range []func(){func() {}, end} {
+		if n := len(masters()); n != 1 {
+			t.Errorf("round %d: there are %d shared connections", round, n)
+		}
+		token := fmt.Sprint("call", round)
+		id := a.effect(token, 1000)
+		p.untilEffect("begin " + token)
+		disturb()
+		if x := a.wait(id); x.text() != token || p.effectsOf("begin "+token) != 1 {
+			t.Errorf("round %d: %s", round, x.raw)
+		}
+	}
+	a.leave()
+	p.must("stop", "--all")
+	end()
+	p.nothingFar(home)
+}
+
+// TestE2EFarSleep stops the daemon and ssh during a call until the far machine has given up the connection, as if
+// this machine slept. Awake, the daemon dials again, and the call is answered once.
+func TestE2EFarSleep(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home, _, _ := p.sshd()
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})})
+	p.must("hosts", "add", "build-box")
+	p.daemon()
+	a := p.agent().shake()
+	id := a.effect("slept", 2000)
+	p.untilEffect("begin slept")
+	worker, child := p.farChild()
+	asleep := append(p.clients(), p.status().Daemon.PID)
+	signal := func(sig syscall.Signal) {
+		for _, pid := range asleep {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+	t.Cleanup(func() { signal(syscall.SIGCONT) })
+	signal(syscall.SIGSTOP)
+	for begun := time.Now(); len(p.links()) > 0; time.Sleep(100 * time.Millisecond) {
+		if time.Since(begun) > 2*farwire.Silence {
+			t.Fatal("the far machine still waits for this one")
+		}
+	}
+	signal(syscall.SIGCONT)
+	if x := a.wait(id); x.text() != "slept" || p.effectsOf("begin slept") != 1 || p.effectsOf("end slept") != 1 {
+		t.Errorf("the call that was in flight: %s", x.raw)
+	}
+	if w, c := p.farChild(); w != worker || c != child {
+		t.Errorf("the far worker and child were %d, %d and are %d, %d", worker, child, w, c)
+	}
+	a.leave()
 	p.must("stop", "--all")
 	p.nothingFar(home)
 }

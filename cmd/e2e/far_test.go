@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,17 +14,22 @@ import (
 	"testing"
 	"time"
 
+	machines "holdline/daemon/supervisor/far"
 	"holdline/protocol/control"
+	"holdline/protocol/farwire"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/process"
 )
 
 // farHome makes a home for the far machine, and a program ssh that runs what it is given there, on
 // this machine: without the environment of its caller, and by the user's shell, as sshd does. While
-// the file "cut" is there ssh cannot connect.
+// the file "cut" is there ssh cannot connect. The file "asked" gets its arguments.
 func (p *place) farHome() (home string) {
 	p.t.Helper()
 	home = filepath.Join(p.dir, "far")
 	bin := filepath.Join(p.dir, "bin")
 	script := fmt.Sprintf(`#!/bin/sh
+echo "$@" >>%[1]s/asked
 [ -e %[1]s/cut ] && { echo "ssh: connect to host build-box port 22: Network is unreachable" >&2; exit 255; }
 while [ "$1" != -- ]; do shift; done
 shift 2
@@ -68,13 +75,17 @@ func (p *place) farProcesses(texts ...string) (pids []int) {
 }
 
 // links returns the pids of the far ends of connections.
-func (p *place) links() (pids []int) {
+func (p *place) links() (pids []int) { return p.there("\x00far\x00") }
+
+// there returns the pids of what runs on the far machine with the text in its command line. Workers are not
+// among them: they have no environment.
+func (p *place) there(text string) (pids []int) {
 	p.t.Helper()
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, d := range dirs {
 		cmd, _ := os.ReadFile(filepath.Join(d, "cmdline"))
 		env, _ := os.ReadFile(filepath.Join(d, "environ"))
-		if bytes.Contains(cmd, []byte("\x00far\x00")) && bytes.Contains(env, []byte("HOME="+p.dir+"/far\x00")) {
+		if bytes.Contains(cmd, []byte(text)) && bytes.Contains(env, []byte("HOME="+p.dir+"/far\x00")) {
 			pid, _ := strconv.Atoi(filepath.Base(d))
 			pids = append(pids, pid)
 		}
@@ -160,6 +171,21 @@ func TestFarServer(t *testing.T) {
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child))
 	if !bytes.Contains(env, []byte("API_TOKEN=sesame-open-wide\x00")) || !bytes.Contains(env, []byte("WHERE="+home+"\x00")) {
 		t.Errorf("the environment of the server is %q", env)
+	}
+	asked, err := os.ReadFile(filepath.Join(p.dir, "asked"))
+	if err != nil || !bytes.Contains(asked, []byte(" far ")) || bytes.Contains(asked, []byte("sesame")) {
+		t.Errorf("the arguments of ssh, %v: %s", err, asked)
+	}
+	err = filepath.WalkDir(home, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if b, _ := os.ReadFile(path); bytes.Contains(b, []byte("sesame")) {
+				t.Errorf("a value of env is in %s", path)
+			}
+		}
+		return nil // files go while the tree is walked
+	})
+	if err != nil {
+		t.Error(err)
 	}
 	once("link", call("link", func() { kill(p.links()...)() }))
 	once("cut", call("cut", func() {
@@ -358,4 +384,73 @@ func TestFarGivenUp(t *testing.T) {
 	if left := p.farProcesses(home); len(left) > 0 {
 		t.Errorf("processes are left there: %v", left)
 	}
+}
+
+// TestFarOrphans kills the far worker, alone and with the daemon, of a server that has started a process in a session
+// of its own. Nothing of the server is left there once another process of it has answered.
+func TestFarOrphans(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.farHome()
+	entry := p.elsewhere(hosting{"scope": "shared"})
+	entry["args"] = append(entry["args"].([]string), "-grandchild")
+	p.configure(map[string]any{"tools": entry}).daemon()
+	a := p.agent().shake()
+	for i, kill := range []func(worker int){
+		func(worker int) { kill9(t, worker) },
+		func(worker int) { kill9(t, p.status().Daemon.PID); kill9(t, worker) },
+	} {
+		if x := a.wait(a.effect(fmt.Sprint("before", i), 1)); x.Error != nil || x.Result.IsError {
+			t.Fatal(x.raw)
+		}
+		worker, child := p.farChild()
+		grandchildren := p.there("sleep\x00600")
+		if len(grandchildren) != 1 {
+			t.Fatalf("the server has started %v there", grandchildren)
+		}
+		kill(worker)
+		waitFor(t, "another process", func() bool { return a.wait(a.effect(fmt.Sprint("after", i), 1)).Error == nil })
+		_, next := p.farChild()
+		if alive(child) || alive(grandchildren[0]) || next == child {
+			t.Errorf("the far child was %d and is %d; the first lives: %v, what it started: %v",
+				child, next, alive(child), alive(grandchildren[0]))
+		}
+	}
+	a.leave()
+	p.must("stop", "--all")
+	if left := p.there(""); len(left) > 0 {
+		t.Errorf("processes are left there: %v", left)
+	}
+}
+
+// TestHostsAdd_AnotherProtocol checks that hosts add replaces a holdline there that speaks another protocol, and
+// that a server runs by the new one.
+func TestHostsAdd_AnotherProtocol(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home := p.farHome()
+	hello := farwire.Hello{Version: farwire.Version, Workers: process.Newest() - 1, Node: "n", Program: "0.0.9"}
+	old := filepath.Join(home, machines.Dir, machines.Program())
+	script := fmt.Sprintf("#!/bin/sh\necho 'holdline-far %s'\ncat >/dev/null\n", jsonrpc.Encode(hello))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(old), 0o700), os.WriteFile(old, []byte(script), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})}).daemon()
+	a := p.agent().shake()
+	x := a.wait(a.effect("old", 1))
+	if x.code() != "transport_failure" || !strings.Contains(x.raw, "holdline hosts add build-box") {
+		t.Errorf("a call before that: %s", x.raw)
+	}
+	out := p.must("hosts", "add", "build-box")
+	for _, want := range []string{
+		"its holdline (0.0.9) speaks another protocol", "was copied to", "holdline doctor there: 5 checks passed",
+		"build-box is ready",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("hosts add says no %q:\n%s", want, out)
+		}
+	}
+	waitFor(t, "the host to be tried again", func() bool { return a.wait(a.effect("new", 1)).text() == "new" })
+	a.leave()
+	p.must("stop", "--all")
 }
