@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -255,21 +256,7 @@ func TestGuest_InNamespaces(t *testing.T) {
 	p := newPlace(t)
 	p.configure(p.guestServers(), "sockets", map[string]any{"box": p.guestSocket()}).daemon()
 	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
-	p.makeDir(filepath.Join(p.dir, "there"))
-	p.makeDir(filepath.Join(p.dir, "sock"))
-	script := `set -e
-mount --make-rprivate /
-mount --bind run/holdline/guests/box sock
-for hidden in run home "$1"; do mount -t tmpfs none $hidden; done
-test -z "$(ls -A run)$(ls -A home)"
-cd there
-shift
-exec "$@"`
-	cmd := p.command()
-	cmd = exec.Command("sh", "-c", script, "sh", p.project, cmd.Path, "mcp-stdio", "--guest", filepath.Join(p.dir, "sock/daemon.sock"))
-	cmd.Env, cmd.Dir = p.env, p.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
-	a := p.agentOf(cmd).shake()
+	a := p.guestInNamespaces()
 	look := map[string]any{"token": "x"}
 	if x := a.wait(a.call("docs__look", look)); x.Result.IsError || x.Error != nil {
 		t.Errorf("a call from elsewhere: %s", x.raw)
@@ -285,5 +272,139 @@ exec "$@"`
 	}
 	if s := p.status(); slices.ContainsFunc(s.Sessions, func(one control.Session) bool { return one.Socket != "" }) {
 		t.Errorf("sessions of guests are left: %+v", s.Sessions)
+	}
+}
+
+// guestInNamespaces returns a guest that has a network of its own, and of the host's files not the runtime directory,
+// the home or the project, but for the socket.
+func (p *place) guestInNamespaces() *agent {
+	p.t.Helper()
+	p.makeDir(filepath.Join(p.dir, "there"))
+	p.makeDir(filepath.Join(p.dir, "sock"))
+	script := `set -e
+mount --make-rprivate /
+mount --bind run/holdline/guests/box sock
+for hidden in run home "$1"; do mount -t tmpfs none $hidden; done
+test -z "$(ls -A run)$(ls -A home)"
+cd there
+shift
+exec "$@"`
+	cmd := p.command()
+	cmd = exec.Command("sh", "-c", script, "sh", p.project, cmd.Path, "mcp-stdio", "--guest", filepath.Join(p.dir, "sock/daemon.sock"))
+	cmd.Env, cmd.Dir = p.env, p.dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	return p.agentOf(cmd).shake()
+}
+
+// TestGuest_EveryMethod has a guest in namespaces ask, by each method that there is, for what belongs to a server
+// that is not for guests. It gets nothing of it, is told the same as of a server that there is not, and the server
+// hears of nothing. At the end it is disconnected by the number of its session.
+func TestGuest_EveryMethod(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root makes namespaces everywhere")
+	}
+	p := newPlace(t)
+	ledger := filepath.Join(p.dir, "ledger")
+	odd := func(name string) map[string]any {
+		return p.oddEntry(hosting{"scope": "shared"}, "-name", name, "-ledger", ledger+name, "-list",
+			fmt.Sprintf(`{"resources":[{"name":"of %[1]s","uri":"mem://%[1]s"}]}`, name))
+	}
+	box := p.guestSocket()
+	box["servers"], box["allow"] = []string{"docs"}, []string{"docs__*"}
+	servers := map[string]any{"docs": odd("docs"), "secret": odd("secret")}
+	p.configure(servers, "sockets", map[string]any{"box": box}).daemon()
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	owner := p.agent().shake()
+	got := owner.ask("resources/read", map[string]any{"uri": "mem://secret"})
+	if !strings.Contains(got.raw, "resource of secret") {
+		t.Fatalf("the owner reads %s", got.raw)
+	}
+	heard := func() string { b, _ := os.ReadFile(ledger + "secret"); return string(b) }
+	before, a := heard(), p.guestInNamespaces()
+	for method, want := range map[string]string{
+		"tools/list": "docs__say", "prompts/list": "docs__greet", "resources/list": "mem://docs",
+		"resources/templates/list": "resourceTemplates", "server/discover": "serverInfo",
+	} {
+		x := a.ask(method, modernly(map[string]any{}))
+		if strings.Contains(x.raw, "secret") || !strings.Contains(x.raw, want) {
+			t.Errorf("%s: %s", method, x.raw)
+		}
+	}
+	argument := map[string]any{"name": "n", "value": ""}
+	for method, params := range map[string]func(name string) map[string]any{
+		"tools/call":  func(name string) map[string]any { return map[string]any{"name": name + "__say"} },
+		"prompts/get": func(name string) map[string]any { return map[string]any{"name": name + "__greet"} },
+		"completion/complete": func(name string) map[string]any {
+			return map[string]any{"argument": argument, "ref": map[string]any{"type": "ref/prompt", "name": name + "__greet"}}
+		},
+		"resources/read":        func(name string) map[string]any { return map[string]any{"uri": "mem://" + name} },
+		"resources/subscribe":   func(name string) map[string]any { return map[string]any{"uri": "mem://" + name} },
+		"resources/unsubscribe": func(name string) map[string]any { return map[string]any{"uri": "mem://" + name} },
+		"logging/setLevel":      func(string) map[string]any { return map[string]any{"level": "debug"} },
+		"tasks/get":             func(name string) map[string]any { return map[string]any{"taskId": name} },
+		"tasks/cancel":          func(name string) map[string]any { return map[string]any{"taskId": name} },
+		"roots/list":            func(string) map[string]any { return map[string]any{} },
+		"servers/list":          func(string) map[string]any { return map[string]any{} },
+	} {
+		var told []string
+		for _, name := range []string{"secret", "nobody"} {
+			x := a.ask(method, params(name))
+			text, _, _ := strings.Cut(strings.SplitN(x.raw, `"id":`, 2)[1], "fault_id")
+			_, text, _ = strings.Cut(text, ",")
+			told = append(told, strings.ReplaceAll(text, name, "NAME"))
+		}
+		if told[0] != told[1] {
+			t.Errorf("%s tells what there is:\n%s\n%s", method, told[0], told[1])
+		}
+	}
+	listen := a.begin("subscriptions/listen", modernly(map[string]any{
+		"notifications": map[string]any{"resourceSubscriptions": []string{"mem://secret"}},
+	}))
+	same(t, "the acknowledgement",
+		a.news(func(x *answer) bool { return x.Method == "notifications/subscriptions/acknowledged" }),
+		fmt.Sprintf("[] for %d", listen))
+	if after := heard(); after != before {
+		t.Errorf("the server that is not for guests heard\n%s\nand has heard\n%s", before, after)
+	}
+	for _, s := range p.status().Sessions {
+		if s.Socket != "" {
+			p.must("disconnect", s.ID)
+		}
+	}
+	for range a.lines {
+	}
+	if err := a.cmd.Wait(); err == nil || !strings.Contains(a.errs.String(), "has disconnected this client") {
+		t.Errorf("the guest's proxy: %v, %s", err, a.errs)
+	}
+	owner.rest()
+}
+
+// TestGuest_AnotherGreeting checks that a guest which knows the session of a client here, and names its identity,
+// cannot take it over, and that none controls the daemon.
+func TestGuest_AnotherGreeting(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": p.guestSocket()}).daemon()
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	const greeting = `{"holdline":1,"role":"mcp","session":"01234567-89ab-cdef-0123-456789abcde1","identity":"boxed"`
+	c, err := net.Dial("unix", filepath.Join(p.dir, "run/holdline/daemon.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintln(c, greeting+"}")
+	if line, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(line, `"daemon":`) {
+		t.Fatalf("the session of a client here: %s, %v", line, err)
+	}
+	for _, resume := range []string{"true", "false"} {
+		p.guestSays(t, greeting+`,"resume":`+resume+`}`, protocol.RefusedIdentity)
+	}
+	for _, method := range []string{"status", "server/stop", "stop", "disconnect"} {
+		p.guestSays(t, fmt.Sprintf(`{"holdline":1,"role":"control"}`+"\n"+`{"jsonrpc":"2.0","id":1,"method":%q}`, method),
+			protocol.RefusedGreeting)
+	}
+	if s := p.status(); len(s.Sessions) != 1 || s.Sessions[0].Socket != "" {
+		t.Errorf("the sessions are %+v", s.Sessions)
 	}
 }
