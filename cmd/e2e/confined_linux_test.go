@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 )
 
 // shellEntry is the entry of a server that is played by [shellServerMain].
@@ -279,6 +281,79 @@ func TestConfinedServer_ReachesNoSocket(t *testing.T) {
 			}
 		}
 	}
+	port := open.Listener.Addr().(*net.TCPAddr).Port
+	for server, holds := range map[string]string{
+		"any": sandbox.Holds(process.SocketsNet, nil), "none": sandbox.Holds(process.SocketsNone, nil),
+		"port": sandbox.Holds(process.SocketsTCP, []int{port}), "other": sandbox.Holds(process.SocketsTCP, []int{1}),
+	} {
+		row := fmt.Sprintf("confined (read): %s (%s)", server, holds)
+		for command, want := range map[string]string{"servers": row, "status": row, "servers get " + server: holds} {
+			out := strings.Join(strings.Fields(p.must(strings.Fields(command)...)), " ")
+			if !strings.Contains(out, want) {
+				t.Errorf("%s does not say %q:\n%s", command, want, out)
+			}
+		}
+	}
+}
+
+// TestConfinedServer_RefusedWithoutLandlock checks that a server which the kernel cannot confine is not
+// started, by whatever starts servers, and that all say why; other servers are.
+func TestConfinedServer_RefusedWithoutLandlock(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	program, started := filepath.Join(programs, withoutLandlock), filepath.Join(p.dir, "started")
+	script := `echo >>"$1"; exec "$2"`
+	held := map[string]any{
+		"command": "sh", "args": []string{"-c", script, "sh", started, filepath.Join(programs, "shellserver")},
+		"holdline": hosting{"confine": "read"},
+	}
+	p.configure(map[string]any{"held": held, "free": shellEntry(hosting{})}).daemonAt(program)
+	a := p.agent("--no-autostart").shake()
+	const why = "this system has no Landlock"
+	run := func(server string) answer {
+		return a.wait(a.call(server+"__run", map[string]any{"command": "echo free"}))
+	}
+	if x := run("held"); x.code() == "" || !strings.Contains(x.raw, why) {
+		t.Errorf("a call of a server that cannot be confined: %s", x.raw)
+	}
+	if x := run("free"); !strings.Contains(x.text(), "free") {
+		t.Errorf("a call of another server: %s", x.raw)
+	}
+	p.exe = program
+	for _, command := range []string{
+		"doctor", "servers", "status", "servers get held", "servers test held", "mcp-stdio --direct held",
+	} {
+		out, errs, _ := p.run("", strings.Fields(command)...)
+		if !strings.Contains(strings.Join(strings.Fields(out+errs), " "), why) {
+			t.Errorf("%s does not say why the server is refused:\n%s%s", command, out, errs)
+		}
+	}
+	if _, err := os.Stat(started); err == nil {
+		t.Error("the server was started, unconfined")
+	}
+}
+
+// withoutLandlockMain becomes holdline in a system that has no Landlock, for it and all that it starts.
+func withoutLandlockMain() int {
+	runtime.LockOSThread() // it becomes holdline
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.SYS_LANDLOCK_CREATE_RULESET},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
+	}
+	exe, xerr := os.Executable()
+	if err = errors.Join(err, xerr); err == nil {
+		args := append([]string{filepath.Join(filepath.Dir(exe), "holdline")}, os.Args[1:]...)
+		err = unix.Exec(args[0], args, os.Environ())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	return 1
 }
 
 // lackedBySome are ways that some machines refuse everybody, or all but root.

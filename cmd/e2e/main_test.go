@@ -19,6 +19,9 @@ import (
 	"holdline/protocol"
 )
 
+// withoutLandlock is the name under which the program is holdline in a system without Landlock.
+const withoutLandlock = "withoutlandlock"
+
 func TestMain(m *testing.M) {
 	takeTestVariables()
 	protocol.GreetingTimeout *= slowness
@@ -49,6 +52,8 @@ func TestMain(m *testing.M) {
 		leave(cli.Main())
 	case pair.Top:
 		leave(top.Main())
+	case withoutLandlock:
+		leave(withoutLandlockMain())
 	case "shellserver":
 		leave(shellServerMain(os.Stdin, os.Stdout))
 	case "ssh":
@@ -94,7 +99,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top,
+			"echoserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top, withoutLandlock,
 		} {
 			binaries[name] = self
 		}

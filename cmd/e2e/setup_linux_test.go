@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/ttytest"
+	"holdline/daemon/sandbox"
 )
 
 // onTerminal runs a command on a terminal on which the user has typed something before. Once the
@@ -89,6 +90,11 @@ func TestSetup_AsksOnATerminal(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != c.code ||
 			!strings.Contains(strings.Join(strings.Fields(got), " "), c.want) {
 			t.Errorf("%q: exit %d\n%s", c.answer, code, got)
+		}
+		proposes := strings.Contains(strings.Join(strings.Fields(got), " "),
+			"holdline config set mcpServers.NAME.holdline.confine project")
+		if can := sandbox.Refusal(false) == nil; proposes != (can && c.code == exitOK) {
+			t.Errorf("%q: that servers are confined is proposed: %v, and they can be: %v\n%s", c.answer, proposes, can, got)
 		}
 		if c.code != exitOK {
 			p.sameHome(t, before)
