@@ -240,3 +240,61 @@ type explained struct {
 	Allowed            bool
 	Why, Expose, Shown string
 }
+
+// TestRulesHold_AllKinds checks that the rules of views and of identities hold for prompts, templates, resources and
+// completions alike, by the name that the server gives and by the one that is shown.
+func TestRulesHold_AllKinds(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	lists := filepath.Join(p.dir, "lists")
+	p.makeDir(lists)
+	for name, text := range map[string]string{
+		"prompts-list":        `{"prompts":[{"name":"greet"},{"name":"tell/me"}]}`,
+		"completion-complete": `{"completion":{"values":["x"]}}`,
+		"resources-templates-list": `{"resourceTemplates":[{"name":"a","uriTemplate":"mem://a/{n}"},` +
+			`{"name":"b","uriTemplate":"mem://b/{n}"}]}`,
+	} {
+		if err := os.WriteFile(filepath.Join(lists, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shown := tool.Shown("odd", "tell/me")
+	rules := map[string]any{}
+	for _, kind := range []string{"allow", "deny"} {
+		for how, name := range map[string]string{"own": "odd__tell/me", "shown": shown} {
+			rules[kind+"-"+how] = map[string]any{kind: []string{name, "odd__mem://a/*"}}
+		}
+	}
+	servers := map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"}, "-lists", lists)}
+	p.configure(servers, "views", rules, "identities", rules).daemon()
+	for rule := range rules {
+		for _, by := range []string{"--view", "--identity"} {
+			a := p.agent(by, rule).shake()
+			for first, names := range map[bool][2]string{true: {shown, "a"}, false: {"odd__greet", "b"}} {
+				may := first == strings.HasPrefix(rule, "allow") // the rules name the first of two
+				prompt, template := names[0], "mem://"+names[1]+"/{n}"
+				complete := func(kind, key, name string) map[string]any {
+					argument := map[string]any{"name": "n", "value": ""}
+					return map[string]any{"ref": map[string]any{"type": kind, key: name}, "argument": argument}
+				}
+				for _, c := range []struct {
+					method string
+					params map[string]any
+					want   string // in the answer, if it may be
+				}{
+					{"prompts/list", map[string]any{}, `"` + prompt + `"`},
+					{"prompts/get", map[string]any{"name": prompt}, "prompt of"},
+					{"completion/complete", complete("ref/prompt", "name", prompt), `"x"`},
+					{"resources/templates/list", map[string]any{}, template},
+					{"resources/read", map[string]any{"uri": "mem://" + names[1] + "/1"}, "resource of"},
+					{"completion/complete", complete("ref/resource", "uri", template), `"x"`},
+				} {
+					if x := a.ask(c.method, c.params); strings.Contains(x.raw, c.want) != may {
+						t.Errorf("%s %s: %s of %v: %s", by, rule, c.method, names, x.raw)
+					}
+				}
+			}
+			a.rest()
+		}
+	}
+}
