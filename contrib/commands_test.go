@@ -20,7 +20,7 @@ var undocumented = []string{"help"}
 var hiddenCommands = []string{"engine"}
 
 // foreignFlags are flags of other programs that the pages name alone.
-var foreignFlags = []string{"--restricted", "--replay-user-messages", "--headless", "--no-sandbox"}
+var foreignFlags = []string{"--restricted", "--replay-user-messages", "--headless", "--no-sandbox", "--ro-bind"}
 
 var (
 	// commandStart finds the beginning of a command of ours in a line of a shell.
