@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
+	"holdline/daemon/consult/steps"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -382,10 +383,21 @@ func (m *Manager) Remove(id string) error {
 	return jobdir.Remove(filepath.Join(m.opt.Dir, id))
 }
 
+// lastSteps is how many steps of a consult that has not ended detail=full shows.
+const lastSteps = 10
+
 // pending returns the result of a call whose wait was over before its job had ended. It
 // first writes to disk that the job is a background job: see [job.Job.SaveDetached].
 func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
+	if d == tool.Full && a.State == answer.Running {
+		its := *a
+		var err error
+		if its.Steps, err = steps.Last(j.Dir, lastSteps); err != nil {
+			m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
+		}
+		a = &its
+	}
 	if err := j.SaveDetached(); err != nil { // the client has the id and can come back all the same
 		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.Rec.ID, "err", err)
 		its := *a // the job may have ended, and its answer is shared

@@ -123,6 +123,13 @@ func TestBackground(t *testing.T) {
 			t.Errorf("value %+v", res.Value)
 		}
 		cancel() // the session ends; a background job does not
+		res, err = w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("a")},
+			map[string]any{"consult_id": id, "wait_s": 0, "detail": "full"})
+		if v, ok := res.Value.(answer.View); err != nil || !ok || v.Details == nil || len(v.Steps) != 2 ||
+			!strings.Contains(res.Text, "What it did last:\n"+strings.Join(v.Steps, "\n")) ||
+			!strings.HasSuffix(v.Steps[1], " M is thinking") {
+			t.Errorf("in full: %v, %q", err, res.Text)
+		}
 
 		if res, err := w.call(t.Context(), "consult_result", tool.Call{Caller: w.caller("b")},
 			map[string]any{"consult_id": id}); code(res, err) != fault.InvalidInput {

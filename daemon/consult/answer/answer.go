@@ -93,6 +93,7 @@ type Summary struct {
 type Details struct {
 	Follows       string            `json:"follows,omitempty"`  // id of the consult that it continues
 	Messages      []Message         `json:"messages,omitempty"` // what was said to it while it ran
+	Steps         []string          `json:"steps,omitempty"`    // the last ones of a consult that has not ended
 	Prompt        string            `json:"prompt,omitempty"`   // without the context behind it, up to maxPrompt
 	MaxTurns      int               `json:"max_turns"`          // 0 for no limit
 	EngineVersion string            `json:"engine_version,omitempty"`

@@ -62,6 +62,9 @@ func (a *Answer) Pending(d tool.Detail) tool.Result {
 	text := fmt.Sprintf("No answer yet: %s. The consult goes on in the background.\nGet it with: consult_result "+
 		"{\"consult_id\":%q}\n"+
 		"End it with: consult_control {\"consult_id\":%q,\"action\":\"cancel\"}\n", a.Why, a.ID, a.ID)
+	if len(a.Steps) > 0 {
+		text += "\nWhat it did last:\n" + strings.Join(a.Steps, "\n") + "\n"
+	}
 	if said := a.page(0, pageUnits, d).Answer; said != "" {
 		text += "\nWhat was said so far:\n" + said + "\n"
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol/fault"
 	"holdline/protocol/ownfile"
 )
 
@@ -75,6 +76,27 @@ func (f *Follower) Next() ([][]byte, error) {
 			return lines, nil
 		case len(b) < maxRead:
 			return nil, nil
+		}
+	}
+}
+
+// maxWords bounds the words of each step that [Last] returns, in bytes.
+const maxWords = 200
+
+// Last returns the last n steps of the transcript in a job's directory, each with its time, without
+// what the model says.
+func Last(dir string, n int) (last []string, err error) {
+	f := Follow(dir)
+	for {
+		lines, err := f.Next()
+		if err != nil || len(lines) == 0 {
+			return last, err
+		}
+		for _, line := range lines {
+			if s, ok := f.Parse(line); ok && s.Kind != engine.KindText {
+				last = append(last, s.At.Format(time.TimeOnly)+" "+fault.Short(s.Words, maxWords))
+				last = last[max(0, len(last)-n):]
+			}
 		}
 	}
 }

@@ -74,6 +74,11 @@ func TestFollow(t *testing.T) {
 	if got := told(t, FollowMember(dir, "claude"))[0]; got != "start: claude started, level read, held to it by landlock" {
 		t.Errorf("of a member: %q", got)
 	}
+	last, err := Last(dir, 2)
+	if err != nil || len(last) != 2 || !strings.HasSuffix(last[0], " its turn is over, $0.0312 so far") ||
+		!strings.HasSuffix(last[1], " the consult is over: done") {
+		t.Errorf("the last two: %q, %v", last, err)
+	}
 	if got, all := told(t, f), told(t, Follow(dir)); got != nil || len(all) != 12 {
 		t.Errorf("again %q; from the beginning %d steps: %q", got, len(all), all)
 	}
