@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -303,6 +304,47 @@ func TestPanel_Budget(t *testing.T) {
 		}
 		w.finish()
 	})
+}
+
+// TestPanel_ParallelNearBudget asks for two panels at the same time. They reserve no more than there
+// is: where there is room for one, the other is refused by name and leaves nothing.
+func TestPanel_ParallelNearBudget(t *testing.T) {
+	for each, fit := range map[float64]int{0.5: 2, 1: 1} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := defaults()
+			cfg.Identities = map[string]config.Identity{"a": {Budget: config.Budget{MaxUSDPerDay: 3}}}
+			w := newWorld(t, answers(time.Second), func(o *Options) { o.Config = cfg })
+			w.engine.slow = time.Second // both pass the first look at the budget
+			args := map[string]any{"prompt": "x", "engines": []string{"claude", "claude"}, "judge": "claude", "max_usd": each}
+			var refused [2]fault.Code
+			var calls sync.WaitGroup
+			for i := range refused {
+				calls.Go(func() {
+					res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: int64(i + 1)}, args)
+					refused[i] = code(res, err)
+				})
+			}
+			calls.Wait()
+			ran, reserved := 0, 0.0
+			for i, c := range refused {
+				panel, err := jobdir.ReadRecord(filepath.Join(w.dir, jobdir.ID("hash-a", int64(i+1))))
+				if (c == "") != (err == nil) || c != "" && c != fault.BudgetExceeded {
+					t.Errorf("panel %d: %q, and on disk: %v", i+1, c, err)
+				}
+				if c == "" {
+					ran++
+				}
+				for k := range panel.Members {
+					reserved += panel.Members[k].ReservedUSD
+				}
+			}
+			if ran != fit || reserved != 3 || len(w.prompts()) != 3*fit {
+				t.Errorf("at $%v each: %q, reserved $%v, asked %d times; want %d to run", each, refused, reserved,
+					len(w.prompts()), fit)
+			}
+			w.finish()
+		})
+	}
 }
 
 // asJSON returns v as text, for messages.
