@@ -131,8 +131,11 @@ func TestAgent(t *testing.T) {
 			steps: ask("session/request_permission", permission("allow_once"), 1000),
 			text:  `{"outcome":{"outcome":"cancelled"}}`, denials: 1000,
 		},
-		"writes a file":     {steps: ask("fs/write_text_file", nil, 1), text: "-32601", denials: 1},
-		"reads a file":      {steps: ask("fs/read_text_file", nil, 1), text: "-32601", denials: 1},
+		"writes a file": {steps: ask("fs/write_text_file", nil, 1), text: "-32601", denials: 1},
+		"reads a file":  {steps: ask("fs/read_text_file", nil, 1), text: "-32601", denials: 1},
+		"writes a file where it may read": {
+			agent: engine.Agent{FS: true}, steps: ask("fs/write_text_file", nil, 1), text: "-32601", denials: 1,
+		},
 		"makes a terminal":  {steps: ask("terminal/create", nil, 1), text: "-32601", denials: 1},
 		"an unknown method": {steps: ask("what/ever", nil, 1), text: "-32601", denials: 1},
 		"version 2": {
@@ -143,6 +146,24 @@ func TestAgent(t *testing.T) {
 		},
 		"dies opening": {
 			agent: engine.Agent{Args: []string{"die=session/new"}}, code: fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		"dies logging in": {
+			agent: engine.Agent{Auth: "fake-login", Args: []string{"die=authenticate"}},
+			code:  fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		"dies at a setting": {
+			agent: engine.Agent{Args: []string{"settings", "die=session/set_config_option"}},
+			args:  map[string]any{"model": "m2"}, code: fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		"dies at its mode": {
+			agent: engine.Agent{Args: []string{"settings", "die=session/set_mode"}, Mode: "plan"},
+			code:  fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		"dies at the prompt": {
+			agent: engine.Agent{Args: []string{"die=session/prompt"}}, code: fault.DownstreamFailure, reason: fault.BadOutput,
+		},
+		"dies behind its answer": {
+			agent: engine.Agent{Args: []string{"die=session/close"}}, text: "answer to: x",
 		},
 		"dies in the turn": {
 			steps: steps{{Say: "so far"}, {Die: true}}, code: fault.DownstreamFailure, reason: fault.BadOutput, text: "exit code 3",
@@ -343,6 +364,14 @@ func TestAgentSession(t *testing.T) {
 					t.Errorf("session %s: %+v", bad, out)
 				}
 			}
+			for _, method := range []string{"resume", "load"} {
+				agent := engine.Agent{Args: []string{how, "die=session/" + method}}
+				out, _ = a.run(agent, map[string]any{"prompt": "x", "session": second})
+				died := out.Fault != nil && out.Fault.Reason() == fault.BadOutput
+				if asked := (method == "load") == (how == "load"); died != asked {
+					t.Errorf("of one that dies at session/%s: %+v, %v", method, out, out.Fault)
+				}
+			}
 			out, _ = a.run(engine.Agent{Args: []string{"bare"}}, map[string]any{"prompt": "x", "session": second})
 			if out.Fault == nil || out.Fault.Fault.Code != fault.InvalidInput {
 				t.Errorf("of an agent that loads none: %+v", out)
@@ -511,7 +540,7 @@ func TestAgentEnds(t *testing.T) {
 	if out.Fault == nil || out.Fault.Fault.Code != fault.Timeout || out.Answer != "so far" || out.Session == "" {
 		t.Errorf("deadline of a deaf one: %+v, %v", out, out.Fault)
 	}
-	for _, agent := range []engine.Agent{{}, {Args: []string{"deaf"}}} {
+	for _, agent := range []engine.Agent{{}, {Args: []string{"deaf"}}, {Args: []string{"die=session/cancel"}}} {
 		h, dir := a.start(agent, map[string]any{"prompt": hangs, "ladder": quick})
 		transcriptHas(t, dir, engine.KindPiece, "so far")
 		h.send(0, "notifications/cancelled", map[string]any{"requestId": 1})
@@ -522,6 +551,10 @@ func TestAgentEnds(t *testing.T) {
 		if out.State != engine.Aborted || out.Answer != "so far" || out.Session != filepath.Base(dir) {
 			t.Errorf("cancelled: %+v", out)
 		}
+	}
+	out, _ = a.run(engine.Agent{Args: []string{"die=session/cancel"}}, late)
+	if out.Fault == nil || out.Answer != "so far" {
+		t.Errorf("deadline of one that dies then: %+v, %v", out, out.Fault)
 	}
 	// One that never answers the handshake.
 	h, dir := a.start(engine.Agent{Args: []string{"version=1"}}, map[string]any{

@@ -445,6 +445,38 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestParentLost kills the parent of an engine process, which is no worker, and closes its stdin. The
+// run is cancelled, what was said is kept, and the program ends, also where no signal tells of the
+// death of a parent.
+func TestParentLost(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	id := "lost" + filepath.Base(filepath.Dir(dir))
+	cmd := command(t, "claude", id)
+	cmd.Path, cmd.Args = "/bin/sh", append([]string{"sh", "-c", `"$@"; :`, "sh", cmd.Path}, cmd.Args[1:]...)
+	cmd.SysProcAttr, cmd.WaitDelay = &syscall.SysProcAttr{Setpgid: true}, waitLimit
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) })
+	h := &host{t: t, cmd: cmd, in: in}
+	h.run(1, map[string]any{"prompt": saidThen(claudetest.Step{Do: "deaf"}), "dir": dir, "ladder": patient()})
+	transcriptHas(t, dir, engine.KindTool, "")
+	_ = cmd.Process.Kill()
+	_ = in.Close()
+	_ = cmd.Wait() // also until the engine process has closed its stderr, so it has ended
+	if out := outcomeOf(t, dir); out.State != engine.Aborted || !strings.Contains(out.Answer, soFar) {
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
+	}
+	if left := programsOf(t, id, 0); len(left) != 0 {
+		t.Errorf("processes left: %v", left)
+	}
+}
+
 // TestNeverRead has a client that never reads stdout. The run's deadline and its outcome
 // are on time nevertheless.
 func TestNeverRead(t *testing.T) {

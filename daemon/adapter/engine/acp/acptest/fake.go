@@ -85,7 +85,7 @@ type agent struct {
 // Main runs the agent, whose home directory is home, until stdin ends. Its arguments are words that change what it does:
 //
 //	version=N          it speaks that version
-//	die=METHOD         it exits when it gets this request
+//	die=METHOD         it exits when it gets this request, or session/cancel
 //	error=METHOD:CODE  it answers the request with that error
 //	deaf               it heeds no cancellation
 //	bare               it can neither load nor resume sessions, nor take directories
@@ -309,6 +309,9 @@ func (a *agent) turn(id json.RawMessage, prompt string) int {
 				select {}
 			}
 			<-a.cancels
+			if a.is("die=session/cancel") {
+				return 3
+			}
 			end("cancelled")
 			return 0
 		case s.Error != 0:
