@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"holdline/cmd/holdline/codextest"
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox/writetest"
 )
@@ -219,7 +221,41 @@ func writers() []writer {
 	for _, version := range claudetest.Versions() {
 		all = append(all, claudeWriter(version))
 	}
-	return all
+	return append(all, fakeAgentWriter())
+}
+
+// fakeAgentWriter returns the fake agent, which asks nobody before it runs a command, and asks
+// Holdline to write files. It has no model: what its transcript says it did stands for requests.
+func fakeAgentWriter() writer {
+	const write = "fs/write_text_file"
+	return writer{
+		name: "fake agent", engine: "acp:real", levels: []string{"read"}, needsAgents: true,
+		shell: use("shell", "command"),
+		tools: func(project, outside string) []claudetest.Tool {
+			return []claudetest.Tool{
+				use(write, "path", "content", "x")(project + "/written"),
+				use(write, "path", "content", "x")(outside + "/written"),
+			}
+		},
+		begin: func(t *testing.T, p *place, calls []claudetest.Tool) (map[string]any, string, func() [][]byte) {
+			t.Helper()
+			var steps []acptest.Step
+			for _, c := range calls {
+				step := acptest.Step{Call: write, Params: json.RawMessage(mustJSON(t, c.Input))}
+				if command, ok := c.Input["command"].(string); ok {
+					// What a command leaves in the background must not hold the output open.
+					step = acptest.Step{Shell: "(" + command + "\n) >$TMPDIR/o 2>&1; cat $TMPDIR/o"}
+				}
+				steps = append(steps, step, acptest.Step{TellResult: true})
+			}
+			steps = append(steps, acptest.Step{Shell: "true"}, acptest.Step{Say: "done"})
+			consult := oneAgent(map[string]any{"command": programs + fakeAgentProgram, "fs": true})
+			return consult, acptest.Prompt("look around", steps...), func() [][]byte {
+				files, _ := filepath.Glob(filepath.Join(p.dir, "home/.local/state/holdline/consults/*", engine.FileTranscript))
+				return bytes.Split([]byte(content(t, files[0])), []byte("\n"))
+			}
+		},
+	}
 }
 
 // oneAgent returns the part of the configuration about consults with an agent.
