@@ -38,24 +38,30 @@ func (p *place) lines(t *testing.T, id, kind string) (n int) {
 // told is a step in which the fake program waits for a message: the transcript has it before the program.
 var told = claudetest.Step{Do: "told"}
 
-// TestSayInTheSameTurn says something to a consult of Claude Code that works, and kills the
-// daemon, once or twice, or the proxy when the message is written down. The message is said
-// once, in the same turn, and counts as delivered only when the program has repeated it.
+// TestSayInTheSameTurn says something to a consult of Claude Code that works, and kills the daemon,
+// once or twice, or the proxy at each step of that. The message is said once, in the same turn, and
+// counts as delivered only when the program has repeated it.
 func TestSayInTheSameTurn(t *testing.T) {
 	t.Parallel()
-	for _, victim := range []string{"nobody", "daemon", "daemon twice", "proxy"} {
-		t.Run(victim, func(t *testing.T) {
+	const said = "consult.said" // it is written down
+	for _, c := range []struct{ victim, point string }{
+		{"nobody", ""},
+		{"daemon", "session.read"},
+		{"daemon", "session.pursued"},
+		{"daemon", said},
+		{"daemon twice", said},
+		{"daemon", "session.queued"},
+		{"daemon", "session.written"},
+		{"daemon", "session.acked"},
+		{"proxy", "proxy.took"},
+		{"proxy", said},
+		{"proxy", "proxy.answered"},
+		{"proxy", "proxy.copied"},
+	} {
+		t.Run(c.victim+" at "+c.point, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).faults()
+			p := newPlace(t).login().faults()
 			wait, open := p.hold(t, "step")
-			switch victim {
-			case "daemon":
-				p.dieAs("consult.said", death{})
-			case "daemon twice":
-				p.dieAs("consult.said", death{deaths: 2})
-			case "proxy":
-				p.dieAs("consult.said", death{held: true})
-			}
 			a := p.agent().shake()
 			id := consultID(t, a.wait(a.call("consult", map[string]any{
 				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, told,
@@ -63,20 +69,34 @@ func TestSayInTheSameTurn(t *testing.T) {
 					claudetest.Say("seen")),
 			})))
 			waitFor(t, "the program", func() bool { return p.lines(t, id, engine.KindSession) == 1 })
-			call := a.call("consult_say", map[string]any{"consult_id": id, "text": "look at b.go, too", "render": "json"})
-			if victim == "proxy" {
-				waitFor(t, "the message", func() bool { return p.died("consult.said") })
+			d := death{held: c.victim == "proxy" && c.point == said}
+			if c.victim == "daemon twice" {
+				d.deaths = 2
+			}
+			if c.point != "" {
+				p.dieAs(c.point, d)
+			}
+			const text = "look at b.go, too"
+			call := a.call("consult_say", map[string]any{"consult_id": id, "text": text, "render": "json"})
+			if c.victim != "proxy" {
+				if r := receiptOf(t, a.wait(call)); r.Receipt != control.MessageQueued || r.ConsultID != id {
+					t.Errorf("the receipt of a message that the program has not taken: %+v", r)
+				}
+			}
+			waitFor(t, "the death", func() bool { return c.point == "" || p.died(c.point) })
+			switch {
+			case d.held:
 				kill9(t, a.cmd.Process.Pid)
-				p.letGo("consult.said")
-			} else if r := receiptOf(t, a.wait(call)); r.Receipt != control.MessageQueued || r.ConsultID != id {
-				t.Errorf("the receipt of a message that the program has not taken: %+v", r)
+				p.letGo(c.point)
+			case c.point == "proxy.took": // no daemon has heard of it
+				p.must("consult", "say", id, text)
 			}
 			waitFor(t, "the message at the program", func() bool { return p.lines(t, id, engine.KindSaid) == 1 })
 			if n := p.lines(t, id, engine.KindHeard); n != 0 {
 				t.Errorf("%d messages were heard before the program has repeated any", n)
 			}
 			open()
-			if out := p.must("consult", "wait", id); out != "seen, and heard: look at b.go, too\n" {
+			if out := p.must("consult", "wait", id); out != "seen, and heard: "+text+"\n" {
 				t.Errorf("the answer: %q", out)
 			}
 			shown := p.must("consult", "show", "--json", id)
