@@ -34,6 +34,9 @@ var panelCrashes = []crash{
 	{point: "consult.kept", times: 2},
 	{point: "consult.kept", times: 3},
 	{point: "consult.told", times: 2},
+	{point: "consult.dir", twice: true},
+	{point: "consult.queued", twice: true},
+	{point: "consult.kept", twice: true},
 }
 
 // asksPanel asks two engines and a judge, and returns the id of the request.
@@ -50,7 +53,7 @@ func TestPanelCrashes(t *testing.T) {
 	inTurn(t, panelCrashes, func(t *testing.T, c crash, _ int) {
 		t.Helper()
 		p := newPlace(t).login().faults()
-		p.dieAs(c.point, death{times: c.times})
+		p.dieAs(c.point, death{times: c.times, deaths: c.deaths()})
 		a := p.agent().shake()
 		id := a.asksPanel(p)
 		x := a.wait(id)
