@@ -3,9 +3,14 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
 // memoryOf returns a value of a process's status, in MiB.
@@ -86,4 +91,49 @@ func TestAdapterMemoryGivenBack(t *testing.T) {
 		p.agent().shake().ask("tools/list", map[string]any{})
 		shrinks(t, p.untilReady("far"))
 	})
+}
+
+// ticksOf returns the time that a process has computed, in hundredths of a second.
+func ticksOf(t *testing.T, pid int) (ticks int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(content(t, fmt.Sprintf("/proc/%d/stat", pid)), ") ")
+	for _, field := range strings.Fields(rest)[11:13] { // utime and stime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return ticks
+}
+
+// TestLongTranscriptWatched checks that the daemon neither computes nor needs memory for a consult
+// that is watched, whose transcript has the largest size.
+func TestLongTranscriptWatched(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	wait, open := p.hold(t, "held")
+	daemon := p.daemon().Process.Pid
+	a := p.agent("--no-autostart").shake()
+	talks := slices.Repeat([]claudetest.Step{{Do: "talk", N: 1024}}, 17)
+	id := consultID(t, a.wait(a.call("consult", map[string]any{
+		"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", append(talks, wait, claudetest.Say("done"))...),
+	})))
+	file := filepath.Join(p.dir, "home/.local/state/holdline/consults", id, engine.FileTranscript)
+	waitFor(t, "a transcript of 14 MiB", func() bool {
+		info, err := os.Stat(file)
+		return err == nil && info.Size() > 14<<20
+	})
+	waitFor(t, "a full transcript", func() bool { return p.lines(t, id, engine.KindCut) == 1 })
+	ticks, peak := ticksOf(t, daemon), memoryOf(t, daemon, "VmHWM")
+	view := p.asking(t, "consult", "show", "-f", id)
+	view.until("more is not recorded")
+	ticks, peak = ticksOf(t, daemon)-ticks, memoryOf(t, daemon, "VmHWM")-peak
+	t.Logf("the daemon has computed for %d0 ms and needed %d MiB more", ticks, peak)
+	if ticks > 20 || peak > 8 {
+		t.Error("that is too much")
+	}
+	open()
+	view.end(0)
+	a.rest()
 }
