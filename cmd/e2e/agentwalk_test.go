@@ -78,31 +78,39 @@ func needAgents(t *testing.T) {
 }
 
 // TestAgentRefused_DoctorSaysSoBefore checks that an agent which cannot be held to a level is
-// refused, and that doctor says so beforehand in the same words.
+// refused, and that doctor says so beforehand in the same words. Where it may use the web, that is
+// level shell alone.
 func TestAgentRefused_DoctorSaysSoBefore(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	p.configure(map[string]any{}, "consult", map[string]any{
-		"web": false, "agents": consultDeath{}.fakeAgent(p),
-		"allow": map[string]any{"*": map[string]any{"levels": []string{"read", "shell"}}},
-	})
-	p.daemon()
-	out, _, _ := p.run("", "doctor", "--json")
-	var found []struct{ Check, State, What, Fix string }
-	decode(t, out, &found)
-	a := p.agent("--no-autostart").shake()
-	for _, level := range []string{"read", "shell"} {
-		what := ""
-		for _, f := range found {
-			if f.Check == fakeAgentEngine+" level "+level {
-				what = f.What
+	needAgents(t)
+	for _, web := range []bool{false, true} {
+		t.Run(fmt.Sprintf("web %t", web), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.configure(map[string]any{}, "consult", map[string]any{
+				"web": web, "agents": consultDeath{}.fakeAgent(p),
+				"allow": map[string]any{"*": map[string]any{"levels": []string{"read", "shell"}}},
+			})
+			p.daemon()
+			out, _, _ := p.run("", "doctor", "--json")
+			var found []struct{ Check, State, What, Fix string }
+			decode(t, out, &found)
+			a := p.agent("--no-autostart").shake()
+			for _, level := range []string{"read", "shell"} {
+				what := ""
+				for _, f := range found {
+					if f.Check == fakeAgentEngine+" level "+level {
+						what = f.What
+					}
+				}
+				why, refused := strings.CutPrefix(what, "refused: ")
+				x := a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": fakeAgentEngine, "level": level}))
+				if refused != (level == "shell" || !web) || refused != (x.code() == "denied") ||
+					refused && !strings.Contains(x.text(), why) || !refused && x.Result.IsError {
+					t.Errorf("level %s: doctor says %q, and the consult %s\n%s", level, what, x.raw, out)
+				}
 			}
-		}
-		why, refused := strings.CutPrefix(what, "refused: ")
-		x := a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": fakeAgentEngine, "level": level}))
-		if !refused || x.code() != "denied" || !strings.Contains(x.text(), why) {
-			t.Errorf("level %s: doctor says %q, and the consult %s\n%s", level, what, x.raw, out)
-		}
+			a.rest()
+		})
 	}
-	a.rest()
 }
