@@ -108,7 +108,7 @@ func ticksOf(t *testing.T, pid int) (ticks int) {
 }
 
 // TestLongTranscriptWatched checks that the daemon neither computes nor needs memory for a consult
-// that is watched, whose transcript has the largest size.
+// that is watched, whose transcript has the largest size, and little when something is said to it.
 func TestLongTranscriptWatched(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -132,6 +132,11 @@ func TestLongTranscriptWatched(t *testing.T) {
 	t.Logf("the daemon has computed for %d0 ms and needed %d MiB more", ticks, peak)
 	if ticks > 20 || peak > 8 {
 		t.Error("that is too much")
+	}
+	ticks = ticksOf(t, daemon)
+	p.must("consult", "say", id, "go on") // it looks for two seconds whether the program has that
+	if ticks = ticksOf(t, daemon) - ticks; ticks > 70 {
+		t.Errorf("the daemon has computed for %d0 ms about a message", ticks)
 	}
 	open()
 	view.end(0)

@@ -5,6 +5,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/messages"
+	"holdline/daemon/consult/steps"
 	"holdline/protocol/control"
 )
 
@@ -22,8 +23,7 @@ const messageMissed = "missed"
 
 // Heard reports whether the program of the consult in dir has taken a message.
 func Heard(dir, message string) bool {
-	said, err := engine.ReadTranscript(dir)
-	return err == nil && said.Heard[message]
+	return steps.Follow(dir).Heard(message)
 }
 
 // Messages returns the messages to the consult in dir with their receipts, for people. If the

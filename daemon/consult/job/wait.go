@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/request"
+	"holdline/daemon/consult/steps"
 )
 
 // AwaitClient ends an attended job of an earlier daemon if its client does not come back for it
@@ -56,7 +57,7 @@ func (j *Job) AwaitHeard(ctx context.Context, message string) error {
 	over := time.After(heardWait)
 	tick := time.NewTicker(heardEvery)
 	defer tick.Stop()
-	for !answer.Heard(j.Dir, message) {
+	for said := steps.Follow(j.Dir); !said.Heard(message); {
 		if a, _ := j.Status(); a.State == answer.Queued {
 			return nil
 		}

@@ -80,6 +80,23 @@ func (f *Follower) Next() ([][]byte, error) {
 	}
 }
 
+// Heard reports whether the lines that were written since the last call say that the program has
+// taken a message. It reads on to the end, and parses no other lines.
+func (f *Follower) Heard(message string) (heard bool) {
+	for {
+		lines, err := f.Next()
+		if err != nil || len(lines) == 0 {
+			return heard
+		}
+		for _, line := range lines {
+			var e engine.Entry
+			if bytes.Contains(line, []byte(`"`+engine.KindHeard+`"`)) && json.Unmarshal(line, &e) == nil {
+				heard = heard || e.Kind == engine.KindHeard && e.ID == message
+			}
+		}
+	}
+}
+
 // maxWords bounds the words of each step that [Last] returns, in bytes.
 const maxWords = 200
 

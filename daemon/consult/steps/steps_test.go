@@ -113,6 +113,37 @@ func TestFollowTorn(t *testing.T) {
 	}
 }
 
+// TestHeard checks that a message counts as heard by its own line alone, which is found once.
+func TestHeard(t *testing.T) {
+	dir := t.TempDir()
+	log, err := engine.CreateTranscript(dir, engine.Entry{Level: "read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	f := Follow(dir)
+	for _, step := range []struct {
+		entry engine.Entry
+		want  bool
+	}{
+		{engine.Entry{Kind: engine.KindSaid, ID: "m"}, false},
+		{engine.Entry{Kind: engine.KindHeard, ID: "n"}, false},
+		{engine.Entry{Kind: engine.KindText, ID: "m", Text: `"k":"heard"`}, false},
+		{engine.Entry{Kind: engine.KindHeard, ID: "m"}, true},
+		{engine.Entry{Kind: engine.KindTool, ID: "m", Text: "heard"}, false},
+	} {
+		if err := log.Write(step.entry); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.Heard("m"); got != step.want {
+			t.Errorf("after %+v: %t", step.entry, got)
+		}
+	}
+	if !Follow(dir).Heard("m") {
+		t.Error("from the beginning it is not heard")
+	}
+}
+
 // TestFollowRefuses checks that nothing but a file of this user's own is read as a transcript: a
 // link could lead to any file.
 func TestFollowRefuses(t *testing.T) {
