@@ -34,7 +34,7 @@ type consultDeath struct {
 // String returns the name of the row.
 func (d consultDeath) String() string {
 	name := strings.Join(append([]string{d.victim}, d.others...), " ") + " " + d.step
-	if d.held || d.point == "worker.closed" || d.point == "worker.left" {
+	if d.held || strings.HasPrefix(d.point, "worker.") {
 		name += " at " + d.point
 	}
 	return name
@@ -76,6 +76,19 @@ var heldDeaths = []consultDeath{
 	{victim: "engine", step: "prompted", point: "adapter.told", held: true, grandchild: true},
 	{victim: "engine", step: "said", point: "adapter.exited", held: true, grandchild: true},
 	{victim: "engine", step: "answered", point: "adapter.answered", held: true},
+	{victim: "worker", step: "starting", point: "worker.begun"},
+	{victim: "worker", step: "starting", point: "worker.detached"},
+	{victim: "worker", step: "starting", point: "worker.locked"},
+	{victim: "worker", step: "starting", point: "worker.checked"},
+	{victim: "worker", step: "starting", point: "worker.listening"},
+	{victim: "worker", step: "starting", point: "worker.forked"},
+	{victim: "worker", step: "starting", point: "worker.recorded"},
+	{victim: "worker", step: "starting", point: "worker.attached"},
+	{victim: "worker", step: "starting", point: "worker.taken"},
+	{victim: "worker", step: "starting", point: "worker.phase"},
+	{victim: "worker", step: "starting", point: "worker.read"},
+	{victim: "worker", step: "prompted", point: "worker.output"},
+	{victim: "worker", step: "prompted", point: "worker.acked"},
 	{victim: "worker", step: "starting", point: "adapter.begun", held: true},
 	{victim: "worker", step: "prompted", point: "adapter.started", held: true},
 	{victim: "worker", step: "prompted", point: "adapter.told", held: true, grandchild: true},
