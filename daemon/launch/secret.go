@@ -77,11 +77,10 @@ func (c *Commands) share(ctx context.Context, what string, call func() (string, 
 	}
 }
 
-// runSecret runs a command, for at most so long, and returns the line that it prints. The error is a fault, unless
-// ctx has ended. It has no word of what the command printed, and no secret of what it wrote to stderr.
-func runSecret(
-	ctx context.Context, most time.Duration, argv, environ []string, home string,
-) (string, error) {
+// runSecret runs a command, for at most that time, and returns the line that it prints. The error is a
+// fault, unless ctx has ended. It has no word of what the command printed, and no secret of what it
+// wrote to stderr.
+func runSecret(ctx context.Context, most time.Duration, argv, environ []string, home string) (string, error) {
 	env := resolve.Environment(config.InheritAll, environ, nil)
 	name := argv[0]
 	if rest, ok := strings.CutPrefix(name, "~/"); ok {

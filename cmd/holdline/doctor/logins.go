@@ -91,7 +91,8 @@ func checkLogins(o Options) []Finding {
 	getenv := func(name string) string { value, _ := expand.Lookup(o.Environ)(name); return value }
 	browser := o.Loaded.Logins.Browser
 	if people && browser != "none" && flow.HasBrowser(getenv) && flow.Opener(browser, getenv) == nil {
-		add("browser", Note, "no program is found that opens a browser", "a login only prints its address, for you to open",
+		add("browser", Note, "no program is found that opens a browser",
+			"a login only prints its address, for you to open",
 			"name a program in logins.browser, or none if that is how you want it")
 	}
 	if people && !slices.ContainsFunc(o.Loaded.Logins.CallbackPorts(), canListen) {

@@ -82,7 +82,8 @@ type agent struct {
 	result  string // of the last Shell or Call
 }
 
-// Main runs the agent, whose home directory is home, until stdin ends. Its arguments are words that change what it does:
+// Main runs the agent, whose home directory is home, until stdin ends. Its arguments are words that
+// change what it does:
 //
 //	version=N          it speaks that version
 //	die=METHOD         it exits when it gets this request, or session/cancel
