@@ -66,6 +66,15 @@ func ParseSize(text string) (Size, error) {
 	return Size(n << (10 * i)), nil
 }
 
+// Dollars returns an amount in whole cents, as "$1.20". One of less than half a cent, which is not
+// nothing, is "<$0.01".
+func Dollars(usd float64) string {
+	if usd > 0 && usd < 0.005 {
+		return "<$0.01"
+	}
+	return fmt.Sprintf("$%.2f", usd)
+}
+
 // Seconds returns a duration for people: "12.3 s", or "2m5s" from a minute on.
 func Seconds(d time.Duration) string {
 	if d < time.Minute {

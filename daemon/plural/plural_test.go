@@ -16,6 +16,17 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// TestDollars checks that only nothing is shown as nothing.
+func TestDollars(t *testing.T) {
+	for usd, want := range map[float64]string{
+		0: "$0.00", 0.0018: "<$0.01", 0.005: "$0.01", 1.2: "$1.20", 1234.5: "$1234.50",
+	} {
+		if got := Dollars(usd); got != want {
+			t.Errorf("%v is shown as %q, want %q", usd, got, want)
+		}
+	}
+}
+
 // TestSize checks that sizes are read and written in binary units, and nothing else is read.
 func TestSize(t *testing.T) {
 	for text, want := range map[string]Size{

@@ -203,10 +203,10 @@ func printConsults(w io.Writer, c *control.Consults) {
 			text += fmt.Sprintf(" of %d", s.MaxConsults)
 		}
 		if s.CostUSD > 0 || s.MaxUSD > 0 {
-			text += fmt.Sprintf(", $%.2f", s.CostUSD)
+			text += ", " + plural.Dollars(s.CostUSD)
 		}
 		if s.MaxUSD > 0 {
-			text += fmt.Sprintf(" of $%.2f", s.MaxUSD)
+			text += " of " + plural.Dollars(s.MaxUSD)
 		}
 		console.Line(w, 10, "          %s", text)
 	}

@@ -213,7 +213,7 @@ func printConsults(out io.Writer, consults []control.Consult) {
 		// A cost of 0 is shown, unlike one that is not known.
 		cost := console.Right("")
 		if j.CostUSD != nil {
-			cost = console.Right(fmt.Sprintf("$%.2f", *j.CostUSD))
+			cost = console.Right(plural.Dollars(*j.CostUSD))
 		}
 		state := j.State
 		if j.Code != "" && j.Code != j.State {

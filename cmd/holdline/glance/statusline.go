@@ -31,8 +31,8 @@ func Statusline(s *control.StatusAnswer) string {
 	for _, spent := range s.Consults.Today {
 		cost += spent.CostUSD
 	}
-	if cost >= 0.005 {
-		parts = append(parts, fmt.Sprintf("$%.2f", cost))
+	if cost > 0 {
+		parts = append(parts, plural.Dollars(cost))
 	}
 	return strings.Join(parts, " · ")
 }

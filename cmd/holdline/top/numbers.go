@@ -71,7 +71,7 @@ func cost(usd *float64) string {
 	if usd == nil {
 		return "–"
 	}
-	return fmt.Sprintf("$%.2f", *usd)
+	return plural.Dollars(*usd)
 }
 
 // counted returns a number with its noun, and commas between thousands.

@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/plural"
 )
 
 // Sizes at which the screen changes its layout, in columns and rows of the terminal.
@@ -144,7 +145,7 @@ func (m *model) summary() []piece {
 		pieces = append(pieces, piece{counted(live, "consult"), liveText})
 	}
 	if spent > 0 {
-		pieces = append(pieces, piece{fmt.Sprintf("$%.2f today", spent), plainText})
+		pieces = append(pieces, piece{plural.Dollars(spent) + " today", plainText})
 	}
 	if m.saved >= leastSaved {
 		pieces = append(pieces, piece{size(m.saved) + " saved", goodText})
