@@ -135,7 +135,7 @@ func TestLoginIsShown(t *testing.T) {
 		t.Errorf("a call after the login: %s", x.raw)
 	}
 	shown("servers", p.must("servers"), "far: logged in until ")
-	shown("doctor", p.must("doctor", "--json"), `"logins"`)
+	shown("doctor", p.must("doctor", "--json"), `"login of far"`)
 	shown("servers test", p.must("servers", "test", "far"), "far works: 1 tool")
 	a.rest()
 	p.must("stop")
