@@ -386,7 +386,7 @@ func TestConsultAudit(t *testing.T) {
 		!strings.Contains(strings.Join(line.Argv, " "), "--max-budget-usd 2.5") {
 		t.Errorf("%v in %s", err, b)
 	}
-	if out, _, _ := p.run("", "status"); !strings.Contains(out, "cli asked for 1 today, $") {
+	if out, _, _ := p.run("", "status"); !strings.Contains(out, "cli asked for 1 today, <$0.01") {
 		t.Errorf("status: %s", out)
 	}
 	waitFor(t, "the answer to be nobody's", func() bool {
