@@ -433,6 +433,7 @@ func TestConfinedServer_SameWithoutTheDaemon(t *testing.T) {
 // TestE2EConfinedCommands runs the commands with which consults are tried in confined servers:
 // nothing outside differs in content, name or place.
 func TestE2EConfinedCommands(t *testing.T) {
+	t.Parallel()
 	needConfinement(t)
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		t.Skip("HOLDLINE_E2E=1 is not set: it runs many real programs")

@@ -20,6 +20,7 @@ import (
 // (go test -artifacts), once with a login and once without. The browser has nothing to say about the
 // pages, and nobody but the server was asked for anything.
 func TestE2ELoginInChromium(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		t.Skip("HOLDLINE_E2E=1 is not set: it starts a real browser")
 	}

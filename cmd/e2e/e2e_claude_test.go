@@ -124,6 +124,7 @@ func holdlineTool(name string, args map[string]any) claudetest.Step {
 // TestE2EClaude has the real Claude Code call holdline's tools, in the era that it chooses
 // itself and in the legacy era.
 func TestE2EClaude(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	for _, tt := range []struct {
 		name, version, era string

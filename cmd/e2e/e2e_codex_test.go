@@ -118,6 +118,7 @@ func codexCode(script string) codextest.Step {
 // TestE2ECodex has the real Codex call holdline's tools. No approval can be asked for, so
 // it calls only tools that are marked as read-only.
 func TestE2ECodex(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	inner := claudetest.Say("an opinion")
 	inner.Delay = 2

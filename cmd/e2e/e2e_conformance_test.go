@@ -136,6 +136,7 @@ const (
 // TestE2EConformance has the official suite test a server through holdline, at each
 // version, with the same server in each era. All checks pass but the listed ones.
 func TestE2EConformance(t *testing.T) {
+	t.Parallel()
 	conformanceSuite(t, conformVersion)
 	modernServer := []string{builtServer(t)}
 	legacyServer := append([]string{filepath.Join(programs, "undiscovered")}, modernServer...)

@@ -51,6 +51,7 @@ func shellStep(command string) codextest.Step {
 // TestE2EConsultCodex has the real Codex answer consults. It can read and not write,
 // resumes an earlier answer, and answers in the form of a schema.
 func TestE2EConsultCodex(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	t.Run("answers", func(t *testing.T) {
 		p, api := codexBehind(t, codextest.Step{Text: `{"ok":true}`})
@@ -163,6 +164,7 @@ func TestE2EConsultCodex(t *testing.T) {
 // TestE2EConsultOutlives checks that a consult of the real Claude Code outlives its client,
 // the daemon, an upgrade and its client's timeout, and runs once.
 func TestE2EConsultOutlives(t *testing.T) {
+	t.Parallel()
 	bin := realClaude(t, consultVersion)
 	prompt := func(words string) map[string]any {
 		step := claudetest.Say(words + " " + strings.Repeat("word ", 20))

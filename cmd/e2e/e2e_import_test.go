@@ -131,6 +131,7 @@ func (p *place) read(t *testing.T, name string) string {
 // TestE2EImportClaude checks that the real Claude Code lists and calls what import wrote
 // into its file. After the undo its own settings and servers are there.
 func TestE2EImportClaude(t *testing.T) {
+	t.Parallel()
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := newPlace(t)
 	p.standIn(t)
@@ -153,6 +154,7 @@ func TestE2EImportClaude(t *testing.T) {
 // Code's entries do not have stay, and after the undo the home directory is unchanged, byte
 // for byte.
 func TestE2EImportBesideClaude(t *testing.T) {
+	t.Parallel()
 	bin := realClaude(t, claudetest.Versions()[0])
 	p := newPlace(t)
 	p.putHome(t, map[string]string{
@@ -176,6 +178,7 @@ func TestE2EImportBesideClaude(t *testing.T) {
 
 // TestE2EImportCodex checks that the real Codex lists and calls what import wrote.
 func TestE2EImportCodex(t *testing.T) {
+	t.Parallel()
 	bin := realCodex(t)
 	p := newPlace(t)
 	text := p.codexServers(t, "tools")
@@ -190,6 +193,7 @@ func TestE2EImportCodex(t *testing.T) {
 
 // TestE2EImportGemini checks that the real Gemini CLI lists the servers that import wrote.
 func TestE2EImportGemini(t *testing.T) {
+	t.Parallel()
 	root := npmInstall(t, "gemini-"+geminiVersion, "@google/gemini-cli@"+geminiVersion)
 	p := newPlace(t)
 	p.importHome(t,
@@ -209,6 +213,7 @@ func TestE2EImportGemini(t *testing.T) {
 
 // TestE2EImportOpencode checks that the real opencode lists the servers that import wrote.
 func TestE2EImportOpencode(t *testing.T) {
+	t.Parallel()
 	name := "opencode-linux-" + npmArch()
 	root := npmInstall(t, "opencode-"+opencodeVersion, name+"@"+opencodeVersion)
 	p := newPlace(t)

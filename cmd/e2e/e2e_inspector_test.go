@@ -12,6 +12,7 @@ import (
 
 // TestE2EInspector has the MCP Inspector list and call tools, in both eras.
 func TestE2EInspector(t *testing.T) {
+	t.Parallel()
 	inspector := realInspector(t)
 	for _, era := range []string{"legacy", "modern", "auto"} {
 		t.Run(era, func(t *testing.T) {

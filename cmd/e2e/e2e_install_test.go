@@ -16,6 +16,7 @@ import (
 // which the first of them starts, and uninstalls it. The clients have their old servers,
 // what they wrote since is there, and nothing of holdline is left.
 func TestE2EInstallAndBack(t *testing.T) {
+	t.Parallel()
 	claude, codex := realClaude(t, claudetest.Versions()[0]), realCodex(t)
 	p := newPlace(t)
 	p.standIn(t)

@@ -24,6 +24,7 @@ var endless = claudetest.Prompt("think",
 // TestE2EInterrupt interrupts real clients during a consult, as Ctrl-C does. Within three
 // seconds no process of the consult is left.
 func TestE2EInterrupt(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	args := map[string]any{"prompt": endless}
 	for _, tt := range []struct {
@@ -111,6 +112,7 @@ func TestE2EInterrupt(t *testing.T) {
 // TestE2ECancel interrupts a turn of Claude Code, which keeps running. The consult ends,
 // the session stays, and the next turn works.
 func TestE2ECancel(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	for _, tt := range []struct {
 		era string

@@ -141,6 +141,7 @@ const otherIssuer = "its metadata names another issuer than that it was asked fo
 // servers, for holdline as their client: all scenarios of logins but those that are listed. No check
 // may fail, warn or be skipped.
 func TestE2ELoginConformance(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	node := newNode(t)
 	listed := regexp.MustCompile(`(?m)^ +- auth/(\S+) \[(\S+)\]$`)

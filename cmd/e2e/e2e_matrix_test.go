@@ -325,6 +325,7 @@ func geminiStandIn(t *testing.T, calls []claudetest.Tool) (string, func() [][]by
 // that writes, at each level that is claimed for them, for a user and in a project that allow
 // everything. But for the program's own places, nothing differs in content, name or place.
 func TestE2EWriteMatrix(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	commands, err := os.ReadFile("testdata/commands.txt")
 	if err != nil {

@@ -40,6 +40,7 @@ func asked(api *claudetest.API, words string) []claudetest.Request {
 // TestE2ENested has real clients consult the real Claude Code, which reads a file of the
 // project.
 func TestE2ENested(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	consult := func(p *place) map[string]any {
 		return map[string]any{"prompt": claudetest.Prompt(

@@ -539,6 +539,7 @@ func hostReferences(t *testing.T) *place {
 // TestE2EReferenceServers checks that a client gets the same from the reference servers
 // with and without holdline, except that names begin with the server's name.
 func TestE2EReferenceServers(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.daemon()
 	c := &asker{agent: p.agent(), able: true}
@@ -558,6 +559,7 @@ func TestE2EReferenceServers(t *testing.T) {
 // TestE2EReferenceServersAlone checks the same for sessions of a single server, which have
 // its own names.
 func TestE2EReferenceServersAlone(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.daemon()
 	for _, r := range references(p) {
@@ -579,6 +581,7 @@ func TestE2EReferenceServersAlone(t *testing.T) {
 
 // TestE2EReferenceServersModern checks the same for modern clients of these legacy servers.
 func TestE2EReferenceServersModern(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.daemon()
 	for _, r := range references(p) {
@@ -595,6 +598,7 @@ func TestE2EReferenceServersModern(t *testing.T) {
 // TestE2EReferenceServersOutlive checks that a server still has what was in its memory
 // after the daemon was killed, because its process lives on.
 func TestE2EReferenceServersOutlive(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.fresh()
 	d := p.daemon()
@@ -634,6 +638,7 @@ func TestE2EReferenceServersOutlive(t *testing.T) {
 // TestE2EReferenceServersLog checks that a server's log messages reach the client that has
 // set a level.
 func TestE2EReferenceServersLog(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.daemon()
 	c := (&asker{agent: p.agent("--server", "everything"), able: true, root: p.project}).meet()
@@ -652,6 +657,7 @@ func TestE2EReferenceServersLog(t *testing.T) {
 // TestE2EReferenceServersSubscribed checks that a change of a resource reaches the client
 // that has subscribed to it, whoever made the change and whichever daemon serves.
 func TestE2EReferenceServersSubscribed(t *testing.T) {
+	t.Parallel()
 	p := hostReferences(t)
 	p.fresh()
 	d := p.daemon()

@@ -12,6 +12,7 @@ import (
 // TestE2ESelftest has the real programs try every way to write, at each level, for a user
 // who allows everything. No file appears.
 func TestE2ESelftest(t *testing.T) {
+	t.Parallel()
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			bin := realClaude(t, version)

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -131,6 +132,9 @@ func npmArch() string {
 	return runtime.GOARCH
 }
 
+// npmInstalls is held while npm installs something for a test.
+var npmInstalls sync.Mutex
+
 // npmInstall installs packages of exact versions into a directory of the cache, unless it
 // is there already, and returns the directory. npm runs none of their scripts, and has a
 // home of its own.
@@ -138,6 +142,8 @@ func npmInstall(tb testing.TB, name string, specs ...string) string {
 	tb.Helper()
 	cache := e2eCache(tb)
 	root := filepath.Join(cache, name)
+	npmInstalls.Lock() // tests that need the same wait for each other
+	defer npmInstalls.Unlock()
 	if _, err := os.Stat(filepath.Join(root, "node_modules")); err == nil {
 		return root
 	}

@@ -12,6 +12,7 @@ import (
 // holdline as a server like any other, although its proxy starts the daemon and the user's
 // profile takes 1.5 s: holdline's own tools, and those of servers that have run before.
 func TestE2ECodexSlowProfile(t *testing.T) {
+	t.Parallel()
 	e2eCache(t)
 	for _, known := range []bool{false, true} {
 		t.Run(map[bool]string{false: "first time", true: "servers are known"}[known], func(t *testing.T) {

@@ -195,6 +195,7 @@ func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/con
 // unknown because the far worker or child was killed, or it was refused and has no effect because
 // the host could not be reached to start a process. In the end nothing of it is left there.
 func TestE2EFarSSH(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	home, server, cut := p.sshd()
 	p.installVersion(t, older)
@@ -375,6 +376,7 @@ func (p *place) nothingFar(home string) {
 // TestE2EFarUpgrade upgrades the daemon while a call is in flight on another machine: the link is
 // made anew, and the call is answered once.
 func TestE2EFarUpgrade(t *testing.T) {
+	t.Parallel()
 	p := newPlace(t)
 	home, _, _ := p.sshd()
 	p.installVersion(t, older)
