@@ -469,6 +469,15 @@ func (r *reference) ask(t *testing.T, p *place, c *asker) (x heard) {
 	return x
 }
 
+// known waits until the server has listed what it offers, as long as that takes: a handshake does not
+// wait for a server that is starting, and repeats what the server's last process said.
+func (r *reference) known(t *testing.T, p *place) {
+	t.Helper()
+	first := (&asker{agent: p.agent("--server", r.name), able: true, root: p.project}).meet()
+	waitFor(t, r.name+" to be known", func() bool { return len(first.lists()) > 0 })
+	first.leave()
+}
+
 // directly returns what a client of the legacy era gets without holdline.
 func (r *reference) directly(t *testing.T, p *place, able bool) heard {
 	t.Helper()
@@ -542,8 +551,12 @@ func TestE2EReferenceServers(t *testing.T) {
 	t.Parallel()
 	p := hostReferences(t)
 	p.daemon()
+	all := references(p)
+	for _, r := range all {
+		r.known(t, p)
+	}
 	c := &asker{agent: p.agent(), able: true}
-	for _, r := range references(p) {
+	for _, r := range all {
 		t.Run(r.name, func(t *testing.T) {
 			c.t = t
 			want := r.directly(t, p, true)
@@ -565,11 +578,7 @@ func TestE2EReferenceServersAlone(t *testing.T) {
 	for _, r := range references(p) {
 		t.Run(r.name, func(t *testing.T) {
 			want := r.directly(t, p, true)
-			// A handshake does not wait for a server that is starting, and repeats what the
-			// server's last process said.
-			first := (&asker{agent: p.agent("--server", r.name), able: true, root: p.project}).meet()
-			waitFor(t, "the server to be known", func() bool { return len(first.lists()) > 0 })
-			first.leave()
+			r.known(t, p)
 			c := &asker{agent: p.agent("--server", r.name), able: true}
 			got := r.ask(t, p, c)
 			got.like(t, &want, false)
@@ -587,6 +596,7 @@ func TestE2EReferenceServersModern(t *testing.T) {
 	for _, r := range references(p) {
 		t.Run(r.name, func(t *testing.T) {
 			want := r.directly(t, p, false)
+			r.known(t, p)
 			c := &asker{agent: p.agent("--server", r.name), modern: true}
 			got := r.ask(t, p, c)
 			got.like(t, &want, false)

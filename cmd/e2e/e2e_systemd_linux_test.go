@@ -402,7 +402,7 @@ func oomScore(t *testing.T, pid int) int {
 // restarted checks that nothing is lost by what systemctl does to a service.
 func restarted(m *managed) {
 	m.enable()
-	a := m.atWork(3)
+	a := m.atWork(8)
 	pid := m.main()
 	m.configure(map[string]any{"tools": m.toolsEntry(hosting{"scope": "shared"})}, "consult",
 		map[string]any{"max_concurrent": 3})
