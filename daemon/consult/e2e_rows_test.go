@@ -183,7 +183,6 @@ func rows(t *testing.T, bin string) {
 // TestE2EParallel runs 24 consults at the same time in one home, each with the real Claude
 // Code. All answers are right, and each has a session of its own.
 func TestE2EParallel(t *testing.T) {
-	t.Parallel()
 	const many = 24
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
