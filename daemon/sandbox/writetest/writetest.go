@@ -127,18 +127,19 @@ func bind(path string) error {
 func Listing(dir string) (string, error) {
 	var all strings.Builder
 	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil {
+		var text string
+		if err == nil && d.Type().IsRegular() {
+			var b []byte
+			b, err = os.ReadFile(path) //nolint:gosec // in a test's own directory
+			text = " " + strconv.Quote(string(b))
+		}
+		switch {
+		case path != dir && errors.Is(err, os.ErrNotExist): // it was removed meanwhile
+			return nil
+		case err != nil:
 			return err
 		}
-		all.WriteString(strings.TrimPrefix(path, dir) + " " + d.Type().String())
-		if d.Type().IsRegular() {
-			b, err := os.ReadFile(path) //nolint:gosec // in a test's own directory
-			if err != nil {
-				return err
-			}
-			all.WriteString(" " + strconv.Quote(string(b)))
-		}
-		all.WriteString("\n")
+		all.WriteString(strings.TrimPrefix(path, dir) + " " + d.Type().String() + text + "\n")
 		return nil
 	})
 	return all.String(), err
