@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/cmd/holdline/pair"
 	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox"
@@ -78,20 +79,29 @@ func needAgents(t *testing.T) {
 }
 
 // TestAgentRefused_DoctorSaysSoBefore checks that an agent which cannot be held to a level is
-// refused, and that doctor says so beforehand in the same words. Where it may use the web, that is
-// level shell alone.
+// refused and not started, and that doctor says so beforehand in the same words. Where it may use
+// the web, and the kernel has Landlock, that is level shell alone.
 func TestAgentRefused_DoctorSaysSoBefore(t *testing.T) {
 	t.Parallel()
 	needAgents(t)
-	for _, web := range []bool{false, true} {
-		t.Run(fmt.Sprintf("web %t", web), func(t *testing.T) {
+	for name, c := range map[string]struct {
+		web     bool
+		program string
+		why     string // level read is refused
+	}{
+		"no web":      {false, pair.Whole, "consult.web is false"},
+		"web":         {true, pair.Whole, ""},
+		"no Landlock": {true, withoutLandlock, "this one has Landlock ABI 0"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
+			p := newPlace(t).countRuns()
 			p.configure(map[string]any{}, "consult", map[string]any{
-				"web": web, "agents": consultDeath{}.fakeAgent(p),
+				"web": c.web, "agents": consultDeath{}.fakeAgent(p),
 				"allow": map[string]any{"*": map[string]any{"levels": []string{"read", "shell"}}},
 			})
-			p.daemon()
+			p.exe = filepath.Join(programs, c.program)
+			p.daemonAt(p.exe)
 			out, _, _ := p.run("", "doctor", "--json")
 			var found []struct{ Check, State, What, Fix string }
 			decode(t, out, &found)
@@ -105,10 +115,14 @@ func TestAgentRefused_DoctorSaysSoBefore(t *testing.T) {
 				}
 				why, refused := strings.CutPrefix(what, "refused: ")
 				x := a.wait(a.call("consult", map[string]any{"prompt": "x", "engine": fakeAgentEngine, "level": level}))
-				if refused != (level == "shell" || !web) || refused != (x.code() == "denied") ||
-					refused && !strings.Contains(x.text(), why) || !refused && x.Result.IsError {
+				if refused != (level == "shell" || c.why != "") || refused != (x.code() == "denied") ||
+					refused && !strings.Contains(x.text(), why) || !refused && x.Result.IsError ||
+					level == "read" && !strings.Contains(why, c.why) {
 					t.Errorf("level %s: doctor says %q, and the consult %s\n%s", level, what, x.raw, out)
 				}
+			}
+			if ran := p.runs(t) == 1; ran != (c.why == "") {
+				t.Errorf("the program was started %d times", p.runs(t))
 			}
 			a.rest()
 		})
