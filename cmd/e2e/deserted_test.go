@@ -43,33 +43,37 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	stays.rest()
 }
 
-// TestCallDesertedInAbsence kills the daemon and then a proxy, both with calls of a server
-// that sessions share under way. The next daemon cancels the call of that proxy at once. The
-// call of another session, whose proxy is slow to come back, continues.
+// TestCallDesertedInAbsence kills the daemon and then two proxies, all with calls of a server
+// that sessions share under way. The next daemon cancels the call that one of them waited for, at
+// once. The call of the other is a task, which continues; the next session of its client has its
+// answer. So does the call of a third session, whose proxy is slow to come back.
 func TestCallDesertedInAbsence(t *testing.T) {
 	t.Parallel()
 	for _, scope := range []string{"shared", "project"} {
 		t.Run(scope, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).login()
-			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": scope})})
+			p := newPlace(t).login().tasking(scope)
 			d := p.daemon()
 			stays, goes := p.agent("--no-autostart").shake(), p.agent("--no-autostart").shake()
+			leaves := p.agent("--no-autostart", "--identity", "leaves")
 			stays.wait(stays.call("tools__effect", map[string]any{"token": "ready"}))
 			id := stays.effect("slow", 1500)
 			p.untilEffect("begin slow")
 			goes.call("tools__hang", map[string]any{"token": "a"})
 			p.untilEffect("begin a")
-			for _, a := range []*agent{stays, goes} {
+			left := leaves.callTask("tools__effect", effectArgs("left", 1500)).TaskID
+			for _, a := range []*agent{stays, goes, leaves} {
 				if err := a.cmd.Process.Signal(syscall.SIGSTOP); err != nil { // neither sees the daemon's end
 					t.Fatal(err)
 				}
 			}
 			kill9(t, d.Process.Pid)
-			if err := goes.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
+			for _, a := range []*agent{goes, leaves} {
+				if err := a.cmd.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = a.cmd.Wait()
 			}
-			_ = goes.cmd.Wait()
 
 			began := time.Now()
 			p.daemon()
@@ -83,12 +87,19 @@ func TestCallDesertedInAbsence(t *testing.T) {
 			if x := stays.wait(id); x.Error != nil || x.text() != "slow" {
 				t.Errorf("the call of the session that stays: %s", x.raw)
 			}
-			if n := p.effectsOf("cancelled slow"); n > 0 {
-				t.Error("the call of the session that stays was cancelled")
+			leaves = p.agent("--no-autostart", "--identity", "leaves")
+			if got := leaves.untilTask(t, left); got.Status != "completed" || got.Result.Content[0].Text != "left" {
+				t.Errorf("the task is %+v", got)
 			}
-			if n := p.effectsOf("begin slow"); n != 1 {
-				t.Errorf("the call of the session that stays was made %d times", n)
+			for _, token := range []string{"slow", "left"} {
+				if n := p.effectsOf("cancelled " + token); n > 0 {
+					t.Errorf("the call %s was cancelled", token)
+				}
+				if n := p.effectsOf("begin " + token); n != 1 {
+					t.Errorf("the call %s was made %d times", token, n)
+				}
 			}
+			leaves.leave()
 			stays.rest(id)
 		})
 	}
