@@ -111,16 +111,24 @@ func TestSayInTheSameTurn(t *testing.T) {
 // sayCrashes are deaths of the daemon and of the engine process about a message.
 var sayCrashes = []crash{{point: "consult.said"}, {point: "adapter.said"}, {point: "adapter.heard"}}
 
-// TestSayEngineKilled kills the engine process when it has a message, or the program's word that it
-// has taken one. The consult ends with one honest fault, and only the latter message is delivered.
+// TestSayEngineKilled kills the engine process, or its worker, when the engine process has a
+// message, or the program's word that it has taken one. The consult ends with one honest fault and
+// all its processes, it is not run again, and only the latter message is delivered.
 func TestSayEngineKilled(t *testing.T) {
 	t.Parallel()
+	type row struct{ victim, point, why string }
+	var rows []row
 	for _, c := range sayCrashes[1:] {
-		t.Run(c.point, func(t *testing.T) {
+		rows = append(rows, row{"engine", c.point, "before there was an answer"},
+			row{"worker", c.point, "what it did is unknown"})
+	}
+	for _, c := range rows {
+		t.Run(c.victim+" at "+c.point, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t).faults()
+			p := newPlace(t).faults().countRuns()
 			wait, open := p.hold(t, "step")
-			p.dieAs(c.point, death{})
+			d := consultDeath{victim: c.victim, point: c.point, held: c.victim == "worker"}
+			p.dieAs(c.point, death{held: d.held})
 			a := p.agent().shake()
 			id := consultID(t, a.wait(a.call("consult", map[string]any{
 				"wait_s": 0, "render": "json", "prompt": claudetest.Prompt("x", wait, told,
@@ -128,23 +136,36 @@ func TestSayEngineKilled(t *testing.T) {
 					claudetest.Say("seen")),
 			})))
 			waitFor(t, "the program", func() bool { return p.lines(t, id, engine.KindSession) == 1 })
-			if r := receiptOf(t, a.wait(a.call("consult_say", map[string]any{
+			r := receiptOf(t, a.wait(a.call("consult_say", map[string]any{
 				"consult_id": id, "text": "look at b.go, too", "render": "json",
-			}))); r.Receipt != control.MessageQueued {
+			})))
+			if r.Receipt != control.MessageQueued {
 				t.Errorf("the receipt: %+v", r)
 			}
 			waitFor(t, "the message at the program", func() bool { return p.lines(t, id, engine.KindSaid) == 1 })
 			open()
-			if _, errs, code := p.run("", "consult", "wait", id); code != exitFailure || !p.died(c.point) ||
-				!strings.Contains(errs, "before there was an answer") {
+			waitFor(t, "the engine process at "+c.point, func() bool { return p.died(c.point) })
+			if d.held {
+				kill9(t, p.consultProcess(t, c.victim))
+			}
+			d.checkProcesses(t, p)
+			if _, errs, code := p.run("", "consult", "wait", id); code != exitFailure || !strings.Contains(errs, c.why) {
 				t.Errorf("exit %d, %q", code, errs)
 			}
 			shown, _, _ := p.run("", "consult", "show", "--json", id)
 			if got, want := strings.Contains(shown, `"receipt": "delivered"`), c.point == "adapter.heard"; got != want {
 				t.Errorf("delivered: %t, want %t: %s", got, want, shown)
 			}
+			want := 1
+			if r.ConsultID != id { // the consult ended before the call, so that another one continues it
+				p.must("consult", "wait", r.ConsultID)
+				want = 2
+			}
 			a.rest()
 			p.settled(t)
+			if runs := p.runs(t); runs != want {
+				t.Errorf("the program was started %d times, want %d", runs, want)
+			}
 		})
 	}
 }
