@@ -15,6 +15,8 @@ import (
 
 	"holdline/daemon/login"
 	"holdline/daemon/login/logintest"
+	"holdline/daemon/statedir"
+	"holdline/protocol/ownfile"
 )
 
 // TestFileKeepsWhatItDoesNotKnow checks that a record comes back as it was written, with the
@@ -137,6 +139,42 @@ func TestStoreRefuses(t *testing.T) {
 	}
 	if err := s.Update(t.Context(), "x", &l, func() error { return nil }); !errors.Is(err, login.ErrOpen) {
 		t.Errorf("a directory that others can read: %v, want ErrOpen", err)
+	}
+}
+
+// TestStoreOfAnotherOwner checks that a file of the store is refused if another user owns it, its lock or a
+// directory of them.
+func TestStoreOfAnotherOwner(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	s := login.Open(filepath.Join(t.TempDir(), "logins"), nil)
+	var target login.Target
+	write := func() error { return s.Update(t.Context(), "x", &target, func() error { return nil }) }
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	give := func(path string, uid int) {
+		if err := os.Lchown(path, uid, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sub := filepath.Join(s.Dir(), "targets")
+	for path, want := range map[string]error{
+		filepath.Join(sub, "x.json"): ownfile.ErrRefused, filepath.Join(sub, "x.lock"): ownfile.ErrRefused,
+		sub: statedir.ErrForeign, s.Dir(): statedir.ErrForeign,
+	} {
+		give(path, 65534)
+		if err := write(); !errors.Is(err, want) {
+			t.Errorf("%s of another user: %v, want %v", path, err, want)
+		}
+		if err := s.Read("x", &target); filepath.Ext(path) == ".json" && !errors.Is(err, want) {
+			t.Errorf("%s of another user is read: %v", path, err)
+		}
+		give(path, 0)
+		if err := write(); err != nil {
+			t.Errorf("%s of this user again: %v", path, err)
+		}
 	}
 }
 
