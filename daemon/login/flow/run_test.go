@@ -477,8 +477,8 @@ func TestWrongResourceSendsNobody(t *testing.T) {
 	}
 }
 
-// TestResourceIsSentAsItIs checks that each request which asks for a token has the resource byte for byte
-// as the metadata or the configuration spells it, and none if that says so.
+// TestResourceIsSentAsItIs checks that each request which asks for a token, for a person or a machine, has
+// the resource byte for byte as the metadata or the configuration spells it, and none if that says so.
 func TestResourceIsSentAsItIs(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -487,25 +487,39 @@ func TestResourceIsSentAsItIs(t *testing.T) {
 	}{
 		"of the metadata": {nil, "BASE/"}, "configured": {new("api://A b/%7e"), "api://A b/%7e"}, "none": {new(""), ""},
 	} {
-		for _, way := range []Way{Browser, Device} {
+		for way, grant := range map[Way]string{
+			Browser: login.GrantRefresh, Device: login.GrantRefresh, nobody: login.GrantClient,
+		} {
 			p := newPerson(t, logintest.Options{Life: time.Hour, Interval: 0.01, Resource: map[string]any{}})
 			p.server.Set(func(o *logintest.Options) { o.Resource["resource"] = p.server.Base + "/" })
 			p.Client.Resource, p.Way = test.configured, way
 			p.Say = func(string, ...any) { p.server.Approve() }
-			if _, err := p.run(); err != nil {
+			o := login.Options{Name: "far", URL: p.server.URL, Store: p.Store, Log: slog.New(slog.DiscardHandler)}
+			var err error
+			if way == nobody {
+				p.server.AddClient("mine", "")
+				p.Client.ClientID, p.Client.Grant, o.Discover = "mine", grant, Machine
+				err = p.Store.Configure(t.Context(), p.targetID(), &p.Client)
+			} else {
+				_, err = p.run()
+			}
+			if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			tokens := login.NewTokens(login.Options{
-				Name: "far", URL: p.server.URL, Store: p.Store, Target: p.targetID(), Log: slog.New(slog.DiscardHandler),
-			})
-			token := login.Secret(p.token())
-			// The stand-in refuses a resource that is not that of the authorization.
-			if _, err := tokens.Refused(t.Context(), token, http.StatusUnauthorized, http.Header{}, false); err != nil {
-				t.Errorf("%s: the renewal: %v", name, err)
+			o.Target = p.targetID()
+			tokens := login.NewTokens(o)
+			token, err := tokens.Token(t.Context(), true)
+			for range 2 { // the stand-in refuses a resource that is not that of the authorization
+				if err == nil {
+					token, err = tokens.Refused(t.Context(), token, http.StatusUnauthorized, http.Header{}, false)
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: %s: %v", name, grant, err)
 			}
 			tokens.Close()
 			forms := p.server.Forms()
-			if len(forms) < 2 || forms[len(forms)-1].Get("grant_type") != login.GrantRefresh {
+			if len(forms) < 2 || forms[len(forms)-1].Get("grant_type") != grant {
 				t.Errorf("%s: posted %v", name, forms)
 			}
 			want := strings.Replace(test.want, "BASE", p.server.Base, 1)
