@@ -40,6 +40,11 @@ var loginCrashes = []crash{
 	{point: "login.released"},
 }
 
+// rotations are those of which each death is tested.
+var rotations = map[string]logintest.Rotation{
+	"strict": logintest.Strict, "graceful": logintest.Graceful, "none": logintest.Fixed,
+}
+
 // spent reports whether the process dies between the server's answer and the store, so that
 // nobody has the successor of its refresh token.
 func (c crash) spent() bool {
@@ -81,9 +86,6 @@ func (p *place) remoteCall(srv *logintest.Server, target string) string {
 // died with the process, and takes the old one for stolen.
 func TestCrashesOfLogin(t *testing.T) {
 	t.Parallel()
-	rotations := map[string]logintest.Rotation{
-		"strict": logintest.Strict, "graceful": logintest.Graceful, "none": logintest.Fixed,
-	}
 	for name, rotation := range rotations {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,66 +132,72 @@ func TestCrashesOfLogin(t *testing.T) {
 // next call is answered, unless a strict server's refresh token died with the process.
 func TestLoginOutlivesDaemon(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		crash
-
-		rotation logintest.Rotation
-	}{
-		{crash{point: "login.locked"}, logintest.Strict},
-		{crash{point: "login.marked"}, logintest.Strict},
-		{crash{point: "login.sent"}, logintest.Strict},
-		{crash{point: "login.sent"}, logintest.Graceful},
-		{crash{point: "login.sent"}, logintest.Fixed},
-		{crash{point: "login.answered"}, logintest.Strict},
-		{crash{point: "login.stored"}, logintest.Strict},
-		{crash{point: "login.released"}, logintest.Strict},
-	} {
-		point := test.point
-		t.Run(fmt.Sprint(point, " ", test.rotation), func(t *testing.T) {
-			t.Parallel()
-			srv := logintest.Start(t, logintest.Options{Rotation: test.rotation, Life: time.Hour})
-			p := newPlace(t).login().faults().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})
-			srv.LogIn(t, p.logins())
-			srv.Watch(p.logins().Dir())
-			a := p.agent().shake()
-			a.ask("tools/list", map[string]any{})
-			child := p.untilReady("sentry")
-
-			srv.Expire()
-			p.dieAs(point, death{held: true})
-			id := a.call("sentry__echo", map[string]any{})
-			waitFor(t, "the renewal", func() bool { return p.died(point) })
-			kill9(t, p.pid(0))
-			p.letGo(point)
-			if x := a.wait(id); x.Error != nil || x.Result.IsError || x.text() != "done" {
-				t.Errorf("the call during which the daemon died: %s", x.raw)
+	for name, rotation := range rotations {
+		for _, c := range loginCrashes {
+			if os.Getenv("HOLDLINE_LONG") == "" && rotation != logintest.Strict && c.point != "login.sent" {
+				continue
 			}
-			if all, most := srv.Renewals(); all != 1 || most != 1 || srv.Calls() != 1 {
-				t.Errorf("%d renewals, one token %d times, %d calls", all, most, srv.Calls())
-			}
-
-			for _, name := range []string{faultReached, faultLetGo} {
-				_ = os.Remove(filepath.Join(p.dir, faultDir, point+name))
-			}
-			srv.Expire()
-			p.dieAs(point, death{held: true})
-			id = a.call("sentry__echo", map[string]any{})
-			waitFor(t, "the second renewal", func() bool { return p.died(point) })
-			kill9(t, p.workerOf(child))
-			waitFor(t, "the end of the child", func() bool { return !alive(child) })
-			p.letGo(point)
-			a.wait(id) // its outcome is not known
-			x := a.wait(a.call("sentry__echo", map[string]any{}))
-			if lost := test.spent() && test.rotation == logintest.Strict; lost != strings.Contains(x.raw, `"not_logged_in"`) ||
-				lost == (x.text() == "done") {
-				t.Errorf("the call after the worker has died: %s", x.raw)
-			}
-			for _, wrong := range srv.Wrong() {
-				t.Error(wrong)
-			}
-			a.rest(id)
-		})
+			t.Run(c.String()+" "+name, func(t *testing.T) {
+				t.Parallel()
+				c.outlive(t, rotation)
+			})
+		}
 	}
+}
+
+// outlive makes the daemon die while a renewal is held at the point, and the worker during the next one.
+func (c crash) outlive(t *testing.T, rotation logintest.Rotation) {
+	t.Helper()
+	srv := logintest.Start(t, logintest.Options{Rotation: rotation, Life: time.Hour})
+	p := newPlace(t).login().faults().configure(map[string]any{"sentry": map[string]any{"url": srv.URL}})
+	target := srv.LogIn(t, p.logins())
+	srv.Watch(p.logins().Dir())
+	a := p.agent().shake()
+	a.ask("tools/list", map[string]any{})
+	child := p.untilReady("sentry")
+
+	srv.Expire()
+	d := death{times: max(1, c.times), who: "remote", held: true}
+	p.dieAs(c.point, d)
+	id := a.call("sentry__echo", map[string]any{})
+	waitFor(t, "the renewal", func() bool { return p.died(c.point) })
+	kill9(t, p.pid(0))
+	p.letGo(c.point)
+	if x := a.wait(id); x.Error != nil || x.Result.IsError || x.text() != "done" {
+		t.Errorf("the call during which the daemon died: %s", x.raw)
+	}
+	if all, most := srv.Renewals(); all != 1 || most != 1 || srv.Calls() != 1 {
+		t.Errorf("%d renewals, one token %d times, %d calls", all, most, srv.Calls())
+	}
+
+	for _, name := range []string{faultReached, faultLetGo} {
+		_ = os.Remove(filepath.Join(p.dir, faultDir, c.point+name))
+	}
+	var known login.Target
+	if err := p.logins().Update(t.Context(), target, &known, func() error {
+		known.Challenge = login.Challenge{} // so that the next one is written, too
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	srv.Expire()
+	d.times *= 2 // the process goes on counting
+	p.dieAs(c.point, d)
+	id = a.call("sentry__echo", map[string]any{})
+	waitFor(t, "the second renewal", func() bool { return p.died(c.point) })
+	kill9(t, p.workerOf(child))
+	waitFor(t, "the end of the child", func() bool { return !alive(child) })
+	p.letGo(c.point)
+	a.wait(id) // its outcome is not known
+	x := a.wait(a.call("sentry__echo", map[string]any{}))
+	lost := c.spent() && rotation == logintest.Strict
+	if lost != strings.Contains(x.raw, "the answer to a renewal was lost") || lost == (x.text() == "done") {
+		t.Errorf("the call after the worker has died: %s", x.raw)
+	}
+	for _, wrong := range srv.Wrong() {
+		t.Error(wrong)
+	}
+	a.rest(id)
 }
 
 // TestStopDuringRenewal_CostsNoLogin ends all workers, with and without a daemon, while a strict
