@@ -246,6 +246,34 @@ func TestGuest_WrongUser(t *testing.T) {
 	}
 }
 
+// TestGuest_InFlight checks that all guests of a socket share its limit of calls in flight, and no others do.
+func TestGuest_InFlight(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	box := p.guestSocket()
+	box["in_flight"] = 2
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": box}).daemon()
+	a, b, owner := p.guest(p.dir).shake(), p.guest(p.dir).shake(), p.agent().shake()
+	held := a.call("docs__hang", map[string]any{"token": "a"})
+	b.call("docs__hang", map[string]any{"token": "b"})
+	p.untilEffect("begin a")
+	p.untilEffect("begin b")
+	looks := func(one *agent) answer { return one.wait(one.call("docs__look", map[string]any{"token": "t"})) }
+	for _, guest := range []*agent{a, b} {
+		if x := looks(guest); x.code() != "resource_exhausted" ||
+			!strings.Contains(x.raw, `"limit":{"name":"calls in flight","value":2,"spent":2}`) {
+			t.Errorf("a third call of the guests: %s", x.raw)
+		}
+	}
+	a.send(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%d}}`, held))
+	p.untilEffect("cancelled a")
+	for _, one := range []*agent{b, a, owner} {
+		if x := looks(one); x.text() != "t" {
+			t.Errorf("with one call of the guests: %s", x.raw)
+		}
+	}
+}
+
 // TestGuest_InNamespaces checks an agent that has a network of its own, and of the host's files not
 // the runtime directory, the home or the project, but for the socket: its calls work.
 func TestGuest_InNamespaces(t *testing.T) {
