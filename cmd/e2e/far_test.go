@@ -127,13 +127,16 @@ func (p *place) elsewhere(h hosting) map[string]any {
 }
 
 // TestFarServer runs a server on another machine, whose ssh runs what it is given here, with another
-// home. While calls are in flight the link is killed, and cut, and the daemon is killed: each call
+// home and PATH, which the server has. While calls are in flight the link is killed, and cut, and the daemon is killed: each call
 // is answered once, and has its effect once. When the far worker or its child is killed the call's
 // outcome is unknown, and a later call has another process. In the end nothing of it is left there.
 func TestFarServer(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	home := p.farHome()
+	if err := os.WriteFile(filepath.Join(home, ".profile"), []byte("PATH=$HOME/bin:$PATH\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	entry := p.elsewhere(hosting{"scope": "shared"})
 	entry["env"] = map[string]string{"API_TOKEN": "sesame-open-wide", "WHERE": "${HOME}"}
 	p.configure(map[string]any{"tools": entry}).daemon()
@@ -169,7 +172,8 @@ func TestFarServer(t *testing.T) {
 		t.Errorf("the status has the workers %+v", s.Workers)
 	}
 	env, _ := os.ReadFile(fmt.Sprintf("/proc/%d/environ", child))
-	if !bytes.Contains(env, []byte("API_TOKEN=sesame-open-wide\x00")) || !bytes.Contains(env, []byte("WHERE="+home+"\x00")) {
+	if !bytes.Contains(env, []byte("API_TOKEN=sesame-open-wide\x00")) || !bytes.Contains(env, []byte("WHERE="+home+"\x00")) ||
+		!bytes.Contains(env, []byte("\x00PATH="+home+"/bin:")) || bytes.Contains(env, []byte(p.dir+"/bin")) {
 		t.Errorf("the environment of the server is %q", env)
 	}
 	asked, err := os.ReadFile(filepath.Join(p.dir, "asked"))
