@@ -490,6 +490,52 @@ func TestE2EFarShared(t *testing.T) {
 	p.nothingFar(home)
 }
 
+// TestE2EFarAgent reaches a host with a key that only an agent of ssh has. The daemon, which a proxy starts, learns
+// of that agent from the environment of the proxy, or from the user's profile alone.
+func TestE2EFarAgent(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	home, _, _ := p.sshd()
+	dir := filepath.Join(p.dir, "ssh")
+	here := "SSH_AUTH_SOCK=" + filepath.Join(dir, "agent")
+	keys := exec.Command("ssh-agent", "-D", "-a", "agent")
+	keys.Dir = dir
+	if err := keys.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = keys.Process.Kill(); _ = keys.Wait() })
+	waitFor(t, "the agent", func() bool {
+		add := exec.Command("ssh-add", filepath.Join(dir, "user"))
+		add.Env = append(os.Environ(), here)
+		return add.Run() == nil
+	})
+	if err := os.Remove(filepath.Join(dir, "user")); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, code := p.run("", "hosts", "add", "build-box"); code != 1 || !strings.Contains(errs, "Permission denied") {
+		t.Errorf("hosts add without the agent: exit %d, %s", code, errs)
+	}
+	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})})
+	without := p.env
+	p.env = append(slices.Clone(without), here)
+	p.must("hosts", "add", "build-box")
+	for _, from := range []string{"proxy", "profile"} {
+		if from == "profile" {
+			p.env = without
+			for _, name := range []string{".profile", ".bash_profile"} {
+				p.putHome(t, map[string]string{name: "PATH=" + dir + ":$PATH\nexport " + here + "\n"})
+			}
+		}
+		a := p.agent().shake()
+		if x := a.wait(a.effect(from, 1)); x.text() != from {
+			t.Errorf("the agent of the %s: %s", from, x.raw)
+		}
+		a.leave()
+		p.must("stop", "--all")
+	}
+	p.nothingFar(home)
+}
+
 // TestE2EFarSleep stops the daemon and ssh during a call until the far machine has given up the connection, as if
 // this machine slept. Awake, the daemon dials again, and the call is answered once.
 func TestE2EFarSleep(t *testing.T) {
