@@ -491,6 +491,62 @@ func TestE2EConfinedCommands(t *testing.T) {
 	}
 }
 
+// TestE2EConfinedReferences checks that real servers work at level project: they write to the project and to caches
+// of their own, that of npm among them, and are refused elsewhere. With HOLDLINE_LONG npx downloads them into it.
+func TestE2EConfinedReferences(t *testing.T) {
+	t.Parallel()
+	needConfinement(t)
+	p := newPlace(t)
+	cache := filepath.Join(p.dir, "home/.cache/holdline")
+	file, inside, outside := filepath.Join(p.project, "new"), filepath.Join(cache, "memory/npm/new"), filepath.Join(p.dir, "new")
+	long := os.Getenv("HOLDLINE_LONG") != ""
+	entry := func(of, memory string, argv ...string) map[string]any {
+		r := reference{name: of, scope: "project", argv: argv, env: map[string]string{"MEMORY_FILE_PATH": memory}}
+		e := r.entry(t)
+		e["holdline"].(hosting)["confine"] = "project"
+		if long && memory != outside {
+			e["command"] = "npx"
+			e["args"] = append([]string{"-y", "@modelcontextprotocol/server-" + of + "@" + referenceVersion}, argv...)
+		}
+		return e
+	}
+	p.configure(map[string]any{
+		"everything": entry("everything", ""), "filesystem": entry("filesystem", "", p.project),
+		"memory": entry("memory", inside), "outside": entry("memory", outside),
+	})
+	for _, name := range []string{"everything", "filesystem", "memory"} {
+		if long {
+			p.must("servers", "test", name)
+		}
+	}
+	p.daemon()
+	a := p.agent().shake()
+	ann := map[string]any{"entities": []any{
+		map[string]any{"name": "Ann", "entityType": "person", "observations": []string{}},
+	}}
+	for _, c := range []struct {
+		tool string
+		args map[string]any
+		want string
+	}{
+		{"everything__get-env", map[string]any{}, fmt.Sprintf(`"npm_config_cache": %q`, filepath.Join(cache, "everything/npm"))},
+		{"filesystem__write_file", map[string]any{"path": file, "content": "Ann"}, "Successfully wrote"},
+		{"memory__create_entities", ann, `"Ann"`},
+		{"outside__create_entities", ann, "EACCES"},
+	} {
+		p.untilReady(c.tool[:strings.Index(c.tool, "__")])
+		if x := a.wait(a.call(c.tool, c.args)); !strings.Contains(x.text(), c.want) {
+			t.Errorf("%s: %s, want %s", c.tool, x.raw, c.want)
+		}
+	}
+	for path, there := range map[string]bool{file: true, inside: true, outside: false} {
+		if b, err := os.ReadFile(path); strings.Contains(string(b), "Ann") != there {
+			t.Errorf("%s has %q, %v", path, b, err)
+		}
+	}
+	a.rest()
+}
+
 // others returns what is in the place, but for what the daemon changes and what a server that is
 // confined at this level may change.
 func (p *place) others(t *testing.T, level string) string {
