@@ -47,6 +47,8 @@ func (p *place) limitsHeldBy(t *testing.T) string {
 func (p *place) eats(t *testing.T, daemon int) (group bool) {
 	t.Helper()
 	a := p.agent("--no-autostart").shake()
+	// Processes that were begun for an agent that has left end while this one comes: calls start others.
+	a.waitAll(a.effect("t0", 1), a.call("hungry__run", map[string]any{"command": "true"}))
 	before, neighbour := p.untilReady("hungry"), p.untilReady("tools")
 	want := p.limitsHeldBy(t)
 	if got := p.server("hungry").LimitsHeldBy; got != want {
