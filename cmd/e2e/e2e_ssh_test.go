@@ -390,9 +390,7 @@ func TestE2EFarUpgrade(t *testing.T) {
 	worker, child := p.farChild()
 	p.installVersion(t, newer)
 	p.upgrade(fmt.Sprintf("handed over: %s → %s, pid unchanged", older, newer))
-	if x := a.wait(id); x.text() != "long" || p.effectsOf("begin long") != 1 || p.effectsOf("end long") != 1 {
-		t.Errorf("the call that was in flight: %s", x.raw)
-	}
+	p.once("long", a.wait(id))
 	if w, c := p.farChild(); w != worker || c != child {
 		t.Errorf("the far worker and child were %d, %d and are %d, %d", worker, child, w, c)
 	}
@@ -480,9 +478,7 @@ func TestE2EFarShared(t *testing.T) {
 		id := a.effect(token, 1000)
 		p.untilEffect("begin " + token)
 		disturb()
-		if x := a.wait(id); x.text() != token || p.effectsOf("begin "+token) != 1 {
-			t.Errorf("round %d: %s", round, x.raw)
-		}
+		p.once(token, a.wait(id))
 	}
 	a.leave()
 	p.must("stop", "--all")
@@ -563,9 +559,7 @@ func TestE2EFarSleep(t *testing.T) {
 		}
 	}
 	signal(syscall.SIGCONT)
-	if x := a.wait(id); x.text() != "slept" || p.effectsOf("begin slept") != 1 || p.effectsOf("end slept") != 1 {
-		t.Errorf("the call that was in flight: %s", x.raw)
-	}
+	p.once("slept", a.wait(id))
 	if w, c := p.farChild(); w != worker || c != child {
 		t.Errorf("the far worker and child were %d, %d and are %d, %d", worker, child, w, c)
 	}

@@ -126,6 +126,17 @@ func (p *place) elsewhere(h hosting) map[string]any {
 	return p.toolsEntry(h)
 }
 
+// once checks that a call of that token was answered, and has had its effect once.
+func (p *place) once(token string, x answer) {
+	p.t.Helper()
+	if x.Error != nil || x.text() != token {
+		p.t.Errorf("%s: %s", token, x.raw)
+	}
+	if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 1 {
+		p.t.Errorf("%s was begun %d times and ended %d times, want one", token, begun, ended)
+	}
+}
+
 // TestFarServer runs a server on another machine, whose ssh runs what it is given here, with another
 // home and PATH, which the server has. While calls are in flight the link is killed, and cut, and the daemon is killed: each call
 // is answered once, and has its effect once. When the far worker or its child is killed the call's
@@ -149,15 +160,6 @@ func TestFarServer(t *testing.T) {
 		disturb()
 		return a.wait(id)
 	}
-	once := func(token string, x answer) {
-		t.Helper()
-		if x.Error != nil || x.text() != token {
-			t.Errorf("%s: %s", token, x.raw)
-		}
-		if begun, ended := p.effectsOf("begin "+token), p.effectsOf("end "+token); begun != 1 || ended != 1 {
-			t.Errorf("%s was begun %d times and ended %d times, want one", token, begun, ended)
-		}
-	}
 	kill := func(pids ...int) func() {
 		return func() {
 			for _, pid := range pids {
@@ -165,7 +167,7 @@ func TestFarServer(t *testing.T) {
 			}
 		}
 	}
-	once("first", call("first", func() {}))
+	p.once("first", call("first", func() {}))
 	worker, child := p.farChild()
 	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].Host != "build-box" || s.Workers[0].RTTUS == 0 ||
 		s.Workers[0].ChildPID != 0 {
@@ -191,20 +193,20 @@ func TestFarServer(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	once("link", call("link", func() { kill(p.links()...)() }))
-	once("cut", call("cut", func() {
+	p.once("link", call("link", func() { kill(p.links()...)() }))
+	p.once("cut", call("cut", func() {
 		mend := p.cut()
 		p.until("the loss to be noticed", func(s control.StatusAnswer) bool { return !s.Workers[0].Attached })
 		time.AfterFunc(time.Second, mend)
 	}))
-	once("daemon", call("daemon", kill(p.status().Daemon.PID)))
+	p.once("daemon", call("daemon", kill(p.status().Daemon.PID)))
 	if now, _ := p.farChild(); now != worker {
 		t.Errorf("the far worker was %d and is %d, though only links and the daemon were killed", worker, now)
 	}
 	if x := call("worker", kill(worker)); x.code() != "outcome_unknown" {
 		t.Errorf("the far worker was killed: %s", x.raw)
 	}
-	once("after", call("after", func() {}))
+	p.once("after", call("after", func() {}))
 	_, child = p.farChild()
 	if x := call("child", kill(child)); x.code() != "outcome_unknown" {
 		t.Errorf("the far child was killed: %s", x.raw)
