@@ -1,6 +1,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -140,6 +141,7 @@ func divide(parent string, pid int, name string, b *process.Bounds) (err error) 
 	}()
 	put := func(file, value string) error { return os.WriteFile(file, []byte(value), 0) }
 	var missing []string
+	var why error
 	held := false
 	for _, k := range kinds {
 		n := k.value(b)
@@ -147,14 +149,14 @@ func divide(parent string, pid int, name string, b *process.Bounds) (err error) 
 			continue
 		}
 		_ = put(filepath.Join(parent, "cgroup.subtree_control"), "+"+k.controller) // it may be there already
-		if put(filepath.Join(dir, k.limit[0]), strconv.FormatInt(n, 10)) != nil {
-			missing = append(missing, k.controller)
+		if err := put(filepath.Join(dir, k.limit[0]), strconv.FormatInt(n, 10)); err != nil {
+			missing, why = append(missing, k.controller), cmp.Or(why, err)
 		} else if k.controller == "memory" || b.Memory == 0 {
 			held = true
 		}
 	}
 	if !held {
-		return fmt.Errorf("%s has no controller for %s", parent, strings.Join(missing, ", "))
+		return fmt.Errorf("%s does not limit %s: %w", parent, strings.Join(missing, ", "), why)
 	}
 	if b.Memory > 0 { // there is no such file without swap
 		_ = put(filepath.Join(dir, "memory.swap.max"), "0")
