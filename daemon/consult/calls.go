@@ -390,13 +390,11 @@ const lastSteps = 10
 // first writes to disk that the job is a background job: see [job.Job.SaveDetached].
 func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
-	if d == tool.Full && a.State == answer.Running {
-		its := *a
+	if d == tool.Full && a.State == answer.Running { // so it is not shared
 		var err error
-		if its.Steps, err = steps.Last(j.Dir, lastSteps); err != nil {
+		if a.Steps, err = steps.Last(j.Dir, lastSteps); err != nil {
 			m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
 		}
-		a = &its
 	}
 	if err := j.SaveDetached(); err != nil { // the client has the id and can come back all the same
 		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.Rec.ID, "err", err)

@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
+	"holdline/daemon/consult/steps"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
@@ -132,7 +133,7 @@ func (m *Manager) Say(
 		}
 		done, _ = j.Status()
 	}
-	if answer.Heard(filepath.Join(m.opt.Dir, done.ID), r.MessageID) {
+	if steps.Follow(filepath.Join(m.opt.Dir, done.ID)).Heard(r.MessageID) {
 		r.Receipt = control.MessageDelivered
 		return r, nil
 	}

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/command"
 	"holdline/daemon/config"
-	"holdline/daemon/config/expand"
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/launch"
 	"holdline/daemon/login"
@@ -88,7 +88,7 @@ func checkLogins(o Options) []Finding {
 	}
 	found = append(found, unusedLogins(store, used)...)
 	found = append(found, longLocks(dir)...)
-	getenv := func(name string) string { value, _ := expand.Lookup(o.Environ)(name); return value }
+	getenv := func(name string) string { return command.Variable(o.Environ, name) }
 	browser := o.Loaded.Logins.Browser
 	if people && browser != "none" && flow.HasBrowser(getenv) && flow.Opener(browser, getenv) == nil {
 		add("browser", Note, "no program is found that opens a browser",

@@ -5,7 +5,6 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/messages"
-	"holdline/daemon/consult/steps"
 	"holdline/protocol/control"
 )
 
@@ -20,11 +19,6 @@ type Message struct {
 
 // messageMissed is the receipt of a message that the program of an ended consult never took.
 const messageMissed = "missed"
-
-// Heard reports whether the program of the consult in dir has taken a message.
-func Heard(dir, message string) bool {
-	return steps.Follow(dir).Heard(message)
-}
 
 // Messages returns the messages to the consult in dir with their receipts, for people. If the
 // consult has ended, no message can be added any more.
