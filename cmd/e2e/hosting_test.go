@@ -477,11 +477,13 @@ func TestServerStopInterrupted(t *testing.T) {
 	pid := p.untilReady("tools")
 	id := a.effect("e", 60_000)
 	p.untilEffect("begin e")
-	kill9(t, d.Process.Pid)
+	// Written while the daemon runs, which does not read it again: as soon as it is dead, the
+	// proxy may start the next one.
 	standing := filepath.Join(p.dir, "home/.local/state/holdline/servers/tools.json")
 	if err := os.WriteFile(standing, []byte(`{"version":1,"stopped":true}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	kill9(t, d.Process.Pid)
 	p.daemon()
 	if x := a.wait(id); x.code() != "outcome_unknown" || alive(pid) {
 		t.Errorf("the server lives: %v; the call in flight: %s", alive(pid), x.raw)
