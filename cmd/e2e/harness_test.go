@@ -360,10 +360,12 @@ func (p *place) startAgent(cmd *exec.Cmd) (*agent, error) {
 	}
 	go func() { // ends with the proxy's stdout
 		defer close(a.lines)
-		lines := bufio.NewScanner(out)
-		lines.Buffer(nil, 80<<20)
-		for lines.Scan() {
-			a.lines <- lines.Text()
+		for r := bufio.NewReader(out); ; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			a.lines <- strings.TrimSuffix(line, "\n")
 		}
 	}()
 	p.t.Cleanup(func() {

@@ -124,16 +124,8 @@ func Read(r *bufio.Reader, v any) error {
 
 // readLine reads a line of at most limit bytes.
 func readLine(r *bufio.Reader, limit int) (line []byte, err error) {
-	for {
-		part, err := r.ReadSlice('\n')
-		line = append(line, part...)
-		switch {
-		case len(line) > limit:
-			return nil, fmt.Errorf("%w: a line of more than %d bytes", ErrNoise, limit)
-		case err == nil:
-			return line, nil
-		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
-		}
+	if line, err = jsonrpc.ReadLine(r, limit); errors.Is(err, jsonrpc.ErrTooLong) {
+		return nil, fmt.Errorf("%w: a line of more than %d bytes", ErrNoise, limit)
 	}
+	return line, err
 }

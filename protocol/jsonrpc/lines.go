@@ -1,6 +1,7 @@
 package jsonrpc
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -16,8 +17,8 @@ const MaxFrame = 64 << 20
 // with 256 KiB a thousand sessions that each had one line of 64 KiB would hold 128 MiB.
 const keepBuffer = 32 << 10
 
-// ErrTooLong is returned by [Lines.Next] for a line over the limit. The rest
-// of that line is skipped by the following call, so reading can go on.
+// ErrTooLong is returned by [Lines.Next] and [ReadLine] for a line over the limit. The rest
+// of that line is skipped by the following call of Next, so reading can go on.
 var ErrTooLong = errors.New("line too long")
 
 // Lines reads newline-delimited messages. A carriage return before the
@@ -130,6 +131,23 @@ func Grow(b []byte, n int) []byte {
 		next = 4 * cap(b)
 	}
 	return append(make([]byte, 0, max(next, len(b)+n)), b...)
+}
+
+// ReadLine returns the next line of r with its newline, in memory of the caller's own. With an
+// error it returns what it has read of the line: [ErrTooLong] for a line of more than limit bytes,
+// whose rest, if it was not read, is the next line, or the error of r. Unlike a [bufio.Scanner]
+// it looks at each byte of a long line once.
+func ReadLine(r *bufio.Reader, limit int) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(Grow(line, len(part)), part...)
+		switch {
+		case len(line) > limit:
+			return line, ErrTooLong
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		}
+	}
 }
 
 // tooLong returns an [ErrTooLong] with the limit.

@@ -21,10 +21,10 @@ const maxEventID = 4 << 10
 // the streams that resume it. It keeps the last event id and the server's wait between
 // them. One goroutine at a time may use it.
 type events struct {
-	in   *bufio.Scanner // reads lines
-	max  int            // bytes of one event, and of one line
-	last string         // id of the last event, "" if there was none
-	wait time.Duration  // that the server asked for, or 0
+	in   *bufio.Reader
+	max  int           // bytes of one event, and of one line
+	last string        // id of the last event, "" if there was none
+	wait time.Duration // that the server asked for, or 0
 }
 
 // newEvents returns a reader of r. limit bounds one event, and one line, in bytes.
@@ -35,10 +35,7 @@ func newEvents(r io.Reader, limit int) *events {
 }
 
 // from continues with another stream that resumes this one.
-func (e *events) from(r io.Reader) {
-	e.in = bufio.NewScanner(r)
-	e.in.Buffer(nil, e.max+len("data: \r\n"))
-}
+func (e *events) from(r io.Reader) { e.in = bufio.NewReaderSize(r, 32<<10) }
 
 // readEvents calls f with the data of each event that has data. It returns the number of
 // these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut
@@ -48,8 +45,15 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 	var data []byte
 	var kind, id []byte
 	some, first := false, true
-	for e.in.Scan() {
-		line := e.in.Bytes()
+	for {
+		line, err := jsonrpc.ReadLine(e.in, e.max+len("data: \r\n"))
+		if errors.Is(err, jsonrpc.ErrTooLong) {
+			return n, err
+		}
+		if err != nil {
+			return n, errCut
+		}
+		line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 		if first {
 			line, first = bytes.TrimPrefix(line, []byte("\ufeff")), false
 		}
@@ -74,14 +78,15 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 				return n, jsonrpc.ErrTooLong
 			}
 			if some {
-				data = append(data, '\n')
+				data = append(append(data, '\n'), value...)
+			} else {
+				data, some = value, true
 			}
-			data, some = append(data, value...), true
 		case "event":
-			kind = bytes.Clone(value)
+			kind = value
 		case "id":
 			if bytes.IndexByte(value, 0) < 0 && len(value) <= maxEventID {
-				id = append([]byte{}, value...)
+				id = append([]byte{}, value...) // not nil, even if it is empty
 			}
 		case "retry":
 			if ms, err := strconv.ParseUint(string(value), 10, 31); err == nil {
@@ -89,10 +94,6 @@ func (e *events) readEvents(f func(data []byte) error) (n int, err error) {
 			}
 		}
 	}
-	if errors.Is(e.in.Err(), bufio.ErrTooLong) {
-		return n, jsonrpc.ErrTooLong
-	}
-	return n, errCut
 }
 
 // retry returns how long to wait before the nth resume in a row: the time that the

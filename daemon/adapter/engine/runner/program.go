@@ -2,7 +2,6 @@ package runner
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/spawn"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
 
@@ -98,22 +98,16 @@ func (p *program) runChild(env []string, worker string, request process.ExecRequ
 // A line without one is the beginning of a line of more than limit bytes, or the last.
 func (p *program) readLines(f *os.File, ch chan<- []byte, limit int) {
 	defer close(ch)
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, limit+1)
-	lines.Split(func(data []byte, atEOF bool) (int, []byte, error) {
-		n := bytes.IndexByte(data, '\n') + 1
-		if n == 0 && (atEOF || len(data) >= limit) {
-			n = len(data)
+	for r := bufio.NewReaderSize(f, 32<<10); ; {
+		line, err := jsonrpc.ReadLine(r, limit)
+		if len(line) > 0 {
+			select {
+			case ch <- line:
+			case <-p.quit:
+				return
+			}
 		}
-		if n == 0 {
-			return 0, nil, nil // more is to come
-		}
-		return n, data[:n], nil
-	})
-	for lines.Scan() {
-		select {
-		case ch <- bytes.Clone(lines.Bytes()):
-		case <-p.quit:
+		if err != nil && !errors.Is(err, jsonrpc.ErrTooLong) {
 			return
 		}
 	}
