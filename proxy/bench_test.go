@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -80,6 +81,7 @@ func benchLine(b *testing.B, size int) (in io.Writer, out *bufio.Reader, request
 		ended <- Run(context.WithoutCancel(b.Context()), Options{
 			In: stdin, Out: stdout, Err: io.Discard, Greeting: protocol.Greeting{Session: testSession},
 			Dial: func(context.Context) (net.Conn, error) { return net.Dial("unix", ln.Addr().String()) },
+			Log:  slog.New(slog.DiscardHandler),
 			Down: func(error) Down { return DownRefused }, ReconnectTimeout: time.Minute,
 		})
 	}()
