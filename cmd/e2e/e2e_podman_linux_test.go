@@ -1,0 +1,169 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"holdline/protocol/control"
+)
+
+// cgroup2 is the type of the file system of control groups of version 2 (statfs(2)).
+const cgroup2 = 0x63677270
+
+// container starts a container of podman, with this machine's programs, and with the place's
+// directory, which the ledger of calls is in. It has a home of its own, and nothing of podman's is
+// the user's. It returns the container's name, and its podman. The test is skipped if no container
+// can be had.
+func (p *place) container() (name string, podman func(args ...string) (string, error)) {
+	p.t.Helper()
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		p.t.Skip("HOLDLINE_E2E=1 is not set: it starts a container")
+	}
+	program, err := exec.LookPath("podman")
+	if err != nil {
+		p.t.Skipf("needs podman: %v", err)
+	}
+	must := func(err error) {
+		p.t.Helper()
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	dir, err := os.MkdirTemp("", "pod") // the processes of podman that stay are not the place's
+	must(err)
+	name = filepath.Base(dir)
+	root := filepath.Join(dir, "root")
+	for _, d := range []string{"usr", "proc", "sys", "dev", "etc", "tmp", "root", "run"} {
+		must(os.MkdirAll(filepath.Join(root, d), 0o755))
+	}
+	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
+		if _, err := os.Stat("/" + link); err == nil {
+			must(os.Symlink("usr/"+link, filepath.Join(root, link)))
+		}
+	}
+	command := fmt.Sprintf(`exec %s --root %s/images --runroot %s/run --cgroup-manager cgroupfs "$@"`, program, dir, dir)
+	script := "#!/bin/sh\n" + command + "\n"
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs("/sys/fs/cgroup", &fs); err != nil || fs.Type != cgroup2 {
+		// The runtimes want control groups of one version. Those of version 2 are mounted for it alone.
+		script = fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; %s' podman \"$@\"\n",
+			command)
+	}
+	path := filepath.Join(dir, "podman")
+	must(os.WriteFile(path, []byte(script), 0o700))
+	podman = func(args ...string) (string, error) {
+		cmd := exec.CommandContext(p.t.Context(), path, args...)
+		out, err := cmd.CombinedOutput()
+		return strings.TrimSpace(string(out)), err
+	}
+	p.env = append(p.env, "PATH="+dir+":"+programs+":"+os.Getenv("PATH"))
+	p.t.Cleanup(func() {
+		p.nothingLeft() // while the container can be reached
+		_ = exec.Command(path, "rm", "--force", "--time", "0", name).Run()
+		_ = os.RemoveAll(dir)
+	})
+	volumes := []string{"/usr:/usr:ro", programs + ":" + programs + ":ro", p.dir + ":" + p.dir}
+	// The limits are some that this user may set, and what podman does by default needs more rights.
+	args := []string{
+		"run", "--detach", "--name", name, "--network", "none", "--cgroups", "disabled",
+		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4000:4000",
+	}
+	for _, v := range volumes {
+		args = append(args, "--volume", v)
+	}
+	if out, err := podman(append(args, "--rootfs", root, "sleep", "infinity")...); err != nil {
+		p.t.Skipf("podman cannot start a container here: %s", out)
+	}
+	return name, podman
+}
+
+// TestE2EFarPodman runs a server in a container of a real podman. `hosts add` copies holdline
+// there. While calls are in flight the connection, the daemon, the worker, its child, and the
+// container are killed: a call is answered once, and has its effect once, or its outcome is unknown
+// because what ran it was killed. In the end nothing of it is left there.
+func TestE2EFarPodman(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	name, podman := p.container()
+	host := "podman:" + name
+	out := p.must("hosts", "add", host)
+	for _, want := range []string{host + " answers", "was copied to", host + " is ready"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("hosts add says no %q:\n%s", want, out)
+		}
+	}
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "host": host})}).daemon()
+	a := p.agent("--no-autostart").shake()
+	inside := func(pattern string) func() {
+		return func() {
+			if out, err := podman("exec", name, "pkill", "-KILL", "-f", pattern); err != nil {
+				t.Errorf("pkill %s: %v: %s", pattern, err, out)
+			}
+		}
+	}
+	call := func(token string, disturb func()) answer {
+		t.Helper()
+		id := a.effect(token, 1500)
+		p.untilEffect("begin " + token)
+		disturb()
+		return a.wait(id)
+	}
+	p.once("first", call("first", func() {}))
+	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].Host != host || s.Workers[0].RTTUS == 0 {
+		t.Errorf("the status has the workers %+v", s.Workers)
+	}
+	p.once("link", call("link", func() {
+		links := p.farProcesses("exec -i " + name)
+		if len(links) == 0 {
+			t.Error("no podman holds a connection")
+		}
+		for _, pid := range links {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}))
+	p.once("daemon", call("daemon", func() { kill9(t, p.status().Daemon.PID); p.daemon() }))
+	for _, victim := range []string{"^holdline worker", "^" + programs + "/toolserver"} {
+		if x := call(victim, inside(victim)); x.code() != "outcome_unknown" || p.effectsOf("begin "+victim) != 1 {
+			t.Errorf("%s was killed: %s", victim, x.raw)
+		}
+		p.once("after "+victim, call("after "+victim, func() {}))
+	}
+
+	id := a.effect("container", 60_000)
+	p.untilEffect("begin container")
+	if out, err := podman("kill", name); err != nil {
+		t.Fatalf("podman kill: %s", out)
+	}
+	p.until("the loss to be noticed", func(s control.StatusAnswer) bool {
+		return len(s.Workers) == 0 || s.Workers[0].Unreachable != ""
+	})
+	if out, err := podman("start", name); err != nil {
+		t.Fatalf("podman start: %s", out)
+	}
+	if x := a.wait(id); x.code() != "outcome_unknown" {
+		t.Errorf("the container was killed: %s", x.raw)
+	}
+	waitFor(t, "the container to be tried again", func() bool { return a.wait(a.effect("back", 1)).text() == "back" })
+	a.leave()
+	p.must("stop", "--all")
+	var left string
+	deadline := time.Now().Add(waitLimit)
+	for ; ; time.Sleep(50 * time.Millisecond) {
+		left, _ = podman("exec", name, "pgrep", "-f", "-l", "holdline|toolserver")
+		if left == "" || time.Now().After(deadline) {
+			break
+		}
+	}
+	if left != "" {
+		t.Errorf("processes are left there: %s", left)
+	}
+	if out, err := podman("exec", name, "sh", "-c", "ls -d /root/.local/state/holdline/far/*/*"); err == nil {
+		t.Errorf("directories are left there: %s", out)
+	}
+}
