@@ -16,11 +16,21 @@ import (
 // cgroup2 is the type of the file system of control groups of version 2 (statfs(2)).
 const cgroup2 = 0x63677270
 
-// container starts a container of podman, with this machine's programs, and with the place's
-// directory, which the ledger of calls is in. It has a home of its own, and nothing of podman's is
-// the user's. It returns the container's name, and its podman. The test is skipped if no container
-// can be had.
-func (p *place) container() (name string, podman func(args ...string) (string, error)) {
+// A container is one of podman, at whose end nothing is left of it.
+type container struct {
+	name   string
+	podman string // path of a podman whose files are not the user's
+}
+
+// run runs podman, and returns what it prints.
+func (c container) run(args ...string) (string, error) {
+	out, err := exec.Command(c.podman, args...).CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// container starts a container with this machine's programs, those of the tests, volumes of its own
+// (SOURCE:TARGET), and another home. The test is skipped if it cannot be had.
+func (p *place) container(volumes ...string) container {
 	p.t.Helper()
 	if os.Getenv("HOLDLINE_E2E") == "" {
 		p.t.Skip("HOLDLINE_E2E=1 is not set: it starts a container")
@@ -37,7 +47,7 @@ func (p *place) container() (name string, podman func(args ...string) (string, e
 	}
 	dir, err := os.MkdirTemp("", "pod") // the processes of podman that stay are not the place's
 	must(err)
-	name = filepath.Base(dir)
+	c := container{name: filepath.Base(dir), podman: filepath.Join(dir, "podman")}
 	root := filepath.Join(dir, "root")
 	for _, d := range []string{"usr", "proc", "sys", "dev", "etc", "tmp", "root", "run"} {
 		must(os.MkdirAll(filepath.Join(root, d), 0o755))
@@ -55,32 +65,25 @@ func (p *place) container() (name string, podman func(args ...string) (string, e
 		script = fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup; %s' podman \"$@\"\n",
 			command)
 	}
-	path := filepath.Join(dir, "podman")
-	must(os.WriteFile(path, []byte(script), 0o700))
-	podman = func(args ...string) (string, error) {
-		cmd := exec.CommandContext(p.t.Context(), path, args...)
-		out, err := cmd.CombinedOutput()
-		return strings.TrimSpace(string(out)), err
-	}
+	must(os.WriteFile(c.podman, []byte(script), 0o700))
 	p.env = append(p.env, "PATH="+dir+":"+programs+":"+os.Getenv("PATH"))
 	p.t.Cleanup(func() {
 		p.nothingLeft() // while the container can be reached
-		_ = exec.Command(path, "rm", "--force", "--time", "0", name).Run()
+		_, _ = c.run("rm", "--force", "--time", "0", c.name)
 		_ = os.RemoveAll(dir)
 	})
-	volumes := []string{"/usr:/usr:ro", programs + ":" + programs + ":ro", p.dir + ":" + p.dir}
 	// The limits are some that this user may set, and what podman does by default needs more rights.
 	args := []string{
-		"run", "--detach", "--name", name, "--network", "none", "--cgroups", "disabled",
+		"run", "--detach", "--name", c.name, "--network", "none", "--cgroups", "disabled",
 		"--ulimit", "nofile=1024:1024", "--ulimit", "nproc=4000:4000",
 	}
-	for _, v := range volumes {
+	for _, v := range append(volumes, "/usr:/usr:ro", programs+":"+programs+":ro") {
 		args = append(args, "--volume", v)
 	}
-	if out, err := podman(append(args, "--rootfs", root, "sleep", "infinity")...); err != nil {
+	if out, err := c.run(append(args, "--rootfs", root, "sleep", "infinity")...); err != nil {
 		p.t.Skipf("podman cannot start a container here: %s", out)
 	}
-	return name, podman
+	return c
 }
 
 // TestE2EFarPodman runs a server in a container of a real podman. `hosts add` copies holdline
@@ -90,8 +93,8 @@ func (p *place) container() (name string, podman func(args ...string) (string, e
 func TestE2EFarPodman(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	name, podman := p.container()
-	host := "podman:" + name
+	c := p.container(p.dir + ":" + p.dir) // with the ledger of the calls
+	host := "podman:" + c.name
 	out := p.must("hosts", "add", host)
 	for _, want := range []string{host + " answers", "was copied to", host + " is ready"} {
 		if !strings.Contains(out, want) {
@@ -102,7 +105,7 @@ func TestE2EFarPodman(t *testing.T) {
 	a := p.agent("--no-autostart").shake()
 	inside := func(pattern string) func() {
 		return func() {
-			if out, err := podman("exec", name, "pkill", "-KILL", "-f", pattern); err != nil {
+			if out, err := c.run("exec", c.name, "pkill", "-KILL", "-f", pattern); err != nil {
 				t.Errorf("pkill %s: %v: %s", pattern, err, out)
 			}
 		}
@@ -119,7 +122,7 @@ func TestE2EFarPodman(t *testing.T) {
 		t.Errorf("the status has the workers %+v", s.Workers)
 	}
 	p.once("link", call("link", func() {
-		links := p.farProcesses("exec -i " + name)
+		links := p.farProcesses("exec -i " + c.name)
 		if len(links) == 0 {
 			t.Error("no podman holds a connection")
 		}
@@ -137,13 +140,13 @@ func TestE2EFarPodman(t *testing.T) {
 
 	id := a.effect("container", 60_000)
 	p.untilEffect("begin container")
-	if out, err := podman("kill", name); err != nil {
+	if out, err := c.run("kill", c.name); err != nil {
 		t.Fatalf("podman kill: %s", out)
 	}
 	p.until("the loss to be noticed", func(s control.StatusAnswer) bool {
 		return len(s.Workers) == 0 || s.Workers[0].Unreachable != ""
 	})
-	if out, err := podman("start", name); err != nil {
+	if out, err := c.run("start", c.name); err != nil {
 		t.Fatalf("podman start: %s", out)
 	}
 	if x := a.wait(id); x.code() != "outcome_unknown" {
@@ -155,7 +158,7 @@ func TestE2EFarPodman(t *testing.T) {
 	var left string
 	deadline := time.Now().Add(waitLimit)
 	for ; ; time.Sleep(50 * time.Millisecond) {
-		left, _ = podman("exec", name, "pgrep", "-f", "-l", "holdline|toolserver")
+		left, _ = c.run("exec", c.name, "pgrep", "-f", "-l", "holdline|toolserver")
 		if left == "" || time.Now().After(deadline) {
 			break
 		}
@@ -163,7 +166,45 @@ func TestE2EFarPodman(t *testing.T) {
 	if left != "" {
 		t.Errorf("processes are left there: %s", left)
 	}
-	if out, err := podman("exec", name, "sh", "-c", "ls -d /root/.local/state/holdline/far/*/*"); err == nil {
+	if out, err := c.run("exec", c.name, "sh", "-c", "ls -d /root/.local/state/holdline/far/*/*"); err == nil {
 		t.Errorf("directories are left there: %s", out)
+	}
+}
+
+// TestE2EGuestPodman has an agent in a container of a real podman, with nothing of the user but its
+// project and the directory of a socket, both mounted. It uses what the socket names, in that
+// project too, and nothing else. The daemon is killed during its call, which is answered once.
+func TestE2EGuestPodman(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	socket := p.guestSocket()
+	socket["allow"] = []string{"docs__*", "work__*", "loose__*"}
+	socket["paths"] = map[string]any{"/workspace": p.project}
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": socket}).daemon()
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	c := p.container(filepath.Dir(p.guestPath())+":/run/holdline:ro", p.project+":/workspace")
+	a := p.agentOf(exec.Command(c.podman, "exec", "-i", "--workdir", "/workspace", c.name,
+		filepath.Join(programs, "holdline"), "mcp-stdio", "--guest", "/run/holdline/daemon.sock")).shake()
+	id := a.call("docs__effect", map[string]any{"token": "e", "ms": 1500})
+	p.untilEffect("begin e")
+	kill9(t, p.status().Daemon.PID)
+	p.daemon()
+	p.once("e", a.wait(id))
+	if x := a.wait(a.call("work__run", map[string]any{"command": "echo made >made; pwd"})); !strings.Contains(x.raw, p.project) {
+		t.Errorf("a call of a server in the project: %s", x.raw)
+	}
+	if out, err := c.run("exec", c.name, "cat", "/workspace/made"); err != nil || out != "made" {
+		t.Errorf("in the container the file is %q, %v", out, err)
+	}
+	for _, tool := range []string{"secret__look", "loose__look", "consult"} {
+		if x := a.wait(a.call(tool, map[string]any{"token": "x", "prompt": "x"})); x.code() != "denied" && x.code() != "unknown_tool" {
+			t.Errorf("%s: %s", tool, x.raw)
+		}
+	}
+	if out, err := c.run("exec", c.name, "ls", "/run/holdline"); err != nil || out != "daemon.sock" {
+		t.Errorf("beside the socket the container has %q, %v", out, err)
+	}
+	p.must("disconnect", "box")
+	for range a.lines {
 	}
 }
