@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
+	"holdline/daemon/command"
 	"holdline/daemon/config/hostname"
 	"holdline/protocol/process"
 )
@@ -91,10 +93,12 @@ func Forward(ctx context.Context, host, remote, local, script string, env []stri
 	return newCommand(ctx, "ssh", append([]string{"-R", remote + ":" + local}, args...), env)
 }
 
-// newCommand returns a command that runs a program here, for [Command] and [Forward].
+// newCommand returns a command that runs a program of the PATH in env, for [Command] and [Forward].
+// Its start fails if there is none.
 func newCommand(ctx context.Context, program string, args, env []string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, lookIn(program, env), args...)
-	cmd.Env, cmd.Dir = env, "/"
+	path, err := command.LookPath(program, command.Variable(env, "PATH"))
+	cmd := exec.CommandContext(ctx, filepath.Clean(cmp.Or(path, program)), args...)
+	cmd.Env, cmd.Dir, cmd.Err = env, "/", err
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = leaveTime // a connection that ssh shares may keep stderr open
 	return cmd

@@ -8,14 +8,12 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"holdline/daemon/command"
 	"holdline/daemon/networds"
 	"holdline/daemon/telling"
 	"holdline/protocol/farwire"
@@ -237,12 +235,4 @@ func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return strings.TrimSuffix(fault.Quote([]byte(telling.Line(strings.Split(string(t.text), "\n")))), ".")
-}
-
-// lookIn returns the path of a program on the PATH of an environment, or its name.
-func lookIn(name string, env []string) string {
-	if found, err := command.LookPath(name, command.Variable(env, "PATH")); err == nil {
-		return filepath.Clean(found)
-	}
-	return name
 }
