@@ -35,7 +35,10 @@ LINT     = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 
 help: ## list the targets
-	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1 /p' $(MAKEFILE_LIST) | awk '{ \
+		line = sprintf("%-11s", $$1); \
+		for (i = 2; i <= NF; i++) { if (length(line " " $$i) > 80) { print line; line = sprintf("%11s", "") } line = line " " $$i } \
+		print line }'
 
 build: ## build bin/holdline, and holdline-stdio and holdline-top beside it (OUT=path, VERSION=1.2.3)
 	@mkdir -p "$$(dirname $(OUT))"
