@@ -259,14 +259,18 @@ func (p *place) daemonAt(path string, args ...string) *exec.Cmd {
 	cmd.Env, cmd.Dir = p.env, p.project
 	done := p.background(cmd)
 	deadline := time.Now().Add(waitLimit)
-	for {
+	for ended := false; ; {
 		if _, _, code := p.look("status"); code == 0 {
 			return cmd
 		}
-		select {
-		case <-done:
+		if ended {
 			b, _ := os.ReadFile(filepath.Join(p.dir, "daemon.log"))
 			p.t.Fatalf("the daemon ended: %s", b)
+		}
+		select {
+		case <-done: // it may have left to one that a proxy has started, which serves now
+			ended = true
+			continue
 		default:
 		}
 		if time.Now().After(deadline) {
