@@ -209,7 +209,7 @@ func TestLogin_Refused(t *testing.T) {
 		"login program":                         "1 server program has no address",
 		"login header":                          "1 server header has an Authorization header",
 		"login machine":                         "1 nobody logs in to server machine",
-		"login plain":                           "1 plain: ",
+		"login plain":                           "1 plain: a token is not sent over http",
 		"login gone":                            "1 gone: cannot be reached: no server listens at its address",
 		"login nowhere":                         "1 nowhere",
 		"login far --paste":                     "1 wants a terminal",
@@ -264,7 +264,9 @@ func TestLogin_Added(t *testing.T) {
 	for args, want := range map[string]string{
 		"a " + srv.URL + " --no-check":                "",
 		"b " + srv.URL:                                "b needs a login: holdline servers login b",
-		"c " + gone.URL:                               "warning: c cannot be reached: no server listens at its address",
+		"c " + gone.URL:                               "warning: c: cannot be reached: no server listens at its address",
+		"i http://example.com/mcp":                    "", // nobody can log in there, and nobody has to
+		"j http://example.com/mcp --login":            "warning: j: a token is not sent over http",
 		"d " + srv.URL + " -H Authorization:x":        "",
 		"e " + srv.URL + " --disabled":                "",
 		"f " + srv.URL + " --login":                   "f: logged in, cannot be renewed",
@@ -278,7 +280,7 @@ func TestLogin_Added(t *testing.T) {
 		}
 		out, errs, code := p.run("", append([]string{"servers", "add"}, strings.Fields(args)...)...)
 		if code != exitOK || !strings.Contains(out+errs, want) ||
-			want == "" && strings.Contains(out+errs, "login:") {
+			want == "" && (strings.Contains(out, "login:") || errs != "") {
 			t.Errorf("servers add %s: exit %d\n%s%s", args, code, out, errs)
 		}
 	}

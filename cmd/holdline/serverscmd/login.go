@@ -434,8 +434,10 @@ func (s *serversCommand) checkLogin(cmd *cobra.Command, name string, andLogin bo
 	}
 	asks, err := flow.Probe(cmd.Context(), a.http(), a.server())
 	switch {
+	case errors.Is(err, flow.ErrClear) && !andLogin:
+		return nil // it was not asked, and can be used without a login
 	case err != nil:
-		console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("warning: %s %v", name, err))
+		console.Lines(cmd.ErrOrStderr(), fmt.Sprintf("warning: %s: %v", name, err))
 		return nil
 	case asks == nil:
 		return nil

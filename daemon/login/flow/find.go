@@ -92,7 +92,7 @@ func (f *finder) find(ctx context.Context) (*Found, error) {
 	q := f.Query
 	address, err := url.Parse(q.Address)
 	if err != nil || q.HTTP.Check(q.Address) != nil {
-		return nil, errors.New("a token is not sent over http; its address must begin with https")
+		return nil, ErrClear
 	}
 	f.address = address
 	document, err := f.resource(ctx)

@@ -23,10 +23,16 @@ type Server struct {
 	Version string            // of this program
 }
 
+// ErrClear means that no token may be sent to the address of a server, so that nobody can log in to it.
+var ErrClear = errors.New("a token is not sent over http; its address must begin with https, and have no user name")
+
 // Probe asks a server for a session as an agent would, without a token. It returns what the
 // server asks for if it refuses that (401 or 403), and nil if it does not. A session that
-// began is ended.
+// began is ended. It returns [ErrClear], and asks nothing, if nobody could log in anyway.
 func Probe(ctx context.Context, c *login.Client, s *Server) (*login.Challenge, error) {
+	if c.Check(s.Address) != nil {
+		return nil, ErrClear
+	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
