@@ -37,7 +37,7 @@ func (r *run) byBrowser(ctx context.Context) (l *login.Login, err error) {
 	} else {
 		r.Say("opened in your browser; if it was not: %s%s", d.start(), end)
 	}
-	r.Say("no browser on this machine: holdline servers login %s --paste", r.Name)
+	r.Say("if this machine has no browser: holdline servers login %s --paste", r.Name)
 	query, err := d.wait(ctx)
 	if err != nil {
 		return nil, err
