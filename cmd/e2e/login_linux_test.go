@@ -51,6 +51,11 @@ func TestLogin_WithoutBrowser(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != exitOK || !strings.Contains(shown, "far: logged in, renews itself") {
 		t.Errorf("with a code: %s", shown)
 	}
+	cmd = p.command("servers", "login", "far", "--paste", "--force", "--timeout", "1s")
+	shown = onTerminalSeen(t, cmd, "", "nobody logged in", func(*os.File, string) {})
+	if !strings.Contains(shown, "press Enter: \r\nholdline: far: nobody logged in within 1s") {
+		t.Errorf("--paste, and nothing is pasted: %q", shown)
+	}
 	cmd = p.command("servers", "login", "far", "--paste", "--force")
 	wrong := fmt.Sprintf("http://127.0.0.1:%d/callback?code=x&state=y\n", port)
 	shown = onTerminalSeen(t, cmd, wrong, "another login", func(screen *os.File, so string) {

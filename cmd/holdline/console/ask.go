@@ -56,6 +56,7 @@ func ReadLine(
 				}
 				return string(line), nil
 			case c == endOfInput && len(line) == 0:
+				show("\n")
 				return "", io.EOF
 			case c == clearLine:
 				line = line[:0]
@@ -68,5 +69,6 @@ func ReadLine(
 			}
 		}
 	}
+	show("\n") // what is said next is no part of the question
 	return "", context.Cause(ctx)
 }
