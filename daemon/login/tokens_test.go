@@ -462,6 +462,11 @@ func TestLoginMeanwhile_Survives(t *testing.T) {
 		})
 		close(stored)
 	}()
+	select {
+	case <-stored:
+		t.Error("the login was stored while its lock was held")
+	case <-time.After(200 * time.Millisecond): // it waits for the lock
+	}
 	close(answer)
 	<-done // the fault, or the answer with the new login
 	<-stored

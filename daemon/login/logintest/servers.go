@@ -103,8 +103,9 @@ func (s *Server) authorize(w http.ResponseWriter, r *http.Request) {
 	if documents && strings.HasPrefix(q.Get("client_id"), "https://") {
 		s.clients[q.Get("client_id")] = ""
 	}
-	if _, known := s.clients[q.Get("client_id")]; !known || q.Get("code_challenge_method") != "S256" {
-		http.Error(w, "no such client, or no PKCE", http.StatusBadRequest)
+	if _, known := s.clients[q.Get("client_id")]; !known || q.Get("code_challenge_method") != "S256" ||
+		q.Has("resource") && q.Get("resource") == "" {
+		http.Error(w, "no such client, no PKCE, or an empty resource", http.StatusBadRequest)
 		return
 	}
 	if s.o.Form && r.Method != http.MethodPost {
