@@ -1,9 +1,37 @@
 package config
 
 import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// TestClientMetadata checks that the document which users can publish has a redirect URI for each port at
+// which a browser may come back, in both spellings of the host.
+func TestClientMetadata(t *testing.T) {
+	b, err := os.ReadFile("../../contrib/client-metadata.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var document struct {
+		RedirectURIs []string `json:"redirect_uris"`
+	}
+	if err := json.Unmarshal(b, &document); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, host := range []string{"127.0.0.1", "localhost"} {
+		for _, port := range (Logins{}).CallbackPorts() {
+			want = append(want, fmt.Sprintf("http://%s:%d/callback", host, port))
+		}
+	}
+	if !slices.Equal(document.RedirectURIs, want) {
+		t.Errorf("redirect URIs %q, want %q", document.RedirectURIs, want)
+	}
+}
 
 // TestLogsIn checks which servers people log in to.
 func TestLogsIn(t *testing.T) {

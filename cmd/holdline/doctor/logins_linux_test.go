@@ -104,6 +104,12 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	check(want...)
+	if os.Geteuid() == 0 { // only root can give a file to another user
+		if err := os.Chown(filepath.Join(dir, "targets"), 65534, -1); err != nil {
+			t.Fatal(err)
+		}
+		check("logins problem " + filepath.Join(dir, "targets") + " can be read or changed by other users")
+	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
