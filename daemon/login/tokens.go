@@ -382,6 +382,9 @@ func (t *Tokens) storeFault(err error) error {
 			"the login of server %s is locked: %v. Nothing is lost. Fix the command, then try again", t.o.Name, err).
 			WithReason(fault.NotLoggedIn)
 	}
+	if full := fault.Exhausted("", err); full != nil {
+		return full
+	}
 	return fault.New(fault.Unauthenticated, fault.Host, "",
 		"the login of server %s cannot be used: %v. See: holdline doctor", t.o.Name, err)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -513,6 +515,14 @@ func TestDiskFull_CallsGoOn(t *testing.T) {
 		t.Errorf("the next process: %v", err)
 	}
 	u.endRules(1, 1)
+}
+
+// TestDiskFull_IsNoReasonToLogIn checks that a call whose login cannot be marked since the disk is full says
+// that, and can be made again.
+func TestDiskFull_IsNoReasonToLogIn(t *testing.T) {
+	u := logIn(t, logintest.Options{Life: time.Hour})
+	err := u.tokens().StoreFault(fmt.Errorf("write file: %w", &fs.PathError{Op: "write", Path: "/dir/x", Err: syscall.ENOSPC}))
+	wants(t, err, fault.ResourceExhausted, "", "the disk is full at /dir: free some space there")
 }
 
 // TestDue_RenewsWithoutWaiting checks that a call goes on with a token that is about to run out,
