@@ -44,6 +44,14 @@ func (p *place) leaks(except ...string) {
 	}
 }
 
+// repeats has a token endpoint answer with an error that repeats what came.
+func repeats(code string, status int) func(int, url.Values) *logintest.Reply {
+	return func(_ int, form url.Values) *logintest.Reply {
+		return &logintest.Reply{Status: status, Text: fmt.Sprintf(`{"error":%q,"error_description":"it was %s"}`, code,
+			form.Get("refresh_token")+form.Get("client_secret")+form.Get("code"))}
+	}
+}
+
 // TestLoginsDoNotLeak lets people and machines log in, renews, fails in several ways with a server that
 // repeats tokens in its errors, and looks for secrets in all files, arguments and environments. A key
 // command is configured in between: from the next renewal on no file of the store has a secret either.
@@ -53,12 +61,13 @@ func TestLoginsDoNotLeak(t *testing.T) {
 	person, machine := logintest.Start(t, logintest.Options{Life: time.Hour}), logintest.Start(t, logintest.Options{Life: time.Hour})
 	const id, secret = "build", "client-secret-" + marked
 	machine.AddClient(id, secret)
-	p := newPlace(t).login()
+	p := newPlace(t).login().withBrowser()
 	key := filepath.Join(p.dir, "key")
 	if err := os.WriteFile(key, []byte(strings.Repeat("5a", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p.configure(map[string]any{"person": map[string]any{"url": person.URL}})
+	p.loginPort(t)
 	person.LogIn(t, p.logins())
 	a := p.agent().shake()
 	var seen strings.Builder
@@ -72,6 +81,19 @@ func TestLoginsDoNotLeak(t *testing.T) {
 	}
 	a.ask("tools/list", map[string]any{})
 	before := p.untilReady("person")
+	call("person", "done")
+	for _, status := range []int{200, 400, 429, 500} {
+		person.Set(func(o *logintest.Options) { o.Token = repeats("invalid_target", status) })
+		person.Expire()
+		call("person", "cannot be renewed at the moment")
+		person.LogIn(t, p.logins())
+	}
+	out, errs, code := p.run("", "servers", "login", "person", "--force")
+	if seen.WriteString(out + errs); code != exitFailure || !strings.Contains(errs, "refuses to give out a token") {
+		t.Errorf("a login whose code is refused: exit %d, %s%s", code, out, errs)
+	}
+	person.Set(func(o *logintest.Options) { o.Token = nil })
+	seen.WriteString(p.must("servers", "login", "person", "--force"))
 	call("person", "done")
 	p.leaks(".json") // of the store, which is not sealed
 
@@ -117,12 +139,8 @@ func TestLoginsDoNotLeak(t *testing.T) {
 	p.run("", "servers", "restart", "person")
 	call("person", "done")
 
-	repeats := func(_ int, form url.Values) *logintest.Reply {
-		return &logintest.Reply{Status: 400, Text: fmt.Sprintf(
-			`{"error":"invalid_grant","error_description":"it was %s"}`, form.Get("refresh_token")+form.Get("client_secret"))}
-	}
 	for _, srv := range []*logintest.Server{person, machine} {
-		srv.Set(func(o *logintest.Options) { o.Token = repeats })
+		srv.Set(func(o *logintest.Options) { o.Token = repeats("invalid_grant", 400) })
 		srv.Expire()
 	}
 	call("person", "not_logged_in")
