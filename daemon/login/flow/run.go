@@ -341,9 +341,11 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	return l, r.storeTarget(ctx, l.ID(), true)
 }
 
-// storeTarget makes a login that of the target.
+// storeTarget makes a login that of the target, and drops the one before.
 func (r *run) storeTarget(ctx context.Context, id string, fresh bool) error {
-	return r.Store.Update(ctx, r.id, &r.target, func() error {
+	before := ""
+	err := r.Store.Update(ctx, r.id, &r.target, func() error {
+		before = r.target.Login
 		r.target.URL, r.target.Login = login.BareAddress(r.Address), id
 		r.target.Wanted = login.Without(r.target.Wanted, r.scopes)
 		if fresh {
@@ -352,6 +354,26 @@ func (r *run) storeTarget(ctx context.Context, id string, fresh bool) error {
 		}
 		return nil
 	})
+	if err == nil && before != "" && before != id {
+		r.drop(ctx, before)
+	}
+	return err
+}
+
+// drop deletes a login that the target had before, such as that of a registration for fewer scopes: no
+// logout would find it. It stays if another target has it, too, or if it cannot be deleted.
+func (r *run) drop(ctx context.Context, id string) {
+	targets, err := r.Store.IDs(&login.Target{})
+	if err != nil {
+		return
+	}
+	for _, target := range targets {
+		var other login.Target
+		if r.Store.Read(target, &other) != nil || other.Login == id {
+			return
+		}
+	}
+	_ = r.Store.Remove(ctx, id, &login.Login{}) // the new login is good all the same
 }
 
 // refusedError is what an authorization server says in place of a token, in words.

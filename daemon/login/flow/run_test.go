@@ -215,6 +215,35 @@ func TestLoginAgain(t *testing.T) {
 	}
 }
 
+// TestLoginReplaced checks that a login whose target gets another one is deleted, once no other target has it.
+func TestLoginReplaced(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{Scopes: []string{"a"}})
+	q := personAt(t, p.server, p.Store)
+	q.Client.Issuer, q.Ports = p.server.Base, p.Ports // a target of its own, with the same registration
+	for _, step := range []struct {
+		who   *person
+		scope string
+		left  int
+	}{{p, "a", 1}, {q, "a", 1}, {p, "b", 2}, {q, "b", 1}} {
+		step.who.Scopes = []string{step.scope}
+		if _, err := step.who.run(); err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := p.Store.IDs(&login.Login{}); err != nil || len(ids) != step.left {
+			t.Errorf("after the login for %s: logins %q, %v, want %d", step.scope, ids, err, step.left)
+		}
+	}
+	for _, one := range []*person{p, q} {
+		if _, err := Logout(t.Context(), p.Store, p.HTTP, one.targetID(), &one.Client); err != nil {
+			t.Error(err)
+		}
+	}
+	if ids, err := p.Store.IDs(&login.Login{}); err != nil || len(ids) > 0 {
+		t.Errorf("after the logouts: %q, %v", ids, err)
+	}
+}
+
 // TestScopeThatNobodyKnows checks that a scope which a call has wanted, and which the authorization
 // server does not know, costs one login, and that what calls want meanwhile is kept.
 func TestScopeThatNobodyKnows(t *testing.T) {
