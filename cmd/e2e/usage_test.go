@@ -33,6 +33,7 @@ func TestUsage(t *testing.T) {
 		{"consult lst", "did you mean holdline consult list?", ""}, // has a hint of its own, as the next one
 		{"consult show me that", `a prompt that begins with "show"`, ""},
 		{"consult show", "an argument is missing: holdline consult show ID", " consult show"},
+		{"hosts add", "an argument is missing: holdline hosts add HOST", " hosts add"},
 		{"servers add --nonsense", "--nonsense", ""}, // has a hint of its own
 		{"status --nonsense", "--nonsense", " status"},
 		{"logs -n -5", `--lines of holdline logs wants a whole number, 0 or more, not "-5"`, " logs"},

@@ -71,9 +71,9 @@ func wrongArgs(cmd *cobra.Command, args []string, check cobra.PositionalArgs) st
 	use, _, _ := strings.Cut(cmd.Use, "\n")
 	use = strings.TrimPrefix(cmd.CommandPath()+" "+use[len(cmd.Name()):], " ")
 	use = strings.Join(strings.Fields(use), " ")
-	// The check knows how many arguments there may be, and does not say it.
+	// The check knows how many arguments there may be, and does not say it. It may want names.
 	for more := range 3 {
-		if check(cmd, append(slices.Clone(args), make([]string, more+1)...)) == nil {
+		if check(cmd, slices.Concat(args, slices.Repeat([]string{"x"}, more+1))) == nil {
 			return "an argument is missing: " + use
 		}
 	}
