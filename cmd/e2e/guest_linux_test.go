@@ -436,3 +436,25 @@ func TestGuest_AnotherGreeting(t *testing.T) {
 		t.Errorf("the sessions are %+v", s.Sessions)
 	}
 }
+
+// TestGuest_Explained checks that config explain agrees with what guests may call, also by the rules
+// of the identity that a socket gives by default.
+func TestGuest_Explained(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	box := p.guestSocket()
+	delete(box, "identity")
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": box},
+		"identities", map[string]any{"guest:box": map[string]any{"deny": []string{"docs__hang"}}}).daemon()
+	a := p.guest(p.dir).shake()
+	for _, name := range []string{"docs__look", "docs__hang", "docs__effect", "loose__look", "secret__look", "consult"} {
+		var e explained
+		out := p.must("config", "explain", "--json", "--guest", "box", name)
+		decode(t, out, &e)
+		x := a.wait(a.call(name, map[string]any{"token": "x"}))
+		if may := x.code() != "denied"; may != e.Allowed || may != (name == "docs__look") {
+			t.Errorf("%s: explain says %s\na call: %s", name, out, x.raw)
+		}
+	}
+	a.rest()
+}

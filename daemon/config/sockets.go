@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"path"
 	"strings"
 )
@@ -25,6 +26,10 @@ const (
 	GuestLimit = 64 // connections
 	GuestCalls = 8  // calls in flight of all its guests: they must not keep others from a shared server
 )
+
+// IdentityOf returns the identity of the guests of a socket, given its name. By default no other
+// client has it.
+func (s Socket) IdentityOf(name string) string { return cmp.Or(s.Identity, "guest:"+name) }
 
 // ProjectOf returns the project here that a directory of a guest lies in, and "" if there is none.
 // It is always one of the directories that Paths names, and never one below it: the guest can

@@ -221,7 +221,7 @@ func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
 	g := c.Greeting
 	c.Greeting = protocol.Greeting{
 		Holdline: g.Holdline, Role: g.Role, Session: g.Session, Resume: g.Resume, Store: g.Store, Next: g.Next,
-		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: identity(name, &s),
+		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: s.IdentityOf(name),
 	}
 	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestCalls)}
 	c.Peer.PID = 0
@@ -269,9 +269,6 @@ func projectKey(name, dir string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// identity returns the identity of the guests of a socket. By default no other client has it.
-func identity(name string, s *config.Socket) string { return cmp.Or(s.Identity, "guest:"+name) }
-
 // Forwarded records that a command forwards a socket to a host, until the caller calls done. It
 // returns an error if there is no such socket.
 func (m *Manager) Forwarded(name, host string) (done func(), err error) {
@@ -298,7 +295,7 @@ func (m *Manager) Status() []control.Socket {
 	var all []control.Socket
 	for name, s := range wanted {
 		one := control.Socket{
-			Name: name, Path: m.path(name, &s), Identity: identity(name, &s), Disabled: s.Disabled,
+			Name: name, Path: m.path(name, &s), Identity: s.IdentityOf(name), Disabled: s.Disabled,
 		}
 		if !s.Disabled {
 			one.Trouble = m.trouble[name]

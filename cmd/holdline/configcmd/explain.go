@@ -1,7 +1,6 @@
 package configcmd
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -69,7 +68,12 @@ such tool last), allowed, why, contract (empty: what the tool's own annotations
 say), budget (calls a session, 0 for no limit), expose (all: the identity is shown
 all tools of hosted servers; search: it has find_tools and call_tool instead),
 state (of the server, as in status).`,
-		Args: cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if guest != "" && len(args) == 1 {
+				return nil
+			}
+			return cobra.ExactArgs(2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := cmdenv.ConfigPath(*file, proc.Getenv)
 			if err != nil {
@@ -83,12 +87,13 @@ state (of the server, as in status).`,
 				return err
 			}
 			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view, Guest: guest}
+			name := args[len(args)-1]
 			if s, there := cfg.Sockets[guest]; there {
-				who.Identity, who.Homeless = cmp.Or(s.Identity, guest), len(s.Paths) == 0
+				who.Identity, who.Homeless = s.IdentityOf(guest), len(s.Paths) == 0
 			} else if guest != "" {
 				return fmt.Errorf("the configuration has no socket %s", guest)
 			}
-			e, server := explain(&cfg, listedTools(proc), who, args[1])
+			e, server := explain(&cfg, listedTools(proc), who, name)
 			e.State = liveServer(cmd, proc, e.Server)
 			err = console.Print(cmd, e, func(out io.Writer) { e.print(out, server) })
 			if err == nil && e.unknown {
@@ -98,7 +103,7 @@ state (of the server, as in status).`,
 		},
 	})
 	cmd.Flags().StringVar(&view, "view", "", "for a session with this view")
-	cmd.Flags().StringVar(&guest, "guest", "", "for a guest of this socket, whose identity counts instead")
+	cmd.Flags().StringVar(&guest, "guest", "", "for a guest of this socket: without IDENTITY, which the socket gives")
 	return cmd
 }
 
