@@ -395,9 +395,15 @@ func TestGuest_EveryMethod(t *testing.T) {
 	if after := heard(); after != before {
 		t.Errorf("the server that is not for guests heard\n%s\nand has heard\n%s", before, after)
 	}
+	if row := lineWith(p.must("sessions"), "boxed"); !slices.Contains(strings.Fields(row), "box") {
+		t.Errorf("sessions does not name the socket of the guest: %q", row)
+	}
+	if err := os.WriteFile(filepath.Join(p.dir, "home/.config/holdline/config.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, s := range p.status().Sessions {
 		if s.Socket != "" {
-			p.must("disconnect", s.ID)
+			p.must("disconnect", s.ID) // also while the file has an error
 		}
 	}
 	for range a.lines {

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -50,11 +52,29 @@ func printSessions(w io.Writer, sessions []control.Session, home string, verbose
 		head = append(head, "ERA", "PROXY")
 		optional = append(optional, "CALLS", "STATE", "SERVER")
 	}
+	guests := slices.ContainsFunc(sessions, func(s control.Session) bool { return s.Socket != "" })
+	if guests {
+		head = slices.Insert(head, 2, "SOCKET")
+	}
 	t := console.NewTable(w, head...)
 	t.Optional(optional...)
 	for _, s := range sessions {
-		t.Row(s.ID, s.Identity, s.Client, s.Uses("all"), s.PID, serverscmd.Paint(s.State), s.InFlight,
-			s.Calls, plural.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy)
+		row := []any{
+			s.ID, s.Identity, s.Client, s.Uses("all"), pidOf(s.PID), serverscmd.Paint(s.State), s.InFlight,
+			s.Calls, plural.Age(s.SinceMS), console.Tilde(s.Cwd, home), s.Era, s.Proxy,
+		}
+		if guests {
+			row = slices.Insert(row, 2, any(cmp.Or(s.Socket, "-")))
+		}
+		t.Row(row...)
 	}
 	t.Flush()
+}
+
+// pidOf returns a pid for a table. Processes elsewhere have none here.
+func pidOf(pid int) any {
+	if pid == 0 {
+		return "-"
+	}
+	return pid
 }

@@ -130,7 +130,7 @@ func printStatus(w io.Writer, s *control.StatusAnswer, home string, verbose bool
 				t.Row(k.ID, k.Kind, k.Name+" on "+k.Host, "", "", "", "", k.Generation, serverscmd.Paint(k.State))
 				continue
 			}
-			t.Row(k.ID, k.Kind, k.Name, k.PID, k.ChildPID, 1+k.OSProcesses,
+			t.Row(k.ID, k.Kind, k.Name, pidOf(k.PID), pidOf(k.ChildPID), 1+k.OSProcesses,
 				serverscmd.Memory(k.MemoryBytes+k.WorkerBytes), k.Generation, serverscmd.Paint(k.State))
 		}
 		t.Flush()
@@ -226,7 +226,7 @@ func printAgents(w io.Writer, sessions []control.Session, home string) {
 		if a.Lost > 0 {
 			count = console.Odd.Paint(fmt.Sprintf("%d (%d lost)", len(a.Sessions), a.Lost))
 		}
-		t.Row(console.JoinSome(a.Identities(), maxEach), console.JoinSome(a.Clients(), maxEach), a.PID, count,
+		t.Row(console.JoinSome(a.Identities(), maxEach), console.JoinSome(a.Clients(), maxEach), pidOf(a.PID), count,
 			console.JoinSome(a.Servers(), maxEach), a.InFlight, a.Calls, plural.Age(a.SinceMS),
 			console.Tilde(a.Sessions[0].Cwd, home))
 	}

@@ -46,11 +46,8 @@ func disconnect(cmd *cobra.Command, proc *cmdenv.Process, file, which string) er
 	if err != nil {
 		return err
 	}
-	cfg, err := config.Load(path)
-	if err != nil {
-		return err
-	}
-	if _, socket := cfg.Sockets[which]; socket {
+	cfg, refused := config.Load(path) // a session can be ended in any case
+	if _, socket := cfg.Sockets[which]; socket && refused == nil {
 		return closeSocket(cmd, proc, path, which)
 	}
 	status, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, control.StatusParams{})
@@ -58,6 +55,9 @@ func disconnect(cmd *cobra.Command, proc *cmdenv.Process, file, which string) er
 		return err
 	}
 	if !slices.ContainsFunc(status.Sessions, func(s control.Session) bool { return s.ID == which }) {
+		if refused != nil {
+			return refused
+		}
 		return cmdenv.WithHint(fmt.Errorf("there is no session and no socket %s", which),
 			"holdline sessions lists the sessions")
 	}
