@@ -53,7 +53,7 @@ func (o *Options) checkHost(ctx context.Context, host, servers string) Finding {
 	f := Finding{Check: "host " + host, State: OK}
 	begun := time.Now()
 	err := far.Visit(ctx, host, o.Environ, 2*protocol.GreetingTimeout, func(s *far.Session) error {
-		f.What = fmt.Sprintf("answers after %v, with holdline %s: %s",
+		f.What = fmt.Sprintf("answers after %v, with holdline %s; its servers: %s",
 			time.Since(begun).Round(time.Millisecond), s.Program, servers)
 		return nil
 	})
