@@ -464,3 +464,40 @@ func TestGuest_Explained(t *testing.T) {
 	}
 	a.rest()
 }
+
+// TestE2EGuestBubblewrap has an agent in a sandbox of bubblewrap, by the command of contrib/doc/elsewhere.md. It uses
+// what the socket names, in its project too, and nothing else. The daemon is killed during its call.
+func TestE2EGuestBubblewrap(t *testing.T) {
+	needConfinement(t)
+	t.Parallel()
+	if os.Getenv("HOLDLINE_E2E") == "" {
+		t.Skip("HOLDLINE_E2E=1 is not set: it runs bubblewrap")
+	}
+	if out, err := exec.Command("bwrap", "--ro-bind", "/", "/", "--unshare-all", "true").CombinedOutput(); err != nil {
+		t.Skipf("bubblewrap cannot be used here: %v: %s", err, out)
+	}
+	p := newPlace(t)
+	socket := p.guestSocket()
+	socket["allow"] = []string{"docs__*", "work__*", "loose__*"}
+	socket["paths"] = map[string]any{"/tmp/app": p.project}
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": socket}).daemon()
+	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	a := p.agentOf(exec.Command("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run",
+		"--tmpfs", "/tmp", "--tmpfs", p.dir, "--unshare-all", "--ro-bind", filepath.Dir(p.guestPath()), "/run/holdline",
+		"--bind", p.project, "/tmp/app", "--ro-bind", programs, "/tmp/bin", "--chdir", "/tmp/app",
+		"/tmp/bin/holdline", "mcp-stdio", "--guest", "/run/holdline/daemon.sock")).shake()
+	id := a.call("docs__effect", map[string]any{"token": "e", "ms": 1000})
+	p.untilEffect("begin e")
+	kill9(t, p.status().Daemon.PID)
+	p.daemon()
+	p.once("e", a.wait(id))
+	if x := a.wait(a.call("work__run", map[string]any{"command": "pwd"})); !strings.Contains(x.raw, p.project) {
+		t.Errorf("a call of a server in the project: %s", x.raw)
+	}
+	for _, tool := range []string{"secret__look", "loose__look", "consult"} {
+		if x := a.wait(a.call(tool, map[string]any{"token": "x", "prompt": "x"})); x.code() != "denied" {
+			t.Errorf("%s: %s", tool, x.raw)
+		}
+	}
+	a.rest()
+}
