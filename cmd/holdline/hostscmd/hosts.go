@@ -29,15 +29,21 @@ import (
 	"holdline/daemon/supervisor/far"
 )
 
-// copyTime bounds the copy of the program, and what one command there may take.
-const copyTime = 10 * time.Minute
+// Bounds of commands on a host.
+const (
+	copyTime   = 10 * time.Minute // of the copy of the program, and of holdline doctor there
+	answerTime = 30 * time.Second // of what takes a moment there
+)
 
 // hosts has what the commands have in common.
-type hosts struct{ proc *cmdenv.Process }
+type hosts struct {
+	proc     *cmdenv.Process
+	patience time.Duration // answerTime
+}
 
 // NewCommand returns the command hosts.
 func NewCommand(proc *cmdenv.Process) *cobra.Command {
-	h := &hosts{proc}
+	h := &hosts{proc, answerTime}
 	cmd := &cobra.Command{
 		Use:   "hosts",
 		Short: "Run servers on other machines, by your own ssh",
@@ -77,9 +83,9 @@ made. Then it checks the host as hosts doctor does.`,
 
 // addHost is the command hosts add.
 func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) error {
-	out, err := h.run(cmd.Context(), host, "uname -sm", nil)
+	out, err := h.ask(cmd.Context(), host, "uname -sm")
 	if err != nil {
-		return byHand(err, host)
+		return err
 	}
 	system, err := systemOf(out)
 	if err != nil {
@@ -162,8 +168,8 @@ func (h *hosts) remove() *cobra.Command {
 					"to run it here: holdline config unset mcpServers."+names[0]+".holdline.host")
 			}
 			script := `rm -rf "${HOME:-/}/` + far.Dir + `"`
-			if _, err := h.run(cmd.Context(), host, script, nil); err != nil {
-				return byHand(err, host)
+			if _, err := h.ask(cmd.Context(), host, script); err != nil {
+				return err
 			}
 			return console.Say(cmd, "~/%s was removed from %s", far.Dir, host)
 		},
@@ -241,6 +247,20 @@ func oneHost(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, args[0], err)
 	}
 	return nil
+}
+
+// ask runs a script that takes a moment on a host, and returns what it prints.
+func (h *hosts) ask(ctx context.Context, host, script string) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, h.patience)
+	defer cancel()
+	out, err := h.run(limited, host, script, nil)
+	switch {
+	case err == nil:
+		return out, nil
+	case limited.Err() != nil && ctx.Err() == nil:
+		err = fmt.Errorf("%s cannot be reached: no answer within %v", host, h.patience)
+	}
+	return "", byHand(err, host)
 }
 
 // run runs a script on a host, and returns what it prints.

@@ -8,6 +8,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
+
+	"holdline/cmd/holdline/cmdenv"
 )
 
 // TestSystemOf checks which systems are known by the words of uname.
@@ -55,5 +58,23 @@ func TestProgramFor(t *testing.T) {
 	}
 	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
 		t.Errorf("programFor = %q, %v", got, err)
+	}
+}
+
+// TestAsk checks that a host which does not answer is not waited for without end.
+func TestAsk(t *testing.T) {
+	dir := t.TempDir()
+	for patience, c := range map[time.Duration]struct{ script, want string }{
+		time.Minute: {"echo there", "there\n"},
+		time.Second: {"exec sleep 600", "box cannot be reached: no answer within 1s"},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		env := []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
+		h := &hosts{&cmdenv.Process{Environ: func() []string { return env }}, patience}
+		if got, err := h.ask(t.Context(), "box", "true"); got != c.want && (err == nil || err.Error() != c.want) {
+			t.Errorf("%s: %q, %v, want %q", c.script, got, err, c.want)
+		}
 	}
 }
