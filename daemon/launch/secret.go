@@ -99,7 +99,7 @@ func runSecret(ctx context.Context, most time.Duration, argv, environ []string, 
 	out, err := cmd.Run(limited)
 	value := strings.TrimSuffix(strings.TrimSuffix(string(out.Stdout), "\n"), "\r")
 	var cause fault.Cause
-	for line := range strings.SplitSeq(strings.TrimSpace(string(out.Stderr)), "\n") {
+	for line := range strings.FieldsFuncSeq(string(out.Stderr), func(r rune) bool { return r == '\n' }) {
 		cause.StderrTail = append(cause.StderrTail, hidePrinted(line, value))
 	}
 	words := ""

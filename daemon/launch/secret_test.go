@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func TestSecretCommand(t *testing.T) {
 		case got != x.want || (x.fault == "") != (err == nil):
 			t.Errorf("%s: %q, %v, want %q", x.name, got, err, x.want)
 		case x.fault != "" && (f.Reason() != fault.SecretCommand || !strings.Contains(f.Fault.Detail, x.fault) ||
+			slices.Contains(f.Cause.StderrTail, "") ||
 			strings.Contains(strings.Join(append(f.Cause.StderrTail, f.Fault.Detail), " "), "s3cret")):
 			t.Errorf("%s: the fault is %+v %+v, want %s", x.name, f, f.Cause, x.fault)
 		}
