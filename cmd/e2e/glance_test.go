@@ -64,7 +64,7 @@ func TestGlance(t *testing.T) {
 		s.Daemon.MemoryBytes == 0 || s.Sessions[0].MemoryBytes == 0 {
 		t.Errorf("status %+v", s)
 	}
-	says("Needs attention. 1 server up, 1 in trouble.", "broken: does not work", "Next: holdline servers restart broken")
+	says("Needs attention. 1 server up, 1 in trouble.", "broken: does not work", "Next: holdline servers test broken")
 	prompt("1 agent · 1/2 ok")
 	if out := p.must("status"); strings.Contains(out, "saved") || strings.Contains(out, "generation") {
 		t.Errorf("one agent saves nothing, and people need no generation:\n%s", out)

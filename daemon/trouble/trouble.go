@@ -114,7 +114,11 @@ func OfServer(s *control.Server) []Trouble {
 	case s.Host != "" && s.State != "ready" && s.LastFault.Reason() == fault.Unreachable:
 		add(true, "does not work; the next call tries it again", why, "holdline hosts doctor "+s.Host)
 	case s.State == "failed", s.Circuit != "closed" && s.Circuit != "":
-		add(true, "does not work; the next call tries it again", why, "holdline servers restart "+s.Name)
+		fix := "holdline servers restart " + s.Name
+		if s.Host == "" && s.LastFault != nil && s.LastFault.Fault.Code == fault.SpawnFailure {
+			fix = "holdline servers test " + s.Name // another start alone changes nothing
+		}
+		add(true, "does not work; the next call tries it again", why, fix)
 	case s.State == "recovering":
 		add(true, "is being restarted", why, "")
 	case hadFault(s):

@@ -110,6 +110,13 @@ func TestHeadline(t *testing.T) {
 			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
 			"holdline servers restart one",
 		},
+		"one cannot be started": {
+			func(_ *control.StatusAnswer, one *control.Server) {
+				one.State, one.LastFault = "failed", fault.New(fault.SpawnFailure, fault.Server, "", "there is no such program")
+			},
+			"Needs attention. 2 servers up, 1 in trouble.", "does not work; the next call tries it again",
+			"holdline servers test one",
+		},
 		"one needs a login": {
 			func(_ *control.StatusAnswer, one *control.Server) {
 				one.State, one.LastFault, one.Login = control.NeedsLogin, died, &control.Login{State: "needs_login", Why: "it ran out"}
