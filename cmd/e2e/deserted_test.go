@@ -43,6 +43,48 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	stays.rest()
 }
 
+// TestConsultDesertedInAbsence kills the daemon and then a proxy, whose client waits for one consult
+// and has the id of another. The next daemon ends the first at once, and the other goes on.
+func TestConsultDesertedInAbsence(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	background := p.hangs()
+	background["wait_s"], background["render"] = 0, "json"
+	id := consultID(t, a.wait(a.call("consult", background)))
+	a.call("consult", p.hangs())
+	p.untilSteps(2)
+	for _, pid := range []int{d.Process.Pid, a.cmd.Process.Pid} {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that neither sees the other's end
+			t.Fatal(err)
+		}
+	}
+	kill9(t, d.Process.Pid)
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = a.cmd.Wait()
+
+	began := time.Now()
+	p.daemon()
+	p.ended()
+	if took := time.Since(began); took > slowness*5*time.Second {
+		t.Errorf("the consult ended after %v, want at most 5 s", took)
+	}
+	var list []control.Consult
+	decode(t, p.must("consult", "list", "--json"), &list)
+	for _, c := range list {
+		if want := map[bool]string{true: "running", false: "cancelled"}[c.ID == id]; c.State != want || len(list) != 2 {
+			t.Errorf("of %d consults %s is %s, want %s", len(list), c.ID, c.State, want)
+		}
+	}
+	p.run("", "consult", "cancel", id)
+	if n := p.steps(); n != 2 {
+		t.Errorf("the programs took %d steps, want 2: each ran once", n)
+	}
+}
+
 // TestCallDesertedInAbsence kills the daemon and then two proxies, all with calls of a server
 // that sessions share under way. The next daemon cancels the call that one of them waited for, at
 // once. The call of the other is a task, which continues; the next session of its client has its
