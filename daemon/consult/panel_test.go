@@ -131,7 +131,9 @@ func TestPanel_Refused(t *testing.T) {
 			"engines: gpt":             {"engines": []string{"claude", "gpt"}},
 			"neither engine":           {"engines": []string{"claude", "claude"}, "model": "opus"},
 			"judge: it judges":         {"judge": "claude"},
-			"engines":                  {"engines": []string{"claude"}},
+			`such as ["claude/opus","codex"]; the answers come side by side (got an array of 1)`: {
+				"engines": []string{"claude"},
+			},
 		} {
 			args["prompt"] = "x"
 			_, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1}, args)

@@ -171,7 +171,7 @@ func TestParseRefuses(t *testing.T) {
 	p := prepare(t, nil)
 	for _, c := range []struct{ in, want string }{
 		{`{`, "arguments: not valid JSON"},
-		{`[1]`, "arguments: must be an object (got an array)"},
+		{`[1]`, "arguments: must be an object (got an array of 1)"},
 		{`"x"`, `arguments: must be an object (got "x")`},
 		{`{}`, "prompt: is required, a string that is not blank"},
 		{`{"prompt":" \n"}`, "prompt: must be a string that is not blank (got a blank string)"},
@@ -185,7 +185,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"prompt":"x","level":"root"}`, `level: must be one of read, shell (got "root")`},
 		{
 			`{"prompt":"x","add_dirs":["a",1]}`,
-			"add_dirs: must be an array whose elements are each a string with at most 3 elements (got an array)",
+			"add_dirs: must be an array with at most 3 elements, each a string (got an array of 2)",
 		},
 		{`{"prompt":"x","web":"yes"}`, `web: must be true or false (got "yes")`},
 		{`{"prompt":"x","render":"xml"}`, `render: must be porcelain or json (got "xml")`},

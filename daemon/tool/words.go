@@ -22,7 +22,7 @@ var limits = map[string]string{
 // want returns in words what the schema of an own tool's argument asks for, for example
 // "an integer of at least 1". The schema must name its type first.
 func want(schema []byte) string {
-	noun, pattern, about := "a valid value", "", ""
+	noun, elements, pattern, about := "a valid value", "", "", ""
 	var rules []string
 	_ = jsonrpc.Fields(schema, func(key string, value []byte) error {
 		text, _ := mcp.String(value)
@@ -30,7 +30,7 @@ func want(schema []byte) string {
 		case key == "type":
 			noun = typeWord(text)
 		case key == "items":
-			noun = "an array whose elements are each " + want(value)
+			elements = ", each " + want(value)
 		case key == "enum":
 			noun = "one of " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(value))
 		case key == "pattern" && text == `\S`:
@@ -51,10 +51,13 @@ func want(schema []byte) string {
 	if pattern != "" {
 		rules = append(rules, pattern)
 	}
+	if about != "" {
+		elements = strings.Replace(elements, " of another form", ": "+about, 1)
+	}
 	if len(rules) > 0 {
 		noun += " " + strings.Join(rules, " and ")
 	}
-	return noun
+	return noun + elements
 }
 
 // typeWord returns a type of JSON Schema with its article.
@@ -78,7 +81,9 @@ func got(raw []byte) string {
 	case '{':
 		return "an object"
 	case '[':
-		return "an array"
+		n := 0
+		_ = jsonrpc.Elements(raw, func([]byte) error { n++; return nil })
+		return fmt.Sprintf("an array of %d", n)
 	case '"':
 		var s string
 		switch {
