@@ -224,7 +224,8 @@ func TestSayAtTheEnd(t *testing.T) {
 		out != "fake answer: third\n" || strings.Contains(errs, r.ConsultID) {
 		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
-	if _, errs, code := p.run("", "consult", "say", id, " "); code != 2 {
+	if _, errs, code := p.run("", "consult", "say", id, " "); code != exitUsage ||
+		!strings.Contains(errs, "the message is missing\nhint: holdline consult say ID '") {
 		t.Errorf("a blank message: exit %d, %q", code, errs)
 	}
 }

@@ -154,7 +154,7 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	if err := refuseEngine(o.engine); err != nil {
 		return err
 	}
-	prompt, err := consultPrompt(cmd, args)
+	prompt, err := consultPrompt(cmd, args, "prompt", "holdline consult 'what is wrong with …'")
 	if err != nil {
 		return err
 	}
@@ -183,15 +183,15 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 }
 
 // consultPrompt returns the prompt: the arguments, what is piped in, or both. If there are
-// arguments, it waits for a pipe into which nothing is written for [stdinWait] only.
-func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
+// arguments, it waits for a pipe into which nothing is written for [stdinWait] only. Errors call
+// it what, and show the example.
+func consultPrompt(cmd *cobra.Command, args []string, what, example string) (string, error) {
 	if len(args) > 1 && slices.Contains(args, "-") {
-		return "", fmt.Errorf(`%w: "-" is the prompt on stdin, and goes with no other words`, cmdenv.ErrUsage)
+		return "", fmt.Errorf(`%w: "-" is the %s on stdin, and goes with no other words`, cmdenv.ErrUsage, what)
 	}
 	prompt := strings.Join(args, " ")
 	words := strings.TrimSpace(prompt) != "" && prompt != "-"
-	missing := cmdenv.WithHint(fmt.Errorf("%w: the prompt is missing", cmdenv.ErrUsage),
-		"holdline consult 'what is wrong with …', or pipe it in")
+	missing := cmdenv.WithHint(fmt.Errorf("%w: the %s is missing", cmdenv.ErrUsage, what), example+", or pipe it in")
 	switch in := cmd.InOrStdin(); {
 	case words && !console.IsPiped(in):
 		return prompt, nil
@@ -207,7 +207,7 @@ func consultPrompt(cmd *cobra.Command, args []string) (string, error) {
 	// What is piped in is the prompt, or is put behind it.
 	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
 	if err != nil {
-		return "", fmt.Errorf("reading the prompt: %w", err)
+		return "", fmt.Errorf("reading the %s: %w", what, err)
 	}
 	switch blank := strings.TrimSpace(string(b)) == ""; {
 	case !words && blank:

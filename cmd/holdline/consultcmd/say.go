@@ -35,7 +35,7 @@ With --json, an object: receipt, message_id, consult_id.`,
 			if err != nil {
 				return err
 			}
-			text, err := consultPrompt(cmd, args[1:])
+			text, err := consultPrompt(cmd, args[1:], "message", "holdline consult say ID 'look at …, too'")
 			if err != nil {
 				return err
 			}
