@@ -37,3 +37,12 @@ func TestLevels(t *testing.T) {
 		}
 	}
 }
+
+// TestToolText checks that a title which is no more than the kind is not said twice.
+func TestToolText(t *testing.T) {
+	for title, want := range map[string]string{"queue.go": "read queue.go", "read": "read", "Read": "read", "": "read "} {
+		if got := toolText("read", title); got != want {
+			t.Errorf("titled %q it is %q, want %q", title, got, want)
+		}
+	}
+}

@@ -427,13 +427,13 @@ func (r *Run) update(params json.RawMessage) []engine.Event {
 	case "tool_call":
 		events := append(r.endMessage(), r.endTool()...)
 		r.answer, r.tool = nil, u.Tool
-		r.toolText = u.ToolKind + " " + u.Title
+		r.toolText = toolText(u.ToolKind, u.Title)
 		return events
 	case "tool_call_update":
 		if u.Tool != "" && u.Tool == r.tool { // agents say only now what the tool is for
 			if u.Title != "" {
 				kind, _, _ := strings.Cut(r.toolText, " ")
-				r.toolText = kind + " " + u.Title
+				r.toolText = toolText(kind, u.Title)
 			}
 			return r.endTool()
 		}
@@ -445,6 +445,14 @@ func (r *Run) update(params json.RawMessage) []engine.Event {
 		}
 	}
 	return []engine.Event{{Kind: engine.Waiting, CostUSD: r.spent()}}
+}
+
+// toolText says what a tool does. Some agents have its kind for a title.
+func toolText(kind, title string) string {
+	if strings.EqualFold(kind, title) {
+		return kind
+	}
+	return kind + " " + title
 }
 
 // maxText bounds a message of the model, in bytes. What comes behind is dropped.
