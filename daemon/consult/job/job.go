@@ -364,7 +364,7 @@ func (j *Job) Begin() {
 // Adopt makes the job one whose worker an earlier daemon has started. began is when it left the
 // queue, zero if that is not known. Call it before another goroutine knows the job.
 func (j *Job) Adopt(began time.Time) {
-	j.Adopted, j.State, j.Note, j.began = true, answer.Running, "adopted by the new daemon", began
+	j.Adopted, j.State, j.Note, j.began = true, answer.Running, "taken over by the new daemon", began
 }
 
 // SetPrompt sets the prompt of the judge of a panel.
