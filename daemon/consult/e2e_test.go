@@ -439,8 +439,8 @@ func ownLogin(t *testing.T, bin string) {
 	}
 }
 
-// said says something to a run while its first request is under way. A version that repeats
-// messages gets it in the same turn; an older one in its next turn.
+// said says something to a run while its first request is under way. Its model gets that in the same
+// turn.
 func said(t *testing.T, bin string) {
 	t.Helper()
 	const text = "the word is marzipan"
@@ -470,5 +470,8 @@ func said(t *testing.T, bin string) {
 	if !strings.Contains(a.Text, text) || len(a.Messages) != 1 || a.Messages[0].Receipt != "delivered" {
 		t.Errorf("answer %q, fault %v, messages %+v", a.Text, a.Fault, a.Messages)
 	}
-	t.Logf("%d turns", a.NumTurns)
+	b, err := os.ReadFile(filepath.Join(h.opt.Dir, id, engine.FileTranscript))
+	if n := strings.Count(string(b), `"k":"turn"`); err != nil || n != 1 {
+		t.Errorf("%d turns, want 1: %v", n, err)
+	}
 }
