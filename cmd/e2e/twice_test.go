@@ -36,7 +36,7 @@ var (
 		{point: "hosted.listed"},
 		{point: "hosted.forgot"},
 		{point: "hosted.errand"},
-		{point: "hosted.asked"},
+		{point: "hosted.asked", maybe: true}, // the client may have the question already, and answers the next daemon
 		{point: "hosted.reaping"},
 		{point: "hosted.dead", after: "worker.written"},
 		{point: "hosted.adopted", after: "hosted.asked"},
