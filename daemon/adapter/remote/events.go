@@ -35,7 +35,7 @@ func newEvents(r io.Reader, limit int) *events {
 }
 
 // from continues with another stream that resumes this one.
-func (e *events) from(r io.Reader) { e.in = bufio.NewReaderSize(r, 32<<10) }
+func (e *events) from(r io.Reader) { e.in = bufio.NewReader(r) }
 
 // readEvents calls f with the data of each event that has data. It returns the number of
 // these events, and an error: that of f, one that wraps [jsonrpc.ErrTooLong], or errCut

@@ -98,7 +98,7 @@ func (p *program) runChild(env []string, worker string, request process.ExecRequ
 // A line without one is the beginning of a line of more than limit bytes, or the last.
 func (p *program) readLines(f *os.File, ch chan<- []byte, limit int) {
 	defer close(ch)
-	for r := bufio.NewReaderSize(f, 32<<10); ; {
+	for r := bufio.NewReader(f); ; {
 		line, err := jsonrpc.ReadLine(r, limit)
 		if len(line) > 0 {
 			select {
