@@ -476,28 +476,42 @@ func TestE2EGuestBubblewrap(t *testing.T) {
 	if out, err := exec.Command("bwrap", "--ro-bind", "/", "/", "--unshare-all", "true").CombinedOutput(); err != nil {
 		t.Skipf("bubblewrap cannot be used here: %v: %s", err, out)
 	}
-	p := newPlace(t)
-	socket := p.guestSocket()
-	socket["allow"] = []string{"docs__*", "work__*", "loose__*"}
-	socket["paths"] = map[string]any{"/tmp/app": p.project}
-	p.configure(p.guestServers(), "sockets", map[string]any{"box": socket}).daemon()
-	waitFor(t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	p := newPlace(t).guestsAt("/tmp/app")
 	a := p.agentOf(exec.Command("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run",
 		"--tmpfs", "/tmp", "--tmpfs", p.dir, "--unshare-all", "--ro-bind", filepath.Dir(p.guestPath()), "/run/holdline",
 		"--bind", p.project, "/tmp/app", "--ro-bind", programs, "/tmp/bin", "--chdir", "/tmp/app",
 		"/tmp/bin/holdline", "mcp-stdio", "--guest", "/run/holdline/daemon.sock")).shake()
-	id := a.call("docs__effect", map[string]any{"token": "e", "ms": 1000})
+	p.useAsGuest(a)
+	a.rest()
+}
+
+// guestsAt starts a daemon for guests whose directory dir stands for the project.
+func (p *place) guestsAt(dir string) *place {
+	p.t.Helper()
+	socket := p.guestSocket()
+	socket["allow"] = []string{"docs__*", "work__*", "loose__*"}
+	socket["paths"] = map[string]any{dir: p.project}
+	p.configure(p.guestServers(), "sockets", map[string]any{"box": socket}).daemon()
+	waitFor(p.t, "the socket", func() bool { _, err := os.Stat(p.guestPath()); return err == nil })
+	return p
+}
+
+// useAsGuest kills the daemon during a call of a guest, which is answered once, and checks that the
+// guest uses a confined server in the project, where that makes the file "made", and nothing that is
+// not for guests.
+func (p *place) useAsGuest(a *agent) {
+	p.t.Helper()
+	id := a.call("docs__effect", map[string]any{"token": "e", "ms": 1500})
 	p.untilEffect("begin e")
-	kill9(t, p.status().Daemon.PID)
+	kill9(p.t, p.status().Daemon.PID)
 	p.daemon()
 	p.once("e", a.wait(id))
-	if x := a.wait(a.call("work__run", map[string]any{"command": "pwd"})); !strings.Contains(x.raw, p.project) {
-		t.Errorf("a call of a server in the project: %s", x.raw)
+	if x := a.wait(a.call("work__run", map[string]any{"command": "echo made >made; pwd"})); !strings.Contains(x.raw, p.project) {
+		p.t.Errorf("a call of a server in the project: %s", x.raw)
 	}
 	for _, tool := range []string{"secret__look", "loose__look", "consult"} {
 		if x := a.wait(a.call(tool, map[string]any{"token": "x", "prompt": "x"})); x.code() != "denied" {
-			t.Errorf("%s: %s", tool, x.raw)
+			p.t.Errorf("%s: %s", tool, x.raw)
 		}
 	}
-	a.rest()
 }

@@ -103,7 +103,8 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 	for i, path := range paths {
 		var err error
 		if targets[i], err = filepath.EvalSymlinks(path); err != nil {
-			return nil, fmt.Errorf("confine: %s is to be writable, and is not there; make it, or name another one in write", path)
+			return nil, fmt.Errorf("confine: %s is to be writable, and is not there; make it, or name another one in write",
+				path)
 		}
 		if err := l.checkWritable(targets[i]); err != nil {
 			return nil, err

@@ -21,16 +21,21 @@ var limits = map[string]string{
 
 // want returns in words what the schema of an own tool's argument asks for, for example
 // "an integer of at least 1". The schema must name its type first.
-func want(schema []byte) string {
-	noun, elements, pattern, about := "a valid value", "", "", ""
+func want(schema []byte) string { return wantOf(schema, "") }
+
+// wantOf is [want] of an element, if array is not empty: what the array is. An element that has no
+// description of its own is described by that.
+func wantOf(schema []byte, array string) string {
+	noun, pattern, about := "a valid value", "", ""
 	var rules []string
+	var items []byte
 	_ = jsonrpc.Fields(schema, func(key string, value []byte) error {
 		text, _ := mcp.String(value)
 		switch {
 		case key == "type":
 			noun = typeWord(text)
 		case key == "items":
-			elements = ", each " + want(value)
+			items = value
 		case key == "enum":
 			noun = "one of " + strings.NewReplacer("[", "", "]", "", `"`, "", ",", ", ").Replace(string(value))
 		case key == "pattern" && text == `\S`:
@@ -48,16 +53,19 @@ func want(schema []byte) string {
 		// A regular expression says less to most readers than what the argument is.
 		return noun + " of another form: " + about
 	}
+	if pattern == "of another form" && array != "" {
+		return noun + ": " + array
+	}
 	if pattern != "" {
 		rules = append(rules, pattern)
-	}
-	if about != "" {
-		elements = strings.Replace(elements, " of another form", ": "+about, 1)
 	}
 	if len(rules) > 0 {
 		noun += " " + strings.Join(rules, " and ")
 	}
-	return noun + elements
+	if items != nil {
+		noun += ", each " + wantOf(items, about)
+	}
+	return noun
 }
 
 // typeWord returns a type of JSON Schema with its article.

@@ -447,14 +447,6 @@ func (r *Run) update(params json.RawMessage) []engine.Event {
 	return []engine.Event{{Kind: engine.Waiting, CostUSD: r.spent()}}
 }
 
-// toolText says what a tool does. Some agents have its kind for a title.
-func toolText(kind, title string) string {
-	if strings.EqualFold(kind, title) {
-		return kind
-	}
-	return kind + " " + title
-}
-
 // maxText bounds a message of the model, in bytes. What comes behind is dropped.
 const maxText = 2 << 20
 

@@ -1,6 +1,9 @@
 package acp
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // protocolVersion is the one that this package speaks. Version 2 is a draft.
 const protocolVersion = 1
@@ -167,4 +170,12 @@ type permission struct {
 		ID   string `json:"optionId"`
 		Kind string `json:"kind"`
 	} `json:"options"`
+}
+
+// toolText says what a tool does. Some agents have its kind for a title.
+func toolText(kind, title string) string {
+	if strings.EqualFold(kind, title) {
+		return kind
+	}
+	return kind + " " + title
 }
