@@ -21,8 +21,9 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 	stays.wait(stays.call("tools__effect", map[string]any{"token": "ready"}))
 	goes.call("tools__hang", map[string]any{"token": "a"})
 	p.untilEffect("begin a")
-	for _, pid := range []int{s.Daemon.PID, goes.cmd.Process.Pid} {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil { // so that neither sees the other's end
+	// None of them sees the end of another, and the proxy that stays starts no daemon before.
+	for _, pid := range []int{s.Daemon.PID, goes.cmd.Process.Pid, stays.cmd.Process.Pid} {
+		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,6 +32,9 @@ func TestSessionDesertedInAbsence(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = goes.cmd.Wait() // until then the process exists, as a zombie
+	if err := stays.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 	p.pid(s.Daemon.PID)
 	left := p.until("one server", func(s control.StatusAnswer) bool { return len(s.Workers) == 1 })
 	if x := stays.wait(stays.call("tools__effect", map[string]any{"token": "b"})); x.text() != "b" {
