@@ -70,5 +70,7 @@ func TestLoginOfAnother(t *testing.T) {
 		if gone := inst.up != u; gone != tc.goes || gone != (u.State == stage.Draining) {
 			t.Errorf("%s: the process has gone: %v, in state %v", name, gone, u.State)
 		}
+		m.hub.End()
+		m.hub.WG.Wait() // it may still write into the directories
 	}
 }
