@@ -55,14 +55,13 @@ func spoil(t *testing.T, path, what string) {
 	})
 }
 
-// ids matches the parts in which the paths of files of one kind differ.
-var ids = regexp.MustCompile(`/(stools-[0-9a-f]+|[0-9a-f]{12}|[0-9]+)(/|$)`)
-
 // stateFiles returns one file of each kind in the state and runtime directories of a place,
 // by its path within the place.
 func (p *place) stateFiles(t *testing.T) []string {
 	t.Helper()
 	kinds := map[string]string{}
+	// The parts in which the paths of files of one kind differ.
+	ids := regexp.MustCompile(`/(stools-[0-9a-f]+|[0-9a-f]{12}|[0-9]+)(/|$)`)
 	for _, dir := range []string{p.stateRoot(), filepath.Join(p.dir, "run")} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err == nil && e.Type().IsRegular() {

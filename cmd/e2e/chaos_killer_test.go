@@ -283,9 +283,6 @@ type victim struct {
 	kill          kill // what its death means
 }
 
-// tokenOf matches the token of a consult in its prompt.
-var tokenOf = regexp.MustCompile(`begin ([\w-]+)`)
-
 // victims returns the living workers.
 func (r *chaosRun) victims() []victim {
 	var all []victim
@@ -324,6 +321,7 @@ func (r *chaosRun) victims() []victim {
 
 // consultToken returns the token of the consult in a directory.
 func consultToken(dir string) string {
+	tokenOf := regexp.MustCompile(`begin ([\w-]+)`)
 	b, err := os.ReadFile(filepath.Join(dir, "job.json"))
 	if err != nil {
 		return ""

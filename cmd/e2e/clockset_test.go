@@ -15,15 +15,14 @@ import (
 	"holdline/protocol/bootclock"
 )
 
-// wallMS matches a number that can only be a wall clock time in milliseconds.
-var wallMS = regexp.MustCompile(`\b1[6-9]\d{11}\b`)
-
 // setClock changes the files in the place's state and runtime directories as if the
 // machine's clock had been set since they were written: forward by the duration, or back if
 // it is negative. It shifts every wall clock time in them, and the times of the files, the
 // other way.
 func (p *place) setClock(t *testing.T, forward time.Duration) {
 	t.Helper()
+	// A number that can only be a wall clock time in milliseconds.
+	wallMS := regexp.MustCompile(`\b1[6-9]\d{11}\b`)
 	shift := func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return err

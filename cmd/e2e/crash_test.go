@@ -863,13 +863,12 @@ func (p *place) link(name string) {
 	}
 }
 
-// half matches the names of files that are not complete.
-var half = regexp.MustCompile(`^\..*\.[0-9]+$|\.new$|^tmp$|^run\.json$|^probe$`)
-
 // tidy fails the test if a file is left that only a running process needs.
 func (p *place) tidy(t *testing.T) {
 	t.Helper()
 	waitFor(t, "the last process's end", func() bool { return len(p.processes()) == 0 })
+	// The names of files that are not complete.
+	half := regexp.MustCompile(`^\..*\.[0-9]+$|\.new$|^tmp$|^run\.json$|^probe$`)
 	for _, root := range []string{"run", "home/.local"} {
 		_ = filepath.WalkDir(filepath.Join(p.dir, root), func(path string, _ fs.DirEntry, err error) error {
 			if err == nil && half.MatchString(filepath.Base(path)) {

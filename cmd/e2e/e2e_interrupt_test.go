@@ -17,16 +17,18 @@ import (
 // ended.
 const endLimit = 3 * time.Second
 
-// endless is a prompt whose answer does not end.
-var endless = claudetest.Prompt("think",
-	claudetest.Step{Text: new(strings.Repeat("word ", 10_000)), Chunk: 5, ChunkDelay: 0.05})
+// endless returns a prompt whose answer does not end.
+func endless() string {
+	return claudetest.Prompt("think",
+		claudetest.Step{Text: new(strings.Repeat("word ", 10_000)), Chunk: 5, ChunkDelay: 0.05})
+}
 
 // TestE2EInterrupt interrupts real clients during a consult, as Ctrl-C does. Within three
 // seconds no process of the consult is left.
 func TestE2EInterrupt(t *testing.T) {
 	t.Parallel()
 	e2eCache(t)
-	args := map[string]any{"prompt": endless}
+	args := map[string]any{"prompt": endless()}
 	for _, tt := range []struct {
 		name string
 		run  func(t *testing.T) (p *place, c *client, deep func() bool)
@@ -134,7 +136,7 @@ func TestE2ECancel(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			say(claudetest.Prompt("work", holdlineTool("consult", map[string]any{"prompt": endless})))
+			say(claudetest.Prompt("work", holdlineTool("consult", map[string]any{"prompt": endless()})))
 			before := p.calling(t)
 			if before.Era != tt.era {
 				t.Errorf("session %+v, want era %s", before, tt.era)

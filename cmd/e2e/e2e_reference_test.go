@@ -348,11 +348,11 @@ func (c *asker) lists() map[string]string {
 	return all
 }
 
-// contractNotes matches what holdline adds to the listing of a tool.
-var contractNotes = regexp.MustCompile(`"annotations":\{"holdline":\{"replayContract":"[a-z_]+"\}\},|"holdline":\{"replayContract":"[a-z_]+"\},?`)
-
-// withoutContract returns a listing as the server spelled it.
-func withoutContract(listing string) string { return contractNotes.ReplaceAllString(listing, "") }
+// withoutContract returns a listing as the server spelled it, without what holdline adds.
+func withoutContract(listing string) string {
+	notes := `"annotations":\{"holdline":\{"replayContract":"[a-z_]+"\}\},|"holdline":\{"replayContract":"[a-z_]+"\},?`
+	return regexp.MustCompile(notes).ReplaceAllString(listing, "")
+}
 
 // answers makes the steps, and returns their results and the progress.
 func (c *asker) answers(r *reference) (got []string) {

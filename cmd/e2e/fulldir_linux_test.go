@@ -130,8 +130,8 @@ func TestSmallRuntimeDir(t *testing.T) {
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
 	for range 3 {
-		id := a.call("odd__say", map[string]any{"text": longResult})
-		if x := a.wait(id); x.result(t, id) != longResult {
+		id := a.call("odd__say", map[string]any{"text": longResult()})
+		if x := a.wait(id); x.result(t, id) != longResult() {
 			t.Errorf("the answer has %d bytes: %.300s", len(x.raw), x.raw)
 		}
 		if files := p.longFiles(); len(files) > 0 && !strings.Contains(files[0], "/a/") {

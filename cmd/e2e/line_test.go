@@ -154,7 +154,7 @@ func TestStopTellsProxies(t *testing.T) {
 	p := newPlace(t)
 	p.daemon()
 	a := p.agent().shake()
-	id := a.call("consult", map[string]any{"prompt": hang})
+	id := a.call("consult", map[string]any{"prompt": hang()})
 	p.until("a running consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })
 	if out, errs, code := p.run("", "stop"); code != 0 {
 		t.Fatalf("stop: exit %d\n%s%s", code, out, errs)
@@ -167,8 +167,8 @@ func TestStopTellsProxies(t *testing.T) {
 	}
 }
 
-// hang is a prompt that is never answered.
-var hang = claudetest.Prompt("wait", claudetest.Step{Do: "hang"})
+// hang returns a prompt that is never answered.
+func hang() string { return claudetest.Prompt("wait", claudetest.Step{Do: "hang"}) }
 
 // TestTwoAgents runs a consult for each of two agents at the same time.
 func TestTwoAgents(t *testing.T) {
@@ -404,7 +404,7 @@ func TestConsultCommand(t *testing.T) {
 	if code != 0 || strings.Count(out, "done") != 2 {
 		t.Errorf("consults: exit %d\n%s", code, out)
 	}
-	cmd := p.command("consult", hang)
+	cmd := p.command("consult", hang())
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

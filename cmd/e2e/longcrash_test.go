@@ -38,8 +38,10 @@ var longCrashes = []crash{
 	{point: "proxy.copied"},
 }
 
-// longResult is what the odd server is to say in the long call: it is in the request, too.
-var longResult = `{"content":[{"type":"text","text":"` + strings.Repeat("0123456789", 70_000) + `"}]}`
+// longResult returns what the odd server is to say in the long call: it is in the request, too.
+func longResult() string {
+	return `{"content":[{"type":"text","text":"` + strings.Repeat("0123456789", 70_000) + `"}]}`
+}
 
 // TestLongCrashes brings about each of them. The call is made once and answered once, only a
 // dead worker makes its outcome unknown, and no file is left.
@@ -58,14 +60,14 @@ func TestLongCrashes(t *testing.T) {
 			p.dieAs(c.after, death{})
 		}
 		p.dieAs(c.point, death{times: c.times, after: c.after, deaths: c.deaths()})
-		id := say(a, longResult)
+		id := say(a, longResult())
 		victim := c.victim()
 		if victim == "proxy" {
 			_ = a.cmd.Wait()
 		} else {
 			x := a.wait(id)
 			unknown := victim == "worker" && (x.code() == "outcome_unknown" || x.code() == "process_failure")
-			if !unknown && x.result(t, id) != longResult {
+			if !unknown && x.result(t, id) != longResult() {
 				t.Errorf("the answer has %d bytes: %.300s", len(x.raw), x.raw)
 			}
 			if n := p.effectsOf("tools/call"); n != 2 && (victim != "worker" || n != 1) {
@@ -75,7 +77,7 @@ func TestLongCrashes(t *testing.T) {
 		}
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 		b := p.agent().shake()
-		if id := say(b, longResult); b.wait(id).result(t, id) != longResult {
+		if id := say(b, longResult()); b.wait(id).result(t, id) != longResult() {
 			t.Error("the next agent's call has another result")
 		}
 		b.rest()

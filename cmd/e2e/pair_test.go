@@ -159,7 +159,7 @@ func TestWorkerIsSmall(t *testing.T) {
 			}
 			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
 			a := p.agentAt(p.bin(), pair.Command).shake()
-			a.call("consult", map[string]any{"prompt": hang})
+			a.call("consult", map[string]any{"prompt": hang()})
 			children := map[string]string{"server": "toolserver", "consult": pair.Whole}
 			s := p.until("two children", func(s control.StatusAnswer) bool {
 				ready := 0

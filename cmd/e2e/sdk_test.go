@@ -97,7 +97,7 @@ func TestSDKClients(t *testing.T) {
 			called := make(chan error, 1)
 			go func() {
 				_, err := session.CallTool(callCtx,
-					&mcp.CallToolParams{Name: "consult", Arguments: map[string]any{"prompt": hang}})
+					&mcp.CallToolParams{Name: "consult", Arguments: map[string]any{"prompt": hang()}})
 				called <- err
 			}()
 			p.until("a running consult", func(s control.StatusAnswer) bool { return s.Consults.Running == 1 })

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode"
 )
 
@@ -46,7 +47,7 @@ func (h *hider) args(args []string) []string {
 		switch {
 		case i > 0 && !strings.HasPrefix(arg, "-") && isFlag(args[i-1]) && isSecret(args[i-1], arg):
 			out = append(out, h.value(arg))
-		case withPassword.MatchString(arg) && isSecret(arg[:2], arg[2:]):
+		case withPassword().MatchString(arg) && isSecret(arg[:2], arg[2:]):
 			out = append(out, arg[:2]+h.value(arg[2:]))
 		default:
 			out = append(out, h.arg(arg))
@@ -59,7 +60,7 @@ func (h *hider) args(args []string) []string {
 func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.ContainsAny(arg, "=: ") }
 
 // withPassword matches a flag of one letter and its value in one argument: mysql -phunter2.
-var withPassword = regexp.MustCompile(`^-[pktPKT][^=:-][^=:]*$`)
+var withPassword = pattern(`^-[pktPKT][^=:-][^=:]*$`)
 
 // arg hides the secrets in one argument: in NAME=VALUE, in a header such as NAME:
 // VALUE, or in other text.
@@ -82,7 +83,7 @@ func (h *hider) value(value string) string {
 	if isReference(value) {
 		return value
 	}
-	word := scheme.FindString(value)
+	word := scheme().FindString(value)
 	h.found = append(h.found, value, value[len(word):])
 	return word + Hidden
 }
@@ -90,15 +91,15 @@ func (h *hider) value(value string) string {
 // isReference reports whether a value is only a reference such as ${TOKEN}, after a scheme or
 // not, or empty.
 func isReference(value string) bool {
-	bare := reference.ReplaceAllString(value, "")
-	return strings.Trim(scheme.ReplaceAllString(bare, ""), " ") == ""
+	bare := reference().ReplaceAllString(value, "")
+	return strings.Trim(scheme().ReplaceAllString(bare, ""), " ") == ""
 }
 
 // reference is ${NAME}; one with a default may hold a secret.
-var reference = regexp.MustCompile(`\$\{[A-Za-z0-9_]+(:-)?\}`)
+var reference = pattern(`\$\{[A-Za-z0-9_]+(:-)?\}`)
 
 // scheme is how the value of an Authorization header begins.
-var scheme = regexp.MustCompile(`^(?i:bearer|basic|token)\b *`)
+var scheme = pattern(`^(?i:bearer|basic|token)\b *`)
 
 // text hides the secrets in any other text: in an address the password, the token in a
 // path, and the values of a query; elsewhere each part that looks like a token.
@@ -156,25 +157,33 @@ func (h *hider) words(s, separator string) string {
 	return strings.Join(parts, separator)
 }
 
-// tokens are how secrets of well-known services begin.
-var tokens = regexp.MustCompile(
-	`\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk_|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|pypi-|hf_|` +
-		`figd_|lin_api_|ntn_|secret_|dop_v1_|shpat_|SG\.|tvly-|fc-|phx_)[A-Za-z0-9_.-]{8}`)
+// pattern returns a function that returns an expression. It is compiled at the first call: most
+// processes need none.
+func pattern(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
+// tokenForms matches how secrets of well-known services begin.
+const tokenForms = `\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk_|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|` +
+	`pypi-|hf_|figd_|lin_api_|ntn_|secret_|dop_v1_|shpat_|SG\.|tvly-|fc-|phx_)[A-Za-z0-9_.-]{8}`
+
+// tokens is [tokenForms].
+var tokens = pattern(tokenForms)
 
 // run is a row of characters as long as that of a key.
-var run = regexp.MustCompile(`[A-Za-z0-9+]{20,}`)
+var run = pattern(`[A-Za-z0-9+]{20,}`)
 
 // bearer is a token behind the scheme of an Authorization header.
-var bearer = regexp.MustCompile(`(?i)\b(bearer +)([A-Za-z0-9._~+/=-]{8,})`)
+var bearer = pattern(`(?i)\b(bearer +)([A-Za-z0-9._~+/=-]{8,})`)
 
 // clearToken is [tokens] as far as the token goes.
-var clearToken = regexp.MustCompile(tokens.String() + `[A-Za-z0-9_.-]*`)
+var clearToken = pattern(tokenForms + `[A-Za-z0-9_.-]*`)
 
 // named is NAME=VALUE within a text.
-var named = regexp.MustCompile(`([\w-]+)=("[^"]+"|'[^']+'|[^\s"',;&)]+)`)
+var named = pattern(`([\w-]+)=("[^"]+"|'[^']+'|[^\s"',;&)]+)`)
 
 // address is an address within a text.
-var address = regexp.MustCompile(`\b[a-z][a-z0-9+.-]*://[^\s"'<>()]+`)
+var address = pattern(`\b[a-z][a-z0-9+.-]*://[^\s"'<>()]+`)
 
 // Text returns what a server says as it may be shown: without tokens of well-known services,
 // tokens behind Bearer, values with a name such as api_key, and the secrets in addresses. Other words
@@ -183,23 +192,23 @@ func Text(s string) string {
 	if !strings.ContainsAny(s, "0123456789=@") { // most lines: a token has a digit
 		return s
 	}
-	s = address.ReplaceAllStringFunc(s, URL)
-	s = named.ReplaceAllStringFunc(s, func(pair string) string {
+	s = address().ReplaceAllStringFunc(s, URL)
+	s = named().ReplaceAllStringFunc(s, func(pair string) string {
 		name, value, _ := strings.Cut(pair, "=")
 		if bare := strings.Trim(value, `"'`); NamesSecret(name) && !isReference(bare) {
 			return name + "=" + strings.Replace(value, bare, Hidden, 1)
 		}
 		return pair
 	})
-	s = bearer.ReplaceAllStringFunc(s, func(words string) string {
-		m := bearer.FindStringSubmatch(words)
-		if !digit.MatchString(m[2]) {
+	s = bearer().ReplaceAllStringFunc(s, func(words string) string {
+		m := bearer().FindStringSubmatch(words)
+		if !digit().MatchString(m[2]) {
 			return words
 		}
 		return m[1] + Hidden
 	})
-	return clearToken.ReplaceAllStringFunc(s, func(word string) string {
-		if !digit.MatchString(word) && len(word) < 24 { // npm_config_registry
+	return clearToken().ReplaceAllStringFunc(s, func(word string) string {
+		if !digit().MatchString(word) && len(word) < 24 { // npm_config_registry
 			return word
 		}
 		return Hidden
@@ -207,16 +216,16 @@ func Text(s string) string {
 }
 
 // digit is one digit. A run counts as a key only if some of its characters are digits.
-var digit = regexp.MustCompile(`[0-9]`)
+var digit = pattern(`[0-9]`)
 
 // isToken reports whether a text looks like a key or a token: it begins like one,
 // or has a long row of letters and digits.
 func isToken(s string) bool {
-	if s = reference.ReplaceAllString(s, "-"); tokens.MatchString(s) {
+	if s = reference().ReplaceAllString(s, "-"); tokens().MatchString(s) {
 		return true
 	}
-	return slices.ContainsFunc(run.FindAllString(s, -1), func(row string) bool {
-		digits := len(digit.FindAllString(row, -1))
+	return slices.ContainsFunc(run().FindAllString(s, -1), func(row string) bool {
+		digits := len(digit().FindAllString(row, -1))
 		return digits >= 3 && len(row)-digits >= 3
 	})
 }
@@ -232,22 +241,22 @@ func isSecret(name, value string) bool {
 	if len(name) != 2 || name[0] != '-' {
 		return false
 	}
-	if strings.Contains("pkt", strings.ToLower(name[1:])) && len(value) >= 6 && !ordinary.MatchString(value) {
+	if strings.Contains("pkt", strings.ToLower(name[1:])) && len(value) >= 6 && !ordinary().MatchString(value) {
 		return true
 	}
-	return slices.ContainsFunc(shortRun.FindAllString(value, -1), func(row string) bool {
+	return slices.ContainsFunc(shortRun().FindAllString(value, -1), func(row string) bool {
 		return strings.ContainsAny(row, "0123456789") && strings.ToLower(row) != row && strings.ToUpper(row) != row
 	})
 }
 
 // ordinary matches what flags such as -p have besides secrets: numbers, ports and times;
 // words, which punctuation may join; paths and files; images, and packages with a version.
-var ordinary = regexp.MustCompile(`^([0-9][0-9.:,-]*(/?[a-z]{1,3})?|[A-Za-z]?[a-z]*([-_.:=,][a-z]+)*|` +
+var ordinary = pattern(`^([0-9][0-9.:,-]*(/?[a-z]{1,3})?|[A-Za-z]?[a-z]*([-_.:=,][a-z]+)*|` +
 	`[\w-]+\.(json|ya?ml|toml|[jt]s|py)|(/|\.\.?/|~/|@?[a-z][a-z0-9._-]*/|https?://|\$\{).*|` +
 	`[a-z][a-z0-9._-]*[@:][v^~]?([0-9][0-9a-z.-]*|latest|next))$`)
 
 // shortRun is a row of characters that may be a short key.
-var shortRun = regexp.MustCompile(`[A-Za-z0-9+]{12,}`)
+var shortRun = pattern(`[A-Za-z0-9+]{12,}`)
 
 // Parts of names that say that the value is a secret: long ones wherever they
 // stand, short ones as a word.
