@@ -45,6 +45,7 @@ func TestE2ERows(t *testing.T) {
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
+			skipOlder(t, version)
 			rows(t, realBin(t, version))
 		})
 	}
@@ -186,6 +187,7 @@ func TestE2EParallel(t *testing.T) {
 	const many = 24
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
+			skipOlder(t, version)
 			h, api := realHouse(t, realBin(t, version))
 			cfg := defaults()
 			cfg.Consult.MaxConcurrent = many
