@@ -109,18 +109,18 @@ func TestE2EFarPodman(t *testing.T) {
 			}
 		}
 	}
-	call := func(token string, disturb func()) answer {
+	call := func(token string, ms int, disturb func()) answer {
 		t.Helper()
-		id := a.effect(token, 1500)
+		id := a.effect(token, ms)
 		p.untilEffect("begin " + token)
 		disturb()
 		return a.wait(id)
 	}
-	p.once("first", call("first", func() {}))
+	p.once("first", call("first", 1, func() {}))
 	if s := p.status(); len(s.Workers) != 1 || s.Workers[0].Host != host || s.Workers[0].RTTUS == 0 {
 		t.Errorf("the status has the workers %+v", s.Workers)
 	}
-	p.once("link", call("link", func() {
+	p.once("link", call("link", 1500, func() {
 		links := p.farProcesses("exec -i " + c.name)
 		if len(links) == 0 {
 			t.Error("no podman holds a connection")
@@ -129,12 +129,12 @@ func TestE2EFarPodman(t *testing.T) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	}))
-	p.once("daemon", call("daemon", func() { kill9(t, p.status().Daemon.PID); p.daemon() }))
+	p.once("daemon", call("daemon", 1500, func() { kill9(t, p.status().Daemon.PID); p.daemon() }))
 	for _, victim := range []string{"^holdline worker", "^" + programs + "/toolserver"} {
-		if x := call(victim, inside(victim)); x.code() != "outcome_unknown" || p.effectsOf("begin "+victim) != 1 {
+		if x := call(victim, 60_000, inside(victim)); x.code() != "outcome_unknown" || p.effectsOf("begin "+victim) != 1 {
 			t.Errorf("%s was killed: %s", victim, x.raw)
 		}
-		p.once("after "+victim, call("after "+victim, func() {}))
+		p.once("after "+victim, call("after "+victim, 1, func() {}))
 	}
 
 	id := a.effect("container", 60_000)
