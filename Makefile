@@ -112,7 +112,7 @@ bench: build ## measure speed and memory beside a chain of copying processes; th
 
 e2e: ## real clients and the real Claude Code against a stand-in API (needs node, npm)
 	@# One package at a time: several real programs at once take all of two cores.
-	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -parallel 3 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
+	HOLDLINE_E2E=1 CGO_ENABLED=0 $(TEST) -p 1 -parallel 4 -v -count=1 -timeout 20m -run '$(or $(RUN),E2E)' \
 		$(if $(filter ./...,$(PKG)),$(E2E),$(PKG)) | awk -f .ci/tests.awk
 
 e2e-systemd: ## a real systemd, booted for the tests alone, manages the daemon (needs root and systemd)

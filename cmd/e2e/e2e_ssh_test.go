@@ -188,10 +188,10 @@ func (p *place) sessions(server int) (pids []int) {
 func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/config") }
 
 // TestE2EFarSSH runs a server on another machine over a real ssh and sshd. `hosts add` copies
-// holdline there. While calls are in flight, processes are killed a hundred times, chosen at random:
-// ssh, its session of sshd, the far end of a connection, the daemon, the far worker and the far
-// child. Between them the daemon is upgraded, back and forth, and the link is cut: for 3 s, or with
-// HOLDLINE_LONG for 60 s. Each call is answered once, and has its effect once, or its outcome is
+// holdline there. While calls are in flight, processes are killed forty times, or with HOLDLINE_LONG
+// a hundred times, chosen at random: ssh, its session of sshd, the far end of a connection, the
+// daemon, the far worker and the far child. Between them the daemon is upgraded, back and forth, and
+// the link is cut: for 3 s, or with HOLDLINE_LONG for 60 s. Each call is answered once, and has its effect once, or its outcome is
 // unknown because the far worker or child was killed, or it was refused and has no effect because
 // the host could not be reached to start a process. In the end nothing of it is left there.
 func TestE2EFarSSH(t *testing.T) {
@@ -289,13 +289,13 @@ func TestE2EFarSSH(t *testing.T) {
 		{"worker", true, func() []int { worker, _ := p.farChild(); return []int{worker} }},
 		{"child", true, func() []int { _, child := p.farChild(); return []int{child} }},
 	}
-	cutFor := 3 * time.Second
+	kills, cutFor := 40, 3*time.Second
 	if os.Getenv("HOLDLINE_LONG") != "" {
-		cutFor = time.Minute
+		kills, cutFor = 100, time.Minute
 	}
 	versions := []string{older, newer}
 	begun := time.Now()
-	for i := range 100 {
+	for i := range kills {
 		v := victims[random.IntN(len(victims))]
 		if round(v.name, v.loses, kill(v.pids)); t.Failed() {
 			t.Fatalf("that was kill %d", i+1)
