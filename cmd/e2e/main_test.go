@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"syscall"
 	"testing"
@@ -81,6 +82,7 @@ func TestMain(m *testing.M) {
 	case "claude":
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
+	debug.SetGCPercent(400) // it starts thousands of processes, and has little to collect itself
 	os.Exit(func() int {
 		var err error
 		if programs, err = os.MkdirTemp("", "hlbin"); err != nil {

@@ -181,10 +181,13 @@ func rows(t *testing.T, bin string) {
 	}
 }
 
-// TestE2EParallel runs 24 consults at the same time in one home, each with the real Claude
-// Code. All answers are right, and each has a session of its own.
+// TestE2EParallel runs 8 consults at the same time in one home, or with HOLDLINE_LONG 24, each with
+// the real Claude Code. All answers are right, and each has a session of its own.
 func TestE2EParallel(t *testing.T) {
-	const many = 24
+	many := 8
+	if os.Getenv("HOLDLINE_LONG") != "" {
+		many = 24
+	}
 	for _, version := range claudetest.Versions() {
 		t.Run(version, func(t *testing.T) {
 			skipOlder(t, version)
