@@ -30,7 +30,7 @@ type Challenge struct {
 
 // challengePart matches a quoted string that stands alone, or a word and the value that it may
 // have: of a header WWW-Authenticate (RFC 9110, 11.6.1), also from servers that forget commas,
-// quotes or spaces. A word without a value is a scheme.
+// quotes or spaces. A word without a value is a scheme; so is bearer, which is no parameter's name.
 const challengePart = `(?s)"(?:[^"\\]|\\.)*"?|` +
 	"([-!#$%&'*+.^_`|~0-9A-Za-z]+)" + `[ \t]*(?:=[ \t]*(?:"((?:[^"\\]|\\.)*)"|([^,\s"]*)))?`
 
@@ -48,7 +48,7 @@ func ParseChallenge(header http.Header) (c Challenge) {
 			}
 			name := strings.ToLower(value[m[2]:m[3]])
 			_, twice := params[name]
-			switch hasValue := m[4] >= 0 || m[6] >= 0; {
+			switch hasValue := (m[4] >= 0 || m[6] >= 0) && name != "bearer"; {
 			case hasValue && (!inBearer || twice):
 			case hasValue && m[4] >= 0:
 				params[name] = unquote(value[m[4]:m[5]])

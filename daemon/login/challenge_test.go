@@ -52,6 +52,7 @@ func TestChallenge(t *testing.T) {
 		},
 		"too long":     {[]string{strings.Repeat("x", 16<<10) + ", Bearer scope=a"}, login.Challenge{}},
 		"bad scopes":   {[]string{"Bearer scope=\"a é a \\\\ b\""}, login.Challenge{Bearer: true, Scopes: []string{"a", "b"}}},
+		"stray sign":   {[]string{`Bearer  =x"`}, login.Challenge{Bearer: true}},
 		"empty header": {[]string{"", " , ,"}, login.Challenge{}},
 	} {
 		got := login.ParseChallenge(http.Header{"Www-Authenticate": tt.header})
