@@ -173,6 +173,7 @@ func TestConsultCommandAbandoned(t *testing.T) {
 		d := p.daemon()
 		ask := p.asking(t, "consult", args["prompt"].(string))
 		p.untilSteps(1)
+		_ = ask.cmd.Process.Signal(syscall.SIGSTOP) // it starts no daemon
 		kill9(t, d.Process.Pid)
 		_ = ask.cmd.Process.Kill()
 		<-ask.ended
