@@ -4,11 +4,11 @@
 package redact
 
 import (
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"unicode"
+
+	"holdline/daemon/lazyregexp"
 )
 
 // Hidden stands for a secret.
@@ -60,7 +60,7 @@ func (h *hider) args(args []string) []string {
 func isFlag(arg string) bool { return strings.HasPrefix(arg, "-") && !strings.ContainsAny(arg, "=: ") }
 
 // withPassword matches a flag of one letter and its value in one argument: mysql -phunter2.
-var withPassword = pattern(`^-[pktPKT][^=:-][^=:]*$`)
+var withPassword = lazyregexp.New(`^-[pktPKT][^=:-][^=:]*$`)
 
 // arg hides the secrets in one argument: in NAME=VALUE, in a header such as NAME:
 // VALUE, or in other text.
@@ -96,10 +96,10 @@ func isReference(value string) bool {
 }
 
 // reference is ${NAME}; one with a default may hold a secret.
-var reference = pattern(`\$\{[A-Za-z0-9_]+(:-)?\}`)
+var reference = lazyregexp.New(`\$\{[A-Za-z0-9_]+(:-)?\}`)
 
 // scheme is how the value of an Authorization header begins.
-var scheme = pattern(`^(?i:bearer|basic|token)\b *`)
+var scheme = lazyregexp.New(`^(?i:bearer|basic|token)\b *`)
 
 // text hides the secrets in any other text: in an address the password, the token in a
 // path, and the values of a query; elsewhere each part that looks like a token.
@@ -157,33 +157,27 @@ func (h *hider) words(s, separator string) string {
 	return strings.Join(parts, separator)
 }
 
-// pattern returns a function that returns an expression. It is compiled at the first call: most
-// processes need none.
-func pattern(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
-
 // tokenForms matches how secrets of well-known services begin.
 const tokenForms = `\b(gh[pousr]_|github_pat_|glpat-|sk-|sk_|pk_|rk_|xox[a-z]-|xapp-|AKIA|ASIA|AIza|ya29\.|eyJ|npm_|` +
 	`pypi-|hf_|figd_|lin_api_|ntn_|secret_|dop_v1_|shpat_|SG\.|tvly-|fc-|phx_)[A-Za-z0-9_.-]{8}`
 
 // tokens is [tokenForms].
-var tokens = pattern(tokenForms)
+var tokens = lazyregexp.New(tokenForms)
 
 // run is a row of characters as long as that of a key.
-var run = pattern(`[A-Za-z0-9+]{20,}`)
+var run = lazyregexp.New(`[A-Za-z0-9+]{20,}`)
 
 // bearer is a token behind the scheme of an Authorization header.
-var bearer = pattern(`(?i)\b(bearer +)([A-Za-z0-9._~+/=-]{8,})`)
+var bearer = lazyregexp.New(`(?i)\b(bearer +)([A-Za-z0-9._~+/=-]{8,})`)
 
 // clearToken is [tokens] as far as the token goes.
-var clearToken = pattern(tokenForms + `[A-Za-z0-9_.-]*`)
+var clearToken = lazyregexp.New(tokenForms + `[A-Za-z0-9_.-]*`)
 
 // named is NAME=VALUE within a text.
-var named = pattern(`([\w-]+)=("[^"]+"|'[^']+'|[^\s"',;&)]+)`)
+var named = lazyregexp.New(`([\w-]+)=("[^"]+"|'[^']+'|[^\s"',;&)]+)`)
 
 // address is an address within a text.
-var address = pattern(`\b[a-z][a-z0-9+.-]*://[^\s"'<>()]+`)
+var address = lazyregexp.New(`\b[a-z][a-z0-9+.-]*://[^\s"'<>()]+`)
 
 // Text returns what a server says as it may be shown: without tokens of well-known services,
 // tokens behind Bearer, values with a name such as api_key, and the secrets in addresses. Other words
@@ -216,7 +210,7 @@ func Text(s string) string {
 }
 
 // digit is one digit. A run counts as a key only if some of its characters are digits.
-var digit = pattern(`[0-9]`)
+var digit = lazyregexp.New(`[0-9]`)
 
 // isToken reports whether a text looks like a key or a token: it begins like one,
 // or has a long row of letters and digits.
@@ -251,12 +245,12 @@ func isSecret(name, value string) bool {
 
 // ordinary matches what flags such as -p have besides secrets: numbers, ports and times;
 // words, which punctuation may join; paths and files; images, and packages with a version.
-var ordinary = pattern(`^([0-9][0-9.:,-]*(/?[a-z]{1,3})?|[A-Za-z]?[a-z]*([-_.:=,][a-z]+)*|` +
+var ordinary = lazyregexp.New(`^([0-9][0-9.:,-]*(/?[a-z]{1,3})?|[A-Za-z]?[a-z]*([-_.:=,][a-z]+)*|` +
 	`[\w-]+\.(json|ya?ml|toml|[jt]s|py)|(/|\.\.?/|~/|@?[a-z][a-z0-9._-]*/|https?://|\$\{).*|` +
 	`[a-z][a-z0-9._-]*[@:][v^~]?([0-9][0-9a-z.-]*|latest|next))$`)
 
 // shortRun is a row of characters that may be a short key.
-var shortRun = pattern(`[A-Za-z0-9+]{12,}`)
+var shortRun = lazyregexp.New(`[A-Za-z0-9+]{12,}`)
 
 // Parts of names that say that the value is a secret: long ones wherever they
 // stand, short ones as a word.

@@ -7,20 +7,14 @@ package telling
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
+
+	"holdline/daemon/lazyregexp"
 )
 
-// lazily returns what compiles an expression at the first call: most processes never read what a
-// program said last.
-func lazily(expression string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
-}
-
 // noise are lines that say nothing of the reason, without the prefix that [bare] removes.
-var noise = lazily(`^(` + strings.Join([]string{
+var noise = lazyregexp.New(`^(` + strings.Join([]string{
 	`[\W\d_]*`,                                                  // brackets, carets, numbers and what underlines code
 	`\d{3}`, `code \S+`, `syscall \w+`, `errno \S+`, `path \S+`, // of npm
 	`\d{3} +(Note that|tarball|The requested resource|In most cases|it was).*`, `\d{3}  '.*`,
@@ -33,11 +27,11 @@ var noise = lazily(`^(` + strings.Join([]string{
 }, "|") + `)$`)
 
 // reason are lines that begin as messages of errors do.
-var reason = lazily(`^([\w./:-]+: )?(\[?(fatal|panic|error|Fatal|Error|FATAL|ERROR|Panic)\]?\b` +
+var reason = lazyregexp.New(`^([\w./:-]+: )?(\[?(fatal|panic|error|Fatal|Error|FATAL|ERROR|Panic)\]?\b` +
 	`|[\w.]*(Error|Exception|Failure))\b.*[:!]|^\d{3} [A-Z]|^\S+ - - .* (ERROR|FATAL)\b|\b(ERROR|FATAL|level=error)\b`)
 
 // decoration are the marks before a line, by which programs group their lines.
-var decoration = lazily(`^(npm (error|ERR!)|[×╰─▶├│┌└>]+)\s*`)
+var decoration = lazyregexp.New(`^(npm (error|ERR!)|[×╰─▶├│┌└>]+)\s*`)
 
 // bare returns a line without what stands before its words, and whether the line is one of a
 // group of an error's lines, of which the first tells most.
@@ -54,7 +48,7 @@ func bare(line string) (text string, ofGroup bool) {
 
 // request is how npm says what it has just asked a registry or its cache for, and what its cache
 // had of that: hit, revalidated, stale, updated, miss or skip.
-var request = lazily(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)(?:.*\(cache (\w+)\))?`)
+var request = lazyregexp.New(`^npm http (?:fetch|cache) (?:[A-Z]+ \d+ )?https?://[^/]+/(\S+)(?:.*\(cache (\w+)\))?`)
 
 // IsDownload reports whether a line says no more than what npm has fetched.
 func IsDownload(line string) bool { return strings.HasPrefix(line, "npm http ") }

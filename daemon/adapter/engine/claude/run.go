@@ -6,13 +6,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/lazyregexp"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 )
@@ -131,11 +130,8 @@ func clean(s string) string {
 
 // mention matches an @ that a program without --restricted takes for a file to attach,
 // whatever its permissions say: the @ is not inside a word, and what follows contains a
-// slash or begins with a quote, a tilde, a dot or a backslash. It is compiled at its
-// first use.
-var mention = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
-})
+// slash or begins with a quote, a tilde, a dot or a backslash.
+var mention = lazyregexp.New(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
 
 // detach disarms every mention in text by a space behind its @.
 func detach(text string) string {
