@@ -135,41 +135,17 @@ func npmArch() string {
 // npmInstalls is held while npm installs something for a test.
 var npmInstalls sync.Mutex
 
-// npmInstall installs packages of exact versions into a directory of the cache, unless it
-// is there already, and returns the directory. npm runs none of their scripts, and has a
-// home of its own.
+// npmInstall is [claudetest.InstallPackages] into the cache.
 func npmInstall(tb testing.TB, name string, specs ...string) string {
 	tb.Helper()
 	cache := e2eCache(tb)
-	root := filepath.Join(cache, name)
 	npmInstalls.Lock() // tests that need the same wait for each other
 	defer npmInstalls.Unlock()
-	if _, err := os.Stat(filepath.Join(root, "node_modules")); err == nil {
-		return root
-	}
-	home := filepath.Join(cache, "npmhome")
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		tb.Fatal(err)
-	}
-	// Install into a temporary directory and rename it: an interrupted install must not
-	// look complete, and other processes may install the same.
-	temp, err := os.MkdirTemp(cache, "."+name+"-")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer os.RemoveAll(temp)
 	ctx, cancel := context.WithTimeout(tb.Context(), 5*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "npm",
-		append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", temp}, specs...)...)
-	cmd.Dir, cmd.Env = temp, append(cmd.Environ(), "HOME="+home)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		tb.Fatalf("npm install %q: %v\n%s", specs, err, out)
-	}
-	if err := os.Rename(temp, root); err != nil {
-		if _, there := os.Stat(filepath.Join(root, "node_modules")); there != nil {
-			tb.Fatal(err)
-		}
+	root, err := claudetest.InstallPackages(ctx, cache, name, specs...)
+	if err != nil {
+		tb.Fatal(err)
 	}
 	return root
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -19,13 +20,13 @@ import (
 
 // realAgent is an agent that is installed from npm, and runs against the stand-in API.
 type realAgent struct {
-	packages []string
-	options  func(dir, api string) acp.Options
+	spec    string // of its package
+	options func(dir, api string) acp.Options
 }
 
 var realAgents = map[string]realAgent{
 	"claude-agent-acp": {
-		packages: []string{"@agentclientprotocol/claude-agent-acp@0.49.0"}, // later ones want a newer node
+		spec: "@agentclientprotocol/claude-agent-acp@0.49.0", // later ones want a newer node
 		options: func(dir, api string) acp.Options {
 			node, _ := exec.LookPath("node")
 			return acp.Options{
@@ -41,7 +42,7 @@ var realAgents = map[string]realAgent{
 		},
 	},
 	"opencode": {
-		packages: []string{"opencode-ai@1.18.33"},
+		spec: "opencode-ai@1.18.33",
 		options: func(dir, api string) acp.Options {
 			arch := map[string]string{"amd64": "x64"}[runtime.GOARCH]
 			if arch == "" {
@@ -84,14 +85,12 @@ func TestE2EAgents(t *testing.T) {
 	for name, kind := range realAgents {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(cache, "holdline-e2e", strings.NewReplacer("/", "-", "@", "-").Replace(kind.packages[0]))
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			if _, err := os.Stat(filepath.Join(dir, "node_modules", ".package-lock.json")); err != nil { // npm writes it last
-				args := append([]string{"install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", dir}, kind.packages...)
-				if out, err := exec.CommandContext(ctx, "npm", args...).CombinedOutput(); err != nil {
-					t.Fatalf("npm install: %v: %s", err, out)
-				}
+			dir, err := claudetest.InstallPackages(ctx, filepath.Join(cache, "holdline-e2e"),
+				strings.ReplaceAll(path.Base(kind.spec), "@", "-"), kind.spec)
+			if err != nil {
+				t.Fatal(err)
 			}
 			api, err := claudetest.StartAPI()
 			if err != nil {
