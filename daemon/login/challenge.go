@@ -48,11 +48,11 @@ func ParseChallenge(header http.Header) (c Challenge) {
 			}
 			name := strings.ToLower(value[m[2]:m[3]])
 			_, twice := params[name]
-			switch hasValue := (m[4] >= 0 || m[6] >= 0) && name != "bearer"; {
-			case hasValue && (!inBearer || twice):
-			case hasValue && m[4] >= 0:
+			switch isParam := (m[4] >= 0 || m[6] >= 0) && name != "bearer"; {
+			case isParam && (!inBearer || twice):
+			case isParam && m[4] >= 0:
 				params[name] = unquote(value[m[4]:m[5]])
-			case hasValue:
+			case isParam:
 				params[name] = value[m[6]:m[7]]
 			default:
 				inBearer = name == "bearer" && !c.Bearer
