@@ -191,9 +191,10 @@ func (p *place) clients() (pids []int) { return p.farProcesses(p.dir + "/ssh/con
 // holdline there. While calls are in flight, processes are killed forty times, or with HOLDLINE_LONG
 // a hundred times, chosen at random: ssh, its session of sshd, the far end of a connection, the
 // daemon, the far worker and the far child. Between them the daemon is upgraded, back and forth, and
-// the link is cut: for 3 s, or with HOLDLINE_LONG for 60 s. Each call is answered once, and has its effect once, or its outcome is
-// unknown because the far worker or child was killed, or it was refused and has no effect because
-// the host could not be reached to start a process. In the end nothing of it is left there.
+// the link is cut: for 3 s, or with HOLDLINE_LONG for 60 s. Each call is answered once, and has its
+// effect once, or its outcome is unknown because the far worker or child was killed, or it was
+// refused and has no effect because the host could not be reached to start a process. In the end
+// nothing of it is left there.
 func TestE2EFarSSH(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

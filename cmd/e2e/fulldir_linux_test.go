@@ -129,9 +129,10 @@ func TestSmallRuntimeDir(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(run, syscall.MNT_DETACH) })
 	p.configure(map[string]any{"odd": p.oddEntry(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
+	result := longResult()
 	for range 3 {
-		id := a.call("odd__say", map[string]any{"text": longResult()})
-		if x := a.wait(id); x.result(t, id) != longResult() {
+		id := a.call("odd__say", map[string]any{"text": result})
+		if x := a.wait(id); x.result(t, id) != result {
 			t.Errorf("the answer has %d bytes: %.300s", len(x.raw), x.raw)
 		}
 		if files := p.longFiles(); len(files) > 0 && !strings.Contains(files[0], "/a/") {

@@ -60,14 +60,15 @@ func TestLongCrashes(t *testing.T) {
 			p.dieAs(c.after, death{})
 		}
 		p.dieAs(c.point, death{times: c.times, after: c.after, deaths: c.deaths()})
-		id := say(a, longResult())
+		result := longResult()
+		id := say(a, result)
 		victim := c.victim()
 		if victim == "proxy" {
 			_ = a.cmd.Wait()
 		} else {
 			x := a.wait(id)
 			unknown := victim == "worker" && (x.code() == "outcome_unknown" || x.code() == "process_failure")
-			if !unknown && x.result(t, id) != longResult() {
+			if !unknown && x.result(t, id) != result {
 				t.Errorf("the answer has %d bytes: %.300s", len(x.raw), x.raw)
 			}
 			if n := p.effectsOf("tools/call"); n != 2 && (victim != "worker" || n != 1) {
@@ -77,7 +78,7 @@ func TestLongCrashes(t *testing.T) {
 		}
 		waitFor(t, "the death at "+c.point, func() bool { return p.died(c.point) })
 		b := p.agent().shake()
-		if id := say(b, longResult()); b.wait(id).result(t, id) != longResult() {
+		if id := say(b, result); b.wait(id).result(t, id) != result {
 			t.Error("the next agent's call has another result")
 		}
 		b.rest()
