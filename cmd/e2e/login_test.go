@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -72,12 +73,18 @@ func (p *place) withBrowser() *place {
 	return p
 }
 
+// loginPorts are the ports that places have for their logins.
+var loginPorts sync.Map
+
 // loginPort makes logins of the place use a port that nobody has, and returns it. It is none of
 // those that the system gives out.
 func (p *place) loginPort(t *testing.T) int {
 	t.Helper()
 	for {
 		port := 10000 + rand.IntN(20000)
+		if _, taken := loginPorts.LoadOrStore(port, true); taken {
+			continue
+		}
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()

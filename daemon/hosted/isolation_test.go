@@ -36,7 +36,7 @@ import (
 )
 
 // patience is the limit of every wait.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // world is a daemon's real sessions and hosted servers, with clients and servers that the
 // test plays. One goroutine draws at random what each of them says. What reaches a client
@@ -151,6 +151,7 @@ func (w *world) serve() {
 			w.spec(exe, sharedLegacy, entry.Shared), w.spec(exe, sharedModern, entry.Shared),
 			w.spec(exe, perProject, entry.Project), w.spec(exe, perSession, entry.Session),
 		},
+		FirstList: time.Hour, // each call is to be answered by its server
 	})
 	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), manager)
 	if err != nil {
@@ -212,7 +213,7 @@ func (w *world) spec(exe, name string, scope entry.Scope) entry.Server {
 				Env: []string{"GORACE=atexit_sleep_ms=0"},
 			}, nil
 		},
-		Timeout: time.Hour, MaxTimeout: time.Hour, StartTimeout: time.Minute, Lazy: true, KeepAlive: time.Hour,
+		Timeout: time.Hour, MaxTimeout: time.Hour, StartTimeout: time.Hour, Lazy: true, KeepAlive: time.Hour,
 		MaxConcurrent: 1000, MaxRestarts: 5, RestartWindow: time.Minute, CircuitThreshold: 5, CircuitReset: time.Minute,
 	}
 }

@@ -6,6 +6,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,9 @@ type Servers struct {
 	// Named is View of the servers whose tool or prompt may have the name shown. It need not
 	// leave out others.
 	Named func(ctx context.Context, c *tool.Caller, shown string) *listing.View
+	// FirstList is how long a call or a search waits for servers that have never listed
+	// their tools; 0 is [FirstList].
+	FirstList time.Duration
 }
 
 // A Server is a configured server.
@@ -59,6 +63,7 @@ type Catalog struct {
 
 // New returns a catalog of servers, whose offers calls takes to them.
 func New(s Servers, calls *dispatch.Dispatcher, rules tool.Rules, log *slog.Logger) *Catalog {
+	s.FirstList = cmp.Or(s.FirstList, FirstList)
 	return &Catalog{s: s, calls: calls, rules: rules, log: log}
 }
 
@@ -123,11 +128,11 @@ func patience(s Start, now time.Time) time.Duration {
 	return max(wait, 0)
 }
 
-// withFirstList returns a context that ends after [FirstList], with a fault of that
+// withFirstList returns a context that ends after [Servers.FirstList], with a fault of that
 // operation as its cause.
-func withFirstList(ctx context.Context, operation string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, FirstList, fault.New(fault.Timeout, fault.Server, operation,
-		"its server has not said within %v what it offers: it may still be starting, try again", FirstList))
+func (d *Catalog) withFirstList(ctx context.Context, operation string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d.s.FirstList, fault.New(fault.Timeout, fault.Server, operation,
+		"its server has not said within %v what it offers: it may still be starting, try again", d.s.FirstList))
 }
 
 // List returns what a session sees of the kind that a method lists, by name, and the name
@@ -204,7 +209,7 @@ func (d *Catalog) find(ctx context.Context, c tool.Caller, k listing.Kind, name 
 	if found != nil || len(unlisted) == 0 {
 		return found
 	}
-	ctx, cancel := withFirstList(ctx, mcp.ToolsCall+":"+name)
+	ctx, cancel := d.withFirstList(ctx, mcp.ToolsCall+":"+name)
 	defer cancel()
 	var failed *listing.Offer
 	for _, server := range unlisted {
@@ -248,7 +253,7 @@ func (d *Catalog) unlisted(
 			if !waited {
 				return tool.RemoteResult{}, err
 			}
-			starting, cancel := withFirstList(ctx, operation)
+			starting, cancel := d.withFirstList(ctx, operation)
 			defer cancel()
 			o, err := d.start(starting, rc.Caller, server, name, pick)
 			switch {

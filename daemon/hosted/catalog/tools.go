@@ -74,10 +74,10 @@ func (d *Catalog) Tool(ctx context.Context, c tool.Caller, server, name string) 
 
 // Discover returns the tools that a caller may use of each server that it sees, by
 // name, and what is wrong with the server. It asks servers that have never listed,
-// all at the same time and at most for [FirstList]. It asks lazy servers only if
+// all at the same time and at most for [Servers.FirstList]. It asks lazy servers only if
 // start is true.
 func (d *Catalog) Discover(ctx context.Context, c tool.Caller, start bool) []control.ServerOffers {
-	ctx, cancel := withFirstList(ctx, mcp.ToolsList)
+	ctx, cancel := d.withFirstList(ctx, mcp.ToolsList)
 	defer cancel()
 	asked := d.visible(ctx, &c)
 	all := make([]control.ServerOffers, len(asked))
@@ -104,7 +104,7 @@ func (d *Catalog) Discover(ctx context.Context, c tool.Caller, start bool) []con
 // returned tool's calls fail with the reason. The error is a fault unknown_tool that
 // suggests similar names which the caller may use.
 func (d *Catalog) Inner(ctx context.Context, c tool.Caller, name, own string) (*tool.Remote, error) {
-	ctx, cancel := withFirstList(ctx, mcp.ToolsCall+":"+own)
+	ctx, cancel := d.withFirstList(ctx, mcp.ToolsCall+":"+own)
 	defer cancel()
 	view := d.s.View(ctx, &c)
 	offered := view.Server(name)

@@ -43,6 +43,9 @@ const (
 	// lateTimeout is how long it has once it has answered initialize: a server may handle both at
 	// the same time.
 	lateTimeout = 100 * time.Millisecond
+	// refusedTimeout is how long it has once it has refused initialize: it speaks the modern
+	// era, however slow it is, or none.
+	refusedTimeout = 5 * time.Second
 )
 
 // errSilent says that server/discover has no answer yet.
@@ -109,7 +112,7 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		// It was not up yet when it was asked, or is not what it was before.
 		again := discover(ctx, p, info)
 		defer again.end()
-		if result, err := again.wait(probeTimeout); err == nil {
+		if result, err := again.wait(refusedTimeout); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, result)
 		}
 	}

@@ -21,7 +21,8 @@ var errEnded = errors.New("it ended")
 
 // A peer answers from a table with the result of a method. "!" is a refusal, "…" silence,
 // and "x" the end of the process. An answer behind "late " comes a little after the next
-// question is answered. A method that is not in the table is refused.
+// question is answered, and one behind "slow " after some seconds. A method that is not in the
+// table is refused.
 type peer struct {
 	answers map[string]string
 	mu      sync.Mutex
@@ -41,6 +42,10 @@ func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage)
 	answer, late := strings.CutPrefix(p.answers[method], "late ")
 	if late {
 		time.Sleep(1050 * time.Millisecond)
+	}
+	answer, slow := strings.CutPrefix(answer, "slow ")
+	if slow {
+		time.Sleep(4 * time.Second)
 	}
 	switch answer {
 	case "", "!":
@@ -106,6 +111,11 @@ func TestEras(t *testing.T) {
 			"modern that starts slowly and ends at initialize", "",
 			map[string]string{mcp.Discover: "late " + modern, mcp.Initialize: "x"},
 			mcp.Discover + " " + mcp.Initialize, dialect.Modern, false,
+		},
+		{
+			"modern that is slow", "",
+			map[string]string{mcp.Discover: "slow " + modern},
+			mcp.Discover + " " + mcp.Initialize + " " + mcp.Discover, dialect.Modern, false,
 		},
 		{
 			"legacy that starts slowly", "",
