@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/cmd/holdline/pair"
 	"holdline/protocol/faultpoint"
 )
 
@@ -80,6 +81,14 @@ func faultsOf(args []string) (dir string, ok bool) {
 	return "", false
 }
 
+// role returns the command that this process runs. [pair.Small] without one is the proxy.
+func role() string {
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		return os.Args[1]
+	}
+	return pair.Command
+}
+
 // dieIn returns what processes of the place with that directory do at a point. The process
 // that dies renames the file, so that it happens once over all processes. If several are to
 // die, the last one renames it, and each before that leaves a file of its own.
@@ -96,7 +105,7 @@ func dieIn(dir string) func(name string) {
 		var d death
 		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t %d",
 			&d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes, &d.deaths)
-		if d.who != "" && (len(os.Args) < 2 || os.Args[1] != d.who) {
+		if d.who != "" && d.who != role() {
 			return
 		}
 		if _, err := os.Stat(filepath.Join(dir, d.after+faultReached)); d.after != "" && err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"holdline/cmd/holdline/cli"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/pair"
 	"holdline/protocol/control"
 )
 
@@ -319,9 +320,9 @@ type agent struct {
 
 func (p *place) agent(args ...string) *agent {
 	p.t.Helper()
-	// The proxy lives as long as the test; agentOf kills it then.
-	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, "holdline"),
-		append([]string{"mcp-stdio"}, args...)...)
+	// The proxy lives as long as the test; agentOf kills it then. Its program is what
+	// `holdline mcp-stdio` executes.
+	cmd := exec.CommandContext(context.WithoutCancel(p.t.Context()), filepath.Join(programs, pair.Small), args...)
 	cmd.Env, cmd.Dir, cmd.WaitDelay = p.env, p.project, 5*time.Second
 	return p.agentOf(cmd)
 }

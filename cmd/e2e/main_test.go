@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -83,6 +84,7 @@ func TestMain(m *testing.M) {
 		leave(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
 	debug.SetGCPercent(400) // it starts thousands of processes, and has little to collect itself
+	useMemory()
 	os.Exit(func() int {
 		var err error
 		if programs, err = os.MkdirTemp("", "hlbin"); err != nil {
@@ -105,13 +107,16 @@ func TestMain(m *testing.M) {
 		} {
 			binaries[name] = self
 		}
+		placed := map[string]string{} // where a binary is already
 		for name, from := range binaries {
 			// A hard link, because a program finds itself by its path.
-			if err := os.Link(from, filepath.Join(programs, name)); err != nil {
-				if err := copyFile(from, filepath.Join(programs, name)); err != nil {
+			to := filepath.Join(programs, name)
+			if err := os.Link(cmp.Or(placed[from], from), to); err != nil { // from is on another disk
+				if err := copyFile(from, to); err != nil {
 					panic(err)
 				}
 			}
+			placed[from] = to
 		}
 		defer printTable(os.Stdout)
 		return m.Run()
