@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/cmd/holdline/pair"
 	"holdline/contrib"
 	"holdline/daemon/configfile"
 	"holdline/protocol/control"
@@ -205,7 +206,9 @@ func (m *managed) enable() *managed {
 func (m *managed) ours() map[int]string {
 	found := m.processes()
 	maps.DeleteFunc(found, func(_ int, cmd string) bool {
-		return strings.Contains(cmd, "mcp-stdio") ||
+		args := strings.Fields(cmd)
+		proxy := filepath.Base(args[0]) == pair.Small && (len(args) < 2 || args[1] != pair.Worker)
+		return proxy || strings.Contains(cmd, pair.Command) ||
 			!strings.Contains(cmd, "holdline ") && !strings.Contains(cmd, programs)
 	})
 	return found
