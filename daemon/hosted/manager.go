@@ -74,10 +74,8 @@ type Options struct {
 	Logins *asklogin.Asker
 	// Return is how long after [New] the sessions of an earlier daemon may come
 	// back; 0 is [protocol.StartWindow].
-	Return time.Duration
-	// FirstList is how long a call waits for servers that have never listed; 0 is
-	// [catalog.FirstList].
-	FirstList time.Duration
+	Return    time.Duration
+	FirstList time.Duration // see [catalog.Servers]
 }
 
 // sessionCalls is what sessions say of their calls to a [dispatch.Dispatcher].
@@ -128,9 +126,8 @@ func New(o Options) *Manager {
 	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
 	m.calls.Logins, m.sessionCalls = o.Logins, m.calls
-	m.Catalog = catalog.New(catalog.Servers{
-		Find: m.find, View: m.view, Named: m.viewNamed, FirstList: o.FirstList,
-	}, m.calls, o.Rules, m.hub.Log)
+	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view, Named: m.viewNamed, FirstList: o.FirstList},
+		m.calls, o.Rules, m.hub.Log)
 	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{
 		Find:     func(name string) (dispatch.Server, error) { return m.find(name) },
 		View:     m.view,

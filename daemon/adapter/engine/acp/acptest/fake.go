@@ -247,7 +247,8 @@ func (a *agent) opened(id string) any {
 	}
 	if a.is("models") {
 		out["models"] = map[string]any{
-			"currentModelId": a.model, "availableModels": []any{map[string]any{"modelId": "m1"}, map[string]any{"modelId": "m2"}},
+			"currentModelId":  a.model,
+			"availableModels": []any{map[string]any{"modelId": "m1"}, map[string]any{"modelId": "m2"}},
 		}
 	}
 	if a.is("settings") {
