@@ -207,7 +207,7 @@ func (m *managed) ours() map[int]string {
 	found := m.processes()
 	maps.DeleteFunc(found, func(_ int, cmd string) bool {
 		args := strings.Fields(cmd)
-		proxy := filepath.Base(args[0]) == pair.Small && (len(args) < 2 || args[1] != pair.Worker)
+		proxy := filepath.Base(args[0]) == pair.Small && role(args[1:]) == pair.Command
 		return proxy || strings.Contains(cmd, pair.Command) ||
 			!strings.Contains(cmd, "holdline ") && !strings.Contains(cmd, programs)
 	})

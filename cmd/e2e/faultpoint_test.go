@@ -81,10 +81,10 @@ func faultsOf(args []string) (dir string, ok bool) {
 	return "", false
 }
 
-// role returns the command that this process runs. [pair.Small] without one is the proxy.
-func role() string {
-	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
-		return os.Args[1]
+// role returns the command that holdline runs with args. [pair.Small] without one is the proxy.
+func role(args []string) string {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		return args[0]
 	}
 	return pair.Command
 }
@@ -105,7 +105,7 @@ func dieIn(dir string) func(name string) {
 		var d death
 		_, _ = fmt.Sscanf(string(b), "%d %q %q %t %t %t %d",
 			&d.times, &d.after, &d.who, &d.held, &d.panics, &d.crashes, &d.deaths)
-		if d.who != "" && d.who != role() {
+		if d.who != "" && d.who != role(os.Args[1:]) {
 			return
 		}
 		if _, err := os.Stat(filepath.Join(dir, d.after+faultReached)); d.after != "" && err != nil {

@@ -72,10 +72,8 @@ func TestAdapterMemoryGivenBack(t *testing.T) {
 	}
 	shrinks := func(t *testing.T, pid int) {
 		t.Helper()
-		// Mostly it is three quarters. How many pages of the program come back with one that is
-		// used depends on how the kernel keeps the file.
-		waitFor(t, "a third of its memory to be given back", func() bool {
-			return memoryOf(t, pid, "VmRSS") <= memoryOf(t, pid, "VmHWM")*2/3
+		waitFor(t, "half of its memory to be given back", func() bool {
+			return memoryOf(t, pid, "VmRSS") <= memoryOf(t, pid, "VmHWM")/2
 		})
 		t.Logf("at most %d MiB, %d MiB now", memoryOf(t, pid, "VmHWM"), memoryOf(t, pid, "VmRSS"))
 	}

@@ -401,14 +401,9 @@ func seedOf(t *testing.T) uint64 {
 // request that is not cancelled is answered once; and that no session sees anything of
 // another.
 func TestIsolation(t *testing.T) {
-	steps := 50_000
-	switch {
-	case testing.Short():
-		steps = 2000
-	case raceEnabled:
-		steps = 5000
-	case os.Getenv("HOLDLINE_LONG") != "":
-		steps = 1_000_000
+	steps := 100_000
+	if raceEnabled || testing.Short() {
+		steps /= 20
 	}
 	w := newWorld(t, seedOf(t), false)
 	begin := time.Now()
