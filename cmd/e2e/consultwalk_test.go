@@ -242,7 +242,7 @@ func (d consultDeath) walk(t *testing.T, attended bool) {
 	if d.point != "" && !p.died(d.point) {
 		t.Errorf("no process came to %s", d.point)
 	}
-	p.run("", "stop")
+	p.look("stop")
 	p.tidy(t)
 }
 

@@ -558,7 +558,7 @@ func (c crash) happen(t *testing.T, modern bool) {
 		return !strings.Contains(list, `"running"`) && !strings.Contains(list, `"queued"`)
 	})
 	p.settled(t)
-	if out, errs, code := p.run("", "stop"); code != 0 {
+	if out, errs, code := p.look("stop"); code != 0 {
 		t.Errorf("stop: exit %d\n%s%s", code, out, errs)
 	}
 	p.tidy(t)

@@ -114,7 +114,7 @@ func (p *place) nothingLeft() {
 	if len(p.processes()) == 0 {
 		return
 	}
-	_ = p.command("stop", "--all").Run()
+	p.look("stop", "--all")
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		left := p.processes()
@@ -186,9 +186,10 @@ func (p *place) run(stdin string, args ...string) (stdout, stderr string, code i
 	return out.String(), errs.String(), code
 }
 
-// look runs a command that only asks the daemon, as [place.run] does but inside this
-// process. Most waits of the tests are such commands, asked again until the answer is as
-// it should be: as processes they would cost more than everything that is tested.
+// look runs a command that only asks something of the daemon, as [place.run] does but inside
+// this process. Most waits of the tests are such commands, asked again until the answer is as
+// it should be, and each test stops its daemon: as processes they would cost more than
+// everything that is tested.
 func (p *place) look(args ...string) (stdout, stderr string, code int) {
 	p.t.Helper()
 	if p.exe != "" { // it may be another version

@@ -16,7 +16,7 @@ func (p *place) starts(t *testing.T) (daemons, shells func() int) {
 	daemonLog, shellLog := filepath.Join(p.dir, "daemons"), filepath.Join(p.dir, "shells")
 	p.testVariable(countStarts + "=" + daemonLog)
 	shell := filepath.Join(p.dir, "shell")
-	text := fmt.Sprintf("#!/bin/sh\ncase \" $* \" in *' -i '*) ;; *) echo login >> %s ;; esac\nexec /bin/sh \"$@\"\n", shellLog)
+	text := fmt.Sprintf("#!/bin/sh\ncase $2 in -i) ;; *) echo login >> %s ;; esac\nexec /bin/sh \"$@\"\n", shellLog)
 	if err := copyText(shell, text); err != nil {
 		t.Fatal(err)
 	}

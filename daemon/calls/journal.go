@@ -67,8 +67,9 @@ type file interface {
 	Truncate(size int64) error
 }
 
-// OpenJournal opens or creates the file at path. It cuts off a torn last line,
-// whose write was never made, and removes what a crash left of a compaction.
+// OpenJournal opens or creates the file at path, and reads its records. It cuts off a last line
+// without a newline: its write was not begun. It removes the file that a crash left of a
+// compaction. It returns an error, and no journal, for a line that is no record.
 func OpenJournal(path string) (*Journal, error) {
 	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
@@ -219,7 +220,8 @@ func (j *Journal) Detach(call int64, session string, n int64) error {
 	return j.note(&Record{Kind: KindDetach, Call: call, Session: session, N: n}, &j.detached)
 }
 
-// note writes a line about the call r.Call, and adds its place to list.
+// note writes a line about the call r.Call to the file, and adds the place of that line to list,
+// one of j's. After an error both are what they were. It takes j.file and j.mu.
 func (j *Journal) note(r *Record, list *[]span) error {
 	b, err := r.line()
 	if err != nil {

@@ -101,17 +101,15 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 }
 
 // printEnviron runs the shell with a command that prints the environment, and returns
-// that. A profile may print anything, so the output is read between two markers that
-// no profile can know. A profile may also hang, so limit bounds the wait. If the shell
+// that. A profile may print anything, so the environment is printed between two markers that
+// no profile can know: a variable alone, and one more variable, which env prints last. A profile may also hang, so limit bounds the wait. If the shell
 // fails after it has answered, the answer counts.
 func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
 	slow := fmt.Errorf("the profile of your shell %s took longer than %v", s.Path, limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, slow)
 	defer cancel()
-	// A profile may print whatever it likes: the environment stands between two
-	// lines that it cannot know.
 	marker := rand.Text()
-	script := fmt.Sprintf("/usr/bin/env echo %s; /usr/bin/env -0; /usr/bin/env echo %s", marker, marker)
+	script := fmt.Sprintf("/usr/bin/env -i %s=; exec /usr/bin/env -0 %s=", marker, marker)
 	cmd := command.Command{
 		Path: s.Path, Env: append([]string{Asking + "=1"}, s.Env...), Dir: "/", Session: true, Strict: true,
 		Stdout: maxOutput, Stderr: maxOutput,
@@ -141,13 +139,12 @@ func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactiv
 // own are variables that a shell sets for itself.
 var own = []string{"", "_", "SHLVL", "PWD", "OLDPWD", "TERM", Asking}
 
-// parse returns the environment that `env -0` has printed between two lines that are
-// marker, without the variables that a shell sets for itself. It returns nil if the
-// second marker is missing.
+// parse returns the environment that `env -0` has printed after the line and before the
+// variable that have marker for a name, without the variables that a shell sets for itself. It
+// returns nil if the second marker is missing.
 func parse(out []byte, marker string) []string {
-	line := []byte(marker + "\n")
-	_, out, _ = bytes.Cut(out, line)
-	out, _, complete := bytes.Cut(out, line)
+	_, out, _ = bytes.Cut(out, []byte(marker+"=\n"))
+	out, _, complete := bytes.Cut(out, []byte("\x00"+marker+"=\x00"))
 	if !complete {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 func fakeShell(t *testing.T, script string) *Shell {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "shell")
-	text := "#!/bin/sh\ncase \" $* \" in *' -i '*) kind=interactive; shift;; *) kind=login;; esac\n" + script +
+	text := "#!/bin/sh\ncase $2 in -i) kind=interactive; shift;; *) kind=login;; esac\n" + script +
 		"\neval \"$3\"\n"
 	// A shell that is started meanwhile would inherit the file open for writing, and the
 	// script could not be executed.

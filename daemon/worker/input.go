@@ -258,9 +258,9 @@ func (w *worker) closeStdinLocked() {
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once. The writes that wait get the outcome that they were
-// not made. A write that is being made has its outcome when makeLocked returns. It may be
-// called again. The caller must hold w.mu.
+// shutStdinLocked closes stdin at once. The writes in the queue get the outcome that they were
+// not made. A write that is being made, without w.mu, gets its outcome from makeLocked. It may
+// be called again. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

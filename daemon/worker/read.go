@@ -49,8 +49,9 @@ func (w *worker) readStdout() {
 	}
 }
 
-// room blocks until more of stdout may be read. gather is true if only the rest of the line
-// may still be read. ok is false if enough was read of a child that is gone.
+// room blocks until more of stdout may be read: until the daemon has acknowledged enough, the
+// spool has room, or the child is gone. gather is true if only the rest of a line that has begun
+// may be read. ok is false if the child is gone and [drainMax] bytes were read since. It takes w.mu.
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,12 +8,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
+// Compiled when they are needed: programs of tests that read no metrics start faster.
 var (
-	metricLine  = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
-	metricLabel = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\n|\\")*)"(,|$)`)
+	metricLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
+	})
+	metricLabel = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\n|\\")*)"(,|$)`)
+	})
 )
 
 // Family is one family of metrics.
@@ -80,7 +86,7 @@ func Read(t *testing.T, text string) map[string]Family {
 // readSample reads one line of a family.
 func readSample(t *testing.T, line, family, kind string) (key string, value float64) {
 	t.Helper()
-	m := metricLine.FindStringSubmatch(line)
+	m := metricLine().FindStringSubmatch(line)
 	if m == nil {
 		t.Fatalf("line %q is no sample", line)
 	}
@@ -92,7 +98,7 @@ func readSample(t *testing.T, line, family, kind string) (key string, value floa
 	}
 	names := map[string]bool{}
 	for rest := strings.TrimSuffix(strings.TrimPrefix(m[2], "{"), "}"); rest != ""; {
-		l := metricLabel.FindStringSubmatch(rest)
+		l := metricLabel().FindStringSubmatch(rest)
 		if l == nil || names[l[1]] {
 			t.Fatalf("labels of %q at %q", line, rest)
 		}

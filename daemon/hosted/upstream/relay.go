@@ -148,8 +148,9 @@ func (u *Process) refuseLocked(q *question.Question, code int, why string) {
 	u.respondLocked(q, calls.Record{}, jsonrpc.AppendError(nil, q.Raw, code, why, nil))
 }
 
-// closeLocked forgets a request of the server that needs no answer any more. It may be
-// called twice.
+// closeLocked removes a request of the server that needs no answer any more, and sends nothing.
+// If it was not answered and a person was asked, the time of the process's calls starts again. A
+// second call does nothing. The caller must hold the hub's lock.
 func (u *Process) closeLocked(q *question.Question) {
 	waited := !q.IsAnswered()
 	if !u.questions.Close(q) {

@@ -118,8 +118,10 @@ func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
 // goneTimeout bounds the wait for the end of a process that takes no writes.
 const goneTimeout = time.Minute
 
-// AwaitLost waits until a process that takes no writes has exited. A process that takes
-// writes again is not lost, unless it ends. It returns the cause of ctx if that ends first.
+// AwaitLost waits up to [goneTimeout] for the exit of a process that took no write. If its
+// worker is attached, so that it takes writes again, AwaitLost returns at once, unless ends is
+// set: the caller knows that the process is ending. It returns the cause of ctx if that ends
+// first, else nil, also when the time is over. The caller must not hold the hub's lock.
 func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 	if w := u.Worker(); w.Status().Attached && !ends {
 		return nil

@@ -47,8 +47,9 @@ func (t *Table) Join(key string, limit int) *Agent {
 	return a
 }
 
-// Part removes a session that has ended. It returns the agent's key if that was its
-// last session, else "".
+// Part counts one session less, after one that [Table.Join] has counted has ended. With its last
+// session it removes the agent from the table, and returns the agent's key; else it returns "".
+// It takes the table's lock.
 func (a *Agent) Part() string {
 	a.table.mu.Lock()
 	defer a.table.mu.Unlock()

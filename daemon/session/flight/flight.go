@@ -72,8 +72,10 @@ func (t *Table) Enter(id jsonrpc.ID, f *Flight) (limit int, ok bool) {
 	return limit, ok
 }
 
-// Move changes the phase of a flight, and reports whether that was possible. Only Running
-// flights count against the limit of the agent; those that are over leave the table.
+// Move changes the phase of a flight: from Running to any other, or from Answering to one that
+// is over. It returns false, and changes nothing, for every other change. A flight that leaves
+// Running counts no more against the limit of the agent; one that has ended leaves the table.
+// The caller must hold the session's lock.
 func (t *Table) Move(f *Flight, to Phase) bool {
 	from := f.At()
 	if from != Running && (from != Answering || to == Answering) {
