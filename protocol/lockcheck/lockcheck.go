@@ -18,15 +18,16 @@ var watcher *watch
 type watch struct {
 	report func(call string, stack []byte)
 
-	mu   sync.Mutex     // guards held
-	held map[string]int // locks that a goroutine holds, by its id
+	mu      sync.Mutex        // guards what follows
+	held    map[string]int    // locks that a goroutine holds, by its id
+	holders map[*Mutex]string // ids of the goroutines that hold locks
 }
 
 // Watch reports each [Blocking] call under a [Mutex], with the stack of its
 // goroutine; report may be called from several goroutines. It is for test
 // binaries, before they start goroutines.
 func Watch(report func(call string, stack []byte)) {
-	watcher = &watch{report: report, held: map[string]int{}}
+	watcher = &watch{report: report, held: map[string]int{}, holders: map[*Mutex]string{}}
 }
 
 // goroutineID returns the id of the calling goroutine, as a stack begins with it.
@@ -36,12 +37,22 @@ func goroutineID() string {
 	return string(fields[1])
 }
 
-// count adds change to the number of locks that the calling goroutine holds.
-func (w *watch) count(change int) {
+// locked records that the calling goroutine holds m.
+func (w *watch) locked(m *Mutex) {
 	id := goroutineID()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.held[id] += change; w.held[id] == 0 {
+	w.holders[m] = id
+	w.held[id]++
+}
+
+// unlocked records that the goroutine that holds m is about to unlock it.
+func (w *watch) unlocked(m *Mutex) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := w.holders[m] // asking for the caller's takes a hundred times as long
+	delete(w.holders, m)
+	if w.held[id]--; w.held[id] == 0 {
 		delete(w.held, id)
 	}
 }
@@ -70,7 +81,7 @@ type Mutex struct {
 func (m *Mutex) Lock() {
 	m.mu.Lock()
 	if watcher != nil {
-		watcher.count(1)
+		watcher.locked(m)
 	}
 }
 
@@ -78,7 +89,7 @@ func (m *Mutex) Lock() {
 func (m *Mutex) TryLock() bool {
 	locked := m.mu.TryLock()
 	if locked && watcher != nil {
-		watcher.count(1)
+		watcher.locked(m)
 	}
 	return locked
 }
@@ -86,7 +97,7 @@ func (m *Mutex) TryLock() bool {
 // Unlock unlocks m. The goroutine that locked it has to do so.
 func (m *Mutex) Unlock() {
 	if watcher != nil {
-		watcher.count(-1)
+		watcher.unlocked(m)
 	}
 	m.mu.Unlock()
 }
