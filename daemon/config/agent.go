@@ -35,9 +35,12 @@ func (c *Consult) Agent(engine string) (a Agent, ok bool) {
 	return a, ok
 }
 
+// builtIn are the engines that need no configuration. Package engines has a row for each.
+var builtIn = []string{"claude", "codex"}
+
 // agents checks the agents, and every key that names an engine.
 func (d *decoder) agents(c *Consult) {
-	engines := []string{"claude", "codex"}
+	engines := slices.Clone(builtIn)
 	for _, name := range sorted(c.Agents) {
 		a, at := c.Agents[name], "consult.agents."+name
 		word := func(r rune) bool { return r != '.' && serverName(r) }

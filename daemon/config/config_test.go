@@ -127,7 +127,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"consult": {"timeout": "30"}}`, `c:1:25: consult.timeout: wants a duration such as "30s" or "15m"`},
 		{`{"consult": {"timeout": "-3s"}}`, `c:1:25: consult.timeout: wants a duration such as "30s" or "15m"`},
 		{`{"consult": {"timeout": "1ms"}}`, "c:1:25: consult.timeout: wants 1s to 24h0m0s"},
-		{`{"consult": {"engine": "gpt"}}`, "c:1:24: consult.engine: wants one of claude, codex"},
+		{`{"consult": {"engine": "gpt"}}`, "c:1:24: consult.engine: wants one of " + strings.Join(builtIn, ", ")},
 		{`{"consult": {"max_usd": 0}}`, "c:1:25: consult.max_usd: wants 0.01 to 10000"},
 		{`{"consult": {"codex_bin": "bin/codex"}}`, "c:1:27: consult.codex_bin: wants a path that begins with / or ~/"},
 		{

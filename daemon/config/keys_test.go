@@ -107,7 +107,7 @@ func keysOf(t reflect.Type, prefix string) []key {
 			k.Allowed = r.check
 		}
 		if r.check == "engine" {
-			k.Allowed = "claude | codex | acp:NAME"
+			k.Allowed = strings.Join(append(slices.Clone(builtIn), "acp:NAME"), " | ")
 		}
 		all = append(all, k)
 		inner := prefix + r.name + "."

@@ -24,7 +24,9 @@ func DaemonEnv(env func(string) string) []string {
 	list := userenv.UserShell(env).Env
 	names := slices.Clone(inherited)
 	for _, e := range engines.BuiltIn {
-		names = append(names, e.Variable)
+		if e.Variable != "" {
+			names = append(names, e.Variable)
+		}
 	}
 	if runtime.GOOS == "darwin" {
 		names = append(names, "TMPDIR") // where the socket lies there

@@ -62,7 +62,7 @@ func NewCommand(proc *cmdenv.Process) *cobra.Command {
 	var o consultOptions
 	cmd := &cobra.Command{
 		Use:   "consult PROMPT…",
-		Short: "Ask " + engines.Titles() + " for a second opinion, or handle consults",
+		Short: "Ask another model for a second opinion, or handle consults",
 		Long: `Ask the system's ` + engines.Titles() + ` for a second opinion, read-only: it may look
 at the current project and cannot write. The answer alone goes to stdout; progress
 goes to stderr when that is a terminal: what the model does, in which turn, and what

@@ -70,7 +70,9 @@ func judgeEngine(e *engines.Engine, c control.CheckAnswer, seenBy string, enviro
 		if e.Key != "" {
 			places = append(places, e.Key+" in the configuration")
 		}
-		fix = install(e, "") + ", or name the program: " + strings.Join(places, ", or ")
+		if fix = install(e, ""); len(places) > 0 {
+			fix += ", or name the program: " + strings.Join(places, ", or ")
+		}
 		if name := c.Fault.Cause.Program; name != "" { // the finding about the PATH says where it was looked for
 			what, fix = "Holdline's daemon cannot find `"+name+"`", cmp.Or(userenv.ShellHas(name, environ), fix)
 		}

@@ -230,9 +230,10 @@ type Run interface {
 	// interrupt; nil if the program has no such line.
 	BestAnswer() []byte
 	// Line takes one line of the program's stdout without its newline. It does
-	// not keep line.
+	// not keep line. Text behind the last newline reaches it only if it is JSON (see
+	// [EndOutput]), so a program that prints plain text must end it with a newline.
 	Line(line []byte) []Event
-	// Torn records that the output ended inside a line.
+	// Torn records that the output ended inside a line, whose text is lost.
 	Torn()
 	// Text returns what the model has said so far.
 	Text() string

@@ -3,7 +3,7 @@
 // configuration names. [List] has both.
 //
 // To add an engine, write a package beside engine/claude with the interface
-// [engine.Engine], add its row here, and its name to the engines of config/agent.go.
+// [engine.Engine], add its row here, and its name to builtIn of config/agent.go.
 package engines
 
 import (
@@ -136,7 +136,10 @@ func Titles() string { return Join(func(e *Engine) string { return e.Title }) }
 // the value of a variable, or "".
 func UseVariables(c *config.Consult, getenv func(string) string) {
 	for _, e := range BuiltIn {
-		if bin := getenv(e.Variable); bin != "" && e.Bin != nil {
+		if e.Variable == "" || e.Bin == nil {
+			continue
+		}
+		if bin := getenv(e.Variable); bin != "" {
 			*e.Bin(c) = bin
 		}
 	}

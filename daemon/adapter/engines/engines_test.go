@@ -3,7 +3,6 @@ package engines
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"testing"
 
 	"holdline/daemon/config"
@@ -25,7 +24,7 @@ func TestConfigurationKnowsEngines(t *testing.T) {
 			t.Errorf("engine %q does not match %s", name, pattern)
 		}
 	}
-	if got := Names(&set); !slices.Equal(got, []string{"claude", "codex", "acp:gemini"}) {
+	if got := Names(&set); len(got) != len(BuiltIn)+1 || got[0] != "claude" || got[len(BuiltIn)] != "acp:gemini" {
 		t.Errorf("names %q", got)
 	}
 }
@@ -43,7 +42,7 @@ func TestUseVariables(t *testing.T) {
 		})
 		for _, other := range BuiltIn {
 			want := ""
-			if other.Name == e.Name && e.Bin != nil {
+			if other.Name == e.Name && e.Variable != "" && e.Bin != nil {
 				want = "/opt/" + e.Name
 			}
 			if got := other.Program(&c); got != want {
