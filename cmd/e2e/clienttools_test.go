@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/tool"
 )
 
 // What a client says of itself in each request of MCP 2026-07-28, as Claude Code 2.1.329 says it.
@@ -17,6 +18,14 @@ const claudeMeta = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-
 	`"io.modelcontextprotocol/clientInfo":{"name":"claude-code","title":"Claude Code","version":"2.1.329",` +
 	`"description":"Anthropic's agentic coding tool","websiteUrl":"https://claude.com/claude-code"},` +
 	`"io.modelcontextprotocol/clientCapabilities":{"roots":{"listChanged":true},"elicitation":{"form":{},"url":{}}}}`
+
+// ownToolNames returns the names of holdline's own tools that a session lists, sorted. A session
+// that has to search for hosted tools also has those that find and call them.
+func ownToolNames() []string {
+	return slices.DeleteFunc(tool.OwnNames(), func(name string) bool {
+		return name == tool.FindTools || name == tool.CallTool
+	})
+}
 
 // TestToolLists_OfRealClients_AreTheGoldenOnes sends what real clients send for the list of tools,
 // and compares the answers byte by byte with testdata/tools, where each tool begins a line.

@@ -170,9 +170,7 @@ func TestE2EClaude(t *testing.T) {
 			if got := run.servers["holdline"]; got != "connected" {
 				t.Errorf("the server is %q, want connected", got)
 			}
-			for _, name := range []string{
-				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
-			} {
+			for _, name := range ownToolNames() {
 				if !slices.Contains(run.tools, "mcp__holdline__"+name) {
 					t.Errorf("no %s among the client's tools %q", name, run.tools)
 				}

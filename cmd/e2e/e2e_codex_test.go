@@ -162,9 +162,7 @@ func TestE2ECodex(t *testing.T) {
 			if tt.name == "code" {
 				offered, got = got[0], got[1:]
 			}
-			for _, name := range []string{
-				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
-			} {
+			for _, name := range ownToolNames() {
 				if !strings.Contains(offered, "mcp__holdline/"+name) &&
 					!strings.Contains(offered, "mcp__holdline__"+name) {
 					t.Errorf("the model was offered %q, without %s", offered, name)

@@ -42,9 +42,7 @@ func TestE2EInspector(t *testing.T) {
 			for _, tool := range list.Result.Tools {
 				names = append(names, tool.Name)
 			}
-			if want := []string{
-				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
-			}; !slices.Equal(names, want) {
+			if want := ownToolNames(); !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}
 			call := func(tool string, args map[string]any) *client {

@@ -33,7 +33,7 @@ func TestE2ECodexSlowProfile(t *testing.T) {
 				t.Errorf("calls %q, want %q", calls, want)
 			}
 			got := codexOutputs(t, message, 2)
-			want := []string{"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot"}
+			want := ownToolNames()
 			if known { // others wait for the profile, and appear later
 				want = append(want, "tools__effect")
 			}

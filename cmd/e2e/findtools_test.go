@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/tool"
 	"holdline/protocol/control"
 )
 
@@ -211,10 +212,7 @@ func TestExposeSearch(t *testing.T) {
 		t.Errorf("initialize: %s", x.raw)
 	}
 	a.send(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
-	all := []string{
-		"call_tool", "consult", "consult_control", "consult_result", "consult_say", "find_tools", "health_snapshot",
-		"telemetry_snapshot",
-	}
+	all := tool.OwnNames()
 	if own, hosted := listed(a); !slices.Equal(own, all) || len(hosted) != 0 {
 		t.Errorf("with search: %v, %v", own, hosted)
 	}

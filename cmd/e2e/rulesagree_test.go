@@ -68,10 +68,8 @@ func TestRulesAgree(t *testing.T) {
 		"without": map[string]any{"servers": []string{"off"}, "allow": []string{"off__*", "health_snapshot"}},
 	}
 	p := oddPlace(t, "big", identities, "views", views)
-	names := []string{
-		"consult", "consult_result", "consult_control", "consult_say", "health_snapshot", "telemetry_snapshot", "find_tools",
-		"call_tool", "nothing", shown, "tools__look", "tools__big", "off__look", "nobody__look",
-	}
+	names := append(tool.OwnNames(),
+		"nothing", shown, "tools__look", "tools__big", "off__look", "nobody__look")
 	type session struct{ identity, view string }
 	var sessions []session
 	for _, identity := range append(slices.Sorted(maps.Keys(identities)), "unheard of") {

@@ -57,9 +57,7 @@ func TestSDKClients(t *testing.T) {
 					t.Errorf("%s has no annotations", tool.Name)
 				}
 			}
-			if want := []string{
-				"consult", "consult_control", "consult_result", "consult_say", "health_snapshot", "telemetry_snapshot",
-			}; !slices.Equal(names, want) {
+			if want := ownToolNames(); !slices.Equal(names, want) {
 				t.Errorf("tools %q, want %q", names, want)
 			}
 
