@@ -97,7 +97,7 @@ func parsePage(name, text string) *page {
 }
 
 // TestPagesAreShort checks the lengths that keep the documents readable, and that the README
-// leads to each page.
+// leads to each page. The table of all keys, which is generated, does not count.
 func TestPagesAreShort(t *testing.T) {
 	readme := readText(t, "README.md")
 	for name, p := range readPages(t) {
@@ -105,8 +105,12 @@ func TestPagesAreShort(t *testing.T) {
 		if name == "README.md" {
 			most = 250
 		}
-		if len(p.lines) > most {
-			t.Errorf("%s has %d lines, want at most %d", name, len(p.lines), most)
+		written := len(p.lines)
+		if i := slices.Index(p.lines, "## All keys"); i >= 0 {
+			written = i
+		}
+		if written > most {
+			t.Errorf("%s has %d lines before any generated table of keys, want at most %d", name, written, most)
 		}
 		if name != "README.md" && !strings.Contains(readme, "("+name+")") {
 			t.Errorf("README.md does not link to %s", name)
