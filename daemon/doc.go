@@ -26,7 +26,11 @@
 // child with all that came from it. It never looks into the bytes. A new daemon attaches
 // to the workers that live (package supervisor, protocol/workerwire).
 //
-// # Parts, from the inside out
+// # Parts
+//
+// A package imports only packages of lower layers. layerMap in cmd/e2e/importmap_test.go
+// has all packages with their layers, and TestImportMap checks it. What a part needs from
+// above or beside it is a small interface or func, which this package fills in.
 //
 //	place        makes this daemon the only one: locks, generation, socket
 //	guests       the sockets of agents in containers and on other machines
@@ -39,9 +43,8 @@
 //	supervisor   workers of this daemon: start, attach, write, acknowledge, end
 //	calls        the law of recovery, for every call
 //	hosted       the hosted servers: processes by scope, and restarts. Its parts:
-//	             entry, verdict, stage
-//	                        the configured servers, which of them get no processes, and how
-//	                        they stand
+//	             entry, verdict
+//	                        the configured servers, and which of them get no processes
 //	             catalog    what sessions see of the servers, and find by name
 //	             subscriber subscriptions of sessions to resources
 //	             dispatch   takes a call to a process, and its answer back
@@ -84,8 +87,11 @@
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	login        logins of servers by address: their files, and how tokens are renewed;
-//	             assertion proves by its key who a client is; flow logs in and out: what to ask
-//	             whom, and the browser's way back
+//	             assertion proves by its key who a client is; flow logs in and out
+//	policy       whether and when a call to a hosted server may be made
+//	program      programs of other vendors: finds them, and makes their environment
+//	command      runs a program and waits for it
+//	sandbox      Landlock and bubblewrap, which keep consults and servers from writing
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
 //	tasks        the extension by which clients ask later for what a call has come to
 //	session      MCP with one client: resume, order of answers
@@ -102,14 +108,12 @@
 //	events       what has lately happened, for people who watch
 //	footprint    memory of the processes
 //
-// Arrows point down only: cmd/e2e TestImportMap has the layers. What a part needs from
-// above or beside it is a small interface or func, which this package fills in.
-//
 // # The walk of a tools/call
 //
-// Each number is a goroutine that has to run. The hand-offs inside the daemon are from
-// 2 to 3 on the way in, and from 7 over 8 to 9 on the way out. What cannot be written at
-// once, in 1, 6 and 9, is left to the goroutine that writes to that socket:
+// Each number is a time that a goroutine has to run: nine goroutines, since 9 is that of
+// 3. The hand-offs inside the daemon are from 2 to 3 on the way in, and from 7 over 8 to 9
+// on the way out. What cannot be written at once, in 1, 6 and 9, is left to the goroutine
+// that writes to that socket:
 // proxy.writeDaemon, conn.push, and Outbox.Run. Where much is ready at the same time it
 // goes in one write: in 1, 3, 9 and 10. TestStations counts the goroutines.
 //
@@ -208,28 +212,37 @@
 //
 // # Where to add
 //
-// A new package needs its layer in the map of cmd/e2e TestImportMap.
+// A new package needs its layer: one line of layerMap in cmd/e2e/importmap_test.go.
 //
-//   - A host tool: a func in package tool that returns a Tool (find.go is an example), its
-//     name in the list of tools in daemon.go (build), and its name in the map own of
-//     tool/names.go, by which config check and config explain know it. The page
-//     contrib/doc/guide.md and the tests of cmd/e2e that list the own tools name it, too;
-//     UPDATE=1 go test -run TestToolLists ./cmd/e2e writes what clients get.
-//   - A consult engine: a package in adapter/engine with the interface engine.Engine
-//     (codex is the smaller example), its row in adapter/engines, and its name in the row
-//     of consult.engine in config/keys.go; then the reference page, as for a key below.
-//     Its Command must hold a run to its level and say by what (EnforcedBy); otherwise the
-//     run is refused. Doctor, the command line, the texts for agents and the variables that
-//     a daemon inherits follow the row.
+//   - A host tool: a func in package tool that returns a Tool (snapshot.go is an example),
+//     its name in the list of tools in daemon.go (build), its name in the map own of
+//     tool/names.go, by which config check and config explain know it, and a row in
+//     contrib/doc/guide.md. UPDATE=1 go test -run TestToolLists ./cmd/e2e writes what
+//     clients get. A daemon that is started on demand has only starter.Variables of the
+//     environment of what starts it.
+//   - A consult engine: an agent that speaks the Agent Client Protocol needs no code, only
+//     a key of consult.agents. Any other one is a package in adapter/engine with the
+//     interface engine.Engine (codex is the smaller example), its row in adapter/engines,
+//     and its name in builtIn of config/agent.go. UPDATE=1 writes the reference page (see
+//     the last item) and what clients get (see above). A run whose Command names no
+//     EnforcedBy is refused. The simplest is ByLandlock: Check puts the levels into Info,
+//     as sandbox.Landlock allows; Command takes EnforcedBy from there, and puts req.TempDir
+//     into Writable, as in acp.go. The command line and the texts for agents follow the
+//     row. By hand: its Variable in starter.Variables (TestVariablesAreEnough), the
+//     variables of its login in protocol.LoginVariables, its levels in doctor (checkEngines).
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it),
-//     a line in cli/run.go and a row in contrib/doc/guide.md. If it asks the daemon: a method in protocol/control and a
-//     handler in [holdline/daemon/commands.Daemon.Handlers].
+//     a line in cli/run.go and a row in contrib/doc/guide.md. If it asks the daemon: a
+//     method in protocol/control and a handler in
+//     [holdline/daemon/commands.Daemon.Handlers].
 //   - An event for `holdline top`: an attribute "event" of the line of the log, by
 //     [holdline/daemon/events.New].
 //   - A field of the call record: a field of calls.Record; callers of Append fill it in.
 //   - A configuration key: a field in config/config.go and a row of the table in
-//     config/keys.go; that is all to read, check and default it. Then
-//     UPDATE=1 go test -run TestReference ./daemon/config writes the reference page. A part
-//     that uses the key gets it when it is built (daemon.go; for consults consults.go) and
-//     again at a reload (apply in reload.go).
+//     config/keys.go; that is all to read, check and default it. TestParse and
+//     TestServerDefaults list defaults, too. UPDATE=1 go test -run TestReference
+//     ./daemon/config writes the reference page. A part gets the key when it is built
+//     (daemon.go; for consults consults.go) and again at a reload (apply in reload.go), or
+//     by a func that reads the configuration at each use, as rules does. A key of a server
+//     is a field of config.Hosting, which launch (spec) puts into hosted/entry.Server for
+//     the part that uses it; `servers get` shows it by itself.
 package daemon

@@ -11,8 +11,8 @@
 //
 // A key is a field of a struct in this file and a row of the table in keys.go. The
 // row has its default, its check and its help text; the decoder, the defaults,
-// `config check`, `servers get` and the reference page follow the table. What
-// involves several keys is checked in check.go.
+// `config check`, `config get`, `config set`, `config unset`, `servers get` and the reference
+// page follow the table. What involves several keys is checked in check.go.
 //
 // # Servers
 //

@@ -29,14 +29,15 @@ import (
 //	globs         patterns of names
 //	env           variables of an environment
 //	home          any text; a leading ~/ stands for the home directory
-//	engine        names of engines, which check.go checks: they are keys, too
+//	engine        names of engines, which agent.go checks
 //
 // or empty. What involves several keys is checked in check.go.
 type row struct{ name, preset, check, help string }
 
 // table describes every key of the configuration, by the struct that holds it. To add a
 // key, add a row here and a field there; a test holds both together. The decoder, the
-// defaults, `config check`, `servers get` and the reference page follow the table.
+// defaults, `config check`, `config get`, `config set`, `config unset`, `servers get` and the
+// reference page follow the table.
 var table = map[reflect.Type][]row{
 	reflect.TypeFor[Config](): {
 		{"identities", "", "", "rights and budgets of clients, by identity"},
