@@ -45,13 +45,14 @@ type Answer struct {
 	Fault  *fault.Record   // the daemon's own word, not the child's
 }
 
-// IsZero reports whether there is none.
+// IsZero reports whether the answer is empty: it has neither a result nor an error nor a fault.
 func (a *Answer) IsZero() bool { return a.Result == nil && a.Error == nil && a.Fault == nil }
 
 // faultPrefix begins the file of an answer that is a fault.
 var faultPrefix = []byte(`{"fault":`)
 
-// line encodes the answer to a write as it is kept in a file.
+// line encodes the answer as its file holds it: a fault as its record, anything else as a JSON-RPC
+// response whose id is the write id.
 func (a *Answer) line(write int64) []byte {
 	switch id := jsonrpc.IntID(write); {
 	case a.Fault != nil:
@@ -63,19 +64,23 @@ func (a *Answer) line(write int64) []byte {
 	}
 }
 
-// AnswerFile returns the file of the answer to a write.
+// AnswerFile returns the path of the file for the answer to a write, in the worker directory dir.
+// It does not check whether that file exists.
 func AnswerFile(dir string, write int64) string {
 	return filepath.Join(dir, DirAnswers, strconv.FormatInt(write, 10))
 }
 
-// WriteAnswer writes the answer to a write into the worker directory dir, and
-// returns its size in bytes. It blocks on the disk.
+// WriteAnswer writes the answer to a write into its file in the worker directory dir; a reader
+// finds the whole answer or none of it. It returns the size of the answer in bytes, with an error,
+// too. It blocks on the disk, so the caller must not hold hub.Mu.
 func WriteAnswer(dir string, write int64, a Answer) (size int64, err error) {
 	line := a.line(write)
 	return int64(len(line)), statedir.WriteFile(AnswerFile(dir, write), line)
 }
 
-// ReadAnswer reads the answer to a write from the worker directory dir.
+// ReadAnswer reads the answer to a write from its file in the worker directory dir. It returns an
+// error if the file does not exist, is larger than [ownfile.MaxDocument], or holds no answer. It
+// blocks on the disk, so the caller must not hold hub.Mu.
 func ReadAnswer(dir string, write int64) (a Answer, err error) {
 	line, err := ownfile.Read(AnswerFile(dir, write), ownfile.MaxDocument)
 	if err != nil {
@@ -89,16 +94,19 @@ func ReadAnswer(dir string, write int64) (a Answer, err error) {
 	return Answer{Result: msg.Result, Error: msg.Error}, err
 }
 
-// RemoveAnswers removes the files of the answers to these writes.
+// RemoveAnswers removes the files of the answers to these writes from the worker directory dir. It
+// ignores errors, and files that do not exist. It blocks on the disk, so the caller must not hold
+// hub.Mu.
 func RemoveAnswers(dir string, writes []int64) {
 	for _, write := range writes {
 		_ = os.Remove(AnswerFile(dir, write)) // the directory goes with its worker in any case
 	}
 }
 
-// AnswersIn returns the sizes in bytes of the answers that lie in the worker
-// directory dir, by write. It removes what a crash left half written, so no answer may be
-// written meanwhile. If none was ever kept the map is empty, without an error.
+// AnswersIn returns the size in bytes of each answer that has a file in the worker directory dir,
+// by write id; 0 for a file that it cannot stat. It removes the temporary files that a crash left,
+// so no answer may be written meanwhile. If no answer was ever written, it returns an empty map
+// and no error; it returns an error if the files cannot be listed.
 func AnswersIn(dir string) (map[int64]int64, error) {
 	dir = filepath.Join(dir, DirAnswers)
 	statedir.Sweep(dir, true)
@@ -120,8 +128,9 @@ func AnswersIn(dir string) (map[int64]int64, error) {
 	return sizes, nil
 }
 
-// BeginWriting returns true if the caller must write the answer to a file now. It
-// does that without its lock, and then calls [Call.Written].
+// BeginWriting returns true if the caller must write the answer to a file now: no file of it
+// exists, and no other goroutine is writing one. The caller unlocks the lock that guards c
+// (hub.Mu) to write, locks it again, and calls [Call.Written]. It must hold that lock now.
 func (c *Call) BeginWriting() bool {
 	if c.keeping != InMemory {
 		return false
@@ -130,9 +139,13 @@ func (c *Call) BeginWriting() bool {
 	return true
 }
 
-// Written notes whether the answer of so many bytes is in its file. It returns
-// by how many bytes the files of the call's session have grown. The answer leaves
-// memory, but for a fault, which is small.
+// Written ends what [Call.BeginWriting] has begun: the caller has tried to write the answer to its
+// file. size is the size of that file in bytes, and err is the error of the write or nil.
+//
+// After an error the answer stays in memory, and may be written again. Otherwise the file is the
+// answer from now on, and Written drops the result or the error from memory; a fault, which is
+// small, stays. It returns by how many bytes the session's files have grown: size, or 0 after an
+// error or if the call is Over. The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) Written(size int64, err error) (grown int64) {
 	if c.keeping = InMemory; err != nil {
 		return 0
@@ -146,35 +159,40 @@ func (c *Call) Written(size int64, err error) (grown int64) {
 	return size
 }
 
-// Filed notes that the answer's line is in its file, which has so many bytes, and the result
-// at offset in it. It returns by how many bytes the files of the call's session have grown.
+// Filed records that the answer is in its file, although this daemon did not write it there: the
+// file was made from the child's line. size is that of the file in bytes; the result lies at
+// offset, and has result bytes. Filed does not change the phase. It returns size, by which the
+// session's files have grown. The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) Filed(size, offset int64, result int) (grown int64) {
 	c.keeping, c.size = InFile, size
 	c.resultAt, c.resultSize = offset, int64(result)
 	return size
 }
 
-// ResultInFile returns where in the answer's file the result is; ok is false if that is not
-// known.
+// ResultInFile returns where in the answer's file the result lies, and its size, both in bytes. ok
+// is false if the answer is in no file, or if its place there is not known. The caller must hold
+// the lock that guards c (hub.Mu).
 func (c *Call) ResultInFile() (offset, size int64, ok bool) {
 	return c.resultAt, c.resultSize, c.keeping == InFile && c.resultSize > 0
 }
 
-// AnswerSize returns the size of the answer in bytes, in memory or in its file; 0 if
-// there is none.
+// AnswerSize returns the size of the answer in bytes, in memory or in its file; 0 if there is
+// none, or only a fault. The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) AnswerSize() int64 {
 	return max(c.size, int64(len(c.Answer.Result)+len(c.Answer.Error)))
 }
 
-// RestoreAnswer records that the answer lies in a file of that size in bytes, which
-// an earlier daemon has written. It is the answer even if its worker is dead.
+// RestoreAnswer records that an earlier daemon has written the answer to a file of that size in
+// bytes. The call becomes Answered, also if its worker is dead. The caller must hold the lock that
+// guards c (hub.Mu).
 func (c *Call) RestoreAnswer(size int64) {
 	c.Apply(Reply)
 	c.keeping, c.size = InFile, size
 }
 
-// DropAnswer forgets the answer's size, and returns how many bytes of files that
-// frees and whether there is a file to be removed, or one on its way.
+// DropAnswer sets the size of the answer's file to 0. It returns that size before, which the
+// session's files lose, and whether there is a file that the caller must remove, or one that is
+// being written. It removes nothing. The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) DropAnswer() (freed int64, hasFile bool) {
 	freed, c.size = c.size, 0
 	return freed, c.keeping != InMemory

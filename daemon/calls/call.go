@@ -35,16 +35,18 @@ type Call struct {
 	progress             chan struct{} // holds a token when the child reported progress
 }
 
-// NewCall returns a call that no process has.
+// NewCall returns a call in phase [New], without a claim ([Unclaimed]). It has not been written to
+// any process. repeats says whether the call may run more than once.
 func NewCall(key Key, name string, repeats bool) *Call {
 	left := make(chan struct{})
 	close(left)
 	return &Call{Key: key, Name: name, Repeats: repeats, left: left, progress: make(chan struct{}, 1)}
 }
 
-// Restore returns the call of a record that an earlier daemon wrote. It is Open:
-// whether the worker has taken its write is known only after the attach, which
-// makes those above the worker's last write New again.
+// Restore returns the call of a record that an earlier daemon wrote, with its recorded deadline.
+// The call is [Open], and [Promised] if the record is detached. Only after it has attached does
+// the daemon know which writes the worker has taken. It must then apply [Unsent] to the calls of
+// all later writes, which makes them New again.
 func Restore(r *Record, repeats bool) *Call {
 	c := NewCall(r.Key(), r.Name, repeats)
 	c.Apply(Sent)
@@ -55,10 +57,13 @@ func Restore(r *Record, repeats bool) *Call {
 	return c
 }
 
-// Phase returns where the call stands with its process.
+// Phase returns where the call stands with its process. The caller must hold the lock that guards
+// c (hub.Mu).
 func (c *Call) Phase() Phase { return c.phase }
 
-// Apply changes the phase by an event, as [Phase.After] says.
+// Apply changes the phase by the event e, as [Phase.After] says. When the call is not Open any
+// more, Apply closes the channel of [Call.Left]; when it becomes Open, Left gets a new channel.
+// The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) Apply(e Event) {
 	next := c.phase.After(e)
 	if c.phase == Open && next != Open {
@@ -70,25 +75,32 @@ func (c *Call) Apply(e Event) {
 	c.phase = next
 }
 
-// Left returns a channel that is closed when the call is not Open any more.
+// Left returns a channel that is closed when the call stops being Open; it is closed already if
+// the call is not Open. Call Left anew after the call was sent again. The caller must hold the
+// lock that guards c (hub.Mu), but not while it waits for the channel.
 func (c *Call) Left() <-chan struct{} { return c.left }
 
-// Claim returns which owner wants the answer, and how.
+// Claim returns which owner wants the answer, and how. The caller must hold the lock that guards c
+// (hub.Mu).
 func (c *Call) Claim() Claim { return c.claim }
 
-// Demand changes the claim to the answer, as [Claim.After] says.
+// Demand changes the claim to the answer by d, as [Claim.After] says. It wakes no goroutine. The
+// caller must hold the lock that guards c (hub.Mu).
 func (c *Call) Demand(d Demand) { c.claim = c.claim.After(d) }
 
-// Facts returns what is known of the call. alive says whether its worker lives;
-// pending whether its owner wants the answer.
+// Facts returns what is known of the call, for [Decide]. pending says whether its owner wants the
+// answer; alive says whether its worker lives. Convergent is true only if the call may run more
+// than once and was not replayed yet. The facts of private processes stay false. The caller must
+// hold the lock that guards c (hub.Mu).
 func (c *Call) Facts(pending, alive bool) Facts {
 	f := c.phase.Facts()
 	f.Pending, f.Alive, f.Convergent = pending, alive, c.Repeats && c.Replays == 0
 	return f
 }
 
-// Progressed records that the child reported progress: the call's time begins anew.
-// It never blocks.
+// Progressed records that the child reported progress, and wakes a receiver of [Call.Progress].
+// Reports that come before the receiver has run are joined. It never blocks, and may be called
+// with or without a lock.
 func (c *Call) Progressed() {
 	select {
 	case c.progress <- struct{}{}:
@@ -96,5 +108,6 @@ func (c *Call) Progressed() {
 	}
 }
 
-// Progress returns a channel that yields when the child has reported progress.
+// Progress returns a channel that yields a value after [Call.Progressed] was called. It is never
+// closed, and is the same for the life of the call.
 func (c *Call) Progress() <-chan struct{} { return c.progress }

@@ -49,13 +49,13 @@ const (
 	Withdraw               // a user or the client cancels the call
 )
 
-// After returns the claim that follows c by the demand.
+// After returns the claim that follows c by the demand d. A demand that does not apply to c
+// returns c. The table of [Claim] lists all cases.
 //
-// These rows hold the rules of detached calls. The store keeps what a call has come to;
-// the record of the call stays until the client has read the id, too: it alone tells that
-// the line was made. Close leaves a Promised call alone:
-// no session's end may touch what was detached. Withdraw ends it: a client
-// that cancels before it has confirmed its line drops the id unread, so the call
+// These rows hold the rules of detached calls. The store keeps the answer to the call; the record
+// of the call stays until the client has read the id, too: it alone tells that the line was made.
+// Close leaves a Promised call alone: no session's end may touch what was detached. Withdraw ends
+// it: a client that cancels before it has confirmed its line drops the id unread, so the call
 // would run under an id that no client has.
 func (c Claim) After(d Demand) Claim {
 	attended := c == Unclaimed || c == Awaited
@@ -105,7 +105,7 @@ func (c Claim) After(d Demand) Claim {
 	return c
 }
 
-// Wanted reports whether the answer is wanted: it is the fact Pending.
+// Wanted reports whether some owner wants the answer. Its result is the field Pending of [Facts].
 func (c Claim) Wanted() bool { return c != Unwanted }
 
 // IsSuspended reports whether the client was asked something by the call, or may

@@ -13,10 +13,10 @@ import (
 // compacted is the suffix of the file that is to replace the journal.
 const compacted = ".new"
 
-// Forget records that the records of these writes are no longer needed. The next
-// record, or [Journal.Settle], writes that to the file; the next compaction drops
-// them. Ids without a record are ignored, so the file bounds what is kept in
-// memory. Forget does no I/O.
+// Forget records in memory that the records of these writes are no longer needed. The next record,
+// or [Journal.Settle], writes that to the file; the next compaction drops them. Ids below the
+// lowest and above the highest one of the file are ignored, so the file bounds what is kept in
+// memory. Forget takes j.mu, and does no I/O.
 func (j *Journal) Forget(writes ...int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -35,16 +35,15 @@ func (j *Journal) Forget(writes ...int64) {
 	}
 }
 
-// compactIfDue rewrites the journal without the records that are not needed, if that is
-// due before a record is appended. id is the write that the record belongs to, and n its
-// size in bytes. It is due if records of the write id or of later ones are in the file,
-// which the new record voids, or if records were forgotten and the file has doubled since
-// it was last rewritten or would exceed [MaxJournal].
+// compactIfDue rewrites the file without the lines that are not needed, if that is due before a
+// record is appended. id is the write id of that record, and n the size of its line in bytes.
+// Compaction is due if the file has records of id or later writes, which the new record voids. It
+// is also due if records were forgotten or deadlines moved, and the file has doubled since it was
+// last rewritten or would exceed [MaxJournal]. If it is not due, compactIfDue returns nil.
 //
-// After an error the file is what it was, and the caller may append all the same: of two
-// records with one write id the later one counts, and forgotten records only cost space.
-// The caller must hold the mutex j.file, and must not hold j.mu. compactIfDue blocks for
-// the file.
+// After an error the file is what it was, and the caller may append all the same: of two records
+// with one write id the later one counts, and forgotten records only cost space. The caller must
+// hold j.file, and must not hold j.mu, which compactIfDue takes. It blocks on the disk.
 func (j *Journal) compactIfDue(id, n int64) error {
 	j.mu.Lock()
 	_, high := j.rangeLocked()
@@ -74,8 +73,10 @@ func (j *Journal) compactIfDue(id, n int64) error {
 	return err
 }
 
-// compact replaces the file by one that holds only the lines that [needed] keeps. The
-// rename is atomic: a crash leaves the old file or the new one.
+// compact replaces the file by one that holds only the lines that [needed] keeps, and sets j.f,
+// j.size and the places of the lines to those of the new file. The rename is atomic: a crash
+// leaves the old file or the new one. After an error, which it returns, j and the file are what
+// they were. The caller must hold j.file, and must not hold j.mu, which compact takes.
 func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	old := make([]byte, j.size)
 	if _, err := io.ReadFull(io.NewSectionReader(j.f, 0, j.size), old); err != nil {
@@ -112,14 +113,14 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 	return nil
 }
 
-// needed is the compaction rule. It returns which lines the compacted file keeps, of those
-// of the records that count, of those that move deadlines, and of those that detach calls.
+// needed is the compaction rule. Of the three lists of lines it returns those that the compacted
+// file keeps: records, the latest deadline of each call that stays, and the lines that detach
+// calls that stay.
 //
-// A record is dropped in two cases only. Its write has the number next or a higher one:
-// the worker has not taken that write, and the daemon is about to give the number out
-// again. Or its write is in forgotten: no client can ask for its answer any more. Callers
-// never forget calls that their client has not confirmed, standing subscriptions and the
-// log level. Of the deadlines of a call that stays, the latest one is kept.
+// A record is dropped in two cases only. Its write id is next or higher: the worker has not taken
+// that write, and the daemon is about to give the number out again. Or its write is in forgotten:
+// no client can ask for its answer any more. Callers never forget calls that their client has not
+// confirmed, standing subscriptions and the log level.
 func needed(
 	lines, deadlines, detached []span, next int64, forgotten map[int64]struct{},
 ) (records, latest, stored []span) {

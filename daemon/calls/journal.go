@@ -106,7 +106,8 @@ func OpenJournal(path string) (*Journal, error) {
 	return j, nil
 }
 
-// Last returns the highest write id in the file, 0 if it is empty.
+// Last returns the highest write id of the records in the file, 0 if there are none. It takes
+// j.mu.
 func (j *Journal) Last() int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,10 +124,13 @@ func (j *Journal) rangeLocked() (low, high int64) {
 	return j.lines[0].write, j.lines[len(j.lines)-1].write
 }
 
-// Append writes r as one line in one write. On an error, which wraps
-// [ErrJournal], the file holds what it held before. A write id that is in the
-// file already voids its record and all records above it: the worker has not
-// taken those writes, since it takes ids in order.
+// Append writes r to the end of the file, as one line, without a sync. It compacts the file before
+// that if that is due, and adds to r.Done writes that were forgotten. If the file has records with
+// the write id of r or a higher one, r voids them: the worker takes ids in order, so it has not
+// taken those writes.
+//
+// It returns an error, which wraps [ErrJournal], if the line could not be written; then r is not
+// in the file, and its write must not be made. It takes j.file and j.mu, and blocks on the disk.
 func (j *Journal) Append(r Record) error {
 	j.file.Lock()
 	defer j.file.Unlock()
@@ -138,8 +142,9 @@ func (j *Journal) Append(r Record) error {
 	return err
 }
 
-// append compacts the file if that is due, and appends the record. The caller
-// must hold j.file.
+// append compacts the file if that is due, writes the line of r, and records its place. It returns
+// an error only if that line is not in the file: a compaction that fails alone is no error. The
+// caller must hold j.file; append takes j.mu.
 func (j *Journal) append(r *Record) error {
 	b, err := r.line()
 	if err != nil {
@@ -185,8 +190,9 @@ func (j *Journal) writeLine(b []byte) error {
 	return err
 }
 
-// Settle writes to the file which writes were forgotten, without waiting for the
-// next record. After an error the next record, or the next Settle, does so.
+// Settle writes to the file which writes were forgotten, without waiting for the next record. It
+// does nothing if that is written already. After an error, which it returns, the next record or
+// the next Settle writes the rest. It takes j.file and j.mu, and blocks on the disk.
 func (j *Journal) Settle() error {
 	j.file.Lock()
 	defer j.file.Unlock()
@@ -206,22 +212,24 @@ func (j *Journal) Settle() error {
 	}
 }
 
-// MoveDeadline writes to the file that a call, named by its write, has another
-// deadline, as a reading of the boot clock in ms. After an error the deadline
-// before it stands.
+// MoveDeadline appends a line to the file: the call with the write id call has another deadline,
+// bootMS, a reading of the boot clock in ms. After an error, which it returns, the earlier
+// deadline stands. It takes j.file and j.mu, and blocks on the disk.
 func (j *Journal) MoveDeadline(call, bootMS int64) error {
 	return j.note(&Record{Kind: KindDeadline, Call: call, DeadlineBootMS: bootMS}, &j.deadlines)
 }
 
-// Detach writes to the file that the job store owns a call, named by its write, for which
-// line n of its session waits. After an error the call is what it was. The caller must not
-// let the client know of it before Detach has returned.
+// Detach appends a line to the file: the job store owns the call with the write id call, for whose
+// answer line n of the session waits. The caller must not tell the client before Detach has
+// returned. After an error, which Detach returns, the call is not detached. It takes j.file and
+// j.mu, and blocks on the disk.
 func (j *Journal) Detach(call int64, session string, n int64) error {
 	return j.note(&Record{Kind: KindDetach, Call: call, Session: session, N: n}, &j.detached)
 }
 
-// note writes a line about the call r.Call to the file, and adds the place of that line to list,
-// one of j's. After an error both are what they were. It takes j.file and j.mu.
+// note appends the line of r, which says something of the call r.Call, to the file, and the place
+// of that line to list, a field of j. After an error, which it returns, both are what they were.
+// It takes j.file and j.mu.
 func (j *Journal) note(r *Record, list *[]span) error {
 	b, err := r.line()
 	if err != nil {
@@ -239,8 +247,9 @@ func (j *Journal) note(r *Record, list *[]span) error {
 	return nil
 }
 
-// takeFresh takes forgotten writes that no line of the file lists as done, as
-// many as one record holds.
+// takeFresh removes from j.fresh up to maxDone forgotten writes, which no line of the file lists
+// as done, and returns them; nil or an empty slice if there are none. The caller must write them
+// to the file, or call putBack. takeFresh takes j.mu.
 func (j *Journal) takeFresh() []int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -252,15 +261,17 @@ func (j *Journal) takeFresh() []int64 {
 	return fresh
 }
 
-// putBack undoes takeFresh.
+// putBack adds to j.fresh again what takeFresh has returned. It takes j.mu.
 func (j *Journal) putBack(fresh []int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fresh = append(j.fresh, fresh...)
 }
 
-// noteLocked records the line of a record, which voids those of its write and of all later
-// ones: the worker has not taken them. The caller must hold j.mu.
+// noteLocked adds the place of a record's line to j.lines. It removes all that j knows of records
+// with the same or a higher write id, which the new record voids: their lines, deadlines and
+// detachments, and that they were forgotten. It does no I/O. The caller must hold j.mu, and j.file
+// unless it is building j.
 func (j *Journal) noteLocked(at span) {
 	n := len(j.lines)
 	for ; n > 0 && j.lines[n-1].write >= at.write; n-- {
@@ -274,7 +285,8 @@ func (j *Journal) noteLocked(at span) {
 	j.lines = append(j.lines[:n], at)
 }
 
-// Close closes the file. Later appends fail.
+// Close closes the file. Later appends return an error that wraps [ErrJournal] and [os.ErrClosed].
+// It takes j.file, so it waits for an append that is under way.
 func (j *Journal) Close() error {
 	j.file.Lock()
 	defer j.file.Unlock()

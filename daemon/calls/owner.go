@@ -16,8 +16,9 @@ type Owner interface {
 	HasConfirmed(key Key) bool
 }
 
-// Review asks the owner of the call, and reports whether the call must be settled
-// because its owner does not want it any more.
+// Review asks the owner o about the call, and changes the call's claim by the answers: see
+// [Claim.After]. It returns true if no owner wants the answer now; then the caller must settle the
+// call. The caller must hold the lock that guards c (hub.Mu).
 func (c *Call) Review(o Owner) (settle bool) {
 	if o.HasConfirmed(c.Key) {
 		c.Demand(Confirm)
@@ -40,7 +41,7 @@ type Resumed map[int64]struct{}
 // Wants returns true: the client may still continue a suspended call.
 func (Resumed) Wants(Key) bool { return true }
 
-// HasConfirmed reports whether the line is not pending.
+// HasConfirmed reports whether the client's proxy does not list line key.N as pending.
 func (r Resumed) HasConfirmed(key Key) bool {
 	_, pending := r[key.N]
 	return !pending

@@ -64,12 +64,12 @@ func (p Phase) After(e Event) Phase {
 	return p
 }
 
-// Made reports whether the call may have reached a process.
+// Made reports whether a process may have got the call: it returns false for phase New only.
 func (p Phase) Made() bool { return p != New }
 
-// Facts returns what the phase says of a call; the rest is for the caller to fill
-// in. In phase Open the daemon takes a write for taken unless an attach has shown
-// otherwise, which makes the phase New.
+// Facts returns the facts that follow from the phase: Recorded, Taken, Answered and Call. The
+// caller fills in the rest. In phase Open the daemon assumes that the worker has taken the write;
+// if an attach shows that it has not, the caller applies [Unsent], which makes the phase New.
 func (p Phase) Facts() Facts {
 	return Facts{
 		Recorded: p == Open || p == Answered || p == Lost,

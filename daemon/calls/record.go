@@ -73,8 +73,9 @@ type Record struct {
 	Done []int64 `json:"done,omitempty"`
 }
 
-// line encodes the record as it stands in the file, with its newline. It does so by itself,
-// since each call has a record: package json takes five times as long.
+// line encodes the record as one line of JSON, with its newline, as the file holds it. It returns
+// an error, which wraps [ErrJournal], only if r.ID is not valid JSON. It does not use package
+// json, which takes five times as long: each call has a record.
 func (r *Record) line() ([]byte, error) {
 	if r.ID != nil && !json.Valid(r.ID) {
 		return nil, fmt.Errorf("%w: the id is no JSON: %.64q", ErrJournal, r.ID)
@@ -130,8 +131,10 @@ func (r *Record) line() ([]byte, error) {
 	return append(b, "}\n"...), nil
 }
 
-// ReadRecords reads the records in the worker directory dir that count, in the
-// order of their write ids. A directory without the file has none.
+// ReadRecords reads the journal in the worker directory dir. It returns the records that are still
+// needed, in the order of their write ids: see [ParseRecords]. It leaves out records that a later
+// one with the same or a lower write id voids. Without the file it returns none, and no error. It
+// returns an error, and no records, if the file cannot be read or one of its lines is no record.
 func ReadRecords(dir string) ([]Record, error) {
 	b, err := ownfile.Read(filepath.Join(dir, File), MaxJournal)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -141,9 +144,9 @@ func ReadRecords(dir string) ([]Record, error) {
 	return latest(records), err
 }
 
-// latest drops records that a later one voids: the later of two with one write id
-// counts, and voids all above it, too. The worker takes ids in order, so it had
-// taken none of those.
+// latest returns the records that no later one voids, in the order of their write ids. A record
+// voids all records before it with the same or a higher write id: the worker takes ids in order,
+// so it had taken none of those. latest overwrites the slice records.
 func latest(records []Record) []Record {
 	kept := records[:0]
 	for _, r := range records {
@@ -156,10 +159,11 @@ func latest(records []Record) []Record {
 	return kept
 }
 
-// ParseRecords parses the lines of calls.jsonl. It leaves out a torn last line,
-// whose write was never made, and records that a later line lists as done. The
-// record of a call has the latest deadline that a line behind it gives, and says whether
-// a line behind it detaches the call.
+// ParseRecords parses the lines of calls.jsonl, and returns their records in the order of the
+// file. It leaves out a last line without a newline, whose write was not begun, and records that a
+// later line lists as done. The record of a call has the latest deadline that a later line sets,
+// and says whether a later line detaches the call. An error is returned, with no records, for a
+// line that is not a record.
 func ParseRecords(b []byte) ([]Record, error) {
 	all, _, _, err := parse(b)
 	if err != nil {
@@ -178,8 +182,8 @@ type placed struct {
 	at span
 }
 
-// parse does what [ParseRecords] says. It also returns the lines that move deadlines, and
-// those that detach calls.
+// parse does what [ParseRecords] says. It also returns where the lines are that move deadlines,
+// only the last one for each call, and those that detach calls.
 func parse(b []byte) (records []placed, moved, detached []span, err error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
 	off := 0

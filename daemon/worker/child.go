@@ -12,12 +12,15 @@ import (
 	"holdline/protocol/process"
 )
 
-// parent forks the child, lets it become the program, and reaps it. Where the worker is a
-// subreaper, it reaps all descendants, too. It keeps its thread until then: the child gets
-// its parent-death signal when the thread that forked it ends.
+// parent forks the child, lets it become the program, and reaps it; where the worker is a
+// subreaper, it reaps all descendants, too. It blocks until they have ended, and keeps its thread
+// until then: the child gets its parent-death signal when the thread that forked it ends. It
+// closes w.forked when the child's pid is known or the fork has failed, and records how the child
+// ended, also if it did not start. It takes w.mu.
 //
-// The child becomes the program only after state.json has its pid. A daemon that finds the
-// worker dead can then kill the child; an unrecorded one would live on.
+// The child becomes the program only after state.json has its pid. A daemon that finds the worker
+// dead can then kill the child; an unrecorded one would live on. If state.json cannot be written,
+// the child exits without becoming the program.
 func (w *worker) parent(c *spawn.Child) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -71,7 +74,9 @@ func (w *worker) parent(c *spawn.Child) {
 	})
 }
 
-// reap reaps until no child is left, and calls ended with the status of pid.
+// reap reaps children of this process until none is left. When it reaps pid it moves the child to
+// childReaped, with w.mu held, and then calls ended with the status of pid, without w.mu. It takes
+// w.mu for each child, and blocks.
 func (w *worker) reap(pid int, ended func(syscall.WaitStatus)) {
 	for {
 		got, ws, err := spawn.Reap(spawn.AnyChild, &w.mu, func(got int) {

@@ -58,8 +58,9 @@ const (
 	connDropped
 )
 
-// closeLocked has push send the answers that wait, within limit, and then drop the
-// connection. The caller must hold w.mu.
+// closeLocked stops an open connection from reading requests and sending events. push, which the
+// caller must wake, sends the answers that wait, within limit, and then drops the connection. The
+// caller must hold w.mu.
 func (c *conn) closeLocked(limit time.Duration) {
 	if c.state == connOpen {
 		c.state = connClosing
@@ -68,9 +69,9 @@ func (c *conn) closeLocked(limit time.Duration) {
 	}
 }
 
-// accept serves peers until the worker leaves, and returns after their goroutines have
-// ended. It refuses peers of other users, and those beyond maxConns. It waits after an error
-// of the listener: the process may be out of descriptors for a while.
+// accept serves peers until w.left and then ln are closed, and returns after their goroutines have
+// ended. It refuses peers of other users, and those beyond maxConns. After an error of ln it waits
+// up to a second and tries again: the process may be out of descriptors. It takes w.mu.
 func (w *worker) accept(ln *net.UnixListener) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -105,8 +106,8 @@ func (w *worker) accept(ln *net.UnixListener) {
 	}
 }
 
-// serve reads and handles requests until the connection breaks or a request breaks the
-// protocol. Then it removes the connection from the worker.
+// serve reads and handles requests until the connection breaks or a request breaks the protocol.
+// Then it drops the connection and removes it from the worker. It takes w.mu.
 func (c *conn) serve() {
 	defer func() {
 		c.w.mu.Lock()
@@ -135,9 +136,9 @@ func (c *conn) serve() {
 	}
 }
 
-// dropLocked closes the connection, and drops its answers and its requests that wait. A
-// frame that serve has read already, and that waits for the lock, is not handled. If the
-// connection was the attached one, the worker is detached. The caller must hold w.mu.
+// dropLocked closes the connection, drops its answers and its waiting requests, and wakes push,
+// which returns. A frame that serve has read but not handled is not handled. If c was the attached
+// connection, none is attached now. A second call does nothing. The caller must hold w.mu.
 func (c *conn) dropLocked() {
 	if c.state == connDropped {
 		return
@@ -156,30 +157,31 @@ func (c *conn) dropLocked() {
 	w.cond.Broadcast()
 }
 
-// reply answers request id with a result. It does nothing if the id is 0: the peer wants no
-// answer. The caller of reply, and of each method below that answers, must hold w.mu.
+// reply queues result as the answer to request id, and wakes push. It does nothing if id is 0: the
+// peer wants no answer. The caller must hold w.mu, as for each method below that answers.
 func (c *conn) reply(id int64, result any) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: jsonrpc.Encode(result)}, false)
 }
 
-// fail answers request id with an error.
+// fail queues e as the answer to request id, as [conn.reply] does. The caller must hold w.mu.
 func (c *conn) fail(id int64, e *workerwire.Error) {
 	c.answer(workerwire.Frame{Kind: workerwire.Failure, ID: id, Body: jsonrpc.Encode(e)}, false)
 }
 
-// confirm answers request id: it was done, and has no result.
+// confirm queues an answer without a result to request id: it was done. The caller must hold w.mu.
 func (c *conn) confirm(id int64) { c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id}, false) }
 
-// replyWrite answers a write with its outcome. If it was made, the answer goes with the
-// child's next output, if that comes soon: a peer that waits for both is woken once.
+// replyWrite queues status as the answer to the write request id. WriteAccepted waits up to
+// [answerDelay] for output to go with: so a peer is woken once. The caller must hold w.mu.
 func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
 	f := workerwire.Frame{Kind: workerwire.Result, ID: id, N: int64(status)}
 	c.answer(f, status == workerwire.WriteAccepted)
 }
 
-// answer queues the answer to a request, and wakes push, unless the answer can wait for
-// [answerDelay]. It drops a connection whose peer sends requests and does not read their
-// answers.
+// answer queues the frame f as the answer to request f.ID. It wakes push at once, or after
+// [answerDelay] if canWait is true. If maxFrames answers wait already, the peer does not read
+// them: answer drops the connection. After that, or if f.ID is 0, answer does nothing. The caller
+// must hold w.mu.
 func (c *conn) answer(f workerwire.Frame, canWait bool) {
 	if c.state == connDropped || f.ID == 0 {
 		return
@@ -202,7 +204,7 @@ func (c *conn) answer(f workerwire.Frame, canWait bool) {
 	}
 }
 
-// hasten wakes push to send the answers that wait.
+// hasten wakes push to send the answers that wait. It takes w.mu.
 func (c *conn) hasten() {
 	c.w.mu.Lock()
 	defer c.w.mu.Unlock()
@@ -210,11 +212,12 @@ func (c *conn) hasten() {
 	c.w.cond.Broadcast()
 }
 
-// handle handles one request. It returns false if the connection must end. It waits
-// neither for the child nor for a peer, so that no request delays a Terminate.
+// handle handles the request f, whose bytes are b if it is a Write. It returns false if the
+// connection must end: it was dropped, or has more than maxRequests unanswered. It waits neither
+// for the child nor for a peer, so that no request delays a Terminate. It takes w.mu.
 //
-// Only the attached connection may change the child or its output. That is checked under
-// the lock, for each request: another daemon may have attached meanwhile.
+// Only the attached connection may change the child or its output; others get CodeNotAttached.
+// That is checked for each request, under w.mu: another daemon may have attached meanwhile.
 func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	w := c.w
 	w.mu.Lock()
@@ -279,8 +282,8 @@ func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	return true
 }
 
-// parse reads the body of a request into v. If it cannot, it answers with an error and
-// returns false.
+// parse decodes the body of a request into v and returns true; an empty one leaves v as it is. If
+// it cannot, it answers with an error and returns false. The caller must hold w.mu.
 func (c *conn) parse(f *workerwire.Frame, v any) bool {
 	if len(f.Body) == 0 {
 		return true
@@ -292,8 +295,8 @@ func (c *conn) parse(f *workerwire.Frame, v any) bool {
 	return err == nil
 }
 
-// initializeLocked answers an Initialize, the first request on a connection. The caller
-// must hold w.mu.
+// initializeLocked answers an Initialize, the first request on a connection, and records the
+// version. It answers with CodeVersion if it does not speak that. The caller must hold w.mu.
 func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	if err := process.CheckVersion(p.Version); err != nil {
 		c.fail(id, workerwire.Errorf(workerwire.CodeVersion, "%v", err))
@@ -307,10 +310,10 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	})
 }
 
-// attachLocked makes c the attached connection, unless a later daemon was attached before.
-// From then on no frame of the connection that was attached before is handled. The answer
-// says which write was taken last: the daemon decides by it which calls the child got.
-// Events follow from the one behind p.AfterSeq on. The caller must hold w.mu.
+// attachLocked makes c the attached connection, drops the one before, and answers which write was
+// taken last: the daemon decides by it which calls the child got. Events follow from the one after
+// p.AfterSeq on. It wakes push and conduct. If a later daemon was attached before, or p.AfterSeq
+// was not given yet, it only answers with an error. The caller must hold w.mu.
 func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w := c.w
 	if p.Epoch < w.epoch {
@@ -340,9 +343,10 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w.wakeConduct()
 }
 
-// push sends answers and events until the connection is dropped. The rest of a frame that
-// sendNow has begun goes first, then answers, then events. It writes, and reads the spool,
-// without the lock: pushing keeps sendNow from writing in between.
+// push sends answers and events until the connection is dropped, which it does itself after an
+// error. The rest of a frame that sendNow has begun goes first, then answers, then events. It
+// takes w.mu, but not while it writes or reads the spool: c.pushing keeps sendNow from writing
+// then.
 func (c *conn) push() {
 	w := c.w
 	w.mu.Lock()
@@ -377,10 +381,10 @@ func (c *conn) push() {
 	}
 }
 
-// sendNow sends the next event, with the answers that wait, as far as the peer takes
-// them without blocking. So the child's output needs no second goroutine on its way if
-// nothing else is being sent. push sends what the peer does not take. It returns true if
-// all was sent. It never blocks. The caller must hold w.mu.
+// sendNow sends the next event, with the answers that wait, as far as the peer takes them without
+// blocking: so output needs no second goroutine on its way. It sends nothing if push is writing or
+// no event is ready in memory. It returns true if all was sent and no other event may be sent now.
+// Otherwise the caller must wake push, which sends the rest. The caller must hold w.mu.
 func (c *conn) sendNow() bool {
 	if c.state != connOpen || c.pushing || len(c.rest) > 0 || !c.hasEventLocked() {
 		return false
@@ -395,8 +399,9 @@ func (c *conn) sendNow() bool {
 // keeps the rest in the connection.
 type tryWriter struct{ *conn }
 
-// Write never fails: push meets the error of the stream when it writes the rest. It keeps p
-// itself: no other code has the frames, so none changes them.
+// Write returns len(p) and no error: push meets the error of the stream when it writes the rest.
+// It keeps p itself: no other code has the frames, so none changes them. The caller must hold
+// w.mu.
 func (c tryWriter) Write(p []byte) (int, error) {
 	n := 0
 	if len(c.rest) == 0 {
@@ -408,10 +413,9 @@ func (c tryWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeFramesLocked removes and returns the frames to send next: all answers, and one event
-// unless the connection is closing or the event's data have not been loaded from the spool
-// file yet. The slice is empty if there is nothing to send. The caller must hold w.mu, and
-// must send the frames: they are in no queue any more.
+// takeFramesLocked removes and returns the frames to send next: all answers, and one event unless
+// the connection is closing or the event's data have not been loaded from the spool file yet. The
+// slice is empty if there is nothing to send. The caller must hold w.mu, and must send the frames.
 func (c *conn) takeFramesLocked() []workerwire.Frame {
 	frames := c.answers
 	if len(frames) > 0 && c.soon != nil {
@@ -424,20 +428,21 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 	return frames
 }
 
-// pendingLocked reports whether an event may be sent now. After the child's end the gate is
-// lifted: little more can come, and a daemon that cannot acknowledge the earlier output
-// must still get the events of the end.
+// pendingLocked reports whether an event may be sent on c now, wherever its bytes are. After the
+// child's end the gate is ignored: little more can come, and a daemon that cannot acknowledge the
+// earlier output must still get the events of the end. The caller must hold w.mu.
 func (c *conn) pendingLocked() bool {
 	w := c.w
 	return w.attached == c && c.sent < w.out.next-1 && (c.out.isOpen() || w.childState >= childEnded) &&
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
-// nextLocked returns the entry that is the next event. The caller must have checked
+// nextLocked returns the entry that is the next event. The caller must hold w.mu and have checked
 // [conn.pendingLocked].
 func (c *conn) nextLocked() *entry { return &c.w.out.entries[c.w.out.after(c.sent)] }
 
-// hasEventLocked reports whether an event may be sent now, and its bytes are in memory.
+// hasEventLocked reports whether an event may be sent now, and its bytes are in memory or cannot
+// be read from the spool. The caller must hold w.mu.
 func (c *conn) hasEventLocked() bool {
 	if !c.pendingLocked() {
 		return false
@@ -446,8 +451,8 @@ func (c *conn) hasEventLocked() bool {
 	return !e.spooled || c.loaded.seq == e.seq && (c.loaded.err != nil || len(c.loaded.data) == e.size)
 }
 
-// eventLocked returns the next event for the attached connection, and counts it as sent.
-// The caller must have checked [conn.hasEventLocked].
+// eventLocked returns the next event for the attached connection, and counts it as sent. The
+// caller must hold w.mu, have checked [conn.hasEventLocked], and send the event.
 func (c *conn) eventLocked() workerwire.Frame {
 	w, e := c.w, c.nextLocked()
 	c.sent = e.seq

@@ -49,7 +49,8 @@ type inputWrite struct {
 	size int      // bytes, wherever they are
 }
 
-// write writes the bytes to the child, and returns how many were written.
+// write writes the bytes to the child's stdin, and returns how many were written; if not all, also
+// an error. It blocks while the child does not read, until stdin is closed.
 func (b inputWrite) write(to *rawio.Stream) (int, error) {
 	if b.file == nil {
 		return to.Write(b.data)
@@ -65,8 +66,11 @@ func (b inputWrite) close() {
 	}
 }
 
-// openInput returns the bytes of the frame f, if that is a write. If they lie in a file, that
-// loses its name.
+// openInput returns the bytes of the frame f, if that is a Write; otherwise they are not used. If
+// they lie in a file of the worker's directory, it opens that file and removes its name. The
+// caller must close the result then. It returns an error if the body of f is not valid, or the
+// file has another name than such files have, cannot be opened, or has too few bytes. It takes no
+// lock, and blocks on the disk.
 func (w *worker) openInput(f *workerwire.Frame) (inputWrite, error) {
 	b := inputWrite{data: f.Payload, size: len(f.Payload)}
 	if f.Kind != workerwire.Write || len(f.Body) == 0 {
@@ -105,11 +109,16 @@ type waiter struct {
 	w  int64 // write id
 }
 
-// takeLocked takes the write f, which is answered when its outcome is known. A write that
-// was taken before is not made again: the daemon asks for its outcome. Ids have no gaps, so
-// the last one that was taken tells a new daemon which calls the child got. c is the
-// attached connection, and b the bytes: kept reports whether they are written later. The caller
-// must hold w.mu.
+// takeLocked takes the write f, whose bytes are b, from the attached connection c: it queues the
+// write for stdin, and request f.ID is answered when the write's outcome is known. A write id that
+// was taken before is not written again: the daemon asks for its outcome. If stdin is closed or
+// closing, the write is taken and not made. takeLocked answers with an error, and takes nothing,
+// if the id is below 1, if ids before it are missing, or if more than [maxQueued] bytes would
+// wait. Ids have no gaps, so the last one that was taken tells a new daemon which calls the child
+// got.
+//
+// kept is true if b is written later; otherwise the caller must close b. The caller must hold
+// w.mu.
 func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bool) {
 	in, id := &w.in, f.N
 	switch {
@@ -143,8 +152,8 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bo
 	return kept
 }
 
-// settleLocked answers the requests whose write has an outcome. The caller must hold
-// w.mu.
+// settleLocked answers the waiting requests whose write has an outcome: accepted, torn or stdin
+// closed. The others go on waiting. The caller must hold w.mu.
 func (w *worker) settleLocked() {
 	in := &w.in
 	var settled []waiter
@@ -167,8 +176,11 @@ func (w *worker) settleLocked() {
 	}
 }
 
-// writeStdin makes the taken writes, in order, until stdin is closed. It closes stdin after
-// an error, and after the last write once the daemon has asked for that.
+// writeStdin writes the taken writes to stdin, in order, and answers their requests. It blocks
+// until stdin is to be closed: after an error, when another goroutine has shut it, or after the
+// last write in the queue once [worker.closeStdinLocked] was called. Then it closes stdin, and
+// answers the writes that were not made. After EPIPE it also records that the child has closed its
+// stdin. It takes w.mu, but does not hold it while it waits or writes.
 func (w *worker) writeStdin() {
 	in := &w.in
 	w.mu.Lock()
@@ -193,12 +205,11 @@ func (w *worker) writeStdin() {
 	}
 }
 
-// watchStdin waits until the child, and all that has inherited its stdin, have closed the
-// reading end of the pipe, and records that in w. Without it the worker would learn of
-// that only from its next write, which may come hours later. f is the writing end. The
-// method writes and reads nothing. It blocks until one of the two ends is closed, so it
-// needs a goroutine of its own; if the worker itself closes f, nothing is recorded. The
-// caller must not hold w.mu.
+// watchStdin blocks until the child, and all that has inherited its stdin, have closed the reading
+// end of the pipe, and records that: see closedByChildLocked. Without it the worker would learn of
+// that only from its next write, which may come hours later. f is the writing end; watchStdin
+// neither writes nor reads it. If the worker itself closes f first, watchStdin returns and records
+// nothing. It needs a goroutine of its own. It takes w.mu, and the caller must not hold that.
 func (w *worker) watchStdin(f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -220,9 +231,11 @@ func (w *worker) watchStdin(f *os.File) {
 }
 
 // makeLocked takes the first write out of the queue, which must not be empty, and writes it to
-// stdin. It unlocks w.mu meanwhile, so that the child may end and stdin be shut before it
-// returns. After an error the write was not made, and is torn if a part of it was written.
-// The caller must hold w.mu, and be the only one that writes.
+// stdin. It unlocks w.mu while it writes, which blocks while the child does not read; meanwhile
+// the child may end and stdin be shut. It closes the write's file. It returns nil if the whole
+// write is in the pipe. Otherwise it returns an error, and the write is torn if a part of it was
+// written. It answers no request. The caller must hold w.mu, and only one goroutine may call
+// makeLocked.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
 	b := in.queue[0]
@@ -251,16 +264,17 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	return nil
 }
 
-// closeStdinLocked closes stdin behind the writes that were taken. The caller must hold
-// w.mu.
+// closeStdinLocked makes writeStdin close stdin after the writes in the queue, and wakes it. It
+// does not wait for that. Later writes are not made. The caller must hold w.mu.
 func (w *worker) closeStdinLocked() {
 	w.in.state = max(w.in.state, inputClosing)
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once. The writes in the queue get the outcome that they were
-// not made. A write that is being made, without w.mu, gets its outcome from makeLocked. It may
-// be called again. The caller must hold w.mu.
+// shutStdinLocked closes stdin at once, and wakes all that wait for w.cond. It drops the writes in
+// the queue, and answers their requests: they were not made. A write that makeLocked is making
+// just now, without w.mu, gets its outcome from makeLocked. shutStdinLocked may be called again,
+// and must be called again after a write has failed. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

@@ -25,8 +25,12 @@ type longLine struct {
 	refused bool        // the line has begun and cannot go into a file
 }
 
-// intoFile writes to the file of the line that has begun what data has of it, if that line is
-// long, and returns the rest of data. The caller must hold w.spooling.
+// intoFile takes new stdout, and returns the rest of it that belongs into memory or into the
+// spool. If a line has begun and is long, intoFile writes its part of data to the file of that
+// line. It makes that file if need be, and closes it at the end of the line, or when the line
+// exceeds [jsonrpc.MaxFrame]; then it adds the file to the output. If there is no such line, or
+// the file cannot be made or written, it returns data, and the rest of the line goes into no file.
+// The caller must hold w.spooling, and must not hold w.mu, which intoFile takes.
 func (w *worker) intoFile(data []byte) (rest []byte) {
 	l := &w.long
 	if l.f == nil && !w.beginLong() {
@@ -48,8 +52,10 @@ func (w *worker) intoFile(data []byte) (rest []byte) {
 	return data[len(part):]
 }
 
-// beginLong makes a file for the line that has begun, if that is long, and reports whether it
-// has.
+// beginLong makes a file for the line that has begun, with the part of it that is in memory, and
+// returns true. It returns false if the line is not long, if stdout goes to the spool, if a part
+// of the line is not in memory, or if the file cannot be made; after the last two it does not try
+// again for this line. The caller must hold w.spooling, and must not hold w.mu, which it takes.
 func (w *worker) beginLong() bool {
 	l := &w.long
 	w.mu.Lock()
@@ -74,7 +80,9 @@ func (w *worker) beginLong() bool {
 	return true
 }
 
-// create makes the file, with these pieces in it.
+// create makes the file l.name in dir, and writes these pieces into it. On success l.f is the file
+// and l.size its size. It returns an error if dir has too little room, or if the file cannot be
+// made or written; then it leaves no open file, and l.f is nil. The caller must hold w.spooling.
 func (l *longLine) create(dir string, pieces [][]byte) error {
 	if err := bulk.HasRoom(dir); err != nil {
 		return err
@@ -96,8 +104,10 @@ func (l *longLine) create(dir string, pieces [][]byte) error {
 	return nil
 }
 
-// endLong adds what is in the file to the output. whole reports whether the line ends there.
-// It does nothing if there is no file. The caller must hold w.spooling.
+// endLong closes the file of a long line, and adds to the output what the file has beyond the
+// bytes that were sent; if it has no more, endLong removes it. whole says whether the line ends
+// with the file. It wakes all that wait for w.cond. It does nothing if no file is open. The caller
+// must hold w.spooling, and must not hold w.mu, which endLong takes.
 func (w *worker) endLong(whole bool) {
 	l := &w.long
 	if l.f == nil {
@@ -115,7 +125,9 @@ func (w *worker) endLong(whole bool) {
 	w.cond.Broadcast()
 }
 
-// readFiled returns the bytes of an entry that has a file.
+// readFiled reads the bytes of the entry e, which must have a file, from that file. It returns an
+// error if the file cannot be opened, or has too few bytes. It needs no lock, and the caller must
+// not hold w.mu.
 func (w *worker) readFiled(e *entry) ([]byte, error) {
 	f, err := ownfile.Open(filepath.Join(w.dir, e.file))
 	if err != nil {
@@ -127,7 +139,8 @@ func (w *worker) readFiled(e *entry) ([]byte, error) {
 	return b, err
 }
 
-// dropFileLocked has the file of an entry removed, if it has one. The caller must hold w.mu.
+// dropFileLocked adds to w.later that the file of the entry e is removed, and wakes conduct, which
+// does it. It does nothing if the entry has no file. The caller must hold w.mu.
 func (w *worker) dropFileLocked(e *entry) {
 	if e.file != "" {
 		path := filepath.Join(w.dir, e.file)

@@ -57,8 +57,8 @@ type gate struct {
 // noNewline stands for how many bytes follow the last newline of data without any.
 const noNewline = -1
 
-// begunLine returns how many bytes follow the last newline of data. Most data ends with a
-// newline, or is from the middle of a long line and has none.
+// begunLine returns how many bytes follow the last newline of data, and [noNewline] if data has no
+// newline. Most data ends with a newline, or is from the middle of a long line and has none.
 func begunLine(data []byte) int {
 	if n := len(data); n > 0 && data[n-1] == '\n' {
 		return 0
@@ -69,8 +69,10 @@ func begunLine(data []byte) int {
 	return len(data) - 1 - bytes.LastIndexByte(data, '\n')
 }
 
-// addBytes counts data of so many bytes that is held from now on. begun is its begunLine.
-// newEntry is false if the data was added to an entry that is counted already.
+// addBytes counts size bytes of data that are held from now on. It closes the gate if a limit is
+// reached; inside a line, only after the end of that line or lineMax bytes of it. begun is
+// begunLine of the data. newEntry is false if the data was added to an entry that is counted
+// already. The caller must hold w.mu.
 func (g *gate) addBytes(size, begun int, newEntry bool) {
 	g.bytes += size
 	if newEntry {
@@ -91,7 +93,8 @@ func (g *gate) addBytes(size, begun int, newEntry bool) {
 	}
 }
 
-// release counts what is no longer held, and opens the gate if that is enough.
+// release subtracts bytes and entries that are no longer held, and opens the gate if both counts
+// are below their limits then. It wakes no goroutine. The caller must hold w.mu.
 func (g *gate) release(bytes, count int) {
 	g.bytes -= bytes
 	g.count -= count
@@ -100,7 +103,8 @@ func (g *gate) release(bytes, count int) {
 	}
 }
 
-// isOpen reports whether more may come.
+// isOpen reports whether more may come: no limit is reached, or the line that has begun may still
+// be finished. The caller must hold w.mu.
 func (g *gate) isOpen() bool { return !g.over || g.finishing }
 
 // output numbers the child's output, and keeps it until the daemon has acknowledged it. The
@@ -122,9 +126,10 @@ func newOutput(l process.Limits) *output {
 	return &output{next: 1, in: gate{limit: l.Retain, lineMax: l.Line}, ring: l.Stderr}
 }
 
-// last returns the newest entry of kind k if it was not sent yet and n more bytes fit
-// into it, else nil. Because it can grow, many small reads do not cost an entry each
-// while no daemon is attached.
+// last returns the newest entry of kind k if it can take n more bytes, else nil. An entry cannot
+// if it was sent, if it would exceed [maxChunk], if it has a file of its own, or if its stderr was
+// dropped. Because entries can grow, many small reads do not cost an entry each while no daemon is
+// attached. The caller must hold w.mu, and must not use the pointer after entries have changed.
 func (o *output) last(k kind, n int) *entry {
 	for i := len(o.entries) - 1; i >= 0 && o.entries[i].seq > o.seen; i-- {
 		if e := &o.entries[i]; e.kind == k {
@@ -137,9 +142,10 @@ func (o *output) last(k kind, n int) *entry {
 	return nil
 }
 
-// addStdout keeps data in memory, and counts it against the limit of stdout. It returns true
-// if it keeps data itself, which its caller must not use any more; else it keeps a copy. A
-// buffer is kept if data fills much of it.
+// addStdout keeps data in memory, in the last entry or a new one, and counts it against the limit
+// of stdout. It returns true if it keeps data itself, which the caller must not use any more: it
+// does so if data fills half of its buffer or more. Otherwise it keeps a copy. It wakes no
+// goroutine. The caller must hold w.mu.
 func (o *output) addStdout(data []byte) (kept bool) {
 	begun := begunLine(data)
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
@@ -162,8 +168,9 @@ func (o *output) addStdout(data []byte) (kept bool) {
 	return kept
 }
 
-// addFiled records that stdout lies in a file, from off on to its end. The bytes count against
-// the limit of stdout as if they were in memory. whole reports whether a line ends with them.
+// addFiled adds an entry for n bytes of stdout that lie in a file, from off on to its end. file is
+// its name in the worker's directory. The bytes count against the limit of stdout as if they were
+// in memory. whole says whether a line ends with them. The caller must hold w.mu.
 func (o *output) addFiled(file string, off int64, n int, whole bool) {
 	begun := noNewline
 	if whole {
@@ -173,8 +180,9 @@ func (o *output) addFiled(file string, off int64, n int, whole bool) {
 	o.in.addBytes(n, begun, true)
 }
 
-// lineSoFar returns the pieces of the line that has begun, and their size; ok is false if they
-// are not all in memory.
+// lineSoFar returns the pieces of the line that has begun, in order, and the sum of their sizes in
+// bytes. ok is false if not all of them are in memory. The pieces are parts of the entries, not
+// copies. The caller must hold w.mu.
 func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
 	for i := len(o.entries) - 1; i >= 0 && size < o.in.lineLen; i-- {
 		e := &o.entries[i]
@@ -191,7 +199,9 @@ func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
 	return pieces, size, size == o.in.lineLen
 }
 
-// addSpooled records that n bytes of stdout are in the spool at off.
+// addSpooled records that n bytes of stdout are in the spool at off: in the last entry, if they
+// follow its bytes, else in a new one. They do not count against the limit of stdout. It writes
+// nothing to the spool. The caller must hold w.mu.
 func (o *output) addSpooled(off int64, n int) {
 	if e := o.last(stdout, n); e != nil && e.spooled && e.off+int64(e.size) == off {
 		e.size += n
@@ -200,7 +210,9 @@ func (o *output) addSpooled(off int64, n int) {
 	o.push(entry{kind: stdout, spooled: true, off: off, size: n})
 }
 
-// addStderr keeps a copy of data. If too much stderr is kept, it drops the oldest part.
+// addStderr keeps a copy of data. If more than o.ring bytes or [maxStderrEntries] entries of
+// stderr are kept, it replaces the oldest ones by markers that only count their bytes. The caller
+// must hold w.mu.
 func (o *output) addStderr(data []byte) {
 	o.errBytes += len(data)
 	if e := o.last(stderr, len(data)); e != nil {
@@ -217,9 +229,9 @@ func (o *output) addStderr(data []byte) {
 	}
 }
 
-// dropStderr replaces the stderr entry at i by a marker that only counts its bytes, and
-// joins that with the markers beside it, so that there are never many. It returns the
-// index of the marker.
+// dropStderr replaces the stderr entry at i by a marker that only counts its bytes, and joins that
+// with the markers beside it, so that there are never many. It returns the index that the marker
+// has then. The caller must hold w.mu.
 func (o *output) dropStderr(i int) int {
 	e := &o.entries[i]
 	o.errBytes -= e.size
@@ -235,8 +247,9 @@ func (o *output) dropStderr(i int) int {
 	return i
 }
 
-// mergeable reports whether the entries at i-1 and i are both markers, and were both
-// sent or both not sent. Joining a sent one with an unsent one would send it again.
+// mergeable reports whether there are entries at i-1 and i, both are markers of dropped stderr,
+// and both were sent or both were not. Joining a sent one with an unsent one would send it again.
+// The caller must hold w.mu.
 func (o *output) mergeable(i int) bool {
 	if i < 1 || i >= len(o.entries) {
 		return false
@@ -246,14 +259,16 @@ func (o *output) mergeable(i int) bool {
 		(a.seq <= o.seen) == (b.seq <= o.seen)
 }
 
-// merge joins the markers at i-1 and i.
+// merge joins the markers at i-1 and i into one at i-1. The caller must have checked mergeable(i),
+// and must hold w.mu.
 func (o *output) merge(i int) {
 	o.entries[i].first = o.entries[i-1].first
 	o.entries[i].dropped += o.entries[i-1].dropped
 	o.entries = slices.Delete(o.entries, i-1, i)
 }
 
-// push appends e under the next number, which it returns.
+// push adds e as the last entry, under the next number, which it returns. It wakes no goroutine,
+// and counts e against no limit. The caller must hold w.mu.
 func (o *output) push(e entry) int64 {
 	e.first, e.seq = o.next, o.next
 	o.next++
@@ -261,8 +276,10 @@ func (o *output) push(e entry) int64 {
 	return e.seq
 }
 
-// ack releases all entries up to number seq, and calls sent with each of them. It does
-// nothing if these were acknowledged before.
+// ack removes all entries up to number seq, which the daemon has acknowledged, and opens the gate
+// of stdout if enough is released. It calls sent with each of them, while w.mu is held. A seq that
+// was not given yet counts as the last one that was. ack does nothing if seq was acknowledged
+// before. The caller must hold w.mu.
 func (o *output) ack(seq int64, sent func(*entry)) {
 	seq = min(seq, o.next-1)
 	if seq <= o.acked {
@@ -287,7 +304,8 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 	}
 }
 
-// after returns the index of the first entry with a number above seq.
+// after returns the index of the first entry with a number above seq; len(o.entries) if there is
+// none. The caller must hold w.mu.
 func (o *output) after(seq int64) int {
 	return sort.Search(len(o.entries), func(i int) bool { return o.entries[i].seq > seq })
 }

@@ -16,8 +16,10 @@ const (
 	stderrBuffer = 8 << 10
 )
 
-// readStdout reads the child's stdout to its end. It pauses while as much is kept as may be:
-// then the pipe fills, and the child waits.
+// readStdout reads the child's stdout to its end, and keeps it for the daemon. It pauses while the
+// limit of what is kept is reached: then the pipe fills, and the child waits. It stops before the
+// end after an error, such as the read deadline of afterExitLocked, and when room returns false.
+// Then it closes the pipe: see stdoutEnded. It takes w.spooling and w.mu.
 func (w *worker) readStdout() {
 	f := w.outFile
 	defer w.stdoutEnded(f)
@@ -49,9 +51,10 @@ func (w *worker) readStdout() {
 	}
 }
 
-// room blocks until more of stdout may be read: until the daemon has acknowledged enough, the
-// spool has room, or the child is gone. gather is true if only the rest of a line that has begun
-// may be read. ok is false if the child is gone and [drainMax] bytes were read since. It takes w.mu.
+// room blocks until more of stdout may be read: until the daemon has acknowledged enough, stdout
+// goes to a spool that is not full, or the child is gone. There is no time-out. gather is true if
+// the limit is reached and only the rest of a line that has begun may be read. ok is false if the
+// child is gone and [drainMax] bytes were read since; the caller must stop then. It takes w.mu.
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,9 +67,10 @@ func (w *worker) room() (gather, ok bool) {
 	return w.out.in.over && w.attendance != spooling, true
 }
 
-// took keeps data that was read from the child's stdout, in memory or in the spool. If a
-// daemon is attached, it also sends the next event, as far as that does not block. It returns
-// true if data itself is kept.
+// took keeps data that was read from the child's stdout: in the file of a long line, in the spool
+// or in memory. If a daemon is attached, it sends the next event, as far as the connection takes
+// it without blocking. It returns true if data itself is kept, so that the caller must not use it
+// any more. It takes w.spooling and w.mu, and may block on the disk.
 func (w *worker) took(data []byte) (kept bool) {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
@@ -90,8 +94,10 @@ func (w *worker) took(data []byte) (kept bool) {
 	return kept
 }
 
-// tellLocked counts n bytes of stdout that were read, and sends the next event. The caller must
-// hold w.mu.
+// tellLocked counts n bytes of stdout that were read, and sends the next event to the attached
+// daemon with [conn.sendNow], which does not block. If no daemon is attached or not all was sent,
+// it wakes all that wait for w.cond, among them push, which sends the rest. The caller must hold
+// w.mu.
 func (w *worker) tellLocked(n int) {
 	if w.childState >= childGone {
 		w.drained += n
@@ -103,8 +109,10 @@ func (w *worker) tellLocked(n int) {
 	}
 }
 
-// ackLocked releases the output up to number seq, which the attached daemon has
-// acknowledged. The caller must hold w.mu.
+// ackLocked releases the output up to number seq, which the attached daemon has acknowledged, and
+// leaves the files of long lines in it to conduct to remove. It wakes all that wait for w.cond,
+// among them the reader of stdout, for which there may be room now. It releases nothing if that
+// output was acknowledged before. The caller must hold w.mu, and a connection must be attached.
 func (w *worker) ackLocked(seq int64) {
 	c := w.attached
 	faultpoint.At("worker.acked")
@@ -121,8 +129,9 @@ func (w *worker) ackLocked(seq int64) {
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.
 const maxStderrLog = 1 << 20
 
-// readStderr reads the child's stderr to its end, into memory and into the log. It never
-// pauses: old stderr is dropped instead. If the disk is full, only the log misses it.
+// readStderr reads the child's stderr until its end or an error, into memory for the daemon and
+// into log. It never pauses: if too much is kept, the oldest stderr is dropped. If log cannot be
+// written, only log misses it. At the end it closes the pipe: see readerDone. It takes w.mu.
 func (w *worker) readStderr(log *logfile.File) {
 	f := w.errFile
 	defer w.readerDone(f)
@@ -143,8 +152,9 @@ func (w *worker) readStderr(log *logfile.File) {
 	}
 }
 
-// stdoutEnded closes stdout at its end. It records the end first: the child may have closed
-// its stdout although it lives.
+// stdoutEnded ends the reading of stdout, which is f. It adds an unfinished long line to the
+// output, records that the child has closed its stdout, since the child may still live, and closes
+// f: see readerDone. It takes w.spooling and w.mu, one after the other.
 func (w *worker) stdoutEnded(f *os.File) {
 	w.spooling.Lock()
 	w.endLong(false)
@@ -155,7 +165,8 @@ func (w *worker) stdoutEnded(f *os.File) {
 	w.readerDone(f)
 }
 
-// readerDone closes the pipe f of stdout or stderr, which was read to its end.
+// readerDone closes the pipe f of stdout or stderr, records that one reader less runs, and wakes
+// conduct, which waits for the end of both. It takes w.mu.
 func (w *worker) readerDone(f *os.File) {
 	_ = f.Close()
 	w.mu.Lock()

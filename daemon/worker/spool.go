@@ -22,12 +22,15 @@ type spool struct {
 	full bool  // nothing more is taken
 }
 
-// startSpool writes all stdout that is not acknowledged into a new spool, which replaces an
-// older one. The new file gets its name only when it is complete: a daemon that finds a spool
-// must find all of it. On an error the older spool stays.
+// startSpool writes all stdout that is not acknowledged into a new spool, which replaces an older
+// one, and frees that stdout in memory and its files. The new file gets its name only when it is
+// complete: a daemon that finds a spool must find all of it. It returns an error if a file cannot
+// be read or written; then the older spool and the output in memory stay. It does not change the
+// attendance.
 //
-// Meanwhile no stdout is added, but a daemon may attach, and acknowledge output. What is left
-// of the output is in the new spool all the same.
+// It takes w.spooling, so that meanwhile no stdout is added, and w.mu, which it does not hold
+// while it reads and writes: a daemon may attach then, and acknowledge output. What is left of the
+// output is in the new spool all the same. The caller must hold neither.
 func (w *worker) startSpool() error {
 	w.spooling.Lock()
 	defer w.spooling.Unlock()
@@ -92,9 +95,12 @@ func (w *worker) startSpool() error {
 	return nil
 }
 
-// spoolStdout appends data to the spool, if stdout goes there, and reports whether it did.
-// Data that does not fit or cannot be written stays in memory, and no more is read of stdout.
-// The caller must hold w.spooling.
+// spoolStdout writes data to the end of the spool file if stdout goes there, and returns true; the
+// caller must then add the bytes to the output and to the size of the spool. It returns false if
+// stdout goes to memory. It also returns false if data does not fit or cannot be written: then the
+// spool is full for good, and the caller keeps data in memory, as all that follows, up to the
+// limit of stdout. The caller must hold w.spooling, and must not hold w.mu, which spoolStdout
+// takes.
 func (w *worker) spoolStdout(data []byte) bool {
 	w.mu.Lock()
 	s, spools := w.spool, w.attendance == spooling
@@ -114,7 +120,8 @@ func (w *worker) spoolStdout(data []byte) bool {
 	return false
 }
 
-// readEntry returns the bytes of an entry that is in the spool. The caller must hold w.spooling.
+// readEntry reads the bytes of the entry e, which must be in the spool, from its file. It returns
+// an error if not all can be read. The caller must hold w.spooling, and must not hold w.mu.
 func (s *spool) readEntry(e *entry) ([]byte, error) {
 	lockcheck.Blocking("read spool")
 	b := make([]byte, e.size)
@@ -129,10 +136,10 @@ type loaded struct {
 	err  error  // the spool cannot be read
 }
 
-// loadEvent reads the data of the connection's next event from the spool file, if that
-// is where they are, and keeps them in c.loaded together with the error of the read. It
-// takes w.spooling and then w.mu, which it does not hold while it reads. The caller must
-// hold neither.
+// loadEvent reads the data of the connection's next event from the spool file, and keeps them in
+// c.loaded. If the read fails, it keeps the error there instead, and logs it. It does nothing if
+// no event is next or its data are not in the spool. It takes w.spooling and then w.mu, which it
+// does not hold while it reads. The caller must hold neither.
 func (c *conn) loadEvent() {
 	w := c.w
 	w.spooling.Lock()
@@ -157,8 +164,8 @@ func (c *conn) loadEvent() {
 	c.loaded = loaded{seq: e.seq, data: data, err: err}
 }
 
-// ackedSpoolLocked returns how many bytes at the beginning of the spool were acknowledged
-// since they were written there. The caller must hold w.mu.
+// ackedSpoolLocked returns how many bytes at the beginning of the spool were acknowledged since
+// they were written there. w.spool must not be nil. The caller must hold w.mu.
 func (w *worker) ackedSpoolLocked() int64 {
 	for i := range w.out.entries {
 		if e := &w.out.entries[i]; e.kind == stdout && e.spooled {

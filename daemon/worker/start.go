@@ -24,10 +24,11 @@ const lockWait = time.Second
 // ErrUsage is returned by [Main] for arguments that make no sense.
 var ErrUsage = errors.New("usage: worker [--run] DIR")
 
-// Main is the command "worker". With only a directory it starts the real
-// worker in a session of its own and returns, so that the worker is no child of
-// the daemon; with --run it is that worker, and returns when the child and all that
-// came from it are gone.
+// Main is the command "worker". With only a directory it starts the real worker in a session of
+// its own and returns, so that the worker is no child of the daemon. With --run and a directory it
+// is that worker: it blocks until the child and all that came from it are gone. For other
+// arguments it returns [ErrUsage]. It returns an error, too, if the worker cannot start or cannot
+// unlock its directory. whole says where the program holdline is; stderr takes the worker's log.
 func Main(args []string, whole detach.Whole, stderr io.Writer) error {
 	switch {
 	case len(args) == 1 && args[0] != "--run":
@@ -38,7 +39,10 @@ func Main(args []string, whole detach.Whole, stderr io.Writer) error {
 	return ErrUsage
 }
 
-// runWorker is the command "worker --run". It returns when the worker has left.
+// runWorker is the command "worker --run" for the directory dir. It tells the daemon that the
+// worker is ready, or why it could not start, and returns that error. Otherwise it returns what
+// [worker.runToEnd] returns, when the worker has left. whole is the path of holdline, "" if that
+// is this program.
 func runWorker(dir, whole string, stderr io.Writer) error {
 	env, ready := detach.Inherit(whole != "")
 	yieldMemory()
@@ -59,9 +63,9 @@ func runWorker(dir, whole string, stderr io.Writer) error {
 // spareThreads is how many threads a worker needs besides the one that runs and that of the runtime.
 const spareThreads = 8
 
-// keepThreads has n threads started, which are idle until they are needed. The runtime ends the
-// process if it needs another one and the system refuses it, and the system does so when the
-// child and what that has started are as many as they may be.
+// keepThreads starts n threads of the operating system and returns when all of them are idle; the
+// runtime uses them later. The runtime ends the process if it needs another thread and the system
+// refuses it, which it does when the child and what that has started are as many as they may be.
 func keepThreads(n int) {
 	var there, over sync.WaitGroup
 	release := make(chan struct{})
@@ -79,10 +83,11 @@ func keepThreads(n int) {
 	over.Wait()
 }
 
-// prepare makes the worker of dir. It reads the environment from env and closes that, takes
-// the lock, checks the spec, listens, and writes the first state.json. The order matters: a
-// daemon takes a held lock for a worker that lives. The lock is free again when the process
-// ends, whether prepare succeeds or not.
+// prepare returns a worker for the directory dir that runs nothing yet. It reads the environment
+// from env and closes that, takes the lock of dir, writes this process into the lock file, checks
+// the spec, listens on its socket, and writes the first state.json. The order matters: a daemon
+// takes a held lock for a worker that lives. It returns the error of the first step that fails,
+// and then no worker. It keeps the lock after an error, too, until the process ends.
 func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	environment, err := detach.ReadEnvironment(env)
 	if err != nil {
@@ -121,8 +126,9 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	return w, nil
 }
 
-// takeLock locks the worker's directory. It returns [statedir.ErrLocked] if another
-// process holds the lock for longer than [lockWait].
+// takeLock takes the lock file at path. While another process holds that, takeLock tries again,
+// for up to [lockWait]; then it returns an error that wraps [statedir.ErrLocked]. It returns any
+// other error at once.
 func takeLock(path string) (*statedir.Lock, error) {
 	deadline := time.Now().Add(lockWait)
 	for {

@@ -28,8 +28,10 @@ const (
 	childClosed
 )
 
-// moveChildLocked changes the state of the child, unless that would be a step back. The
-// caller must hold w.mu.
+// moveChildLocked moves the child to the state to, unless that would be a step back or none. With
+// childEnded it notes the time, with childGone it sets the end of the reading, and with
+// childClosed it queues the event Closed for the daemon. It wakes all that wait for w.cond, and
+// conduct. The caller must hold w.mu.
 func (w *worker) moveChildLocked(to childState) {
 	if to <= w.childState {
 		return
@@ -49,9 +51,9 @@ func (w *worker) moveChildLocked(to childState) {
 }
 
 // attendance records whether a daemon looks after the worker. Without one the child's output
-// would fill the memory: it is held up, or goes to the spool.
+// would fill the memory: it is read up to the limit only, or goes to the spool.
 //
-//	attended -> holding:  no daemon has come back in time; stdout is held up
+//	attended -> holding:  no daemon has come back in time; stdout is read up to the limit
 //	attended -> spooling: no daemon has come back in time; stdout goes to the spool
 //	holding, spooling -> attended: a daemon attaches
 //	any -> leaving: the worker has put what is left into its files; it stays so
@@ -64,7 +66,8 @@ const (
 	leaving
 )
 
-// attendLocked changes the attendance. The caller must hold w.mu.
+// attendLocked sets the attendance, unless the worker is leaving already, and wakes all that wait
+// for w.cond in any case. The caller must hold w.mu.
 func (w *worker) attendLocked(to attendance) {
 	if w.attendance != leaving {
 		w.attendance = to
@@ -72,7 +75,8 @@ func (w *worker) attendLocked(to attendance) {
 	w.cond.Broadcast()
 }
 
-// isAloneLocked reports whether no daemon has come back in time. The caller must hold
+// isAloneLocked reports whether the worker goes on without a daemon: none has come back in time,
+// and none has attached since. It returns false once the worker is leaving. The caller must hold
 // w.mu.
 func (w *worker) isAloneLocked() bool { return w.attendance == holding || w.attendance == spooling }
 
@@ -101,9 +105,11 @@ type ladder struct {
 	nextKill     time.Time // when the next round of the killing is due
 }
 
-// terminateLocked begins to end the child, or shortens the time that it has left. It
-// closes stdin, and sets the times for SIGTERM, after grace, and for SIGKILL, after
-// grace again. A child for which the spec wants more time gets that. The caller must hold w.mu.
+// terminateLocked begins to end the child, or shortens the time that it has left. It makes
+// writeStdin close stdin after the writes in the queue, and sets the times for SIGTERM, after
+// grace, and for SIGKILL, after grace again. grace is at least what the spec wants, and an hour at
+// most. terminateLocked wakes conduct, which sends the signals, and does not wait for the end. The
+// caller must hold w.mu.
 func (w *worker) terminateLocked(grace time.Duration) {
 	grace = max(0, min(max(grace, w.spec.EndGrace()), time.Hour))
 	now := time.Now()
@@ -118,8 +124,10 @@ func (w *worker) terminateLocked(grace time.Duration) {
 	w.wakeConduct()
 }
 
-// climbLocked leaves to w.later the signals that are due to a child that has not ended. due
-// is that of [worker.stepLocked]. The caller must hold w.mu.
+// climbLocked takes the next step against a child that is being ended, if that is due. For SIGTERM
+// it closes stdin at once and adds the signal to w.later; for SIGKILL it calls killTreeLocked. It
+// does nothing if the child is not being ended. due is that of [worker.stepLocked]. The caller
+// must hold w.mu.
 func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if l.step == ladderIdle {
@@ -135,9 +143,11 @@ func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	}
 }
 
-// killTreeLocked leaves to w.later to kill all processes of the tree. conduct calls it again
-// until all are gone or killTime is over: a process may fork between the listing and the
-// signal, and a later round catches its child. The caller must hold w.mu.
+// killTreeLocked adds to w.later one round that sends SIGKILL to all processes of the tree and
+// wakes conduct, which calls killTreeLocked again after [killPause]: a process may fork between
+// the listing and the signal, and a later round catches its child. If the child has ended and
+// killTime is over, or where the tree is not known exactly, this round is the last one and moves
+// the child to childGone. The caller must hold w.mu.
 func (w *worker) killTreeLocked(now time.Time) {
 	l := &w.ladder
 	if l.step != ladderKilling {

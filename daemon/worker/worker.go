@@ -117,13 +117,15 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 	return w
 }
 
-// logf writes a line to the worker's log.
+// logf writes a line to the worker's log. It blocks on that file, so the caller must hold neither
+// w.mu nor any other lock that guards state.
 func (w *worker) logf(format string, args ...any) {
 	lockcheck.Blocking("write log")
 	_, _ = fmt.Fprintf(w.stderr, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// wakeConduct makes conduct check what is due. It does not block.
+// wakeConduct wakes conduct, which then checks what is due. It does not block, and may be called
+// with or without w.mu.
 func (w *worker) wakeConduct() {
 	select {
 	case w.wake <- struct{}{}:
@@ -131,9 +133,11 @@ func (w *worker) wakeConduct() {
 	}
 }
 
-// runToEnd starts the child and serves daemons until the worker has left. It returns after
-// all goroutines have ended and the lock is free. Daemons are accepted only after the child
-// was forked, so that each one gets its pid.
+// runToEnd starts the child and serves daemons until the worker may leave. It blocks until then,
+// and returns after all goroutines have ended and the lock file is unlocked. It returns an error
+// if the pipes cannot be made or the lock file cannot be unlocked. How the child ends is no error.
+// Daemons are accepted only after the child was forked, so that each one gets its pid. It takes
+// w.mu.
 func (w *worker) runToEnd() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -170,10 +174,11 @@ func (w *worker) runToEnd() error {
 	return w.lock.Unlock()
 }
 
-// conduct runs [worker.stepLocked] whenever the state has changed or a time has come, then
-// what that has left for later, and saves state.json when the phase has changed. It returns
-// when the worker may leave: its child has ended with all its output, and that is
-// acknowledged or no daemon is there.
+// conduct runs [worker.stepLocked] whenever the state has changed or a time has come, then the
+// funcs in w.later, and writes state.json when the phase has changed. A value from signals makes
+// it end the child. It returns when the worker may leave: the child has ended with all its output,
+// and a daemon has acknowledged that, or no daemon is there, or a signal came. It takes w.mu, and
+// holds it neither while it waits nor for the funcs and files.
 func (w *worker) conduct(signals <-chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -210,10 +215,11 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 	}
 }
 
-// stepLocked does what is due: it ends the attendance of a daemon that does not come back,
-// climbs the ladder, and ends what the child left. Signals and files are left to w.later. It
-// returns after how much time it must be called again, or done once the worker may leave.
-// The caller must hold w.mu.
+// stepLocked does what is due at now. It goes alone if no daemon has come back in time. It begins
+// to end a child that has closed stdin or stdout, or that is alone and past the hard deadline of
+// its spec. It sends the next signal to a child that is being ended, and cleans up after one that
+// has ended. Signals and files are left to w.later. It returns after how much time at most it must
+// be called again. done is true once the worker may leave. The caller must hold w.mu.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	next = time.Minute // timers do not count the time for which the machine sleeps
 	due := func(at time.Time) bool {
@@ -250,9 +256,11 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	return next, false
 }
 
-// afterExitLocked kills the descendants that the child left. After that it answers the
-// Terminate requests, and ends the reading of the output: either both pipes have ended, or
-// their time is over. due is that of [worker.stepLocked]. The caller must hold w.mu.
+// afterExitLocked adds to w.later that the descendants of the ended child are killed, after
+// [linger], or at once if the child was being ended. When they are gone it answers the Terminate
+// requests. Then it moves the child to childClosed if stdout and stderr were read to their end; if
+// drainTime is over first, it makes their reads fail, which ends the readers. due is that of
+// [worker.stepLocked]. The caller must hold w.mu.
 func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if w.childState < childGone && (l.step != ladderIdle || due(w.endedAt.Add(linger))) && due(l.nextKill) {
@@ -277,10 +285,10 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	}
 }
 
-// goAloneLocked begins the time without a daemon: as spec.Orphan says, the worker ends its
-// child, or writes stdout to the spool. Until the spool is open, and if there can be none,
-// stdout is not read, so that the child has to wait. The spool is opened once w.mu is
-// unlocked. The caller must hold w.mu.
+// goAloneLocked begins the time without a daemon. As spec.Orphan says, it begins to end the child,
+// or adds to w.later that a spool is started and stdout is written there from then on. Until then,
+// and if the spool cannot be started, stdout stays in memory up to the limit; after that it is not
+// read, and the child has to wait. The caller must hold w.mu.
 func (w *worker) goAloneLocked() {
 	w.attendLocked(holding)
 	faultpoint.At("worker.alone")
@@ -317,9 +325,10 @@ func (w *worker) phaseLocked() string {
 	return process.PhaseStarting
 }
 
-// closedByChildLocked records that the child has closed its end of stdin or stdout. A
-// server that ends closes both, and has [linger] to do so. One that lives on cannot be
-// used, and is ended. The caller must hold w.mu.
+// closedByChildLocked records that the child has closed its end of stream, stdin or stdout, and
+// wakes conduct. A child that still lives after [linger] cannot be used any more, and conduct ends
+// it. It does nothing if a stream was recorded before, or if the child has ended or is being
+// ended. The caller must hold w.mu.
 func (w *worker) closedByChildLocked(stream string) {
 	if w.closed != "" || w.childState >= childEnded || w.ladder.step != ladderIdle {
 		return
@@ -328,7 +337,9 @@ func (w *worker) closedByChildLocked(stream string) {
 	w.wakeConduct()
 }
 
-// recordExit records how the child has ended, queues the event Exited, and closes stdin.
+// recordExit records how the child has ended, queues the event Exited for the daemon, and closes
+// stdin, which answers the writes that were not made. It wakes all that wait for w.cond, and
+// conduct. It takes w.mu.
 func (w *worker) recordExit(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -340,9 +351,9 @@ func (w *worker) recordExit(exit process.Exit) {
 	w.shutStdinLocked()
 }
 
-// recordNoChildren records that no descendant is left, if that is certain. The caller has
-// no child left to reap. Only where the worker is a subreaper does this mean that all
-// descendants are gone.
+// recordNoChildren moves the child to childGone if its end is recorded and certainly no descendant
+// is left: the worker is a subreaper ([process.Exact]), or never forked. It wakes conduct in any
+// case. Call it when this process has no child left to reap. It takes w.mu.
 func (w *worker) recordNoChildren() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -352,9 +363,10 @@ func (w *worker) recordNoChildren() {
 	w.wakeConduct()
 }
 
-// saveState writes state.json. Later daemons read it if the worker is dead: it has the
-// child's process, the last write that was taken, what was acknowledged, and what the
-// spool holds. Writes are ordered, so that an older state never replaces a newer one.
+// saveState writes state.json, which later daemons read if the worker is dead: the child's
+// process, the last write that was taken, what was acknowledged, and what the spool holds. It
+// returns the error of that write. It takes w.saving, so that an older state never replaces a
+// newer one, and w.mu, which it does not hold while it writes. The caller must hold neither.
 func (w *worker) saveState() error {
 	w.saving.Lock()
 	defer w.saving.Unlock()
@@ -377,9 +389,12 @@ func (w *worker) saveState() error {
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), jsonrpc.Encode(s))
 }
 
-// shutDown saves the output that no daemon has acknowledged, and closes the listener and
-// all connections. It returns after the goroutines of the connections have ended. From the
-// attendance leaving on no acknowledgement is taken: state.json would not have it.
+// shutDown ends the serving of daemons. It takes no acknowledgement any more, writes output that
+// no daemon has acknowledged to the spool, and writes state.json; if the worker is alone and its
+// spec says terminate, it removes the worker's directory instead. Then it closes the listener,
+// sends the last answers on each connection within [leaveTime], and closes it. It returns after
+// the goroutines in accepting have ended. It also removes the socket's directory if that is
+// another one and empty. It takes w.mu, and must be called once.
 func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.mu.Lock()
 	before, alone := w.attendance, w.isAloneLocked()
@@ -410,8 +425,10 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	}
 }
 
-// lastSpool writes the output in memory to the spool, or counts it as lost. current reports
-// whether the spool has all other output.
+// lastSpool writes the stdout in memory to a new spool. If that fails, it logs why, and records
+// those bytes as lost. It does nothing if current is true and no stdout is in memory. current says
+// that the spool has all other stdout; if it is false, a spool that cannot be replaced is given
+// up. The caller must hold neither w.spooling nor w.mu.
 func (w *worker) lastSpool(current bool) {
 	w.mu.Lock()
 	inMemory := int64(w.out.in.bytes)
@@ -430,8 +447,8 @@ func (w *worker) lastSpool(current bool) {
 	}
 }
 
-// signalGroup signals the child's process group, unless another process may have the
-// child's pid by now.
+// signalGroup sends sig to the child's process group, unless there is no child, or it was reaped,
+// so that another process may have its pid. It ignores errors. It takes w.mu.
 func (w *worker) signalGroup(sig syscall.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -440,8 +457,10 @@ func (w *worker) signalGroup(sig syscall.Signal) {
 	}
 }
 
-// signalTree signals the child's process group and all of its descendants, whatever
-// sessions and groups they have made.
+// signalTree sends sig to all descendants of the worker, whatever sessions and groups they have
+// made. It also sends sig to the child's process group if sig is SIGKILL, if the descendants are
+// not known exactly, or if they cannot be listed. It logs errors. It takes w.mu, and the caller
+// must not hold that.
 func (w *worker) signalTree(sig syscall.Signal) {
 	if !process.Exact || sig == syscall.SIGKILL {
 		w.signalGroup(sig)

@@ -46,11 +46,12 @@ type Whole struct {
 	Variable string // has the path in the next process of the worker; children do not get it
 }
 
-// Start is the command "worker DIR". It waits for the end of stdin, so that the daemon can put
-// this process into a control group, which the worker inherits. Then it starts "worker --run" in
-// a session of its own, with the descriptors of this process, and does not wait for it. Its parent
-// becomes init when this process ends, so the daemon's end cannot end it. If it does not start, Start
-// reports that.
+// Start is the command "worker DIR"; dir is that directory. It waits for the end of stdin, without
+// a time-out, so that the daemon can put this process into a control group, which the worker
+// inherits. Then it starts "worker --run" in a session of its own, with the descriptors for the
+// environment and the report, and does not wait for it. Its parent becomes init when this process
+// ends, so the daemon's end cannot end it. It creates the worker's log in dir if need be. If the
+// worker cannot be started, Start sends a failure to the daemon, and returns the error.
 func Start(dir string, whole Whole) error {
 	err := start(dir, whole)
 	if err != nil {
@@ -59,7 +60,7 @@ func Start(dir string, whole Whole) error {
 	return err
 }
 
-// start is [Start] without a report.
+// start is [Start] without the failure that is sent to the daemon.
 func start(dir string, whole Whole) error {
 	faultpoint.At("worker.begun")
 	_, _ = io.Copy(io.Discard, os.Stdin)
@@ -99,9 +100,11 @@ func start(dir string, whole Whole) error {
 	return p.Release()
 }
 
-// Inherit returns the files that [Start] has passed on: env has the environment, and ready
-// takes the report. The child of this process inherits neither, nor any other descriptor.
-// whole says that this process runs another program than holdline.
+// Inherit returns the files that [Start] has passed on: the child's environment can be read from
+// env, and ready takes the report. It makes both close-on-exec, and closes every other descriptor
+// that this process has inherited beside stdin, stdout and stderr, so that the child inherits none
+// of them. whole says that this process runs another program than holdline; then the descriptor of
+// holdline stays open. Call it once, at the start of the process.
 func Inherit(whole bool) (env, ready *os.File) {
 	syscall.CloseOnExec(fdEnv)
 	syscall.CloseOnExec(fdReady)
@@ -112,12 +115,13 @@ func Inherit(whole bool) (env, ready *os.File) {
 	return os.NewFile(fdEnv, "env"), os.NewFile(fdReady, "ready")
 }
 
-// CloseWhole closes the program holdline in a worker that runs another one. Call it once the
-// child has been forked.
+// CloseWhole closes the descriptor of the program holdline, in a worker that runs another one.
+// Call it once, after the child was forked.
 func CloseWhole() { _ = syscall.Close(fdWhole) }
 
-// closeOthers closes every descriptor from first on that this process
-// inherited. A descriptor that it has opened itself is close-on-exec.
+// closeOthers closes every descriptor from first on that this process inherited. It spares those
+// that are close-on-exec, as all are that this process has opened itself. It does nothing if the
+// descriptors cannot be listed.
 func closeOthers(first int) {
 	names := []string{}
 	if d, err := os.Open("/dev/fd"); err == nil {
@@ -137,7 +141,9 @@ func closeOnExec(fd int) bool {
 	return err != nil || flags&unix.FD_CLOEXEC != 0
 }
 
-// ReadEnvironment reads the child's environment to its end, and closes f.
+// ReadEnvironment reads the child's environment from f to its end, and closes f in any case. It
+// blocks until the daemon has closed its end. It returns an error if the environment has more than
+// [maxEnv] bytes, or cannot be read or parsed.
 func ReadEnvironment(f *os.File) (workerwire.Environment, error) {
 	var environment workerwire.Environment
 	b, err := io.ReadAll(io.LimitReader(f, maxEnv+1))
@@ -154,16 +160,19 @@ func ReadEnvironment(f *os.File) (workerwire.Environment, error) {
 	return environment, nil
 }
 
-// Report sends r to the daemon. If that is gone, the next one will find the socket.
+// Report sends r to the daemon, as a line on f, and closes f. It ignores errors: if the daemon is
+// gone, the next one finds the worker by its socket.
 func Report(f *os.File, r workerwire.Report) {
 	_, _ = f.Write(append(jsonrpc.Encode(r), '\n'))
 	_ = f.Close()
 }
 
-// Fail reports that the worker did not start.
+// Fail sends the daemon a report that the worker did not start, because of err, and closes f.
 func Fail(f *os.File, err error) { Report(f, failure(err)) }
 
-// failure is the report of a worker that did not start.
+// failure returns the report of a worker that did not start because of err. Its code is
+// CodeExhausted if the machine has run out of something, CodeLocked if another process holds the
+// worker's lock, else CodeInvalid.
 func failure(err error) workerwire.Report {
 	if f := fault.Exhausted("", err); f != nil {
 		return workerwire.Report{Error: workerwire.Errorf(workerwire.CodeExhausted, "%s", f.Fault.Detail)}

@@ -30,8 +30,9 @@ import (
 )
 
 // Freeze stops the process pid with SIGSTOP. On Linux it returns when all its threads have
-// stopped: on a busy machine they run on for a while after the signal. It fails the test
-// after 20 seconds.
+// stopped: on a busy machine they run on for a while after the signal. It fails the test if the
+// signal cannot be sent, or if a thread still runs after 20 seconds. On other systems it does not
+// wait.
 func Freeze(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -54,9 +55,10 @@ func Freeze(tb testing.TB, pid int) {
 	}
 }
 
-// Dispatch runs the worker, its exec step or an engine process if args name one, and then
-// ends the process. Otherwise it returns. args are the arguments of the process without its
-// name.
+// Dispatch runs the worker, its exec step or an engine process if args[0] is "worker", "exec" or
+// "engine", and then ends this process, with exit code 1 after an error, else 0. It does not print
+// the error. For other args it returns and does nothing. args are the arguments of the process
+// without its name.
 func Dispatch(args, environ []string, stderr io.Writer) {
 	if len(args) == 0 {
 		return
@@ -84,8 +86,9 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	syscall.Exit(code)
 }
 
-// serveEngine runs the engine process of that name. A SIGTERM ends its context. Any name
-// but codex and those of agents runs claude.
+// serveEngine runs the engine process of that name on stdin and stdout until it is done. A SIGTERM
+// cancels its context. The name codex and names that begin with acp: have engines of their own;
+// any other name runs claude.
 func serveEngine(name string, environ []string, stderr io.Writer) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
