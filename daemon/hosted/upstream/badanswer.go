@@ -10,15 +10,16 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// badAnswer returns the fault of an operation whose answer cannot be read. why says what
-// the server did instead of a good answer.
+// badAnswer returns the fault of an operation whose answer cannot be read. why says what the server
+// did instead of a good answer. It changes nothing, and needs no lock.
 func (u *Process) badAnswer(operation, why string) *fault.Record {
 	return fault.New(fault.DownstreamFailure, fault.Server, operation, "server %s %s", u.Server, why).
 		WithReason(fault.BadOutput)
 }
 
-// failAnswer fails the call, or the daemon's own request, whose answer has arrived
-// and cannot be read. why is that of [Process.badAnswer].
+// failAnswer fails the call, or the daemon's own request, whose answer has arrived and cannot be
+// read. id is the id in that answer, and why is that of [Process.badAnswer]. If nothing open has
+// that id, nothing happens. The caller must not hold hub.Mu.
 func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	if own, ok := u.takeInquiry(dialect.Number(id)); ok {
 		f := u.badAnswer("run:"+u.Server, why)
@@ -33,16 +34,17 @@ func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	}
 }
 
-// failSkipped fails the call whose answer was too long to be read. The id is looked
-// for in the begin and the end of the line; without one no call fails.
+// failSkipped fails the call, or the daemon's own request, whose answer was too long to be read.
+// The id is looked for in the beginning and the end of the line; without one nothing fails. The
+// caller must not hold hub.Mu.
 func (u *Process) failSkipped(l *lines.Line) {
 	if id := dialect.AnswerID(l.Head, l.Tail); id != nil {
 		u.failAnswer(id, dialect.TooLong())
 	}
 }
 
-// condemnEndless ends a process that writes a line without end: no answer could
-// follow.
+// condemnEndless ends a process that serves and writes a line without end: no answer could follow.
+// In any other state it does nothing. It takes hub.Mu.
 func (u *Process) condemnEndless() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -52,15 +54,17 @@ func (u *Process) condemnEndless() {
 	}
 }
 
-// failLocked ends a call whose answer cannot be read. why is that of [Process.badAnswer].
+// failLocked answers a call whose answer cannot be read with a fault, and settles it. why is that
+// of [Process.badAnswer]. The caller must hold hub.Mu.
 func (u *Process) failLocked(c *Call, why string) {
 	c.Answer.Fault = u.badAnswer(mcp.ToolsCall+":"+c.Name, why+". The call was made")
 	u.settledLocked(c)
 }
 
-// settledLocked records that the line being read answers the call. The line gets a
-// mark, which keeps it with the worker until the client has the answer or a file
-// holds it.
+// settledLocked records that the line being read answers the call, and wakes those that wait for
+// it. The line gets a mark, which keeps it with the worker until the client has the answer or a
+// file holds it. A call that no client wants is dropped instead. The caller, the reader, must hold
+// hub.Mu.
 func (u *Process) settledLocked(c *Call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {

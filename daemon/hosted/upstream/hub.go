@@ -69,8 +69,9 @@ type Instance interface {
 	Died(u *Process, before stage.State)
 }
 
-// spooledLocked counts the bytes in files that wait for a session, and ends a session
-// with too many.
+// spooledLocked adds grown, which may be negative, to the bytes of the answers in files that wait
+// for a session. If grown is positive, it calls [Hub.BoundLocked], which ends a session with too
+// many. The caller must hold hub.Mu.
 func (h *Hub) spooledLocked(session string, grown int64) {
 	if h.spooled[session] += grown; h.spooled[session] <= 0 {
 		delete(h.spooled, session)
@@ -80,18 +81,18 @@ func (h *Hub) spooledLocked(session string, grown int64) {
 	}
 }
 
-// BoundLocked ends a session whose answers in files exceed their bound. A session of
-// an earlier daemon is ended only when its client is back: before that the answers may
-// still be wanted.
+// BoundLocked ends a session, by [tool.Client.Full], if its answers in files exceed [MaxSpooled].
+// It does nothing while the session has no client here: the answers may still be wanted when the
+// client is back. It does not block. The caller must hold hub.Mu.
 func (h *Hub) BoundLocked(session string) {
 	if c := h.Clients[session]; c != nil && h.spooled[session] > MaxSpooled {
 		c.Full()
 	}
 }
 
-// ContainLocked is [Process.Contain] for a caller that holds the hub's mutex. u may be nil
-// if no process is concerned. The mutex stays locked after a panic, so f must not
-// unlock it.
+// ContainLocked calls f. If f panics, it recovers, logs the panic, and condemns the process u; u is
+// nil if no process is concerned. doing completes the words "when it …" for the log. The caller
+// must hold hub.Mu. It stays locked after a panic, so f must not unlock it.
 func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	defer func() {
 		if r := recover(); r != nil && u != nil {
@@ -103,9 +104,9 @@ func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	f()
 }
 
-// LockOrPanic locks the hub's mutex for a goroutine that has recovered from a
-// panic. If the mutex stays locked for [lockWait], the panicking goroutine itself
-// probably holds it. Then LockOrPanic panics again: the daemon ends, and the next one
+// LockOrPanic locks hub.Mu for a goroutine that has recovered from a panic with that reason, and
+// returns with the mutex held. If the mutex stays locked for [lockWait], the panicking goroutine
+// itself probably holds it. Then LockOrPanic panics with reason: the daemon ends, and the next one
 // serves.
 func (h *Hub) LockOrPanic(reason any) {
 	again := time.NewTicker(time.Millisecond)
@@ -121,7 +122,8 @@ func (h *Hub) LockOrPanic(reason any) {
 // hub's mutex.
 const lockWait = 5 * time.Second
 
-// eraLocked returns the era of a session's client, or "" if it is not known yet.
+// eraLocked returns the era of a session's client, [dialect.Legacy] or [dialect.Modern], or "" if
+// the session has no client or its era is not known yet. The caller must hold hub.Mu.
 func (h *Hub) eraLocked(session string) string {
 	if c := h.Clients[session]; c != nil {
 		return c.Era()
@@ -129,16 +131,18 @@ func (h *Hub) eraLocked(session string) string {
 	return ""
 }
 
-// ReconcileLocked makes all processes compare the log levels and subscriptions that
-// sessions want with those that the process has.
+// ReconcileLocked wakes the reconcile loop of each process, which compares the log level and the
+// subscriptions that sessions want with those that the process has. It does not wait for that. The
+// caller must hold hub.Mu.
 func (h *Hub) ReconcileLocked() {
 	for u := range h.Processes {
 		u.Standing.Wake()
 	}
 }
 
-// CompactLocked gives back the room of calls that are over. A map keeps its room: that of
-// all that stood in an earlier daemon's records.
+// CompactLocked copies the maps of calls, of the hub and of each process, to free the memory of
+// entries that were deleted: a map never shrinks, and an earlier daemon's records may have been
+// many. The caller must hold hub.Mu.
 func (h *Hub) CompactLocked() {
 	h.Calls = maps.Collect(maps.All(h.Calls))
 	for u := range h.Processes {
@@ -146,7 +150,7 @@ func (h *Hub) CompactLocked() {
 	}
 }
 
-// New returns a hub without processes. The caller must call End.
+// New returns a hub without processes. The caller must call its End, which ends the hub's Life.
 func New(o Options) *Hub {
 	return &Hub{
 		Group: group.New(o.Log), o: o,
@@ -155,7 +159,8 @@ func New(o Options) *Hub {
 	}
 }
 
-// ForgetLocked forgets the client of a session that is over, and its subscriptions.
+// ForgetLocked removes the client of a session that is over, and its subscriptions. It leaves the
+// session's calls alone, and wakes nothing. The caller must hold hub.Mu.
 func (h *Hub) ForgetLocked(session string) {
 	delete(h.Clients, session)
 	h.Subscriptions.Forget(session)
@@ -165,9 +170,10 @@ func (h *Hub) ForgetLocked(session string) {
 // and in those of the sessions that use it. A panic there ends the service of
 // that process and nothing else: the daemon serves everybody.
 
-// Contain calls f, which handles output or files of the process; doing completes the
-// words "when it …" for the log. If f panics, Contain condemns the process and
-// returns false. The caller must not hold the hub's mutex.
+// Contain calls f, which handles output or files of the process, and returns true. If f panics,
+// Contain recovers, logs the panic, condemns and so ends the process, and returns false. doing
+// completes the words "when it …" for the log. The caller must not hold hub.Mu: after a panic
+// Contain takes it.
 func (u *Process) Contain(doing string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -181,7 +187,9 @@ func (u *Process) Contain(doing string, f func()) (ok bool) {
 	return true
 }
 
-// CondemnLocked ends a process of which holdline itself cannot go on, for the fault f.
+// CondemnLocked ends a process with which Holdline cannot go on. It records the fault f as the
+// reason, here and with the instance, and closes u.unsure. It does not wait for the end. It does
+// nothing if the process was condemned before or has exited. The caller must hold hub.Mu.
 func (u *Process) CondemnLocked(f *fault.Record) {
 	if u.Condemned != nil || u.State == stage.Exited {
 		return
@@ -195,9 +203,10 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 	u.EndLocked()
 }
 
-// exitLocked marks the process as exited: nothing is left of its tree. Its open calls
-// are lost, and goroutines that wait for u.Exited are woken. Call it once for each
-// process.
+// exitLocked marks the process as exited by the ender by: nothing is left of its tree. Its open
+// calls are lost, u.Exited is closed, and the instance is told. u.Death is death or, for a
+// condemned process, u.Condemned with death's cause. A second call panics. The caller must hold
+// hub.Mu.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(stage.Exit)
 	if u.Condemned != nil && death != nil { // that is the reason, and how it ended is the cause

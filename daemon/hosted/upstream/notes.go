@@ -16,9 +16,10 @@ import (
 // scope session and its client, if both are of the legacy era. The modern one
 // knows no such messages.
 
-// withdrawn handles the server's cancellation of its own request: the request is taken
-// back from the client. After a restart of the daemon the cancellation is read once more
-// with the request, so that the client is not asked in vain.
+// withdrawn handles the server's cancellation of its own request: the request is closed, and a
+// legacy client is told so. An unknown request is ignored. After a restart of the daemon the
+// cancellation is read once more with the request, so that the client is not asked in vain. It
+// takes hub.Mu.
 func (u *Process) withdrawn(msg jsonrpc.Message) {
 	raw := jsonrpc.ID(jsonrpc.Field(msg.Params, "requestId"))
 	if raw == nil {
@@ -36,8 +37,9 @@ func (u *Process) withdrawn(msg jsonrpc.Message) {
 	u.closeLocked(q)
 }
 
-// remarked passes any other notification of the server to the legacy client of its
-// session. Without a legacy client it is dropped.
+// remarked passes any other notification of the server to the legacy client of its session. Without
+// a legacy client it is dropped, and so are notifications that only clients may send. It takes
+// hub.Mu.
 func (u *Process) remarked(msg jsonrpc.Message) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -49,9 +51,9 @@ func (u *Process) remarked(msg jsonrpc.Message) {
 	c.Ask(jsonrpc.AppendRequest(nil, nil, msg.Method, msg.Params))
 }
 
-// Notified passes a notification of a session's client on to the servers that it
-// concerns: that its roots have changed, or its progress with what a server has asked
-// for.
+// Notified queues a notification of a session's client for the legacy servers that it concerns:
+// that its roots have changed, for all that serve this session alone, or its progress with what a
+// server has asked for, for that server. Any other is dropped. It takes hub.Mu.
 func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -74,7 +76,8 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 	}
 }
 
-// noteLocked queues a notification to the server, if the server is legacy.
+// noteLocked queues a notification for the server, if the server is legacy, and does not wait. If
+// the queue is full, the notification is dropped. The caller must hold hub.Mu.
 func (u *Process) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return

@@ -17,7 +17,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// Initialized tells a legacy process that the handshake is over.
+// Initialized writes the notification notifications/initialized to a legacy process: the handshake
+// is over. If the write fails, it waits up to [fallTimeout] for the exit of the process, and
+// returns [standing.ErrExited] or else the error of the write. The caller must not hold hub.Mu.
 func (u *Process) Initialized(ctx context.Context) error {
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n')
 	_, err := u.Worker().Write(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, line)
@@ -27,10 +29,9 @@ func (u *Process) Initialized(ctx context.Context) error {
 	return nil
 }
 
-// Introduced writes the result of the handshake to the worker's directory, so that the
-// next daemon need not repeat the handshake, and then records it in this daemon. If the
-// file cannot be written, it returns an error and records nothing. The caller must not
-// hold the hub's lock.
+// Introduced writes the result of the handshake to the worker's directory, so that the next daemon
+// need not repeat the handshake, and then records it in this daemon. If the file cannot be written,
+// it returns an error and records nothing. The caller must not hold hub.Mu.
 func (u *Process) Introduced(era string, result json.RawMessage) error {
 	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.Capabilities()}
 	if u.Owner.Session != "" {
@@ -50,15 +51,17 @@ func (u *Process) Introduced(era string, result json.RawMessage) error {
 	return nil
 }
 
-// introducedLocked records the result of the handshake.
+// introducedLocked records the era and the result of the handshake, here and in u.Standing, which
+// asks the process for nothing before. The caller must hold hub.Mu.
 func (u *Process) introducedLocked(era string, result json.RawMessage) {
 	u.era, u.Result, u.logs = era, result, listing.Has(result, "logging")
 	u.Standing.Introduce(era == dialect.Modern, result)
 }
 
-// Capabilities returns the capabilities that the daemon declares to the server. For a
-// process of one session they are those of that session's client. A process of a
-// project may ask for the project's root.
+// Capabilities returns the capabilities that the daemon declares to the server. For a process of
+// one session they are those of that session's client, if it is here and has declared some. Else
+// they are the daemon's own: a process of a project may ask for the project's root. It takes
+// hub.Mu.
 func (u *Process) Capabilities() json.RawMessage {
 	if u.Owner.Session != "" {
 		u.hub.Mu.Lock()
@@ -73,12 +76,12 @@ func (u *Process) Capabilities() json.RawMessage {
 	return dialect.OwnCapabilities(u.Owner.Scope == projectScope)
 }
 
-// Meta returns the members of _meta in a modern request of the daemon's own.
+// Meta returns the members of _meta in a modern request of the daemon's own. It takes hub.Mu.
 func (u *Process) Meta() json.RawMessage { return dialect.Meta(u.hub.o.Info, u.Capabilities()) }
 
-// Envelope returns how to write requests for the era of this server, that is, for its
-// generation of the MCP protocol: legacy or modern. The caller must not hold the hub's
-// lock.
+// Envelope returns how to write requests for the era of this server, that is, for its generation of
+// the MCP protocol: legacy or modern. Its Meta is nil unless the era is modern. The caller must not
+// hold hub.Mu.
 func (u *Process) Envelope() dialect.Envelope {
 	u.hub.Mu.Lock()
 	e := dialect.Envelope{Era: u.era, Logs: u.logs}
@@ -89,7 +92,8 @@ func (u *Process) Envelope() dialect.Envelope {
 	return e
 }
 
-// Ended reports whether the process has exited, and whether it did that by itself.
+// Ended reports whether the process has exited, and whether it did that by itself rather than by
+// Holdline or another program. It takes hub.Mu.
 func (u *Process) Ended() (gone, byItself bool) {
 	state, by := u.Status()
 	return state == stage.Exited, state == stage.Exited && by == EndedByItself

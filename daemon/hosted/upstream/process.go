@@ -103,8 +103,9 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 	return u
 }
 
-// AttachLocked gives the process its worker and starts its three goroutines. They
-// count as goroutines of the hub.
+// AttachLocked records w as the worker and starts the three goroutines of the process: its reader,
+// the writer of its background writes, and the reconcile loop. They count as goroutines of the hub.
+// Call it once. The caller must hold hub.Mu.
 func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.attached, u.Generation = w, w.Generation()
 	u.audience = audience.New(u.Server, u.Instance, u.hub.Clients, &u.hub.Subscriptions)
@@ -113,16 +114,15 @@ func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.hub.WG.Go(func() { u.Contain("told a process what sessions want of it", func() { u.Standing.Run(u.hub.Life) }) })
 }
 
-// Worker returns the worker, or nil if this daemon is not attached to it yet. The
-// caller must not hold the hub's mutex.
+// Worker returns the worker, or nil if this daemon is not attached to it yet. It takes hub.Mu.
 func (u *Process) Worker() *supervisor.Worker {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return u.attached
 }
 
-// LimitsHeldByLocked returns for people by what the limits of the process are held; "" if it
-// has none.
+// LimitsHeldByLocked returns, for people, what enforces the limits of the process; "" if it has no
+// limits, or if this daemon is not attached to it yet. The caller must hold hub.Mu.
 func (u *Process) LimitsHeldByLocked() string {
 	if u.attached == nil {
 		return ""
@@ -130,23 +130,23 @@ func (u *Process) LimitsHeldByLocked() string {
 	return u.attached.HeldBy()
 }
 
-// Detach detaches from the worker. The process lives on for the next daemon.
+// Detach closes the connection to the worker, if there is one, which ends the reader. It does not
+// wait. The process lives on for the next daemon. Detach takes hub.Mu.
 func (u *Process) Detach() {
 	if w := u.Worker(); w != nil {
 		w.Close()
 	}
 }
 
-// Status returns the state of the process and, if it has exited, what made it
-// exit.
+// Status returns the state of the process and what made it exit, which is [EndedByHoldline] and
+// means nothing until the state is [stage.Exited]. Status takes hub.Mu.
 func (u *Process) Status() (stage.State, Ender) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return u.State, u.EndedBy
 }
 
-// nudge wakes the reader, so that it acknowledges output and drops records that are
-// not needed any more. It never blocks.
+// nudge wakes the reader, which then calls [Process.settle]. It never blocks, and needs no lock.
 func (u *Process) nudge() {
 	select {
 	case u.poke <- struct{}{}:
@@ -158,24 +158,26 @@ func (u *Process) nudge() {
 // termination, unless its spec wants more.
 const endGrace = time.Second
 
-// EndLocked begins to end the process. It does not wait: u.Exited is closed when
-// nothing is left of it.
+// EndLocked makes the state [stage.Ending] and has the worker end the process, see
+// [Process.TerminateLocked]. It does not wait: u.Exited is closed when nothing is left. It does
+// nothing if the process is ending or has exited. The caller must hold hub.Mu.
 func (u *Process) EndLocked() {
 	if u.ChangeLocked(stage.Terminate) {
 		u.TerminateLocked()
 	}
 }
 
-// DrainLocked gives the process no more calls. The process is ended once the clients
-// of its calls have their answers.
+// DrainLocked makes the state [stage.Draining], unless it is a later one, and wakes the reader,
+// which ends the process once the clients of its calls have their answers. The process gets no more
+// calls. DrainLocked does not wait. The caller must hold hub.Mu.
 func (u *Process) DrainLocked() {
 	u.ChangeLocked(stage.Drain)
 	u.nudge()
 }
 
-// TerminateLocked tells the worker to end the process tree, in a goroutine. It does
-// nothing if this daemon is not attached yet, or is closing; then the next attach
-// does it.
+// TerminateLocked has a goroutine of the hub tell the worker to end the process tree. It leaves the
+// state alone. It does nothing if this daemon is not attached yet, or is closing; then the next
+// attach does it. The caller must hold hub.Mu.
 func (u *Process) TerminateLocked() {
 	w := u.attached
 	if w == nil || u.hub.Closed {
@@ -185,8 +187,10 @@ func (u *Process) TerminateLocked() {
 	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
 }
 
-// End ends the process, whatever it has still to do, and waits until its events were
-// read to the end.
+// End has the worker end the process tree, then waits until the reader has returned: all events are
+// read and, unless hub.Ending is set, clients need nothing of the process any more. It returns the
+// worker's error, or the cause of ctx if that ends first; nil at once without a worker. The caller
+// must not hold hub.Mu.
 func (u *Process) End(ctx context.Context) error {
 	w := u.Worker()
 	if w == nil {
@@ -202,7 +206,7 @@ func (u *Process) End(ctx context.Context) error {
 	}
 }
 
-// Finish ends the process and waits until it is dead, or the daemon stops.
+// Finish ends the process and waits until it has exited, or the daemon stops. It takes hub.Mu.
 func (u *Process) Finish() {
 	u.hub.Mu.Lock()
 	u.EndLocked()
@@ -210,7 +214,8 @@ func (u *Process) Finish() {
 	_ = AwaitExits(u.hub.Life, []*Process{u})
 }
 
-// run reads the worker's events until their end, or until the worker is detached.
+// run is the reader. It reads the worker's events until their end, or until the worker is detached,
+// and calls [Process.settle] when it is woken or that is due. At the end it closes u.readEnded.
 func (u *Process) run() {
 	defer close(u.readEnded)
 	timer := time.NewTimer(time.Hour)
@@ -246,10 +251,10 @@ func (u *Process) run() {
 	}
 }
 
-// readEvent handles one event. After an event that panicked, deaf is true and further
-// output is skipped. It returns false after the last event, which is the end of the
-// process. Before that it waits until clients need nothing of the process's directory
-// any more.
+// readEvent handles one event, and takes hub.Mu. If that panics, it condemns the process and sets
+// deaf: from then on only the end of the process is handled. It returns true, but false after the
+// last event, the end. Before that it waits until clients need nothing of the process's directory
+// any more, or the hub closes.
 func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
 	u.output.Receive(ev.Seq)
 	if u.Restored {
@@ -265,8 +270,8 @@ func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bo
 	return false
 }
 
-// ensureDead marks the process as exited if die has panicked before it could: callers
-// wait for that.
+// ensureDead marks the process as exited if die has panicked before it could, since callers wait
+// for that. It takes hub.Mu.
 func (u *Process) ensureDead() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -275,8 +280,9 @@ func (u *Process) ensureDead() {
 	}
 }
 
-// event handles one event of the worker: output, or the end of the process. Output to
-// stderr counts as progress of a start.
+// event handles one event of the worker. It reads the lines of stdout, calls u.OnStderr for stderr,
+// and logs the exit. At the last event it reads a last line without a newline, if that is a
+// message. The caller must not hold hub.Mu.
 func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
@@ -297,8 +303,7 @@ func (u *Process) event(ev *supervisor.Event) {
 	u.caught()
 }
 
-// caught notes when all output from before the attach was read. Calls for which no
-// client waits by then are cancelled.
+// caught calls caughtLocked if all output from before the attach was read. It takes hub.Mu.
 func (u *Process) caught() {
 	if u.output.IsCaughtUp() {
 		u.hub.Mu.Lock()
@@ -307,10 +312,10 @@ func (u *Process) caught() {
 	}
 }
 
-// caughtLocked notes that this daemon has read all output from before the attach, or
-// that the process has exited. From now on a missing answer means that the server has
-// not answered, so calls that no client wants are settled, and clients may be asked
-// what the server asks.
+// caughtLocked closes u.caughtUp: all output from before the attach was read, or the process has
+// exited. From now on a missing answer means that the server has not answered. So calls that no
+// client wants are settled, early answers without a request are dropped, and clients may be asked
+// what the server asks. A second call does nothing. The caller must hold hub.Mu.
 func (u *Process) caughtLocked() {
 	if u.hasCaughtUp() {
 		return
@@ -325,11 +330,12 @@ func (u *Process) caughtLocked() {
 	u.InterruptLocked()
 }
 
-// hasCaughtUp reports whether [Process.caughtLocked] was called.
+// hasCaughtUp reports whether [Process.caughtLocked] was called. It needs no lock.
 func (u *Process) hasCaughtUp() bool { return waiting.IsClosed(u.caughtUp) }
 
-// readLine handles one line of the server's stdout, or the report that a line is too
-// long to be a message.
+// readLine handles one line of the server's stdout, or the report that a line is too long to be a
+// message: it fails the call that such a line answers, or ends a process whose line never ends. The
+// caller must not hold hub.Mu.
 func (u *Process) readLine(l *lines.Line) {
 	switch l.Event {
 	case lines.Skipping:
@@ -344,9 +350,9 @@ func (u *Process) readLine(l *lines.Line) {
 	}
 }
 
-// readMessage handles a line that should be a message. A line that is none is
-// counted. If it looks like the answer to a call, the call fails; otherwise its
-// client would wait in vain.
+// readMessage handles a line that should be a message. One that is none is counted, unless it is
+// blank or its beginning may be missing. If it is certainly the answer to a call, the call fails:
+// otherwise its client would wait in vain. The caller must not hold hub.Mu.
 func (u *Process) readMessage(l *lines.Line) {
 	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
@@ -380,8 +386,8 @@ func (u *Process) readMessage(l *lines.Line) {
 	}
 }
 
-// noisy counts a line that is no message, and logs the first one. Such lines are
-// never fatal: many servers print a banner.
+// noisy counts a line that is no message, and logs the first one with the reason why. Such lines
+// are never fatal: many servers print a banner. It takes hub.Mu.
 func (u *Process) noisy(why string) {
 	u.hub.Mu.Lock()
 	u.Noise++
@@ -392,9 +398,9 @@ func (u *Process) noisy(why string) {
 	}
 }
 
-// answered delivers an answer of the server to the call, or to the daemon's own
-// request, that it is for. l is the line that msg was parsed from. Answers to unknown
-// calls are dropped.
+// answered delivers msg, an answer that was parsed from l, to the call or the daemon's own request
+// that it is for. A second answer, or one to an unknown call, is dropped; a malformed one fails its
+// call. answered takes hub.Mu, and unlocks it while it moves a large answer to a file.
 func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	if own, ok := u.takeInquiry(dialect.Number(msg.ID)); ok {
 		own.take(owned(msg, l))
@@ -419,8 +425,8 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	u.settledLocked(c)
 }
 
-// takeInquiry removes and returns the daemon's own request with that write number. It
-// returns false if there is none.
+// takeInquiry removes and returns the daemon's own request with that write number, and drops its
+// record unless stays is set in it. It returns false if there is none. It takes hub.Mu.
 func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -445,9 +451,9 @@ func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	return msg.Clone()
 }
 
-// progressed passes the progress of a call to its client, and restarts the call's
-// time. Progress from before the attach (old) may have reached the client already, so
-// it only restarts the time.
+// progressed passes the progress of an open call to its client, and restarts the call's time.
+// Progress from before the attach (old) may have reached the client already, so it only restarts
+// the time. progressed takes hub.Mu, but not while it calls the client's func.
 func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	u.hub.Mu.Lock()
 	c := u.namedLocked(dialect.Token, jsonrpc.Field(msg.Params, mcp.MetaProgress))
@@ -462,9 +468,9 @@ func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	}
 }
 
-// notified handles a notification of the server. It forwards updates of resources, log
-// messages and all other notifications to the sessions that want them, and has the
-// instance read changed lists again. The caller must not hold the hub's lock.
+// notified handles a notification of the server. It forwards updates of resources, log messages and
+// all other notifications to the sessions that want them, and has the instance read changed lists
+// again. The caller must not hold hub.Mu.
 func (u *Process) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
@@ -485,8 +491,8 @@ func (u *Process) notified(msg jsonrpc.Message) {
 	}
 }
 
-// ChangeLocked changes the state of the process by an event, and reports whether it is
-// another one now.
+// ChangeLocked changes u.State by an event, and reports whether it is another one now. It does
+// nothing else: see [Process.EndLocked]. The caller must hold hub.Mu.
 func (u *Process) ChangeLocked(e stage.Event) bool {
 	before := u.State
 	u.State = before.After(e)

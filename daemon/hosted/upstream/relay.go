@@ -14,9 +14,10 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// asked handles a request of the server: the daemon answers it, refuses it, or relays
-// it to the client. inFile says that the request was read from a file, so the worker
-// need not keep a line for it.
+// asked handles a request of the server, which clients see by id: the daemon answers it, refuses
+// it, or relays it to the client. One that is known is ignored. inFile says that the request was
+// read from a file, so the worker need not keep a line for it. The instance is told of a request
+// that the process's scope does not offer. It takes hub.Mu.
 func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 	raw := jsonrpc.ID(bytes.Clone(msg.ID))
 	own, overreaches := dialect.OwnAnswer(msg.Method, raw, u.Owner.Session, u.Owner.Root)
@@ -43,9 +44,10 @@ func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 	}
 }
 
-// openLocked records a request of the server, and keeps its line with the worker until
-// it has an answer. It returns nil if the request already has an answer or a record, or
-// if too many are open; then it is refused.
+// openLocked records a request of the server, and keeps its line with the worker until the request
+// is closed, unless it is in a file. It returns nil if the request has an answer or is open
+// already, or if too many are open; then the server gets an error. The caller, the reader, must
+// hold hub.Mu.
 func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inFile bool) *question.Question {
 	if u.questions.Knows(id) {
 		return nil
@@ -65,8 +67,9 @@ func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inF
 	return q
 }
 
-// relayLocked sends a request of the server to the session's client. If the client has
-// answered it already, since an earlier daemon has sent it, the server gets that answer.
+// relayLocked sends a request of the server to the session's client, see [Process.putLocked]. If
+// the client has answered it already, since an earlier daemon has sent it, that answer is queued
+// for the server instead. The caller must hold hub.Mu.
 func (u *Process) relayLocked(q *question.Question) {
 	if e, ok := u.questions.TakeEarly(q.ID); ok {
 		by := calls.Record{N: e.N, Call: e.Write}
@@ -79,9 +82,12 @@ func (u *Process) relayLocked(q *question.Question) {
 	u.putLocked(q)
 }
 
-// RespondedLocked passes the answer of a session's client, its line n, to the server
-// whose request has that id. It reports whether there is or may be one. An answer to a
-// request that this daemon has yet to read again is kept until then.
+// RespondedLocked queues the answer of a session's client, its line n, for the server whose request
+// has that id; a second answer is ignored. An answer to a request that this daemon has yet to read
+// again is kept until then.
+//
+// It reports whether there is or may be such a request. It returns false if no process of the
+// session can have made it, or if too many answers are kept. The caller must hold hub.Mu.
 func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range h.Processes {
 		if u.Owner.Session != session || !u.questions.Owns(id) {
@@ -99,12 +105,13 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 	return false
 }
 
-// mayAskLocked reports whether requests of the process that an earlier daemon has passed
-// on may still be unread.
+// mayAskLocked reports whether requests of the process that an earlier daemon has passed on may
+// still be unread: output from before the attach is, and the process has not exited. The caller
+// must hold hub.Mu.
 func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != stage.Exited }
 
-// dropEarlyLocked drops early answers to which no request was read, and confirms
-// their lines to the client.
+// dropEarlyLocked drops early answers to which no request was read, and confirms their lines to the
+// client, if it is here. The caller must hold hub.Mu.
 func (u *Process) dropEarlyLocked() {
 	lines := u.questions.DropEarly()
 	if c := u.hub.Clients[u.Owner.Session]; c != nil {
@@ -114,10 +121,14 @@ func (u *Process) dropEarlyLocked() {
 	}
 }
 
-// respondLocked queues the answer to a request of the server. by has in N the client's
-// line with the answer, or 0 if the daemon answers itself; the line is confirmed to the
-// client only after the worker has the write. If the answer came with a call, by has the
-// call's line and, in Call, its write; then the line is not confirmed.
+// respondLocked queues the answer line to a request of the server, and does not wait. The request
+// counts as answered, and is closed once the worker has the write. A full queue drops the line. If
+// a person was asked, the time of the process's open calls starts again.
+//
+// by has in N the client's line with the answer, or 0 if the daemon answers itself; the line is
+// confirmed to the client only after the worker has the write. If the answer came with a call, by
+// has the call's line and, in Call, its write; then the line is not confirmed. The caller must hold
+// hub.Mu.
 func (u *Process) respondLocked(q *question.Question, by calls.Record, line []byte) {
 	u.questions.Answer(q)
 	u.restartClocksLocked(q)
@@ -143,14 +154,15 @@ func (u *Process) respondLocked(q *question.Question, by calls.Record, line []by
 	})
 }
 
-// refuseLocked answers a request of the server with an error.
+// refuseLocked queues a JSON-RPC error with code and why as the answer to a request of the server.
+// The caller must hold hub.Mu.
 func (u *Process) refuseLocked(q *question.Question, code int, why string) {
 	u.respondLocked(q, calls.Record{}, jsonrpc.AppendError(nil, q.Raw, code, why, nil))
 }
 
-// closeLocked removes a request of the server that needs no answer any more, and sends nothing.
-// If it was not answered and a person was asked, the time of the process's calls starts again. A
-// second call does nothing. The caller must hold the hub's lock.
+// closeLocked removes a request of the server that needs no answer any more, sends nothing, and
+// wakes the reader. If it was not answered and a person was asked, the time of the process's open
+// calls starts again. A second call does nothing. The caller must hold hub.Mu.
 func (u *Process) closeLocked(q *question.Question) {
 	waited := !q.IsAnswered()
 	if !u.questions.Close(q) {
@@ -162,8 +174,8 @@ func (u *Process) closeLocked(q *question.Question) {
 	u.nudge()
 }
 
-// restartClocksLocked restarts the time of the process's calls, if a person was
-// asked. Call it when that has ended.
+// restartClocksLocked restarts the time of the process's open calls if the request q asks a person.
+// Call it when q is answered or closed. The caller must hold hub.Mu.
 func (u *Process) restartClocksLocked(q *question.Question) {
 	if !q.AsksPerson() {
 		return
@@ -175,11 +187,13 @@ func (u *Process) restartClocksLocked(q *question.Question) {
 	}
 }
 
-// AsksPersonLocked reports whether a person has yet to answer a request of the
-// process. Meanwhile the calls of the process do not time out.
+// AsksPersonLocked reports whether a person has yet to answer a request of the process. Meanwhile
+// the calls of the process do not time out. The caller must hold hub.Mu.
 func (u *Process) AsksPersonLocked() bool { return u.questions.AwaitPerson() }
 
-// RefuseAsksLocked answers the open requests to a session that is over with an error.
+// RefuseAsksLocked queues an error as the answer to each open request for the client of a session
+// that is over. Processes with a detached call are left out: the client of a task may answer. The
+// caller must hold hub.Mu.
 func (h *Hub) RefuseAsksLocked(session string) {
 	for u := range h.Processes {
 		if u.Owner.Session != session || u.HasDetachedLocked() { // the client of a task may answer
@@ -193,7 +207,8 @@ func (h *Hub) RefuseAsksLocked(session string) {
 	}
 }
 
-// writeQuestion writes a request of the server to its file.
+// writeQuestion writes a request of the server to its file. After that the worker need not keep its
+// line; after an error it must. It takes hub.Mu, but not while it writes.
 func (u *Process) writeQuestion(q *question.Question) error {
 	line := jsonrpc.AppendRequest(nil, q.Raw, q.Method, q.Params)
 	err := question.Write(u.Dir, question.FileName(q.ID), line)
@@ -206,8 +221,9 @@ func (u *Process) writeQuestion(q *question.Question) error {
 	return err
 }
 
-// reopen handles the requests that an earlier daemon has written to files. The reader
-// calls it before it reads output.
+// reopen handles the requests that an earlier daemon has written to files, as if they were read
+// now; if the process is dead, it only has their files removed. The reader calls it before it reads
+// output. It takes hub.Mu.
 func (u *Process) reopen(w *supervisor.Worker) {
 	state := w.Status().State
 	u.hub.Mu.Lock()

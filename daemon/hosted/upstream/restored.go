@@ -10,10 +10,12 @@ import (
 	"holdline/protocol/process"
 )
 
-// CatchUp waits until this daemon has read everything that the server wrote before
-// the attach. The server may have ended meanwhile, and then must get no writes: a
-// call that is lost in its stdin is one of which the next daemon does not know
-// whether it was made. Each call's own time bounds the wait.
+// CatchUp blocks until this daemon has read everything that the server wrote before the attach,
+// until the reader has ended, or until the daemon stops. It has no time-out of its own. The caller
+// must not hold hub.Mu, which the reader needs.
+//
+// The server may have ended meanwhile, and then must get no writes: a call that is lost in its
+// stdin is one of which the next daemon does not know whether it was made.
 func (u *Process) CatchUp() {
 	select {
 	case <-u.caughtUp:
@@ -22,12 +24,13 @@ func (u *Process) CatchUp() {
 	}
 }
 
-// recordLocked restores one record of an earlier daemon. Those of all writes but calls wait
-// in u.records until [Process.ResumeLocked] knows which of these writes were made.
+// recordLocked restores one record of an earlier daemon. That of a call becomes a call of this
+// process and of the hub. Those of all other writes wait in u.records until [Process.ResumeLocked]
+// knows which of these writes were made.
 //
-// Two processes may have a record of the same call: the daemon made the call again
-// after the first process died. Then the younger process has the call, and the write
-// to the older one is kept in call.earlier.
+// Two processes may have a record of the same call: the daemon made the call again after the first
+// process died. Then the younger process has the call, and the write to the older one is kept in
+// call.earlier. The caller must hold hub.Mu.
 func (u *Process) recordLocked(r calls.Record) {
 	h := u.hub
 	switch r.Kind {
@@ -57,9 +60,10 @@ func (u *Process) recordLocked(r calls.Record) {
 	}
 }
 
-// RestoreLocked makes a process of what an earlier daemon has left in its directory:
-// its requests in files, the records of its calls, and the sizes of answers in files by
-// write. This daemon is not attached to it yet.
+// RestoreLocked makes a process of what an earlier daemon has left in its directory: its requests
+// in files, the records of its calls, and the sizes of answers in files by write. It registers the
+// process and the calls with the hub. It reads no file, and this daemon is not attached yet. Files
+// of answers without a record are removed later, by the reader. The caller must hold hub.Mu.
 func (u *Process) RestoreLocked(
 	generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64,
 ) {
@@ -81,9 +85,10 @@ func (u *Process) RestoreLocked(
 	}
 }
 
-// ResumeLocked attaches a restored process to its worker. It learns from the worker which
-// writes of the earlier daemon were made, and resets calls that were certainly not made.
-// It reports whether the process lives.
+// ResumeLocked attaches a restored process to its worker and starts its goroutines. It learns from
+// the worker which writes of the earlier daemon were made, resets calls that were certainly not
+// made, drops records that are not needed, and closes u.unsure. It reports whether the process
+// lives. The caller must hold hub.Mu.
 func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	u.AttachLocked(w) // its goroutines wait for the lock
 	last := w.LastWrite()
@@ -112,8 +117,9 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	return alive
 }
 
-// AdoptedLocked lets a process that lives serve again, whose handshake an earlier daemon
-// has made. It is not serving yet.
+// AdoptedLocked records the handshake s that an earlier daemon has made with a process that lives,
+// and wakes its reconcile loop. A server that wants to know of changed roots gets that
+// notification. The state stays: the caller lets the process serve. The caller must hold hub.Mu.
 func (u *Process) AdoptedLocked(s *process.Server) {
 	u.introducedLocked(s.Era, s.Result)
 	u.Standing.Wake()
@@ -122,8 +128,10 @@ func (u *Process) AdoptedLocked(s *process.Server) {
 	}
 }
 
-// AttachCondemnedLocked attaches a process that was condemned before this daemon was
-// attached to its worker, to end it. It reports whether the process is attached.
+// AttachCondemnedLocked attaches w to a process that was condemned before it had a worker, starts
+// its goroutines, and has the worker end the process. If the process has a worker, or the hub is
+// closed, it does nothing. It reports whether the process has a worker now. The caller must hold
+// hub.Mu.
 func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 	if u.attached == nil && !u.hub.Closed {
 		u.AttachLocked(w)

@@ -13,10 +13,14 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// settle acknowledges output that the worker need not keep, and removes records and
-// files that are not needed any more. Answers that wait too long for their client are
-// written to files first. It returns how long the reader may wait before it calls
-// settle again. Only the reader calls it.
+// settle acknowledges output that the worker need not keep, and removes records and files that are
+// not needed any more. Before that it writes moved deadlines to records, and to files the answers
+// and requests that have waited too long. It ends a draining process without calls. Errors are
+// logged.
+//
+// It returns how long the reader may wait before the next call: at most an hour, at most a second
+// after a file could not be written, and 0 after one was. Only the reader calls it, and must not
+// hold hub.Mu.
 func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	u.hub.Mu.Lock()
@@ -50,9 +54,9 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	return next
 }
 
-// dispensable returns what is not needed any more: records, and files of answers and, by
-// name, of requests. The caller must drop them, since they are taken from their lists here.
-// It also ends a draining process that has no calls left.
+// dispensable removes from their lists, and returns, the writes whose records and those whose
+// answers' files are not needed any more, and the names of such files of requests. The caller must
+// drop them. It also begins to end a draining process that has no calls left. It takes hub.Mu.
 func (u *Process) dispensable() (forget, files []int64, names []string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -63,8 +67,8 @@ func (u *Process) dispensable() (forget, files []int64, names []string) {
 	return forget, files, u.questions.TakeSettled()
 }
 
-// writeDown writes the content of a line to a file, so that the worker need not keep the
-// line.
+// writeDown writes the content of a line, an answer or a request, to a file, so that the worker
+// need not keep the line. After an error it must. It takes hub.Mu, but not while it writes.
 func (u *Process) writeDown(c output.Content) error {
 	if q, ok := c.(*question.Question); ok {
 		return u.writeQuestion(q)
@@ -72,7 +76,9 @@ func (u *Process) writeDown(c output.Content) error {
 	return u.spool(c.(*Call)) //nolint:forcetypeassert // nothing else is kept
 }
 
-// spool writes the answer of a call to its file.
+// spool writes the answer of a call to its file and, if that succeeds, drops the answer from memory
+// and counts the bytes for its session, which may end that session. After an error the answer stays
+// in memory. It takes hub.Mu, but not while it writes.
 func (u *Process) spool(c *Call) error {
 	u.hub.Mu.Lock()
 	a, write := c.Answer, c.write
@@ -85,8 +91,12 @@ func (u *Process) spool(c *Call) error {
 	return err
 }
 
-// fileLocked answers a call with msg, and makes the file in which its line l lies the file of
-// the answer, for which it unlocks the mutex. It returns false if it cannot.
+// fileLocked makes the file in which the line l lies the file of the call's answer msg, and the
+// call answered. The caller must hold hub.Mu; fileLocked unlocks it while it works on files, and
+// locks it again.
+//
+// It returns true if nothing is left to do, also if the call was settled meanwhile; then it removes
+// the file. It returns false, with the call unchanged, if the file cannot be made.
 func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
 	write := c.write
 	u.hub.Mu.Unlock()
