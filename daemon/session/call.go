@@ -28,9 +28,10 @@ import (
 // error is a fault, which may come with a target: one that the session may not use.
 type findTarget func(ctx context.Context) (*tool.Remote, error)
 
-// beginCall begins a call of a tool: one of the daemon's own tools, or one of a hosted
-// server. It answers a malformed call at once; the call itself runs in a goroutine of
-// calls.
+// beginCall begins a call of a tool: one of the daemon's own tools, or one of a hosted server. It
+// sends a fault at once if the name is not a string or the arguments are not an object. Else it
+// returns at once, and a goroutine of calls makes the call and answers r, as [session.pursue]
+// says.
 func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
 	var ok bool
@@ -62,9 +63,10 @@ func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// callInner begins the call of a hosted server's tool that the arguments of own name: own
-// is the tool call_tool. It replaces the arguments in r by those of the inner call. Only
-// r.tool still names own. Faults of the arguments are answered by the goroutine of calls.
+// callInner begins the call of a hosted server's tool that is named in the arguments of r. own is
+// the tool that was called, call_tool. callInner replaces the arguments in r by those of the
+// inner call; only r.tool still names own. It does not block: a goroutine of calls makes the call
+// and answers r, with a fault if the arguments are malformed.
 func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew.Crew) {
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
@@ -80,7 +82,9 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 	})
 }
 
-// routeRequest passes on a request for a prompt, a resource or a completion.
+// routeRequest passes a request for a prompt, a resource or a completion to the hosted server
+// that offers it. It does not block: a goroutine of calls waits for the server and answers r,
+// with an unknown_method or invalid_input fault if no server offers it.
 func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
 		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
@@ -97,11 +101,14 @@ func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew
 	})
 }
 
-// pursue calls the target that find returns, in a goroutine of calls. Then it counts and
-// logs the call, and delivers the answer if the client still wants it.
+// pursue calls the target that find returns, in a goroutine of calls, and returns at once. When
+// the target has answered, that goroutine counts and logs the call, and queues the answer, or a
+// fault if find or the target failed. It queues nothing if the client has cancelled r or the
+// session ends. If the client has as many calls in flight as it may have, pursue answers with a
+// fault and does not call find.
 //
-// An answer that the executor has in a file is loaded in the session's turn: a client
-// that reads slowly must not fill the memory with large answers.
+// An answer that the executor has in a file is loaded only when [session.takeTurn] allows it: a
+// client that reads slowly must not fill the memory with large answers.
 func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
 	args := r.params.Arguments
 	var res tool.RemoteResult
@@ -155,8 +162,8 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 	})
 }
 
-// cancelTask ends the task that a request became whose client has not learned of it, and does
-// not want the answer.
+// cancelTask cancels the task that r became, for a client that was not told of the task and does
+// not want the answer. It does nothing if r became no task. It logs a failure.
 func (s *session) cancelTask(r *request) {
 	if r.task == "" {
 		return
@@ -167,9 +174,15 @@ func (s *session) cancelTask(r *request) {
 	}
 }
 
-// callTarget finds the target of a request and calls it. found reports whether the target
-// may be used: then its faults are for a model to read. A target that may not be used is
-// recorded in the request all the same, for telemetry.
+// callTarget finds the target of r with find, sets r.target, calls the target, and blocks until
+// that has answered. A replayed call goes to the target that recorded it, if one did.
+//
+// found reports whether the target may be used: then its faults are for a model to read. If find
+// fails, found is false and err is the error of find, or the cause of ctx if that is done;
+// r.target is then the target that the session may not use, if find returned one. If found is
+// true, err is the error of the call: a fault if a replayed call may have run before, or
+// [tool.ErrStopping] if clients no longer reach this daemon. In both cases the target was not
+// called.
 func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	res tool.RemoteResult, found bool, err error,
 ) {
@@ -219,9 +232,10 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	return res, true, err
 }
 
-// answerLine returns the line that answers r, without its newline. The answer of a server
-// is passed on as it came. If readable is true, any fault of a tool call becomes a result
-// that the client's model reads; else the fault's class decides its form.
+// answerLine returns the line that answers r, without its newline. An answer of a server in res
+// is passed on as it came. Else the line is made from the fault f. If readable is true, a fault
+// of a tool call becomes a result that the client's model reads; else it becomes what its class
+// says.
 func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
 	form := s.formOf(r)
 	switch {
@@ -233,9 +247,9 @@ func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, 
 	return form.Fault(f)
 }
 
-// longLine returns the line that answers r by the file in which the result lies. It returns
-// nil if there is no such file, if the result must be changed, or if the client cannot open
-// files.
+// longLine returns a control line that answers r by naming the file in which the result lies, so
+// that the proxy reads it there. It returns nil if there is no such file, if the result would
+// have to be changed, or if the client is not connected or cannot open files. It takes s.mu.
 func (s *session) longLine(r *request, res *tool.RemoteResult) []byte {
 	if res.File == nil || r.modern || r.target.Server == "" {
 		return nil
@@ -253,8 +267,9 @@ func (s *session) longLine(r *request, res *tool.RemoteResult) []byte {
 // noSuchTool stands for all names of tools that clients made up.
 const noSuchTool = "(unknown)"
 
-// countRequest counts a request, under the name of its target if that is known. Names
-// that a client made up must not become labels: they are counted under one name.
+// countRequest reports r to telemetry, under the name of its target if that is known; a nil f is
+// a success. Names that a client made up must not become labels: they are all counted under one
+// name.
 func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	method, server, name := r.msg.Method, "", ""
 	if !slices.Contains(servedMethods, method) {
@@ -276,8 +291,8 @@ func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	s.srv.o.Telemetry.Request(op, time.Since(r.begin), replays, f)
 }
 
-// logCall writes the call of a tool to the call log, with args as the client sent them. A
-// nil f is a success.
+// logCall writes one entry for the call of a tool to the call log, with args as the client sent
+// them. A nil f is a success. It takes s.mu.
 func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
 	caller := s.who()
 	c := telemetry.Call{

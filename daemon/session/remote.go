@@ -15,8 +15,11 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// answerAside answers r with what find returns, in a goroutine of calls, as a request in
-// flight: the client can cancel it.
+// answerAside calls find in a goroutine of calls, and returns at once. That goroutine answers r
+// with what find returns: a fault, the refusal of a server, or else a value to encode as JSON.
+// Meanwhile r is in flight, so the client can cancel it; then nothing is sent. Nothing is sent
+// either if find returns [tool.ErrStopping], since the next daemon answers. If the client has as
+// many calls in flight as it may have, r is answered with a fault, and find is not called.
 func (s *session) answerAside(ctx context.Context, r *request, calls *crew.Crew, find func(ctx context.Context) any) {
 	var v any
 	s.startWork(ctx, r, calls, func(ctx context.Context) error {
@@ -45,9 +48,10 @@ var (
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
-// describe returns the content of the handshake: of Holdline, or of the one server that
-// the session is for. If that server cannot be used the handshake succeeds all the same,
-// and the instructions say what is wrong.
+// describe returns what the handshake says: of Holdline, or of the one server that the session is
+// for. It blocks while that server is still starting. If that server cannot be used, the
+// handshake succeeds all the same: the instructions say what is wrong, and [session.unusable]
+// reports it. It takes s.mu.
 func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo}
@@ -74,9 +78,10 @@ func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	return own
 }
 
-// unusable reports why the session's one server cannot be used: in the log, and on the
-// stderr of the proxy. Instructions alone are not enough: few clients show them to their
-// users, and few users read the log. It returns the words for the instructions.
+// unusable reports that the session's one server cannot be used because of err: in the log, and
+// in a control line that the proxy writes to its stderr. Instructions alone are not enough: few
+// clients show them to their users, and few users read the log. It returns the words for the
+// instructions. It takes s.mu.
 func (s *session) unusable(ctx context.Context, server string, err error) string {
 	f := fault.From(err, fault.Server, mcp.Initialize)
 	words := "The MCP server " + server + " cannot be used now: " + f.Fault.Detail
@@ -89,8 +94,8 @@ func (s *session) unusable(ctx context.Context, server string, err error) string
 	return words
 }
 
-// serverInfo returns the serverInfo of Holdline, or of the one server that the session is
-// for.
+// serverInfo returns the serverInfo of the one server that the session is for, once
+// [session.describe] has found it; else that of Holdline. It takes s.mu.
 func (s *session) serverInfo() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,40 +105,45 @@ func (s *session) serverInfo() json.RawMessage {
 	return s.srv.serverInfo
 }
 
-// noteLists is [held.Lists.Note].
+// noteLists calls [held.Lists.Note] with s.mu held: it records that the client will hold these
+// lists, so that their next change is announced.
 func (s *session) noteLists(methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists.Note(methods...)
 }
 
-// forwardResponse passes the client's answer in line n to the server that has asked.
+// forwardResponse passes the client's answer in line n to the server that has asked. If no server
+// waits for it, the proxy is told that it need not keep the line.
 func (s *session) forwardResponse(n int64, msg jsonrpc.Message) {
 	if !s.srv.o.Hosted.Respond(s.hash, n, msg) {
 		s.Seen(n) // no server waits for it
 	}
 }
 
-// Caller returns the session as it is known now.
+// Caller returns the client of the session as it is known now. It takes s.mu.
 func (s *session) Caller() tool.Caller { return s.who() }
 
-// Era returns the era of the client's latest request; "" before the first.
+// Era returns the era of the client's latest request; "" before the first. It takes s.mu.
 func (s *session) Era() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.Era
 }
 
-// Capabilities returns those that the client declared.
+// Capabilities returns the capabilities that the client declared; nil before it has said anything
+// of them. It takes s.mu.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.Capabilities
 }
 
-// Ask queues a server's message for the client. A request is queued however many lines
-// wait; a notification is dropped if there is no room. Ask returns false, and queues
-// nothing, if the client is not connected. It does not keep line.
+// Ask queues a server's message for the client, and does not block. A request is queued however
+// many lines wait, and dropped only if the queue has too many bytes; a notification is dropped if
+// there is no room. Ask returns false, and queues nothing, if the client is not connected; else
+// it returns true, even for a line that was dropped. line has no newline; Ask does not keep it.
+// It takes s.mu.
 func (s *session) Ask(line []byte) bool {
 	s.mu.Lock()
 	l := s.cur
@@ -150,7 +160,9 @@ func (s *session) Ask(line []byte) bool {
 	return true
 }
 
-// levelOf returns the level from which on a request wants log messages.
+// levelOf returns the level from which on the client wants log messages for r: the one in a
+// modern request, or the one that a legacy client has set; "" for none. It takes s.mu for a
+// legacy request.
 func (s *session) levelOf(r *request) string {
 	if r.modern {
 		level, _ := mcp.String(r.params.Meta.Level)
@@ -161,16 +173,17 @@ func (s *session) levelOf(r *request) string {
 	return s.profile.Level
 }
 
-// Level returns the most verbose level of log messages that the client has ever asked
-// for in a request, or that it has set.
+// Level returns the most verbose level of log messages that the client has ever asked for in a
+// request, or that it has set; "" for none. It takes s.mu.
 func (s *session) Level() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.MostVerbose()
 }
 
-// Log passes on a log message of a server, if a request under way has asked for
-// it or the level that the client has set covers it.
+// Log queues a log message of a server for the client if asked is true, that is, if a request
+// under way wants it, or if the level that the client has set covers it. It does not block: the
+// message is dropped if the client is not connected or there is no room. It takes s.mu.
 func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	s.mu.Lock()
 	covers := mcp.Covers(s.profile.Level, level)
@@ -180,8 +193,8 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	}
 }
 
-// noteTools is [held.Lists.NoteTools]. What hosted servers offer changes no list of a
-// client that searches for their tools.
+// noteTools calls [held.Lists.NoteTools] with s.mu held: it records which tools the client was
+// given. What hosted servers offer changes no list of a client that searches for their tools.
 func (s *session) noteTools(tools []tool.Listing) {
 	searches := s.srv.o.Catalog.Searches(s.who())
 	s.mu.Lock()
@@ -189,7 +202,8 @@ func (s *session) noteTools(tools []tool.Listing) {
 	s.lists.NoteTools(tools, searches)
 }
 
-// holdsTools reports whether a list of tools built now is known to equal the client's.
+// holdsTools reports whether a list of tools built now is known to equal the client's. It is
+// false for a client that does not search for the tools of hosted servers. It takes s.mu.
 func (s *session) holdsTools() bool {
 	who := s.who()
 	if !s.srv.o.Catalog.Searches(who) {
@@ -201,8 +215,10 @@ func (s *session) holdsTools() bool {
 	return s.lists.HasTools(list)
 }
 
-// ListChanged announces that a list has changed: to a legacy client that has asked
-// for it since the last announcement, to a modern one in each subscription to it.
+// ListChanged announces that a list has changed; method is that of the notification. A legacy
+// client is told if it has asked for the list since the last announcement, a modern one in each
+// of its subscriptions to the list. Nothing is sent if the client is not connected, if it already
+// holds the same list of tools, or if there is no room. It does not block. It takes s.mu.
 func (s *session) ListChanged(method string) {
 	if method == mcp.ToolsChanged && s.holdsTools() {
 		return

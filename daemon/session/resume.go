@@ -27,13 +27,13 @@ import (
 // client's process still lives.
 const gonePoll = 50 * time.Millisecond
 
-// claim hands l to the session's reader as the next connection, and ends the present one.
-// It blocks until the reader has taken l. It returns false if the session or ctx has ended
-// meanwhile: then the caller still owns l. After true the session closes l, or claim has
-// closed it because the client had hung up.
+// claim hands l to the session's reader as the next connection, and makes the present one end. It
+// blocks until the reader has taken l. It returns false if the session has ended or ctx is done:
+// then the caller still owns l. After true the session closes l, or claim has closed it because
+// the client had hung up. It takes s.mu.
 //
-// Lines that the reader has not read from the present connection are dropped: the client
-// has closed it, and its proxy sends them again.
+// Lines that the reader has not read from the present connection are dropped: the client has
+// closed it, and its proxy sends them again.
 func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
@@ -60,18 +60,19 @@ func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	}
 }
 
-// yields reports whether a connection of p may take the session over: the session has
-// none, or one of the same process, or one whose other end is gone. Of guests, whose processes
-// cannot be seen, the later connection counts.
+// yields reports whether a connection from the process p may take the session over: the session
+// has no connection, or one from the same process, or one whose client has hung up. A connection
+// of a guest always may: the processes of guests cannot be seen. It takes s.mu.
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur == nil || s.guest != "" || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
-// detach takes the connection l from the session. It does nothing if l is no longer the
-// session's connection. Answers that the client has not confirmed are kept for its next
-// connection, unless the client is anonymous. All waits for room in the outbox of l end.
+// detach takes the connection l from the session, and aborts its outbox: all waits for room in it
+// end. It does nothing if l is no longer the session's connection. Answers that the client has
+// not confirmed are kept for its next connection, unless the client is anonymous; if they are too
+// many, the session is expelled. detach does not close l. It takes s.mu.
 func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +93,9 @@ func (s *session) detach(l *link.Link) {
 	}
 }
 
-// keepLocked keeps an answer until the client is back, within limits. The caller must hold s.mu.
+// keepLocked keeps an answer until the client is back. If the kept answers then have more than
+// Options.MaxKept bytes, it drops them all and expels the session, which must have no connection.
+// In an expelled session it does nothing. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
 	if s.state != expelled && s.kept.Add(a) > s.srv.o.MaxKept {
 		s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
@@ -100,16 +103,20 @@ func (s *session) keepLocked(a outbox.Answer) {
 	}
 }
 
-// lastBye returns the last line to a client whose session ends for that reason.
+// lastBye returns the last control line to a client whose session ends: with the code bye, and
+// the text of why as its message.
 func lastBye(bye string, why error) protocol.Control {
 	return protocol.Control{Holdline: protocol.Version, Bye: bye, Message: why.Error()}
 }
 
-// Full ends the session since too many answers wait for its client.
+// Full ends the session, since too many answers wait for its client, as [session.expel] does. It
+// does not block. It takes s.mu, also under hub.Mu: the hub calls it with that held.
 func (s *session) Full() { s.expel(protocol.ByeFull, link.ErrTooMuch) }
 
-// expel ends the session with that bye: at once if the client is connected, else as soon as it
-// connects again.
+// expel ends the session with that bye, and does not wait for the end. A connected client gets
+// the bye in place of all that is queued for it, and the reader ends. A client that is not
+// connected gets the bye when it connects again; expel does not end the wait for that. All kept
+// answers are dropped. It takes s.mu.
 func (s *session) expel(bye string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,13 +128,14 @@ func (s *session) expel(bye string, why error) {
 	s.setLocked(expelled, s.cur)
 }
 
-// awaitLink blocks until the client has connected again, and returns the new connection.
-// It returns nil if the client's process has ended, after [protocol.ResumeWindow], or if
-// ctx is done. why is the reason why the last connection ended; if that is that a later one
-// took its place, the process is not looked at. The caller makes the connection the session's.
+// awaitLink blocks until the client has connected again, and returns the new connection, which
+// the caller must pass to [session.serveLink]. It returns nil if the client's process has ended,
+// if the user has ended the session, after [protocol.ResumeWindow], or if ctx is done. why is the
+// reason why the last connection ended. After [link.ErrSuperseded] the process is not checked: it
+// has connected again. awaitLink takes s.mu.
 //
-// The first checks of the process follow each other fast: most often a connection ends
-// because its process does.
+// The first checks of the process follow each other fast: most often a connection ends because
+// its process does.
 func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
 	limit := time.NewTimer(protocol.ResumeWindow)
@@ -160,8 +168,9 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	}
 }
 
-// welcome queues the daemon's first line. It must be the first in l's queue: call welcome
-// before l becomes the session's connection, or before the session is registered.
+// welcome queues w, the daemon's first line, in the outbox of l; for an anonymous client it does
+// nothing. The line must be the first in that queue: call welcome before l becomes the session's
+// connection, or before the session is registered.
 func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	if s.anonymous {
 		return
@@ -170,21 +179,24 @@ func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	l.Out.Control(w)
 }
 
-// sayFarewellLocked queues a bye behind all other lines if the daemon stops; else it does
-// nothing. The caller must hold s.mu.
+// sayFarewellLocked queues the bye of [Server.Farewell] behind all other lines. It does nothing
+// before that was called, for an anonymous client, or for one that is not connected. The caller
+// must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
 		s.cur.Out.Control(*bye)
 	}
 }
 
-// attachLink makes l the session's connection. The greeting of l lists the lines that the
-// client still waits for. The session queues the answers that it has kept for these lines,
-// cancels its other requests, and reports the list to the executors. It returns true if
-// the session must end, since too many answers waited.
+// attachLink makes l the session's connection, and queues the welcome unless it is the first one.
+// The greeting of l lists the lines that the client still waits for. The session queues the
+// answers that it has kept for these lines, cancels its other requests, and tells the hosted
+// servers that it is open. To a client that resumes it also reports its list to the executors and
+// acknowledges its subscriptions again. It returns true if the session was expelled and must end;
+// then it has queued the bye. Only the session's reader calls it; it takes s.mu.
 //
-// Flights are cancelled before any line is queued: an answer to a request that the client
-// has given up must not reach it.
+// Flights are cancelled before any line is queued: an answer to a request that the client has
+// given up must not reach it.
 func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	g := &l.Greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
@@ -241,10 +253,11 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	return over
 }
 
-// replayed handles a line that the client had sent on an earlier connection. If the client
-// has the answer, the session only restores the state that the line had set, for example a
-// subscription. Else it handles the line like a new one, unless the request is still in
-// flight here or its answer was kept.
+// replayed handles a line that the client had sent on an earlier connection; c is the control
+// line before it. If c says that the client has the answer, the session only restores the state
+// that the line had set, for example a subscription, or passes on the client's answer to a
+// server. Else it handles the line like a new one, unless the request was still in flight here
+// when the client came back, or its answer was kept. Only the session's reader calls it.
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
@@ -278,10 +291,11 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	}
 }
 
-// tooLarge handles a line that the proxy could not keep, since it was too large: only its
-// number and its id are known. A recorded call goes on like a replayed one. A request
-// without a record fails. If the line was the client's answer to a server's request, the
-// server gets an error in its place.
+// tooLarge handles a line that cannot be had again, since it was too large: c has only its number
+// and its id. A recorded call goes on like a replayed one, in a goroutine of calls. A request
+// without a record is answered with a fault. If the line was the client's answer to a server's
+// request, the server gets an error in its place. A line without an id, or whose request this
+// daemon still has, is ignored. Only the session's reader calls it.
 func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew.Crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
@@ -304,8 +318,9 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	s.queueLine(ctx, n, s.formOf(r).Fault(f))
 }
 
-// requestFromReplay returns the call of a tool that stands for a replayed line
-// whose bytes are lost.
+// requestFromReplay returns a request that stands for a replayed line whose bytes are lost: a
+// call of a tool without params, with the number, the id and the age that c gives. It counts as
+// modern if no legacy handshake was made.
 func (s *session) requestFromReplay(c *protocol.Control) *request {
 	// A legacy session's initialize is replayed before its calls.
 	modern := s.handshake == notInitialized
@@ -315,22 +330,22 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 	}
 }
 
-// markUncertain records that calls up to line g.Next may have run without a record
-// that this daemon can read. That is the case if the state directory is a new one
-// (wiped), or if this daemon had already discarded the session's records (fresh).
-// Replays of these lines answer outcome_unknown unless a record turns up. The mark
-// never moves back.
+// markUncertain records that calls up to line g.Next may have run without a record that this
+// daemon can read. That is the case if the client resumes and either the state directory is a new
+// one (wiped), or the session is new to this daemon (fresh) and its records may be discarded
+// already. Replays of these lines answer outcome_unknown unless a record turns up. The mark never
+// moves back. Only the session's reader calls it; it takes the mutex of the server.
 //
-// Call it after the hosted servers know the session: until then its records may still
-// expire.
+// Call it after the hosted servers know the session: until then its records may still expire.
 func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 	if g.Resume && (wiped || fresh && s.srv.discarded(s.hash)) {
 		s.uncertain = max(s.uncertain, g.Next)
 	}
 }
 
-// doubtful returns a fault for a replayed call that an earlier daemon may have begun, if
-// the call's record may be lost and it must not run twice. Else it returns nil.
+// doubtful returns an outcome_unknown fault for a replayed call that an earlier daemon may have
+// begun, if the call's record may be lost and it must not run twice. Else it returns nil.
+// r.target must be set.
 func (s *session) doubtful(r *request) *fault.Record {
 	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent ||
 		s.srv.o.Executors.Recorded(s.hash, r.n) {
@@ -339,7 +354,8 @@ func (s *session) doubtful(r *request) *fault.Record {
 	return returning.LostRecord(operation(r.target.Name))
 }
 
-// Seen reports to the proxy that a server has the response in line n.
+// Seen queues a control line that tells the proxy that it need not keep line n, a response to a
+// server. It does nothing if the client is anonymous or not connected. It takes s.mu.
 func (s *session) Seen(n int64) {
 	s.mu.Lock()
 	l := s.cur
@@ -349,9 +365,9 @@ func (s *session) Seen(n int64) {
 	}
 }
 
-// offerLine queues a line that is no answer. It drops the line if the client is not
-// connected, if there is no room, or if allowed returns false. allowed may be nil; the
-// outbox calls it under its lock, after all lines that were queued before.
+// offerLine queues a line that is no answer. It never blocks. It drops the line if the client is
+// not connected, if there is no room, or if allowed returns false. allowed may be nil; the outbox
+// calls it under s.mu and its own lock, after all lines that were queued before. It takes s.mu.
 func (s *session) offerLine(line []byte, allowed func() bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that no other connection replaces s.cur meanwhile
@@ -361,12 +377,15 @@ func (s *session) offerLine(line []byte, allowed func() bool) {
 }
 
 // queueLine queues the answer to line n for the client, or keeps it until the client is
-// connected. It may block until there is room.
+// connected. line has no newline. It blocks while the client is connected and its queue is full,
+// until ctx is done: then the line is dropped. It takes s.mu.
 func (s *session) queueLine(ctx context.Context, n int64, line []byte) {
 	s.queueAnswer(ctx, outbox.Answer{N: n, Line: line}, nil)
 }
 
-// deliver queues the answer to r, unless r is cancelled meanwhile.
+// deliver queues the answer to r, or keeps it, like [session.queueLine], unless r is cancelled
+// before: then it drops the answer, cancels the task of r, and tells the executors that they may
+// drop their records. When the answer is queued, the flight of r is Finished. It takes s.mu.
 func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 	if a.N = r.n; r.flight == nil {
 		s.queueAnswer(ctx, a, nil)
@@ -380,8 +399,10 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 	s.confirmCancelled(r)
 }
 
-// queueAnswer queues an answer like [session.queueLine]. It queues nothing, and returns
-// false, once allowed, which may be nil, returns false.
+// queueAnswer queues or keeps an answer like [session.queueLine], and blocks like it. It returns
+// false, and queues nothing, if allowed returns false; allowed may be nil, and is called under
+// s.mu or the lock of the outbox. It returns true after the answer is queued or kept, and also if
+// it was dropped because ctx is done. It takes s.mu.
 func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
 	a.Line = append(a.Line, '\n')
 	for {
@@ -408,10 +429,10 @@ func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func
 	}
 }
 
-// takeTurn blocks until a stored answer may be loaded from its executor's file. That is
-// the case when the client is connected, little else waits for it, and no other stored
-// answer of the session is in memory. The caller must call done after it has queued the
-// answer. On an error, which is the cause of ctx, done is nil.
+// takeTurn blocks until a stored answer may be loaded from its executor's file. That is the case
+// when the client is connected, little else waits for it, and no other stored answer of the
+// session is in memory. The caller must call done after it has queued the answer. When ctx is
+// done first, err is its cause and done is nil. It takes s.mu.
 func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case s.turn <- struct{}{}:

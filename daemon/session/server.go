@@ -151,7 +151,8 @@ func New(o Options) *Server {
 // its sessions; those in flight go on.
 func (s *Server) Limit(inFlight int) { s.agents.SetLimit(inFlight) }
 
-// Sessions lists the sessions, oldest first.
+// Sessions returns a description of each session, oldest first. It takes s.mu, then the mutex of
+// each session.
 func (s *Server) Sessions() []control.Session {
 	s.mu.Lock()
 	list := make([]*session, 0, len(s.sessions))
@@ -167,8 +168,9 @@ func (s *Server) Sessions() []control.Session {
 	return out
 }
 
-// Flushed reports whether everything that was queued for connected clients has been
-// written to their connections. Sessions without a connection do not count.
+// Flushed reports whether everything that was queued for connected clients has been written to
+// their connections. Sessions without a connection do not count. It does not wait. It takes s.mu,
+// then the mutex of each session.
 func (s *Server) Flushed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,8 +185,10 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
-// Expel ends the session of a number, if that is not 0, and the sessions of all guests of a socket,
-// if that is not "". Their calls are cancelled. It returns how many these are.
+// Expel ends the session with that number, if number is not 0, and the sessions of all guests of
+// that socket, if socket is not "". Connected clients get a bye, and their calls are cancelled
+// soon after Expel has returned. It returns the number of sessions that it has ended. It takes
+// s.mu, then the mutex of each such session.
 func (s *Server) Expel(number int64, socket string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,11 +207,13 @@ func (s *Server) Expel(number int64, socket string) int {
 	return n
 }
 
-// Farewell queues a bye with that reason and message for every connected client, and
-// returns at once. The clients then end their connections; those of clients that do not
-// end when the context of [Server.ServeConn] is done. From then on the server opens no
-// session: a client that resumes one gets a welcome and the bye, any other one is refused
-// with [protocol.RefusedStopping] and finds the next daemon.
+// Farewell queues a bye with that reason and message for every connected client, and returns at
+// once. The clients then close their connections. The connections of clients that do not are
+// closed when the context of [Server.ServeConn] is done.
+//
+// From then on the server opens no session: a client that resumes one gets a welcome and the bye,
+// any other one is refused with [protocol.RefusedStopping] and finds the next daemon. Farewell
+// takes s.mu, then the mutex of each session.
 func (s *Server) Farewell(reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,9 +225,10 @@ func (s *Server) Farewell(reason, message string) {
 	}
 }
 
-// dismiss sends a client the reason why a daemon that stops does not serve it. A client
-// that resumes must not look for another daemon, so it gets the bye, like those that were
-// connected.
+// dismiss tells a client why a daemon that stops does not serve it, and ignores errors of the
+// write, for which it waits one second at most. A client that resumes must not look for another
+// daemon, so it gets a welcome and the bye; any other one gets a refusal. Call it only after
+// [Server.Farewell]. The caller closes the connection.
 func (s *Server) dismiss(c *listener.Conn) {
 	bye := s.farewell.Load()
 	if !c.Greeting.Resume {
@@ -234,16 +241,21 @@ func (s *Server) dismiss(c *listener.Conn) {
 	_, _ = c.Write(protocol.Append(protocol.Append(nil, w), bye)) // a client that is gone needs no word
 }
 
-// Hash returns the form in which a session's uuid may be recorded. The uuid itself is a
-// secret: a connection that knows it can take over the session.
+// Hash returns the hex-encoded SHA-256 sum of a session's uuid: the form in which the uuid may be
+// recorded. The uuid itself is a secret: a connection that knows it can take over the session.
 func Hash(uuid string) string {
 	sum := sha256.Sum256([]byte(uuid))
 	return hex.EncodeToString(sum[:])
 }
 
-// ServeConn serves one connection, and returns after it is closed or refused. If it is the
-// first connection of a session, ServeConn serves the whole session, later connections
-// included. A later one is handed to the session's reader.
+// ServeConn serves one connection, and returns after it is closed or refused. If it is the first
+// connection of a session, ServeConn serves the whole session, later connections included, and
+// returns after the session has ended. If it is a later one, ServeConn hands it to the goroutine
+// that serves the session, and blocks until the session has closed it.
+//
+// A client is sent a refusal if its identity or its view is not allowed, if its session belongs
+// to another identity or is connected elsewhere, or after [Server.Farewell]. If ctx is done
+// before the connection has a session, ServeConn returns.
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
 	g := c.Greeting
@@ -295,8 +307,8 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	}
 }
 
-// confirmer returns the function that reports which answers the client of a session
-// holds; nil if the greeting names no session.
+// confirmer returns a function that reports to all executors that the client of the session holds
+// the answer to its line n. It returns nil if the greeting names no session.
 func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	if g.Session == "" {
 		return nil
@@ -305,9 +317,12 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	return func(n int64) { s.o.Executors.Confirmed(hash, n) }
 }
 
-// openSession finds the session that a connection names, or registers a new one; after
-// [Server.Farewell] it returns nil instead of a new one. The welcome of a new session is
-// queued before other goroutines can find it. guest is nil at the daemon's own socket.
+// openSession returns the session that the greeting of l names, with fresh false. If there is
+// none, it registers a new one, queues the welcome for it, and returns it with fresh true; other
+// goroutines find it only afterwards. It returns a refusal if the session belongs to another
+// identity or socket, or is connected with another live process. After [Server.Farewell] all
+// results are zero if there is no such session. guest is nil at the daemon's own socket. It takes
+// s.mu, then the mutex of the session that it finds.
 func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
 	one *session, fresh bool, refusal *protocol.Refusal,
 ) {
@@ -346,16 +361,19 @@ func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
 	return made, true, nil
 }
 
-// discarded reports whether the records of a session that is not known here, and is
-// back, may be gone.
+// discarded reports whether the records of a session that is back, and that this daemon did not
+// have, may be gone. It takes s.mu.
 func (s *Server) discarded(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.returns.Discarded(session)
 }
 
-// closeSession removes a session whose serving has ended. It reports the end to the
-// executors only if the client is gone: after a stop of the daemon the next one goes on.
+// closeSession removes a session whose serving has ended, finishes its flights, and closes
+// one.over, which wakes the goroutines in [session.claim]. It reports the end to telemetry, and
+// to the executors only if the client is gone: after a stop of the daemon the next one goes on
+// with the session. Then it also removes the files that a killed proxy has left. It takes s.mu
+// and one.mu, one after the other.
 func (s *Server) closeSession(one *session) {
 	s.mu.Lock()
 	delete(s.sessions, one)

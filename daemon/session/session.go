@@ -96,8 +96,9 @@ const (
 	left
 )
 
-// setLocked changes the state, and l becomes the session's connection, nil for none.
-// The caller must hold s.mu.
+// setLocked changes the state and sets the session's connection to l, nil for none. On the change
+// to attached it wakes the goroutines that wait on s.came; on the change to expelled it drops all
+// kept answers. The caller must hold s.mu.
 func (s *session) setLocked(to sessionState, l *link.Link) {
 	if to == attached {
 		close(s.came)
@@ -142,8 +143,8 @@ func newSession(srv *Server, l *link.Link) *session {
 	return one
 }
 
-// status returns the session as the command line shows it. Subscriptions do not count
-// as calls in flight: they stay open.
+// status returns a description of the session for the command line. Subscriptions do not count as
+// calls in flight: they stay open. It takes s.mu.
 func (s *session) status() control.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,13 +162,14 @@ func (s *session) status() control.Session {
 	}
 }
 
-// serveLinks serves the session on l and on the connections that replace it. It returns
-// after the last connection has closed and all goroutines of requests have ended. The
-// session's state is then ended, or left if the daemon stops.
+// serveLinks serves the session, first on l, then on each connection that replaces it. It blocks
+// until no connection can follow (see [session.awaitLink]), all goroutines of requests have
+// ended, and the last connection is closed. It cancels the calls that still run. The session's
+// state is then ended, or left if the daemon stops. It takes s.mu.
 //
-// Calls get a context that a done ctx ends with the cause [tool.ErrStopping]: the next
-// daemon must then answer them. With any other cause the client no longer wants the
-// answers.
+// The context of the calls does not end with ctx alone: if ctx, which is the daemon's, is done,
+// they are cancelled with the cause [tool.ErrStopping], and the next daemon must answer them.
+// With any other cause the client no longer wants the answers.
 func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened",
@@ -210,8 +212,9 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
 
-// who returns the client as executors and the catalogue know a caller. Its name and its
-// identity may change with the client's first request.
+// who returns the client as executors and the catalogue know a caller, with the process of its
+// latest connection. Its name and its identity may change with the client's first request. It
+// takes s.mu.
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"holdline/protocol/fault"
 )
 
-// Sent returns when the client sent a line. again is the control line before a line that the
-// proxy sends again; for a new line it is nil.
+// Sent returns the time at which the client sent a line. again is the control line before a line
+// that the proxy sends again, and gives the line's age; for a new line it is nil, and Sent
+// returns the present time.
 func Sent(again *protocol.Control) time.Time {
 	if again == nil {
 		return time.Now()
@@ -28,8 +29,10 @@ const findTime = 8 * time.Second
 // It counts if findTime was over before this daemon had the request.
 const findGrace = time.Second
 
-// Finding returns the context for the search for the target of a replayed request. Its
-// deadline has a fault for the client as its cause. The caller must call the cancel function.
+// Finding returns a context for the search for the target of a replayed request that the client
+// sent at sent. It ends 8 s after that, but not before 1 s from now. The cause of its deadline is
+// a timeout fault for the client, which names operation. The caller must call the cancel
+// function.
 func Finding(ctx context.Context, sent time.Time, operation string) (context.Context, context.CancelFunc) {
 	until := sent.Add(findTime)
 	if soonest := time.Now().Add(findGrace); until.Before(soonest) {

@@ -29,12 +29,13 @@ type Agent struct {
 // New returns a table without agents.
 func New() *Table { return &Table{byKey: map[string]*Agent{}} }
 
-// SetLimit bounds the calls that each agent may have in flight from now on; those in
-// flight go on.
+// SetLimit sets the number of calls that each agent without a limit of its own may have in flight
+// from now on; calls that are in flight already go on. It takes no lock.
 func (t *Table) SetLimit(calls int) { t.limit.Store(int64(calls)) }
 
-// Join adds a session to the agent of that key, and returns the agent. An agent with a limit may
-// have so many calls in flight; 0 is the limit of the table.
+// Join counts one more session of the agent of that key, and returns the agent, which it adds to
+// the table if there is none. limit is the number of calls that a new agent may have in flight; 0
+// means the limit of the table. An agent that is there keeps its limit. It takes t.mu.
 func (t *Table) Join(key string, limit int) *Agent {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,7 +50,7 @@ func (t *Table) Join(key string, limit int) *Agent {
 
 // Part counts one session less, after one that [Table.Join] has counted has ended. With its last
 // session it removes the agent from the table, and returns the agent's key; else it returns "".
-// It takes the table's lock.
+// It takes the mutex of the table.
 func (a *Agent) Part() string {
 	a.table.mu.Lock()
 	defer a.table.mu.Unlock()
@@ -60,8 +61,9 @@ func (a *Agent) Part() string {
 	return a.key
 }
 
-// BeginCall counts a call in flight, which ends with [Agent.EndCall]. If the agent has
-// as many as it may have, it counts nothing and returns false and the limit.
+// BeginCall counts a call in flight and returns true; the caller must call [Agent.EndCall] when
+// the call ends. If the agent has as many as it may have, BeginCall counts nothing and returns
+// false. limit is the agent's limit in both cases. It takes no lock, and does not block.
 func (a *Agent) BeginCall() (limit int, ok bool) {
 	most := cmp.Or(a.limit, a.table.limit.Load())
 	if a.calls.Add(1) > most {
@@ -71,5 +73,5 @@ func (a *Agent) BeginCall() (limit int, ok bool) {
 	return int(most), true
 }
 
-// EndCall ends a call that [Agent.BeginCall] has counted.
+// EndCall ends a call that [Agent.BeginCall] has counted. It takes no lock.
 func (a *Agent) EndCall() { a.calls.Add(-1) }

@@ -39,7 +39,8 @@ type Crew struct {
 	running sync.WaitGroup // functions
 }
 
-// New returns a crew without functions. The caller must call [Crew.Wait].
+// New returns a crew without functions, which keeps the goroutines of p alive. The caller must
+// call [Crew.Wait] once. It takes p.mu.
 func (p *Pool) New() *Crew {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -47,7 +48,8 @@ func (p *Pool) New() *Crew {
 	return &Crew{pool: p}
 }
 
-// Go runs f in a goroutine. It does not block.
+// Go runs f in a goroutine: one of the pool that rests, or a new one. It does not block, and sets
+// no limit. It must not be called after [Crew.Wait] has returned. It takes the mutex of the pool.
 func (c *Crew) Go(f func()) {
 	c.running.Add(1)
 	p, t := c.pool, task{f, c}
@@ -62,8 +64,9 @@ func (c *Crew) Go(f func()) {
 	go p.work(t)
 }
 
-// work runs t, and then what Go hands over, until enough goroutines rest, or this one has
-// rested for too long.
+// work runs t, and then the tasks that Go hands over to this goroutine. It returns when enough
+// goroutines rest, when no crew is left, or when trim ends the goroutine after its rest. It must
+// not be called with p.mu held.
 func (p *Pool) work(t task) {
 	next := make(chan task, 1)
 	for ok := true; ok; {
@@ -76,7 +79,9 @@ func (p *Pool) work(t task) {
 	}
 }
 
-// rest adds a goroutine to those that rest, and reports whether it may.
+// rest adds next, the channel of the calling goroutine, to those that rest, and returns true; it
+// starts the timer for trim if none runs. It returns false, and the goroutine must end, if enough
+// goroutines rest or no crew is left. It takes p.mu.
 func (p *Pool) rest(next chan task) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +96,8 @@ func (p *Pool) rest(next chan task) bool {
 	return true
 }
 
-// trim ends the goroutines that have rested since it ran last.
+// trim ends the goroutines that have rested all the time since it ran last, and starts the timer
+// again if others still rest. The timer calls it, every restTime. It takes p.mu.
 func (p *Pool) trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +109,8 @@ func (p *Pool) trim() {
 	}
 }
 
-// endLocked ends the first n goroutines that rest. The caller must hold p.mu.
+// endLocked ends the first n goroutines that rest, those that have rested longest. It does not
+// wait for their end. The caller must hold p.mu.
 func (p *Pool) endLocked(n int) {
 	for _, next := range p.resting[:n] {
 		close(next)
@@ -111,7 +118,9 @@ func (p *Pool) endLocked(n int) {
 	p.resting = append(p.resting[:0], p.resting[n:]...)
 }
 
-// Wait blocks until all that was begun has ended. Go must not be called afterwards.
+// Wait blocks until all functions of the crew have returned. If no other crew is left, it then
+// ends the goroutines of the pool that rest. Go must not be called afterwards. It takes the mutex
+// of the pool.
 func (c *Crew) Wait() {
 	c.running.Wait()
 	p := c.pool

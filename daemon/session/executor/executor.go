@@ -25,8 +25,8 @@ type Executor interface {
 // List has all executors.
 type List []Executor
 
-// Recall returns the target of the call that line n of a session began, if the call is on
-// record; else nil.
+// Recall returns the target of the call that line n of a session began, from the first executor
+// that has a record of the call and knows the target; nil if there is none.
 func (l List) Recall(session string, n int64) *tool.Remote {
 	for _, e := range l {
 		if t, _ := e.Recall(session, n); t != nil {
@@ -36,7 +36,8 @@ func (l List) Recall(session string, n int64) *tool.Remote {
 	return nil
 }
 
-// Recorded reports whether line n of a session had an effect that is on record.
+// Recorded reports whether an executor has a record that the call of line n may have had an
+// effect.
 func (l List) Recorded(session string, n int64) bool {
 	for _, e := range l {
 		if _, recorded := e.Recall(session, n); recorded {
@@ -46,21 +47,24 @@ func (l List) Recorded(session string, n int64) bool {
 	return false
 }
 
-// Confirmed reports to all executors that the client holds the answer to line n.
+// Confirmed reports to all executors that the client holds the answer to line n, or has cancelled
+// it: they may drop their records of the call.
 func (l List) Confirmed(session string, n int64) {
 	for _, e := range l {
 		e.Confirmed(session, n)
 	}
 }
 
-// Resumed reports to all executors that the client is back.
+// Resumed reports to all executors that the client is back, and waits for the answers to the
+// lines in pending, and to no other earlier ones.
 func (l List) Resumed(session string, pending map[int64]struct{}) {
 	for _, e := range l {
 		e.Resumed(session, pending)
 	}
 }
 
-// Closed reports to all executors that the session is over.
+// Closed reports to all executors that the session is over, and that its client waits for none of
+// its calls. agent is the client's key if this was its last session, else "".
 func (l List) Closed(session, agent string) {
 	for _, e := range l {
 		e.Closed(session, agent)

@@ -42,13 +42,16 @@ const (
 	Finished
 )
 
-// At returns the phase. It may change at once, unless the caller holds the lock of the table.
+// At returns the phase. It takes no lock: the phase may change at once, unless the caller holds
+// the session's lock.
 func (f *Flight) At() Phase { return Phase(f.phase.Load()) }
 
-// MayReport reports whether progress of the flight may still be sent.
+// MayReport reports whether progress of the flight may still be sent: whether it is Running. It
+// takes no lock.
 func (f *Flight) MayReport() bool { return f.At() == Running }
 
-// MayAnswer reports whether the answer to the flight may still be sent.
+// MayAnswer reports whether the answer to the flight may still be sent: whether it is not
+// Cancelled. It takes no lock.
 func (f *Flight) MayAnswer() bool { return f.At() != Cancelled }
 
 // A Table has the flights of a session that are Running or Answering, by the ids of their
@@ -59,11 +62,12 @@ type Table struct {
 	byKey map[string]*Flight
 }
 
-// NewTable returns a table without flights. Those that are Running count as calls of agent.
+// NewTable returns a table without flights. Flights that are Running count as calls of agent.
 func NewTable(agent *agents.Agent) *Table { return &Table{agent: agent, byKey: map[string]*Flight{}} }
 
-// Enter adds the flight of the request of that id. If the agent has as many as it may have,
-// Enter adds nothing, and returns false and the limit.
+// Enter adds f as the flight of the request of that id, counts it as a call of the agent, and
+// returns true. If the agent has as many as it may have, Enter changes nothing and returns false.
+// limit is the agent's limit in both cases. The caller must hold the session's lock.
 func (t *Table) Enter(id jsonrpc.ID, f *Flight) (limit int, ok bool) {
 	if limit, ok = t.agent.BeginCall(); ok {
 		f.key = id.Key()
@@ -72,10 +76,11 @@ func (t *Table) Enter(id jsonrpc.ID, f *Flight) (limit int, ok bool) {
 	return limit, ok
 }
 
-// Move changes the phase of a flight: from Running to any other, or from Answering to one that
-// is over. It returns false, and changes nothing, for every other change. A flight that leaves
-// Running counts no more against the limit of the agent; one that has ended leaves the table.
-// The caller must hold the session's lock.
+// Move changes the phase of a flight, and returns true: from Running to any other, or from
+// Answering to Cancelled or Finished. It returns false, and changes nothing, for every other
+// change. A flight that leaves Running counts no more against the limit of the agent; one that is
+// Cancelled or Finished leaves the table. Move does not call f.Cancel. The caller must hold the
+// session's lock.
 func (t *Table) Move(f *Flight, to Phase) bool {
 	from := f.At()
 	if from != Running && (from != Answering || to == Answering) {
@@ -91,13 +96,17 @@ func (t *Table) Move(f *Flight, to Phase) bool {
 	return true
 }
 
-// Find returns the flight of a request, or nil.
+// Find returns the flight, Running or Answering, of the request with that id, or nil. The caller
+// must hold the session's lock.
 func (t *Table) Find(id jsonrpc.ID) *Flight { return t.byKey[id.Key()] }
 
-// All returns the flights. [Table.Move] may be called meanwhile.
+// All returns an iterator over the flights, Running and Answering, in no particular order.
+// [Table.Move] may be called meanwhile. The caller must hold the session's lock until the
+// iteration ends.
 func (t *Table) All() iter.Seq[*Flight] { return maps.Values(t.byKey) }
 
-// Calls returns the number of Running flights without the subscriptions, which stay open.
+// Calls returns the number of Running flights without the subscriptions, which stay open. The
+// caller must hold the session's lock.
 func (t *Table) Calls() int {
 	n := 0
 	for _, f := range t.byKey {

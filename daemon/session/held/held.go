@@ -16,9 +16,9 @@ type Lists struct {
 	tools   []byte          // digest of the list of tools, if hosted servers cannot change it; nil if they can
 }
 
-// Note records which lists the client will hold, by the methods that ask for them. Call
-// it before building a list and again after sending it: a change in between is then
-// announced, and so is the next one.
+// Note records which lists the client will hold, by the methods that ask for them. Call it before
+// building a list and again after that: a change in between is then announced, and so is the next
+// one. The caller must hold the session's lock.
 func (l *Lists) Note(methods ...string) {
 	if l.current == nil {
 		l.current = map[string]bool{}
@@ -28,16 +28,18 @@ func (l *Lists) Note(methods ...string) {
 	}
 }
 
-// TakeChange reports whether the session must announce a change, and records that it does.
-// It must if the client has asked for the list since the last announcement.
+// TakeChange reports whether the session must announce the change with that notification, and
+// records that it does, so that the next call returns false. It returns true if the client has
+// asked for the list since the last announcement. The caller must hold the session's lock.
 func (l *Lists) TakeChange(notification string) bool {
 	held := l.current[notification]
 	delete(l.current, notification)
 	return held
 }
 
-// NoteTools records the list of tools that the client gets. An unchangeable list is one
-// that hosted servers do not change with what they offer.
+// NoteTools records tools as the list of tools that the client holds, if unchangeable is true: if
+// hosted servers do not change the list with what they offer. Else it only forgets the earlier
+// list. The caller must hold the session's lock.
 func (l *Lists) NoteTools(tools []tool.Listing, unchangeable bool) {
 	l.tools = nil
 	if unchangeable {
@@ -45,10 +47,11 @@ func (l *Lists) NoteTools(tools []tool.Listing, unchangeable bool) {
 	}
 }
 
-// HasTools reports whether the client is known to hold exactly that list of tools.
+// HasTools reports whether tools is the list that the latest [Lists.NoteTools] has recorded. It
+// is false if that recorded none. The caller must hold the session's lock.
 func (l *Lists) HasTools(tools []tool.Listing) bool { return bytes.Equal(l.tools, digest(tools)) }
 
-// changeOf returns the notification that announces a change of a list.
+// changeOf returns the notification that announces a change of the list that method asks for.
 func changeOf(method string) string {
 	switch method {
 	case mcp.ToolsList:
@@ -59,7 +62,7 @@ func changeOf(method string) string {
 	return mcp.ResourcesChanged
 }
 
-// digest returns a hash of a list of tools.
+// digest returns a hash of a list of tools, which depends on their order.
 func digest(tools []tool.Listing) []byte {
 	h := sha256.New()
 	for _, t := range tools {

@@ -48,9 +48,9 @@ type Link struct {
 	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
 }
 
-// New makes the link of conn, the connection of p, that lines reads and that has sent
-// greeting; a link without one is anonymous. Confirm is called when the client holds the
-// answer to its line n.
+// New returns the link of conn, the connection of the process p, that lines reads. It starts no
+// goroutine. greeting is what the client has sent, nil for an anonymous one. confirm, which may
+// be nil, is called when the client holds the answer to its line n.
 func New(
 	conn *net.UnixConn, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64),
 ) *Link {
@@ -62,8 +62,9 @@ func New(
 	return l
 }
 
-// Write begins to write what is queued, in a goroutine that ends with the connection.
-// Failed is called in it if the writing fails, before the reader's wait ends for that.
+// Write starts the goroutine that writes what is queued in l.Out, and returns at once. The
+// goroutine ends with the outbox or the connection. If the writing fails, it calls failed, and
+// then ends the reader's wait with the error, as [Link.Fail] does.
 func (l *Link) Write(failed func()) {
 	l.writer.Go(func() {
 		if err := l.Out.Run(); err != nil {
@@ -73,11 +74,13 @@ func (l *Link) Write(failed func()) {
 	})
 }
 
-// Wake ends the reader's wait.
+// Wake ends the reader's wait: its present and all later reads fail with os.ErrDeadlineExceeded.
+// It sets no reason.
 func (l *Link) Wake() { _ = l.Conn.SetReadDeadline(time.Unix(1, 0)) }
 
-// Supersede ends reading and writing, since the client has made another connection. That
-// reason replaces an earlier one: the session must go on with the new connection.
+// Supersede makes all present and later reads and writes of the connection fail, since the client
+// has made another connection. It closes nothing, and waits for nothing. [ErrSuperseded] replaces
+// an earlier reason: the session must go on with the new connection. It takes l.mu.
 func (l *Link) Supersede() {
 	l.mu.Lock()
 	l.cause = ErrSuperseded
@@ -86,8 +89,9 @@ func (l *Link) Supersede() {
 	_ = l.Conn.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// Why returns the reason why the reader's wait was ended; nil if it was not. It wraps
-// [ErrGone] if the session must end, and [ErrLost] if the client may connect again.
+// Why returns the reason why the reader's wait was ended; nil if it was not, or only by
+// [Link.Wake]. It is [ErrSuperseded], or wraps [ErrGone] if the session must end, or [ErrLost] if
+// the client may connect again. It takes l.mu.
 func (l *Link) Why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +105,8 @@ func (l *Link) Why() error {
 	return fmt.Errorf("%w: %w", ErrLost, l.cause)
 }
 
-// Fail ends the reader's wait for a reason of the daemon's. The first reason counts.
+// Fail ends the reader's wait, as [Link.Wake] does, and sets the reason for that to why, unless
+// there is one already. It takes l.mu.
 func (l *Link) Fail(why error) {
 	l.mu.Lock()
 	if l.cause == nil {
@@ -111,7 +116,8 @@ func (l *Link) Fail(why error) {
 	l.Wake()
 }
 
-// Drop closes the connection at once, and blocks until its writer has ended.
+// Drop closes the connection at once, drops what is queued, blocks until the writer has ended,
+// and closes l.Done. It must be called once at most, and not after [Link.Finish].
 func (l *Link) Drop() {
 	l.Out.Abort()
 	_ = l.Conn.Close()
@@ -119,8 +125,9 @@ func (l *Link) Drop() {
 	close(l.Done)
 }
 
-// Finish closes the connection once all that is queued is sent, or a time limit is
-// over. It does nothing after [Link.Drop].
+// Finish closes the outbox, and blocks until the writer has sent all that is queued. After 2 s it
+// closes the connection, which ends the writing. Then it closes l.Done; otherwise the listener
+// closes the connection later. It does nothing after [Link.Drop].
 func (l *Link) Finish() {
 	select {
 	case <-l.Done:

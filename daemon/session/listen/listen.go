@@ -25,11 +25,13 @@ type Subscription struct {
 	granted []string        // the members of the acknowledgement, for Granted
 }
 
-// Parse reads the member notifications of a request in the client's line n. It returns the
-// subscription with the changes of lists that the client wants, and the resources that it
-// lists. The caller must ask the servers for these, and add the granted ones to URIs.
+// Parse reads notifications, the member of that name in the params of a request. id is the id of
+// the request, n the number of its line. Parse returns the subscription with the changes of lists
+// that the client wants, and the resources that it lists. It asks no server: the caller must do
+// that, and add the resources that are granted to URIs.
 //
-// More than most resources, or a malformed member, are a fault of operation.
+// The fault names operation. It is invalid_input for a malformed member, or for a URI that is too
+// long, and resource_exhausted for more than most resources; the other results are nil then.
 func Parse(id jsonrpc.ID, n int64, operation string, notifications json.RawMessage, most int) (
 	*Subscription, []string, *fault.Record,
 ) {
@@ -81,9 +83,9 @@ func (s *Subscription) Acknowledgement() []byte {
 	return jsonrpc.AppendRequest(nil, nil, mcp.Acknowledged, params)
 }
 
-// Tag returns a notification's params with the id of its subscription in _meta. It keeps
-// all other members as they are spelled. It returns an error if params has a _meta but
-// cannot be rewritten.
+// Tag returns a copy of params, those of a notification, with the id of its subscription in
+// _meta. It keeps all other members as they are spelled. A _meta that is not an object stays as
+// it is. It returns an error if params has a _meta but cannot be rewritten.
 func Tag(params json.RawMessage, id jsonrpc.ID) (json.RawMessage, error) {
 	ours := fmt.Sprintf("%q:%s", mcp.MetaSubscription, id)
 	if jsonrpc.Field(params, "_meta") == nil {

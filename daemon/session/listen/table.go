@@ -11,17 +11,20 @@ import (
 // lock of its own.
 type Table map[string]*Subscription
 
-// Add adds a subscription.
+// Add adds a subscription, in place of one whose request has the same id. The caller must hold
+// the session's lock.
 func (t Table) Add(l *Subscription) { t[l.ID.Key()] = l }
 
-// Remove removes a subscription; it does nothing if another one has its id.
+// Remove removes a subscription. It does nothing if it is not in the table, or if another one has
+// taken its id. The caller must hold the session's lock.
 func (t Table) Remove(l *Subscription) {
 	if key := l.ID.Key(); t[key] == l {
 		delete(t, key)
 	}
 }
 
-// OfHolder returns the id of the request whose subscription has that name; nil if there is none.
+// OfHolder returns the id of the request whose subscription has holder as its name; nil if there
+// is none. The caller must hold the session's lock.
 func (t Table) OfHolder(holder string) (id jsonrpc.ID) {
 	for _, l := range t {
 		if l.Holder == holder {
@@ -31,7 +34,8 @@ func (t Table) OfHolder(holder string) (id jsonrpc.ID) {
 	return id
 }
 
-// WithResources returns the subscriptions to resources.
+// WithResources returns the subscriptions that have resources, in no particular order. The caller
+// must hold the session's lock.
 func (t Table) WithResources() (all []*Subscription) {
 	for _, l := range t {
 		if len(l.URIs) > 0 {
@@ -41,8 +45,9 @@ func (t Table) WithResources() (all []*Subscription) {
 	return all
 }
 
-// Changed returns the notifications, each a line, that announce the change of a list: one for
-// each subscription to it. method is that of the notification.
+// Changed returns the notifications that announce the change of a list, each a line with its
+// newline: one for each subscription to that list. method is that of the notification. It sends
+// nothing. The caller must hold the session's lock.
 func (t Table) Changed(method string) (lines [][]byte) {
 	for _, l := range t {
 		if l.Granted[method] {
@@ -57,8 +62,9 @@ func (t Table) Changed(method string) (lines [][]byte) {
 // for them. It has no lock of its own.
 type Follows map[string]int64
 
-// Add adds the subscription of line n. It returns false, and adds nothing, if that would be more
-// than most.
+// Add records that line n subscribes to a resource, and returns true. A resource that is there
+// already gets n as its latest line. If the resource would be one more than most, Add records
+// nothing and returns false. The caller must hold the session's lock.
 func (f Follows) Add(uri string, n int64, most int) bool {
 	if _, ok := f[uri]; !ok && len(f) >= most {
 		return false
@@ -67,8 +73,9 @@ func (f Follows) Add(uri string, n int64, most int) bool {
 	return true
 }
 
-// Settle records what came of the subscription of line n. One that failed is removed, unless a
-// later line asks for the same resource. It returns false if the client has unsubscribed meanwhile.
+// Settle records whether the subscription of line n has failed. One that failed is removed,
+// unless a later line asks for the same resource. It returns false if the client has unsubscribed
+// meanwhile, else true, even for one that failed. The caller must hold the session's lock.
 func (f Follows) Settle(uri string, n int64, failed bool) (wanted bool) {
 	latest, wanted := f[uri]
 	if failed && latest == n {

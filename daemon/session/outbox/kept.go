@@ -11,8 +11,9 @@ type Kept struct {
 	bytes   int // size of them all
 }
 
-// Add keeps an answer, and returns the size in bytes of all that it keeps. It keeps no answer that
-// is never asked for again, and no stored one: the executor has that.
+// Add keeps an answer, and returns the size in bytes of all that it keeps. It does not keep an
+// answer that is never asked for again, nor a stored one: the executor has that. The caller must
+// hold the lock of the owner of k.
 func (k *Kept) Add(a Answer) (bytes int) {
 	if a.N != 0 && !a.Stored {
 		k.answers = append(k.answers, a)
@@ -21,7 +22,8 @@ func (k *Kept) Add(a Answer) (bytes int) {
 	return k.bytes
 }
 
-// Take removes all answers, and returns those to the pending lines, in the order of the lines.
+// Take removes all answers from k. It returns those to the lines in pending, in the order of the
+// lines; the others are lost. The caller must hold the lock of the owner of k.
 func (k *Kept) Take(pending map[int64]struct{}) []Answer {
 	again := slices.DeleteFunc(k.answers, func(a Answer) bool {
 		_, ok := pending[a.N]

@@ -95,8 +95,10 @@ type Outbox struct {
 	room        chan struct{} // closed and replaced when lines were written
 }
 
-// New makes the outbox of a connection. A client that confirms acknowledges its
-// answers: they are kept until then, and confirm, which may be nil, is called.
+// New returns the empty outbox of conn. It starts no goroutine: the caller must call
+// [Outbox.Run]. confirms reports whether the client acknowledges its answers: then they are kept
+// until it has. confirm, which may be nil, is called with the number of each line whose answer
+// the client holds, without the lock.
 func New(conn net.Conn, confirms bool, confirm func(n int64)) *Outbox {
 	o := &Outbox{conn: conn, confirm: confirm, ready: make(chan struct{}, 1), room: make(chan struct{})}
 	if confirms {
@@ -105,10 +107,12 @@ func New(conn net.Conn, confirms bool, confirm func(n int64)) *Outbox {
 	return o
 }
 
-// Put queues an answer, whose line is owned by the outbox from then on. It blocks
-// while the queue is full, until ctx is done. It returns [ErrCancelled], and queues
-// nothing, once allowed returns false; allowed, which may be nil, is called under
-// the lock. If nothing else is queued, Put writes what the connection takes at once.
+// Put queues an answer, whose line is owned by the outbox from then on. It blocks while the queue
+// is full. It queues nothing, and returns an error, in three cases: the cause of ctx, if that is
+// done while it waits; [ErrCancelled], once allowed returns false; [net.ErrClosed], once the
+// outbox takes nothing more. allowed, which may be nil, is called under o.mu. If nothing else is
+// being written, Put writes what the connection takes at once. It takes o.mu, and may call
+// confirm after that.
 func (o *Outbox) Put(ctx context.Context, a Answer, allowed func() bool) error {
 	err := o.await(ctx, func() bool { return o.fitsLocked(len(a.Line)) }, func() error {
 		if allowed != nil && !allowed() {
@@ -122,15 +126,18 @@ func (o *Outbox) Put(ctx context.Context, a Answer, allowed func() bool) error {
 	return err
 }
 
-// AwaitRoom blocks while more than softBytes wait to be written. It returns the cause of
-// ctx once that is done, and [net.ErrClosed] once the outbox takes nothing more.
+// AwaitRoom blocks while more than softBytes wait to be written. It returns nil then, the cause
+// of ctx once that is done, and [net.ErrClosed] once the outbox takes nothing more. It takes
+// o.mu.
 func (o *Outbox) AwaitRoom(ctx context.Context) error {
 	return o.await(ctx, func() bool { return o.bytes <= softBytes }, nil, nil)
 }
 
-// await blocks until there is room, and then calls then. It returns
-// [net.ErrClosed] once the outbox takes nothing more, and the error of check, which
-// it calls before. All three are called under the lock; check and then may be nil.
+// await blocks until room returns true, and then calls then and returns nil. It returns
+// [net.ErrClosed] once the outbox takes nothing more, the error of check, which it calls before
+// each call of room, and the cause of ctx if that is done while it waits. It takes o.mu, and
+// calls all three functions under it; check and then may be nil. Answers that then settles are
+// confirmed after o.mu is released.
 func (o *Outbox) await(ctx context.Context, room func() bool, check func() error, then func()) error {
 	for {
 		o.mu.Lock()
@@ -168,8 +175,8 @@ func (o *Outbox) await(ctx context.Context, room func() bool, check func() error
 	}
 }
 
-// Requeue queues answers that were queued for an earlier connection, whatever room
-// there is: they are in memory in any case.
+// Requeue queues answers that were queued for an earlier connection, whatever room there is: they
+// are in memory in any case. It does not block. It takes o.mu, and may call confirm after that.
 func (o *Outbox) Requeue(answers []Answer) {
 	o.mu.Lock()
 	defer o.unlock()
@@ -178,8 +185,9 @@ func (o *Outbox) Requeue(answers []Answer) {
 	}
 }
 
-// Offer queues a line that is no answer if there is room, and if allowed, which may
-// be nil, returns true. It calls allowed under the lock.
+// Offer queues a line that is no answer. It drops the line if there is no room, if the outbox
+// takes nothing more, or if allowed, which may be nil, returns false. It does not block. It takes
+// o.mu, and calls allowed under it.
 func (o *Outbox) Offer(line []byte, allowed func() bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -189,9 +197,9 @@ func (o *Outbox) Offer(line []byte, allowed func() bool) {
 	}
 }
 
-// Ask queues a server's request if there is room for its bytes, however many lines wait.
-// A dropped request would leave the server waiting: the daemon sends it again only on the
-// next connection.
+// Ask queues a server's request if there is room for its bytes, however many lines wait; else it
+// drops the line. It does not block. A dropped request would leave the server waiting: the daemon
+// sends it again only on the next connection. It takes o.mu.
 func (o *Outbox) Ask(line []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -201,8 +209,9 @@ func (o *Outbox) Ask(line []byte) {
 	}
 }
 
-// Control queues a control line if there is room, or if the line is a bye: a client that
-// misses that waits in vain for this daemon.
+// Control queues v as a control line if there is room, or if it is a bye: a client that misses
+// that waits in vain for this daemon. Else it drops the line, as it does once the outbox takes
+// nothing more. It does not block. It takes o.mu.
 func (o *Outbox) Control(v any) {
 	line := protocol.Append(nil, v)
 	c, ok := v.(protocol.Control)
@@ -215,7 +224,8 @@ func (o *Outbox) Control(v any) {
 }
 
 // Acknowledge records that the client has received the first k lines of the connection
-// completely, control lines not counted. Their answers are dropped and confirmed.
+// completely, control lines not counted. The outbox drops their answers, and calls confirm for
+// those of which an executor waits for that. It takes o.mu, and calls confirm after that.
 func (o *Outbox) Acknowledge(k int64) {
 	o.mu.Lock()
 	defer o.unlock()
@@ -236,8 +246,10 @@ func (o *Outbox) Acknowledge(k int64) {
 	}
 }
 
-// Abort drops what is queued, but for the line of [Outbox.Last], ends all waits,
-// and returns the answers that are not confirmed.
+// Abort drops what is queued, but for the line of [Outbox.Last]. It ends all waits for room,
+// which return [net.ErrClosed], and [Outbox.Run], which returns after the write that is under
+// way. Abort does not wait for that. It returns the answers that the client has not confirmed,
+// and keeps them no longer. It takes o.mu.
 func (o *Outbox) Abort() []Answer {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -250,8 +262,8 @@ func (o *Outbox) Abort() []Answer {
 	return left
 }
 
-// Close makes [Outbox.Run] return after all queued lines are written. Later lines are not
-// taken.
+// Close makes [Outbox.Run] return after all queued lines are written. It does not wait for that.
+// Later lines are not taken, and waits for room return [net.ErrClosed]. It takes o.mu.
 func (o *Outbox) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -260,8 +272,10 @@ func (o *Outbox) Close() {
 	}
 }
 
-// Last drops what is queued, but for a line that is being written, queues a control
-// line in its place and takes nothing more.
+// Last queues the control line v in place of all that is queued, but for a line that is being
+// written. The outbox takes nothing more, waits for room return [net.ErrClosed], and [Outbox.Run]
+// returns after it has written the line. Last does nothing after Abort, Close or another Last. It
+// takes o.mu.
 func (o *Outbox) Last(v any) {
 	line := protocol.Append(nil, v)
 	o.mu.Lock()
@@ -273,14 +287,16 @@ func (o *Outbox) Last(v any) {
 	}
 }
 
-// Empty reports whether nothing is queued, or being written.
+// Empty reports whether nothing is queued, or being written. After lines were dropped by Abort or
+// Last it remains false. It takes o.mu.
 func (o *Outbox) Empty() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.bytes == 0
 }
 
-// moveLocked changes the state, and wakes all that wait for room or for lines.
+// moveLocked changes the state, and wakes all that wait for room or for lines. The caller must
+// hold o.mu.
 func (o *Outbox) moveLocked(to state) {
 	o.state = to
 	close(o.room)
@@ -288,7 +304,9 @@ func (o *Outbox) moveLocked(to state) {
 	o.wakeLocked()
 }
 
-// answerLocked queues an answer, and keeps it until it is confirmed.
+// answerLocked queues an answer, whatever room there is, and wakes the writer. It keeps the
+// answer until the client acknowledges it; one that the client cannot ask for again counts as
+// confirmed at once. The caller must hold o.mu, and release it with [Outbox.unlock].
 func (o *Outbox) answerLocked(a Answer) {
 	o.count++
 	if o.confirming != never && a.N > 0 {
@@ -301,15 +319,16 @@ func (o *Outbox) answerLocked(a Answer) {
 	o.addLocked(a.Line)
 }
 
-// settleLocked marks an answer as confirmed: the client holds it, or cannot ask for it
-// again. [Outbox.unlock] reports that. The caller must hold o.mu.
+// settleLocked marks an answer as confirmed: the client holds it, or cannot ask for it again.
+// [Outbox.unlock] reports that. The caller must hold o.mu.
 func (o *Outbox) settleLocked(a *Answer) {
 	if a.Confirm && o.confirm != nil {
 		o.settled = append(o.settled, a.N)
 	}
 }
 
-// unlock unlocks o.mu, and then calls confirm for the answers that were settled under it.
+// unlock releases o.mu, which the caller must hold, and then calls confirm for the answers that
+// were settled under it.
 func (o *Outbox) unlock() {
 	settled := o.settled
 	o.settled = nil
@@ -319,8 +338,10 @@ func (o *Outbox) unlock() {
 	}
 }
 
-// hoards reports whether more is unconfirmed than may be. A client that has never
-// acknowledged anything does not know how, and cannot resume.
+// hoards reports whether the client leaves more than maxUnconfirmed bytes of answers
+// unacknowledged. If it has never acknowledged anything it does not know how, and cannot resume:
+// then hoards returns false, counts all its answers as confirmed, and keeps none from then on. It
+// takes o.mu, and may call confirm after that.
 func (o *Outbox) hoards() bool {
 	o.mu.Lock()
 	defer o.unlock()
@@ -334,21 +355,23 @@ func (o *Outbox) hoards() bool {
 	return false
 }
 
-// fitsLocked reports whether a line of n bytes is within both limits.
+// fitsLocked reports whether a line of n bytes is within both limits, of lines and of bytes. The
+// caller must hold o.mu.
 func (o *Outbox) fitsLocked(n int) bool { return len(o.lines) < MaxLines && o.roomLocked(n) }
 
-// roomLocked reports whether a line of n bytes is within the limit of bytes. An empty
-// outbox takes a line of any length.
+// roomLocked reports whether a line of n bytes is within the limit of bytes. An empty outbox
+// takes a line of any length. The caller must hold o.mu.
 func (o *Outbox) roomLocked(n int) bool { return o.bytes == 0 || o.bytes+n <= MaxBytes }
 
-// addLocked queues a line, whatever room there is, and wakes the writer.
+// addLocked queues a line, whatever room there is, and wakes the writer. The caller must hold
+// o.mu.
 func (o *Outbox) addLocked(line []byte) {
 	o.lines = append(o.lines, line)
 	o.bytes += len(line)
 	o.wakeLocked()
 }
 
-// wakeLocked makes [Outbox.Run] look for lines. It does not block.
+// wakeLocked makes [Outbox.Run] look for lines. It does not block. The caller must hold o.mu.
 func (o *Outbox) wakeLocked() {
 	select {
 	case o.ready <- struct{}{}:
@@ -356,7 +379,7 @@ func (o *Outbox) wakeLocked() {
 	}
 }
 
-// isFull reports whether a goroutine that queues a line has to wait, or might.
+// isFull reports whether the queue is full, or a goroutine waits for room in it. It takes o.mu.
 func (o *Outbox) isFull() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

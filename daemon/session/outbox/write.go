@@ -14,8 +14,10 @@ import (
 // maxBatch bounds the lines that are copied together for one write, in bytes.
 const maxBatch = 64 << 10
 
-// Run writes the queued lines. It returns nil once the outbox is closed and empty, else
-// the error of the connection, or [ErrSlow] or [ErrHoarder]: then the session must end.
+// Run writes the queued lines, and blocks for that until the outbox is closed. It returns nil
+// once it is closed and empty, else the error of the connection, or [ErrSlow] or [ErrHoarder],
+// for which it may have sent the client a bye: then the session must end. It takes o.mu, but not
+// while it writes.
 func (o *Outbox) Run() error {
 	for range o.ready {
 		for {
@@ -34,9 +36,10 @@ func (o *Outbox) Run() error {
 	return nil
 }
 
-// takeLines returns all queued lines. The caller must write them, and call
-// [Outbox.written] for each batch. It returns no lines while another goroutine writes;
-// done is true once the outbox is empty and takes no more lines.
+// takeLines returns all queued lines, and marks the outbox as being written. The caller must
+// write them, and call [Outbox.written] for each batch. It returns no lines if none are queued or
+// another goroutine writes; done is true once the outbox is empty and takes no more lines. It
+// takes o.mu.
 func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,9 +53,10 @@ func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	return lines, false
 }
 
-// written records that n bytes were sent, and wakes the goroutines that wait for room. If
-// more is false the caller has written all lines that it took. It returns true if the
-// caller must drop the rest of these lines: [Outbox.Last] has replaced it.
+// written records that n bytes were sent, and wakes the goroutines that wait for room. more
+// reports whether the caller still has lines that it took; if not, another goroutine may write.
+// It returns true if the caller must drop these lines: [Outbox.Last] has replaced them. It takes
+// o.mu.
 func (o *Outbox) written(n int, more bool) (cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -67,8 +71,11 @@ func (o *Outbox) written(n int, more bool) (cut bool) {
 	return cut
 }
 
-// writeLines writes lines, short ones together in one system call. It returns an error
-// of the connection, or [ErrHoarder] if the client acknowledges too little.
+// writeLines writes lines, which [Outbox.takeLines] returned, short ones together in one system
+// call. It blocks until they are written. It returns nil then, also if it left out lines that
+// [Outbox.Last] has replaced; an error of the connection; [ErrSlow] as [Outbox.sendWhole] does;
+// or [ErrHoarder], after a bye to the client, if the client has not acknowledged too many bytes.
+// It takes o.mu, but not while it writes.
 func (o *Outbox) writeLines(lines [][]byte) error {
 	for len(lines) > 0 {
 		n, size := 1, len(lines[0])
@@ -99,10 +106,11 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 // afterWrite is called once a line was written whole.
 func afterWrite() { faultpoint.At("session.written") }
 
-// writeNow writes the queued lines, as far as the connection takes them without blocking.
-// So an answer needs no second goroutine on its way. Goroutines that are about to answer
-// get their turn before that: their lines go with this one. The goroutine of Run writes the
-// rest. writeNow does nothing if another goroutine writes, or if there is much to write.
+// writeNow writes the queued lines, as far as the connection takes them without blocking. So an
+// answer needs no second goroutine on its way. It yields the processor first, so that goroutines
+// that are about to answer queue their lines, too. It wakes the goroutine of Run for the rest,
+// and the goroutines that wait for room. It does nothing if another goroutine writes, or if there
+// is much to write. It takes o.mu, but not while it writes.
 func (o *Outbox) writeNow() {
 	now, ok := o.conn.(interface{ TryWrite(p []byte) int })
 	if !ok {
@@ -146,9 +154,11 @@ func (o *Outbox) writeNow() {
 	}
 }
 
-// sendWhole writes all of p. It returns [ErrSlow] if the queue is full and the client has
-// neither taken a byte nor acknowledged a line for [protocol.StallWindow]. Until the queue
-// is full the client may be as slow as it likes.
+// sendWhole writes all of p, and blocks until then. It returns an error of the connection, or
+// [ErrSlow] if the queue is full and the client has neither taken a byte nor acknowledged a line
+// for [protocol.StallWindow]; it sends the client a bye for that, if it has written nothing of p.
+// Until the queue is full the client may be as slow as it likes. It takes o.mu, but not while it
+// writes.
 func (o *Outbox) sendWhole(p []byte) error {
 	atStart := true
 	for {
@@ -172,14 +182,15 @@ func (o *Outbox) sendWhole(p []byte) error {
 	}
 }
 
-// quietFor returns how long the client has acknowledged nothing.
+// quietFor returns the time since the client last acknowledged anything. It takes o.mu.
 func (o *Outbox) quietFor() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return time.Since(o.acked)
 }
 
-// bye tries for 10 ms to send the client the reason why its session ends.
+// bye sends the client the reason why its session ends. It tries for 10 ms at most, and ignores
+// errors. Only the goroutine that writes may call it.
 func (o *Outbox) bye(why error) {
 	_ = o.conn.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
 	bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeSlow, Message: why.Error()}

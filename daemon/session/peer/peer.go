@@ -17,7 +17,8 @@ type Peer struct {
 	Start uint64 // start time of the process; 0 if unknown
 }
 
-// Of returns the process with that pid as it is now.
+// Of returns the process with that pid as it is now. Its start time is 0 if the process cannot be
+// looked up.
 func Of(pid int) Peer {
 	p := Peer{PID: pid}
 	if now, err := process.Lookup(pid); pid > 0 && err == nil {
@@ -26,9 +27,9 @@ func Of(pid int) Peer {
 	return p
 }
 
-// Alive reports whether the process is still there. One that cannot be seen
-// counts as being there; one that had ended before its connection was accepted
-// does not.
+// Alive reports whether the process still runs; a later process with the same pid does not count.
+// It returns true if that cannot be seen. It returns false for a process that had ended before
+// [Of] looked it up.
 func (p Peer) Alive() bool {
 	if p.PID <= 0 {
 		return true
@@ -41,9 +42,9 @@ func (p Peer) Alive() bool {
 	return !errors.Is(err, process.ErrGone) && (err != nil || now.Start == p.Start)
 }
 
-// ClientOf returns the process that started the proxy with that pid, and the key
-// that all its sessions share. It returns 0 and "" if that process is gone, or is
-// not one that stands for one client.
+// ClientOf returns the parent of the process proxy, which is the client that started it, and a
+// key of that process that all its sessions share. It returns 0 and "" if the parent cannot be
+// looked up, or is init, because the client has ended.
 func ClientOf(proxy int) (pid int, key string) {
 	p, err := process.Lookup(proxy)
 	if err != nil || p.PPID <= 1 { // started by init: its client has gone
@@ -56,8 +57,9 @@ func ClientOf(proxy int) (pid int, key string) {
 	return client.PID, strconv.Itoa(client.PID) + "." + strconv.FormatUint(client.Start, 10)
 }
 
-// ProjectRoot returns the nearest parent of cwd with .git, else cwd itself; "" if
-// cwd is no absolute path of a directory that exists.
+// ProjectRoot returns the nearest of cwd and its parents that has an entry .git. If none has, it
+// returns cwd. Symbolic links in cwd are resolved. It returns "" if cwd is no absolute path of a
+// directory that exists.
 func ProjectRoot(cwd string) string {
 	if !filepath.IsAbs(cwd) {
 		return ""

@@ -31,10 +31,11 @@ type Profile struct {
 	wanted string // the most verbose level that a modern request has asked for
 }
 
-// New returns the profile of a client that has sent the greeting g. An anonymous
-// client has sent none. The session's hash also names the client's process until the
-// caller knows better. guest is the socket of the configuration at which it connected, or "":
-// all guests of a socket count as one process, and their working directory is their project.
+// New returns the profile of a client that has sent the greeting g; an anonymous client has sent
+// none, so g is empty. hash, that of the session, also names the client's process (Caller.Agent)
+// until the caller knows better. guest is the socket of the configuration at which the client
+// connected, or "": all guests of a socket count as one process, and their working directory is
+// their project. For other clients New looks for the project in the file system.
 func New(hash string, g *protocol.Greeting, anonymous bool, guest string) Profile {
 	p := Profile{Claimed: g.Identity, Caller: tool.Caller{
 		Session:  hash,
@@ -58,9 +59,11 @@ func New(hash string, g *protocol.Greeting, anonymous bool, guest string) Profil
 	return p
 }
 
-// Learn adds what a request of that method says of the client. The first request that
-// gives a name fixes it. The name becomes the identity of a client that has claimed
-// none, but never an identity for which reserved returns true: that one needs a token.
+// Learn sets what a request with that method says of the client: its era, its capabilities, its
+// name, and the level of log messages that it wants. The first request that gives a name fixes
+// the name. It becomes the identity of a client that has claimed none. If reserved returns true
+// for it, since that identity needs a token, "unverified:" is put before it. A guest always has
+// no capabilities. The caller must hold the session's lock.
 func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved func(identity string) bool) {
 	p.Era = Legacy
 	name := params.Client
@@ -87,10 +90,11 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 	}
 }
 
-// ForGuest returns the params of a guest's request without what it can do for servers, and without
-// answers to their questions. Servers ask guests nothing: a guest that says which directories are
-// its roots could have a server read any file of this machine. Params that have nothing of that stay
-// as they are, and so do those with a duplicate key, which the session refuses.
+// ForGuest returns the params of a guest's request without the capabilities that it declares and
+// without its answers to servers' questions. Servers ask guests nothing: a guest that says which
+// directories are its roots could have a server read any file of this machine. It returns params
+// itself if they have neither, or if they are not an object. Params with a duplicate key may stay
+// as they are: the session refuses them.
 func ForGuest(params json.RawMessage) json.RawMessage {
 	declared := jsonrpc.Field(jsonrpc.Field(params, "_meta"), mcp.MetaCapabilities)
 	if len(declared) <= len("{}") && jsonrpc.Field(params, "inputResponses") == nil {
@@ -109,9 +113,10 @@ func ForGuest(params json.RawMessage) json.RawMessage {
 	return kept
 }
 
-// learnName sets the client's name. If the greeting claimed no identity, the name becomes the
-// identity; one that needs a token is marked as unverified. An anonymous client stays
-// anonymous.
+// learnName sets the client's name from name, an object of JSON; it does nothing if that has no
+// name. If the greeting claimed no identity, the name becomes the identity, with "unverified:"
+// before it if the identity needs a token or is that of the client already. An anonymous client
+// stays anonymous. The caller must hold the session's lock.
 func (p *Profile) learnName(name json.RawMessage, reserved func(identity string) bool) {
 	var client mcp.Implementation
 	if json.Unmarshal(name, &client) != nil || client.Name == "" {
@@ -129,11 +134,12 @@ func (p *Profile) learnName(name json.RawMessage, reserved func(identity string)
 	p.Caller.Identity = identity
 }
 
-// MostVerbose returns the most verbose level of log messages that the client has set,
-// or has ever asked for in a request.
+// MostVerbose returns the most verbose level of log messages that the client has set, or has ever
+// asked for in a request; "" for none. The caller must hold the session's lock.
 func (p *Profile) MostVerbose() string { return mcp.Verbose(p.Level, p.wanted) }
 
-// Clip returns at most 64 characters of a name that a client made up.
+// Clip returns the first 64 characters of a name that a client made up, or the whole name if it
+// has no more.
 func Clip(name string) string {
 	const most = 64
 	if len(name) > most { // in bytes: most names have no more

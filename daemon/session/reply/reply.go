@@ -26,22 +26,25 @@ type Form struct {
 	Info   json.RawMessage // the serverInfo that a modern answer carries
 }
 
-// Result returns the answer with a result of Holdline's own, an object.
+// Result returns the line, without its newline, that answers with a result of Holdline's own, an
+// object. A modern answer gets what its era requires in it.
 func (f *Form) Result(result json.RawMessage) []byte {
 	return jsonrpc.AppendResult(nil, f.ID, f.dress(result))
 }
 
-// Fault returns the answer to a request that ended with a fault.
+// Fault returns the line, without its newline, that answers a request with the fault r: a
+// JSON-RPC error or the result of a tool call, as the class of the fault says.
 func (f *Form) Fault(r *fault.Record) []byte {
 	return mcp.AppendFault(nil, f.ID, f.Method, f.members(), r)
 }
 
-// FaultAsResult returns the answer to the call of a tool that ended with a fault: a
-// result that says so, which a model reads.
+// FaultAsResult returns the line, without its newline, that answers the call of a tool with the
+// fault r: a result that says so, which a model reads.
 func (f *Form) FaultAsResult(r *fault.Record) []byte { return f.Result(tool.EncodeFault(r)) }
 
-// Remote returns the answer that server gave, as it came but for what the eras say
-// differently. An empty server is Holdline itself.
+// Remote returns the line, without its newline, that answers with the error or result that server
+// gave in res, unchanged but for what the eras say differently. If server is "", the answer is
+// Holdline's own.
 func (f *Form) Remote(server string, res *tool.RemoteResult) []byte {
 	failure, result := res.Error, res.Result
 	switch {
@@ -58,8 +61,8 @@ func (f *Form) Remote(server string, res *tool.RemoteResult) []byte {
 	return jsonrpc.AppendResult(make([]byte, 0, len(result)+128), f.ID, result)
 }
 
-// InFile returns the answer, without its newline, with a result that lies in a file: the proxy
-// puts it together.
+// InFile returns a control line, without its newline, that tells the proxy to answer the request
+// id with the result that lies in a file: the proxy puts the answer together.
 func InFile(id jsonrpc.ID, result protocol.Span) []byte {
 	line := string(jsonrpc.AppendResult(nil, id, nil))
 	end := len(line) - 1 // of what stands before the result
@@ -68,8 +71,9 @@ func InFile(id jsonrpc.ID, result protocol.Span) []byte {
 	return c[:len(c)-1]
 }
 
-// UnknownVersion returns the answer to a modern request of a version of the protocol
-// that Holdline does not speak.
+// UnknownVersion returns the line, without its newline, that refuses a modern request because
+// Holdline does not speak its version of the protocol. The error names the versions that it
+// speaks.
 func (f *Form) UnknownVersion(version string) []byte {
 	data, err := json.Marshal(map[string]any{"supported": []string{mcp.Modern}, "requested": version})
 	if err != nil { // strings encode
@@ -78,7 +82,9 @@ func (f *Form) UnknownVersion(version string) []byte {
 	return jsonrpc.AppendError(nil, f.ID, mcp.CodeVersion, "unsupported protocol version "+version, data)
 }
 
-// dress adds to a result what the era wants in it.
+// dress returns result, an object, with the members that a modern client requires; for a legacy
+// one it returns result itself. The result of a call that became a task has a resultType already
+// and gets only _meta.
 func (f *Form) dress(result json.RawMessage) json.RawMessage {
 	switch {
 	case !f.Modern:
@@ -109,9 +115,9 @@ type Cached struct {
 // Cacheable returns how long a client may keep a list or a discovery.
 func Cacheable() Cached { return Cached{TTL: listTTL, Scope: "private"} }
 
-// List returns the result that has a page of a list as its member of that name. cursor is that of
-// the next page, or "". The entries are JSON already, so they are only joined: there may be
-// thousands.
+// List returns the result with one page of a list: entries, under the name member, and cursor,
+// that of the next page, unless it is "". A modern one also says how long the client may keep the
+// page. The entries are JSON already, so they are only joined: there may be thousands.
 func List(member string, entries []json.RawMessage, cursor string, modern bool) json.RawMessage {
 	size := 256 // for all but the entries
 	for _, e := range entries {
@@ -135,7 +141,8 @@ func List(member string, entries []json.RawMessage, cursor string, modern bool) 
 	return append(b, '}')
 }
 
-// appendEntry appends an entry to b as a part of a line.
+// appendEntry appends an entry of JSON to b, and returns the result. Newlines are removed, since
+// b is part of a line; "null" takes the place of an entry that is not valid JSON.
 func appendEntry(b []byte, entry json.RawMessage) []byte {
 	if bytes.IndexByte(entry, '\n') < 0 {
 		return append(b, entry...)
@@ -158,12 +165,14 @@ type About struct {
 	*Cached                      // modern
 }
 
-// NewAbout returns the result of a legacy handshake: version is spoken from now on.
+// NewAbout returns the result of a legacy handshake: what a says, and the version that is spoken
+// from now on. It sends nothing.
 func NewAbout(version string, a *tool.About) About {
 	return About{Version: version, Capabilities: a.Capabilities, Info: a.Info, Instructions: a.Instructions}
 }
 
-// NewDiscovery returns the result of a modern discovery.
+// NewDiscovery returns the result of a modern discovery: what a says, the versions that Holdline
+// speaks, and how long the client may keep the result. It sends nothing.
 func NewDiscovery(a *tool.About) About {
 	keep := Cacheable()
 	about := NewAbout("", a)

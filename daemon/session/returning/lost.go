@@ -15,14 +15,16 @@ const lostWords = "the daemon ended, and its records were lost or given up befor
 var LostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, and the client's answer ` +
 	`was too large to be kept for the next one"}`)
 
-// LostRecord returns the fault of a call that an earlier daemon may have begun, and of which no
-// record is left.
+// LostRecord returns an outcome_unknown fault for a call that an earlier daemon may have begun,
+// and of which no record is left.
 func LostRecord(operation string) *fault.Record {
 	return fault.New(fault.OutcomeUnknown, fault.Host, operation, lostWords)
 }
 
-// LostLine returns the fault of a request whose line was too large to be kept. recorded says that
-// it had been begun, uncertain that no record would say so.
+// LostLine returns the fault of a request whose line was too large to be kept. recorded reports
+// whether there is a record that the request had been begun, uncertain whether such a record may
+// be lost. The fault is outcome_unknown if either is true. Else it is resource_exhausted, and
+// says that the request was not begun.
 func LostLine(recorded, uncertain bool) *fault.Record {
 	switch {
 	case recorded:

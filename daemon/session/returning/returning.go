@@ -16,12 +16,13 @@ type Window struct {
 	ended  map[string]struct{} // hashes of sessions that have ended here; nil once the window is over
 }
 
-// New returns the window of that length of a daemon that began then.
+// New returns the window of a daemon that began at begun. It is over after length.
 func New(begun time.Time, length time.Duration) *Window {
 	return &Window{begun: begun, length: length, ended: map[string]struct{}{}}
 }
 
-// Ended records that a session has ended: its records are discarded.
+// Ended records that a session has ended, so that its records are discarded. It does nothing once
+// the window is over. With more than maxEnded sessions the window is over at once.
 func (w *Window) Ended(session string) {
 	if w.isOver() {
 		return
@@ -32,8 +33,8 @@ func (w *Window) Ended(session string) {
 	}
 }
 
-// Discarded reports whether the records of a session that is not known here, and is
-// back, may be gone: the window is over, or the session has ended here.
+// Discarded reports whether the records of a session that is back, and that this daemon did not
+// have, may be gone: the window is over, or the session has ended here.
 func (w *Window) Discarded(session string) bool {
 	if w.isOver() {
 		return true
@@ -42,8 +43,8 @@ func (w *Window) Discarded(session string) bool {
 	return ended
 }
 
-// isOver reports whether the window is over. The time for which a machine was
-// suspended counts, too: nothing says how long the records lasted.
+// isOver reports whether the window is over, and if so, forgets the sessions that have ended. The
+// time for which the machine was suspended counts, too: nothing says how long the records lasted.
 func (w *Window) isOver() bool {
 	wall := time.Now().Round(0).Sub(w.begun.Round(0))
 	if time.Since(w.begun) >= w.length || wall >= w.length {
