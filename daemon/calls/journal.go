@@ -102,7 +102,11 @@ func OpenJournal(path string) (*Journal, error) {
 	for i := range records {
 		j.noteLocked(records[i].at)
 	}
-	j.deadlines, j.detached = deadlines, detached
+	// A line of a void record stands before the record that voids it.
+	void := func(d span) bool {
+		return !slices.ContainsFunc(j.lines, func(at span) bool { return at.write == d.write && at.off < d.off })
+	}
+	j.deadlines, j.detached = slices.DeleteFunc(deadlines, void), slices.DeleteFunc(detached, void)
 	return j, nil
 }
 

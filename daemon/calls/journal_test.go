@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"syscall"
 	"testing"
 )
@@ -110,5 +111,48 @@ func TestRecordLine(t *testing.T) {
 	var got Record
 	if err := json.Unmarshal(b, &got); err != nil || !reflect.DeepEqual(got, r) {
 		t.Errorf("got %+v, %v, want %+v", got, err, r)
+	}
+}
+
+// TestJournalOfVoidRecords opens a file in which a record has voided another one of the same write
+// id: what was said of the void one must not become what is said of the later one.
+func TestJournalOfVoidRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), File)
+	var text []byte
+	for _, r := range []Record{
+		{Kind: KindCall, Write: 1, N: 1, Session: "s"},
+		{Kind: KindDeadline, Call: 1, DeadlineBootMS: 11},
+		{Kind: KindCall, Write: 2, N: 2, Session: "s"},
+		{Kind: KindDetach, Call: 2, Session: "s", N: 7},
+		{Kind: KindDeadline, Call: 2, DeadlineBootMS: 22},
+		{Kind: KindCall, Write: 2, N: 3, Session: "s"},
+	} {
+		line, err := r.line()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, line...)
+	}
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := OpenJournal(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.compact(3, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, err := ReadRecords(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := slices.DeleteFunc(got, func(r Record) bool { return r.Kind != KindCall })
+	if len(calls) != 2 || calls[0].DeadlineBootMS != 11 || calls[1].N != 3 || calls[1].Detached ||
+		calls[1].DeadlineBootMS != 0 {
+		t.Errorf("the calls are %+v", calls)
 	}
 }

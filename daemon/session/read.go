@@ -127,8 +127,8 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 
 // handleLong reads a line of the client from the file that c names, and handles it. again
 // describes the line if the proxy sends it again; for a new one it is nil. If the file cannot be
-// read, that is logged, and the line is handled by [session.tooLarge]; c is changed for that.
-// Only the session's reader calls it.
+// read, that is logged, and the line is handled by [session.tooLarge], but for a request that the
+// client has the answer to; c is changed for that. Only the session's reader calls it.
 func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, calls *crew.Crew) {
 	s.spills = true
 	line, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)
@@ -139,11 +139,14 @@ func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, ca
 		s.handleLine(ctx, line, calls)
 	default:
 		s.log.WarnContext(ctx, "a long line of the client cannot be read", "err", err)
-		if again != nil {
-			c.Replay, c.AgeMS = again.Replay, again.AgeMS
-		} else {
+		switch {
+		case again == nil:
 			s.n++
 			c.Replay = &s.n
+		case isTrue(again.Answered) && !isTrue(c.Answered): // a request that the client has the answer to
+			return
+		default:
+			c.Replay, c.AgeMS = again.Replay, again.AgeMS
 		}
 		s.tooLarge(ctx, c, calls)
 	}

@@ -116,10 +116,13 @@ func (s *session) Full() { s.expel(protocol.ByeFull, link.ErrTooMuch) }
 // expel ends the session with that bye, and does not wait for the end. A connected client gets
 // the bye in place of all that is queued for it, and the reader ends. A client that is not
 // connected gets the bye when it connects again; expel does not end the wait for that. All kept
-// answers are dropped. It takes s.mu.
+// answers are dropped. It does nothing if the session has ended. It takes s.mu.
 func (s *session) expel(bye string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.state == ended || s.state == left {
+		return
+	}
 	s.last = lastBye(bye, why)
 	if s.cur != nil {
 		s.cur.Out.Last(s.last)
@@ -261,7 +264,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
-	if c.Answered == nil || !*c.Answered {
+	if !isTrue(c.Answered) {
 		if _, ok := s.known[n]; ok {
 			return
 		}
@@ -291,6 +294,9 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 	}
 }
 
+// isTrue reports whether p points to true.
+func isTrue(p *bool) bool { return p != nil && *p }
+
 // tooLarge handles a line that cannot be had again, since it was too large: c has only its number
 // and its id. A recorded call goes on like a replayed one, in a goroutine of calls. A request
 // without a record is answered with a fault. If the line was the client's answer to a server's
@@ -301,7 +307,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
 		return
 	}
-	if c.Answered != nil && *c.Answered { // it was the client's answer to a server, which must not wait for ever
+	if isTrue(c.Answered) { // it was the client's answer to a server, which must not wait for ever
 		s.forwardResponse(n, jsonrpc.Message{Kind: jsonrpc.Response, ID: jsonrpc.ID(c.ID), Error: returning.LostAnswer})
 		return
 	}

@@ -213,11 +213,10 @@ func (c *conn) hasten() {
 }
 
 // handle handles the request f, whose bytes are b if it is a Write. It returns false if the
-// connection must end: it was dropped, or has more than maxRequests unanswered. It waits neither
-// for the child nor for a peer, so that no request delays a Terminate. It takes w.mu.
-//
-// Only the attached connection may change the child or its output; others get CodeNotAttached.
-// That is checked for each request, under w.mu: another daemon may have attached meanwhile.
+// connection must end and the caller must close b: it was dropped, or has more than maxRequests
+// unanswered. It waits neither for the child nor for a peer, so that no request delays a
+// Terminate. Only the attached connection may change the child or its output; that is checked for
+// each request, under w.mu, which it takes: another daemon may have attached meanwhile.
 func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	w := c.w
 	w.mu.Lock()
@@ -232,6 +231,7 @@ func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	}
 	if c.version == 0 && f.Kind != workerwire.Initialize {
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeInvalid, "initialize comes first"))
+		w.closeLaterLocked(b)
 		return true
 	}
 	switch f.Kind {
@@ -254,13 +254,13 @@ func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	}
 	if w.attached != c && !faultpoint.Broken("worker.fence") {
 		c.fail(f.ID, workerwire.Errorf(workerwire.CodeNotAttached, "this connection is not the attached one"))
+		w.closeLaterLocked(b)
 		return true
 	}
 	switch f.Kind { //nolint:exhaustive // the others were answered above
 	case workerwire.Write:
-		if !w.takeLocked(c, f, b) && b.file != nil {
-			w.later = append(w.later, b.close)
-			w.wakeConduct()
+		if !w.takeLocked(c, f, b) {
+			w.closeLaterLocked(b)
 		}
 	case workerwire.Terminate:
 		var p workerwire.TerminateParams

@@ -1,7 +1,9 @@
 package worker
 
 import (
+	"errors"
 	"io"
+	"os"
 	"testing"
 
 	"holdline/protocol/process"
@@ -34,5 +36,34 @@ func TestAckWhileLeaving(t *testing.T) {
 	w.attendLocked(leaving)
 	if e := ack(2, 2); e == nil || w.out.acked != 1 {
 		t.Errorf("an acknowledgement behind the last state: %v, acknowledged up to %d", e, w.out.acked)
+	}
+}
+
+// TestRefusedWriteIsClosed checks that the file with the bytes of a write is closed if the write is
+// refused, for each reason that there is.
+func TestRefusedWriteIsClosed(t *testing.T) {
+	for reason, make := range map[string]func(w *worker) *conn{
+		"before initialize": func(w *worker) *conn { return &conn{w: w} },
+		"not attached":      func(w *worker) *conn { return &conn{w: w, version: 1} },
+		"no id": func(w *worker) *conn {
+			w.attached = &conn{w: w, version: 1}
+			return w.attached
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+			file, err := os.CreateTemp(t.TempDir(), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := make(w)
+			if !c.handle(&workerwire.Frame{Kind: workerwire.Write, ID: 1}, inputWrite{file: file}) || len(c.answers) != 1 {
+				t.Fatalf("%d answers", len(c.answers))
+			}
+			w.doLater()
+			if err := file.Close(); !errors.Is(err, os.ErrClosed) {
+				t.Errorf("the file was not closed: %v", err)
+			}
+		})
 	}
 }

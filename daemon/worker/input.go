@@ -66,6 +66,14 @@ func (b inputWrite) close() {
 	}
 }
 
+// closeLaterLocked has conduct close the file of b, if there is one. The caller must hold w.mu.
+func (w *worker) closeLaterLocked(b inputWrite) {
+	if b.file != nil {
+		w.later = append(w.later, b.close)
+		w.wakeConduct()
+	}
+}
+
 // openInput returns the bytes of the frame f, if that is a Write; otherwise they are not used. If
 // they lie in a file of the worker's directory, it opens that file and removes its name. The
 // caller must close the result then. It returns an error if the body of f is not valid, or the

@@ -64,7 +64,7 @@ func (w *worker) room() (gather, ok bool) {
 	if w.childState >= childGone {
 		return false, w.drained < drainMax
 	}
-	return w.out.in.over && w.attendance != spooling, true
+	return w.out.in.over && (w.attendance != spooling || w.spool.full), true
 }
 
 // took keeps data that was read from the child's stdout: in the file of a long line, in the spool

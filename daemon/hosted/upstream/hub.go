@@ -196,10 +196,7 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 	}
 	u.Condemned = f
 	u.Instance.Blame(f)
-	if u.unsure != nil {
-		close(u.unsure)
-		u.unsure = nil
-	}
+	u.sureLocked()
 	u.EndLocked()
 }
 

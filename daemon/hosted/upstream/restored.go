@@ -101,8 +101,7 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 			c.Apply(calls.Unsent)
 		}
 	}
-	close(u.unsure)
-	u.unsure = nil
+	u.sureLocked()
 	found := u.records.TakeFound()
 	u.records.Forget(u.Standing.Restore(found, last)...)
 	for _, r := range found {
@@ -115,6 +114,14 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 		u.records.Made(r.Kind, r.Write)
 	}
 	return alive
+}
+
+// sureLocked closes u.unsure, if it is open. The caller must hold hub.Mu.
+func (u *Process) sureLocked() {
+	if u.unsure != nil {
+		close(u.unsure)
+		u.unsure = nil
+	}
 }
 
 // AdoptedLocked records the handshake s that an earlier daemon has made with a process that lives,

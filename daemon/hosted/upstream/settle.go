@@ -99,15 +99,19 @@ func (u *Process) spool(c *Call) error {
 // the file. It returns false, with the call unchanged, if the file cannot be made.
 func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
 	write := c.write
-	u.hub.Mu.Unlock()
-	err := l.Keep(calls.AnswerFile(u.Dir, write))
-	faultpoint.At("hosted.filed")
-	u.hub.Mu.Lock()
+	unlocked := func(f func()) {
+		u.hub.Mu.Unlock()
+		defer u.hub.Mu.Lock() // after a panic, too: the caller unlocks it
+		f()
+	}
+	var err error
+	unlocked(func() {
+		err = l.Keep(calls.AnswerFile(u.Dir, write))
+		faultpoint.At("hosted.filed")
+	})
 	switch {
 	case u.Calls[write] != c || c.Phase() == calls.Answered: // it was settled meanwhile
-		u.hub.Mu.Unlock()
-		calls.RemoveAnswers(u.Dir, []int64{write})
-		u.hub.Mu.Lock()
+		unlocked(func() { calls.RemoveAnswers(u.Dir, []int64{write}) })
 		return true
 	case err != nil:
 		return false

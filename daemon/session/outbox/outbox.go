@@ -85,6 +85,7 @@ type Outbox struct {
 	lines       [][]byte
 	bytes       int           // of lines, and of what is being written
 	writing     bool          // a goroutine writes to conn; only that one takes lines
+	torn        bool          // a part was written of what is first in lines, or is being written
 	waiting     int           // goroutines that wait for room
 	count       int64         // lines queued so far, control lines not counted
 	unconfirmed []Answer      // in the order of the queue
@@ -273,7 +274,7 @@ func (o *Outbox) Close() {
 }
 
 // Last queues the control line v in place of all that is queued, but for a line that is being
-// written. The outbox takes nothing more, waits for room return [net.ErrClosed], and [Outbox.Run]
+// written, or of which a part was written. The outbox takes nothing more, waits for room return [net.ErrClosed], and [Outbox.Run]
 // returns after it has written the line. Last does nothing after Abort, Close or another Last. It
 // takes o.mu.
 func (o *Outbox) Last(v any) {
@@ -282,13 +283,20 @@ func (o *Outbox) Last(v any) {
 	defer o.mu.Unlock()
 	if o.state == open {
 		o.moveLocked(parting)
-		o.lines = nil
+		begun := 0
+		if o.torn && !o.writing {
+			begun = 1
+		}
+		for _, dropped := range o.lines[begun:] {
+			o.bytes -= len(dropped)
+		}
+		o.lines = o.lines[:begun:begun]
 		o.addLocked(line)
 	}
 }
 
-// Empty reports whether nothing is queued, or being written. After lines were dropped by Abort or
-// Last it remains false. It takes o.mu.
+// Empty reports whether nothing is queued, or being written. After Abort has dropped lines it
+// remains false. It takes o.mu.
 func (o *Outbox) Empty() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

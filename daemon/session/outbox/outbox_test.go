@@ -273,3 +273,28 @@ func TestFarewellInFullQueue(t *testing.T) {
 		t.Errorf("%d lines are queued, the last is %s; want %d and a bye", n, lines[n-1], MaxLines+1)
 	}
 }
+
+// TestLast checks that a bye replaces all that is queued, unless the client has a part of a line:
+// the bye would be taken for the rest of it. That is written then, with what was to be written
+// together with it. Nothing counts as queued afterwards.
+func TestLast(t *testing.T) {
+	bye := protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull}
+	for room, want := range map[int]string{
+		0: "", 2: "one\ntwo\nthree\n", 4: "one\n", 6: "one\ntwo\nthree\n", 9: "one\ntwo\nthree\n",
+	} {
+		c := &tryConn{room: room}
+		o := New(c, false, nil)
+		for _, line := range []string{"one\n", "two\n", "three\n"} {
+			if err := o.Put(t.Context(), Answer{Line: []byte(line)}, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		o.Last(bye)
+		if err := o.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(c.got); got != want+string(protocol.Append(nil, bye)) || !o.Empty() {
+			t.Errorf("with room for %d bytes: wrote %q, %d bytes are left", room, got, o.bytes)
+		}
+	}
+}

@@ -61,6 +61,7 @@ func (o *Outbox) written(n int, more bool) (cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bytes -= n
+	o.torn = false
 	close(o.room)
 	o.room = make(chan struct{})
 	cut = o.state == parting && len(o.lines) > 0
@@ -142,7 +143,9 @@ func (o *Outbox) writeNow() {
 		}
 		o.mu.Lock()
 		o.bytes -= n
-		if rest := batch[n:]; len(rest) > 0 && o.state != aborted {
+		rest := batch[n:]
+		o.torn = len(rest) > 0 && (o.torn || n > 0)
+		if len(rest) > 0 && o.state != aborted {
 			o.lines = append([][]byte{rest}, o.lines...)
 		}
 	}
@@ -173,13 +176,20 @@ func (o *Outbox) sendWhole(p []byte) error {
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
 		case n == 0 && o.isFull() && o.quietFor() >= protocol.StallWindow:
-			if atStart { // inside a line the bye would be taken for the rest of it
+			if atStart && !o.isTorn() { // inside a line the bye would be taken for the rest of it
 				o.bye(ErrSlow)
 			}
 			return ErrSlow
 		}
 		atStart = atStart && n == 0
 	}
+}
+
+// isTorn reports whether a part was written of the line that is being written. It takes o.mu.
+func (o *Outbox) isTorn() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.torn
 }
 
 // quietFor returns the time since the client last acknowledged anything. It takes o.mu.

@@ -35,5 +35,5 @@ func LostLine(recorded, uncertain bool) *fault.Record {
 			"%s, and the request was too large to be kept", lostWords)
 	}
 	return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
-		"the daemon ended, and the request was too large to be kept for the next one: it was not begun, ask again")
+		"the request was too large to be kept in memory, and its bytes are lost: it was not begun, ask again")
 }
