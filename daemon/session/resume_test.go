@@ -181,6 +181,22 @@ func TestResumeTooLarge(t *testing.T) {
 	})
 }
 
+// TestAnsweredLongLineLost replays a long line whose file is gone. A request that the client has the
+// answer to gets no second one; another one gets a fault.
+func TestAnsweredLongLineLost(t *testing.T) {
+	h := start(t)
+	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: []int64{72}})
+	c.next()
+	c.hand()
+	for n, answered := range map[int]bool{71: true, 72: false} {
+		c.send(fmt.Sprintf(`{"holdline":1,"replay":%d,"answered":%v}`, n, answered))
+		c.send(fmt.Sprintf(`{"holdline":1,"id":%d,"call":true,"long":{"head":"","span":{"file":"gone","size":9},"tail":""}}`, n))
+	}
+	want(t, c.next(), "72", "too large to be kept")
+	c.send(callLine(10, "steps"))
+	want(t, c.next(), "10", "done")
+}
+
 // TestResumeWithLostRecords replays lines of which it is not known whether they ran.
 func TestResumeWithLostRecords(t *testing.T) {
 	h := start(t)

@@ -76,7 +76,7 @@ func (h *Hub) DropLocked(c *Call) {
 	c.Apply(calls.Settle)
 	freed, hasFile := c.DropAnswer()
 	h.spooledLocked(c.Key.Session, -freed)
-	delete(h.Calls, c.Key)
+	h.removeLocked(c)
 	for _, at := range append(c.earlier, place{u, c.write}) {
 		if at.up == nil {
 			continue
@@ -89,6 +89,14 @@ func (h *Hub) DropLocked(c *Call) {
 			at.up.records.Remove(at.write)
 		}
 		at.up.nudge()
+	}
+}
+
+// removeLocked removes c from the hub's calls, if it is the one of its key. The caller must hold
+// h.Mu.
+func (h *Hub) removeLocked(c *Call) {
+	if h.Calls[c.Key] == c {
+		delete(h.Calls, c.Key)
 	}
 }
 

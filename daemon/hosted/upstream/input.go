@@ -287,9 +287,7 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 	}
 	h.unparkLocked(c)
 	c.Up.questions.HideGuessed() // the guess was wrong
-	if h.Calls[c.Key] == c {
-		delete(h.Calls, c.Key)
-	}
+	h.removeLocked(c)
 	c.Key.N = rc.N
 	c.Demand(calls.Ask)
 	c.Up.restartClockLocked(c) // it is another request

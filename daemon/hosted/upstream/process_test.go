@@ -32,6 +32,35 @@ func TestAnswerWithoutRecord(t *testing.T) {
 	}
 }
 
+// TestContinuedCallOfDeadProcess restores a call that a process had from line 5 of its session, that
+// line 6 continued, and that was then made again by a younger process. The call is that of the
+// younger one, in whatever order they are restored.
+func TestContinuedCallOfDeadProcess(t *testing.T) {
+	for _, order := range [][]int64{{2, 1}, {1, 2}} {
+		h := New(Options{Log: slog.New(slog.DiscardHandler)})
+		byGeneration := map[int64]*Process{}
+		h.Mu.Lock()
+		for _, generation := range order {
+			u := h.NewProcess(nil, t.TempDir(), "s", process.Owner{})
+			records := []calls.Record{{Write: 9, N: 6, Session: "x", Kind: calls.KindCall}}
+			if generation == 1 {
+				records = []calls.Record{
+					{Write: 3, N: 5, Session: "x", Kind: calls.KindCall},
+					{Write: 4, N: 6, Session: "x", Kind: calls.KindRespond, Call: 3},
+				}
+			}
+			u.RestoreLocked(generation, nil, records, nil)
+			byGeneration[generation] = u
+		}
+		c := h.Calls[calls.Key{Session: "x", N: 6}]
+		if len(h.Calls) != 1 || c == nil || c.Up != byGeneration[2] || c.Replays != 1 ||
+			!slices.Equal(c.earlier, []place{{byGeneration[1], 3}}) {
+			t.Errorf("restored in order %d, the calls are %v, and that of line 6 is %+v", order, h.Calls, c)
+		}
+		h.Mu.Unlock()
+	}
+}
+
 // TestProcessTakesNoRoom checks that a process costs little at rest.
 func TestProcessTakesNoRoom(t *testing.T) {
 	h := New(Options{Log: slog.New(slog.DiscardHandler)})

@@ -26,38 +26,43 @@ func (u *Process) CatchUp() {
 
 // recordLocked restores one record of an earlier daemon. That of a call becomes a call of this
 // process and of the hub. Those of all other writes wait in u.records until [Process.ResumeLocked]
-// knows which of these writes were made.
-//
-// Two processes may have a record of the same call: the daemon made the call again after the first
-// process died. Then the younger process has the call, and the write to the older one is kept in
-// call.earlier. The caller must hold hub.Mu.
+// knows which of these writes were made. The caller must hold hub.Mu.
 func (u *Process) recordLocked(r calls.Record) {
-	h := u.hub
 	switch r.Kind {
 	case calls.KindRespond:
 		u.records.Find(r)
 		if c := u.Calls[r.Call]; c != nil && c.Key.Session == r.Session { // that line continues it
-			delete(h.Calls, c.Key)
+			u.hub.removeLocked(c)
 			c.Key.N = r.N
-			h.Calls[c.Key] = c
+			u.enterLocked(c)
 		}
 	case calls.KindCall:
 		c := NewCall(calls.Restore(&r, tool.Contract(r.Contract) == tool.Convergent))
 		c.Up, c.write = u, r.Write
 		u.Calls[r.Write] = c
-		if before := h.Calls[c.Key]; before != nil { // it was made again after its process died
-			if before.Up != u && before.Up.Generation > u.Generation {
-				before.earlier = append(before.earlier, place{u, r.Write})
-				before.Replays = 1
-				return // the later process has it
-			}
-			c.earlier = append(before.earlier, place{before.Up, before.write})
-			c.Replays = len(c.earlier)
-		}
-		h.Calls[c.Key] = c
+		u.enterLocked(c)
 	default:
 		u.records.Find(r)
 	}
+}
+
+// enterLocked makes c, a restored call of this process, the hub's call of its key. If another
+// process has a record of that call too, the daemon had made the call again after the first
+// process died. Then that of the younger process is the hub's call, and the write to the older one
+// is kept in its field earlier. The caller must hold hub.Mu.
+func (u *Process) enterLocked(c *Call) {
+	of := u.hub.Calls
+	switch before := of[c.Key]; {
+	case before == nil:
+	case before.Up != u && before.Up.Generation > u.Generation:
+		before.earlier = append(append(before.earlier, c.earlier...), place{u, c.write})
+		before.Replays = len(before.earlier)
+		return
+	default:
+		c.earlier = append(append(c.earlier, before.earlier...), place{before.Up, before.write})
+		c.Replays = len(c.earlier)
+	}
+	of[c.Key] = c
 }
 
 // RestoreLocked makes a process of what an earlier daemon has left in its directory: its requests
