@@ -288,7 +288,7 @@ func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 		name = noSuchTool
 	}
 	op := telemetry.Operation{Method: method, Server: server, Tool: name}
-	s.srv.o.Telemetry.Request(op, time.Since(r.begin), replays, f)
+	s.srv.o.Telemetry.Request(op, time.Since(r.sent), replays, f)
 }
 
 // logCall writes one entry for the call of a tool to the call log, with args as the client sent
@@ -299,7 +299,7 @@ func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res
 		Session: caller.Session, Number: caller.Number, Identity: caller.Identity, Client: caller.Client,
 		Project: caller.Project, Root: caller.Root,
 		RequestID: string(r.msg.ID), Tool: profile.Clip(r.tool), Arguments: args,
-		Took: time.Since(r.begin), Replays: res.Replays, Cache: res.Cache, Fault: f,
+		Took: time.Since(r.sent), Replays: res.Replays, Cache: res.Cache, Fault: f,
 	}
 	if t := r.target; t != nil {
 		c.Tool, c.Server = profile.Clip(t.Name), t.Server // of a request whose line is lost, too

@@ -38,7 +38,6 @@ type request struct {
 	target   *tool.Remote   // what answers it; nil while that is not known
 	task     string         // id of the task that it became; "" if it became none
 	standing bool           // replayed for its effect alone: the client has the answer
-	begin    time.Time      // when this daemon read it
 	flight   *flight.Flight // nil until [session.enterFlight]; most short requests have none
 }
 
@@ -97,7 +96,7 @@ func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again
 	}
 	switch msg.Kind {
 	case jsonrpc.Request:
-		r := &request{n: n, msg: msg, replay: again != nil, sent: age.Sent(again), begin: time.Now()}
+		r := &request{n: n, msg: msg, replay: again != nil, sent: age.Sent(again)}
 		s.handleRequest(ctx, r, calls)
 	case jsonrpc.Notification:
 		s.handleNotification(ctx, msg)

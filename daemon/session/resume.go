@@ -332,7 +332,7 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 	modern := s.handshake == notInitialized
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: modern, replay: true, sent: age.Sent(c), begin: time.Now(),
+		modern: modern, replay: true, sent: age.Sent(c),
 	}
 }
 

@@ -123,8 +123,14 @@ func TestResumeAtNewDaemon(t *testing.T) {
 		t.Errorf("welcome = %s", w)
 	}
 	c.hand()
-	c.replay(3, callLine(1, "steps"))
+	c.send(`{"holdline":1,"replay":3,"answered":false,"age_ms":5000}`)
+	c.send(callLine(1, "steps"))
 	want(t, c.next(), "1", "done")
+	h.told.mu.Lock()
+	if n := len(h.told.calls); n != 1 || h.told.calls[0].Took < 5*time.Second {
+		t.Errorf("telemetry was told of %d calls, want one that took 5 s: %+v", n, h.told.calls)
+	}
+	h.told.mu.Unlock()
 	c.send(`{"holdline":1,"replay":4,"answered":false,"bytes":false,"id":2}`)
 	want(t, c.next(), "2", `"resource_exhausted"`)
 	c.send(`{"holdline":1,"replay":5,"answered":true}`)
