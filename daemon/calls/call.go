@@ -44,9 +44,10 @@ func NewCall(key Key, name string, repeats bool) *Call {
 }
 
 // Restore returns the call of a record that an earlier daemon wrote, with its recorded deadline.
-// The call is [Open], and [Promised] if the record is detached. Only after it has attached does
-// the daemon know which writes the worker has taken. It must then apply [Unsent] to the calls of
-// all later writes, which makes them New again.
+// repeats says that the call may be made twice. The call is [Open], and also [Promised] if the
+// record is detached. Once the daemon has attached, it knows the last write that the worker has
+// taken. It must then apply [Unsent] to the calls of all writes behind that one, which makes these
+// calls New again.
 func Restore(r *Record, repeats bool) *Call {
 	c := NewCall(r.Key(), r.Name, repeats)
 	c.Apply(Sent)

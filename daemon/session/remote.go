@@ -202,8 +202,9 @@ func (s *session) noteTools(tools []tool.Listing) {
 	s.lists.NoteTools(tools, searches)
 }
 
-// holdsTools reports whether a list of tools built now is known to equal the client's. It is
-// false for a client that does not search for the tools of hosted servers. It takes s.mu.
+// holdsTools builds the list of tools, and reports whether the client is known to hold exactly
+// that. For a client whose list has the tools of hosted servers, which it would otherwise find by
+// a search, it builds none and returns false. It waits for no server. It takes s.mu.
 func (s *session) holdsTools() bool {
 	who := s.who()
 	if !s.srv.o.Catalog.Searches(who) {

@@ -46,8 +46,8 @@ func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 
 // openLocked records a request of the server, and keeps its line with the worker until the request
 // is closed, unless it is in a file. It returns nil if the request has an answer or is open
-// already, or if too many are open; then the server gets an error. The caller, the reader, must
-// hold hub.Mu.
+// already. It also returns nil, and queues an error for the server, if the process has too many
+// open requests. The caller, the reader, must hold hub.Mu.
 func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inFile bool) *question.Question {
 	if u.questions.Knows(id) {
 		return nil
