@@ -181,7 +181,10 @@ func (f *File) Watch(ctx context.Context) error {
 			continue
 		}
 		if now == (filewatch.Stamp{}) {
-			f.last.Store(&reading{path: last.path, stamp: now, refused: errGone, byCopy: last.byCopy})
+			gone := &reading{path: last.path, stamp: now, refused: errGone, byCopy: last.byCopy}
+			if !f.last.CompareAndSwap(last, gone) {
+				continue // a Reload has read it meanwhile, and may have accepted that
+			}
 			f.o.Log.ErrorContext(ctx, "configuration gone, the old one stays in force", "path", f.Path())
 			continue
 		}

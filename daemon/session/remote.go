@@ -230,9 +230,10 @@ func (s *session) ListChanged(method string) {
 		return // a client that comes back counts as one that holds all lists
 	}
 	if s.profile.Era == profile.Legacy {
-		if s.lists.TakeChange(method) {
-			s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), nil)
-		}
+		// A change that is dropped was not announced: the next one is.
+		s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), func() bool {
+			return s.lists.TakeChange(method)
+		})
 		return
 	}
 	for _, line := range s.listens.Changed(method) {

@@ -95,8 +95,14 @@ func (s *session) detach(l *link.Link) {
 
 // keepLocked keeps an answer until the client is back. If the kept answers then have more than
 // Options.MaxKept bytes, it drops them all and expels the session, which must have no connection.
-// In an expelled session it does nothing. The caller must hold s.mu.
+// In an expelled session it does nothing. A stored answer is not kept: its flight is Finished, so
+// that the executor is asked for it when the client is back. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
+	for f := range s.flights.All() {
+		if a.Stored && f.N == a.N {
+			s.flights.Move(f, flight.Finished)
+		}
+	}
 	if s.state != expelled && s.kept.Add(a) > s.srv.o.MaxKept {
 		s.last = lastBye(protocol.ByeFull, link.ErrTooMuch)
 		s.setLocked(expelled, nil)

@@ -370,15 +370,13 @@ func (s *Server) discarded(session string) bool {
 }
 
 // closeSession removes a session whose serving has ended, finishes its flights, and closes
-// one.over, which wakes the goroutines in [session.claim]. It reports the end to telemetry, and
-// to the executors only if the client is gone: after a stop of the daemon the next one goes on
-// with the session. Then it also removes the files that a killed proxy has left. It takes s.mu
-// and one.mu, one after the other.
+// one.over, which wakes the goroutines in [session.claim]. Before that it reports the end to
+// telemetry, and to the executors only if the client is gone: after a stop of the daemon the next
+// one goes on with the session. Then it also removes the files that a killed proxy has left. It
+// takes one.mu and s.mu, one after the other.
+//
+// The client may open the session anew as soon as it is removed: a later report would end that one.
 func (s *Server) closeSession(one *session) {
-	s.mu.Lock()
-	delete(s.sessions, one)
-	s.returns.Ended(one.hash)
-	s.mu.Unlock()
 	one.mu.Lock()
 	for f := range one.flights.All() {
 		one.flights.Move(f, flight.Finished)
@@ -386,7 +384,6 @@ func (s *Server) closeSession(one *session) {
 	final := one.state == ended // else the next daemon goes on
 	one.mu.Unlock()
 	over := one.agent.Part()
-	close(one.over)
 	if final && one.spills { // a proxy that was killed has left its files
 		statedir.Sweep(s.o.RuntimeDir, false)
 	}
@@ -394,4 +391,9 @@ func (s *Server) closeSession(one *session) {
 		s.o.Executors.Closed(one.hash, over)
 	}
 	s.o.Telemetry.SessionEnded(one.hash)
+	s.mu.Lock()
+	delete(s.sessions, one)
+	s.returns.Ended(one.hash)
+	s.mu.Unlock()
+	close(one.over)
 }

@@ -28,6 +28,9 @@ type refusal struct{ raw json.RawMessage }
 // gets a fault, and the server is not asked.
 func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
+	s.mu.Lock()
+	before := s.follows[uri] // 0 for none
+	s.mu.Unlock()
 	if f == nil {
 		f = s.addFollow(r, uri)
 	}
@@ -47,6 +50,13 @@ func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 		}
 		return struct{}{}
 	})
+	if r.flight == nil { // too many calls are in flight, so no server is asked
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.follows.Settle(uri, r.n, true); before > 0 {
+			s.follows[uri] = before
+		}
+	}
 }
 
 // unsubscribe ends a legacy client's subscription to a resource, without waiting for the server,
@@ -179,6 +189,7 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 		case err != nil && !errors.Is(err, tool.ErrStopping) && s.endWork(callCtx, r) == nil:
 			s.fail(ctx, r, fault.From(err, fault.Host, r.operation()))
 		}
+		cancel(nil)
 		s.unlisten(l)
 	})
 }

@@ -126,6 +126,9 @@ func (l *callLog) logCall(c *Call) {
 	line := callLineOf(c, time.Now().UnixMilli(), l.paths.Load())
 	l.add(func(b []byte) ([]byte, error) { return line.append(b), nil })
 	l.mu.Lock()
+	if !l.paths.Load() { // they were switched off meanwhile
+		line.PathHint, line.RepoRoot = "", ""
+	}
 	summary := l.hot.countCall(&line)
 	l.mu.Unlock()
 	if summary != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -404,5 +405,30 @@ func BenchmarkToolCall(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		r.ToolCall(c)
+	}
+}
+
+// TestPathsSwitchedOffDuringCall switches paths off while a call is being logged: the summary must
+// not show its path afterwards.
+func TestPathsSwitchedOffDuringCall(t *testing.T) {
+	l := newCallLog(Options{Path: filepath.Join(t.TempDir(), "log"), Paths: true})
+	l.mu.Lock() // the call waits for it after its line is written
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.logCall(&Call{Tool: "x", Root: "/home/u", Arguments: json.RawMessage(`{"path":"/home/u/x.go"}`)})
+	}()
+	for l.Health().Written == 0 {
+		runtime.Gosched()
+	}
+	l.paths.Store(false) // as showPaths does, which then waits for the lock
+	clear(l.hot.byPath)
+	l.mu.Unlock()
+	<-done
+	if len(l.hot.byPath) > 0 {
+		t.Errorf("the paths %v are counted", l.hot.byPath)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

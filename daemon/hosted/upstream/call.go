@@ -64,6 +64,10 @@ func (h *Hub) DropLocked(c *Call) {
 	if c.Phase() == calls.Over {
 		return
 	}
+	if u != nil && u.Calls[c.write] != c { // its write is void, and another call may have the number
+		c.UnsentLocked(u)
+		u = c.Up
+	}
 	h.unparkLocked(c)
 	c.Demand(calls.Withdraw)
 	if c.Phase() == calls.Open && u != nil && u.State != stage.Exited && !u.hasCaughtUp() {

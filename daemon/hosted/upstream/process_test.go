@@ -1,12 +1,14 @@
 package upstream
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"slices"
 	"testing"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/hosted/background"
 	"holdline/protocol/process"
 )
 
@@ -75,4 +77,43 @@ func TestProcessTakesNoRoom(t *testing.T) {
 	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > 8<<10 {
 		t.Errorf("a process takes %d bytes", each)
 	}
+}
+
+// TestDropVoid drops a call whose write is void, while another call has got the number of that
+// write, as after a connection to another machine broke. The other call stays, with its record, and
+// the server is not asked to cancel it.
+func TestDropVoid(t *testing.T) {
+	h := New(Options{Log: slog.New(slog.DiscardHandler)})
+	u := h.NewProcess(nil, t.TempDir(), "s", process.Owner{})
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	close(u.caughtUp)
+	var all []*Call
+	for n := range int64(2) {
+		c := NewCall(calls.NewCall(calls.Key{Session: "x", N: n}, "tool", false))
+		c.Demand(calls.Ask)
+		c.Up, c.write = u, 7
+		c.Apply(calls.Sent)
+		u.Calls[7], h.Calls[c.Key] = c, c
+		all = append(all, c)
+	}
+	h.DropLocked(all[0])
+	if at := all[0].Phase(); at != calls.Over || h.Calls[all[0].Key] != nil {
+		t.Errorf("the call is in phase %v, and known: %v", at, h.Calls)
+	}
+	if u.Calls[7] != all[1] || all[1].Phase() != calls.Open {
+		t.Errorf("the other call is in phase %v, and the process has %v", all[1].Phase(), u.Calls)
+	}
+	if forget, files := u.records.Take(); len(forget)+len(files) > 0 {
+		t.Errorf("the records %v and the files %v go", forget, files)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	exited := make(chan struct{})
+	u.writes.Push(background.Write{Line: []byte("last")})
+	u.writes.Run(ctx, exited, func(w *background.Write) {
+		if string(w.Line) != "last" {
+			t.Errorf("the server gets %s", w.Line)
+		}
+		cancel()
+	})
 }

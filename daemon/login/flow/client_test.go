@@ -797,3 +797,21 @@ func TestOpener(t *testing.T) {
 		t.Error("a shell has read the address")
 	}
 }
+
+// TestDeviceWaits checks that a server which wants a very long pause between questions is not asked
+// without any.
+func TestDeviceWaits(t *testing.T) {
+	t.Parallel()
+	p := newPerson(t, logintest.Options{Interval: 1e11})
+	p.Way = Device
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 500*time.Millisecond, errors.New("the test ends"))
+	defer cancel()
+	if _, _, err := Run(ctx, p.Options); err == nil || !strings.Contains(err.Error(), "the test ends") {
+		t.Errorf("Run = %v, want the end of the test", err)
+	}
+	for _, f := range p.server.Forms() {
+		if f.Get("path") == "/token" {
+			t.Fatalf("the server was asked %v", f)
+		}
+	}
+}

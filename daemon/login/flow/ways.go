@@ -180,14 +180,14 @@ func (r *run) byDevice(ctx context.Context) (*login.Grant, error) {
 		r.Say("or open %s", login.Clean(a.Complete))
 	}
 	limit := deviceTime
-	if a.Expires > 0 {
-		limit = min(limit, time.Duration(a.Expires*float64(time.Second)))
+	if a.Expires > 0 { // the number may be too large for a duration
+		limit = time.Duration(min(limit.Seconds(), a.Expires) * float64(time.Second))
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errors.New("nobody entered the code in time"))
 	defer cancel()
 	pause := devicePause
 	if a.Interval > 0 {
-		pause = min(time.Duration(a.Interval*float64(time.Second)), maxDeviceWait)
+		pause = time.Duration(min(a.Interval, maxDeviceWait.Seconds()) * float64(time.Second))
 	}
 	return r.poll(ctx, a.Device, pause)
 }

@@ -169,7 +169,7 @@ func TestAskOfFullQueue(t *testing.T) {
 	if n := len(lines); n != MaxLines+1 || string(lines[n-1]) != "question\n" || o.count != int64(n) {
 		t.Errorf("%d lines are queued, the last is %q", n, lines[n-1])
 	}
-	o.written(0, false)
+	o.written(0, nil)
 	o.Offer(make([]byte, MaxBytes-o.bytes), nil)
 	o.Ask([]byte("question\n"))
 	if lines, _ := o.takeLines(); len(lines) != 1 {
@@ -248,7 +248,7 @@ func TestOutboxUnwanted(t *testing.T) {
 		synctest.Wait()
 		unwanted.Store(true)
 		lines, _ := o.takeLines()
-		o.written(len(lines)*2, false)
+		o.written(len(lines)*2, nil)
 		if err := <-ended; !errors.Is(err, ErrCancelled) {
 			t.Errorf("put of a cancelled answer = %v", err)
 		}
@@ -296,5 +296,55 @@ func TestLast(t *testing.T) {
 		if got := string(c.got); got != want+string(protocol.Append(nil, bye)) || !o.Empty() {
 			t.Errorf("with room for %d bytes: wrote %q, %d bytes are left", room, got, o.bytes)
 		}
+	}
+}
+
+// byeConn is a connection that calls bye when it is sent one.
+type byeConn struct {
+	tryConn
+	written, bye func()
+}
+
+func (c *byeConn) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(`"bye"`)) {
+		c.bye()
+	} else {
+		c.written()
+	}
+	return c.tryConn.Write(p)
+}
+
+// TestHoarderBye checks that no other goroutine may write when a hoarder gets its bye: the bye
+// could follow a part of a line.
+func TestHoarderBye(t *testing.T) {
+	c := &byeConn{written: func() {}}
+	o := New(c, true, nil)
+	o.Acknowledge(0)
+	told := false
+	c.bye = func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if told = true; !o.writing {
+			t.Error("another goroutine may write")
+		}
+	}
+	o.Requeue([]Answer{{N: 1, Line: make([]byte, maxUnconfirmed+1)}})
+	if err := o.Run(); !errors.Is(err, ErrHoarder) || !told {
+		t.Errorf("Run = %v, and it has sent a bye: %v", err, told)
+	}
+}
+
+// TestLastDuringWrite checks that lines that a bye replaces while the line before them is written
+// do not count as queued any more.
+func TestLastDuringWrite(t *testing.T) {
+	c := &byeConn{bye: func() {}}
+	o := New(c, false, nil)
+	c.written = func() { o.Last(protocol.Control{Holdline: protocol.Version, Bye: protocol.ByeFull}) }
+	o.Requeue([]Answer{{Line: make([]byte, maxBatch)}, {Line: []byte("two\n")}})
+	if err := o.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(c.got, []byte("two")) || !o.Empty() {
+		t.Errorf("the replaced line was written, or %d bytes are left", o.bytes)
 	}
 }

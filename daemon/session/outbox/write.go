@@ -53,11 +53,11 @@ func (o *Outbox) takeLines() (lines [][]byte, done bool) {
 	return lines, false
 }
 
-// written records that n bytes were sent, and wakes the goroutines that wait for room. more
-// reports whether the caller still has lines that it took; if not, another goroutine may write.
-// It returns true if the caller must drop these lines: [Outbox.Last] has replaced them. It takes
+// written records that n bytes were sent, and wakes the goroutines that wait for room. more are
+// the lines that the caller took and has still; without any, another goroutine may write. It
+// returns true if the caller must drop these lines: [Outbox.Last] has replaced them. It takes
 // o.mu.
-func (o *Outbox) written(n int, more bool) (cut bool) {
+func (o *Outbox) written(n int, more [][]byte) (cut bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bytes -= n
@@ -65,8 +65,11 @@ func (o *Outbox) written(n int, more bool) (cut bool) {
 	close(o.room)
 	o.room = make(chan struct{})
 	cut = o.state == parting && len(o.lines) > 0
-	if more && !cut {
+	if len(more) > 0 && !cut {
 		return false
+	}
+	for _, dropped := range more {
+		o.bytes -= len(dropped)
 	}
 	o.writing = false
 	return cut
@@ -93,12 +96,12 @@ func (o *Outbox) writeLines(lines [][]byte) error {
 		}
 		afterWrite()
 		lines = lines[n:]
-		if o.written(len(batch), len(lines) > 0) {
-			lines = nil
-		}
-		if o.hoards() {
+		if o.hoards() { // before another goroutine may write
 			o.bye(ErrHoarder)
 			return ErrHoarder
+		}
+		if o.written(len(batch), lines) {
+			lines = nil
 		}
 	}
 	return nil
