@@ -330,6 +330,8 @@ func (hungUpError) Unwrap() error { return io.EOF }
 func ReadWelcome(lines *jsonrpc.Lines, werr error) (Welcome, error) {
 	line, err := lines.Next()
 	switch {
+	case errors.Is(err, jsonrpc.ErrTooLong):
+		return Welcome{}, fmt.Errorf("welcome: %w: %w", ErrNoWelcome, err)
 	case err != nil && werr != nil:
 		return Welcome{}, fmt.Errorf("greet the daemon: %w", werr)
 	case errors.Is(err, io.EOF):

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"holdline/protocol/jsonrpc"
 )
 
 const uuid = "01234567-89ab-cdef-0123-456789abcdef"
@@ -167,4 +169,12 @@ func FuzzParseGreeting(f *testing.F) {
 			t.Errorf("%+v written and read again is %+v, %v", g, again, err)
 		}
 	})
+}
+
+// TestLongWelcome checks that a line too long for a welcome is not taken for a daemon's.
+func TestLongWelcome(t *testing.T) {
+	lines := jsonrpc.NewLines(strings.NewReader(strings.Repeat("x", MaxGreeting+1)+"\n"), MaxGreeting)
+	if w, err := ReadWelcome(lines, nil); !errors.Is(err, ErrNoWelcome) {
+		t.Errorf("%+v, %v", w, err)
+	}
 }

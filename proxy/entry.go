@@ -81,7 +81,7 @@ func newEntry(line []byte) *entry {
 		params, _ := mcp.ParseParams(m.Params) // the daemon refuses what cannot be read
 		e.op, e.modern = operation(m.Method, params.Name), params.Meta.Version != nil
 		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
-			e.uri = string(jsonrpc.Field(m.Params, "uri"))
+			e.uri, _ = mcp.String(params.URI)
 		}
 	case m.Kind == jsonrpc.Response:
 		e.kind, e.id = kindResponse, bytes.Clone(m.ID)

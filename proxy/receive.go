@@ -53,6 +53,7 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 				p.log.WarnContext(ctx, "control line not understood", "err", err)
 			case c.Seen != nil:
 				p.store.seen(*c.Seen)
+				poke(p.space)
 			case c.Long != nil:
 				if !p.receiveLong(ctx, l, c.Long, b) {
 					return endLost
@@ -129,6 +130,7 @@ func (b *batch) written() {
 		faultpoint.At("proxy.copied")
 		b.p.store.copied(b.answers)
 		b.answers = 0
+		poke(b.p.space) // the store may have been full of requests
 		b.p.settledMaybe()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/ownfile"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 )
 
@@ -44,7 +45,7 @@ func (p *proxy) addSpilled(f *os.File, size int) {
 	var e *entry
 	kept := false
 	_ = bulk.Use(f, size, func(line []byte) { // after an error there is no entry
-		if protocol.IsControl(line) {
+		if protocol.IsControl(line) || len(bytes.TrimRight(line, "\r")) == 0 { // the daemon does not count it
 			return
 		}
 		e = newEntry(line)
@@ -82,12 +83,20 @@ func nameOf(e *entry, size int) []byte {
 }
 
 // lineOf returns the bytes that the daemon gets of a line that may lie in a file. A daemon in
-// another directory gets the line itself.
+// another directory gets the line itself, and so does one that cannot find the file any more.
 func (l *link) lineOf(line []byte, s spill) []byte {
-	if s.file == nil || s.dir == l.dir && l.sharesFiles {
+	if s.file == nil {
 		return line
 	}
-	whole, err := os.ReadFile(s.file.Name())
+	info, err := s.file.Stat()
+	if err == nil && s.dir == l.dir && l.sharesFiles && rawio.Still(s.file.Name(), info, false) {
+		return line
+	}
+	var whole []byte
+	if err == nil {
+		whole = make([]byte, info.Size(), info.Size()+1)
+		_, err = s.file.ReadAt(whole, 0)
+	}
 	if err != nil {
 		return line // the daemon answers that it cannot be read
 	}

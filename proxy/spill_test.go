@@ -51,6 +51,13 @@ func TestLineOf(t *testing.T) {
 			t.Errorf("a daemon in %s gets %q, want %q", x.link.dir, got, x.want)
 		}
 	}
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	gone := link{dir: s.dir, sharesFiles: true}
+	if got := string(gone.lineOf([]byte("name\n"), s)); got != "whole\n" {
+		t.Errorf("of a file that was removed a daemon gets %q", got)
+	}
 	l := link{}
 	if got := string(l.lineOf([]byte("line\n"), spill{})); got != "line\n" {
 		t.Errorf("a line in memory: %q", got)
@@ -91,5 +98,27 @@ func TestSpilledLine(t *testing.T) {
 	p.store.removeFiles(false)
 	if _, err := os.Stat(f.Name()); !os.IsNotExist(err) || p.store.held != 0 {
 		t.Errorf("once it is answered: %v, %d bytes are held", err, p.store.held)
+	}
+}
+
+// TestSpilledNothing checks that an empty line in a file, which the daemon would not count,
+// gets no number.
+func TestSpilledNothing(t *testing.T) {
+	var out strings.Builder
+	p := &proxy{
+		store: newStore(memory, func() time.Duration { return 1 }),
+		out:   &output{w: &out, failed: make(chan struct{})},
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "line"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Repeat("\r", 1<<20)
+	if _, err := f.WriteString(line); err != nil {
+		t.Fatal(err)
+	}
+	p.addSpilled(f, len(line))
+	if p.store.last != 0 || !strings.Contains(out.String(), `"id":null,"error"`) {
+		t.Errorf("it has number %d, the client gets %q", p.store.last, out.String())
 	}
 }

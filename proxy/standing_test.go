@@ -90,6 +90,13 @@ func TestResumeRepeatsWhatStands(t *testing.T) {
 			nil,
 		},
 		{
+			"unsubscribe spelled in another way",
+			[]string{`{"jsonrpc":"2.0","id":9,"method":"resources/unsubscribe","params":{"uri":"\u0061"}}`},
+			[]string{fmt.Sprintf(accepted, 9)},
+			[]int{1, 2, 3},
+			nil,
+		},
+		{
 			"level accepted",
 			[]string{`{"jsonrpc":"2.0","id":9,"method":"logging/setLevel","params":{"level":"debug"}}`},
 			[]string{fmt.Sprintf(accepted, 9)},

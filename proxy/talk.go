@@ -222,7 +222,7 @@ func (p *proxy) takeLines(l *link) bool {
 // linesForwarded records that the lines that were begun were written, or that the connection
 // broke before the end of l.rest. A line of which anything was written counts as sent from
 // then on: the daemon may have it, and a resume repeats it by its number. The others go to
-// the next connection. The caller has the turn.
+// the next connection. The reader of the client may wait for the room. The caller has the turn.
 func (p *proxy) linesForwarded(l *link) {
 	faultpoint.At("proxy.forwarded")
 	sent, left := len(l.begun), len(l.rest)
@@ -234,6 +234,7 @@ func (p *proxy) linesForwarded(l *link) {
 		p.store.flushed(e)
 	}
 	l.begun, l.rest = nil, nil
+	poke(p.space)
 }
 
 // writeDaemon writes the lines that a resume repeats, then the client's lines and acks. It
@@ -308,7 +309,6 @@ func (p *proxy) finishLines(l *link) error {
 	n, err := l.out.Write(l.rest)
 	l.rest = l.rest[n:]
 	p.linesForwarded(l)
-	poke(p.space)
 	return err
 }
 

@@ -102,7 +102,7 @@ func Copy(w io.Writer, f *os.File, off, size int64) (n int64, err error) {
 			return n, err
 		}
 	}
-	buf := make([]byte, min(copyBuffer, size-n))
+	buf := make([]byte, max(1, min(copyBuffer, size-n))) // an empty one is a panic
 	more, err := io.CopyBuffer(struct{ io.Writer }{w}, io.NewSectionReader(f, off+n, size-n), buf)
 	if n += more; err == nil && n < size {
 		err = io.ErrUnexpectedEOF

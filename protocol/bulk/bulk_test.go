@@ -147,3 +147,16 @@ func TestUseOfShortened(t *testing.T) {
 		}
 	})
 }
+
+// TestCopyNothing checks that no bytes can be copied.
+func TestCopyNothing(t *testing.T) {
+	f, err := os.Open(write(t, t.TempDir(), "long", []byte("0123456789")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var buf bytes.Buffer
+	if n, err := Copy(&buf, f, 5, 0); n != 0 || err != nil || buf.Len() != 0 {
+		t.Errorf("%d bytes, %v, %q", n, err, buf.String())
+	}
+}

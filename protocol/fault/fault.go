@@ -261,7 +261,7 @@ func clipText(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	for !utf8.RuneStart(s[most]) {
+	for most > 0 && !utf8.RuneStart(s[most]) { // what is not UTF-8 may have no start at all
 		most--
 	}
 	return strings.Clone(s[:most]) + "…"

@@ -85,3 +85,10 @@ func TestLongWords(t *testing.T) {
 		t.Errorf("a record of %d bytes", len(f.JSON()))
 	}
 }
+
+// TestLongRubbish checks that words are cut that have no beginning of a rune.
+func TestLongRubbish(t *testing.T) {
+	if r := New(InternalFailure, Host, "", "%s", strings.Repeat("\x80", maxDetail+1)); r.Fault.Detail != "…" {
+		t.Errorf("the detail has %d bytes", len(r.Fault.Detail))
+	}
+}

@@ -33,3 +33,24 @@ func TestPassed(t *testing.T) {
 		after(time.Hour, 10*Least, 3)
 	})
 }
+
+// TestPassedMeanwhile checks that memory is given back again for bytes that passed while it was
+// given back, also if none follow.
+func TestPassedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		var r Releaser
+		release = func() {
+			if n++; n == 1 {
+				r.Passed(Least)
+			}
+		}
+		defer func() { release = Release }()
+		r.Passed(Least)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n != 2 {
+			t.Errorf("memory was given back %d times, want 2", n)
+		}
+	})
+}

@@ -64,7 +64,10 @@ func (l *Lines) unspill() {
 	s := &l.spilled
 	whole := make([]byte, s.size, s.size+len(l.buf)-l.start)
 	if _, err := s.f.ReadAt(whole, 0); err != nil {
-		l.err, whole = err, nil
+		// The end of the line must not be taken for a line: what was read behind it goes, too.
+		l.err, l.buf, l.start, l.scanned = err, nil, 0, 0
+		l.dropSpilled()
+		return
 	}
 	l.scanned += len(whole) - l.start
 	l.buf, l.start = append(whole, l.buf[l.start:]...), 0

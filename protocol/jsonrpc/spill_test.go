@@ -85,3 +85,24 @@ func TestSpill(t *testing.T) {
 		t.Errorf("%d files are left", len(left))
 	}
 }
+
+// TestSpillLost checks that reading ends if a line in a file is lost: its end is no line.
+func TestSpillLost(t *testing.T) {
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLines(io.MultiReader(strings.NewReader(strings.Repeat("a", 2*minSpilled)),
+		strings.NewReader("end\nnext\n")), MaxFrame)
+	l.Spill = func() *os.File { return f }
+	l.BeforeRead = func() {
+		if l.spilled.size == 2*minSpilled {
+			f.Close()
+		}
+	}
+	for range 2 {
+		if line, err := l.Next(); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("read %q, %v", line, err)
+		}
+	}
+}

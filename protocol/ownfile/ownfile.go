@@ -94,13 +94,14 @@ func WriteTemp(dir, pattern string, data []byte, mode fs.FileMode, sync bool) (p
 // not nil, is called once the new file is written and not yet in its place.
 func Replace(path, pattern string, data []byte, mode fs.FileMode, sync bool, beforeRename func()) error {
 	temp, err := WriteTemp(filepath.Dir(path), pattern, data, mode, sync)
+	if err != nil {
+		return err
+	}
 	if beforeRename != nil {
 		beforeRename()
 	}
-	if err == nil {
-		if err = os.Rename(temp, path); err != nil {
-			_ = os.Remove(temp)
-		}
+	if err = os.Rename(temp, path); err != nil {
+		_ = os.Remove(temp)
 	}
 	return err
 }

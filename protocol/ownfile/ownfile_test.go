@@ -104,3 +104,14 @@ func TestReads(t *testing.T) {
 		}
 	}
 }
+
+// TestReplaceFails checks that beforeRename is not called for a file that could not be written.
+func TestReplaceFails(t *testing.T) {
+	t.Parallel()
+	called := false
+	path := filepath.Join(t.TempDir(), "none", "f")
+	err := ownfile.Replace(path, ".f-*", nil, 0o600, false, func() { called = true })
+	if !errors.Is(err, os.ErrNotExist) || called {
+		t.Errorf("%v, called %v", err, called)
+	}
+}

@@ -165,7 +165,7 @@ func Start(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 		}
 		return false, nil
 	})
-	if err != nil && ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil && cmd.Context().Err() == nil { // else the user has ended the command
 		return nil, cmdenv.WithHint(
 			fmt.Errorf("the daemon was started and does not answer after %v (%w)", startWait, absent),
 			"holdline logs says what it does")

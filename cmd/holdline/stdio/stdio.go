@@ -281,7 +281,7 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 // readToken returns the token in a file, without white space around it. It refuses a file that
 // other users can read, and one that is empty or has more than [maxToken] bytes.
 func readToken(path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a pipe must not wait for its writer
 	if err != nil {
 		return "", fmt.Errorf("token file: %w", err)
 	}
@@ -350,6 +350,7 @@ func stdio(stdin io.Reader, stdout io.Writer) (io.ReadCloser, io.WriteCloser, er
 	if f, ok := stdout.(*os.File); ok {
 		s, err := stream.New(f)
 		if err != nil {
+			_ = in.Close() // which restores its flags
 			return nil, nil, fmt.Errorf("stdout: %w", err)
 		}
 		out = s

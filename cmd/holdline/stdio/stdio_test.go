@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/protocol"
 	"holdline/protocol/socket"
@@ -334,5 +336,48 @@ func TestNewSession(t *testing.T) {
 	g, _ := json.Marshal(protocol.Greeting{Holdline: 1, Role: "mcp", Session: a})
 	if _, err := protocol.ParseGreeting(g); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRefusedStdout checks that the flags of stdin are as before if stdout cannot be used.
+func TestRefusedStdout(t *testing.T) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, other := os.NewFile(uintptr(fds[0]), "stdin"), os.NewFile(uintptr(fds[1]), "other")
+	defer in.Close()
+	defer other.Close()
+	out, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	if _, _, err := stdio(in, out); err == nil {
+		t.Fatal("a closed stdout was taken")
+	}
+	if flags, err := unix.FcntlInt(uintptr(fds[0]), unix.F_GETFL, 0); err != nil || flags&unix.O_NONBLOCK != 0 {
+		t.Errorf("stdin has the flags %#x, %v", flags, err)
+	}
+}
+
+// TestTokenPipe checks that a pipe is refused as a token file, also if nothing writes to it.
+func TestTokenPipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := readToken(path)
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("it was taken")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("its writer is waited for")
 	}
 }
