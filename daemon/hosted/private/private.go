@@ -276,7 +276,8 @@ func (c *caller) follow(ctx context.Context) (closed bool) {
 					return kind == supervisor.Closed
 				}
 			}
-			if detached {
+			if detached { // it may live, and be another daemon's by now
+				c.end.Left = true
 				return false
 			}
 			safe, _ := c.stdout.Ackable(c.last, c.keep)

@@ -227,3 +227,27 @@ type nobody struct{}
 func (nobody) WorkerStarting(string, int64) {}
 func (nobody) WorkerReady(string)           {}
 func (nobody) WorkerEnded(string)           {}
+
+// TestPrivateDetached checks that a call whose worker was detached has no outcome, whoever
+// detached it: its process goes on.
+func TestPrivateDetached(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t)
+	first := r.daemon()
+	c := r.call(hear + progress + `until [ -e "$LOG.go" ]; do sleep 0.01; done; ` + answer)
+	closed := make(chan error, 1)
+	c.Progress = func(json.RawMessage) { go func() { closed <- first.Workers.Close(t.Context()) }() }
+	if e := run(t.Context(), first, c); !e.Left {
+		t.Errorf("ended with %+v", e)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(r.log()+".go", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Adopt, c.Progress = true, func(json.RawMessage) {}
+	if e := run(t.Context(), r.daemon(), c); e.Result == nil || len(r.lines()) != 1 {
+		t.Errorf("the next daemon has %+v, and the process has read %q", e, r.lines())
+	}
+}
