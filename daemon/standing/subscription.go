@@ -184,7 +184,9 @@ func (r *Requests) unsubscribe(ctx context.Context, uri string) error {
 			unsubscribe, s.state = write, ending
 		}, func(jsonrpc.Message) {
 			r.mu.Lock()
-			delete(r.subs, uri)
+			if r.subs[uri] == s { // else another one was made meanwhile
+				delete(r.subs, uri)
+			}
 			subscribe := s.write
 			r.notify()
 			r.mu.Unlock()
