@@ -55,6 +55,9 @@ func (s *Splitter) readFile(f *os.File, p *Piece, span protocol.Span) (whole boo
 		return false
 	}
 	s.seq, s.old, s.nth = p.Seq, p.Old, 0
+	if size == span.Size {
+		s.begin = p.Seq
+	}
 	err := bulk.Use(f, int(size), func(b []byte) {
 		if b[size-1] != '\n' {
 			return

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,5 +70,20 @@ func TestKeep(t *testing.T) {
 	}
 	if b, err := os.ReadFile(kept); string(b) != "long\n" || strings.Join(found, " ") != "short long" {
 		t.Errorf("found %q, kept %q, %v", found, b, err)
+	}
+}
+
+// TestBeginInFile checks that a line that begins with a piece in a file begins there.
+func TestBeginInFile(t *testing.T) {
+	dir := t.TempDir()
+	var begin []int64
+	var s *Splitter
+	s = New(dir, testEnds, slog.New(slog.DiscardHandler), func(*Line) { begin = append(begin, s.Begin()) })
+	s.Split(Piece{Seq: 1, Data: []byte("a\n")})
+	s.Split(Piece{Seq: 2, Span: inFile(t, dir, "long.1", "in a file\n", 0)})
+	s.Split(Piece{Seq: 3, Data: []byte("b")})
+	s.Split(Piece{Seq: 4, Span: inFile(t, dir, "long.2", "begun before\n", 1)})
+	if want := []int64{1, 2, 3}; !slices.Equal(begin, want) {
+		t.Errorf("the lines begin in %v, want %v", begin, want)
 	}
 }
