@@ -2,6 +2,8 @@ package listing
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -127,7 +129,8 @@ func (o *Offers) Remake(s *Source) (changed bool) {
 // were pinned otherwise. Pins of tools that only other scopes are offered stay.
 func (o *Offers) Accept(scope string) []string {
 	keep := map[string]bool{}
-	for _, of := range o.own {
+	// Scopes that have never listed are offered the latest.
+	for _, of := range append(slices.Collect(maps.Values(o.own)), o.latest) {
 		for _, tool := range of.All(Tools) {
 			keep[tool.Own] = true
 		}

@@ -77,3 +77,25 @@ func TestOffersOfScopes(t *testing.T) {
 		}
 	}
 }
+
+// TestAcceptKeepsOthersPins checks that an accept for one scope keeps the pins of tools that
+// sessions of a scope are offered that has never listed: those of the process that listed last.
+func TestAcceptKeepsOthersPins(t *testing.T) {
+	source := &Source{Server: "s", Warn: func(kind string, err error) { t.Errorf("%s: %v", kind, err) }}
+	var o Offers
+	for scope, tool := range map[string]string{"p": "a", "session": "b"} {
+		m := toolsOf(tool)
+		o.Take(scope, source, m, Likenesses(m.Lists[Tools]), time.Now())
+	}
+	m := toolsOf("b")
+	o.Take("session", source, m, Likenesses(m.Lists[Tools]), time.Now())
+	o.Forget("session")
+	o.Accept("p")
+	for _, scope := range []string{"p", "other"} {
+		for _, tool := range o.Of(scope).All(Tools) {
+			if o.pins.Find(tool.Own) == nil {
+				t.Errorf("tool %s, which %s is offered, has no pin", tool.Own, scope)
+			}
+		}
+	}
+}
