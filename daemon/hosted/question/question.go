@@ -36,6 +36,7 @@ type Question struct {
 	Params json.RawMessage // as the server spelled them
 	Token  json.RawMessage // for progress, the server's own; nil if it wants none
 
+	nth    int // requests before it were opened earlier
 	state  State
 	with   *calls.Call // whose client was told of it, while it is shown
 	inFile bool

@@ -2,6 +2,7 @@ package question
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -21,6 +22,7 @@ const maxBytes = jsonrpc.MaxFrame
 type Set struct {
 	worker   string
 	open     map[string]*Question // by id
+	added    int                  // requests so far
 	bytes    int                  // of the params of these
 	answered map[string]struct{}  // requests that an earlier daemon has answered, or that stand in files, by id
 	kept     []Kept               // requests of an earlier daemon's files, until they are opened
@@ -98,6 +100,8 @@ func (s *Set) Add(id string, raw jsonrpc.ID, msg *jsonrpc.Message, inFile bool) 
 		s.open = map[string]*Question{}
 	}
 	s.open[id] = q
+	s.added++
+	q.nth = s.added
 	s.bytes += len(q.Params)
 	return q
 }
@@ -158,7 +162,7 @@ func (s *Set) All() []*Question {
 // order, or with shown also those that were.
 func (s *Set) Waiting(shown bool) []*Question {
 	all := slices.DeleteFunc(s.All(), func(q *Question) bool { return !q.waits() || q.state == Shown && !shown })
-	slices.SortFunc(all, func(a, b *Question) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.nth, b.nth) })
 	return all
 }
 

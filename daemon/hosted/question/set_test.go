@@ -99,3 +99,14 @@ func TestKept(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitingInOrder checks that a client is asked in the order in which the server asked.
+func TestWaitingInOrder(t *testing.T) {
+	s := NewSet("w")
+	for _, seq := range []int64{9, 10} {
+		s.Add(ID("w", seq, 0), jsonrpc.IntID(seq), &jsonrpc.Message{}, false).Line = []byte("line")
+	}
+	if all := s.Waiting(false); all[0].ID != "w:9.0" {
+		t.Errorf("the client is asked %s first, want w:9.0", all[0].ID)
+	}
+}
