@@ -183,3 +183,21 @@ func TestListWithoutAnswer(t *testing.T) {
 		}
 	})
 }
+
+// TestListOfMostEntries checks that no note says that entries are left out of a list that has
+// as many as it may have, however the server says that nothing follows.
+func TestListOfMostEntries(t *testing.T) {
+	tools := strings.TrimSuffix(strings.Repeat(`{"name":"t"},`, listing.MaxEntries), ",")
+	for next, cut := range map[string]int{
+		``: 0, `,"nextCursor":null`: 0, `,"nextCursor":""`: 0, `,"nextCursor":"2"`: 1,
+	} {
+		p := &peer{era: dialect.Legacy, answers: map[string]string{
+			mcp.ToolsList: `{"tools":[` + tools + `]` + next + `}`,
+		}}
+		about := json.RawMessage(`{"capabilities":{"tools":{}}}`)
+		lists, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, listing.Lists{})
+		if err != nil || len(lists.Cut) != cut || len(lists.Raw[listing.Tools]) != listing.MaxEntries {
+			t.Errorf("%s: %d tools, notes %q, %v", next, len(lists.Raw[listing.Tools]), lists.Cut, err)
+		}
+	}
+}

@@ -127,11 +127,12 @@ func list(ctx context.Context, p Peer, how listing.Protocol) (all []json.RawMess
 		}
 		all = append(all, page...)
 		next := jsonrpc.Field(result, "nextCursor")
+		last := len(next) == 0 || string(next) == "null" || string(next) == `""`
 		switch {
-		case len(all) > listing.MaxEntries, len(all) == listing.MaxEntries && len(next) > 0:
+		case len(all) > listing.MaxEntries, len(all) == listing.MaxEntries && !last:
 			return all[:listing.MaxEntries], fmt.Sprintf("%s has more than %d entries: the others are left out",
 				how.List, listing.MaxEntries), nil
-		case len(next) == 0, string(next) == "null", string(next) == `""`:
+		case last:
 			return all, "", nil
 		case string(next) == string(cursor):
 			return all, how.List + " gives a cursor twice: what would follow is left out", nil
