@@ -173,15 +173,19 @@ func (a *Asker) run(cmd *exec.Cmd, l *login, server string) {
 	if l.url == "" {
 		l.again = time.Now().Add(retryAfter)
 	}
-	done, tell := l.done, l.tell
-	l.tell = nil
+	done := l.done
 	a.mu.Unlock()
 	a.o.Log.Info("a login that an agent's call needed has ended", "server", server, "offered", l.url != "",
 		"logged_in", done)
 	if done {
 		a.o.Changed()
 	}
-	close(l.over)
+	a.mu.Lock()
+	done = l.done
+	tell := l.tell
+	l.tell = nil
+	close(l.over) // with the lock: a client that joins after this begins another login
+	a.mu.Unlock()
 	for _, f := range tell {
 		if done {
 			f()
