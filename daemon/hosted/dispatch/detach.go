@@ -138,11 +138,10 @@ func (r *request) detach(c *upstream.Call) {
 	rec := detached.NewRecord(r.rc, r.o.Remote.Server, r.o.Own, r.o.Remote.Contract, r.o.Remote.Name)
 	err := r.Tasks.Begin(rec, r.rc.Params, func() { d.end(errCancelled) })
 	if err == nil {
-		if err = r.hub.Detach(c); err != nil {
-			r.Tasks.Forget(d.id)
-		}
+		err = r.hub.Detach(c)
 	}
 	if err != nil {
+		r.Tasks.Forget(d.id) // also after a failed Begin: its file may be there, and only not be on the disk
 		r.hub.Log.Error("a call cannot become a task, so its client waits on", "server", r.o.Remote.Server,
 			"tool", r.o.Own, "err", err)
 		d.leave, d.due = d.follow(), time.Now().Add(failedRetry)
