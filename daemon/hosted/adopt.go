@@ -109,7 +109,9 @@ func (m *Manager) disownLocked(dir string) {
 		}
 		delete(m.hub.Processes, u)
 		for _, c := range u.Calls {
-			delete(m.hub.Calls, c.Key)
+			if m.hub.Calls[c.Key] == c { // else it was made again, by a younger process
+				delete(m.hub.Calls, c.Key)
+			}
 		}
 		if m.instances[instanceOf(u).key] == instanceOf(u) {
 			delete(m.instances, instanceOf(u).key)
@@ -155,7 +157,8 @@ func (m *Manager) restore(e *earlier.Process) {
 }
 
 // taken wakes the callers that wait for the adoption of an instance's process, and
-// restarts the instance if that process has ended.
+// restarts the instance if that process has ended. If no session shares the instance any
+// more, its idle time begins.
 func (m *Manager) taken(inst *instance) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
@@ -163,6 +166,7 @@ func (m *Manager) taken(inst *instance) {
 		close(inst.adopting)
 		inst.adopting, inst.unreached = nil, nil
 		inst.recoverLocked()
+		m.idleLocked() // its sessions may have been given up long ago
 	}
 }
 
@@ -287,6 +291,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 			inst.ListsChanged()
 		}
 		u.ChangeLocked(stage.Ready)
+		inst.lists.RetryLocked()
 	}
 	u.Log.Info("adopted a process of an earlier daemon", "calls", len(u.Calls), "state", u.State)
 	return true
@@ -296,14 +301,18 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 // server whose lists are not known at all. Callers wait for inst.starting meanwhile,
 // which listFirst closes.
 func (inst *instance) listFirst(u *upstream.Process) {
+	serves := false
 	u.Contain("listed what a process offers", func() {
 		inst.lists.ReadAgain()
-		_ = inst.m.serve(u) // it may have died since
+		serves = inst.m.serve(u) == nil // it may have died since
 	})
 	inst.m.hub.Mu.Lock()
 	defer inst.m.hub.Mu.Unlock()
+	inst.mustRecover = inst.mustRecover || !serves
 	close(inst.starting)
 	inst.starting = nil
+	inst.recoverLocked() // if it died, [instance.Died] has done neither: it took this for a start
+	inst.missedLocked()
 }
 
 // serve lets calls to a process whose handshake is over. It returns [standing.ErrExited] if the

@@ -206,6 +206,7 @@ func (inst *instance) refusalLocked() error {
 func (inst *instance) startLocked() {
 	m := inst.m
 	inst.starting, inst.skipBackoff, inst.begun = make(chan struct{}), make(chan struct{}), time.Now()
+	inst.abandoned = false // that was said of an earlier start, which has failed
 	wait, skip := time.Until(inst.notUntil), inst.skipBackoff
 	m.hub.WG.Go(func() {
 		err := m.hub.Pause(wait, skip)

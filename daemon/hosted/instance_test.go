@@ -1,14 +1,23 @@
 package hosted
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"holdline/daemon/calls"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // TestInstancesThin checks that instances of unused projects are evicted when there are too
@@ -77,4 +86,180 @@ func TestStartOfAdoptedProcess(t *testing.T) {
 	if s.Start(&tool.Caller{}).Unprepared {
 		t.Error("an adopted process waits for the environment")
 	}
+}
+
+// TestAbandonedStart checks that what was said of a start that failed does not end the next one.
+func TestAbandonedStart(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: t.TempDir(),
+		Servers: []entry.Server{{
+			Name: "s", Scope: entry.Shared, MaxConcurrent: 1,
+			Process: func(context.Context, string) (resolve.Process, error) {
+				return resolve.Process{}, errors.New("it is started")
+			},
+		}},
+	})
+	m.hub.Mu.Lock()
+	inst := m.servers["s"].instanceLocked(&tool.Caller{})
+	inst.startLocked()
+	inst.leaveLocked() // the last session leaves
+	failed := inst.starting
+	m.hub.Mu.Unlock()
+	<-failed
+	m.hub.Mu.Lock()
+	inst.startLocked()
+	if inst.abandoned {
+		t.Error("the next start is abandoned, too")
+	}
+	m.hub.Mu.Unlock()
+	m.hub.End()
+	m.hub.WG.Wait()
+}
+
+// TestDisownedCall checks that a process that cannot be restored takes no call with it that a
+// younger process has made again.
+func TestDisownedCall(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Servers: []entry.Server{{Name: "s", Scope: entry.Shared, MaxConcurrent: 1}},
+	})
+	record := calls.Record{Write: 3, N: 5, Session: "x", Kind: calls.KindCall}
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	var all []*upstream.Process
+	for _, generation := range []int64{2, 1} {
+		inst := m.servers["s"].newInstance(instanceKey{server: "s"}, "", stage.Retired)
+		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
+		u.RestoreLocked(generation, nil, []calls.Record{record}, nil)
+		all = append(all, u)
+	}
+	m.disownLocked(all[1].Dir)
+	if c := m.hub.Calls[record.Key()]; c == nil || c.Up != all[0] {
+		t.Errorf("the call of the younger process is %+v", c)
+	}
+	m.disownLocked(all[0].Dir)
+	if len(m.hub.Calls) != 0 {
+		t.Errorf("%d calls are left", len(m.hub.Calls))
+	}
+}
+
+// TestChangedWhileStarting checks that a process that says during its start that its lists have
+// changed is asked for them again once it serves.
+func TestChangedWhileStarting(t *testing.T) {
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Watch: served{}, CatalogDir: t.TempDir(),
+		Servers: []entry.Server{{Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1}},
+	})
+	m.hub.Mu.Lock()
+	inst := m.servers["s"].instanceLocked(&tool.Caller{})
+	u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
+	inst.runLocked(u)
+	m.hub.Mu.Unlock()
+	m.hub.Mu.Lock()
+	u.Result = json.RawMessage(`{"capabilities":{}}`)
+	inst.ListsChanged()
+	m.hub.Mu.Unlock()
+	if m.hub.WG.Wait(); inst.srv.offers.Own("") != nil {
+		t.Error("its lists were read beside its start")
+	}
+	if err := m.serve(u); err != nil {
+		t.Fatal(err)
+	}
+	m.hub.WG.Wait()
+	if inst.srv.offers.Own("") == nil {
+		t.Error("its lists were not read again")
+	}
+}
+
+// served is a Watcher that ignores processes that serve.
+type served struct{ noWatch }
+
+func (served) WorkerReady(string) {}
+
+// TestDeathDuringFirstList checks that a process of an earlier daemon that dies while it is asked
+// for its first lists is reported, and that a session which uses it gets another one.
+func TestDeathDuringFirstList(t *testing.T) {
+	ended := 0
+	started := make(chan struct{})
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), Watch: endings{n: &ended}, CatalogDir: t.TempDir(), StateDir: t.TempDir(),
+		Servers: []entry.Server{{
+			Name: "s", Scope: entry.Shared, Key: "k", Lazy: true, MaxConcurrent: 1,
+			Process: func(context.Context, string) (resolve.Process, error) {
+				close(started)
+				return resolve.Process{}, errors.New("it is started")
+			},
+		}},
+	})
+	m.hub.Mu.Lock()
+	inst := m.servers["s"].instanceLocked(&tool.Caller{})
+	u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
+	inst.runLocked(u)
+	inst.starting = make(chan struct{})
+	u.State = stage.Exited
+	u.Death = fault.New(fault.ProcessFailure, fault.Server, "run:s", "it ended")
+	inst.Exited(u)
+	inst.Died(u, stage.Starting)
+	m.hub.Mu.Unlock()
+	inst.listFirst(u)
+	if ended != 1 {
+		t.Errorf("its end was reported %d times", ended)
+	}
+	m.hub.Mu.Lock()
+	m.hub.Clients["x"] = anyClient{}
+	inst.up, inst.starting = u, make(chan struct{})
+	inst.Exited(u)
+	m.hub.Mu.Unlock()
+	inst.listFirst(u)
+	m.hub.WG.Wait()
+	select {
+	case <-started:
+	default:
+		t.Error("its session gets no other process")
+	}
+	m.hub.End()
+}
+
+// endings is a Watcher that counts the reports that no process runs.
+type endings struct {
+	Watcher
+	n *int
+}
+
+func (w endings) WorkerEnded(string)    { *w.n++ }
+func (endings) WorkerLost(string, bool) {}
+
+// anyClient is the client of a session that sees all servers.
+type anyClient struct{ tool.Client }
+
+func (anyClient) Caller() tool.Caller { return tool.Caller{Session: "x"} }
+func (anyClient) ListChanged(string)  {}
+
+// TestIdleAfterLateAdoption checks that the process of an earlier daemon that is adopted after its
+// sessions were given up does not live on without a session.
+func TestIdleAfterLateAdoption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{
+			Log: slog.New(slog.DiscardHandler), Servers: []entry.Server{{
+				Name: "s", Scope: entry.Shared, MaxConcurrent: 1, KeepAlive: time.Minute,
+			}},
+		})
+		m.hub.Mu.Lock()
+		inst := m.servers["s"].instanceLocked(&tool.Caller{})
+		inst.inherited, inst.adopting, m.hub.Expected = true, make(chan struct{}), true
+		m.idleLocked()
+		m.hub.Mu.Unlock()
+		time.Sleep(time.Hour) // its host is away
+		m.hub.Mu.Lock()
+		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
+		inst.runLocked(u)
+		u.ChangeLocked(stage.Ready)
+		m.hub.Mu.Unlock()
+		m.taken(inst)
+		time.Sleep(2 * time.Minute)
+		if state, _ := u.Status(); state != stage.Draining {
+			t.Errorf("after two minutes without a session it is %v", state)
+		}
+		m.hub.End()
+		m.hub.WG.Wait()
+	})
 }

@@ -127,8 +127,12 @@ func (inst *instance) skipBackoffLocked() {
 // startAll starts the instances that sessions use, or the caller's if there are none.
 // It waits for all of them.
 func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
-	m := s.m
+	m, name := s.m, s.spec.Name
 	m.hub.Mu.Lock()
+	if s = m.servers[name]; s == nil { // removed meanwhile; or else perhaps replaced
+		m.hub.Mu.Unlock()
+		return 0, startup.NoServer(name)
+	}
 	wanted := map[*instance]struct{}{}
 	for _, client := range m.hub.Clients {
 		if who := client.Caller(); s.visible(&who) {

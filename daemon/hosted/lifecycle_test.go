@@ -63,3 +63,27 @@ func TestStartForCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestStartOfRemovedServer checks that a command that waits, while the server is removed from the
+// configuration, starts no process of it: no configuration would ever end that.
+func TestStartOfRemovedServer(t *testing.T) {
+	started := false
+	m := New(Options{
+		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(), Watch: noWatch{},
+		Servers: []entry.Server{{
+			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1,
+			Process: func(context.Context, string) (resolve.Process, error) {
+				started = true
+				return resolve.Process{}, errors.New("it is started")
+			},
+		}},
+	})
+	s, c := m.servers["s"], &tool.Caller{}
+	m.Configure(nil)
+	if n, err := s.startAll(t.Context(), c); n != 0 || err == nil || started {
+		t.Errorf("%d processes, %v; a start was tried: %t", n, err, started)
+	}
+	if s.Start(c); len(m.instances) != 0 {
+		t.Errorf("%d instances of a server that is not configured", len(m.instances))
+	}
+}

@@ -182,8 +182,12 @@ func (inst *instance) runLocked(u *upstream.Process) {
 	inst.lists = relist.New(inst.m.hub, u, known, func(lists handshake.Lists) { inst.take(u, lists) })
 }
 
-// ListsChanged makes a goroutine read the lists of the instance's process again.
-func (inst *instance) ListsChanged() { inst.lists.ChangedLocked() }
+// ListsChanged makes a goroutine read the lists of the instance's process again, if it has one.
+func (inst *instance) ListsChanged() {
+	if inst.lists != nil {
+		inst.lists.ChangedLocked()
+	}
+}
 
 // verdictLocked returns the present verdict, which also has the scopes that this daemon
 // has ejected.

@@ -120,7 +120,10 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 func (s *server) Start(c *tool.Caller) catalog.Start {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
-	inst := s.instanceLocked(c)
+	inst, err := s.useLocked(c)
+	if err != nil { // it was removed meanwhile
+		return catalog.Start{}
+	}
 	starts := inst.up == nil && inst.adopting == nil // an adopted process has its environment
 	unknown := s.m.o.Prepared != nil && !s.m.o.Prepared()
 	st := catalog.Start{Failed: inst.failedToStartLocked(), Unprepared: starts && unknown}

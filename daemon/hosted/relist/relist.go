@@ -48,6 +48,7 @@ type Reader struct {
 	last    time.Time     // when all lists were read
 	wait    time.Duration // before they are read once more
 	unheard bool          // a list was not answered when it was read last
+	missed  bool          // they have changed while the process started
 }
 
 // New returns a reader for a process. known returns what sessions are offered, which
@@ -85,8 +86,13 @@ func (r *Reader) ReadAgain() {
 }
 
 // ChangedLocked makes a goroutine of the hub read the lists again. If one is reading them
-// already, it reads once more.
+// already, it reads once more. While the process starts, its start reads them: then
+// [Reader.RetryLocked] does it.
 func (r *Reader) ChangedLocked() {
+	if r.up.State == stage.Starting {
+		r.missed = true
+		return
+	}
 	if r.state != idle {
 		r.state = again
 		return
@@ -96,9 +102,11 @@ func (r *Reader) ChangedLocked() {
 }
 
 // RetryLocked is [Reader.ChangedLocked] for a process that has left a list without an
-// answer; for others it does nothing.
+// answer, or whose lists have changed while it started; for others it does nothing. Call it
+// once the process serves.
 func (r *Reader) RetryLocked() {
-	if r.unheard {
+	if r.unheard || r.missed {
+		r.missed = false
 		r.ChangedLocked()
 	}
 }

@@ -60,7 +60,7 @@ type Instance interface {
 	Blame(f *fault.Record)
 	// Overreaches records that the process asks for what its scope does not offer.
 	Overreaches(method string)
-	// ListsChanged says that the process serves, and lists something else now.
+	// ListsChanged says that the process, which starts or serves, lists something else now.
 	ListsChanged()
 	// Exited says that nothing is left of the process.
 	Exited(u *Process)

@@ -483,7 +483,7 @@ func (u *Process) notified(msg jsonrpc.Message) {
 	case mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged:
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
-		if u.State == stage.Serving && !u.hub.Closed {
+		if u.State <= stage.Serving && !u.hub.Closed {
 			u.Instance.ListsChanged()
 		}
 	default:
