@@ -117,6 +117,7 @@ func (m *Manager) update(ctx context.Context, doors map[string]*door, closed map
 			m.o.Log.InfoContext(ctx, "socket closed, its guests are disconnected", "socket", name)
 		}
 		d.stop()
+		_ = d.ln.Close() // by now, since the path may be wanted again below
 		delete(doors, name)
 	}
 	for name := range closed {

@@ -124,3 +124,24 @@ func TestConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestReopen checks that a socket whose limit has changed is open again at once.
+func TestReopen(t *testing.T) {
+	dir := t.TempDir()
+	box := config.Socket{Path: filepath.Join(dir, "box", "s"), Connections: 1}
+	sockets := map[string]config.Socket{}
+	m := manager(t, filepath.Join(dir, "run"), sockets)
+	m.o.Expel = func(string) {}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer m.serving.Wait()
+	defer cancel()
+	doors, closed := map[string]*door{}, map[string]bool{}
+	for range 20 {
+		sockets["box"] = box
+		m.update(ctx, doors, closed)
+		if doors["box"] == nil || !doors["box"].ln.Still() {
+			t.Fatalf("with %d connections: %s", box.Connections, m.trouble["box"])
+		}
+		box.Connections++
+	}
+}

@@ -157,8 +157,12 @@ func (p elsewhere) connectBy(ctx context.Context, w *Worker, session *far.Sessio
 	} else if err != nil {
 		return nil, err
 	}
-	if _, err := session.Ask(ctx, farwire.Request{Op: farwire.Connect, ID: w.spec.ID}); err != nil {
+	_, err = session.Ask(ctx, farwire.Request{Op: farwire.Connect, ID: w.spec.ID})
+	if _, said := errors.AsType[*workerwire.Error](err); said {
 		return nil, errors.Join(err, errSilent) // it lives, and takes no connection
+	}
+	if err != nil {
+		return nil, err
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, 2*answerTimeout, errSilent)
 	defer cancel()
@@ -224,6 +228,9 @@ func (w *Worker) keepAlive(c *client) {
 			if answer, _ = c.request(workerwire.Frame{Kind: workerwire.Ack, N: acked}); answer == nil {
 				return
 			}
+			w.mu.Lock()
+			w.changed.Broadcast() // the goroutine that receives must read on, although events wait
+			w.mu.Unlock()
 		}
 		if now := c.session.Heard(); now != heard {
 			heard, heardAt = now, time.Now()

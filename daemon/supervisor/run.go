@@ -45,7 +45,8 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 	var err error
 	for c != nil {
 		if c.session != nil {
-			w.sup.wg.Go(func() { w.keepAlive(c) })
+			current := c // which is another one once the goroutine runs
+			w.sup.wg.Go(func() { w.keepAlive(current) })
 		}
 		err = w.receive(c)
 		c.fail()
@@ -318,7 +319,7 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	case workerwire.Stdout:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stdout, f.Payload, dropped.Bytes
 		e.Span = dropped.Span
-		w.held = append(w.held, held{f.N, len(e.Data) + int(e.Span.Size)})
+		w.held = append(w.held, held{f.N, len(e.Data) + int(e.Span.Size+e.Dropped)})
 	case workerwire.Stderr:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stderr, f.Payload, dropped.Bytes
 		if w.tail = append(w.tail, e.Data...); len(w.tail) > stderrTail {

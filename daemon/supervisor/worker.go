@@ -270,8 +270,10 @@ func (w *Worker) begin(ctx context.Context) error {
 	s := w.sup
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed && err == nil {
-		c.closeConn()
+	if s.closed && (err == nil || errors.Is(err, errDead)) {
+		if c != nil {
+			c.closeConn()
+		}
 		err = ErrClosed
 	}
 	if err != nil && !errors.Is(err, errDead) {

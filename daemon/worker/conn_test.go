@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"testing"
+	"time"
 
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
@@ -65,5 +66,21 @@ func TestRefusedWriteIsClosed(t *testing.T) {
 				t.Errorf("the file was not closed: %v", err)
 			}
 		})
+	}
+}
+
+// TestTerminateOfDropped checks that a connection may be dropped while its requests to end the
+// child are answered, since its peer reads nothing.
+func TestTerminateOfDropped(t *testing.T) {
+	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+	c, _ := connected(t, w)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c.answers = make([]workerwire.Frame, maxFrames)
+	w.childState, w.readersLeft = childGone, 2
+	w.ending = []waiter{{c: c, id: 1}, {c: c, id: 2}}
+	w.afterExitLocked(time.Now(), func(time.Time) bool { return false })
+	if c.state != connDropped || w.ending != nil {
+		t.Errorf("the connection is in state %d, %d requests wait", c.state, len(w.ending))
 	}
 }

@@ -269,10 +269,11 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	if w.childState < childGone {
 		return
 	}
-	for _, q := range w.ending {
+	ending := w.ending
+	w.ending = nil // first: an answer may drop its connection, and change w.ending
+	for _, q := range ending {
 		q.c.reply(q.id, w.exit)
 	}
-	w.ending = nil
 	switch {
 	case w.readersLeft == 0:
 		w.moveChildLocked(childClosed)

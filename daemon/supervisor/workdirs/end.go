@@ -24,8 +24,9 @@ import (
 // in it.
 func (d *Dirs) Reap(dir string) error {
 	if at := finding.Far(dir); at != nil { // what is left of it there is ended as soon as its host answers
-		d.sweepSoon(at.Host)
-		return near.RemoveAll(dir)
+		err := near.RemoveAll(dir)
+		d.sweepSoon(at.Host) // only now: a sweep spares what has a directory here
+		return err
 	}
 	lock, err := near.Lock(dir)
 	for range looks {
