@@ -99,43 +99,54 @@ func (r *chanReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// TestSignOfLifeBehindEvents checks that the answer to a sign of life is read, although so many
-// events wait for the user that no more are read: the host is not silent.
-func TestSignOfLifeBehindEvents(t *testing.T) {
-	w := newTestWorker(t, Options{}, process.Spec{ID: "w", Far: &process.Far{Host: "box"}})
-	var sent bytes.Buffer
-	synctest.Test(t, func(t *testing.T) {
-		in := &chanReader{c: make(chan []byte)}
-		c := &client{
-			out: rawio.New(&sent), r: bufio.NewReader(in), nc: unixConn(t), lost: make(chan struct{}),
-			waiting: map[int64]chan workerwire.Frame{}, acks: map[int64]int64{},
-			session: &far.Session{Host: "box"},
-		}
-		w.c, w.queued = c, maxWaiting+1
-		go func() { _ = w.receive(c) }()
-		synctest.Wait() // it waits for the user
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			w.keepAlive(c)
-		}()
-		var answer bytes.Buffer
-		if err := workerwire.WriteFrames(&answer, workerwire.Frame{Kind: workerwire.Result, ID: 1}); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case in.c <- answer.Bytes():
-		case <-time.After(farwire.Silence):
-			t.Error("the answer is not read")
-		}
-		close(c.lost)
-		<-done
-		w.mu.Lock()
-		w.queued = 0
-		w.changed.Broadcast()
-		w.mu.Unlock()
-		close(in.c)
-	})
+// TestAnswerBehindEvents checks that the answer to a request is read, although so many events wait
+// for the user that no more are read: to a sign of life, since the host is not silent, and to the
+// question what became of a write.
+func TestAnswerBehindEvents(t *testing.T) {
+	for name, ask := range map[string]func(w *Worker, c *client){
+		"sign of life": func(w *Worker, c *client) { w.keepAlive(c) },
+		"write": func(w *Worker, c *client) {
+			ch, err := w.repeatWrite(t.Context(), &write{id: 1})
+			if err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-ch:
+			case <-c.lost:
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTestWorker(t, Options{}, process.Spec{ID: "w", Far: &process.Far{Host: "box"}})
+			synctest.Test(t, func(t *testing.T) {
+				in := &chanReader{c: make(chan []byte)}
+				c := &client{
+					out: rawio.New(&bytes.Buffer{}), r: bufio.NewReader(in), nc: unixConn(t), lost: make(chan struct{}),
+					waiting: map[int64]chan workerwire.Frame{}, acks: map[int64]int64{},
+					session: &far.Session{Host: "box"},
+				}
+				w.c, w.queued = c, maxWaiting+1
+				go func() { _ = w.receive(c) }()
+				synctest.Wait() // it waits for the user
+				go ask(w, c)
+				var answer bytes.Buffer
+				if err := workerwire.WriteFrames(&answer, workerwire.Frame{Kind: workerwire.Result, ID: 1}); err != nil {
+					t.Fatal(err)
+				}
+				select {
+				case in.c <- answer.Bytes():
+				case <-time.After(farwire.Silence):
+					t.Error("the answer is not read")
+				}
+				close(c.lost)
+				w.mu.Lock()
+				w.queued = 0
+				w.changed.Broadcast()
+				w.mu.Unlock()
+				close(in.c)
+			})
+		})
+	}
 }
 
 // unixConn returns a connection whose other end says nothing.

@@ -228,9 +228,7 @@ func (w *Worker) keepAlive(c *client) {
 			if answer, _ = c.request(workerwire.Frame{Kind: workerwire.Ack, N: acked}); answer == nil {
 				return
 			}
-			w.mu.Lock()
-			w.changed.Broadcast() // the goroutine that receives must read on, although events wait
-			w.mu.Unlock()
+			w.readOn()
 		}
 		if now := c.session.Heard(); now != heard {
 			heard, heardAt = now, time.Now()

@@ -86,9 +86,7 @@ func (w *Worker) callOnce(ctx context.Context, kind workerwire.Kind, params, res
 	if err != nil {
 		return fmt.Errorf("request to worker: %w", w.reconnected(ctx, c))
 	}
-	w.mu.Lock()
-	w.changed.Broadcast() // the goroutine that receives must read on, although events wait
-	w.mu.Unlock()
+	w.readOn()
 	select {
 	case f, ok := <-ch:
 		if !ok {
@@ -98,6 +96,14 @@ func (w *Worker) callOnce(ctx context.Context, kind workerwire.Kind, params, res
 	case <-ctx.Done():
 		return fmt.Errorf("request to worker: %w", context.Cause(ctx))
 	}
+}
+
+// readOn has the goroutine that receives read on, although events wait: a request was sent, and
+// its answer stands behind them.
+func (w *Worker) readOn() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.changed.Broadcast()
 }
 
 // reconnected waits until the broken connection c is not the current one any more,

@@ -192,7 +192,7 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 		}
 		return nil, nil, err
 	}
-	w.changed.Broadcast() // the goroutine that receives must read on, although events wait
+	w.changed.Broadcast() // see readOn
 	return wr, ch, nil
 }
 
@@ -305,6 +305,7 @@ func (w *Worker) repeatWrite(ctx context.Context, wr *write) (<-chan workerwire.
 		// A connection after this one might void the write only if the worker
 		// forgot what it took, which it does not.
 		if ch, _ := c.request(workerwire.Frame{Kind: workerwire.Write, N: wr.id}); ch != nil {
+			w.readOn()
 			return ch, nil
 		}
 		if err := w.reconnected(ctx, c); !errors.Is(err, errLost) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -105,5 +106,30 @@ func TestSpoolWithoutLock(t *testing.T) {
 	}
 	if !bytes.Equal(got.Bytes(), want.Bytes()) {
 		t.Errorf("the daemon got %d bytes, want %d: %.200q", got.Len(), want.Len(), got.Bytes())
+	}
+}
+
+// TestLastSpoolFails checks that the spool stays if it cannot be replaced at the end, and only what
+// came after it counts as lost.
+func TestLastSpoolFails(t *testing.T) {
+	w := newLongWorker(t)
+	w.took([]byte("one\n"))
+	w.mu.Lock()
+	w.goAloneLocked()
+	w.mu.Unlock()
+	w.doLater()
+	w.attendance = attended // a daemon came
+	w.took([]byte("two\n"))
+	blocked := filepath.Join(w.dir, process.FileSpool+".new", "x")
+	if err := os.MkdirAll(blocked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.lastSpool(false)
+	if err := w.saveState(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := process.ReadState(w.dir)
+	if err != nil || st.Spool == nil || *st.Spool != (process.Spool{Bytes: 4, Lost: 4}) {
+		t.Errorf("the state is %+v, %v, want the first line in the spool and the second one lost", st.Spool, err)
 	}
 }

@@ -427,9 +427,9 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 }
 
 // lastSpool writes the stdout in memory to a new spool. If that fails, it logs why, and records
-// those bytes as lost. It does nothing if current is true and no stdout is in memory. current says
-// that the spool has all other stdout; if it is false, a spool that cannot be replaced is given
-// up. The caller must hold neither w.spooling nor w.mu.
+// those bytes as lost; an older spool stays, which has what came before them. It does nothing if
+// current is true and no stdout is in memory. current says that the spool has all other stdout.
+// The caller must hold neither w.spooling nor w.mu.
 func (w *worker) lastSpool(current bool) {
 	w.mu.Lock()
 	inMemory := int64(w.out.in.bytes)
@@ -441,7 +441,7 @@ func (w *worker) lastSpool(current bool) {
 		w.logf("%v", err)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if !current { // an older spool has gaps
+		if w.spool == nil {
 			w.spool = &spool{}
 		}
 		w.spool.lost = inMemory

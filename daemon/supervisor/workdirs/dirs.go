@@ -47,7 +47,7 @@ type Dirs struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sweeping map[string]bool // hosts for which a sweep is due
+	sweeping map[string]bool // hosts for which a sweep is due; true if another one is due after that
 
 	naming sync.Mutex // held while the state directory gets its name
 }

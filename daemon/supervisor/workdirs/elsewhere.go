@@ -146,25 +146,36 @@ func (d *Dirs) isOver(id string) bool {
 func (d *Dirs) sweepSoon(host string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.sweeping[host] {
+	if d.closed {
 		return
 	}
-	d.sweeping[host] = true
+	if _, runs := d.sweeping[host]; runs {
+		d.sweeping[host] = true // that one may have passed the worker already
+		return
+	}
+	d.sweeping[host] = false
 	d.wg.Go(func() {
-		defer func() {
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			delete(d.sweeping, host)
-		}()
 		for {
 			if d.sweepHost(d.life, host) == nil {
-				return
-			}
-			if waiting.Pause(d.life, max(d.hosts.Pause(host), time.Second)) != nil {
+				if !d.sweepAgain(host) {
+					return
+				}
+			} else if waiting.Pause(d.life, max(d.hosts.Pause(host), time.Second)) != nil {
 				return
 			}
 		}
 	})
+}
+
+// sweepAgain reports whether a sweep of a host was wanted while one was made. If not, none is due.
+func (d *Dirs) sweepAgain(host string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	again := d.sweeping[host]
+	if d.sweeping[host] = false; !again {
+		delete(d.sweeping, host)
+	}
+	return again
 }
 
 // sweepHost is [Dirs.sweep] with a session of its own.

@@ -1,13 +1,18 @@
 package workdirs
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
 	"holdline/daemon/supervisor/finding"
+	"holdline/daemon/waiting"
+	"holdline/protocol/farwire"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
@@ -116,5 +121,41 @@ func TestOrigin(t *testing.T) {
 	}
 	if again, err := New(d.o).origin(); err != nil || again != one {
 		t.Errorf("origin = %q, %v, and was %q", again, err, one)
+	}
+}
+
+// TestSweepAgain checks that a sweep that is wanted while one is made, which may have passed the
+// worker already, is made after that.
+func TestSweepAgain(t *testing.T) {
+	d, _ := dirsWith(t, nil)
+	bin := t.TempDir()
+	pipe := filepath.Join(bin, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hello := farwire.Hello{Version: farwire.Version, Workers: process.Newest(), Node: "n"}
+	script := fmt.Sprintf("#!/bin/sh\necho 'holdline-far %s'\nread list\necho >> %[2]s/lists\n"+
+		"[ -e %[2]s/first ] || { : > %[2]s/first; read go < %[3]s; }\necho '{}'\n", jsonrpc.Encode(hello), bin, pipe)
+	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d.hosts.Environ = func(context.Context) []string { return []string{"PATH=" + bin + ":/usr/bin:/bin"} }
+	d.sweepSoon("box")
+	gate, err := os.OpenFile(pipe, os.O_WRONLY, 0) // blocks until the host is asked
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.sweepSoon("box")
+	if err := gate.Close(); err != nil { // now it answers
+		t.Fatal(err)
+	}
+	if err := waiting.For(t.Context(), &d.wg); err != nil || len(d.sweeping) > 0 {
+		t.Errorf("after the sweeps: %v, %v", d.sweeping, err)
+	}
+	if b, err := os.ReadFile(filepath.Join(bin, "lists")); err != nil || len(b) != 2 {
+		t.Errorf("the host was asked %d times, want twice: %v", len(b), err)
+	}
+	if err := d.CloseHosts(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
