@@ -53,6 +53,7 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	case j.Rec.Task != nil:
 		return m.handle(j)
 	case wait == 0:
+		j.Detach() // an earlier daemon may have had it attended, by another configuration
 		return m.pending(j, c.Detail), nil
 	}
 	return m.attended(ctx, &c, j, wait)
@@ -209,7 +210,9 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		m.noteFetched(a.ID)
 		return done.Result(a.Offset, c.Detail), nil
 	}
+	j.Watch(1)
 	ended, err := m.await(ctx, j, wait, progress.OfCall(&c))
+	j.Watch(-1)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -390,6 +393,9 @@ const lastSteps = 10
 // first writes to disk that the job is a background job: see [job.Job.SaveDetached].
 func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
+	if a.EndedUnixMS > 0 { // just now
+		return a.Result(0, d)
+	}
 	if d == tool.Full && a.State == answer.Running { // so it is not shared
 		var err error
 		if a.Steps, err = steps.Last(j.Dir, lastSteps); err != nil {

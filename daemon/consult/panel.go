@@ -143,15 +143,21 @@ func (m *Manager) admitPanel(
 	return nil
 }
 
-// dropPanel takes back a panel that could not be written down.
+// dropPanel takes back a panel that could not be written down, with its judge.
 func (m *Manager) dropPanel(p *job.Job, f *fault.Record) {
+	dropped := []*job.Job{p}
 	m.mu.Lock()
 	delete(m.live, p.Rec.ID)
 	for i := range p.Rec.Members {
-		delete(m.live, p.Rec.Members[i].ID) // the judge
+		if judge := m.live[p.Rec.Members[i].ID]; judge != nil { // the others are withdrawn
+			delete(m.live, judge.Rec.ID)
+			dropped = append(dropped, judge)
+		}
 	}
 	m.mu.Unlock()
-	p.Finish(answer.FromOutcome(&p.Rec, &engine.Outcome{Fault: f}, time.Now(), ""))
+	for _, j := range dropped {
+		j.Finish(answer.FromOutcome(&j.Rec, &engine.Outcome{Fault: f}, time.Now(), ""))
+	}
 }
 
 // servePanel takes a panel to its answer. If the next daemon is to go on with it, servePanel

@@ -176,13 +176,12 @@ func (m *Manager) goOn(
 	}
 	how.follows = old.ID
 	was := &rec.Request
-	j, _, err := m.begin(ctx, c, how, &request.Arguments{
+	if _, _, err := m.begin(ctx, c, how, &request.Arguments{
 		Prompt: text, Cwd: was.Cwd, Session: old.SessionID, Model: was.Model, Effort: was.Effort,
 		MaxTurns: was.MaxTurns, Level: was.Level, Engine: rec.Engine, MaxUSD: was.MaxUSD, Schema: was.Schema,
 		AddDirs: was.AddDirs, TimeoutS: float64(rec.TimeoutMS) / 1000,
-	})
-	if err != nil {
+	}); err != nil {
 		return "", err
 	}
-	return j.Rec.ID, nil
+	return jobdir.ID(c.Session, how.n), nil // it may have begun, and ended, for the same call before
 }

@@ -66,7 +66,7 @@ func (s *Secrets) ReadLog(path string, at Place) (text string, next int64, err e
 	first := int(min(from-begin, int64(n)))
 	last := first + int(min(most, int64(n-first)))
 	switch end := bytes.LastIndexByte(b[first:last], '\n') + 1; {
-	case at.Follow && (end > 0 || n == last): // whole lines
+	case at.Follow && (end > 0 || n == last && begin+int64(n) >= size): // whole lines
 		last = first + end
 	case at.Follow && begin+int64(n) >= size: // what may be the beginning of a secret waits for the rest
 		last = max(first, min(last, n-int(around)))

@@ -93,3 +93,30 @@ func TestLastWordsMasked(t *testing.T) {
 		t.Error("no fault became one")
 	}
 }
+
+// TestLongLineIsFollowed checks that a line which is longer than what one look returns does not
+// keep those behind it from being shown, with secrets and without.
+func TestLongLineIsFollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	want := strings.Repeat("x", 3*maxPart) + "\nbehind it\n"
+	if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*Secrets{nil, New([]string{"y"}), New([]string{"abc-secret-1"})} {
+		got, next := "", int64(0)
+		for {
+			text, then, err := s.ReadLog(path, Place{From: next, Known: true, Follow: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += text
+			if then == next {
+				break
+			}
+			next = then
+		}
+		if got != want {
+			t.Errorf("secrets %v: %d bytes, want %d", s, len(got), len(want))
+		}
+	}
+}

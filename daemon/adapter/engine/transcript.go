@@ -60,6 +60,7 @@ type Transcript struct {
 	seq  int64
 	size int
 	full bool
+	torn bool // the last line is not whole: the next one must not stand behind it
 }
 
 // CreateTranscript makes the file in dir and writes its first line, start, to
@@ -114,8 +115,13 @@ func (t *Transcript) Write(e Entry) error {
 	if err != nil {
 		return err
 	}
-	n, err := t.f.Write(append(b, '\n'))
+	b = append(b, '\n')
+	if t.torn {
+		b = append([]byte{'\n'}, b...)
+	}
+	n, err := t.f.Write(b)
 	t.size += n
+	t.torn = n > 0 && n < len(b) || n == 0 && t.torn
 	t.seq = e.Seq
 	return err
 }

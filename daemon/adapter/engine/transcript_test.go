@@ -3,10 +3,12 @@ package engine
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestTranscript_Full checks that a transcript does not grow over its limit, that it says so once, and
@@ -54,5 +56,53 @@ func TestTranscript_Full(t *testing.T) {
 	}
 	if said, err := ReadTranscript(dir); err != nil || !said.Began {
 		t.Errorf("read again: %+v, %v", said.Began, err)
+	}
+}
+
+// TestTranscript_Torn checks that a line which could be written in part, as on a full disk, spoils
+// none that follows.
+func TestTranscript_Torn(t *testing.T) {
+	out, in, err := os.Pipe() // of 64 KiB
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	tr := &Transcript{f: in}
+	defer tr.Close()
+	if err := in.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if err := tr.Write(Entry{Kind: KindText, Text: strings.Repeat("x", 1<<20)}); err == nil {
+		t.Fatal("a pipe that nobody reads took all")
+	}
+	if tr.size == 0 {
+		t.Fatal("nothing of the line was written")
+	}
+	for range 2 { // the disk is still full
+		if err := tr.Write(Entry{Kind: KindNote}); err == nil {
+			t.Fatal("a full pipe took a line")
+		}
+	}
+	if err := in.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan []byte)
+	go func() {
+		b, _ := io.ReadAll(out)
+		read <- b
+	}()
+	for _, e := range []Entry{{Kind: KindHeard, ID: "m"}, {Kind: KindEnd}} {
+		if err := tr.Write(e); err != nil {
+			t.Error(err)
+		}
+	}
+	tr.Close()
+	dir := t.TempDir()
+	b := <-read
+	if err := os.WriteFile(filepath.Join(dir, FileTranscript), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if said, err := ReadTranscript(dir); err != nil || !said.Heard["m"] || bytes.Count(b, []byte("\n")) != 3 {
+		t.Errorf("heard %v, %v; %d lines", said.Heard, err, bytes.Count(b, []byte("\n")))
 	}
 }

@@ -91,7 +91,7 @@ func New(o Options) *Client {
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &Client{
-		o: o, renewing: make(chan struct{}, 1),
+		o: o, renewing: make(chan struct{}, 1), standing: map[string]json.RawMessage{},
 		http: &http.Client{
 			// A body is read for as long as a call takes, so nothing here
 			// limits the whole.

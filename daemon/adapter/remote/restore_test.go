@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -179,5 +181,73 @@ func TestBadRequestsAreNoLostSession(t *testing.T) {
 	}
 	if hellos.Load() != 2 {
 		t.Errorf("%d sessions, want 2", hellos.Load())
+	}
+}
+
+// TestGrantedWithoutHandshake checks a server that grants a subscription to a client which has
+// begun no session.
+func TestGrantedWithoutHandshake(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
+	})
+	c := New(Options{Name: "s", URL: url})
+	got, err := send(t, c, `{"jsonrpc":"2.0","id":7,"method":"resources/subscribe","params":{"uri":"a:b"}}`)
+	if err != nil || len(got) != 1 {
+		t.Errorf("%q, %v", got, err)
+	}
+	c.Close(t.Context())
+}
+
+// TestHandshakeOfNewSessionLost checks the fault of a call which a server has refused since it has
+// forgotten the session, and whose new session could not be begun: it was not made.
+func TestHandshakeOfNewSessionLost(t *testing.T) {
+	var hellos atomic.Int32
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		switch {
+		case !strings.Contains(string(b), `"initialize"`):
+			http.NotFound(w, r)
+		case hellos.Add(1) == 1:
+			w.Header().Set(headerSession, "s1")
+			answer(w, asJSON, helloBack)
+		default:
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = conn.Close()
+		}
+	})
+	c := New(Options{Name: "s", URL: url})
+	defer c.Close(t.Context())
+	if _, err := send(t, c, helloLine); err != nil {
+		t.Fatal(err)
+	}
+	_, err := send(t, c, callLine)
+	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.TransportFailure ||
+		f.Operation != "tools/call:t" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestHandshakeIsResumed checks that a stream with the answer to a handshake is resumed in the
+// session that it has begun.
+func TestHandshakeIsResumed(t *testing.T) {
+	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost:
+			w.Header().Set(headerSession, "s1")
+			answer(w, asEvents, "retry: 1\nid: 1\ndata: \n\n")
+		case r.Header.Get(headerSession) == "s1" && r.Header.Get(headerLastSeen) == "1":
+			answer(w, asEvents, "data: "+helloBack+"\n\n")
+		default:
+			http.Error(w, "no session", http.StatusBadRequest)
+		}
+	})
+	c := New(Options{Name: "s", URL: url})
+	defer c.Close(t.Context())
+	if got, err := send(t, c, helloLine); err != nil || len(got) != 1 || got[0] != helloBack {
+		t.Errorf("%q, %v", got, err)
 	}
 }

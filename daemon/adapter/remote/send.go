@@ -91,6 +91,11 @@ func (c *Client) sendOnce(ctx context.Context, m *message, emit Emit) error {
 		return err
 	}
 	if err := c.renew(ctx, s); err != nil {
+		// What is not known is the outcome of the handshake: the message itself was refused.
+		if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.OutcomeUnknown && !m.repeats {
+			return fault.New(fault.TransportFailure, fault.Server, m.operation(),
+				"%s has forgotten the session, and the handshake of a new one was lost: %s", c.o.Name, f.Fault.Detail)
+		}
 		return err
 	}
 	s = c.session()
@@ -195,7 +200,11 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 	case err != nil:
 		return err
 	}
-	greeted(resp.Header.Get(headerSession))
+	id := resp.Header.Get(headerSession)
+	greeted(id)
+	if m.Method == mcp.Initialize {
+		s.id = id // a resume of the answer belongs to the new session
+	}
 	if m.Kind != jsonrpc.Request {
 		return nil
 	}

@@ -23,8 +23,13 @@ func (j *Job) AwaitClient(within time.Duration) {
 	defer t.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for late := false; !j.Rec.IsDeserted(); {
-		if late && !j.watched() {
+	for late := false; ; {
+		switch gone := j.Rec.IsDeserted(); {
+		case j.watched():
+		case gone:
+			j.EndUnattended("its client is gone")
+			return
+		case late:
 			j.EndUnattended("its client did not come back")
 			return
 		}
@@ -38,7 +43,6 @@ func (j *Job) AwaitClient(within time.Duration) {
 			return
 		}
 	}
-	j.EndUnattended("its client is gone")
 }
 
 // lookPause is the pause between two looks at the process of a client that is expected

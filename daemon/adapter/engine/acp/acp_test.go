@@ -1,6 +1,8 @@
 package acp
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -44,5 +46,42 @@ func TestToolText(t *testing.T) {
 		if got := toolText("read", title); got != want {
 			t.Errorf("titled %q it is %q, want %q", title, got, want)
 		}
+	}
+}
+
+// TestLoginStaysInHome checks that a link which an agent has left in its home, in the place of a
+// directory, leads no login out of the next home.
+func TestLoginStaysInHome(t *testing.T) {
+	dir := t.TempDir()
+	user, outside, temp := filepath.Join(dir, "user"), filepath.Join(dir, "outside"), filepath.Join(dir, "tmp")
+	old, next := filepath.Join(dir, "0123456789ab"), filepath.Join(dir, "ba9876543210")
+	for _, d := range []string{user, outside, temp, filepath.Join(old, dirHome), next} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(outside, filepath.Join(old, dirHome, ".config")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(old, fileSession), []byte(`{"agent":"x","session":"s"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	agent := engine.Agent{Name: "x", Login: []string{filepath.Join(user, ".config/x/login")}}
+	a := New(Options{Agent: agent, Command: "/bin/sh", Env: []string{"HOME=" + user}})
+	info := engine.Info{Agent: &agent}
+	if _, err := a.Furnish(engine.Request{TempDir: temp, Session: filepath.Base(old)}, info, next); err == nil {
+		t.Error("the home was furnished through the link")
+	}
+	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
+		t.Errorf("outside of the home there is %v, %v", left, err)
+	}
+	if err := os.RemoveAll(temp); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Furnish(engine.Request{TempDir: temp}, info, next); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(filepath.Join(temp, dirHome, ".config/x/login")); err != nil || to != agent.Login[0] {
+		t.Errorf("the login leads to %q, %v", to, err)
 	}
 }

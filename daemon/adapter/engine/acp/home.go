@@ -62,15 +62,20 @@ func (a *Agent) Furnish(req engine.Request, info engine.Info, dir string) (engin
 		}
 		req.Session = id
 	}
+	// A home that was kept may have links in the place of directories.
+	root, err := openIn(req.TempDir, dirHome)
+	if err != nil {
+		return req, fmt.Errorf("opening the agent's home directory: %w", err)
+	}
+	defer func() { _ = root.Close() }()
 	for _, file := range agentOf(info).Login {
 		rel, ok := a.inHome(file)
 		if !ok {
 			continue // the check refuses it
 		}
-		link := filepath.Join(home, rel)
-		err := os.MkdirAll(filepath.Dir(link), 0o700)
+		err := root.MkdirAll(filepath.Dir(rel), 0o700)
 		if err == nil {
-			err = os.Symlink(file, link)
+			err = root.Symlink(file, rel)
 		}
 		if err != nil {
 			return req, fmt.Errorf("putting the login into the agent's home directory: %w", err)

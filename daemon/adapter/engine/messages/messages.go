@@ -124,7 +124,7 @@ func lock(dir string, flag int) (f *os.File, list []Message, whole bool, err err
 	}
 	for line := range bytes.Lines(b) {
 		var m Message
-		if json.Unmarshal(line, &m) == nil && line[len(line)-1] == '\n' {
+		if json.Unmarshal(line, &m) == nil { // of the last line, no more than its end may be missing
 			list = append(list, m)
 		}
 	}

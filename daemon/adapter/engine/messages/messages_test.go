@@ -87,3 +87,29 @@ func TestMessagesAreBounded(t *testing.T) {
 		t.Errorf("one more: %v", err)
 	}
 }
+
+// TestMessageWithoutLineEnd checks that a line of which no more than its end is missing, since a
+// daemon died while it wrote, counts: the same message is not added again, and the file is closed.
+func TestMessageWithoutLineEnd(t *testing.T) {
+	t.Parallel()
+	for line, closed := range map[string]bool{`{"id":"a","text":"x","at":1}`: false, `{"at":1,"closed":true}`: true} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, messages.File), []byte(line), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := messages.Add(dir, messages.Message{ID: "a", Text: "x"})
+		if late := errors.Is(err, messages.ErrLate); late != closed || err != nil && !late {
+			t.Errorf("adding behind %s: %v", line, err)
+		}
+		if !closed {
+			add(t, dir, "b")
+		}
+		want := 2
+		if closed {
+			want = 0
+		}
+		if list, err := messages.Read(dir, 0); err != nil || len(list) != want {
+			t.Errorf("behind %s: %v, %v", line, list, err)
+		}
+	}
+}

@@ -65,15 +65,13 @@ func (r *run) endTurn(answered bool) {
 	}
 	switch r.phase {
 	case interrupting:
-		ask := r.talk.BestAnswer()
-		if !answered && ask != nil {
+		if answered {
+			r.why = engine.Itself // it had ended by itself just then
+		} else if ask := r.talk.BestAnswer(); ask != nil {
 			r.ladder("time is up, asked for the best answer so far")
 			r.prog.queueInput(ask)
 			r.enter(best, ladder.Best)
 			return
-		}
-		if answered {
-			r.why = engine.Itself // it had ended by itself just then
 		}
 		fallthrough
 	case working, best:
