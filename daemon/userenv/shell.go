@@ -100,10 +100,10 @@ func (s Shell) LoginPath(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// printEnviron runs the shell with a command that prints the environment, and returns
-// that. A profile may print anything, so the environment is printed between two markers that
-// no profile can know: a variable alone, and one more variable, which env prints last. A profile may also hang, so limit bounds the wait. If the shell
-// fails after it has answered, the answer counts.
+// printEnviron runs the shell with a command that prints the environment, and returns that. A
+// profile may print anything, so the environment is printed between two markers that no profile
+// can know: a variable alone, and one more variable, which env prints last. A profile may also
+// hang, so limit bounds the wait.
 func (s Shell) printEnviron(ctx context.Context, limit time.Duration, interactive bool) ([]string, error) {
 	slow := fmt.Errorf("the profile of your shell %s took longer than %v", s.Path, limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, slow)

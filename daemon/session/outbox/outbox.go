@@ -274,9 +274,9 @@ func (o *Outbox) Close() {
 }
 
 // Last queues the control line v in place of all that is queued, but for a line that is being
-// written, or of which a part was written. The outbox takes nothing more, waits for room return [net.ErrClosed], and [Outbox.Run]
-// returns after it has written the line. Last does nothing after Abort, Close or another Last. It
-// takes o.mu.
+// written, or of which a part was written. The outbox takes nothing more, waits for room return
+// [net.ErrClosed], and [Outbox.Run] returns after it has written the line. Last does nothing after
+// Abort, Close or another Last. It takes o.mu.
 func (o *Outbox) Last(v any) {
 	line := protocol.Append(nil, v)
 	o.mu.Lock()
