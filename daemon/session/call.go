@@ -28,10 +28,9 @@ import (
 // error is a fault, which may come with a target: one that the session may not use.
 type findTarget func(ctx context.Context) (*tool.Remote, error)
 
-// beginCall begins a call of a tool: one of the daemon's own tools, or one of a hosted server. It
-// sends a fault at once if the name is not a string or the arguments are not an object. Else it
-// returns at once, and a goroutine of calls makes the call and answers r, as [session.pursue]
-// says.
+// beginCall begins a call of one of the daemon's own tools or of a hosted server's. It answers with
+// a fault at once if the name is not a string or the arguments are not an object. Else a goroutine
+// of calls makes the call and answers r, as [session.pursue] says.
 func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
 	var ok bool
@@ -63,10 +62,9 @@ func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// callInner begins the call of a hosted server's tool that is named in the arguments of r. own is
-// the tool that was called, call_tool. callInner replaces the arguments in r by those of the
-// inner call; only r.tool still names own. It does not block: a goroutine of calls makes the call
-// and answers r, with a fault if the arguments are malformed.
+// callInner begins the call of the hosted server's tool that the arguments of r name; own is the
+// tool that was called, call_tool. It replaces the arguments in r by those of the inner call. A
+// goroutine of calls answers r, with a fault if the arguments are malformed.
 func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared, calls *crew.Crew) {
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
@@ -82,9 +80,8 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 	})
 }
 
-// routeRequest passes a request for a prompt, a resource or a completion to the hosted server
-// that offers it. It does not block: a goroutine of calls waits for the server and answers r,
-// with an unknown_method or invalid_input fault if no server offers it.
+// routeRequest passes a request for a prompt, a resource or a completion to the hosted server that
+// offers it. A goroutine of calls answers r, with an unknown_method or invalid_input fault if none.
 func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {
 		to, ok, err := s.srv.o.Catalog.Route(ctx, s.who(), r.msg.Method, r.msg.Params)
@@ -101,14 +98,10 @@ func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew
 	})
 }
 
-// pursue calls the target that find returns, in a goroutine of calls, and returns at once. When
-// the target has answered, that goroutine counts and logs the call, and queues the answer, or a
-// fault if find or the target failed. It queues nothing if the client has cancelled r or the
-// session ends. If the client has as many calls in flight as it may have, pursue answers with a
-// fault and does not call find.
-//
-// An answer that the executor has in a file is loaded only when [session.takeTurn] allows it: a
-// client that reads slowly must not fill the memory with large answers.
+// pursue calls the target that find returns, in a goroutine of calls, and returns at once. The
+// goroutine counts and logs the call, and queues the answer, or a fault if find or the target
+// failed, but nothing if the client has cancelled r or the session ends. At the client's limit of
+// calls in flight it gets a fault, and find is not called. Stored answers wait for takeTurn.
 func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
 	args := r.params.Arguments
 	var res tool.RemoteResult
@@ -162,8 +155,7 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 	})
 }
 
-// cancelTask cancels the task that r became, for a client that was not told of the task and does
-// not want the answer. It does nothing if r became no task. It logs a failure.
+// cancelTask cancels the task, if r became one: the client was not told of it. It logs a failure.
 func (s *session) cancelTask(r *request) {
 	if r.task == "" {
 		return
@@ -174,15 +166,13 @@ func (s *session) cancelTask(r *request) {
 	}
 }
 
-// callTarget finds the target of r with find, sets r.target, calls the target, and blocks until
-// that has answered. A replayed call goes to the target that recorded it, if one did.
+// callTarget finds the target of r with find, sets r.target, calls the target, and blocks until it
+// has answered. A replayed call goes to the target that recorded it, if one did.
 //
-// found reports whether the target may be used: then its faults are for a model to read. If find
-// fails, found is false and err is the error of find, or the cause of ctx if that is done;
-// r.target is then the target that the session may not use, if find returned one. If found is
-// true, err is the error of the call: a fault if a replayed call may have run before, or
-// [tool.ErrStopping] if clients no longer reach this daemon. In both cases the target was not
-// called.
+// found reports whether the target may be used: then a model reads its faults. If find fails, found
+// is false, err is its error or the cause of a done ctx, and r.target may be one that is not
+// allowed. If found is true, err is that of the call, or, without a call, a fault if a replayed
+// call may have run before, or [tool.ErrStopping] if clients no longer reach this daemon.
 func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	res tool.RemoteResult, found bool, err error,
 ) {
@@ -200,9 +190,8 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		t, err = find(finding)
 		cancel()
 	} else {
-		// A recorded call belongs to the process that has it, even if the configuration
-		// has changed since: find could wait for another process, or find no such tool.
-		// So find only decides whether a call that was never made may be made now.
+		// A recorded call belongs to the process that has it, even if the configuration has
+		// changed. find only decides whether a call that was never made may be made now.
 		refuse = func(ctx context.Context) error {
 			_, err := find(ctx)
 			return err
@@ -232,10 +221,8 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	return res, true, err
 }
 
-// answerLine returns the line that answers r, without its newline. An answer of a server in res
-// is passed on as it came. Else the line is made from the fault f. If readable is true, a fault
-// of a tool call becomes a result that the client's model reads; else it becomes what its class
-// says.
+// answerLine returns the line that answers r, without its newline: from res, as a server sent it,
+// else from f. If readable is true, a fault of a tool call becomes a result for the model.
 func (s *session) answerLine(r *request, readable bool, res *tool.RemoteResult, f *fault.Record) []byte {
 	form := s.formOf(r)
 	switch {
@@ -267,9 +254,8 @@ func (s *session) longLine(r *request, res *tool.RemoteResult) []byte {
 // noSuchTool stands for all names of tools that clients made up.
 const noSuchTool = "(unknown)"
 
-// countRequest reports r to telemetry, under the name of its target if that is known; a nil f is
-// a success. Names that a client made up must not become labels: they are all counted under one
-// name.
+// countRequest reports r to telemetry; a nil f is a success. Names of tools that clients made up
+// must not become labels: they are all counted under one name.
 func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	method, server, name := r.msg.Method, "", ""
 	if !slices.Contains(servedMethods, method) {
@@ -291,8 +277,7 @@ func (s *session) countRequest(r *request, replays int, f *fault.Record) {
 	s.srv.o.Telemetry.Request(op, time.Since(r.sent), replays, f)
 }
 
-// logCall writes one entry for the call of a tool to the call log, with args as the client sent
-// them. A nil f is a success. It takes s.mu.
+// logCall logs a tool call, with args as the client sent them; a nil f is a success. It takes s.mu.
 func (s *session) logCall(r *request, args json.RawMessage, f *fault.Record, res *tool.RemoteResult) {
 	caller := s.who()
 	c := telemetry.Call{

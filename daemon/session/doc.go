@@ -1,25 +1,23 @@
-// Package session speaks MCP with one client: both eras on one connection kind,
-// decided for each request by whether its params._meta names a protocol version.
+// Package session speaks MCP with one client: both eras on one connection kind, decided for each
+// request by whether its params._meta names a protocol version.
 //
-// [Server.ServeConn] is the handler of role "mcp". The handler of a session's first
-// connection serves the session: it is the reader, and owns a writer and the
-// goroutines for its requests in flight; all have ended when it returns. A session
-// whose connection breaks while its client's process lives is kept for
-// [protocol.ResumeWindow]: its calls go on, and a later connection is handed to the
-// handler of the first. Answers are kept until the client has confirmed them.
+// [Server.ServeConn] is the handler of role "mcp". The handler of a session's first connection
+// serves the session: it is the reader, and owns a writer and the goroutines for its requests in
+// flight; all have ended when it returns. A session whose connection breaks while its client's
+// process lives is kept for [protocol.ResumeWindow]: its calls go on, and a later connection is
+// handed to the handler of the first. Answers are kept until the client has confirmed them.
 //
-// A session owns its calls: it alone knows which answers its client still waits for.
-// The hosted servers and the consults answer them and keep records of them: they are
-// [executor.Executor] values. The session reports to them which answers the client holds, which it
-// waits for when it is back, which it has cancelled, and that it is gone.
+// A session owns its calls: it alone knows which answers its client still waits for. The hosted
+// servers and the consults, [executor.Executor] values, answer them and keep records. The session
+// tells them which answers the client holds, awaits or has cancelled, and that it is gone.
 //
 // # Bounds
 //
-// Everything that a client sends is bounded: the line, the calls in flight, the queue
-// of answers. A large answer stays in the file of its executor: the proxy gets its name, or
-// the bytes once little else waits for the client (session.takeTurn). A client may read as
-// slowly as it likes; one that takes no byte for [protocol.StallWindow], while answers wait
-// for room, is ended, and so is one of whose answers too much lies in files ([session.Full]).
+// Everything that a client sends is bounded: the line, the calls in flight, the queue of answers. A
+// large answer stays in the file of its executor: the proxy gets its name, or the bytes once little
+// else waits (session.takeTurn). A client that takes no byte for [protocol.StallWindow] while
+// answers wait for room is ended, and so is one of whose answers too much lies in files
+// ([session.Full]).
 //
 // # Packages below
 //

@@ -19,14 +19,11 @@ import (
 	"holdline/protocol/socket"
 )
 
-// serveLink makes l the session's connection, serves it until it ends, and returns the reason.
-// After [link.ErrLost] and [link.ErrSuperseded] the client may resume the session on another
-// connection. The reason is nil if the client closed its side and all its requests have ended.
-// The writer of l, which serveLink starts, still runs when it returns: the caller must call Drop
-// or Finish.
+// serveLink serves l until it ends, and returns the reason: nil if the client closed its side and
+// its requests have ended. After [link.ErrLost] and [link.ErrSuperseded] the client may resume the
+// session. The writer of l still runs when it returns: the caller must call Drop or Finish.
 func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	l.Write(func() { s.detach(l) }) // detach ends all waits for room in the outbox
-	// A done context, the daemon's, wakes the reader.
 	stop := context.AfterFunc(ctx, l.Wake)
 	defer stop()
 	if over := s.attachLink(ctx, l); over {
@@ -41,11 +38,9 @@ func (s *session) serveLink(ctx context.Context, l *link.Link, calls *crew.Crew)
 	return err
 }
 
-// drain blocks until all goroutines of requests have ended, and then returns nil. It returns
-// [link.ErrLost] once the client has hung up: a client with a greeting may connect again. It
-// returns the reason of [link.Link.Why] if the connection was ended, and [tool.ErrStopping] if
-// ctx is done. It polls the connection every hangupPoll: after EOF no read is left that would
-// report a hang-up.
+// drain returns nil once all goroutines of requests have ended, [link.ErrLost] once the client has
+// hung up, [link.Link.Why] if the connection was ended, or [tool.ErrStopping] if ctx is done. It
+// polls the connection every hangupPoll: after EOF no read would report a hang-up.
 func (s *session) drain(ctx context.Context, l *link.Link) error {
 	tick := time.NewTicker(hangupPoll)
 	defer tick.Stop()
@@ -68,12 +63,9 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 	}
 }
 
-// readLines reads and handles the client's lines, one after the other, l.First before all others.
-// It returns nil after the client has closed its side, errBye after a bye, [tool.ErrStopping] if
-// ctx is done, else the reason why the connection ended. A line that is too long is answered with
-// an error, and the reading goes on.
-//
-// A line that the proxy sends again stands behind a control line that gives its number.
+// readLines handles the client's lines, l.First before all others. It returns nil after the client
+// has closed its side, errBye after a bye, [tool.ErrStopping] if ctx is done, else why l ended. It
+// answers a line that is too long with an error. A control line precedes a replayed one.
 func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
 		s.handleLine(ctx, l.First, calls)
@@ -125,10 +117,9 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 	}
 }
 
-// handleLong reads a line of the client from the file that c names, and handles it. again
-// describes the line if the proxy sends it again; for a new one it is nil. If the file cannot be
-// read, that is logged, and the line is handled by [session.tooLarge], but for a request that the
-// client has the answer to; c is changed for that. Only the session's reader calls it.
+// handleLong reads a line of the client from the file that c names, and handles it; again is the
+// control line before a replayed one, else nil. A failure is logged; then tooLarge handles the
+// line, with a changed c, but not a request that has its answer. Only the reader calls it.
 func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, calls *crew.Crew) {
 	s.spills = true
 	line, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)

@@ -15,11 +15,10 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// answerAside calls find in a goroutine of calls, and returns at once. That goroutine answers r
-// with what find returns: a fault, the refusal of a server, or else a value to encode as JSON.
-// Meanwhile r is in flight, so the client can cancel it; then nothing is sent. Nothing is sent
-// either if find returns [tool.ErrStopping], since the next daemon answers. If the client has as
-// many calls in flight as it may have, r is answered with a fault, and find is not called.
+// answerAside calls find in a goroutine of calls, and returns at once. The goroutine answers r with
+// what find returns: a fault, a refusal, or a value to encode as JSON. It sends nothing if the
+// client has cancelled r, or if find returns [tool.ErrStopping]: the next daemon answers. At the
+// client's limit of calls in flight r is answered with a fault, and find is not called.
 func (s *session) answerAside(ctx context.Context, r *request, calls *crew.Crew, find func(ctx context.Context) any) {
 	var v any
 	s.startWork(ctx, r, calls, func(ctx context.Context) error {
@@ -48,10 +47,9 @@ var (
 	routedMethods = []string{mcp.PromptsGet, mcp.ResourcesRead, mcp.Complete}
 )
 
-// describe returns what the handshake says: of Holdline, or of the one server that the session is
-// for. It blocks while that server is still starting. If that server cannot be used, the
-// handshake succeeds all the same: the instructions say what is wrong, and [session.unusable]
-// reports it. It takes s.mu.
+// describe returns what the handshake says: of Holdline, or of the session's one server, for which
+// it blocks while that is starting. If that server cannot be used, the instructions say what is
+// wrong, and [session.unusable] reports it. It takes s.mu.
 func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo}
@@ -78,10 +76,9 @@ func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	return own
 }
 
-// unusable reports that the session's one server cannot be used because of err: in the log, and
-// in a control line that the proxy writes to its stderr. Instructions alone are not enough: few
-// clients show them to their users, and few users read the log. It returns the words for the
-// instructions. It takes s.mu.
+// unusable logs that the session's one server cannot be used because of err, and queues a control
+// line that the proxy writes to its stderr: few clients show instructions to their users. It
+// returns the words for the instructions. It takes s.mu.
 func (s *session) unusable(ctx context.Context, server string, err error) string {
 	f := fault.From(err, fault.Server, mcp.Initialize)
 	words := "The MCP server " + server + " cannot be used now: " + f.Fault.Detail
@@ -94,8 +91,7 @@ func (s *session) unusable(ctx context.Context, server string, err error) string
 	return words
 }
 
-// serverInfo returns the serverInfo of the one server that the session is for, once
-// [session.describe] has found it; else that of Holdline. It takes s.mu.
+// serverInfo returns that of the one server, once describe has it, else Holdline's. It takes s.mu.
 func (s *session) serverInfo() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,16 +101,14 @@ func (s *session) serverInfo() json.RawMessage {
 	return s.srv.serverInfo
 }
 
-// noteLists calls [held.Lists.Note] with s.mu held: it records that the client will hold these
-// lists, so that their next change is announced.
+// noteLists calls [held.Lists.Note] for lists that the client will hold. It takes s.mu.
 func (s *session) noteLists(methods ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists.Note(methods...)
 }
 
-// forwardResponse passes the client's answer in line n to the server that has asked. If no server
-// waits for it, the proxy is told that it need not keep the line.
+// forwardResponse passes on the client's answer in line n. If no server waits for it, see Seen.
 func (s *session) forwardResponse(n int64, msg jsonrpc.Message) {
 	if !s.srv.o.Hosted.Respond(s.hash, n, msg) {
 		s.Seen(n) // no server waits for it
@@ -131,19 +125,16 @@ func (s *session) Era() string {
 	return s.profile.Era
 }
 
-// Capabilities returns the capabilities that the client declared; nil before it has said anything
-// of them. It takes s.mu.
+// Capabilities returns what the client declared; nil before that. It takes s.mu.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.Capabilities
 }
 
-// Ask queues a server's message for the client, and does not block. A request is queued however
-// many lines wait, and dropped only if the queue has too many bytes; a notification is dropped if
-// there is no room. Ask returns false, and queues nothing, if the client is not connected; else
-// it returns true, even for a line that was dropped. line has no newline; Ask does not keep it.
-// It takes s.mu.
+// Ask queues a server's message for the client, and never blocks. It returns false if the client is
+// not connected. It drops a notification if there is no room, a request only if the queue has too
+// many bytes, and still returns true. line has no newline; Ask does not keep it. It takes s.mu.
 func (s *session) Ask(line []byte) bool {
 	s.mu.Lock()
 	l := s.cur
@@ -160,9 +151,7 @@ func (s *session) Ask(line []byte) bool {
 	return true
 }
 
-// levelOf returns the level from which on the client wants log messages for r: the one in a
-// modern request, or the one that a legacy client has set; "" for none. It takes s.mu for a
-// legacy request.
+// levelOf returns the log level that applies to r; "" for none. It takes s.mu for a legacy request.
 func (s *session) levelOf(r *request) string {
 	if r.modern {
 		level, _ := mcp.String(r.params.Meta.Level)
@@ -173,17 +162,15 @@ func (s *session) levelOf(r *request) string {
 	return s.profile.Level
 }
 
-// Level returns the most verbose level of log messages that the client has ever asked for in a
-// request, or that it has set; "" for none. It takes s.mu.
+// Level returns the most verbose level that the client ever wanted; "" for none. It takes s.mu.
 func (s *session) Level() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.profile.MostVerbose()
 }
 
-// Log queues a log message of a server for the client if asked is true, that is, if a request
-// under way wants it, or if the level that the client has set covers it. It does not block: the
-// message is dropped if the client is not connected or there is no room. It takes s.mu.
+// Log queues a server's log message, as [session.offerLine] does, if asked is true, for a request
+// under way that wants it, or if the level that the client has set covers it. It takes s.mu.
 func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	s.mu.Lock()
 	covers := mcp.Covers(s.profile.Level, level)
@@ -193,8 +180,8 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	}
 }
 
-// noteTools calls [held.Lists.NoteTools] with s.mu held: it records which tools the client was
-// given. What hosted servers offer changes no list of a client that searches for their tools.
+// noteTools calls [held.Lists.NoteTools] for the tools that the client was given. Hosted servers
+// change no list of a client that searches for their tools. It takes s.mu.
 func (s *session) noteTools(tools []tool.Listing) {
 	searches := s.srv.o.Catalog.Searches(s.who())
 	s.mu.Lock()
@@ -202,9 +189,9 @@ func (s *session) noteTools(tools []tool.Listing) {
 	s.lists.NoteTools(tools, searches)
 }
 
-// holdsTools builds the list of tools, and reports whether the client is known to hold exactly
-// that. For a client whose list has the tools of hosted servers, which it would otherwise find by
-// a search, it builds none and returns false. It waits for no server. It takes s.mu.
+// holdsTools reports whether the client is known to hold exactly the present list of tools. It
+// returns false for a client that does not search, without building the list, which has the tools
+// of hosted servers. It waits for no server. It takes s.mu.
 func (s *session) holdsTools() bool {
 	who := s.who()
 	if !s.srv.o.Catalog.Searches(who) {
@@ -216,10 +203,9 @@ func (s *session) holdsTools() bool {
 	return s.lists.HasTools(list)
 }
 
-// ListChanged announces that a list has changed; method is that of the notification. A legacy
-// client is told if it has asked for the list since the last announcement, a modern one in each
-// of its subscriptions to the list. Nothing is sent if the client is not connected, if it already
-// holds the same list of tools, or if there is no room. It does not block. It takes s.mu.
+// ListChanged sends the notification method: to a legacy client if it has asked for the list since
+// the last one, to a modern one in each subscription to the list. It never blocks, and sends
+// nothing if the client is not connected or holds the same tools, or without room. It takes s.mu.
 func (s *session) ListChanged(method string) {
 	if method == mcp.ToolsChanged && s.holdsTools() {
 		return

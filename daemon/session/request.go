@@ -23,8 +23,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// request is a request of the client. The reader fills it in. If a goroutine of its own
-// works on it, that goroutine owns it from then on.
+// request is a client's request. The reader fills it in; a goroutine that works on it then owns it.
 type request struct {
 	n      int64           // number of the client's line
 	msg    jsonrpc.Message // as the client sent it
@@ -61,18 +60,15 @@ var servedMethods = slices.Concat([]string{
 	mcp.Listen, mcp.Subscribe, mcp.Unsubscribe, mcp.SetLevel,
 }, listMethods, routedMethods, tasks.Methods())
 
-// handleLine gives the client's next line its number and handles it. Only the session's reader
-// calls it, line after line; work that may block goes on in goroutines of calls.
+// handleLine gives the client's next line its number, and calls [session.handleMessage].
 func (s *session) handleLine(ctx context.Context, line []byte, calls *crew.Crew) {
 	s.n++
 	s.handleMessage(ctx, s.n, line, nil, calls)
 }
 
-// handleMessage handles line n of the client: a request, a notification, or the answer to a
-// server's request. If the proxy sends the line again, again is the control line before it; for a
-// new line it is nil. A line that is no valid message is answered with an error. The message
-// keeps parts of line, so the caller must not reuse it. Only the session's reader calls
-// handleMessage.
+// handleMessage handles line n of the client; again is the control line before a replayed one, else
+// nil. An invalid message is answered with an error. The message keeps parts of line: the caller
+// must not reuse it. Work that may block goes on in goroutines of calls. Only the reader calls it.
 func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again *protocol.Control, calls *crew.Crew) {
 	msg, err := jsonrpc.Parse(line)
 	if err != nil {
@@ -105,10 +101,8 @@ func (s *session) handleMessage(ctx context.Context, n int64, line []byte, again
 	}
 }
 
-// handleNotification handles a notification of the client. It completes the handshake, cancels
-// the request that is named, or passes roots and progress to the hosted servers. It ignores all
-// others, and malformed ones: a notification has no answer. It takes s.mu. Only the session's
-// reader calls it.
+// handleNotification completes the handshake, cancels a request, or passes roots and progress to
+// hosted servers. It ignores others and malformed ones. Only the reader calls it; it takes s.mu.
 func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Initialized:
@@ -137,11 +131,9 @@ func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 	}
 }
 
-// handleRequest checks r, and then answers it at once or begins the work on it, in a goroutine of
-// calls. It answers with a fault if r fails a check: of the params, the version of the protocol,
-// the handshake of a legacy client, and that no request that is still running has the same id. It
-// also sets r.params and r.modern, and adds what r says of the client to the profile. Only the
-// session's reader calls it.
+// handleRequest answers r or begins the work on it, in a goroutine of calls. It answers with a
+// fault if a check fails: of params, version, a legacy client's handshake, or that no running
+// request has its id. It sets r.params and r.modern, and calls learn. Only the reader calls it.
 func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
 	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
@@ -210,9 +202,8 @@ func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Cre
 	}
 }
 
-// learn adds what r says of the client to its profile. When the client's capabilities become
-// known, learn tells the hosted servers that the session is open: servers of this session alone
-// are started then. It takes s.mu.
+// learn adds what r says of the client to the profile. Once the capabilities are known, it tells
+// the hosted servers that the session is open: its own servers start then. It takes s.mu.
 func (s *session) learn(r *request) {
 	s.mu.Lock()
 	knew := s.profile.Capabilities != nil
@@ -224,10 +215,8 @@ func (s *session) learn(r *request) {
 	}
 }
 
-// initialize answers the handshake of a legacy client: with the negotiated version and the
-// capabilities, or with a fault if the version is not a string or the client sends the request a
-// second time. It adds what r says of the client to the profile. It blocks while the server of a
-// session for one server is still starting. Only the session's reader calls it.
+// initialize answers a legacy handshake, with a fault if it is the second or its version not a
+// string. It calls learn, and blocks like [session.describe]. Only the reader calls it.
 func (s *session) initialize(ctx context.Context, r *request) {
 	asked, ok := mcp.String(r.params.Version)
 	if !ok {
@@ -246,19 +235,15 @@ func (s *session) initialize(ctx context.Context, r *request) {
 	s.answerJSON(ctx, r, reply.NewAbout(mcp.Negotiate(asked), &about))
 }
 
-// discover answers a modern client that asks for the server's name and capabilities. It blocks
-// while the server of a session for one server is still starting.
+// discover answers a modern client's server/discover. It blocks like [session.describe].
 func (s *session) discover(ctx context.Context, r *request) {
 	about := s.describe(ctx, true)
 	s.answerJSON(ctx, r, reply.NewDiscovery(&about))
 }
 
 // answerList answers a request for one page of a list, with a fault if the cursor is invalid. A
-// list of tools that needs no hosted server is built at once. All other lists are built in a
-// goroutine of calls, which answers r then, since a server may still be starting.
-//
-// The session notes the list twice, before and after it was built. A change in between is then
-// announced, and so is the next one.
+// list of tools that needs no hosted server is built at once, others in a goroutine of calls. The
+// list is noted before and after that: a change in between is announced, and so is the next one.
 func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
 	after, err := tool.ParseCursor(method, r.params.Cursor)
@@ -294,8 +279,7 @@ func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) 
 	s.answerAside(ctx, r, calls, list)
 }
 
-// setLevel answers a legacy client that sets the level of its log messages, and records the
-// level. An unknown level is answered with a fault, and changes nothing.
+// setLevel records the log level of a legacy client; it answers an unknown one with a fault.
 func (s *session) setLevel(ctx context.Context, r *request) {
 	if !mcp.IsLevel(r.params.Level) {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(),
@@ -306,8 +290,7 @@ func (s *session) setLevel(ctx context.Context, r *request) {
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// setLogLevel records the level of log messages in r, which a legacy client wants, and reports
-// the change to the hosted servers. The caller must have checked the level. It takes s.mu.
+// setLogLevel records the level in r, which must be valid, and tells the servers. It takes s.mu.
 func (s *session) setLogLevel(r *request) {
 	level, _ := mcp.String(r.params.Level)
 	s.mu.Lock()
@@ -316,9 +299,8 @@ func (s *session) setLogLevel(r *request) {
 	s.srv.o.Hosted.Tuned()
 }
 
-// answerJSON answers r with the JSON encoding of v, which must be an object, or with v itself if
-// it is a json.RawMessage. It answers with an internal_failure fault if v does not encode. Like
-// [session.answer] it counts r, and may block.
+// answerJSON answers r, as [session.answer] does, with the JSON encoding of v, an object, or with v
+// itself if it is a json.RawMessage; with an internal_failure fault if v does not encode.
 func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 	if raw, ok := v.(json.RawMessage); ok {
 		s.answer(ctx, r, raw)
@@ -332,15 +314,13 @@ func (s *session) answerJSON(ctx context.Context, r *request, v any) {
 	s.answer(ctx, r, b)
 }
 
-// answer counts r as a success, and queues the answer with result, an object, in the form of the
-// era of r. It may block until there is room, as [session.deliver] does.
+// answer counts r as a success and queues result, an object. It may block, see [session.deliver].
 func (s *session) answer(ctx context.Context, r *request, result json.RawMessage) {
 	s.countRequest(r, 0, nil)
 	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Result(result)})
 }
 
-// formOf returns the form of the answer to r: its id, its era and, for a modern request, the
-// serverInfo. It takes s.mu for a modern request.
+// formOf returns the form of the answer to r. It takes s.mu for a modern request.
 func (s *session) formOf(r *request) *reply.Form {
 	f := &reply.Form{ID: r.msg.ID, Method: r.msg.Method, Modern: r.modern}
 	if r.modern {
@@ -349,8 +329,7 @@ func (s *session) formOf(r *request) *reply.Form {
 	return f
 }
 
-// fail counts r as failed with f, logs it if r is a call of a tool, and queues the answer that
-// says so. It may block until there is room, as [session.deliver] does.
+// fail counts r as failed, logs a tool call, and queues f. It may block, see [session.deliver].
 func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	s.countRequest(r, 0, f)
 	if r.msg.Method == mcp.ToolsCall {

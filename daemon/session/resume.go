@@ -23,17 +23,13 @@ import (
 	"holdline/protocol/socket"
 )
 
-// gonePoll is the interval in which a session without a connection checks whether its
-// client's process still lives.
+// gonePoll is how often a session without a connection checks whether its client's process lives.
 const gonePoll = 50 * time.Millisecond
 
-// claim hands l to the session's reader as the next connection, and makes the present one end. It
+// claim hands l to the session's reader as the next connection, makes the present one end, and
 // blocks until the reader has taken l. It returns false if the session has ended or ctx is done:
-// then the caller still owns l. After true the session closes l, or claim has closed it because
-// the client had hung up. It takes s.mu.
-//
-// Lines that the reader has not read from the present connection are dropped: the client has
-// closed it, and its proxy sends them again.
+// the caller then still owns l. Else the session closes l, or claim has, after a hang-up. Unread
+// lines of the present one are dropped: the proxy sends them again. It takes s.mu.
 func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	again := time.NewTicker(gonePoll)
 	defer again.Stop()
@@ -60,19 +56,17 @@ func (s *session) claim(ctx context.Context, l *link.Link) bool {
 	}
 }
 
-// yields reports whether a connection from the process p may take the session over: the session
-// has no connection, or one from the same process, or one whose client has hung up. A connection
-// of a guest always may: the processes of guests cannot be seen. It takes s.mu.
+// yields reports whether the process p may take the session over: the session has no connection,
+// one from p or one hung up, or is a guest's, whose process is unseen. It takes s.mu.
 func (s *session) yields(p peer.Peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cur == nil || s.guest != "" || s.cur.Peer == p && p.PID > 0 || socket.HungUp(s.cur.Conn)
 }
 
-// detach takes the connection l from the session, and aborts its outbox: all waits for room in it
-// end. It does nothing if l is no longer the session's connection. Answers that the client has
-// not confirmed are kept for its next connection, unless the client is anonymous; if they are too
-// many, the session is expelled. detach does not close l. It takes s.mu.
+// detach takes the connection l from the session, if l is still its connection, and aborts its
+// outbox: all waits for room in it end. Answers that the client has not confirmed are kept, unless
+// it is anonymous; see [session.keepLocked]. detach does not close l. It takes s.mu.
 func (s *session) detach(l *link.Link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,10 +87,9 @@ func (s *session) detach(l *link.Link) {
 	}
 }
 
-// keepLocked keeps an answer until the client is back. If the kept answers then have more than
-// Options.MaxKept bytes, it drops them all and expels the session, which must have no connection.
-// In an expelled session it does nothing. A stored answer is not kept: its flight is Finished, so
-// that the executor is asked for it when the client is back. The caller must hold s.mu.
+// keepLocked keeps an answer until the client is back. If more than Options.MaxKept bytes are kept,
+// it drops all and expels the session, which must have no connection. A stored answer is not kept:
+// its flight is Finished, and the executor is asked for it later. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
 	for f := range s.flights.All() {
 		if a.Stored && f.N == a.N {
@@ -109,20 +102,17 @@ func (s *session) keepLocked(a outbox.Answer) {
 	}
 }
 
-// lastBye returns the last control line to a client whose session ends: with the code bye, and
-// the text of why as its message.
+// lastBye returns the last control line of a session that ends: a bye, with why as its message.
 func lastBye(bye string, why error) protocol.Control {
 	return protocol.Control{Holdline: protocol.Version, Bye: bye, Message: why.Error()}
 }
 
-// Full ends the session, since too many answers wait for its client, as [session.expel] does. It
-// does not block. It takes s.mu, also under hub.Mu: the hub calls it with that held.
+// Full expels the session: too many answers wait. The hub calls it with hub.Mu held. It takes s.mu.
 func (s *session) Full() { s.expel(protocol.ByeFull, link.ErrTooMuch) }
 
-// expel ends the session with that bye, and does not wait for the end. A connected client gets
-// the bye in place of all that is queued for it, and the reader ends. A client that is not
-// connected gets the bye when it connects again; expel does not end the wait for that. All kept
-// answers are dropped. It does nothing if the session has ended. It takes s.mu.
+// expel ends the session, unless it has ended, and drops its kept answers; it does not wait. A
+// connected client gets the bye in place of all that is queued, and the reader ends. Another one
+// gets it when it connects again; expel does not end the wait for that. It takes s.mu.
 func (s *session) expel(bye string, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,14 +127,11 @@ func (s *session) expel(bye string, why error) {
 	s.setLocked(expelled, s.cur)
 }
 
-// awaitLink blocks until the client has connected again, and returns the new connection, which
-// the caller must pass to [session.serveLink]. It returns nil if the client's process has ended,
-// if the user has ended the session, after [protocol.ResumeWindow], or if ctx is done. why is the
-// reason why the last connection ended. After [link.ErrSuperseded] the process is not checked: it
-// has connected again. awaitLink takes s.mu.
-//
-// The first checks of the process follow each other fast: most often a connection ends because
-// its process does.
+// awaitLink blocks until the client has connected again, and returns the connection, for
+// [session.serveLink]. It returns nil if the client's process has ended, the user has ended the
+// session, ctx is done, or after [protocol.ResumeWindow]. why is why the last connection ended:
+// after [link.ErrSuperseded] the process is not checked, since it has connected again. The first
+// checks follow each other fast: most connections end because the process does. It takes s.mu.
 func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	s.log.InfoContext(ctx, "session detached", "err", why)
 	limit := time.NewTimer(protocol.ResumeWindow)
@@ -177,9 +164,8 @@ func (s *session) awaitLink(ctx context.Context, why error) *link.Link {
 	}
 }
 
-// welcome queues w, the daemon's first line, in the outbox of l; for an anonymous client it does
-// nothing. The line must be the first in that queue: call welcome before l becomes the session's
-// connection, or before the session is registered.
+// welcome queues w, the daemon's first line, unless the client is anonymous. It must be the first
+// in the queue: call it before l is the session's connection, or the session is registered.
 func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	if s.anonymous {
 		return
@@ -188,24 +174,20 @@ func (s *session) welcome(l *link.Link, w protocol.Welcome) {
 	l.Out.Control(w)
 }
 
-// sayFarewellLocked queues the bye of [Server.Farewell] behind all other lines. It does nothing
-// before that was called, for an anonymous client, or for one that is not connected. The caller
-// must hold s.mu.
+// sayFarewellLocked queues the bye of [Server.Farewell], if there is one, for a client that is
+// connected and not anonymous. The caller must hold s.mu.
 func (s *session) sayFarewellLocked() {
 	if bye := s.srv.farewell.Load(); bye != nil && s.cur != nil && !s.anonymous {
 		s.cur.Out.Control(*bye)
 	}
 }
 
-// attachLink makes l the session's connection, and queues the welcome unless it is the first one.
-// The greeting of l lists the lines that the client still waits for. The session queues the
-// answers that it has kept for these lines, cancels its other requests, and tells the hosted
-// servers that it is open. To a client that resumes it also reports its list to the executors and
-// acknowledges its subscriptions again. It returns true if the session was expelled and must end;
-// then it has queued the bye. Only the session's reader calls it; it takes s.mu.
-//
-// Flights are cancelled before any line is queued: an answer to a request that the client has
-// given up must not reach it.
+// attachLink makes l the session's connection, and queues the welcome unless it is the first, and
+// the kept answers to the lines for which the client still waits, by its greeting. Before that it
+// cancels the other requests: their answers must not reach the client. It tells the hosted servers
+// that the session is open; if the client resumes, it also reports those lines to the executors and
+// acknowledges subscriptions again. It returns true if the session was expelled and must end; the
+// bye is then queued. Only the reader calls it; it takes s.mu.
 func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	g := &l.Greeting
 	pending := make(map[int64]struct{}, len(g.Pending))
@@ -262,11 +244,10 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	return over
 }
 
-// replayed handles a line that the client had sent on an earlier connection; c is the control
-// line before it. If c says that the client has the answer, the session only restores the state
-// that the line had set, for example a subscription, or passes on the client's answer to a
-// server. Else it handles the line like a new one, unless the request was still in flight here
-// when the client came back, or its answer was kept. Only the session's reader calls it.
+// replayed handles a line that the client had sent on an earlier connection; c is the control line
+// before it. If c says that the client has the answer, only the state that the line had set is
+// restored, such as a subscription, or an answer to a server passed on. Else the line is handled
+// like a new one, unless its request or answer was here (s.known). Only the reader calls it.
 func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
@@ -303,11 +284,10 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte
 // isTrue reports whether p points to true.
 func isTrue(p *bool) bool { return p != nil && *p }
 
-// tooLarge handles a line that cannot be had again, since it was too large: c has only its number
-// and its id. A recorded call goes on like a replayed one, in a goroutine of calls. A request
-// without a record is answered with a fault. If the line was the client's answer to a server's
-// request, the server gets an error in its place. A line without an id, or whose request this
-// daemon still has, is ignored. Only the session's reader calls it.
+// tooLarge handles a line that was too large to be had again: c has only its number and id. A
+// recorded call goes on in a goroutine of calls; another request is answered with a fault. If the
+// line answered a server's request, the server gets an error. A line without an id, or whose
+// request this daemon still has, is ignored. Only the reader calls it.
 func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew.Crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
@@ -330,11 +310,9 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	s.queueLine(ctx, n, s.formOf(r).Fault(f))
 }
 
-// requestFromReplay returns a request that stands for a replayed line whose bytes are lost: a
-// call of a tool without params, with the number, the id and the age that c gives. It counts as
-// modern if no legacy handshake was made.
+// requestFromReplay returns a call of a tool without params, for a replayed line whose bytes are
+// lost. It counts as modern without a legacy handshake, which is replayed before all calls.
 func (s *session) requestFromReplay(c *protocol.Control) *request {
-	// A legacy session's initialize is replayed before its calls.
 	modern := s.handshake == notInitialized
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
@@ -342,22 +320,19 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 	}
 }
 
-// markUncertain records that calls up to line g.Next may have run without a record that this
-// daemon can read. That is the case if the client resumes and either the state directory is a new
-// one (wiped), or the session is new to this daemon (fresh) and its records may be discarded
-// already. Replays of these lines answer outcome_unknown unless a record turns up. The mark never
-// moves back. Only the session's reader calls it; it takes the mutex of the server.
-//
-// Call it after the hosted servers know the session: until then its records may still expire.
+// markUncertain records that calls up to line g.Next may have run without a record that this daemon
+// can read: the client resumes, and the state directory is new (wiped), or the session is new here
+// (fresh) and its records may be discarded. Replays then answer outcome_unknown unless a record
+// turns up. Call it after the hosted servers know the session: until then its records may expire.
+// Only the reader calls it; it takes the server's mutex.
 func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 	if g.Resume && (wiped || fresh && s.srv.discarded(s.hash)) {
 		s.uncertain = max(s.uncertain, g.Next)
 	}
 }
 
-// doubtful returns an outcome_unknown fault for a replayed call that an earlier daemon may have
-// begun, if the call's record may be lost and it must not run twice. Else it returns nil.
-// r.target must be set.
+// doubtful returns an outcome_unknown fault for a replayed call that must not run twice and whose
+// record by an earlier daemon may be lost, else nil. r.target must be set.
 func (s *session) doubtful(r *request) *fault.Record {
 	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent ||
 		s.srv.o.Executors.Recorded(s.hash, r.n) {
@@ -388,16 +363,14 @@ func (s *session) offerLine(line []byte, allowed func() bool) {
 	}
 }
 
-// queueLine queues the answer to line n for the client, or keeps it until the client is
-// connected. line has no newline. It blocks while the client is connected and its queue is full,
-// until ctx is done: then the line is dropped. It takes s.mu.
+// queueLine queues the answer to line n, which has no newline, or keeps it until the client is
+// back. It blocks while the queue is full; once ctx is done, it drops the line. It takes s.mu.
 func (s *session) queueLine(ctx context.Context, n int64, line []byte) {
 	s.queueAnswer(ctx, outbox.Answer{N: n, Line: line}, nil)
 }
 
-// deliver queues the answer to r, or keeps it, like [session.queueLine], unless r is cancelled
-// before: then it drops the answer, cancels the task of r, and tells the executors that they may
-// drop their records. When the answer is queued, the flight of r is Finished. It takes s.mu.
+// deliver queues or keeps the answer to r like [session.queueLine], and finishes its flight. If r
+// is cancelled before, it drops the answer; see [session.confirmCancelled]. It takes s.mu.
 func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 	if a.N = r.n; r.flight == nil {
 		s.queueAnswer(ctx, a, nil)
@@ -411,10 +384,9 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 	s.confirmCancelled(r)
 }
 
-// queueAnswer queues or keeps an answer like [session.queueLine], and blocks like it. It returns
-// false, and queues nothing, if allowed returns false; allowed may be nil, and is called under
-// s.mu or the lock of the outbox. It returns true after the answer is queued or kept, and also if
-// it was dropped because ctx is done. It takes s.mu.
+// queueAnswer queues or keeps an answer, and blocks, like [session.queueLine]. It returns false,
+// and queues nothing, if allowed returns false. allowed may be nil; it is called under s.mu or the
+// outbox's lock. It returns true also if ctx is done and the answer dropped. It takes s.mu.
 func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
 	a.Line = append(a.Line, '\n')
 	for {
@@ -441,10 +413,9 @@ func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func
 	}
 }
 
-// takeTurn blocks until a stored answer may be loaded from its executor's file. That is the case
-// when the client is connected, little else waits for it, and no other stored answer of the
-// session is in memory. The caller must call done after it has queued the answer. When ctx is
-// done first, err is its cause and done is nil. It takes s.mu.
+// takeTurn blocks until a stored answer may be loaded: the client is connected, little else waits
+// for it, and no other stored answer of the session is in memory. The caller must call done after
+// it has queued the answer. If ctx is done first, err is its cause, done nil. It takes s.mu.
 func (s *session) takeTurn(ctx context.Context) (done func(), err error) {
 	select {
 	case s.turn <- struct{}{}:

@@ -32,8 +32,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// hangupPoll is the interval in which a half-closed connection is checked: a client that
-// closed its side may still wait for answers, or be gone.
+// hangupPoll is how often a half-closed connection is checked: its client may wait, or be gone.
 const hangupPoll = 100 * time.Millisecond
 
 // Telemetry counts and logs requests. Its methods must not block for long.
@@ -50,23 +49,18 @@ type Telemetry interface {
 type Hosted interface {
 	// Opened begins to reach a session; it may be called again.
 	Opened(session string, c tool.Client)
-	// Respond takes the answer of the client, its line n, to the server that
-	// asked. It reports whether a server waits for it.
+	// Respond passes line n, the client's answer, to the server that asked; false if none waits.
 	Respond(session string, n int64, msg jsonrpc.Message) bool
-	// Notified passes on a notification of the client: its roots have changed, or its
-	// progress with what a server has asked for.
+	// Notified passes on a notification of the client: changed roots, or progress of a request.
 	Notified(session string, msg jsonrpc.Message)
 	// Tuned says that a session has set another level of log messages.
 	Tuned()
-	// Subscribe subscribes the session to a resource: when that changes,
-	// [tool.Client] Updated is called with that holder. The holder "" is the
-	// session; others are its own names for its subscriptions. It blocks until
-	// the server has agreed or refused. again is true if an earlier daemon had the
-	// same request. A failure is the server's refusal, an error of JSON-RPC; an
-	// error is a fault or [tool.ErrStopping].
+	// Subscribe subscribes the session to a resource, and blocks until the server has agreed or
+	// refused. A change calls [tool.Client] Updated with that holder: "" for the session, else its
+	// name for a subscription. again is true if an earlier daemon had the same request. A failure
+	// is the server's JSON-RPC error; err is a fault or [tool.ErrStopping].
 	Subscribe(ctx context.Context, c tool.Caller, holder, uri string, again bool) (failure json.RawMessage, err error)
-	// Unsubscribe ends the holder's subscription to a resource; all of the holder's
-	// if the URI is "".
+	// Unsubscribe ends the holder's subscription to a resource; all of them if the URI is "".
 	Unsubscribe(session, holder, uri string)
 }
 
@@ -81,17 +75,14 @@ type Options struct {
 	Authorise func(identity, token string) error
 	// CheckView returns what is wrong with the view that a greeting wants; it is refused aloud.
 	CheckView func(name string) error
-	// Reserved reports whether an identity needs a token, so that no client can
-	// become it by its name alone.
+	// Reserved reports whether an identity needs a token: its name alone is not enough.
 	Reserved func(identity string) bool
 	// Welcome is the daemon's part of a welcome line.
 	Welcome     func() protocol.Welcome
 	MaxInFlight int // calls at once of a client, in all its sessions; see [Server.Limit]
-	// Client returns the process that started a proxy, and the key that its
-	// sessions share. With the key "" a session counts as a client of its own.
+	// Client returns the process that started a proxy, and the sessions' common key, or "".
 	Client func(proxy int) (pid int, key string)
-	// MaxKept bounds the answers that wait for a client without a connection,
-	// in bytes; a session with more ends.
+	// MaxKept bounds the bytes of answers kept for an absent client; a session with more ends.
 	MaxKept int
 	// Executors are all that answer calls and keep records of them.
 	Executors executor.List
@@ -101,12 +92,10 @@ type Options struct {
 	Tasks tasks.Store
 	// RuntimeDir has the socket, and files that clients open by their names in it.
 	RuntimeDir string
-	// Still reports whether clients still reach this daemon. If not, it records
-	// nothing more, and leaves calls to the daemon that they reach.
+	// Still reports whether clients reach this daemon. If not, it records and calls nothing more.
 	Still func() bool
-	// Begun is when the daemon began, by the clock and by the wall. For
-	// [protocol.StartWindow] after it the records of sessions that it has not seen
-	// are kept.
+	// Begun is when the daemon began, by the clock and by the wall. For [protocol.StartWindow] the
+	// records of sessions that it has not seen are kept.
 	Begun time.Time
 	// Ended are the sessions of earlier daemons whose records are given up already.
 	Ended []string
@@ -114,8 +103,7 @@ type Options struct {
 	Alive func(peer.Peer) bool
 }
 
-// Server serves MCP clients. It has one session for each client that is connected or may
-// still come back. It is safe for concurrent use.
+// Server serves MCP clients, with one session for each. It is safe for concurrent use.
 type Server struct {
 	o          Options
 	serverInfo json.RawMessage
@@ -147,12 +135,10 @@ func New(o Options) *Server {
 	return s
 }
 
-// Limit bounds the calls that each client may have at once from now on, in all
-// its sessions; those in flight go on.
+// Limit bounds the calls of each client at once, in all its sessions; those in flight go on.
 func (s *Server) Limit(inFlight int) { s.agents.SetLimit(inFlight) }
 
-// Sessions returns a description of each session, oldest first. It takes s.mu, then the mutex of
-// each session.
+// Sessions describes each session, oldest first. It takes s.mu, then the mutex of each session.
 func (s *Server) Sessions() []control.Session {
 	s.mu.Lock()
 	list := make([]*session, 0, len(s.sessions))
@@ -168,9 +154,7 @@ func (s *Server) Sessions() []control.Session {
 	return out
 }
 
-// Flushed reports whether everything that was queued for connected clients has been written to
-// their connections. Sessions without a connection do not count. It does not wait. It takes s.mu,
-// then the mutex of each session.
+// Flushed reports whether all is sent to connected clients. It takes s.mu, then each session's.
 func (s *Server) Flushed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,10 +169,9 @@ func (s *Server) Flushed() bool {
 	return true
 }
 
-// Expel ends the session with that number, if number is not 0, and the sessions of all guests of
-// that socket, if socket is not "". Connected clients get a bye, and their calls are cancelled
-// soon after Expel has returned. It returns the number of sessions that it has ended. It takes
-// s.mu, then the mutex of each such session.
+// Expel ends the session with that number, if not 0, and those of all guests of that socket, if not
+// "", and returns how many. Connected clients get a bye; their calls are cancelled soon afterwards.
+// It takes s.mu, then the mutex of each such session.
 func (s *Server) Expel(number int64, socket string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,12 +191,9 @@ func (s *Server) Expel(number int64, socket string) int {
 }
 
 // Farewell queues a bye with that reason and message for every connected client, and returns at
-// once. The clients then close their connections. The connections of clients that do not are
-// closed when the context of [Server.ServeConn] is done.
-//
-// From then on the server opens no session: a client that resumes one gets a welcome and the bye,
-// any other one is refused with [protocol.RefusedStopping] and finds the next daemon. Farewell
-// takes s.mu, then the mutex of each session.
+// once. The clients then close their connections; others are closed when the context of
+// [Server.ServeConn] is done. From then on new clients are refused with [protocol.RefusedStopping]:
+// see [Server.dismiss]. It takes s.mu, then the mutex of each session.
 func (s *Server) Farewell(reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,10 +205,9 @@ func (s *Server) Farewell(reason, message string) {
 	}
 }
 
-// dismiss tells a client why a daemon that stops does not serve it, and ignores errors of the
-// write, for which it waits one second at most. A client that resumes must not look for another
-// daemon, so it gets a welcome and the bye; any other one gets a refusal. Call it only after
-// [Server.Farewell]. The caller closes the connection.
+// dismiss tells a client why a stopping daemon does not serve it: one that resumes gets a welcome
+// and the bye, since it must not look for another daemon, others a refusal. It ignores errors, and
+// blocks for a second at most. Call it after Farewell, then close c.
 func (s *Server) dismiss(c *listener.Conn) {
 	bye := s.farewell.Load()
 	if !c.Greeting.Resume {
@@ -248,14 +227,11 @@ func Hash(uuid string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ServeConn serves one connection, and returns after it is closed or refused. If it is the first
-// connection of a session, ServeConn serves the whole session, later connections included, and
-// returns after the session has ended. If it is a later one, ServeConn hands it to the goroutine
-// that serves the session, and blocks until the session has closed it.
-//
-// A client is sent a refusal if its identity or its view is not allowed, if its session belongs
-// to another identity or is connected elsewhere, or after [Server.Farewell]. If ctx is done
-// before the connection has a session, ServeConn returns.
+// ServeConn serves one connection, and returns after it is closed or refused, or if ctx is done
+// before it has a session. With a session's first connection it serves the whole session, and
+// returns after its end. A later one it hands to the goroutine that does that, and blocks until it
+// is closed. A client is refused if its identity or view is not allowed, if its session belongs to
+// another identity or is connected elsewhere, or after [Server.Farewell].
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
 	g := c.Greeting
@@ -266,8 +242,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 			return
 		}
 	}
-	// A session that resumes keeps a view that was removed meanwhile: its calls are denied, and it
-	// is back when the view is.
+	// A session that resumes keeps a removed view: its calls are denied until the view is back.
 	if err := s.o.CheckView(g.View); err != nil && !g.Resume {
 		s.o.Log.WarnContext(ctx, "view refused", "view", g.View, "client_pid", c.Peer.PID)
 		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedView, Message: err.Error()})
@@ -307,8 +282,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	}
 }
 
-// confirmer returns a function that reports to all executors that the client of the session holds
-// the answer to its line n. It returns nil if the greeting names no session.
+// confirmer returns a function that reports confirmed answers to all executors; nil for no session.
 func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	if g.Session == "" {
 		return nil
@@ -317,12 +291,11 @@ func (s *Server) confirmer(g *protocol.Greeting) func(n int64) {
 	return func(n int64) { s.o.Executors.Confirmed(hash, n) }
 }
 
-// openSession returns the session that the greeting of l names, with fresh false. If there is
-// none, it registers a new one, queues the welcome for it, and returns it with fresh true; other
-// goroutines find it only afterwards. It returns a refusal if the session belongs to another
-// identity or socket, or is connected with another live process. After [Server.Farewell] all
-// results are zero if there is no such session. guest is nil at the daemon's own socket. It takes
-// s.mu, then the mutex of the session that it finds.
+// openSession returns the session that the greeting of l names, or else, with fresh true, a new
+// one, which it registers after it has queued the welcome. It returns a refusal if the session
+// belongs to another identity or socket, or is connected with another live process. After
+// [Server.Farewell] all results are zero in place of a new one. guest is nil at the daemon's own
+// socket. It takes s.mu, then the mutex of the session that it finds.
 func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
 	one *session, fresh bool, refusal *protocol.Refusal,
 ) {
@@ -361,21 +334,17 @@ func (s *Server) openSession(l *link.Link, guest *listener.Guest) (
 	return made, true, nil
 }
 
-// discarded reports whether the records of a session that is back, and that this daemon did not
-// have, may be gone. It takes s.mu.
+// discarded reports whether the records of a session that is new here may be gone. It takes s.mu.
 func (s *Server) discarded(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.returns.Discarded(session)
 }
 
-// closeSession removes a session whose serving has ended, finishes its flights, and closes
-// one.over, which wakes the goroutines in [session.claim]. Before that it reports the end to
-// telemetry, and to the executors only if the client is gone: after a stop of the daemon the next
-// one goes on with the session. Then it also removes the files that a killed proxy has left. It
-// takes one.mu and s.mu, one after the other.
-//
-// The client may open the session anew as soon as it is removed: a later report would end that one.
+// closeSession finishes the flights of a session that is no longer served, removes it, and closes
+// one.over, which wakes [session.claim]. Before that, since the client may then open it anew, it
+// reports the end to telemetry, and, if the client is gone, to the executors: after a stop the next
+// daemon goes on with the session. It takes one.mu and s.mu, one after the other.
 func (s *Server) closeSession(one *session) {
 	one.mu.Lock()
 	for f := range one.flights.All() {

@@ -28,14 +28,12 @@ import (
 // errBye is the end of a connection whose client said bye.
 var errBye = fmt.Errorf("%w: it said bye", link.ErrGone)
 
-// session is the state of one client. It outlives its connections: while the client is
-// not connected, its calls go on and their answers wait.
+// session is the state of one client. It outlives its connections: while the client is not
+// connected, its calls go on and their answers wait. The handler of its first connection is the
+// reader: it runs serveLinks, and owns the goroutines of the requests in flight.
 //
-// The handler of the session's first connection is the reader. It runs serveLinks, and
-// owns the goroutines of the requests in flight.
-//
-// Locks are taken in this order: Server.mu, session.mu, the lock of an outbox. No
-// goroutine holds one while it reads or writes a connection, or calls an executor.
+// Locks are taken in this order: Server.mu, session.mu, the lock of an outbox. No goroutine holds
+// one while it reads or writes a connection, or calls an executor.
 type session struct {
 	srv       *Server
 	anonymous bool   // the client sent no greeting: it cannot resume the session
@@ -81,7 +79,7 @@ type session struct {
 // sessionState is where a session stands.
 //
 //	attached -> detached: its connection broke, or the client has made another one
-//	attached -> expelled: more answers waited than are kept, or the user wants it; the client gets a bye
+//	attached -> expelled: too many answers waited, or the user ends it; the client gets a bye
 //	detached -> attached: the client is back
 //	detached -> expelled: as above; the client gets the bye when it is back
 //	attached, detached, expelled -> ended: the client is gone, or does not come back
@@ -96,9 +94,8 @@ const (
 	left
 )
 
-// setLocked changes the state and sets the session's connection to l, nil for none. On the change
-// to attached it wakes the goroutines that wait on s.came; on the change to expelled it drops all
-// kept answers. The caller must hold s.mu.
+// setLocked changes the state and the connection; l is nil for none. A change to attached wakes the
+// waiters on s.came; one to expelled drops the kept answers. The caller must hold s.mu.
 func (s *session) setLocked(to sessionState, l *link.Link) {
 	if to == attached {
 		close(s.came)
@@ -119,9 +116,8 @@ const (
 	ready                    // the client has sent notifications/initialized
 )
 
-// newSession makes the session of a client whose first connection is l. It registers the
-// session nowhere: [Server.openSession] does that, and sets number and agent. A client
-// without a greeting gets a random uuid, so that no greeting can name its session.
+// newSession makes the session of a client whose first connection is l. [Server.openSession]
+// registers it. A client without a greeting gets a random uuid: no greeting can name its session.
 func newSession(srv *Server, l *link.Link) *session {
 	g := &l.Greeting
 	one := &session{
@@ -143,8 +139,7 @@ func newSession(srv *Server, l *link.Link) *session {
 	return one
 }
 
-// status returns a description of the session for the command line. Subscriptions do not count as
-// calls in flight: they stay open. It takes s.mu.
+// status describes the session for users. Open subscriptions do not count as calls. It takes s.mu.
 func (s *session) status() control.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,14 +157,10 @@ func (s *session) status() control.Session {
 	}
 }
 
-// serveLinks serves the session, first on l, then on each connection that replaces it. It blocks
-// until no connection can follow (see [session.awaitLink]), all goroutines of requests have
-// ended, and the last connection is closed. It cancels the calls that still run. The session's
-// state is then ended, or left if the daemon stops. It takes s.mu.
-//
-// The context of the calls does not end with ctx alone: if ctx, which is the daemon's, is done,
-// they are cancelled with the cause [tool.ErrStopping], and the next daemon must answer them.
-// With any other cause the client no longer wants the answers.
+// serveLinks serves the session, first on l, then on each connection that replaces it, until none
+// can follow (see [session.awaitLink]). Then it cancels the calls, waits for their goroutines, and
+// closes the connection. The state is then ended, or left if the daemon stops. If ctx, the
+// daemon's, is done, the cause is [tool.ErrStopping], and the next daemon answers. It takes s.mu.
 func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log = s.srv.o.Log.With("client_pid", l.Peer.PID, "session", s.number)
 	s.log.InfoContext(ctx, "session opened",
@@ -177,7 +168,6 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(link.ErrGone)
-	// The cause of ctx may be any error. The calls must see that the daemon stops.
 	stop := context.AfterFunc(outer, func() { cancel(tool.ErrStopping) })
 	defer stop()
 	calls := s.srv.pool.New()
@@ -212,9 +202,8 @@ func (s *session) serveLinks(ctx context.Context, l *link.Link) {
 	s.log.InfoContext(ctx, "session closed", "dur", time.Since(s.since), "calls", s.calls.Load(), "err", end)
 }
 
-// who returns the client as executors and the catalogue know a caller, with the process of its
-// latest connection. Its name and its identity may change with the client's first request. It
-// takes s.mu.
+// who returns the client as a caller, with the process of its latest connection. Its name and its
+// identity may change with its first request. It takes s.mu.
 func (s *session) who() tool.Caller {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,17 +15,15 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// maxSubscriptions bounds the resources that a legacy client has subscribed to
-// at once, as far as the session itself remembers them.
+// maxSubscriptions bounds the resources to which a client is subscribed at once.
 const maxSubscriptions = 256
 
 // refusal is the JSON-RPC error with which a server refused a request, as it came.
 type refusal struct{ raw json.RawMessage }
 
-// subscribe passes a legacy client's subscription to the server that has the resource. A
-// goroutine of calls waits for that server and answers the client once it has agreed or
-// refused; subscribe itself returns at once. A session that has too many subscriptions
-// gets a fault, and the server is not asked.
+// subscribe passes a legacy client's subscription to the server that has the resource, and returns
+// at once. A goroutine of calls answers once the server has agreed or refused. A session with too
+// many subscriptions gets a fault, and the server is not asked.
 func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	s.mu.Lock()
@@ -59,9 +57,8 @@ func (s *session) subscribe(ctx context.Context, r *request, calls *crew.Crew) {
 	}
 }
 
-// unsubscribe ends a legacy client's subscription to a resource, without waiting for the server,
-// and answers r with an empty result, even if there was no such subscription. It answers with a
-// fault if the URI is not valid. It takes s.mu.
+// unsubscribe ends a legacy client's subscription, without waiting for the server, and answers r,
+// even if there was none; with a fault if the URI is not valid. It takes s.mu.
 func (s *session) unsubscribe(ctx context.Context, r *request) {
 	uri, f := s.uri(r)
 	if f != nil {
@@ -75,11 +72,9 @@ func (s *session) unsubscribe(ctx context.Context, r *request) {
 	s.answer(ctx, r, json.RawMessage(`{}`))
 }
 
-// subscribeAgain repeats the subscription of request r, which the client made at an earlier
-// daemon or before its connection broke. It returns at once, and sends no answer, since the
-// client has one. A goroutine of calls asks the server; when that has subscribed, the client gets
-// a notification that the resource may have changed. If the server refuses or r is malformed, the
-// client is not notified, and nothing is retried. It takes s.mu.
+// subscribeAgain repeats the subscription of r, an earlier request whose answer the client has. It
+// returns at once. Once the server has agreed, the client is notified that the resource may have
+// changed. If it refuses or r is malformed, nothing is sent or retried. It takes s.mu.
 func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Crew) {
 	uri, f := s.uri(r)
 	if f != nil || s.addFollow(r, uri) != nil {
@@ -97,9 +92,8 @@ func (s *session) subscribeAgain(ctx context.Context, r *request, calls *crew.Cr
 	})
 }
 
-// uri returns params.uri of a request about a resource. It returns an invalid_input fault if that
-// is not a string or is empty, and an unknown_method fault for an anonymous session. It asks no
-// server. It takes s.mu.
+// uri returns params.uri of r. It returns an invalid_input fault if that is not a string or is
+// empty, and an unknown_method fault for an anonymous session. It takes s.mu.
 func (s *session) uri(r *request) (string, *fault.Record) {
 	uri, ok := mcp.String(r.params.URI)
 	switch {
@@ -111,9 +105,8 @@ func (s *session) uri(r *request) (string, *fault.Record) {
 	return uri, nil
 }
 
-// addFollow records that the client subscribes to a resource, with the number of the line that
-// asks for it. It returns a resource_exhausted fault, and records nothing, if the session has too
-// many subscriptions. It takes s.mu.
+// addFollow records that line r.n subscribes to a resource. If the session has too many
+// subscriptions, it returns a resource_exhausted fault instead. It takes s.mu.
 func (s *session) addFollow(r *request, uri string) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -125,11 +118,9 @@ func (s *session) addFollow(r *request, uri string) *fault.Record {
 	return nil
 }
 
-// subscribeTarget subscribes to a resource, and blocks until its server has agreed or refused. It
-// returns the results of [Hosted].Subscribe. If the client has unsubscribed meanwhile, it ends
-// the subscription at once. A subscription that failed is forgotten, unless a later line asks for
-// the same resource. One that failed with an error, not by the server's refusal, is also kept if
-// r.standing is true: the client believes that it has it. It takes s.mu.
+// subscribeTarget calls [Hosted].Subscribe, blocks with it, and returns its results. It ends the
+// subscription if the client has unsubscribed meanwhile. It forgets a failed one, unless a later
+// line asks for it, or it failed by err and r.standing is true. It takes s.mu.
 func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (json.RawMessage, error) {
 	failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), "", uri, r.standing)
 	s.mu.Lock()
@@ -141,11 +132,10 @@ func (s *session) subscribeTarget(ctx context.Context, r *request, uri string) (
 	return failure, err
 }
 
-// beginListen begins a subscription of a modern client, which stays in flight until the client
-// cancels it or disconnects. It is acknowledged at once, or, if it names resources or tasks, by a
-// goroutine of calls after their servers have answered. A malformed one, one that exceeds a
-// limit, and one that fails is answered with a fault, and ends. A replayed one is acknowledged
-// again. It takes s.mu.
+// beginListen begins a modern client's subscription, which is in flight until the client cancels it
+// or disconnects. It is acknowledged at once, or by a goroutine of calls once the servers of its
+// resources and tasks have answered. A malformed or failed one, or one that exceeds a limit, is
+// answered with a fault, and ends. It takes s.mu.
 func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew) {
 	l, uris, f := listen.Parse(r.msg.ID, r.n, r.operation(), r.params.Notifications, maxSubscriptions)
 	var ids []string
@@ -194,12 +184,10 @@ func (s *session) beginListen(ctx context.Context, r *request, calls *crew.Crew)
 	})
 }
 
-// grantResources subscribes to each of uris for a modern client, one after the other, and blocks
-// until their servers have answered. It adds those whose servers have agreed to l.URIs and skips
-// the others: the acknowledgement shows the client what it gets. A replayed request keeps a
-// resource whose server cannot answer now. It returns the cause of ctx once that is done, and an
-// error, such as a resource_exhausted fault, that stops it early; the caller must then end the
-// subscription.
+// grantResources subscribes to each of uris for a modern client, and blocks until the servers have
+// answered. It adds those that were agreed to l.URIs and skips the others; a replayed request keeps
+// one whose server cannot answer now. It returns the cause of ctx once that is done, or an error
+// that stops it early, such as a resource_exhausted fault: the caller must end the subscription.
 func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subscription, uris []string) error {
 	for _, uri := range uris {
 		failure, err := s.srv.o.Hosted.Subscribe(ctx, s.who(), l.Holder, uri, r.replay)
@@ -220,17 +208,15 @@ func (s *session) grantResources(ctx context.Context, r *request, l *listen.Subs
 	return nil
 }
 
-// takesTasks reports whether the client of r understands tasks and sees the daemon's own tools,
-// which alone may become tasks. It is false for a legacy request.
+// takesTasks reports whether r's client knows tasks and sees own tools: no others become tasks.
 func (s *session) takesTasks(r *request) bool {
 	who := s.who()
 	return r.modern && r.params.Meta.TakesTasks() && who.SeesOwn()
 }
 
-// watchTask notifies the client of a task: how it stands now, and of its changes. It blocks until
-// ctx, that of the subscription, is done or there is no such task any more. A notification is
-// dropped if the client is not connected; the end of the task is repeated when the client
-// connects again. It takes s.mu.
+// watchTask notifies the client of a task's state and changes, and blocks until ctx, the
+// subscription's, is done or the task is gone. Without a connection a notification is dropped, but
+// the end of the task is repeated when the client is back. It takes s.mu.
 func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id string) {
 	tasks.Watch(ctx, s.srv.o.Tasks, s.who(), id, func() <-chan struct{} {
 		s.mu.Lock()
@@ -244,10 +230,9 @@ func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id stri
 	})
 }
 
-// acknowledge counts r as a success, sends the client which notifications it gets from now on,
-// and registers l. For a replayed request it then announces the resources of l as changed. It
-// returns false if the client has ended the subscription, before or meanwhile: then l is not
-// registered. It may block until there is room for the line. It takes s.mu.
+// acknowledge counts r as a success, queues the acknowledgement, for which it may block, and
+// registers l. For a replayed r it then calls mayHaveChanged. It returns false, and does not
+// register l, if the client has ended the subscription. It takes s.mu.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.At() != flight.Running {
 		return false
@@ -266,8 +251,7 @@ func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscri
 	return wanted
 }
 
-// unlisten removes the subscription l, and ends its subscriptions at the servers, without waiting
-// for them. It may be called again. It takes s.mu.
+// unlisten ends l here and, without waiting, at the servers. It is idempotent. It takes s.mu.
 func (s *session) unlisten(l *listen.Subscription) {
 	s.mu.Lock()
 	s.listens.Remove(l)
@@ -275,17 +259,14 @@ func (s *session) unlisten(l *listen.Subscription) {
 	s.srv.o.Hosted.Unsubscribe(s.hash, l.Holder, "")
 }
 
-// mayHaveChanged sends the client a notification for each resource of l that the resource has
-// changed: an earlier one may have been lost.
+// mayHaveChanged announces each resource of l as changed: a notification may have been lost.
 func (s *session) mayHaveChanged(l *listen.Subscription) {
 	for _, uri := range l.URIs {
 		s.Updated(l.Holder, mcp.OfResource(uri))
 	}
 }
 
-// listenOn sends the acknowledgement of each subscription to resources again, to a client that is
-// back, and announces the resources as changed: notifications may be lost with a connection. It
-// takes s.mu.
+// listenOn acknowledges all resource subscriptions again, and calls mayHaveChanged. It takes s.mu.
 func (s *session) listenOn() {
 	s.mu.Lock()
 	all := s.listens.WithResources()
@@ -296,10 +277,9 @@ func (s *session) listenOn() {
 	}
 }
 
-// Updated queues a notification that a resource has changed: to the legacy client if holder is
-// "", else in the modern client's subscription of that name. It does not block. The notification
-// is dropped if there is no such subscription, or it is not yet acknowledged, if the client is
-// not connected, or if there is no room. It takes s.mu.
+// Updated queues a notification that a resource has changed: to the legacy client if holder is "",
+// else in the modern client's subscription of that name. It never blocks: without a connection,
+// room or an acknowledged subscription the notification is dropped. It takes s.mu.
 func (s *session) Updated(holder string, params json.RawMessage) {
 	if holder == "" {
 		s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ResourceUpdated, params), '\n'), nil)

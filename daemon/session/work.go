@@ -14,9 +14,8 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// enterFlight records r as a request in flight and sets r.flight. cancel is called when the
-// client cancels r. enterFlight returns a resource_exhausted fault, and records nothing, if the
-// client has as many calls in flight as it may have. It takes s.mu.
+// enterFlight records r as in flight and sets r.flight; a cancellation calls cancel. At the
+// client's limit it returns a resource_exhausted fault, and records nothing. It takes s.mu.
 func (s *session) enterFlight(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,10 +29,9 @@ func (s *session) enterFlight(r *request, subscription bool, cancel context.Canc
 	return nil
 }
 
-// endWork ends the work on r; ctx is that of the work. It returns nil if the answer is still
-// wanted: r is then Answering, and the caller must call [session.deliver]; until that has queued
-// the answer the client can cancel r. Else it returns why there is no answer:
-// [outbox.ErrCancelled], or the cause of ctx. It takes s.mu.
+// endWork ends the work on r, whose context is ctx. It returns nil if the answer is still wanted: r
+// is then Answering, and the caller must call [session.deliver]. Else it returns
+// [outbox.ErrCancelled] or the cause of ctx. It takes s.mu.
 func (s *session) endWork(ctx context.Context, r *request) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +46,7 @@ func (s *session) endWork(ctx context.Context, r *request) error {
 	return nil
 }
 
-// busy reports whether a request of that id is still being worked on. One whose answer is about
-// to be queued does not count. It takes s.mu.
+// busy reports whether a request of that id is Running. It takes s.mu.
 func (s *session) busy(id jsonrpc.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,12 +54,10 @@ func (s *session) busy(id jsonrpc.ID) bool {
 	return f != nil && f.At() == flight.Running
 }
 
-// startWork runs work in a goroutine of calls, and returns at once; r is in flight until work
-// returns. Then, in the same goroutine, it calls finish: the client still wants the answer if why
-// is nil, else why says why the request has ended. An error of work matters only if it is
-// [tool.ErrStopping]: then why is that, and the next daemon answers. If the client has as many
-// calls in flight as it may have, startWork answers r with a fault, and calls neither work nor
-// finish. It takes s.mu.
+// startWork runs work and then finish in a goroutine of calls, and returns at once; r is in flight
+// until work returns. why is nil if the client still wants the answer, else why the request has
+// ended. An error of work matters only if it is [tool.ErrStopping]: it is then why. At the client's
+// limit of calls in flight r is answered with a fault, and neither is called. It takes s.mu.
 func (s *session) startWork(
 	ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error),
 ) {
@@ -85,8 +80,7 @@ func (s *session) startWork(
 	})
 }
 
-// ended counts down the goroutines for requests. After the last one it wakes [session.drain]. It
-// does not block.
+// ended counts down the goroutines for requests, and wakes [session.drain] after the last one.
 func (s *session) ended() {
 	if s.running.Add(-1) == 0 {
 		select {
@@ -96,9 +90,8 @@ func (s *session) ended() {
 	}
 }
 
-// confirmCancelled does nothing unless the client has cancelled r, which must be or have been in
-// flight. Then it cancels the task of r, if r became one, and tells the executors to drop their
-// records of r, as if the client held the answer.
+// confirmCancelled cancels the task of r and tells the executors to drop their records of r, if the
+// client has cancelled r, which must have been in flight.
 func (s *session) confirmCancelled(r *request) {
 	if r.flight.At() == flight.Cancelled {
 		s.cancelTask(r)
@@ -106,10 +99,9 @@ func (s *session) confirmCancelled(r *request) {
 	}
 }
 
-// progressOf returns a function that queues a progress notification for r; its argument is the
-// params, in which it puts the client's token. The function never blocks: it drops the
-// notification if the client is not connected, there is no room, or r is no longer Running.
-// progressOf returns nil if the client did not ask for progress. r must be in flight.
+// progressOf returns a function that queues a progress notification for r, with the client's token
+// in its params; nil if the client wants none. The function never blocks: it drops the notification
+// without a connection or room, or if r is no longer Running. r must be in flight.
 func (s *session) progressOf(r *request) func(params json.RawMessage) {
 	token := r.params.Meta.Progress
 	if token == nil || (token[0] != '"' && token[0] != '-' && (token[0] < '0' || token[0] > '9')) {
