@@ -10,16 +10,15 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// badAnswer returns the fault of an operation whose answer cannot be read. why says what the server
-// did instead of a good answer. It changes nothing, and needs no lock.
+// badAnswer returns the fault of an operation whose answer cannot be read; why is what the server
+// did.
 func (u *Process) badAnswer(operation, why string) *fault.Record {
 	return fault.New(fault.DownstreamFailure, fault.Server, operation, "server %s %s", u.Server, why).
 		WithReason(fault.BadOutput)
 }
 
-// failAnswer fails the call, or the daemon's own request, whose answer has arrived and cannot be
-// read. id is the id in that answer, and why is that of [Process.badAnswer]. If nothing open has
-// that id, nothing happens. The caller must not hold hub.Mu.
+// failAnswer fails the open call, or the daemon's own request, if there is one, to which an answer
+// with that id has arrived that cannot be read; why is that of badAnswer. hub.Mu must not be held.
 func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	if own, ok := u.takeInquiry(dialect.Number(id)); ok {
 		f := u.badAnswer("run:"+u.Server, why)
@@ -34,9 +33,8 @@ func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	}
 }
 
-// failSkipped fails the call, or the daemon's own request, whose answer was too long to be read.
-// The id is looked for in the beginning and the end of the line; without one nothing fails. The
-// caller must not hold hub.Mu.
+// failSkipped fails the call, or the daemon's own request, whose answer was too long to be read, if
+// the line's beginning or end has its id. The caller must not hold hub.Mu.
 func (u *Process) failSkipped(l *lines.Line) {
 	if id := dialect.AnswerID(l.Head, l.Tail); id != nil {
 		u.failAnswer(id, dialect.TooLong())
@@ -61,10 +59,9 @@ func (u *Process) failLocked(c *Call, why string) {
 	u.settledLocked(c)
 }
 
-// settledLocked records that the line being read answers the call, and wakes those that wait for
-// it. The line gets a mark, which keeps it with the worker until the client has the answer or a
-// file holds it. A call that no client wants is dropped instead. The caller, the reader, must hold
-// hub.Mu.
+// settledLocked records that the line being read answers the call. A mark keeps the line with the
+// worker until the client has the answer or a file holds it. A call that no client wants is dropped
+// instead. The caller, the reader, must hold hub.Mu.
 func (u *Process) settledLocked(c *Call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {

@@ -46,19 +46,18 @@ type place struct {
 // NewCall returns a call that no process has.
 func NewCall(c *calls.Call) *Call { return &Call{Call: c, Asked: make(chan struct{}, 1)} }
 
-// FactsLocked returns what is known of the call. pending says whether its owner wants the answer.
+// FactsLocked returns what is known of the call; pending says whether its owner wants the answer.
 // The caller must hold hub.Mu.
 func (c *Call) FactsLocked(pending bool) calls.Facts {
 	return c.Facts(pending, c.Up != nil && c.Up.State != stage.Exited)
 }
 
-// DropLocked settles a call that no owner wants any more. One in flight is cancelled: the server
-// gets a notification. The call leaves the maps of calls, its answer goes, and readers are woken to
-// remove its records and files. If it is over already, nothing happens.
+// DropLocked settles a call that no owner wants any more, and cancels it if it is in flight. The
+// call leaves the maps, its answer goes, and readers are woken to remove its records and files. It
+// does nothing to a call that is over. The caller must hold hub.Mu.
 //
-// A call of an earlier daemon is only marked as unwanted until the output that its process wrote
-// before the attach is read: it may hold the answer, and then the call must not be cancelled. The
-// caller must hold hub.Mu.
+// A call of an earlier daemon is only marked as unwanted until the output from before the attach is
+// read: that may hold the answer, and then the call must not be cancelled.
 func (h *Hub) DropLocked(c *Call) {
 	u := c.Up
 	if c.Phase() == calls.Over {
@@ -96,18 +95,16 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 }
 
-// removeLocked removes c from the hub's calls, if it is the one of its key. The caller must hold
-// h.Mu.
+// removeLocked removes c from the hub's calls, if it is the one of its key. h.Mu must be held.
 func (h *Hub) removeLocked(c *Call) {
 	if h.Calls[c.Key] == c {
 		delete(h.Calls, c.Key)
 	}
 }
 
-// CancelLocked queues a cancellation of the call for the server, and does not wait. A full queue
-// drops the cancellation. With forget the record of the call is dropped once the cancellation is
-// written; before that the next daemon needs the record, since it would have to cancel the call.
-// The call itself does not change. The caller must hold hub.Mu.
+// CancelLocked queues a cancellation of the call for the server; a full queue drops it. With forget
+// the record of the call is dropped, but only once the cancellation is written: until then the next
+// daemon would have to cancel the call. The caller must hold hub.Mu.
 func (u *Process) CancelLocked(c *Call, forget bool) {
 	write := c.write
 	u.writes.Push(background.Write{
@@ -125,8 +122,8 @@ func (u *Process) CancelLocked(c *Call, forget bool) {
 	})
 }
 
-// ForgetVoidLocked detaches a call from its process, which certainly did not get it: c.Up is nil
-// then. The phase stays. It does nothing if no process has the call. The caller must hold hub.Mu.
+// ForgetVoidLocked detaches a call from its process, if it has one, which certainly did not get it.
+// The phase stays. The caller must hold hub.Mu.
 func (c *Call) ForgetVoidLocked() {
 	if c.Up == nil {
 		return
@@ -137,9 +134,8 @@ func (c *Call) ForgetVoidLocked() {
 	c.Up, c.write = nil, 0
 }
 
-// UnsentLocked makes a call [calls.New] again, without a process, since it was certainly not
-// written to u. It does nothing unless u has the call and it is open or lost. The caller must hold
-// hub.Mu.
+// UnsentLocked makes a call [calls.New] again, since it was certainly not written to u. It does
+// nothing unless u has the call and it is open or lost. The caller must hold hub.Mu.
 func (c *Call) UnsentLocked(u *Process) {
 	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
 		c.ForgetVoidLocked()
@@ -169,18 +165,18 @@ func (u *Process) HasDetachedLocked() bool {
 	return false
 }
 
-// CanDetach reports whether a call is open, is awaited by its client, and has a process to which
-// this daemon is attached. Call it after [Process.WriteCall] has returned: then the worker has the
-// write, and its record is never void. It takes hub.Mu.
+// CanDetach reports whether a call is open and awaited, on a process to which this daemon is
+// attached. Call it after [Process.WriteCall] has returned: then its record is never void. It takes
+// hub.Mu.
 func (h *Hub) CanDetach(c *Call) bool {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
 	return c.Phase() == calls.Open && c.Claim() == calls.Awaited && c.Up != nil && c.Up.attached != nil
 }
 
-// Detach records, in the journal of the worker, that the store of tasks owns a call of which
-// [Hub.CanDetach] was true. It does not change c. It blocks on the disk, and returns the error of
-// that. It takes hub.Mu, but not while it writes.
+// Detach records, in the worker's journal, that the store of tasks owns a call of which CanDetach
+// was true. It blocks on the disk, and returns the error of that. It takes hub.Mu, but not while it
+// writes.
 func (h *Hub) Detach(c *Call) error {
 	h.Mu.Lock()
 	w, write, key := c.Up.attached, c.write, c.Key
@@ -189,8 +185,8 @@ func (h *Hub) Detach(c *Call) error {
 }
 
 // UnsureLocked returns a channel that is closed once this daemon knows whether an earlier daemon
-// has made the call, or its process is condemned. It returns nil if that is known, also for a nil
-// call. The caller must hold hub.Mu.
+// has made the call, or its process is condemned; nil if that is known. The caller must hold
+// hub.Mu.
 func (c *Call) UnsureLocked() chan struct{} {
 	if c == nil || c.Phase() != calls.Open || c.Up == nil {
 		return nil
@@ -198,19 +194,17 @@ func (c *Call) UnsureLocked() chan struct{} {
 	return c.Up.unsure
 }
 
-// MadeLocked reports whether the call may have reached a process; false for a nil call. It is only
-// right if UnsureLocked returns nil. The caller must hold hub.Mu.
+// MadeLocked reports whether the call may have reached a process. It is only right if UnsureLocked
+// returns nil. The caller must hold hub.Mu.
 func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 
-// WriteCall writes a call to the process, which then has it, with the record rec and the deadline
-// until. again says that the process that had the call has died: it counts as a replay. WriteCall
-// returns when the bytes are in the server's stdin or ctx is done, which does not take the write
-// back.
+// WriteCall writes a call to the process, which then has it, with the deadline until. again says
+// that the process that had the call has died: it counts as a replay. WriteCall returns when the
+// bytes are in the server's stdin or ctx is done, which does not take the write back.
 //
-// died reports that this process has exited: then nothing was written, and err is not nil. The
-// error is that of [supervisor.Worker.WriteFunc]; if [supervisor.NotDispatched] is true for it,
-// nothing was written, and the caller must call [Call.UnsentLocked]. That is also so if the call is
-// over. The worker must be attached, and the caller must not hold hub.Mu.
+// died reports that this process has exited; err is not nil then. The error is that of
+// [supervisor.Worker.WriteFunc]; if [supervisor.NotDispatched] is true for it, nothing was written,
+// and the caller must call UnsentLocked. The worker must be attached, and hub.Mu not held.
 func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
 	again bool, until time.Time,
 ) (died bool, err error) {
@@ -252,8 +246,8 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 // errUnwanted says that the call was settled before its write was made.
 var errUnwanted = errors.New("no client waits for the answer")
 
-// Answer returns the answer of a call that has one, from memory or, if it is not there, from its
-// file. The error is that of the file. It takes hub.Mu, but not while it reads.
+// Answer returns a call's answer, from memory or else from its file. The error is that of the file.
+// It takes hub.Mu, but not while it reads.
 func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 	h.Mu.Lock()
 	a, u, write := c.Answer, c.Up, c.write
@@ -265,7 +259,7 @@ func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 }
 
 // FileLocked returns where in a file the call's result is; nil if it is in none, or if its place
-// there is not known. It opens nothing. The caller must hold hub.Mu.
+// there is not known. The caller must hold hub.Mu.
 func (c *Call) FileLocked() *tool.File {
 	off, size, ok := c.ResultInFile()
 	if !ok || c.Up == nil {
@@ -274,13 +268,12 @@ func (c *Call) FileLocked() *tool.File {
 	return &tool.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
 }
 
-// RefLocked returns the name "worker:write" of the call, by which the next daemon finds it, too. It
-// panics if no process has the call. The caller must hold hub.Mu.
+// RefLocked returns "worker:write", by which the next daemon finds the call, too. It panics if no
+// process has the call. The caller must hold hub.Mu.
 func (c *Call) RefLocked() string { return fmt.Sprint(c.Up.ID, ":", c.write) }
 
-// restartClockLocked gives a call its full time for an answer again, and wakes the goroutine that
-// waits for it. The reader writes the new deadline to the call's record later, if it differs
-// enough. The caller must hold hub.Mu.
+// restartClockLocked gives a call its full time again, and wakes the goroutine that waits for it.
+// The reader records the new deadline later, if it differs enough. The caller must hold hub.Mu.
 func (u *Process) restartClockLocked(c *Call) {
 	timeout, _ := u.Instance.Limits()
 	until := time.Now().Add(timeout)
@@ -291,9 +284,8 @@ func (u *Process) restartClockLocked(c *Call) {
 	c.Progressed()
 }
 
-// recordDeadlines writes the deadlines that progress has moved into the records of their calls. The
-// next daemon goes by these. It logs errors, and then the earlier deadline stays on record. It
-// takes hub.Mu, but not while it writes. Only the reader calls it.
+// recordDeadlines writes moved deadlines, by which the next daemon goes, into the records of their
+// calls. It logs errors. It takes hub.Mu, but not while it writes. Only the reader calls it.
 func (u *Process) recordDeadlines() {
 	u.hub.Mu.Lock()
 	w, moved := u.attached, u.records.TakeDeadlines()
@@ -305,8 +297,8 @@ func (u *Process) recordDeadlines() {
 	}
 }
 
-// namedLocked returns the call that the server knows by name, its id or its progress token as sort
-// says, or nil. The caller must hold hub.Mu.
+// namedLocked returns the call that the server knows by name, an id or a progress token as sort
+// says; nil if there is none. The caller must hold hub.Mu.
 func (u *Process) namedLocked(sort dialect.Name, name []byte) *Call {
 	if !sort.IsBroken() {
 		return u.Calls[dialect.Number(name)]

@@ -16,12 +16,10 @@ import (
 	"holdline/protocol/process"
 )
 
-// die handles the event that the process has ended. It decides what ended it, marks the process as
-// exited, which wakes the callers that wait, closes the server's open requests, and informs the
-// instance. It takes hub.Mu.
+// die handles the end of the process. It decides what ended it, marks it as exited, closes the
+// server's open requests, and informs the instance. It takes hub.Mu.
 //
-// The reader has already handled what came before the end: events arrive in order, so an answer
-// that the server wrote just before it died still counts.
+// Events arrive in order, so an answer that the server wrote just before it died still counts.
 func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death := ev.Fault
 	if ev.Kind == supervisor.Closed {
@@ -46,10 +44,10 @@ func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 	u.Instance.Died(u, before)
 }
 
-// outlive blocks until no client may ask for a call of a dead process any more, or hub.Ending is
-// set, and calls [Process.settle] meanwhile. Then it acknowledges all output, waits until the
-// worker has left, removes its directory, and removes the process from the hub. It returns early if
-// the daemon stops: the next daemon goes on. It takes hub.Mu.
+// outlive calls [Process.settle] until no client may ask for a call of a dead process any more, or
+// hub.Ending is set. Then it acknowledges all output, waits until the worker has left, and removes
+// its directory, and the process from the hub. It returns early if the daemon stops. It takes
+// hub.Mu.
 func (u *Process) outlive(w *supervisor.Worker) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -88,9 +86,9 @@ func (u *Process) outlive(w *supervisor.Worker) {
 // suspect. No client has a shorter limit of its own.
 const LongWait = 30 * time.Second
 
-// SuspectLocked starts a goroutine that probes a process which has left a call without an answer,
-// and ends the process if it hangs. It does nothing if a probe is under way, if the process does
-// not serve, or if the hub is closed. The caller must hold hub.Mu.
+// SuspectLocked starts a goroutine that probes a process which has left a call without an answer.
+// It does nothing if a probe is under way, the process does not serve, or the hub is closed. The
+// caller must hold hub.Mu.
 func (u *Process) SuspectLocked() {
 	if u.State != stage.Serving || u.Suspect || u.hub.Closed {
 		return
@@ -100,7 +98,7 @@ func (u *Process) SuspectLocked() {
 }
 
 // probe pings a suspect process until it gives a sign of life, and ends it if it hangs, as
-// [hang.Probe] decides. It blocks meanwhile, for longer than a call may take. It takes hub.Mu.
+// [hang.Probe] decides. It takes hub.Mu, and blocks for longer than a call may take.
 func (u *Process) probe() {
 	w := u.Worker()
 	hung, after := hang.Probe(hang.Process{
@@ -116,19 +114,18 @@ func (u *Process) probe() {
 	}
 }
 
-// giveUpLocked condemns, and so ends, a process for what it does. format and args say that in the
-// fault. It does not wait for the end. The caller must hold hub.Mu.
+// giveUpLocked condemns a process for what it does, which format and args say. The caller must hold
+// hub.Mu.
 func (u *Process) giveUpLocked(format string, args ...any) {
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server, format, args...)
 	f.Fault.Generation = u.Generation
 	u.CondemnLocked(f)
 }
 
-// livesAfter pings the process and reports whether any message of it arrived meanwhile; an error
-// counts, too. It returns when the ping is answered, the process exits, or wait is over. It also
-// returns true if the process no longer serves, the hub is closed, the worker's host cannot be
-// reached, or the process itself waits for a client's answer, as it may. The caller must not hold
-// hub.Mu.
+// livesAfter pings the process and reports whether any message of it arrived before the ping was
+// answered, the process exited, or wait was over; an error counts, too. It also returns true if the
+// process no longer serves or itself waits for a client's answer, if the hub is closed, or if the
+// worker's host cannot be reached. The caller must not hold hub.Mu.
 func (u *Process) livesAfter(wait time.Duration) bool {
 	before := u.heard.Load()
 	ctx, cancel := context.WithTimeout(u.hub.Life, wait)
@@ -154,8 +151,8 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != stage.Serving || u.hub.Closed
 }
 
-// AwaitExits waits until all processes have exited and returns nil, or returns the cause of ctx
-// when that ends first. It ends no process. The caller must not hold hub.Mu, which an exit needs.
+// AwaitExits waits until all processes have exited, or returns the cause of ctx when that ends
+// first. The caller must not hold hub.Mu, which an exit needs.
 func AwaitExits(ctx context.Context, all []*Process) error {
 	for _, u := range all {
 		select {

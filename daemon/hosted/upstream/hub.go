@@ -69,9 +69,8 @@ type Instance interface {
 	Died(u *Process, before stage.State)
 }
 
-// spooledLocked adds grown, which may be negative, to the bytes of the answers in files that wait
-// for a session. If grown is positive, it calls [Hub.BoundLocked], which ends a session with too
-// many. The caller must hold hub.Mu.
+// spooledLocked adds grown, which may be negative, to the bytes of a session's answers in files. If
+// there are too many then, the session ends: see [Hub.BoundLocked]. The caller must hold hub.Mu.
 func (h *Hub) spooledLocked(session string, grown int64) {
 	if h.spooled[session] += grown; h.spooled[session] <= 0 {
 		delete(h.spooled, session)
@@ -82,17 +81,16 @@ func (h *Hub) spooledLocked(session string, grown int64) {
 }
 
 // BoundLocked ends a session, by [tool.Client.Full], if its answers in files exceed [MaxSpooled].
-// It does nothing while the session has no client here: the answers may still be wanted when the
-// client is back. It does not block. The caller must hold hub.Mu.
+// While the session has no client here they may still be wanted. The caller must hold hub.Mu.
 func (h *Hub) BoundLocked(session string) {
 	if c := h.Clients[session]; c != nil && h.spooled[session] > MaxSpooled {
 		c.Full()
 	}
 }
 
-// ContainLocked calls f. If f panics, it recovers, logs the panic, and condemns the process u; u is
-// nil if no process is concerned. doing completes the words "when it …" for the log. The caller
-// must hold hub.Mu. It stays locked after a panic, so f must not unlock it.
+// ContainLocked calls f. If f panics, it recovers, logs the panic, and condemns u, if not nil.
+// doing completes the words "when it …" for the log. The caller must hold hub.Mu, which f must not
+// unlock.
 func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	defer func() {
 		if r := recover(); r != nil && u != nil {
@@ -104,10 +102,9 @@ func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	f()
 }
 
-// LockOrPanic locks hub.Mu for a goroutine that has recovered from a panic with that reason, and
-// returns with the mutex held. If the mutex stays locked for [lockWait], the panicking goroutine
-// itself probably holds it. Then LockOrPanic panics with reason: the daemon ends, and the next one
-// serves.
+// LockOrPanic locks hub.Mu for a goroutine that has recovered from a panic with that reason. If the
+// mutex stays locked for [lockWait], that goroutine itself probably holds it. Then LockOrPanic
+// panics with reason: the daemon ends, and the next one serves.
 func (h *Hub) LockOrPanic(reason any) {
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
@@ -118,12 +115,11 @@ func (h *Hub) LockOrPanic(reason any) {
 	}
 }
 
-// lockWait bounds how long a goroutine that has recovered from a panic waits for the
-// hub's mutex.
+// lockWait bounds how long [Hub.LockOrPanic] waits.
 const lockWait = 5 * time.Second
 
-// eraLocked returns the era of a session's client, [dialect.Legacy] or [dialect.Modern], or "" if
-// the session has no client or its era is not known yet. The caller must hold hub.Mu.
+// eraLocked returns the era of a session's client, [dialect.Legacy] or [dialect.Modern]; "" if it
+// is not known, or there is no client. The caller must hold hub.Mu.
 func (h *Hub) eraLocked(session string) string {
 	if c := h.Clients[session]; c != nil {
 		return c.Era()
@@ -132,17 +128,15 @@ func (h *Hub) eraLocked(session string) string {
 }
 
 // ReconcileLocked wakes the reconcile loop of each process, which compares the log level and the
-// subscriptions that sessions want with those that the process has. It does not wait for that. The
-// caller must hold hub.Mu.
+// subscriptions that sessions want with those that it has. The caller must hold hub.Mu.
 func (h *Hub) ReconcileLocked() {
 	for u := range h.Processes {
 		u.Standing.Wake()
 	}
 }
 
-// CompactLocked copies the maps of calls, of the hub and of each process, to free the memory of
-// entries that were deleted: a map never shrinks, and an earlier daemon's records may have been
-// many. The caller must hold hub.Mu.
+// CompactLocked copies the maps of calls to free memory: a map never shrinks, and an earlier
+// daemon's records may have been many. The caller must hold hub.Mu.
 func (h *Hub) CompactLocked() {
 	h.Calls = maps.Collect(maps.All(h.Calls))
 	for u := range h.Processes {
@@ -159,8 +153,8 @@ func New(o Options) *Hub {
 	}
 }
 
-// ForgetLocked removes the client of a session that is over, and its subscriptions. It leaves the
-// session's calls alone, and wakes nothing. The caller must hold hub.Mu.
+// ForgetLocked removes the client and the subscriptions of a session that is over; its calls stay.
+// The caller must hold hub.Mu.
 func (h *Hub) ForgetLocked(session string) {
 	delete(h.Clients, session)
 	h.Subscriptions.Forget(session)
@@ -170,10 +164,9 @@ func (h *Hub) ForgetLocked(session string) {
 // and in those of the sessions that use it. A panic there ends the service of
 // that process and nothing else: the daemon serves everybody.
 
-// Contain calls f, which handles output or files of the process, and returns true. If f panics,
-// Contain recovers, logs the panic, condemns and so ends the process, and returns false. doing
-// completes the words "when it …" for the log. The caller must not hold hub.Mu: after a panic
-// Contain takes it.
+// Contain calls f, which handles output or files of the process, and returns true. If f panics, it
+// recovers, logs that, condemns the process, and returns false. doing completes the words "when it
+// …" for the log. The caller must not hold hub.Mu: after a panic Contain takes it.
 func (u *Process) Contain(doing string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -188,8 +181,8 @@ func (u *Process) Contain(doing string, f func()) (ok bool) {
 }
 
 // CondemnLocked ends a process with which Holdline cannot go on. It records the fault f as the
-// reason, here and with the instance, and closes u.unsure. It does not wait for the end. It does
-// nothing if the process was condemned before or has exited. The caller must hold hub.Mu.
+// reason, here and with the instance, and closes u.unsure. It does nothing if the process was
+// condemned before or has exited. The caller must hold hub.Mu.
 func (u *Process) CondemnLocked(f *fault.Record) {
 	if u.Condemned != nil || u.State == stage.Exited {
 		return
@@ -200,10 +193,9 @@ func (u *Process) CondemnLocked(f *fault.Record) {
 	u.EndLocked()
 }
 
-// exitLocked marks the process as exited by the ender by: nothing is left of its tree. Its open
-// calls are lost, u.Exited is closed, and the instance is told. u.Death is death or, for a
-// condemned process, u.Condemned with death's cause. A second call panics. The caller must hold
-// hub.Mu.
+// exitLocked marks the process as exited by the ender by. Its open calls are lost, u.Exited is
+// closed, and the instance is told. u.Death is death or, for a condemned process, u.Condemned with
+// death's cause. A second call panics. The caller must hold hub.Mu.
 func (u *Process) exitLocked(death *fault.Record, by Ender) {
 	u.ChangeLocked(stage.Exit)
 	if u.Condemned != nil && death != nil { // that is the reason, and how it ended is the cause

@@ -23,10 +23,9 @@ import (
 // maxSuspended bounds the calls of one session that are suspended.
 const maxSuspended = 64
 
-// putLocked sends a request of the server to its session's client. A legacy client gets it at once.
-// A modern client gets it as the answer to one of its calls, whose goroutine is woken. If the
-// client's era is not known yet, nothing is sent, and [Hub.MetLocked] does it later. Without a
-// client here, only a task can ask for it. The caller must hold hub.Mu.
+// putLocked sends a request of the server to its session's client: to a legacy one at once, to a
+// modern one as the answer to one of its calls. If the client's era is not known yet,
+// [Hub.MetLocked] does it later. The caller must hold hub.Mu.
 func (u *Process) putLocked(q *question.Question) {
 	c := u.hub.Clients[u.Owner.Session]
 	if c == nil {
@@ -43,9 +42,9 @@ func (u *Process) putLocked(q *question.Question) {
 }
 
 // InterruptLocked wakes the oldest call whose client waits, or that is a task: its client gets the
-// open requests of the server as the answer. Requests that this client cannot be asked, or for
-// which too many calls are suspended, are refused: the server gets an error. If no such call is
-// under way all are refused, unless a client may still come back for a call.
+// open requests of the server as the answer. The server gets an error for requests that this client
+// cannot be asked, or for which too many calls are suspended. If no such call is under way, all get
+// one, unless a client may still come back for a call.
 //
 // It does nothing if no request waits, if output from before the attach is still unread, or if the
 // client is not modern and the process has no task. The caller must hold hub.Mu.
@@ -70,10 +69,9 @@ func (u *Process) InterruptLocked() {
 	}
 }
 
-// oldestLocked returns the oldest open call of the process that is a task or whose client waits for
-// the answer, or nil. others reports whether there are open calls whose client does not wait now:
-// they are suspended, or their client is about to repeat them after a restart of the daemon, or
-// what the client of a task can be asked is not known yet. The caller must hold hub.Mu.
+// oldestLocked returns the oldest open call of the process that is a task or whose client waits, or
+// nil. others reports whether there are open calls whose client does not wait now: suspended ones,
+// or ones that it is about to repeat after a restart of the daemon. The caller must hold hub.Mu.
 func (u *Process) oldestLocked() (oldest *Call, others bool) {
 	for _, c := range u.Calls {
 		switch {
@@ -87,7 +85,7 @@ func (u *Process) oldestLocked() (oldest *Call, others bool) {
 	return oldest, others
 }
 
-// suspendedLocked returns how many calls of a session are suspended. The caller must hold hub.Mu.
+// suspendedLocked returns how many calls of a session are suspended. hub.Mu must be held.
 func (h *Hub) suspendedLocked(session string) int {
 	n := 0
 	for key, c := range h.Calls {
@@ -98,8 +96,8 @@ func (h *Hub) suspendedLocked(session string) int {
 	return n
 }
 
-// canAskLocked reports whether a call may be answered with a request of that method: its client has
-// declared the capability that this takes. The caller must hold hub.Mu.
+// canAskLocked reports whether a call's client has declared the capability that requests of that
+// method take. The caller must hold hub.Mu.
 func (c *Call) canAskLocked(method string) bool {
 	capability := dialect.CapabilityFor(method)
 	return capability != "" && jsonrpc.Field(c.Capabilities, capability) != nil
@@ -113,11 +111,10 @@ func (c *Call) interrupt() {
 	}
 }
 
-// Suspend suspends the call c of the request rc if its server asks something of its client. It
-// returns the answer for the client then, which contains the questions. Otherwise it returns nil,
-// nil, as when the client is not modern, the call is not open, or an older call gets the questions.
-// It refuses questions that the client cannot be asked, as [Process.InterruptLocked] does. An error
-// says that the answer cannot be encoded; then the call goes on. Suspend takes hub.Mu.
+// Suspend suspends the call c of the request rc, and returns the answer with the questions, if its
+// server asks something of its client. Otherwise it returns nil, nil, as when the client is not
+// modern, the call is not open, or an older call gets the questions. After an error, the answer
+// could not be encoded, and the call goes on. Suspend takes hub.Mu.
 func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	if !rc.Modern {
 		return nil, nil
@@ -140,10 +137,9 @@ func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	return answer, err
 }
 
-// TakeAsks returns what a legacy server asks during a detached call, by the ids of the requests,
-// and marks the requests as shown. left is closed when the call is not open any more. Both are nil
-// if there is nothing for this call. Requests that its client cannot be asked are refused. If
-// requests is not nil, the caller must call [Hub.Answered] next. TakeAsks takes hub.Mu.
+// TakeAsks returns what a legacy server asks during a detached call, by the ids of the requests;
+// then the caller must call [Hub.Answered] next. left is closed when the call is not open any more.
+// Both are nil if there is nothing for this call. TakeAsks takes hub.Mu.
 func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-chan struct{}) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -169,7 +165,7 @@ func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-cha
 }
 
 // Answered queues the client's answers, by the ids of the requests, for the server. Requests that
-// were shown with the call and have no answer among them may be shown again. It takes hub.Mu.
+// were shown and have no answer among them may be shown again. It takes hub.Mu.
 func (h *Hub) Answered(c *Call, answers map[string]json.RawMessage) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -181,10 +177,9 @@ func (h *Hub) Answered(c *Call, answers map[string]json.RawMessage) {
 	}
 }
 
-// parkLocked suspends a call, as how says, until its client continues it; asks are the requests
-// that its client was shown. A goroutine of the hub drops the call, which cancels it, if the client
-// has not continued it within the longest time of a call. That goroutine is not started if the hub
-// is closed. The caller must hold hub.Mu.
+// parkLocked suspends a call, as how says, whose client was shown asks. A goroutine of the hub
+// drops the call if the client has not continued it within the longest time of a call; none is
+// started if the hub is closed. The caller must hold hub.Mu.
 func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 	back := make(chan struct{})
 	c.Demand(how)
@@ -209,9 +204,8 @@ func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 	})
 }
 
-// unparkLocked closes c.back, if the call is suspended, so that it is not given up. Requests of the
-// server that were shown with it may be shown again. The claim stays: the caller changes that. The
-// caller must hold hub.Mu.
+// unparkLocked ends the wait for a suspended call, so that it is not given up. What was asked with
+// it may be shown again. The caller must hold hub.Mu, and changes the claim.
 func (h *Hub) unparkLocked(c *Call) {
 	if c.back == nil {
 		return
@@ -223,12 +217,12 @@ func (h *Hub) unparkLocked(c *Call) {
 	}
 }
 
-// ReviewLocked asks the owner o whether it wants the answer to a call, and settles the call with
-// [Hub.DropLocked] if not. One that may be what its client continues is suspended instead.
+// ReviewLocked asks the owner o whether it wants the answer to a call, and drops the call if not.
+// One that may be what its client continues is suspended instead. The caller must hold hub.Mu.
 //
 // For a call of an earlier daemon that is a guess: it is likely while the server waits for an
-// answer, but it is not known which call's client was asked. Calls whose answers are confirmed and
-// whose records still stand look the same; they stay, too. The caller must hold hub.Mu.
+// answer, but which call's client was asked is not known. Calls whose answers are confirmed and
+// whose records still stand look the same; they stay, too.
 func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
@@ -242,9 +236,9 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	}
 }
 
-// MetLocked acts on the era of a session's client, once it is known. The requests of servers that
-// wait for that client are sent to it. If it is legacy, the session's suspended calls are dropped:
-// such a client never continues one. The caller must hold hub.Mu.
+// MetLocked acts on the era of a session's client, once it is known. It sends the requests that
+// wait for that client. If the client is legacy, which never continues a call, it drops the
+// session's suspended calls. The caller must hold hub.Mu.
 func (h *Hub) MetLocked(session string) {
 	era := h.eraLocked(session)
 	for key, c := range h.Calls {
@@ -263,11 +257,11 @@ func (h *Hub) MetLocked(session string) {
 }
 
 // Resumed gives a suspended call, named by worker and write, to the request rc that continues it:
-// the call gets the key of rc and its full time again. It queues the answers in rc for the server.
+// the call gets the key of rc and its full time again. The answers in rc are queued for the server.
+// It takes hub.Mu.
 //
 // It returns a fault, and changes nothing, if the call is unknown, over, or not one of this session
-// and of the operation o ([fault.OutcomeUnknown]), or if another request waits for it
-// ([fault.InvalidInput]). It takes hub.Mu.
+// and of the operation o ([fault.OutcomeUnknown]), or awaited already ([fault.InvalidInput]).
 func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*Call, error) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -300,9 +294,9 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 	return c, nil
 }
 
-// tellLocked queues one answer of a call's client for the server. id is that of the server's
-// request. If this daemon has yet to read the request again, the answer is kept until then. It is
-// dropped if the request is unknown, or has an answer. The caller must hold hub.Mu.
+// tellLocked queues an answer of a call's client to the server's request id. If this daemon has yet
+// to read the request again, the answer is kept until then. It is dropped if the request is
+// unknown, or has an answer. The caller must hold hub.Mu.
 func (h *Hub) tellLocked(c *Call, id string, result []byte) {
 	u := c.Up
 	if u == nil || !u.questions.Owns(id) {

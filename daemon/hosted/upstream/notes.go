@@ -16,10 +16,9 @@ import (
 // scope session and its client, if both are of the legacy era. The modern one
 // knows no such messages.
 
-// withdrawn handles the server's cancellation of its own request: the request is closed, and a
-// legacy client is told so. An unknown request is ignored. After a restart of the daemon the
-// cancellation is read once more with the request, so that the client is not asked in vain. It
-// takes hub.Mu.
+// withdrawn handles the server's cancellation of its own request: it closes the request and tells a
+// legacy client. After a restart of the daemon the cancellation is read once more with the request,
+// so that the client is not asked in vain. It takes hub.Mu.
 func (u *Process) withdrawn(msg jsonrpc.Message) {
 	raw := jsonrpc.ID(jsonrpc.Field(msg.Params, "requestId"))
 	if raw == nil {
@@ -37,9 +36,8 @@ func (u *Process) withdrawn(msg jsonrpc.Message) {
 	u.closeLocked(q)
 }
 
-// remarked passes any other notification of the server to the legacy client of its session. Without
-// a legacy client it is dropped, and so are notifications that only clients may send. It takes
-// hub.Mu.
+// remarked passes any other notification of the server to the legacy client of its session. It
+// drops those that only clients may send. It takes hub.Mu.
 func (u *Process) remarked(msg jsonrpc.Message) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -76,8 +74,8 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 	}
 }
 
-// noteLocked queues a notification for the server, if the server is legacy, and does not wait. If
-// the queue is full, the notification is dropped. The caller must hold hub.Mu.
+// noteLocked queues a notification for a legacy server; a full queue drops it. The caller must hold
+// hub.Mu.
 func (u *Process) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return

@@ -17,9 +17,9 @@ import (
 	"holdline/protocol/process"
 )
 
-// Initialized writes the notification notifications/initialized to a legacy process: the handshake
-// is over. If the write fails, it waits up to [fallTimeout] for the exit of the process, and
-// returns [standing.ErrExited] or else the error of the write. The caller must not hold hub.Mu.
+// Initialized writes notifications/initialized to a legacy process. Its error is that of the write
+// or, if the process exits within [fallTimeout] after that, [standing.ErrExited]. The caller must
+// not hold hub.Mu.
 func (u *Process) Initialized(ctx context.Context) error {
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n')
 	_, err := u.Worker().Write(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, line)
@@ -30,8 +30,8 @@ func (u *Process) Initialized(ctx context.Context) error {
 }
 
 // Introduced writes the result of the handshake to the worker's directory, so that the next daemon
-// need not repeat the handshake, and then records it in this daemon. If the file cannot be written,
-// it returns an error and records nothing. The caller must not hold hub.Mu.
+// need not repeat it, and then records it here; after an error it does not. hub.Mu must not be
+// held.
 func (u *Process) Introduced(era string, result json.RawMessage) error {
 	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.Capabilities()}
 	if u.Owner.Session != "" {
@@ -58,10 +58,9 @@ func (u *Process) introducedLocked(era string, result json.RawMessage) {
 	u.Standing.Introduce(era == dialect.Modern, result)
 }
 
-// Capabilities returns the capabilities that the daemon declares to the server. For a process of
-// one session they are those of that session's client, if it is here and has declared some. Else
-// they are the daemon's own: a process of a project may ask for the project's root. It takes
-// hub.Mu.
+// Capabilities returns the capabilities that the daemon declares to the server: those of the client
+// of the process's one session, if it has declared some, else the daemon's own. A process of a
+// project may ask for the project's root. It takes hub.Mu.
 func (u *Process) Capabilities() json.RawMessage {
 	if u.Owner.Session != "" {
 		u.hub.Mu.Lock()
@@ -79,9 +78,8 @@ func (u *Process) Capabilities() json.RawMessage {
 // Meta returns the members of _meta in a modern request of the daemon's own. It takes hub.Mu.
 func (u *Process) Meta() json.RawMessage { return dialect.Meta(u.hub.o.Info, u.Capabilities()) }
 
-// Envelope returns how to write requests for the era of this server, that is, for its generation of
-// the MCP protocol: legacy or modern. Its Meta is nil unless the era is modern. The caller must not
-// hold hub.Mu.
+// Envelope returns how to write requests for the era of this server: legacy or modern, the two
+// generations of MCP. Its Meta is nil unless it is modern. The caller must not hold hub.Mu.
 func (u *Process) Envelope() dialect.Envelope {
 	u.hub.Mu.Lock()
 	e := dialect.Envelope{Era: u.era, Logs: u.logs}
@@ -92,8 +90,7 @@ func (u *Process) Envelope() dialect.Envelope {
 	return e
 }
 
-// Ended reports whether the process has exited, and whether it did that by itself rather than by
-// Holdline or another program. It takes hub.Mu.
+// Ended reports whether the process has exited, and whether by itself. It takes hub.Mu.
 func (u *Process) Ended() (gone, byItself bool) {
 	state, by := u.Status()
 	return state == stage.Exited, state == stage.Exited && by == EndedByItself

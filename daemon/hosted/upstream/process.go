@@ -85,8 +85,7 @@ type Guarded struct {
 }
 
 // NewProcess returns a process in the state [stage.Starting], whose worker has the directory dir.
-// It starts nothing and takes no lock: the caller starts the worker, or attaches to it, and
-// registers the process with the hub.
+// The caller starts the worker, or attaches to it, and registers the process with the hub.
 func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner) *Process {
 	id := filepath.Base(dir)
 	u := &Process{
@@ -103,9 +102,8 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 	return u
 }
 
-// AttachLocked records w as the worker and starts the three goroutines of the process: its reader,
-// the writer of its background writes, and the reconcile loop. They count as goroutines of the hub.
-// Call it once. The caller must hold hub.Mu.
+// AttachLocked records w as the worker and starts the goroutines of the process, which count as the
+// hub's. Call it once. The caller must hold hub.Mu.
 func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.attached, u.Generation = w, w.Generation()
 	u.audience = audience.New(u.Server, u.Instance, u.hub.Clients, &u.hub.Subscriptions)
@@ -130,16 +128,16 @@ func (u *Process) LimitsHeldByLocked() string {
 	return u.attached.HeldBy()
 }
 
-// Detach closes the connection to the worker, if there is one, which ends the reader. It does not
-// wait. The process lives on for the next daemon. Detach takes hub.Mu.
+// Detach closes the connection to the worker, if there is one, which ends the reader. The process
+// lives on for the next daemon. Detach takes hub.Mu.
 func (u *Process) Detach() {
 	if w := u.Worker(); w != nil {
 		w.Close()
 	}
 }
 
-// Status returns the state of the process and what made it exit, which is [EndedByHoldline] and
-// means nothing until the state is [stage.Exited]. Status takes hub.Mu.
+// Status returns the state of the process and, once that is [stage.Exited], what made it exit. It
+// takes hub.Mu.
 func (u *Process) Status() (stage.State, Ender) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -158,26 +156,24 @@ func (u *Process) nudge() {
 // termination, unless its spec wants more.
 const endGrace = time.Second
 
-// EndLocked makes the state [stage.Ending] and has the worker end the process, see
-// [Process.TerminateLocked]. It does not wait: u.Exited is closed when nothing is left. It does
-// nothing if the process is ending or has exited. The caller must hold hub.Mu.
+// EndLocked makes the state [stage.Ending] and has the worker end the process; u.Exited is closed
+// when nothing is left. It does nothing to one that is ending or has exited. The caller must hold
+// hub.Mu.
 func (u *Process) EndLocked() {
 	if u.ChangeLocked(stage.Terminate) {
 		u.TerminateLocked()
 	}
 }
 
-// DrainLocked makes the state [stage.Draining], unless it is a later one, and wakes the reader,
-// which ends the process once the clients of its calls have their answers. The process gets no more
-// calls. DrainLocked does not wait. The caller must hold hub.Mu.
+// DrainLocked makes the state [stage.Draining], unless it is a later one: the process gets no more
+// calls, and the reader ends it once its calls' clients have their answers. hub.Mu must be held.
 func (u *Process) DrainLocked() {
 	u.ChangeLocked(stage.Drain)
 	u.nudge()
 }
 
-// TerminateLocked has a goroutine of the hub tell the worker to end the process tree. It leaves the
-// state alone. It does nothing if this daemon is not attached yet, or is closing; then the next
-// attach does it. The caller must hold hub.Mu.
+// TerminateLocked has a goroutine of the hub tell the worker to end the process tree. If this
+// daemon is not attached yet, or is closing, the next attach does it. The caller must hold hub.Mu.
 func (u *Process) TerminateLocked() {
 	w := u.attached
 	if w == nil || u.hub.Closed {
@@ -187,10 +183,9 @@ func (u *Process) TerminateLocked() {
 	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
 }
 
-// End has the worker end the process tree, then waits until the reader has returned: all events are
-// read and, unless hub.Ending is set, clients need nothing of the process any more. It returns the
-// worker's error, or the cause of ctx if that ends first; nil at once without a worker. The caller
-// must not hold hub.Mu.
+// End has the worker end the process tree, then waits until the reader has returned, see
+// [Process.outlive]. It returns the worker's error, or the cause of ctx if that ends first; nil at
+// once without a worker. The caller must not hold hub.Mu.
 func (u *Process) End(ctx context.Context) error {
 	w := u.Worker()
 	if w == nil {
@@ -252,9 +247,8 @@ func (u *Process) run() {
 }
 
 // readEvent handles one event, and takes hub.Mu. If that panics, it condemns the process and sets
-// deaf: from then on only the end of the process is handled. It returns true, but false after the
-// last event, the end. Before that it waits until clients need nothing of the process's directory
-// any more, or the hub closes.
+// deaf: from then on only the end of the process is handled. It returns false after the last event,
+// the end, for which it calls [Process.outlive], which blocks.
 func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
 	u.output.Receive(ev.Seq)
 	if u.Restored {
@@ -280,9 +274,8 @@ func (u *Process) ensureDead() {
 	}
 }
 
-// event handles one event of the worker. It reads the lines of stdout, calls u.OnStderr for stderr,
-// and logs the exit. At the last event it reads a last line without a newline, if that is a
-// message. The caller must not hold hub.Mu.
+// event handles one event of the worker. At the last one it reads a last line without a newline, if
+// that is a message. The caller must not hold hub.Mu.
 func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
@@ -313,9 +306,9 @@ func (u *Process) caught() {
 }
 
 // caughtLocked closes u.caughtUp: all output from before the attach was read, or the process has
-// exited. From now on a missing answer means that the server has not answered. So calls that no
-// client wants are settled, early answers without a request are dropped, and clients may be asked
-// what the server asks. A second call does nothing. The caller must hold hub.Mu.
+// exited. From now on a missing answer means that the server has not answered, and clients may be
+// asked what it asks. Calls that no client wants are settled, and early answers without a request
+// dropped. The caller must hold hub.Mu.
 func (u *Process) caughtLocked() {
 	if u.hasCaughtUp() {
 		return
@@ -333,7 +326,7 @@ func (u *Process) caughtLocked() {
 // hasCaughtUp reports whether [Process.caughtLocked] was called. It needs no lock.
 func (u *Process) hasCaughtUp() bool { return waiting.IsClosed(u.caughtUp) }
 
-// readLine handles one line of the server's stdout, or the report that a line is too long to be a
+// readLine handles one line of the server's stdout, or the report that it is too long for a
 // message: it fails the call that such a line answers, or ends a process whose line never ends. The
 // caller must not hold hub.Mu.
 func (u *Process) readLine(l *lines.Line) {
@@ -351,8 +344,8 @@ func (u *Process) readLine(l *lines.Line) {
 }
 
 // readMessage handles a line that should be a message. One that is none is counted, unless it is
-// blank or its beginning may be missing. If it is certainly the answer to a call, the call fails:
-// otherwise its client would wait in vain. The caller must not hold hub.Mu.
+// blank or torn. If it is certainly the answer to a call, that call fails: its client would wait in
+// vain. The caller must not hold hub.Mu.
 func (u *Process) readMessage(l *lines.Line) {
 	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
@@ -425,8 +418,8 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	u.settledLocked(c)
 }
 
-// takeInquiry removes and returns the daemon's own request with that write number, and drops its
-// record unless stays is set in it. It returns false if there is none. It takes hub.Mu.
+// takeInquiry removes and returns the daemon's own request of that write; ok is false if there is
+// none. It drops the record unless stays is set. It takes hub.Mu.
 func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -442,8 +435,7 @@ func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	return own, true
 }
 
-// owned returns msg, which was parsed from l, in memory of its own. The splitter
-// reuses the memory of a line that is not owned.
+// owned returns msg, which was parsed from l, in memory that the splitter does not use again.
 func owned(msg jsonrpc.Message, l *lines.Line) jsonrpc.Message {
 	if l.Owned {
 		return msg
@@ -468,9 +460,8 @@ func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	}
 }
 
-// notified handles a notification of the server. It forwards updates of resources, log messages and
-// all other notifications to the sessions that want them, and has the instance read changed lists
-// again. The caller must not hold hub.Mu.
+// notified passes a notification of the server to the sessions that want it, or has the instance
+// read changed lists again. The caller must not hold hub.Mu.
 func (u *Process) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:

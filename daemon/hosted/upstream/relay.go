@@ -15,9 +15,8 @@ import (
 )
 
 // asked handles a request of the server, which clients see by id: the daemon answers it, refuses
-// it, or relays it to the client. One that is known is ignored. inFile says that the request was
-// read from a file, so the worker need not keep a line for it. The instance is told of a request
-// that the process's scope does not offer. It takes hub.Mu.
+// it, or relays it to the client. It ignores a known one. inFile says that it was read from a file,
+// so the worker need not keep its line. It takes hub.Mu.
 func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 	raw := jsonrpc.ID(bytes.Clone(msg.ID))
 	own, overreaches := dialect.OwnAnswer(msg.Method, raw, u.Owner.Session, u.Owner.Root)
@@ -45,9 +44,8 @@ func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 }
 
 // openLocked records a request of the server, and keeps its line with the worker until the request
-// is closed, unless it is in a file. It returns nil if the request has an answer or is open
-// already. It also returns nil, and queues an error for the server, if the process has too many
-// open requests. The caller, the reader, must hold hub.Mu.
+// is closed, unless it is in a file. It returns nil if the request is known, or if too many are
+// open; then the server gets an error. The caller, the reader, must hold hub.Mu.
 func (u *Process) openLocked(msg jsonrpc.Message, raw jsonrpc.ID, id string, inFile bool) *question.Question {
 	if u.questions.Knows(id) {
 		return nil
@@ -82,12 +80,10 @@ func (u *Process) relayLocked(q *question.Question) {
 	u.putLocked(q)
 }
 
-// RespondedLocked queues the answer of a session's client, its line n, for the server whose request
-// has that id; a second answer is ignored. An answer to a request that this daemon has yet to read
-// again is kept until then.
-//
-// It reports whether there is or may be such a request. It returns false if no process of the
-// session can have made it, or if too many answers are kept. The caller must hold hub.Mu.
+// RespondedLocked queues the answer of a session's client, its line n, to the server's request id;
+// a second answer is ignored. If this daemon has yet to read the request again, it keeps the
+// answer. It returns false if no process of the session can have made the request, or if too many
+// answers are kept. The caller must hold hub.Mu.
 func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range h.Processes {
 		if u.Owner.Session != session || !u.questions.Owns(id) {
@@ -105,13 +101,12 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 	return false
 }
 
-// mayAskLocked reports whether requests of the process that an earlier daemon has passed on may
-// still be unread: output from before the attach is, and the process has not exited. The caller
-// must hold hub.Mu.
+// mayAskLocked reports whether requests that an earlier daemon has passed on may still be unread.
+// The caller must hold hub.Mu.
 func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != stage.Exited }
 
-// dropEarlyLocked drops early answers to which no request was read, and confirms their lines to the
-// client, if it is here. The caller must hold hub.Mu.
+// dropEarlyLocked drops early answers to which no request was read, and confirms their lines to a
+// client that is here. The caller must hold hub.Mu.
 func (u *Process) dropEarlyLocked() {
 	lines := u.questions.DropEarly()
 	if c := u.hub.Clients[u.Owner.Session]; c != nil {
@@ -121,14 +116,13 @@ func (u *Process) dropEarlyLocked() {
 	}
 }
 
-// respondLocked queues the answer line to a request of the server, and does not wait. The request
-// counts as answered, and is closed once the worker has the write. A full queue drops the line. If
-// a person was asked, the time of the process's open calls starts again.
+// respondLocked queues the answer line to a request of the server; a full queue drops it. The
+// request counts as answered, and is closed once the worker has the write. If a person was asked,
+// the time of the process's open calls starts again. The caller must hold hub.Mu.
 //
-// by has in N the client's line with the answer, or 0 if the daemon answers itself; the line is
-// confirmed to the client only after the worker has the write. If the answer came with a call, by
-// has the call's line and, in Call, its write; then the line is not confirmed. The caller must hold
-// hub.Mu.
+// by has in N the client's line with the answer, 0 if the daemon answers itself; that line is
+// confirmed only after the worker has the write. If the answer came with a call, by has the call's
+// line and, in Call, its write; then the line is not confirmed.
 func (u *Process) respondLocked(q *question.Question, by calls.Record, line []byte) {
 	u.questions.Answer(q)
 	u.restartClocksLocked(q)
@@ -154,15 +148,14 @@ func (u *Process) respondLocked(q *question.Question, by calls.Record, line []by
 	})
 }
 
-// refuseLocked queues a JSON-RPC error with code and why as the answer to a request of the server.
-// The caller must hold hub.Mu.
+// refuseLocked queues a JSON-RPC error as the answer to the server's request. hub.Mu must be held.
 func (u *Process) refuseLocked(q *question.Question, code int, why string) {
 	u.respondLocked(q, calls.Record{}, jsonrpc.AppendError(nil, q.Raw, code, why, nil))
 }
 
-// closeLocked removes a request of the server that needs no answer any more, sends nothing, and
-// wakes the reader. If it was not answered and a person was asked, the time of the process's open
-// calls starts again. A second call does nothing. The caller must hold hub.Mu.
+// closeLocked removes a request of the server that needs no answer any more, and wakes the reader.
+// If a person had yet to answer it, the time of the process's open calls starts again. A second
+// call does nothing. The caller must hold hub.Mu.
 func (u *Process) closeLocked(q *question.Question) {
 	waited := !q.IsAnswered()
 	if !u.questions.Close(q) {
@@ -192,8 +185,7 @@ func (u *Process) restartClocksLocked(q *question.Question) {
 func (u *Process) AsksPersonLocked() bool { return u.questions.AwaitPerson() }
 
 // RefuseAsksLocked queues an error as the answer to each open request for the client of a session
-// that is over. Processes with a detached call are left out: the client of a task may answer. The
-// caller must hold hub.Mu.
+// that is over. The client of a task may still answer. The caller must hold hub.Mu.
 func (h *Hub) RefuseAsksLocked(session string) {
 	for u := range h.Processes {
 		if u.Owner.Session != session || u.HasDetachedLocked() { // the client of a task may answer
@@ -221,9 +213,8 @@ func (u *Process) writeQuestion(q *question.Question) error {
 	return err
 }
 
-// reopen handles the requests that an earlier daemon has written to files, as if they were read
-// now; if the process is dead, it only has their files removed. The reader calls it before it reads
-// output. It takes hub.Mu.
+// reopen handles the requests that an earlier daemon has written to files as if they were read now,
+// or has the files removed if the process is dead. The reader calls it first. It takes hub.Mu.
 func (u *Process) reopen(w *supervisor.Worker) {
 	state := w.Status().State
 	u.hub.Mu.Lock()

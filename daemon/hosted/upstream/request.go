@@ -16,10 +16,9 @@ import (
 )
 
 // Request sends a request of the daemon's own and returns the result. It blocks until the server
-// answers, the process exits ([standing.ErrExited]), or ctx ends (its cause); a later answer is
-// ignored. A JSON-RPC error of the server is an [*dialect.RefusalError]. If the write fails,
-// Request waits up to [fallTimeout] for the exit, and returns ErrExited or else the error of the
-// write. The worker must be attached, and the caller must not hold hub.Mu.
+// answers, the process exits ([standing.ErrExited]), or ctx ends (its cause). A JSON-RPC error is
+// an [*dialect.RefusalError]. If the write fails, the error is that of [Process.fallen], which
+// waits. The worker must be attached, and the caller must not hold hub.Mu.
 func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
 	ch := make(chan jsonrpc.Message, 1)
 	own := inquiry{take: func(msg jsonrpc.Message) { ch <- msg }}
@@ -50,10 +49,10 @@ type inquiry struct {
 	stays bool                  // its record is needed although it was answered
 }
 
-// inquire writes a request of the daemon's own and returns the number of its write, without waiting
-// for the answer. made is called with that number and with hub.Mu held, before the worker gets the
-// write. rec is the record of the write. The answer goes to own, later. With an error no answer
-// will be taken, though the server may have got the request. The caller must not hold hub.Mu.
+// inquire writes a request of the daemon's own and returns the number of its write. made is called
+// with that number and with hub.Mu held, before the worker gets the write. The answer goes to own.
+// After an error none is taken, though the server may have got the request. hub.Mu must not be
+// held.
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {
@@ -74,16 +73,16 @@ func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, 
 	return write, err
 }
 
-// dropVoidLocked forgets an inquiry whose write failed, if it still has that number, which may be
-// another's by now. The caller must hold hub.Mu.
+// dropVoidLocked forgets an inquiry whose write failed, unless another has its number now. The
+// caller must hold hub.Mu.
 func (u *Process) dropVoidLocked(write int64, own *inquiry) {
 	if u.internal[write] == own {
 		delete(u.internal, write)
 	}
 }
 
-// forgetInquiry has the answer to one of the daemon's own requests ignored from now on, and wakes
-// the reader to drop its record. It does nothing if the request was answered. It takes hub.Mu.
+// forgetInquiry has the answer to one of the daemon's own requests ignored, if it has none yet, and
+// wakes the reader to drop the record. It takes hub.Mu.
 func (u *Process) forgetInquiry(write int64) {
 	if _, unanswered := u.takeInquiry(write); unanswered {
 		u.hub.Mu.Lock()
@@ -96,10 +95,9 @@ func (u *Process) forgetInquiry(write int64) {
 // the usual reason of the failure.
 const fallTimeout = 5 * time.Second
 
-// fallen returns the error for a write to the process that failed with err. It waits up to
-// [fallTimeout] for the exit of the process: the result is [standing.ErrExited] if that comes, else
-// err. It returns err at once if that is no fault, or one that no exit explains. The caller must
-// not hold hub.Mu, which an exit needs.
+// fallen returns the error for a write that failed with err: [standing.ErrExited] if the process
+// exits within [fallTimeout], else err. It does not wait if err is no fault, or one that no exit
+// explains. The caller must not hold hub.Mu, which an exit needs.
 func (u *Process) fallen(ctx context.Context, err error) error {
 	f, ok := errors.AsType[*fault.Record](err)
 	if !ok || f.Fault.Code == fault.ResourceExhausted || f.Fault.Code == fault.InternalFailure {
@@ -111,8 +109,8 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 	return err
 }
 
-// exitsWithin waits for the process to exit, for at most d or until ctx ends, and reports whether
-// it has exited. It does not end the process. The caller must not hold hub.Mu, which an exit needs.
+// exitsWithin reports whether the process exits before d is over or ctx ends, and waits for that.
+// The caller must not hold hub.Mu, which an exit needs.
 func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -122,10 +120,9 @@ func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
 // goneTimeout bounds the wait for the end of a process that takes no writes.
 const goneTimeout = time.Minute
 
-// AwaitLost waits up to [goneTimeout] for the exit of a process that took no write. If its worker
-// is attached, so that it takes writes again, AwaitLost returns at once, unless ends is set: the
-// caller knows that the process is ending. It returns the cause of ctx if ctx ends first, else nil,
-// also when the time is over. The caller must not hold hub.Mu.
+// AwaitLost waits up to [goneTimeout] for the exit of a process that took no write; not if its
+// worker is attached, so that it takes writes again, unless the caller knows that it ends. It
+// returns the cause of ctx if ctx ends first, else nil. The caller must not hold hub.Mu.
 func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 	if w := u.Worker(); w.Status().Attached && !ends {
 		return nil
@@ -136,10 +133,9 @@ func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 	return context.Cause(ctx) // nil unless it has ended
 }
 
-// makeBackgroundWrites makes the queued writes to the process that belong to no call, one after the
-// other, until the process has exited or the hub's Life ends. It blocks while the server does not
-// read. It tells each write's Done of the outcome, and has the reader drop records that have
-// served. It takes hub.Mu, but not while it writes or calls Done.
+// makeBackgroundWrites makes the queued writes that belong to no call, one after the other, until
+// the process has exited or the hub's Life ends. It blocks while the server does not read. It takes
+// hub.Mu, but not while it writes or calls a write's Done.
 func (u *Process) makeBackgroundWrites() {
 	w := u.Worker()
 	u.writes.Run(u.hub.Life, u.Exited, func(b *background.Write) {

@@ -10,9 +10,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// CatchUp blocks until this daemon has read everything that the server wrote before the attach,
-// until the reader has ended, or until the daemon stops. It has no time-out of its own. The caller
-// must not hold hub.Mu, which the reader needs.
+// CatchUp blocks until this daemon has read everything from before the attach, until the reader has
+// ended, or until the daemon stops. The caller must not hold hub.Mu, which the reader needs.
 //
 // The server may have ended meanwhile, and then must get no writes: a call that is lost in its
 // stdin is one of which the next daemon does not know whether it was made.
@@ -24,9 +23,9 @@ func (u *Process) CatchUp() {
 	}
 }
 
-// recordLocked restores one record of an earlier daemon. That of a call becomes a call of this
-// process and of the hub. Those of all other writes wait in u.records until [Process.ResumeLocked]
-// knows which of these writes were made. The caller must hold hub.Mu.
+// recordLocked restores one record of an earlier daemon. That of a call becomes a call. Those of
+// other writes wait until [Process.ResumeLocked] knows which were made. The caller must hold
+// hub.Mu.
 func (u *Process) recordLocked(r calls.Record) {
 	switch r.Kind {
 	case calls.KindRespond:
@@ -47,9 +46,8 @@ func (u *Process) recordLocked(r calls.Record) {
 }
 
 // enterLocked makes c, a restored call of this process, the hub's call of its key. If another
-// process has a record of that call too, the daemon had made the call again after the first
-// process died. Then that of the younger process is the hub's call, and the write to the older one
-// is kept in its field earlier. The caller must hold hub.Mu.
+// process has that call too, it was made again after the first one died. Then the younger one's is
+// the hub's, and keeps the older write in its field earlier. The caller must hold hub.Mu.
 func (u *Process) enterLocked(c *Call) {
 	of := u.hub.Calls
 	switch before := of[c.Key]; {
@@ -65,10 +63,10 @@ func (u *Process) enterLocked(c *Call) {
 	of[c.Key] = c
 }
 
-// RestoreLocked makes a process of what an earlier daemon has left in its directory: its requests
-// in files, the records of its calls, and the sizes of answers in files by write. It registers the
-// process and the calls with the hub. It reads no file, and this daemon is not attached yet. Files
-// of answers without a record are removed later, by the reader. The caller must hold hub.Mu.
+// RestoreLocked makes a process of what an earlier daemon has left: its requests in files, the
+// records of its calls, and the sizes of answers in files by write. It registers the process and
+// the calls with the hub. Files of answers without a record are removed later. The caller must hold
+// hub.Mu.
 func (u *Process) RestoreLocked(
 	generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64,
 ) {
@@ -90,10 +88,9 @@ func (u *Process) RestoreLocked(
 	}
 }
 
-// ResumeLocked attaches a restored process to its worker and starts its goroutines. It learns from
-// the worker which writes of the earlier daemon were made, resets calls that were certainly not
-// made, drops records that are not needed, and closes u.unsure. It reports whether the process
-// lives. The caller must hold hub.Mu.
+// ResumeLocked attaches a restored process to its worker. It learns from the worker which writes
+// were made, resets calls that were not, drops records that are not needed, and closes u.unsure. It
+// reports whether the process lives. The caller must hold hub.Mu.
 func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	u.AttachLocked(w) // its goroutines wait for the lock
 	last := w.LastWrite()
@@ -129,9 +126,9 @@ func (u *Process) sureLocked() {
 	}
 }
 
-// AdoptedLocked records the handshake s that an earlier daemon has made with a process that lives,
-// and wakes its reconcile loop. A server that wants to know of changed roots gets that
-// notification. The state stays: the caller lets the process serve. The caller must hold hub.Mu.
+// AdoptedLocked records the handshake s of an earlier daemon with a process that lives, and wakes
+// its reconcile loop. A server that wants to know of changed roots is told. The caller must hold
+// hub.Mu.
 func (u *Process) AdoptedLocked(s *process.Server) {
 	u.introducedLocked(s.Era, s.Result)
 	u.Standing.Wake()
@@ -140,10 +137,9 @@ func (u *Process) AdoptedLocked(s *process.Server) {
 	}
 }
 
-// AttachCondemnedLocked attaches w to a process that was condemned before it had a worker, starts
-// its goroutines, and has the worker end the process. If the process has a worker, or the hub is
-// closed, it does nothing. It reports whether the process has a worker now. The caller must hold
-// hub.Mu.
+// AttachCondemnedLocked attaches w to a process that was condemned before it had a worker, and ends
+// it, unless it has one or the hub is closed. It reports whether it has one now. hub.Mu must be
+// held.
 func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 	if u.attached == nil && !u.hub.Closed {
 		u.AttachLocked(w)

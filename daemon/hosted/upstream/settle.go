@@ -14,13 +14,11 @@ import (
 )
 
 // settle acknowledges output that the worker need not keep, and removes records and files that are
-// not needed any more. Before that it writes moved deadlines to records, and to files the answers
-// and requests that have waited too long. It ends a draining process without calls. Errors are
-// logged.
+// not needed any more. Before that it writes moved deadlines to records, and to files what has
+// waited too long. It ends a draining process without calls. Errors are logged.
 //
-// It returns how long the reader may wait before the next call: at most an hour, at most a second
-// after a file could not be written, and 0 after one was. Only the reader calls it, and must not
-// hold hub.Mu.
+// It returns how long the reader may wait: at most an hour, a second after a file could not be
+// written, and 0 after one was. Only the reader calls it, and must not hold hub.Mu.
 func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	u.recordDeadlines()
 	u.hub.Mu.Lock()
@@ -54,9 +52,9 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	return next
 }
 
-// dispensable removes from their lists, and returns, the writes whose records and those whose
-// answers' files are not needed any more, and the names of such files of requests. The caller must
-// drop them. It also begins to end a draining process that has no calls left. It takes hub.Mu.
+// dispensable removes from their lists, and returns, the writes whose records and those whose files
+// are not needed any more, and such files of requests; the caller drops them. It also begins to end
+// a draining process without calls. It takes hub.Mu.
 func (u *Process) dispensable() (forget, files []int64, names []string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -76,9 +74,9 @@ func (u *Process) writeDown(c output.Content) error {
 	return u.spool(c.(*Call)) //nolint:forcetypeassert // nothing else is kept
 }
 
-// spool writes the answer of a call to its file and, if that succeeds, drops the answer from memory
-// and counts the bytes for its session, which may end that session. After an error the answer stays
-// in memory. It takes hub.Mu, but not while it writes.
+// spool moves the answer of a call from memory to its file and counts the bytes for its session,
+// which may end that session. After an error the answer stays. It takes hub.Mu, but not while it
+// writes.
 func (u *Process) spool(c *Call) error {
 	u.hub.Mu.Lock()
 	a, write := c.Answer, c.write
@@ -92,11 +90,10 @@ func (u *Process) spool(c *Call) error {
 }
 
 // fileLocked makes the file in which the line l lies the file of the call's answer msg, and the
-// call answered. The caller must hold hub.Mu; fileLocked unlocks it while it works on files, and
-// locks it again.
+// call answered. The caller must hold hub.Mu, which it unlocks while it works on files.
 //
-// It returns true if nothing is left to do, also if the call was settled meanwhile; then it removes
-// the file. It returns false, with the call unchanged, if the file cannot be made.
+// It returns false, with the call unchanged, if the file cannot be made. If the call was settled
+// meanwhile, it removes the file and returns true.
 func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
 	write := c.write
 	unlocked := func(f func()) {

@@ -17,11 +17,9 @@ import (
 // A Process is the [standing.Process] of its standing requests.
 var _ standing.Process = (*Process)(nil)
 
-// Inquire writes a request of the daemon's own whose record stays, as [standing.Process] says, and
-// does not wait for the answer. made is called with the number of the write and with hub.Mu held,
-// before the worker gets the write, so that an early answer finds its place. take is called later
-// with the answer, without hub.Mu. After an error take is not called. The caller must not hold
-// hub.Mu.
+// Inquire writes a request of the daemon's own whose record stays. made is called with the number
+// of the write and with hub.Mu held, before the worker gets the write; take later with the answer,
+// without hub.Mu, but not after an error. The caller must not hold hub.Mu.
 func (u *Process) Inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	made func(write int64), take func(msg jsonrpc.Message),
 ) error {
@@ -29,9 +27,8 @@ func (u *Process) Inquire(ctx context.Context, rec calls.Record, method string, 
 	return err
 }
 
-// CancelListen ends a subscriptions/listen request to a modern process, whose write has that
-// number: it queues a cancellation, which is dropped if the queue is full, and ignores answers from
-// now on. It does not wait. It takes hub.Mu.
+// CancelListen queues a cancellation of the subscriptions/listen request that has that write, which
+// a full queue drops, and has its answers ignored. It takes hub.Mu.
 func (u *Process) CancelListen(write int64) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -44,8 +41,7 @@ func (u *Process) CancelListen(write int64) {
 	})
 }
 
-// Forget has the reader drop the records of these writes, and does not wait for that. It takes
-// hub.Mu.
+// Forget has the reader drop the records of these writes later. It takes hub.Mu.
 func (u *Process) Forget(writes ...int64) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -56,34 +52,31 @@ func (u *Process) Forget(writes ...int64) {
 // Done returns a channel that is closed when the process has exited.
 func (u *Process) Done() <-chan struct{} { return u.Exited }
 
-// Desired returns whether the process serves, so that it can be asked for what its sessions want.
-// The result is provisional while sessions of an earlier daemon may come back to a process of that
-// daemon: what they want is not known yet. It takes hub.Mu.
+// Desired returns whether the process serves, so that it can be asked for things. That is
+// provisional while sessions of an earlier daemon may come back: what they want is not known. It
+// takes hub.Mu.
 func (u *Process) Desired() standing.Desired {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return standing.Desired{Serving: u.State == stage.Serving, Provisional: u.Restored && !u.hub.Expected}
 }
 
-// Level returns the most verbose level of log messages that a session of the process wants, or ""
-// if none wants messages. It takes hub.Mu.
+// Level returns the most verbose log level that a session wants, or "". It takes hub.Mu.
 func (u *Process) Level() string {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return u.audience.Level()
 }
 
-// URIs returns the set of the resources to which sessions of the process have subscribed, a copy.
-// It takes hub.Mu.
+// URIs returns the resources to which sessions of the process have subscribed. It takes hub.Mu.
 func (u *Process) URIs() map[string]struct{} {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	return u.audience.URIs()
 }
 
-// Agreed records that the process notifies of changes to a resource from now on. Sessions that had
-// subscribed before get a notification at once, as [audience.Audience.Agreed] says. It takes
-// hub.Mu.
+// Agreed records that the process notifies of changes to a resource from now on. Earlier
+// subscribers get a notification at once. It takes hub.Mu.
 func (u *Process) Agreed(uri string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -103,10 +96,9 @@ func (u *Process) updated(msg jsonrpc.Message) {
 	u.audience.Updated(uri, params)
 }
 
-// logged passes a log message of the server to the sessions that share the process and want
-// messages of its level. A session wants the level that it has set. While a request of the session
-// is under way, it also wants the level of that request. From a modern server only sessions with
-// such a request get messages. It takes hub.Mu.
+// logged passes a log message to the sessions of the process that want its level: the one that a
+// session has set, or that of its request under way. From a modern server only sessions with such a
+// request get messages. It takes hub.Mu.
 func (u *Process) logged(msg jsonrpc.Message) {
 	level, _ := mcp.String(jsonrpc.Field(msg.Params, "level"))
 	u.hub.Mu.Lock()
