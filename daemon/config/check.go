@@ -86,9 +86,8 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 	}
 }
 
-// identity checks what the file says of one identity: its name, which clients must be
-// able to have, its token, and what makes no sense for anonymous clients. The token is
-// not shown.
+// identity checks what the file says of one identity: its name, which clients must be able to have,
+// its token, and what makes no sense for anonymous clients. The token is not shown.
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
 	if known := protocol.ClientName(name); known != name {
@@ -215,8 +214,7 @@ func (d *decoder) server(name string, s Server, commands map[string]Command) {
 	d.hosting(at+".holdline", s)
 }
 
-// reserved is what a session says for holdline's own tools in the place of a
-// server's name.
+// reserved is what a session says for holdline's own tools in the place of a server's name.
 const reserved = "holdline"
 
 // serverName reports whether a character may be in a server's name.

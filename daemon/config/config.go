@@ -1,11 +1,10 @@
 // Package config reads, checks and edits the configuration file. It holds plain data
 // and does not know which parts use them; it reads no environment variable.
 //
-// The file is JSON with comments and trailing commas. Every key must be known
-// and stand once, every value must be of its type and in its range; what is
-// wrong is reported with line and column, all of it at once. Tokens and the
-// values of environment variables and headers are [redact.Secret]: no way of printing
-// a [Config] shows them.
+// The file is JSON with comments and trailing commas. Every key must be known and stand once, every
+// value must be of its type and in its range; what is wrong is reported with line and column, all
+// of it at once. Tokens and the values of environment variables and headers are [redact.Secret]: no
+// way of printing a [Config] shows them.
 //
 // # Keys
 //
@@ -21,9 +20,8 @@
 //
 // # Edits
 //
-// [AddServer], [RemoveServer], [EnableServer] and [Swap] edit the file. They keep
-// its comments, its layout and its mode, wait for each other, and replace it
-// only by a valid file.
+// [AddServer], [RemoveServer], [EnableServer] and [Swap] edit the file. They keep its comments, its
+// layout and its mode, wait for each other, and replace it only by a valid file.
 package config
 
 import (
@@ -40,9 +38,8 @@ import (
 	"holdline/daemon/redact"
 )
 
-// Config is what a configuration file says, with defaults for what it does not say. It
-// is read-only once made. What its keys mean, and their defaults, is in the table of
-// keys.go.
+// Config is what a configuration file says, with defaults for what it does not say. It is read-only
+// once made. What its keys mean, and their defaults, is in the table of keys.go.
 type Config struct {
 	Identities map[string]Identity `json:"identities"`
 	Limits     Limits              `json:"limits"`
@@ -111,8 +108,7 @@ type Consult struct {
 	Agents        map[string]Agent         `json:"agents"`
 }
 
-// Allow is what an identity may ask of consults. A list that is empty allows all, but for
-// Levels.
+// Allow is what an identity may ask of consults. A list that is empty allows all, but for Levels.
 type Allow struct {
 	Engines    []string      `json:"engines"`
 	Models     []string      `json:"models"` // globs

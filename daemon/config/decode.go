@@ -22,8 +22,7 @@ import (
 	"holdline/daemon/spelling"
 )
 
-// maxDepth bounds how deep values may nest, maxErrors how many mistakes one
-// reading reports.
+// maxDepth bounds how deep values may nest, maxErrors how many mistakes one reading reports.
 const (
 	maxDepth  = 32
 	maxErrors = 20
@@ -64,8 +63,7 @@ func Parse(name string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// decoder fills a [Config] from a syntax tree. It records mistakes instead of
-// returning them.
+// decoder fills a [Config] from a syntax tree. It records mistakes instead of returning them.
 type decoder struct {
 	file string
 	data []byte
@@ -288,8 +286,7 @@ func (d *decoder) text(v *hujson.Value, path, want string) (string, bool) {
 	return s, true
 }
 
-// number returns the number v as it is spelled; if v is none it records that `want` is
-// wanted.
+// number returns the number v as it is spelled; if v is none it records that `want` is wanted.
 func (d *decoder) number(v *hujson.Value, path, want string) (string, bool) {
 	lit, ok := v.Value.(hujson.Literal)
 	if !ok || lit.Kind() != '0' {

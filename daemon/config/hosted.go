@@ -44,9 +44,8 @@ const (
 // hosting is the type of the holdline object of a server.
 var hosting = reflect.TypeFor[Hosting]()
 
-// Settings is what the configuration says of one hosted server, with the defaults for
-// what it does not say. Its strings are as they stand in the file; package resolve expands
-// them.
+// Settings is what the configuration says of one hosted server, with the defaults for what it does
+// not say. Its strings are as they stand in the file; package resolve expands them.
 type Settings struct {
 	Name      string
 	Enabled   bool

@@ -239,9 +239,8 @@ func rowOf(t reflect.Type, name string) row {
 	return table[t][i]
 }
 
-// setDefaults gives each field of the struct v that is zero its default. So a field of
-// [Hosting] for which zero may be set is a pointer: the file's zero would be taken for
-// the default.
+// setDefaults gives each field of the struct v that is zero its default. So a field of [Hosting]
+// for which zero may be set is a pointer: the file's zero would be taken for the default.
 func setDefaults(v reflect.Value) {
 	for _, r := range table[v.Type()] {
 		f := v.Field(field(v.Type(), r.name))
@@ -284,9 +283,8 @@ func parseValue(t reflect.Type, text string) reflect.Value {
 	return v
 }
 
-// checkRow refuses a value of the file that its row does not allow; at is its path. In
-// a row that lists values an empty string stands for the default, which checkRow then
-// sets.
+// checkRow refuses a value of the file that its row does not allow; at is its path. In a row that
+// lists values an empty string stands for the default, which checkRow then sets.
 func (d *decoder) checkRow(r row, v reflect.Value, at string) {
 	if low, high, ok := strings.Cut(r.check, ".."); ok {
 		if v.Kind() == reflect.Pointer {
@@ -347,9 +345,8 @@ func stringsOf(v reflect.Value) []string {
 	return list
 }
 
-// WithHome returns c with a leading ~/ of every path replaced by home, which must be
-// absolute. Which values are paths is in the table. It does not change c, nor maps and
-// lists that c shares.
+// WithHome returns c with a leading ~/ of every path replaced by home, which must be absolute.
+// Which values are paths is in the table. It does not change c, nor maps and lists that c shares.
 func (c Config) WithHome(home string) Config {
 	expandHome(reflect.ValueOf(&c).Elem(), home)
 	c.Consult.Agents = maps.Clone(c.Consult.Agents)
@@ -379,9 +376,8 @@ func (c Config) WithHome(home string) Config {
 	return c
 }
 
-// expandHome replaces a leading ~/ of every path in the struct v, and in the structs
-// in it. A list of paths is copied first, since v may share it with another
-// configuration.
+// expandHome replaces a leading ~/ of every path in the struct v, and in the structs in it. A list
+// of paths is copied first, since v may share it with another configuration.
 func expandHome(v reflect.Value, home string) {
 	for _, r := range table[v.Type()] {
 		f := v.Field(field(v.Type(), r.name))

@@ -16,9 +16,8 @@ const MaxFile = 1 << 20
 // that is no regular file: its content decides what the daemon starts.
 var ErrUnsafe = errors.New("unsafe configuration file")
 
-// Load reads and checks the file at path, following symbolic links. A file that
-// does not exist is an empty one. The errors of a file that can be read are
-// [*Error], joined.
+// Load reads and checks the file at path, following symbolic links. A file that does not exist is
+// an empty one. The errors of a file that can be read are [*Error], joined.
 func Load(path string) (Config, error) {
 	b, err := Read(path)
 	if err != nil {
@@ -61,16 +60,14 @@ func ReadSafe(path string) ([]byte, fs.FileMode, error) {
 	return b, info.Mode().Perm(), nil
 }
 
-// Absent reports whether there is no file at path, which [Load] takes for an empty
-// one.
+// Absent reports whether there is no file at path, which [Load] takes for an empty one.
 func Absent(path string) bool {
 	_, err := os.Stat(path)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// safe returns an error that wraps [ErrUnsafe] unless the file is a regular one of
-// user uid that others cannot write. info must be that of the open file: its path may
-// name another one by now.
+// safe returns an error that wraps [ErrUnsafe] unless the file is a regular one of user uid that
+// others cannot write. info must be that of the open file: its path may name another one by now.
 func safe(path string, info fs.FileInfo, uid int) error {
 	if !info.Mode().IsRegular() {
 		return fmt.Errorf("%w: %s is no regular file", ErrUnsafe, path)

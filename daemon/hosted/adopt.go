@@ -26,9 +26,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// Load reads what earlier daemons have left: what servers offered, and the records of
-// all calls. When it returns, every call is known. Goroutines of the manager go on to
-// adopt the processes.
+// Load reads what earlier daemons have left: what servers offered, and the records of all calls.
+// When it returns, every call is known. Goroutines of the manager go on to adopt the processes.
 //
 // Call it once, before the daemon serves any session: a session that came earlier
 // could repeat a call whose record is still unread.
@@ -76,10 +75,9 @@ func (m *Manager) Load() error {
 	return nil
 }
 
-// load runs read, which reads what an earlier daemon has left in a directory. If that
-// fails or panics, load leaves the directory alone. Then this daemon cannot know
-// which calls were made: see [Manager.Unread]. A directory that is already gone is no
-// failure.
+// load runs read, which reads what an earlier daemon has left in a directory. If that fails or
+// panics, load leaves the directory alone. Then this daemon cannot know which calls were made: see
+// [Manager.Unread]. A directory that is already gone is no failure.
 func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -100,8 +98,7 @@ func (m *Manager) load(dir string, read func() error) {
 	}
 }
 
-// disownLocked forgets a process that was restored only in part, with its calls and
-// its instance.
+// disownLocked forgets a process that was restored only in part, with its calls and its instance.
 func (m *Manager) disownLocked(dir string) {
 	for u := range m.hub.Processes {
 		if u.Dir != dir {
@@ -191,9 +188,8 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	return s.newInstance(key, o.Root, stage.Retired)
 }
 
-// goneServerLocked returns a server for a process whose entry was edited or removed.
-// The limits of the process's calls come from the entry that has the name now, or
-// else from [Options.Gone].
+// goneServerLocked returns a server for a process whose entry was edited or removed. The limits of
+// the process's calls come from the entry that has the name now, or else from [Options.Gone].
 func (m *Manager) goneServerLocked(key instanceKey) *server {
 	spec := m.o.Gone
 	if s := m.servers[key.server]; s != nil {
@@ -231,11 +227,10 @@ func (m *Manager) adopt(u *upstream.Process) bool {
 	return u.AttachCondemnedLocked(w)
 }
 
-// takeUp continues a process whose worker is attached. It learns from the worker
-// which writes of the earlier daemon were made, and resets calls that were certainly
-// not made. Then it decides whether the process serves, is drained, or is ended. It
-// reports whether the goroutines of the process run; they do not if the manager is
-// closed.
+// takeUp continues a process whose worker is attached. It learns from the worker which writes of
+// the earlier daemon were made, and resets calls that were certainly not made. Then it decides
+// whether the process serves, is drained, or is ended. It reports whether the goroutines of the
+// process run; they do not if the manager is closed.
 func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	server, err := process.ReadServer(u.Dir)
 	faultpoint.At("hosted.adopted")
@@ -297,9 +292,8 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	return true
 }
 
-// listFirst asks an adopted server for its lists, then lets calls to it. It is for a
-// server whose lists are not known at all. Callers wait for inst.starting meanwhile,
-// which listFirst closes.
+// listFirst asks an adopted server for its lists, then lets calls to it. It is for a server whose
+// lists are not known at all. Callers wait for inst.starting meanwhile, which listFirst closes.
 func (inst *instance) listFirst(u *upstream.Process) {
 	serves := false
 	u.Contain("listed what a process offers", func() {
@@ -357,8 +351,7 @@ func (inst *instance) secrets() *masked.Secrets {
 	return s.spec.Secrets(s.m.hub.Life, inst.root)
 }
 
-// Remask tries again to find the secrets of adopted processes that are unknown. Call
-// it when the user's environment is known: at the adoption it may not have been.
+// Remask looks again for unknown secrets. Call it when the user's environment is known.
 func (m *Manager) Remask() {
 	serverlog.Remask(m.hub, func(u *upstream.Process) *masked.Secrets { return instanceOf(u).secrets() })
 }

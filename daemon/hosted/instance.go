@@ -77,8 +77,7 @@ func (s *server) useLocked(c *tool.Caller) (*instance, error) {
 	return now.instanceLocked(c), nil
 }
 
-// instanceLocked returns the instance of the server that a caller uses, and makes it
-// if there is none.
+// instanceLocked returns the instance of the server that a caller uses; it makes a missing one.
 func (s *server) instanceLocked(c *tool.Caller) *instance {
 	key := s.instanceKey(c)
 	inst := s.m.instances[key]
@@ -98,8 +97,7 @@ func (s *server) instanceKey(c *tool.Caller) instanceKey {
 // maxInstances is the number of instances above which unused ones are evicted.
 const maxInstances = 1024
 
-// evictIdleLocked forgets instances without sessions and processes if there are too
-// many. It takes ejected ones only if the others are not enough.
+// evictIdleLocked forgets unused instances if there are too many, ejected ones last.
 func (m *Manager) evictIdleLocked() {
 	for _, all := range []bool{false, true} {
 		if len(m.instances) < maxInstances {
@@ -239,9 +237,8 @@ func (inst *instance) missedLocked() {
 	}
 }
 
-// recoverLocked starts the instance again if its process has ended by itself and a
-// session uses it, so that it is back before the next call. An ejected instance is
-// not started.
+// recoverLocked starts the instance again if its process has ended by itself and a session uses it,
+// so that it is back before the next call. An ejected instance is not started.
 func (inst *instance) recoverLocked() {
 	if !inst.mustRecover || inst.stageLocked() != stage.Idle || inst.refusalLocked() != nil ||
 		inst.m.instances[inst.key] != inst {
@@ -252,8 +249,8 @@ func (inst *instance) recoverLocked() {
 	}
 }
 
-// failedLocked counts a process that ended by itself or did not start. The next start
-// has to wait, or the instance is ejected.
+// failedLocked counts a process that ended by itself or did not start. The next start has to wait,
+// or the instance is ejected.
 func (inst *instance) failedLocked(f *fault.Record) {
 	now := time.Now()
 	inst.srv.verdict.Blame(f)
@@ -377,8 +374,7 @@ func (inst *instance) startFault(u *upstream.Process, f *startup.Failure, err er
 	return f.Fault(err)
 }
 
-// ready waits until Process of the entry can know all it needs. This wait does not
-// count as start time.
+// ready waits until Process of the entry can know all it needs, which is no start time.
 func (inst *instance) ready() error {
 	m, spec := inst.m, inst.srv.spec
 	if spec.Ready == nil {

@@ -124,8 +124,7 @@ func (inst *instance) skipBackoffLocked() {
 	}
 }
 
-// startAll starts the instances that sessions use, or the caller's if there are none.
-// It waits for all of them.
+// startAll starts the instances that sessions use, else the caller's, and waits for them.
 func (s *server) startAll(ctx context.Context, c *tool.Caller) (int, error) {
 	m, name := s.m, s.spec.Name
 	m.hub.Mu.Lock()
@@ -200,9 +199,8 @@ func (m *Manager) Configure(specs []entry.Server) {
 	}
 }
 
-// newcomers returns, by name, a new server for each wanted spec that is not
-// configured yet, or that is configured differently. It reads their files, so it must
-// not hold the hub's mutex.
+// newcomers returns, by name, a new server for each wanted spec that is not configured yet, or that
+// is configured differently. It reads their files, so it must not hold the hub's mutex.
 func (m *Manager) newcomers(wanted map[string]*entry.Server) map[string]*server {
 	fresh := map[string]*server{}
 	for name, spec := range wanted {
@@ -260,8 +258,7 @@ func (m *Manager) retireLocked(s *server) {
 	}
 }
 
-// leaveLocked drains the instance's process. A process that is being started is
-// drained as soon as it is there.
+// leaveLocked drains the instance's process, one that is being started as soon as it is there.
 func (inst *instance) leaveLocked() {
 	if u := inst.up; u != nil && u.State != stage.Exited {
 		u.DrainLocked()

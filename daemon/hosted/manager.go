@@ -108,8 +108,7 @@ type Manager struct {
 	instances map[instanceKey]*instance
 }
 
-// New returns a manager for o.Servers. It reads no file and starts nothing: see
-// [Manager.Load].
+// New returns a manager for o.Servers. It reads no file and starts nothing: see [Manager.Load].
 func New(o Options) *Manager {
 	o.Return = cmp.Or(o.Return, protocol.StartWindow)
 	if o.Touch == nil {
@@ -218,8 +217,7 @@ func (m *Manager) recallLocked(c *upstream.Call) (dispatch.Server, *listing.Offe
 	return inst.srv, inst.srv.source().Recalled(c.Name, c.Repeats)
 }
 
-// expect waits for [Options.Return], then gives up the sessions of an earlier daemon
-// that have not come back.
+// expect waits for [Options.Return], then gives up earlier sessions that have not come back.
 func (m *Manager) expect() {
 	t := time.NewTimer(m.o.Return)
 	defer t.Stop()
@@ -250,9 +248,8 @@ func (m *Manager) expect() {
 	m.hub.CompactLocked()
 }
 
-// Close detaches from all processes, which live on. It waits until all goroutines of
-// the manager have ended, or until ctx ends. Close the supervisor first, or at the
-// same time.
+// Close detaches from all processes, which live on. It waits until all goroutines of the manager
+// have ended, or until ctx ends. Close the supervisor first, or at the same time.
 func (m *Manager) Close(ctx context.Context) error {
 	m.hub.Mu.Lock()
 	m.hub.Closed = true
@@ -296,8 +293,7 @@ func (m *Manager) EndAll(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Tuned makes processes reconcile their log levels, since a session wants messages of
-// another level than before.
+// Tuned makes processes reconcile their log levels: a session wants another one than before.
 func (m *Manager) Tuned() {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
@@ -307,7 +303,5 @@ func (m *Manager) Tuned() {
 // Tasks returns the tasks of calls that took long. Call it once [Manager.Load] has returned.
 func (m *Manager) Tasks() *detached.Store { return m.calls.Tasks }
 
-// Notified passes a notification of a session's client on to the servers that it
-// concerns: that its roots have changed, or its progress with what a server has asked
-// for.
+// Notified passes a notification of a session's client on to the servers that it concerns.
 func (m *Manager) Notified(session string, msg jsonrpc.Message) { m.hub.Notified(session, msg) }

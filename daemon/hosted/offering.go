@@ -20,8 +20,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// source returns what makes offers from the server's lists, by the present
-// configuration.
+// source returns what makes offers from the server's lists, by the present configuration.
 func (s *server) source() *listing.Source {
 	spec := s.Entry()
 	return &listing.Source{
@@ -63,10 +62,9 @@ func (s *server) storeOffers() error {
 	})
 }
 
-// take makes the lists of a process what the sessions of its instance are offered. It
-// writes them to the worker's directory and the server's file, and notifies the sessions
-// whose lists have changed by that. Lists of a process that was replaced meanwhile are
-// dropped.
+// take makes the lists of a process what the sessions of its instance are offered. It writes them
+// to the worker's directory and the server's file, and notifies the sessions whose lists have
+// changed by that. Lists of a process that was replaced meanwhile are dropped.
 func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 	s, m := inst.srv, inst.m
 	tools := listing.Likenesses(lists.Raw[listing.Tools])
@@ -146,9 +144,8 @@ func (m *Manager) Accept(ctx context.Context, c tool.Caller, name string) ([]str
 	return accepted, err
 }
 
-// handshake introduces the daemon to a process, in its server's era, and reads the
-// server's lists. It returns when the lists are stored. Calls may follow after
-// [Manager.serve].
+// handshake introduces the daemon to a process, in its server's era, and reads the server's lists.
+// It returns when the lists are stored. Calls may follow after [Manager.serve].
 func (inst *instance) handshake(ctx context.Context, u *upstream.Process) error {
 	era, failed := handshake.Introduce(ctx, u, inst.m.o.Info, inst.era())
 	var lists handshake.Lists

@@ -76,9 +76,8 @@ func (m *Manager) Waits() bool {
 	return false
 }
 
-// awaitSights waits, up to [sight.Wait], until it is known which servers a caller
-// sees, of those that may offer what is shown by that name. The caller must not hold the
-// hub's mutex.
+// awaitSights waits, up to [sight.Wait], until it is known which servers a caller sees, of those
+// that may offer what is shown by that name. The caller must not hold the hub's mutex.
 func (m *Manager) awaitSights(ctx context.Context, c *tool.Caller, shown string) {
 	var tables []*sight.Table
 	m.hub.Mu.Lock()

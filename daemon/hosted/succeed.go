@@ -116,10 +116,9 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 	return nil
 }
 
-// Replaced waits until the servers whose entries were edited are replaced. It returns
-// for each that is not, by name, why it goes on as before. If ctx ends first it
-// returns the cause. Commands that change the configuration call it to report to the
-// user.
+// Replaced waits until the servers whose entries were edited are replaced. It returns for each that
+// is not, by name, why it goes on as before. If ctx ends first it returns the cause. Commands that
+// change the configuration call it to report to the user.
 func (m *Manager) Replaced(ctx context.Context) (map[string]error, error) {
 	m.hub.Mu.Lock()
 	pending := map[string]*succession{}

@@ -75,8 +75,7 @@ func (w *worker) parent(c *spawn.Child) {
 }
 
 // reap reaps children of this process until none is left. When it reaps pid it moves the child to
-// childReaped, with w.mu held, and then calls ended with the status of pid, without w.mu. It takes
-// w.mu for each child, and blocks.
+// childReaped, and then calls ended with its status, without w.mu. It takes w.mu, and blocks.
 func (w *worker) reap(pid int, ended func(syscall.WaitStatus)) {
 	for {
 		got, ws, err := spawn.Reap(spawn.AnyChild, &w.mu, func(got int) {

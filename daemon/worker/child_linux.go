@@ -12,9 +12,8 @@ import (
 // what it runs when memory is short (proc_pid_oom_score_adj(5)).
 const oomAbove = 100
 
-// yieldMemory raises the oom score of this process, which all that it starts inherits, so that the
-// kernel kills these before the daemon when memory is short. It ignores errors: it does nothing
-// where that is not permitted.
+// yieldMemory has the kernel kill this process, and what it starts, before the daemon when memory
+// is short. It ignores errors.
 func yieldMemory() {
 	const path = "/proc/self/oom_score_adj"
 	b, err := os.ReadFile(path)
@@ -28,6 +27,5 @@ func yieldMemory() {
 	_ = os.WriteFile(path, strconv.AppendInt(nil, int64(min(now+oomAbove, 1000)), 10), 0)
 }
 
-// adoptOrphans makes this process a subreaper: it becomes the parent of each descendant whose own
-// parent has ended. It returns the error of prctl(2).
+// adoptOrphans makes this process a subreaper: the parent of descendants whose own parent ended.
 func adoptOrphans() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }

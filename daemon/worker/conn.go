@@ -157,8 +157,7 @@ func (c *conn) dropLocked() {
 	w.cond.Broadcast()
 }
 
-// reply queues result as the answer to request id, and wakes push. It does nothing if id is 0: the
-// peer wants no answer. The caller must hold w.mu, as for each method below that answers.
+// reply queues result as the answer to request id; none is wanted for 0. w.mu must be held.
 func (c *conn) reply(id int64, result any) {
 	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: jsonrpc.Encode(result)}, false)
 }
@@ -178,10 +177,9 @@ func (c *conn) replyWrite(id int64, status workerwire.WriteStatus) {
 	c.answer(f, status == workerwire.WriteAccepted)
 }
 
-// answer queues the frame f as the answer to request f.ID. It wakes push at once, or after
-// [answerDelay] if canWait is true. If maxFrames answers wait already, the peer does not read
-// them: answer drops the connection. After that, or if f.ID is 0, answer does nothing. The caller
-// must hold w.mu.
+// answer queues the frame f as the answer to request f.ID, unless that is 0. It wakes push at once,
+// or after [answerDelay] if canWait is true. If maxFrames answers wait already, the peer does not
+// read, and answer drops the connection. The caller must hold w.mu.
 func (c *conn) answer(f workerwire.Frame, canWait bool) {
 	if c.state == connDropped || f.ID == 0 {
 		return
@@ -282,8 +280,7 @@ func (c *conn) handle(f *workerwire.Frame, b inputWrite) bool {
 	return true
 }
 
-// parse decodes the body of a request into v and returns true; an empty one leaves v as it is. If
-// it cannot, it answers with an error and returns false. The caller must hold w.mu.
+// parse decodes f's body into v. If it cannot, it answers so and returns false. w.mu must be held.
 func (c *conn) parse(f *workerwire.Frame, v any) bool {
 	if len(f.Body) == 0 {
 		return true
@@ -295,8 +292,8 @@ func (c *conn) parse(f *workerwire.Frame, v any) bool {
 	return err == nil
 }
 
-// initializeLocked answers an Initialize, the first request on a connection, and records the
-// version. It answers with CodeVersion if it does not speak that. The caller must hold w.mu.
+// initializeLocked answers an Initialize and records the version, or answers with CodeVersion if it
+// does not speak that. The caller must hold w.mu.
 func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 	if err := process.CheckVersion(p.Version); err != nil {
 		c.fail(id, workerwire.Errorf(workerwire.CodeVersion, "%v", err))
@@ -344,9 +341,8 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 }
 
 // push sends answers and events until the connection is dropped, which it does itself after an
-// error. The rest of a frame that sendNow has begun goes first, then answers, then events. It
-// takes w.mu, but not while it writes or reads the spool: c.pushing keeps sendNow from writing
-// then.
+// error. The rest of a frame that sendNow has begun goes first, then answers, then events. It takes
+// w.mu, but not while it writes or reads the spool: c.pushing keeps sendNow from writing then.
 func (c *conn) push() {
 	w := c.w
 	w.mu.Lock()
@@ -395,13 +391,11 @@ func (c *conn) sendNow() bool {
 	return len(c.rest) == 0 && !c.pendingLocked()
 }
 
-// tryWriter writes to the stream of a connection what the peer takes at once, and
-// keeps the rest in the connection.
+// tryWriter writes what the peer takes at once, and keeps the rest in the connection.
 type tryWriter struct{ *conn }
 
-// Write returns len(p) and no error: push meets the error of the stream when it writes the rest.
-// It keeps p itself: no other code has the frames, so none changes them. The caller must hold
-// w.mu.
+// Write returns len(p) and no error: push meets the error of the stream when it writes the rest. It
+// keeps p itself: no other code has the frames, so none changes them. The caller must hold w.mu.
 func (c tryWriter) Write(p []byte) (int, error) {
 	n := 0
 	if len(c.rest) == 0 {
@@ -437,12 +431,10 @@ func (c *conn) pendingLocked() bool {
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
-// nextLocked returns the entry that is the next event. The caller must hold w.mu and have checked
-// [conn.pendingLocked].
+// nextLocked returns the next event; [conn.pendingLocked] must be true. The caller must hold w.mu.
 func (c *conn) nextLocked() *entry { return &c.w.out.entries[c.w.out.after(c.sent)] }
 
-// hasEventLocked reports whether an event may be sent now, and its bytes are in memory or cannot
-// be read from the spool. The caller must hold w.mu.
+// hasEventLocked reports whether an event can be sent without the spool. w.mu must be held.
 func (c *conn) hasEventLocked() bool {
 	if !c.pendingLocked() {
 		return false
@@ -451,8 +443,7 @@ func (c *conn) hasEventLocked() bool {
 	return !e.spooled || c.loaded.seq == e.seq && (c.loaded.err != nil || len(c.loaded.data) == e.size)
 }
 
-// eventLocked returns the next event for the attached connection, and counts it as sent. The
-// caller must hold w.mu, have checked [conn.hasEventLocked], and send the event.
+// eventLocked returns the next event, which the caller must send. w.mu must be held.
 func (c *conn) eventLocked() workerwire.Frame {
 	w, e := c.w, c.nextLocked()
 	c.sent = e.seq

@@ -26,9 +26,8 @@ const maxQueued = workerwire.MaxPayload
 // input holds the writes to the child's stdin. Taking a write only queues it. One goroutine
 // makes the writes, in order; only that one waits for a child that does not read.
 //
-// Every write id up to taken has one outcome: it is in the pipe (up to written), it is torn,
-// or it was not made (from lost on). Those between are queued or being made. worker.mu
-// guards all fields.
+// Every write id up to taken has one outcome: it is in the pipe (up to written), it is torn, or it
+// was not made (from lost on). Those between are queued or being made. worker.mu guards all fields.
 type input struct {
 	state   inputState
 	file    *os.File     // the writing end of the pipe
@@ -49,8 +48,7 @@ type inputWrite struct {
 	size int      // bytes, wherever they are
 }
 
-// write writes the bytes to the child's stdin, and returns how many were written; if not all, also
-// an error. It blocks while the child does not read, until stdin is closed.
+// write writes the bytes to the child's stdin. It blocks while the child does not read.
 func (b inputWrite) write(to *rawio.Stream) (int, error) {
 	if b.file == nil {
 		return to.Write(b.data)
@@ -74,11 +72,10 @@ func (w *worker) closeLaterLocked(b inputWrite) {
 	}
 }
 
-// openInput returns the bytes of the frame f, if that is a Write; otherwise they are not used. If
-// they lie in a file of the worker's directory, it opens that file and removes its name. The
-// caller must close the result then. It returns an error if the body of f is not valid, or the
-// file has another name than such files have, cannot be opened, or has too few bytes. It takes no
-// lock, and blocks on the disk.
+// openInput returns the bytes of the frame f, if that is a Write. If they lie in a file of the
+// worker's directory, it opens that file and removes its name; the caller must close the result. It
+// returns an error if the body of f is not valid, or the file has a wrong name, cannot be opened,
+// or is too short. It takes no lock, and blocks on the disk.
 func (w *worker) openInput(f *workerwire.Frame) (inputWrite, error) {
 	b := inputWrite{data: f.Payload, size: len(f.Payload)}
 	if f.Kind != workerwire.Write || len(f.Body) == 0 {
@@ -117,16 +114,12 @@ type waiter struct {
 	w  int64 // write id
 }
 
-// takeLocked takes the write f, whose bytes are b, from the attached connection c: it queues the
-// write for stdin, and request f.ID is answered when the write's outcome is known. A write id that
-// was taken before is not written again: the daemon asks for its outcome. If stdin is closed or
-// closing, the write is taken and not made. takeLocked answers with an error, and takes nothing,
-// if the id is below 1, if ids before it are missing, or if more than [maxQueued] bytes would
-// wait. Ids have no gaps, so the last one that was taken tells a new daemon which calls the child
-// got.
-//
-// kept is true if b is written later; otherwise the caller must close b. The caller must hold
-// w.mu.
+// takeLocked queues the write f, whose bytes are b, from the attached connection c; request f.ID is
+// answered when the write's outcome is known. A write id that was taken before is not written
+// again: the daemon asks for its outcome. If stdin is closed or closing, the write is taken and not
+// made. takeLocked answers with an error, and takes nothing, if ids are missing before this one, or
+// if more than [maxQueued] bytes would wait. Without gaps the last id tells a new daemon which
+// calls the child got. If kept is false, the caller must close b. The caller must hold w.mu.
 func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bool) {
 	in, id := &w.in, f.N
 	switch {
@@ -160,8 +153,7 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bo
 	return kept
 }
 
-// settleLocked answers the waiting requests whose write has an outcome: accepted, torn or stdin
-// closed. The others go on waiting. The caller must hold w.mu.
+// settleLocked answers the waiting requests whose write has an outcome. The caller must hold w.mu.
 func (w *worker) settleLocked() {
 	in := &w.in
 	var settled []waiter
@@ -185,10 +177,9 @@ func (w *worker) settleLocked() {
 }
 
 // writeStdin writes the taken writes to stdin, in order, and answers their requests. It blocks
-// until stdin is to be closed: after an error, when another goroutine has shut it, or after the
-// last write in the queue once [worker.closeStdinLocked] was called. Then it closes stdin, and
-// answers the writes that were not made. After EPIPE it also records that the child has closed its
-// stdin. It takes w.mu, but does not hold it while it waits or writes.
+// until stdin is to be closed, or a write fails. Then it closes stdin, and answers the writes that
+// were not made. After EPIPE it also records that the child has closed its stdin. It takes w.mu,
+// but does not hold it while it waits or writes.
 func (w *worker) writeStdin() {
 	in := &w.in
 	w.mu.Lock()
@@ -213,11 +204,9 @@ func (w *worker) writeStdin() {
 	}
 }
 
-// watchStdin blocks until the child, and all that has inherited its stdin, have closed the reading
-// end of the pipe, and records that: see closedByChildLocked. Without it the worker would learn of
-// that only from its next write, which may come hours later. f is the writing end; watchStdin
-// neither writes nor reads it. If the worker itself closes f first, watchStdin returns and records
-// nothing. It needs a goroutine of its own. It takes w.mu, and the caller must not hold that.
+// watchStdin blocks until the child, and all that has inherited its stdin, have closed the pipe,
+// and records that: the next write, which would show it, may come hours later. f is the writing
+// end, which it leaves alone. If the worker closes f first, it records nothing. It takes w.mu.
 func (w *worker) watchStdin(f *os.File) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -238,12 +227,10 @@ func (w *worker) watchStdin(f *os.File) {
 	w.closedByChildLocked(process.Stdin)
 }
 
-// makeLocked takes the first write out of the queue, which must not be empty, and writes it to
-// stdin. It unlocks w.mu while it writes, which blocks while the child does not read; meanwhile
-// the child may end and stdin be shut. It closes the write's file. It returns nil if the whole
-// write is in the pipe. Otherwise it returns an error, and the write is torn if a part of it was
-// written. It answers no request. The caller must hold w.mu, and only one goroutine may call
-// makeLocked.
+// makeLocked writes the first write of the queue, which must not be empty, to stdin. It unlocks
+// w.mu while it writes, which blocks while the child does not read; meanwhile the child may end and
+// stdin be shut. It closes the write's file. After an error the write is torn if a part of it was
+// written. The caller must hold w.mu, and only one goroutine may call makeLocked.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
 	b := in.queue[0]
@@ -279,10 +266,9 @@ func (w *worker) closeStdinLocked() {
 	w.cond.Broadcast()
 }
 
-// shutStdinLocked closes stdin at once, and wakes all that wait for w.cond. It drops the writes in
-// the queue, and answers their requests: they were not made. A write that makeLocked is making
-// just now, without w.mu, gets its outcome from makeLocked. shutStdinLocked may be called again,
-// and must be called again after a write has failed. The caller must hold w.mu.
+// shutStdinLocked closes stdin at once, drops the writes in the queue, and answers their requests.
+// A write that makeLocked is making just now, without w.mu, gets its outcome from makeLocked. It
+// may be called again, and must be after a write has failed. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

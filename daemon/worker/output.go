@@ -57,8 +57,7 @@ type gate struct {
 // noNewline stands for how many bytes follow the last newline of data without any.
 const noNewline = -1
 
-// begunLine returns how many bytes follow the last newline of data, and [noNewline] if data has no
-// newline. Most data ends with a newline, or is from the middle of a long line and has none.
+// begunLine returns how many bytes follow the last newline of data; [noNewline] if it has none.
 func begunLine(data []byte) int {
 	if n := len(data); n > 0 && data[n-1] == '\n' {
 		return 0
@@ -70,9 +69,8 @@ func begunLine(data []byte) int {
 }
 
 // addBytes counts size bytes of data that are held from now on. It closes the gate if a limit is
-// reached; inside a line, only after the end of that line or lineMax bytes of it. begun is
-// begunLine of the data. newEntry is false if the data was added to an entry that is counted
-// already. The caller must hold w.mu.
+// reached, as type gate says. begun is begunLine of the data; newEntry is false if the data was
+// added to an entry that is counted already. The caller must hold w.mu.
 func (g *gate) addBytes(size, begun int, newEntry bool) {
 	g.bytes += size
 	if newEntry {
@@ -93,8 +91,7 @@ func (g *gate) addBytes(size, begun int, newEntry bool) {
 	}
 }
 
-// release subtracts bytes and entries that are no longer held, and opens the gate if both counts
-// are below their limits then. It wakes no goroutine. The caller must hold w.mu.
+// release subtracts what is no longer held, and opens the gate below its limits. w.mu must be held.
 func (g *gate) release(bytes, count int) {
 	g.bytes -= bytes
 	g.count -= count
@@ -103,8 +100,7 @@ func (g *gate) release(bytes, count int) {
 	}
 }
 
-// isOpen reports whether more may come: no limit is reached, or the line that has begun may still
-// be finished. The caller must hold w.mu.
+// isOpen reports whether more, or the rest of a line, may come. The caller must hold w.mu.
 func (g *gate) isOpen() bool { return !g.over || g.finishing }
 
 // output numbers the child's output, and keeps it until the daemon has acknowledged it. The
@@ -126,10 +122,9 @@ func newOutput(l process.Limits) *output {
 	return &output{next: 1, in: gate{limit: l.Retain, lineMax: l.Line}, ring: l.Stderr}
 }
 
-// last returns the newest entry of kind k if it can take n more bytes, else nil. An entry cannot
-// if it was sent, if it would exceed [maxChunk], if it has a file of its own, or if its stderr was
-// dropped. Because entries can grow, many small reads do not cost an entry each while no daemon is
-// attached. The caller must hold w.mu, and must not use the pointer after entries have changed.
+// last returns the newest entry of kind k if it can take n more bytes, else nil. Because entries
+// grow until they are sent, many small reads without a daemon do not cost an entry each. The caller
+// must hold w.mu, and must not use the pointer after entries have changed.
 func (o *output) last(k kind, n int) *entry {
 	for i := len(o.entries) - 1; i >= 0 && o.entries[i].seq > o.seen; i-- {
 		if e := &o.entries[i]; e.kind == k {
@@ -142,10 +137,9 @@ func (o *output) last(k kind, n int) *entry {
 	return nil
 }
 
-// addStdout keeps data in memory, in the last entry or a new one, and counts it against the limit
-// of stdout. It returns true if it keeps data itself, which the caller must not use any more: it
-// does so if data fills half of its buffer or more. Otherwise it keeps a copy. It wakes no
-// goroutine. The caller must hold w.mu.
+// addStdout keeps data in memory, and counts it against the limit of stdout. If it fills half of
+// its buffer or more, it may be kept itself, else a copy. kept says that the caller must not use
+// data any more. It wakes no goroutine. The caller must hold w.mu.
 func (o *output) addStdout(data []byte) (kept bool) {
 	begun := begunLine(data)
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
@@ -168,9 +162,8 @@ func (o *output) addStdout(data []byte) (kept bool) {
 	return kept
 }
 
-// addFiled adds an entry for n bytes of stdout that lie in a file, from off on to its end. file is
-// its name in the worker's directory. The bytes count against the limit of stdout as if they were
-// in memory. whole says whether a line ends with them. The caller must hold w.mu.
+// addFiled adds an entry for n bytes of stdout in a file, from off to its end. They count against
+// the limit as if in memory. whole says that a line ends with them. The caller must hold w.mu.
 func (o *output) addFiled(file string, off int64, n int, whole bool) {
 	begun := noNewline
 	if whole {
@@ -180,9 +173,8 @@ func (o *output) addFiled(file string, off int64, n int, whole bool) {
 	o.in.addBytes(n, begun, true)
 }
 
-// lineSoFar returns the pieces of the line that has begun, in order, and the sum of their sizes in
-// bytes. ok is false if not all of them are in memory. The pieces are parts of the entries, not
-// copies. The caller must hold w.mu.
+// lineSoFar returns the pieces of the line that has begun, which are not copies, and the sum of
+// their sizes. ok is false if not all of them are in memory. The caller must hold w.mu.
 func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
 	for i := len(o.entries) - 1; i >= 0 && size < o.in.lineLen; i-- {
 		e := &o.entries[i]
@@ -199,9 +191,8 @@ func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
 	return pieces, size, size == o.in.lineLen
 }
 
-// addSpooled records that n bytes of stdout are in the spool at off: in the last entry, if they
-// follow its bytes, else in a new one. They do not count against the limit of stdout. It writes
-// nothing to the spool. The caller must hold w.mu.
+// addSpooled records that n bytes of stdout are in the spool at off. They do not count against the
+// limit of stdout. The caller must hold w.mu.
 func (o *output) addSpooled(off int64, n int) {
 	if e := o.last(stdout, n); e != nil && e.spooled && e.off+int64(e.size) == off {
 		e.size += n
@@ -210,9 +201,8 @@ func (o *output) addSpooled(off int64, n int) {
 	o.push(entry{kind: stdout, spooled: true, off: off, size: n})
 }
 
-// addStderr keeps a copy of data. If more than o.ring bytes or [maxStderrEntries] entries of
-// stderr are kept, it replaces the oldest ones by markers that only count their bytes. The caller
-// must hold w.mu.
+// addStderr keeps a copy of data. If more than o.ring bytes or [maxStderrEntries] entries of stderr
+// are kept, it replaces the oldest ones by markers that only count their bytes. w.mu must be held.
 func (o *output) addStderr(data []byte) {
 	o.errBytes += len(data)
 	if e := o.last(stderr, len(data)); e != nil {
@@ -229,9 +219,8 @@ func (o *output) addStderr(data []byte) {
 	}
 }
 
-// dropStderr replaces the stderr entry at i by a marker that only counts its bytes, and joins that
-// with the markers beside it, so that there are never many. It returns the index that the marker
-// has then. The caller must hold w.mu.
+// dropStderr replaces the stderr entry at i by a marker, joined with those beside it, so that there
+// are never many. It returns the index of the marker. The caller must hold w.mu.
 func (o *output) dropStderr(i int) int {
 	e := &o.entries[i]
 	o.errBytes -= e.size
@@ -259,16 +248,14 @@ func (o *output) mergeable(i int) bool {
 		(a.seq <= o.seen) == (b.seq <= o.seen)
 }
 
-// merge joins the markers at i-1 and i into one at i-1. The caller must have checked mergeable(i),
-// and must hold w.mu.
+// merge joins the markers at i-1 and i, which must be mergeable. The caller must hold w.mu.
 func (o *output) merge(i int) {
 	o.entries[i].first = o.entries[i-1].first
 	o.entries[i].dropped += o.entries[i-1].dropped
 	o.entries = slices.Delete(o.entries, i-1, i)
 }
 
-// push adds e as the last entry, under the next number, which it returns. It wakes no goroutine,
-// and counts e against no limit. The caller must hold w.mu.
+// push adds e under the next number, which it returns. It wakes no goroutine. w.mu must be held.
 func (o *output) push(e entry) int64 {
 	e.first, e.seq = o.next, o.next
 	o.next++
@@ -276,10 +263,9 @@ func (o *output) push(e entry) int64 {
 	return e.seq
 }
 
-// ack removes all entries up to number seq, which the daemon has acknowledged, and opens the gate
-// of stdout if enough is released. It calls sent with each of them, while w.mu is held. A seq that
-// was not given yet counts as the last one that was. ack does nothing if seq was acknowledged
-// before. The caller must hold w.mu.
+// ack removes all entries up to number seq, which the daemon has acknowledged, and calls sent with
+// each of them while w.mu is held. A seq that was not given yet counts as the last one that was.
+// The caller must hold w.mu.
 func (o *output) ack(seq int64, sent func(*entry)) {
 	seq = min(seq, o.next-1)
 	if seq <= o.acked {
@@ -304,8 +290,7 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 	}
 }
 
-// after returns the index of the first entry with a number above seq; len(o.entries) if there is
-// none. The caller must hold w.mu.
+// after returns the index of the first entry with a number above seq. The caller must hold w.mu.
 func (o *output) after(seq int64) int {
 	return sort.Search(len(o.entries), func(i int) bool { return o.entries[i].seq > seq })
 }

@@ -96,8 +96,7 @@ func (w *worker) took(data []byte) (kept bool) {
 
 // tellLocked counts n bytes of stdout that were read, and sends the next event to the attached
 // daemon with [conn.sendNow], which does not block. If no daemon is attached or not all was sent,
-// it wakes all that wait for w.cond, among them push, which sends the rest. The caller must hold
-// w.mu.
+// it wakes all that wait for w.cond, among them push, which sends the rest. w.mu must be held.
 func (w *worker) tellLocked(n int) {
 	if w.childState >= childGone {
 		w.drained += n
@@ -110,9 +109,8 @@ func (w *worker) tellLocked(n int) {
 }
 
 // ackLocked releases the output up to number seq, which the attached daemon has acknowledged, and
-// leaves the files of long lines in it to conduct to remove. It wakes all that wait for w.cond,
-// among them the reader of stdout, for which there may be room now. It releases nothing if that
-// output was acknowledged before. The caller must hold w.mu, and a connection must be attached.
+// has conduct remove the files of long lines in it. It wakes the reader of stdout, for which there
+// may be room now. A connection must be attached, and the caller must hold w.mu.
 func (w *worker) ackLocked(seq int64) {
 	c := w.attached
 	faultpoint.At("worker.acked")
@@ -165,8 +163,7 @@ func (w *worker) stdoutEnded(f *os.File) {
 	w.readerDone(f)
 }
 
-// readerDone closes the pipe f of stdout or stderr, records that one reader less runs, and wakes
-// conduct, which waits for the end of both. It takes w.mu.
+// readerDone closes the pipe f, counts the reader as ended, and wakes conduct. It takes w.mu.
 func (w *worker) readerDone(f *os.File) {
 	_ = f.Close()
 	w.mu.Lock()

@@ -98,9 +98,8 @@ func (w *worker) startSpool() error {
 // spoolStdout writes data to the end of the spool file if stdout goes there, and returns true; the
 // caller must then add the bytes to the output and to the size of the spool. It returns false if
 // stdout goes to memory. It also returns false if data does not fit or cannot be written: then the
-// spool is full for good, and the caller keeps data in memory, as all that follows, up to the
-// limit of stdout. The caller must hold w.spooling, and must not hold w.mu, which spoolStdout
-// takes.
+// spool is full for good, and the caller keeps data in memory, as all that follows, up to the limit
+// of stdout. The caller must hold w.spooling, and must not hold w.mu, which spoolStdout takes.
 func (w *worker) spoolStdout(data []byte) bool {
 	w.mu.Lock()
 	s, spools := w.spool, w.attendance == spooling
@@ -120,8 +119,7 @@ func (w *worker) spoolStdout(data []byte) bool {
 	return false
 }
 
-// readEntry reads the bytes of the entry e, which must be in the spool, from its file. It returns
-// an error if not all can be read. The caller must hold w.spooling, and must not hold w.mu.
+// readEntry reads the bytes of an entry in the spool. The caller must hold w.spooling.
 func (s *spool) readEntry(e *entry) ([]byte, error) {
 	lockcheck.Blocking("read spool")
 	b := make([]byte, e.size)
@@ -136,10 +134,9 @@ type loaded struct {
 	err  error  // the spool cannot be read
 }
 
-// loadEvent reads the data of the connection's next event from the spool file, and keeps them in
-// c.loaded. If the read fails, it keeps the error there instead, and logs it. It does nothing if
-// no event is next or its data are not in the spool. It takes w.spooling and then w.mu, which it
-// does not hold while it reads. The caller must hold neither.
+// loadEvent reads the data of the connection's next event, if the spool has them, into c.loaded, or
+// keeps the error there, and logs it. It takes w.spooling and then w.mu, which it does not hold
+// while it reads. The caller must hold neither.
 func (c *conn) loadEvent() {
 	w := c.w
 	w.spooling.Lock()
@@ -164,8 +161,7 @@ func (c *conn) loadEvent() {
 	c.loaded = loaded{seq: e.seq, data: data, err: err}
 }
 
-// ackedSpoolLocked returns how many bytes at the beginning of the spool were acknowledged since
-// they were written there. w.spool must not be nil. The caller must hold w.mu.
+// ackedSpoolLocked returns how many bytes of the spool were acknowledged. w.mu must be held.
 func (w *worker) ackedSpoolLocked() int64 {
 	for i := range w.out.entries {
 		if e := &w.out.entries[i]; e.kind == stdout && e.spooled {

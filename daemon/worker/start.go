@@ -39,10 +39,8 @@ func Main(args []string, whole detach.Whole, stderr io.Writer) error {
 	return ErrUsage
 }
 
-// runWorker is the command "worker --run" for the directory dir. It tells the daemon that the
-// worker is ready, or why it could not start, and returns that error. Otherwise it returns what
-// [worker.runToEnd] returns, when the worker has left. whole is the path of holdline, "" if that
-// is this program.
+// runWorker is the command "worker --run". It tells the daemon that the worker is ready, or why it
+// could not start, and returns that error, or that of [worker.runToEnd] when the worker has left.
 func runWorker(dir, whole string, stderr io.Writer) error {
 	env, ready := detach.Inherit(whole != "")
 	yieldMemory()
@@ -126,9 +124,8 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	return w, nil
 }
 
-// takeLock takes the lock file at path. While another process holds that, takeLock tries again,
-// for up to [lockWait]; then it returns an error that wraps [statedir.ErrLocked]. It returns any
-// other error at once.
+// takeLock takes the lock file at path. While another process holds it, takeLock tries again, for
+// up to [lockWait]; then the error wraps [statedir.ErrLocked].
 func takeLock(path string) (*statedir.Lock, error) {
 	deadline := time.Now().Add(lockWait)
 	for {

@@ -8,8 +8,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// childState is how far the life of the child has come. It only goes forward, and may
-// skip states.
+// childState is how far the life of the child has come. It only goes forward, and may skip states.
 //
 //	childStarting -> childRunning: the exec step has become the program
 //	              -> childReaped:  its pid may be another process's: it gets no more signals
@@ -28,10 +27,8 @@ const (
 	childClosed
 )
 
-// moveChildLocked moves the child to the state to, unless that would be a step back or none. With
-// childEnded it notes the time, with childGone it sets the end of the reading, and with
-// childClosed it queues the event Closed for the daemon. It wakes all that wait for w.cond, and
-// conduct. The caller must hold w.mu.
+// moveChildLocked moves the child to the state to, if that is later. With childClosed it queues the
+// event Closed. It wakes all that wait for w.cond, and conduct. The caller must hold w.mu.
 func (w *worker) moveChildLocked(to childState) {
 	if to <= w.childState {
 		return
@@ -66,8 +63,7 @@ const (
 	leaving
 )
 
-// attendLocked sets the attendance, unless the worker is leaving already, and wakes all that wait
-// for w.cond in any case. The caller must hold w.mu.
+// attendLocked sets the attendance, unless it is leaving, and wakes w.cond. w.mu must be held.
 func (w *worker) attendLocked(to attendance) {
 	if w.attendance != leaving {
 		w.attendance = to
@@ -75,9 +71,7 @@ func (w *worker) attendLocked(to attendance) {
 	w.cond.Broadcast()
 }
 
-// isAloneLocked reports whether the worker goes on without a daemon: none has come back in time,
-// and none has attached since. It returns false once the worker is leaving. The caller must hold
-// w.mu.
+// isAloneLocked reports whether the worker goes on without a daemon. The caller must hold w.mu.
 func (w *worker) isAloneLocked() bool { return w.attendance == holding || w.attendance == spooling }
 
 // ladderStep is how far the ending of the child and of its descendants has come. It
@@ -105,11 +99,9 @@ type ladder struct {
 	nextKill     time.Time // when the next round of the killing is due
 }
 
-// terminateLocked begins to end the child, or shortens the time that it has left. It makes
-// writeStdin close stdin after the writes in the queue, and sets the times for SIGTERM, after
-// grace, and for SIGKILL, after grace again. grace is at least what the spec wants, and an hour at
-// most. terminateLocked wakes conduct, which sends the signals, and does not wait for the end. The
-// caller must hold w.mu.
+// terminateLocked begins to end the child, or shortens the time that it has left: stdin is closed
+// after the writes in the queue, and conduct sends SIGTERM after grace, SIGKILL after grace again.
+// grace is at least what the spec wants, and an hour at most. The caller must hold w.mu.
 func (w *worker) terminateLocked(grace time.Duration) {
 	grace = max(0, min(max(grace, w.spec.EndGrace()), time.Hour))
 	now := time.Now()
@@ -124,10 +116,8 @@ func (w *worker) terminateLocked(grace time.Duration) {
 	w.wakeConduct()
 }
 
-// climbLocked takes the next step against a child that is being ended, if that is due. For SIGTERM
-// it closes stdin at once and adds the signal to w.later; for SIGKILL it calls killTreeLocked. It
-// does nothing if the child is not being ended. due is that of [worker.stepLocked]. The caller
-// must hold w.mu.
+// climbLocked takes the next step, if it is due, against a child that is being ended. With SIGTERM
+// it closes stdin at once. Signals are left to w.later. The caller must hold w.mu.
 func (w *worker) climbLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if l.step == ladderIdle {

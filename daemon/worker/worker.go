@@ -30,8 +30,7 @@ const (
 	// drainTime bounds the reading after the whole tree was killed: a process
 	// outside the tree may still have a pipe open.
 	drainTime = time.Second
-	// drainMax bounds what is read in that time beyond the limits, in bytes; no
-	// pipe holds more.
+	// drainMax bounds what is read in that time beyond the limits, in bytes; no pipe holds more.
 	drainMax = 2 << 20
 	// killTime is how long the worker kills the tree again and again.
 	killTime = 2 * time.Second
@@ -117,15 +116,13 @@ func newWorker(dir string, spec process.Spec, env []string, stderr io.Writer) *w
 	return w
 }
 
-// logf writes a line to the worker's log. It blocks on that file, so the caller must hold neither
-// w.mu nor any other lock that guards state.
+// logf writes a line to the worker's log. It blocks on that file, so w.mu must not be held.
 func (w *worker) logf(format string, args ...any) {
 	lockcheck.Blocking("write log")
 	_, _ = fmt.Fprintf(w.stderr, "%s %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// wakeConduct wakes conduct, which then checks what is due. It does not block, and may be called
-// with or without w.mu.
+// wakeConduct wakes conduct, which checks what is due. It may be called with or without w.mu.
 func (w *worker) wakeConduct() {
 	select {
 	case w.wake <- struct{}{}:
@@ -133,9 +130,8 @@ func (w *worker) wakeConduct() {
 	}
 }
 
-// runToEnd starts the child and serves daemons until the worker may leave. It blocks until then,
-// and returns after all goroutines have ended and the lock file is unlocked. It returns an error
-// if the pipes cannot be made or the lock file cannot be unlocked. How the child ends is no error.
+// runToEnd starts the child and serves daemons until the worker may leave and all goroutines have
+// ended. It returns an error if the pipes cannot be made or the lock file cannot be unlocked.
 // Daemons are accepted only after the child was forked, so that each one gets its pid. It takes
 // w.mu.
 func (w *worker) runToEnd() error {
@@ -175,10 +171,9 @@ func (w *worker) runToEnd() error {
 }
 
 // conduct runs [worker.stepLocked] whenever the state has changed or a time has come, then the
-// funcs in w.later, and writes state.json when the phase has changed. A value from signals makes
-// it end the child. It returns when the worker may leave: the child has ended with all its output,
-// and a daemon has acknowledged that, or no daemon is there, or a signal came. It takes w.mu, and
-// holds it neither while it waits nor for the funcs and files.
+// funcs in w.later, and writes state.json when the phase has changed. A value from signals makes it
+// end the child. It returns when the worker may leave. It takes w.mu, and holds it neither while it
+// waits nor for the funcs and files.
 func (w *worker) conduct(signals <-chan os.Signal) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -216,10 +211,10 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 }
 
 // stepLocked does what is due at now. It goes alone if no daemon has come back in time. It begins
-// to end a child that has closed stdin or stdout, or that is alone and past the hard deadline of
-// its spec. It sends the next signal to a child that is being ended, and cleans up after one that
-// has ended. Signals and files are left to w.later. It returns after how much time at most it must
-// be called again. done is true once the worker may leave. The caller must hold w.mu.
+// to end a child that has closed stdin or stdout, or is alone and past its deadline, signals one
+// that is being ended, and cleans up after one that has ended. Signals and files are left to
+// w.later. Call it again after next at most; done is true once the worker may leave. The caller
+// must hold w.mu.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	next = time.Minute // timers do not count the time for which the machine sleeps
 	due := func(at time.Time) bool {
@@ -256,11 +251,10 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	return next, false
 }
 
-// afterExitLocked adds to w.later that the descendants of the ended child are killed, after
-// [linger], or at once if the child was being ended. When they are gone it answers the Terminate
-// requests. Then it moves the child to childClosed if stdout and stderr were read to their end; if
-// drainTime is over first, it makes their reads fail, which ends the readers. due is that of
-// [worker.stepLocked]. The caller must hold w.mu.
+// afterExitLocked has the descendants of the ended child killed, after [linger], or at once if the
+// child was being ended. When they are gone it answers the Terminate requests. Then it moves the
+// child to childClosed if its output was read to the end; once drainTime is over, it makes the
+// reads fail. due is that of [worker.stepLocked]. The caller must hold w.mu.
 func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 	l := &w.ladder
 	if w.childState < childGone && (l.step != ladderIdle || due(w.endedAt.Add(linger))) && due(l.nextKill) {
@@ -287,9 +281,8 @@ func (w *worker) afterExitLocked(now time.Time, due func(time.Time) bool) {
 }
 
 // goAloneLocked begins the time without a daemon. As spec.Orphan says, it begins to end the child,
-// or adds to w.later that a spool is started and stdout is written there from then on. Until then,
-// and if the spool cannot be started, stdout stays in memory up to the limit; after that it is not
-// read, and the child has to wait. The caller must hold w.mu.
+// or has conduct start a spool for stdout. Until then, and if that fails, stdout stays in memory up
+// to the limit; after that the child has to wait. The caller must hold w.mu.
 func (w *worker) goAloneLocked() {
 	w.attendLocked(holding)
 	faultpoint.At("worker.alone")
@@ -326,10 +319,9 @@ func (w *worker) phaseLocked() string {
 	return process.PhaseStarting
 }
 
-// closedByChildLocked records that the child has closed its end of stream, stdin or stdout, and
-// wakes conduct. A child that still lives after [linger] cannot be used any more, and conduct ends
-// it. It does nothing if a stream was recorded before, or if the child has ended or is being
-// ended. The caller must hold w.mu.
+// closedByChildLocked records that the child has closed its end of stream, stdin or stdout. If it
+// still lives after [linger], it cannot be used any more, and conduct ends it. Only the first
+// stream of a child that is not being ended is recorded. The caller must hold w.mu.
 func (w *worker) closedByChildLocked(stream string) {
 	if w.closed != "" || w.childState >= childEnded || w.ladder.step != ladderIdle {
 		return
@@ -339,8 +331,7 @@ func (w *worker) closedByChildLocked(stream string) {
 }
 
 // recordExit records how the child has ended, queues the event Exited for the daemon, and closes
-// stdin, which answers the writes that were not made. It wakes all that wait for w.cond, and
-// conduct. It takes w.mu.
+// stdin, which answers the writes that were not made. It takes w.mu.
 func (w *worker) recordExit(exit process.Exit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -353,8 +344,7 @@ func (w *worker) recordExit(exit process.Exit) {
 }
 
 // recordNoChildren moves the child to childGone if its end is recorded and certainly no descendant
-// is left: the worker is a subreaper ([process.Exact]), or never forked. It wakes conduct in any
-// case. Call it when this process has no child left to reap. It takes w.mu.
+// is left. Call it when this process has no child left to reap. It takes w.mu.
 func (w *worker) recordNoChildren() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -364,10 +354,9 @@ func (w *worker) recordNoChildren() {
 	w.wakeConduct()
 }
 
-// saveState writes state.json, which later daemons read if the worker is dead: the child's
-// process, the last write that was taken, what was acknowledged, and what the spool holds. It
-// returns the error of that write. It takes w.saving, so that an older state never replaces a
-// newer one, and w.mu, which it does not hold while it writes. The caller must hold neither.
+// saveState writes state.json, which later daemons read if the worker is dead. It returns the error
+// of that. It takes w.saving, so that an older state never replaces a newer one, and w.mu, which it
+// does not hold while it writes. The caller must hold neither.
 func (w *worker) saveState() error {
 	w.saving.Lock()
 	defer w.saving.Unlock()
@@ -390,12 +379,10 @@ func (w *worker) saveState() error {
 	return statedir.WriteFile(filepath.Join(w.dir, process.FileState), jsonrpc.Encode(s))
 }
 
-// shutDown ends the serving of daemons. It takes no acknowledgement any more, writes output that
-// no daemon has acknowledged to the spool, and writes state.json; if the worker is alone and its
-// spec says terminate, it removes the worker's directory instead. Then it closes the listener,
-// sends the last answers on each connection within [leaveTime], and closes it. It returns after
-// the goroutines in accepting have ended. It also removes the socket's directory if that is
-// another one and empty. It takes w.mu, and must be called once.
+// shutDown ends the serving of daemons. It writes output that no daemon has acknowledged to the
+// spool, and state.json; if the worker is alone and its spec says terminate, it removes the
+// worker's directory instead. Then it closes the listener and, after the last answers or
+// [leaveTime], each connection, and waits for accepting. It takes w.mu, and must be called once.
 func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	w.mu.Lock()
 	before, alone := w.attendance, w.isAloneLocked()
@@ -426,10 +413,9 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	}
 }
 
-// lastSpool writes the stdout in memory to a new spool. If that fails, it logs why, and records
-// those bytes as lost; an older spool stays, which has what came before them. It does nothing if
-// current is true and no stdout is in memory. current says that the spool has all other stdout.
-// The caller must hold neither w.spooling nor w.mu.
+// lastSpool writes the stdout in memory to a new spool, unless there is none and the spool is
+// current: it has all other stdout. If that fails, it logs why, and records those bytes as lost; an
+// older spool stays. The caller must hold neither w.spooling nor w.mu.
 func (w *worker) lastSpool(current bool) {
 	w.mu.Lock()
 	inMemory := int64(w.out.in.bytes)
@@ -448,8 +434,7 @@ func (w *worker) lastSpool(current bool) {
 	}
 }
 
-// signalGroup sends sig to the child's process group, unless there is no child, or it was reaped,
-// so that another process may have its pid. It ignores errors. It takes w.mu.
+// signalGroup sends sig to the child's process group, if it was not reaped. It takes w.mu.
 func (w *worker) signalGroup(sig syscall.Signal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -459,9 +444,8 @@ func (w *worker) signalGroup(sig syscall.Signal) {
 }
 
 // signalTree sends sig to all descendants of the worker, whatever sessions and groups they have
-// made. It also sends sig to the child's process group if sig is SIGKILL, if the descendants are
-// not known exactly, or if they cannot be listed. It logs errors. It takes w.mu, and the caller
-// must not hold that.
+// made. The child's process group gets it, too, if it is SIGKILL or the descendants are not known
+// for sure. It logs errors. It takes w.mu.
 func (w *worker) signalTree(sig syscall.Signal) {
 	if !process.Exact || sig == syscall.SIGKILL {
 		w.signalGroup(sig)

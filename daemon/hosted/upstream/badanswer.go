@@ -10,8 +10,7 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// badAnswer returns the fault of an operation whose answer cannot be read; why is what the server
-// did.
+// badAnswer returns the fault for an answer that cannot be read; why is what the server did.
 func (u *Process) badAnswer(operation, why string) *fault.Record {
 	return fault.New(fault.DownstreamFailure, fault.Server, operation, "server %s %s", u.Server, why).
 		WithReason(fault.BadOutput)
@@ -41,8 +40,7 @@ func (u *Process) failSkipped(l *lines.Line) {
 	}
 }
 
-// condemnEndless ends a process that serves and writes a line without end: no answer could follow.
-// In any other state it does nothing. It takes hub.Mu.
+// condemnEndless ends a serving process that writes a line without end. It takes hub.Mu.
 func (u *Process) condemnEndless() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -52,16 +50,14 @@ func (u *Process) condemnEndless() {
 	}
 }
 
-// failLocked answers a call whose answer cannot be read with a fault, and settles it. why is that
-// of [Process.badAnswer]. The caller must hold hub.Mu.
+// failLocked settles a call with the fault of [Process.badAnswer]. The caller must hold hub.Mu.
 func (u *Process) failLocked(c *Call, why string) {
 	c.Answer.Fault = u.badAnswer(mcp.ToolsCall+":"+c.Name, why+". The call was made")
 	u.settledLocked(c)
 }
 
-// settledLocked records that the line being read answers the call. A mark keeps the line with the
-// worker until the client has the answer or a file holds it. A call that no client wants is dropped
-// instead. The caller, the reader, must hold hub.Mu.
+// settledLocked records that the line being read answers the call, and keeps it with the worker, or
+// drops a call that no client wants. The caller, the reader, must hold hub.Mu.
 func (u *Process) settledLocked(c *Call) {
 	c.Apply(calls.Reply)
 	if !c.Claim().Wanted() {

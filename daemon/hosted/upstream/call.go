@@ -46,18 +46,15 @@ type place struct {
 // NewCall returns a call that no process has.
 func NewCall(c *calls.Call) *Call { return &Call{Call: c, Asked: make(chan struct{}, 1)} }
 
-// FactsLocked returns what is known of the call; pending says whether its owner wants the answer.
-// The caller must hold hub.Mu.
+// FactsLocked returns a call's facts; pending: its owner wants the answer. hub.Mu must be held.
 func (c *Call) FactsLocked(pending bool) calls.Facts {
 	return c.Facts(pending, c.Up != nil && c.Up.State != stage.Exited)
 }
 
 // DropLocked settles a call that no owner wants any more, and cancels it if it is in flight. The
 // call leaves the maps, its answer goes, and readers are woken to remove its records and files. It
-// does nothing to a call that is over. The caller must hold hub.Mu.
-//
-// A call of an earlier daemon is only marked as unwanted until the output from before the attach is
-// read: that may hold the answer, and then the call must not be cancelled.
+// does nothing to a call that is over. A call of an earlier daemon is only marked as unwanted until
+// the output from before the attach is read: that may hold the answer. The caller must hold hub.Mu.
 func (h *Hub) DropLocked(c *Call) {
 	u := c.Up
 	if c.Phase() == calls.Over {
@@ -122,8 +119,7 @@ func (u *Process) CancelLocked(c *Call, forget bool) {
 	})
 }
 
-// ForgetVoidLocked detaches a call from its process, if it has one, which certainly did not get it.
-// The phase stays. The caller must hold hub.Mu.
+// ForgetVoidLocked detaches a call from a process that did not get it. hub.Mu must be held.
 func (c *Call) ForgetVoidLocked() {
 	if c.Up == nil {
 		return
@@ -134,8 +130,8 @@ func (c *Call) ForgetVoidLocked() {
 	c.Up, c.write = nil, 0
 }
 
-// UnsentLocked makes a call [calls.New] again, since it was certainly not written to u. It does
-// nothing unless u has the call and it is open or lost. The caller must hold hub.Mu.
+// UnsentLocked makes a call [calls.New] again, which was certainly not written to u. It does
+// nothing unless u has it, open or lost. The caller must hold hub.Mu.
 func (c *Call) UnsentLocked(u *Process) {
 	if (c.Phase() == calls.Open || c.Phase() == calls.Lost) && c.Up == u {
 		c.ForgetVoidLocked()
@@ -143,8 +139,7 @@ func (c *Call) UnsentLocked(u *Process) {
 	}
 }
 
-// HasWantedCallLocked reports whether a client may still ask for the answer to a call of the
-// process, whatever the call's phase. The caller must hold hub.Mu.
+// HasWantedCallLocked reports whether a client may still ask for a call. hub.Mu must be held.
 func (u *Process) HasWantedCallLocked() bool {
 	for _, c := range u.Calls {
 		if c.Claim().Wanted() {
@@ -154,8 +149,7 @@ func (u *Process) HasWantedCallLocked() bool {
 	return false
 }
 
-// HasDetachedLocked reports whether the process has a detached call that is neither answered nor
-// over. The caller must hold hub.Mu.
+// HasDetachedLocked reports whether a detached call is not answered or over. hub.Mu must be held.
 func (u *Process) HasDetachedLocked() bool {
 	for _, c := range u.Calls {
 		if at := c.Phase(); c.Claim().IsDetached() && c.Up == u && at != calls.Answered && at != calls.Over {
@@ -165,18 +159,16 @@ func (u *Process) HasDetachedLocked() bool {
 	return false
 }
 
-// CanDetach reports whether a call is open and awaited, on a process to which this daemon is
-// attached. Call it after [Process.WriteCall] has returned: then its record is never void. It takes
-// hub.Mu.
+// CanDetach reports whether a call is open and awaited, and its process attached. Call it after
+// WriteCall has returned: then its record is never void. It takes hub.Mu.
 func (h *Hub) CanDetach(c *Call) bool {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
 	return c.Phase() == calls.Open && c.Claim() == calls.Awaited && c.Up != nil && c.Up.attached != nil
 }
 
-// Detach records, in the worker's journal, that the store of tasks owns a call of which CanDetach
-// was true. It blocks on the disk, and returns the error of that. It takes hub.Mu, but not while it
-// writes.
+// Detach records in the worker's journal that the store of tasks owns a call. It blocks on the
+// disk, and returns its error. It takes hub.Mu, but not while it writes.
 func (h *Hub) Detach(c *Call) error {
 	h.Mu.Lock()
 	w, write, key := c.Up.attached, c.write, c.Key
@@ -184,9 +176,8 @@ func (h *Hub) Detach(c *Call) error {
 	return w.Detach(write, key.Session, key.N)
 }
 
-// UnsureLocked returns a channel that is closed once this daemon knows whether an earlier daemon
-// has made the call, or its process is condemned; nil if that is known. The caller must hold
-// hub.Mu.
+// UnsureLocked returns a channel that is closed once it is known whether an earlier daemon has made
+// the call, or its process is condemned; nil if it is. The caller must hold hub.Mu.
 func (c *Call) UnsureLocked() chan struct{} {
 	if c == nil || c.Phase() != calls.Open || c.Up == nil {
 		return nil
@@ -200,11 +191,11 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 
 // WriteCall writes a call to the process, which then has it, with the deadline until. again says
 // that the process that had the call has died: it counts as a replay. WriteCall returns when the
-// bytes are in the server's stdin or ctx is done, which does not take the write back.
+// bytes are in the server's stdin or ctx is done, which does not take the write back. The worker
+// must be attached, and hub.Mu not held.
 //
-// died reports that this process has exited; err is not nil then. The error is that of
-// [supervisor.Worker.WriteFunc]; if [supervisor.NotDispatched] is true for it, nothing was written,
-// and the caller must call UnsentLocked. The worker must be attached, and hub.Mu not held.
+// died reports that this process has exited; err is not nil then. If [supervisor.NotDispatched] is
+// true for the error, nothing was written, and the caller must call UnsentLocked.
 func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *listing.Offer, rc *tool.RemoteCall,
 	again bool, until time.Time,
 ) (died bool, err error) {
@@ -246,8 +237,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 // errUnwanted says that the call was settled before its write was made.
 var errUnwanted = errors.New("no client waits for the answer")
 
-// Answer returns a call's answer, from memory or else from its file. The error is that of the file.
-// It takes hub.Mu, but not while it reads.
+// Answer returns a call's answer, from memory or its file, or the file's error. It takes hub.Mu.
 func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 	h.Mu.Lock()
 	a, u, write := c.Answer, c.Up, c.write
@@ -258,8 +248,7 @@ func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 	return a, nil
 }
 
-// FileLocked returns where in a file the call's result is; nil if it is in none, or if its place
-// there is not known. The caller must hold hub.Mu.
+// FileLocked returns where in a file the result is; nil if that is unknown. hub.Mu must be held.
 func (c *Call) FileLocked() *tool.File {
 	off, size, ok := c.ResultInFile()
 	if !ok || c.Up == nil {
@@ -268,8 +257,7 @@ func (c *Call) FileLocked() *tool.File {
 	return &tool.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
 }
 
-// RefLocked returns "worker:write", by which the next daemon finds the call, too. It panics if no
-// process has the call. The caller must hold hub.Mu.
+// RefLocked returns the name "worker:write"; a process must have the call. hub.Mu must be held.
 func (c *Call) RefLocked() string { return fmt.Sprint(c.Up.ID, ":", c.write) }
 
 // restartClockLocked gives a call its full time again, and wakes the goroutine that waits for it.
@@ -297,8 +285,7 @@ func (u *Process) recordDeadlines() {
 	}
 }
 
-// namedLocked returns the call that the server knows by name, an id or a progress token as sort
-// says; nil if there is none. The caller must hold hub.Mu.
+// namedLocked returns the call with that id or, as sort says, token; or nil. hub.Mu must be held.
 func (u *Process) namedLocked(sort dialect.Name, name []byte) *Call {
 	if !sort.IsBroken() {
 		return u.Calls[dialect.Number(name)]

@@ -1,11 +1,10 @@
 // Package upstream speaks with the processes of MCP servers, on raw bytes. It knows no
 // configuration: which process serves whom is up to its [Instance].
 //
-// A [Process] is one process in a worker. Each write to it is on record before it is
-// made, and the write's number is the JSON-RPC id and the progress token that the server
-// sees. A [Call] is a request of a client, with the process that has it. What the
-// process asks its client is in a [question.Set]. What all processes share is in the
-// [Hub]: the calls, and the clients of sessions.
+// A [Process] is one process in a worker. Each write to it is on record before it is made, and the
+// write's number is the JSON-RPC id and the progress token that the server sees. A [Call] is a
+// request of a client, with the process that has it. What the process asks its client is in a
+// [question.Set]. What all processes share is in the [Hub]: the calls, and the clients of sessions.
 //
 // Three goroutines run for each process: run reads its events and settles what was
 // confirmed, makeBackgroundWrites makes the writes that belong to no call, and package
@@ -29,9 +28,8 @@
 // State without a lock is in packages of its own: questions, output, records, audience and
 // subscriptions. Background writes have a lock of their own.
 //
-// The hub's mutex guards the fields of a [Hub] after Mu, [Guarded] and [Call]. Functions
-// whose names end in Locked are called with it, and so are the methods of an [Instance].
-// Packages hosted and dispatch share it: they change hubs and calls, too, but only read a
-// Guarded. TestLocks finds what breaks that in the source. No file, socket or process is
-// touched under the mutex.
+// The hub's mutex guards the fields of a [Hub] after Mu, [Guarded] and [Call]. Functions whose
+// names end in Locked are called with it, and so are the methods of an [Instance]. Packages hosted
+// and dispatch share it: they change hubs and calls, too, but only read a Guarded. TestLocks finds
+// what breaks that in the source. No file, socket or process is touched under the mutex.
 package upstream

@@ -17,9 +17,8 @@ import (
 )
 
 // die handles the end of the process. It decides what ended it, marks it as exited, closes the
-// server's open requests, and informs the instance. It takes hub.Mu.
-//
-// Events arrive in order, so an answer that the server wrote just before it died still counts.
+// server's open requests, and informs the instance. Events arrive in order, so an answer that the
+// server wrote just before it died still counts. It takes hub.Mu.
 func (u *Process) die(w *supervisor.Worker, ev *supervisor.Event) {
 	death := ev.Fault
 	if ev.Kind == supervisor.Closed {
@@ -82,13 +81,11 @@ func (u *Process) outlive(w *supervisor.Worker) {
 	delete(u.hub.Processes, u)
 }
 
-// LongWait is the age from which a call that its client cancels makes the process
-// suspect. No client has a shorter limit of its own.
+// LongWait is the age from which a cancelled call makes its process suspect: no client waits less.
 const LongWait = 30 * time.Second
 
-// SuspectLocked starts a goroutine that probes a process which has left a call without an answer.
-// It does nothing if a probe is under way, the process does not serve, or the hub is closed. The
-// caller must hold hub.Mu.
+// SuspectLocked starts a goroutine that probes a process which leaves a call unanswered, if it
+// serves, no probe is under way and the hub is not closed. The caller must hold hub.Mu.
 func (u *Process) SuspectLocked() {
 	if u.State != stage.Serving || u.Suspect || u.hub.Closed {
 		return
@@ -114,8 +111,7 @@ func (u *Process) probe() {
 	}
 }
 
-// giveUpLocked condemns a process for what it does, which format and args say. The caller must hold
-// hub.Mu.
+// giveUpLocked condemns a process for what format and args say. The caller must hold hub.Mu.
 func (u *Process) giveUpLocked(format string, args ...any) {
 	f := fault.New(fault.ProcessFailure, fault.Server, "run:"+u.Server, format, args...)
 	f.Fault.Generation = u.Generation
@@ -151,8 +147,7 @@ func (u *Process) livesAfter(wait time.Duration) bool {
 	return u.heard.Load() != before || u.questions.AwaitClient() || u.State != stage.Serving || u.hub.Closed
 }
 
-// AwaitExits waits until all processes have exited, or returns the cause of ctx when that ends
-// first. The caller must not hold hub.Mu, which an exit needs.
+// AwaitExits waits until all have exited, or returns ctx's cause. hub.Mu must not be held.
 func AwaitExits(ctx context.Context, all []*Process) error {
 	for _, u := range all {
 		select {

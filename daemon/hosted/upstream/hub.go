@@ -89,8 +89,7 @@ func (h *Hub) BoundLocked(session string) {
 }
 
 // ContainLocked calls f. If f panics, it recovers, logs the panic, and condemns u, if not nil.
-// doing completes the words "when it …" for the log. The caller must hold hub.Mu, which f must not
-// unlock.
+// doing completes "when it …" for the log. The caller must hold hub.Mu, which f must not unlock.
 func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	defer func() {
 		if r := recover(); r != nil && u != nil {
@@ -102,9 +101,8 @@ func (h *Hub) ContainLocked(u *Process, doing string, f func()) {
 	f()
 }
 
-// LockOrPanic locks hub.Mu for a goroutine that has recovered from a panic with that reason. If the
-// mutex stays locked for [lockWait], that goroutine itself probably holds it. Then LockOrPanic
-// panics with reason: the daemon ends, and the next one serves.
+// LockOrPanic locks hub.Mu for a goroutine that has recovered from a panic with that reason. After
+// [lockWait] that goroutine itself probably holds it: then LockOrPanic panics with reason.
 func (h *Hub) LockOrPanic(reason any) {
 	again := time.NewTicker(time.Millisecond)
 	defer again.Stop()
@@ -118,8 +116,7 @@ func (h *Hub) LockOrPanic(reason any) {
 // lockWait bounds how long [Hub.LockOrPanic] waits.
 const lockWait = 5 * time.Second
 
-// eraLocked returns the era of a session's client, [dialect.Legacy] or [dialect.Modern]; "" if it
-// is not known, or there is no client. The caller must hold hub.Mu.
+// eraLocked returns the era of a session's client; "" if that is not known. hub.Mu must be held.
 func (h *Hub) eraLocked(session string) string {
 	if c := h.Clients[session]; c != nil {
 		return c.Era()
@@ -153,8 +150,7 @@ func New(o Options) *Hub {
 	}
 }
 
-// ForgetLocked removes the client and the subscriptions of a session that is over; its calls stay.
-// The caller must hold hub.Mu.
+// ForgetLocked removes client and subscriptions of a session that is over. hub.Mu must be held.
 func (h *Hub) ForgetLocked(session string) {
 	delete(h.Clients, session)
 	h.Subscriptions.Forget(session)

@@ -24,8 +24,7 @@ import (
 const maxSuspended = 64
 
 // putLocked sends a request of the server to its session's client: to a legacy one at once, to a
-// modern one as the answer to one of its calls. If the client's era is not known yet,
-// [Hub.MetLocked] does it later. The caller must hold hub.Mu.
+// modern one as the answer to a call, later if its era is not known yet. hub.Mu must be held.
 func (u *Process) putLocked(q *question.Question) {
 	c := u.hub.Clients[u.Owner.Session]
 	if c == nil {
@@ -44,10 +43,8 @@ func (u *Process) putLocked(q *question.Question) {
 // InterruptLocked wakes the oldest call whose client waits, or that is a task: its client gets the
 // open requests of the server as the answer. The server gets an error for requests that this client
 // cannot be asked, or for which too many calls are suspended. If no such call is under way, all get
-// one, unless a client may still come back for a call.
-//
-// It does nothing if no request waits, if output from before the attach is still unread, or if the
-// client is not modern and the process has no task. The caller must hold hub.Mu.
+// one, unless a client may still come back for a call. It does nothing if output from before the
+// attach is still unread, or the client is not modern and no call is a task. hub.Mu must be held.
 func (u *Process) InterruptLocked() {
 	if !u.questions.AwaitClient() || !u.hasCaughtUp() ||
 		u.hub.eraLocked(u.Owner.Session) != dialect.Modern && !u.HasDetachedLocked() {
@@ -96,8 +93,7 @@ func (h *Hub) suspendedLocked(session string) int {
 	return n
 }
 
-// canAskLocked reports whether a call's client has declared the capability that requests of that
-// method take. The caller must hold hub.Mu.
+// canAskLocked reports whether the call's client can be asked that method. hub.Mu must be held.
 func (c *Call) canAskLocked(method string) bool {
 	capability := dialect.CapabilityFor(method)
 	return capability != "" && jsonrpc.Field(c.Capabilities, capability) != nil
@@ -164,8 +160,8 @@ func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-cha
 	return requests, c.Left()
 }
 
-// Answered queues the client's answers, by the ids of the requests, for the server. Requests that
-// were shown and have no answer among them may be shown again. It takes hub.Mu.
+// Answered queues the client's answers, by request id, for the server. Requests that were shown and
+// have none may be shown again. It takes hub.Mu.
 func (h *Hub) Answered(c *Call, answers map[string]json.RawMessage) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -218,11 +214,9 @@ func (h *Hub) unparkLocked(c *Call) {
 }
 
 // ReviewLocked asks the owner o whether it wants the answer to a call, and drops the call if not.
-// One that may be what its client continues is suspended instead. The caller must hold hub.Mu.
-//
-// For a call of an earlier daemon that is a guess: it is likely while the server waits for an
-// answer, but which call's client was asked is not known. Calls whose answers are confirmed and
-// whose records still stand look the same; they stay, too.
+// One that may be what its client continues is suspended instead. For a call of an earlier daemon
+// that is a guess: which call's client was asked is not known. Calls whose answers are confirmed
+// and whose records still stand look the same. The caller must hold hub.Mu.
 func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	u := c.Up
 	switch {
@@ -236,9 +230,8 @@ func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
 	}
 }
 
-// MetLocked acts on the era of a session's client, once it is known. It sends the requests that
-// wait for that client. If the client is legacy, which never continues a call, it drops the
-// session's suspended calls. The caller must hold hub.Mu.
+// MetLocked acts on the era of a session's client, once known. It sends the requests that wait. A
+// legacy client never continues a call: its suspended ones are dropped. hub.Mu must be held.
 func (h *Hub) MetLocked(session string) {
 	era := h.eraLocked(session)
 	for key, c := range h.Calls {
@@ -256,12 +249,10 @@ func (h *Hub) MetLocked(session string) {
 	}
 }
 
-// Resumed gives a suspended call, named by worker and write, to the request rc that continues it:
-// the call gets the key of rc and its full time again. The answers in rc are queued for the server.
-// It takes hub.Mu.
-//
-// It returns a fault, and changes nothing, if the call is unknown, over, or not one of this session
-// and of the operation o ([fault.OutcomeUnknown]), or awaited already ([fault.InvalidInput]).
+// Resumed gives a suspended call, named by worker and write, to the request rc that continues it,
+// with its full time again, and queues the answers in rc for the server. It returns a fault, and
+// changes nothing, if the call is unknown, over, or not one of this session and of the operation o
+// ([fault.OutcomeUnknown]), or awaited already ([fault.InvalidInput]). It takes hub.Mu.
 func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, write int64) (*Call, error) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
@@ -294,9 +285,8 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 	return c, nil
 }
 
-// tellLocked queues an answer of a call's client to the server's request id. If this daemon has yet
-// to read the request again, the answer is kept until then. It is dropped if the request is
-// unknown, or has an answer. The caller must hold hub.Mu.
+// tellLocked queues an answer of a call's client to the server's request id, or keeps it until that
+// is read again. If that is unknown, or answered, it does nothing. The caller must hold hub.Mu.
 func (h *Hub) tellLocked(c *Call, id string, result []byte) {
 	u := c.Up
 	if u == nil || !u.questions.Owns(id) {

@@ -11,10 +11,9 @@ import (
 	"holdline/protocol/mcp"
 )
 
-// Of what a server and a client tell each other without being asked, only that
-// is passed on by itself which has one place to go to: between a process of
-// scope session and its client, if both are of the legacy era. The modern one
-// knows no such messages.
+// Of what a server and a client tell each other without being asked, only that is passed on by
+// itself which has one place to go to: between a process of scope session and its client, if both
+// are of the legacy era. The modern one knows no such messages.
 
 // withdrawn handles the server's cancellation of its own request: it closes the request and tells a
 // legacy client. After a restart of the daemon the cancellation is read once more with the request,
@@ -36,8 +35,7 @@ func (u *Process) withdrawn(msg jsonrpc.Message) {
 	u.closeLocked(q)
 }
 
-// remarked passes any other notification of the server to the legacy client of its session. It
-// drops those that only clients may send. It takes hub.Mu.
+// remarked passes any other notification to the session's legacy client, if any. It takes hub.Mu.
 func (u *Process) remarked(msg jsonrpc.Message) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -74,8 +72,7 @@ func (h *Hub) Notified(session string, msg jsonrpc.Message) {
 	}
 }
 
-// noteLocked queues a notification for a legacy server; a full queue drops it. The caller must hold
-// hub.Mu.
+// noteLocked queues a notification for a legacy server; a full queue drops it. hub.Mu must be held.
 func (u *Process) noteLocked(method string, params json.RawMessage) {
 	if u.era != dialect.Legacy {
 		return

@@ -18,8 +18,7 @@ import (
 )
 
 // Initialized writes notifications/initialized to a legacy process. Its error is that of the write
-// or, if the process exits within [fallTimeout] after that, [standing.ErrExited]. The caller must
-// not hold hub.Mu.
+// or, if that ends within [fallTimeout], [standing.ErrExited]. hub.Mu must not be held.
 func (u *Process) Initialized(ctx context.Context) error {
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n')
 	_, err := u.Worker().Write(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, line)
@@ -29,9 +28,8 @@ func (u *Process) Initialized(ctx context.Context) error {
 	return nil
 }
 
-// Introduced writes the result of the handshake to the worker's directory, so that the next daemon
-// need not repeat it, and then records it here; after an error it does not. hub.Mu must not be
-// held.
+// Introduced writes the result of the handshake to the worker's directory, for the next daemon, and
+// then records it here, but not after an error. The caller must not hold hub.Mu.
 func (u *Process) Introduced(era string, result json.RawMessage) error {
 	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.Capabilities()}
 	if u.Owner.Session != "" {

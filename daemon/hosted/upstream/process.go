@@ -31,8 +31,7 @@ import (
 	"holdline/protocol/process"
 )
 
-// A Process is one process of a server, as this daemon sees it. Its worker outlives
-// the daemon.
+// A Process is one process of a server, as this daemon sees it. Its worker outlives the daemon.
 //
 // The reader is the goroutine of [Process.run]. It alone acknowledges output, so it
 // decides what the next daemon will read again.
@@ -102,8 +101,7 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 	return u
 }
 
-// AttachLocked records w as the worker and starts the goroutines of the process, which count as the
-// hub's. Call it once. The caller must hold hub.Mu.
+// AttachLocked records w as the worker and starts the three goroutines. hub.Mu must be held.
 func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.attached, u.Generation = w, w.Generation()
 	u.audience = audience.New(u.Server, u.Instance, u.hub.Clients, &u.hub.Subscriptions)
@@ -128,16 +126,14 @@ func (u *Process) LimitsHeldByLocked() string {
 	return u.attached.HeldBy()
 }
 
-// Detach closes the connection to the worker, if there is one, which ends the reader. The process
-// lives on for the next daemon. Detach takes hub.Mu.
+// Detach closes the connection to the worker, which ends the reader. It takes hub.Mu.
 func (u *Process) Detach() {
 	if w := u.Worker(); w != nil {
 		w.Close()
 	}
 }
 
-// Status returns the state of the process and, once that is [stage.Exited], what made it exit. It
-// takes hub.Mu.
+// Status returns the state and, if it is [stage.Exited], what made it exit. It takes hub.Mu.
 func (u *Process) Status() (stage.State, Ender) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -156,9 +152,8 @@ func (u *Process) nudge() {
 // termination, unless its spec wants more.
 const endGrace = time.Second
 
-// EndLocked makes the state [stage.Ending] and has the worker end the process; u.Exited is closed
-// when nothing is left. It does nothing to one that is ending or has exited. The caller must hold
-// hub.Mu.
+// EndLocked makes the state [stage.Ending] and has the worker end the process, unless it is ending
+// or has exited; u.Exited is closed when nothing is left. The caller must hold hub.Mu.
 func (u *Process) EndLocked() {
 	if u.ChangeLocked(stage.Terminate) {
 		u.TerminateLocked()
@@ -183,9 +178,8 @@ func (u *Process) TerminateLocked() {
 	u.hub.WG.Go(func() { _, _ = w.Terminate(u.hub.Life, endGrace) })
 }
 
-// End has the worker end the process tree, then waits until the reader has returned, see
-// [Process.outlive]. It returns the worker's error, or the cause of ctx if that ends first; nil at
-// once without a worker. The caller must not hold hub.Mu.
+// End has the worker end the process tree, and waits until the reader has returned. It returns the
+// worker's error, or the cause of ctx if that ends first. The caller must not hold hub.Mu.
 func (u *Process) End(ctx context.Context) error {
 	w := u.Worker()
 	if w == nil {
@@ -247,8 +241,7 @@ func (u *Process) run() {
 }
 
 // readEvent handles one event, and takes hub.Mu. If that panics, it condemns the process and sets
-// deaf: from then on only the end of the process is handled. It returns false after the last event,
-// the end, for which it calls [Process.outlive], which blocks.
+// deaf: then only the end is handled. After the end it waits for outlive and returns false.
 func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bool) bool {
 	u.output.Receive(ev.Seq)
 	if u.Restored {
@@ -264,8 +257,7 @@ func (u *Process) readEvent(w *supervisor.Worker, ev *supervisor.Event, deaf *bo
 	return false
 }
 
-// ensureDead marks the process as exited if die has panicked before it could, since callers wait
-// for that. It takes hub.Mu.
+// ensureDead marks the process as exited if die has panicked before that. It takes hub.Mu.
 func (u *Process) ensureDead() {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -274,8 +266,7 @@ func (u *Process) ensureDead() {
 	}
 }
 
-// event handles one event of the worker. At the last one it reads a last line without a newline, if
-// that is a message. The caller must not hold hub.Mu.
+// event handles one event; at the end, a last line without newline, too. hub.Mu must not be held.
 func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
@@ -326,9 +317,8 @@ func (u *Process) caughtLocked() {
 // hasCaughtUp reports whether [Process.caughtLocked] was called. It needs no lock.
 func (u *Process) hasCaughtUp() bool { return waiting.IsClosed(u.caughtUp) }
 
-// readLine handles one line of the server's stdout, or the report that it is too long for a
-// message: it fails the call that such a line answers, or ends a process whose line never ends. The
-// caller must not hold hub.Mu.
+// readLine handles one line of the server's stdout, or the report that one is too long: then its
+// call fails, or the process is ended if the line never ends. The caller must not hold hub.Mu.
 func (u *Process) readLine(l *lines.Line) {
 	switch l.Event {
 	case lines.Skipping:
@@ -344,8 +334,7 @@ func (u *Process) readLine(l *lines.Line) {
 }
 
 // readMessage handles a line that should be a message. One that is none is counted, unless it is
-// blank or torn. If it is certainly the answer to a call, that call fails: its client would wait in
-// vain. The caller must not hold hub.Mu.
+// blank or torn; if it is certainly the answer to a call, that fails. hub.Mu must not be held.
 func (u *Process) readMessage(l *lines.Line) {
 	if len(bytes.TrimSpace(l.Text)) == 0 {
 		return
@@ -418,8 +407,7 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 	u.settledLocked(c)
 }
 
-// takeInquiry removes and returns the daemon's own request of that write; ok is false if there is
-// none. It drops the record unless stays is set. It takes hub.Mu.
+// takeInquiry removes and returns the daemon's own request of that write, if any. It takes hub.Mu.
 func (u *Process) takeInquiry(write int64) (own inquiry, ok bool) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()

@@ -101,12 +101,10 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 	return false
 }
 
-// mayAskLocked reports whether requests that an earlier daemon has passed on may still be unread.
-// The caller must hold hub.Mu.
+// mayAskLocked reports whether requests from before the attach may be unread. hub.Mu must be held.
 func (u *Process) mayAskLocked() bool { return !u.hasCaughtUp() && u.State != stage.Exited }
 
-// dropEarlyLocked drops early answers to which no request was read, and confirms their lines to a
-// client that is here. The caller must hold hub.Mu.
+// dropEarlyLocked drops, and confirms, early answers without a request. hub.Mu must be held.
 func (u *Process) dropEarlyLocked() {
 	lines := u.questions.DropEarly()
 	if c := u.hub.Clients[u.Owner.Session]; c != nil {
@@ -117,12 +115,10 @@ func (u *Process) dropEarlyLocked() {
 }
 
 // respondLocked queues the answer line to a request of the server; a full queue drops it. The
-// request counts as answered, and is closed once the worker has the write. If a person was asked,
-// the time of the process's open calls starts again. The caller must hold hub.Mu.
-//
-// by has in N the client's line with the answer, 0 if the daemon answers itself; that line is
-// confirmed only after the worker has the write. If the answer came with a call, by has the call's
-// line and, in Call, its write; then the line is not confirmed.
+// request counts as answered, and is closed once the worker has the write. by has in N the client's
+// line with the answer, 0 if the daemon answers itself; that line is confirmed only after the
+// worker has the write. If the answer came with a call, by has the call's line and, in Call, its
+// write; then the line is not confirmed. The caller must hold hub.Mu.
 func (u *Process) respondLocked(q *question.Question, by calls.Record, line []byte) {
 	u.questions.Answer(q)
 	u.restartClocksLocked(q)
@@ -148,14 +144,13 @@ func (u *Process) respondLocked(q *question.Question, by calls.Record, line []by
 	})
 }
 
-// refuseLocked queues a JSON-RPC error as the answer to the server's request. hub.Mu must be held.
+// refuseLocked queues a JSON-RPC error as the answer. The caller must hold hub.Mu.
 func (u *Process) refuseLocked(q *question.Question, code int, why string) {
 	u.respondLocked(q, calls.Record{}, jsonrpc.AppendError(nil, q.Raw, code, why, nil))
 }
 
-// closeLocked removes a request of the server that needs no answer any more, and wakes the reader.
-// If a person had yet to answer it, the time of the process's open calls starts again. A second
-// call does nothing. The caller must hold hub.Mu.
+// closeLocked removes a request of the server, if open, and wakes the reader. If a person had yet
+// to answer it, the time of the process's open calls starts again. The caller must hold hub.Mu.
 func (u *Process) closeLocked(q *question.Question) {
 	waited := !q.IsAnswered()
 	if !u.questions.Close(q) {
@@ -167,8 +162,7 @@ func (u *Process) closeLocked(q *question.Question) {
 	u.nudge()
 }
 
-// restartClocksLocked restarts the time of the process's open calls if the request q asks a person.
-// Call it when q is answered or closed. The caller must hold hub.Mu.
+// restartClocksLocked restarts the time of open calls if q asks a person. hub.Mu must be held.
 func (u *Process) restartClocksLocked(q *question.Question) {
 	if !q.AsksPerson() {
 		return

@@ -50,9 +50,8 @@ type inquiry struct {
 }
 
 // inquire writes a request of the daemon's own and returns the number of its write. made is called
-// with that number and with hub.Mu held, before the worker gets the write. The answer goes to own.
-// After an error none is taken, though the server may have got the request. hub.Mu must not be
-// held.
+// with it and with hub.Mu held, before the worker gets the write. The answer goes to own, but not
+// after an error, though the server may have got the request. hub.Mu must not be held.
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {
@@ -73,16 +72,14 @@ func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, 
 	return write, err
 }
 
-// dropVoidLocked forgets an inquiry whose write failed, unless another has its number now. The
-// caller must hold hub.Mu.
+// dropVoidLocked forgets an inquiry that failed, if it has that number still. hub.Mu must be held.
 func (u *Process) dropVoidLocked(write int64, own *inquiry) {
 	if u.internal[write] == own {
 		delete(u.internal, write)
 	}
 }
 
-// forgetInquiry has the answer to one of the daemon's own requests ignored, if it has none yet, and
-// wakes the reader to drop the record. It takes hub.Mu.
+// forgetInquiry has the answer to the daemon's own request ignored, if any. It takes hub.Mu.
 func (u *Process) forgetInquiry(write int64) {
 	if _, unanswered := u.takeInquiry(write); unanswered {
 		u.hub.Mu.Lock()
@@ -91,8 +88,7 @@ func (u *Process) forgetInquiry(write int64) {
 	}
 }
 
-// fallTimeout bounds the wait for the process's end after a failed write. That end is
-// the usual reason of the failure.
+// fallTimeout bounds the wait for the end of the process, which a failed write usually means.
 const fallTimeout = 5 * time.Second
 
 // fallen returns the error for a write that failed with err: [standing.ErrExited] if the process
@@ -109,8 +105,7 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 	return err
 }
 
-// exitsWithin reports whether the process exits before d is over or ctx ends, and waits for that.
-// The caller must not hold hub.Mu, which an exit needs.
+// exitsWithin reports whether it exits within d and before ctx ends. hub.Mu must not be held.
 func (u *Process) exitsWithin(ctx context.Context, d time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -133,9 +128,8 @@ func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 	return context.Cause(ctx) // nil unless it has ended
 }
 
-// makeBackgroundWrites makes the queued writes that belong to no call, one after the other, until
-// the process has exited or the hub's Life ends. It blocks while the server does not read. It takes
-// hub.Mu, but not while it writes or calls a write's Done.
+// makeBackgroundWrites makes the queued writes that belong to no call, until the process has exited
+// or the hub's Life ends. It takes hub.Mu, but not while it writes or calls a write's Done.
 func (u *Process) makeBackgroundWrites() {
 	w := u.Worker()
 	u.writes.Run(u.hub.Life, u.Exited, func(b *background.Write) {

@@ -11,10 +11,9 @@ import (
 )
 
 // CatchUp blocks until this daemon has read everything from before the attach, until the reader has
-// ended, or until the daemon stops. The caller must not hold hub.Mu, which the reader needs.
-//
-// The server may have ended meanwhile, and then must get no writes: a call that is lost in its
-// stdin is one of which the next daemon does not know whether it was made.
+// ended, or until the daemon stops. A server that has ended meanwhile must get no writes: whether a
+// call lost in its stdin was made, the next daemon would not know. The caller must not hold hub.Mu,
+// which the reader needs.
 func (u *Process) CatchUp() {
 	select {
 	case <-u.caughtUp:
@@ -23,9 +22,8 @@ func (u *Process) CatchUp() {
 	}
 }
 
-// recordLocked restores one record of an earlier daemon. That of a call becomes a call. Those of
-// other writes wait until [Process.ResumeLocked] knows which were made. The caller must hold
-// hub.Mu.
+// recordLocked restores one record: that of a call as a call; those of other writes wait until
+// [Process.ResumeLocked] knows which were made. The caller must hold hub.Mu.
 func (u *Process) recordLocked(r calls.Record) {
 	switch r.Kind {
 	case calls.KindRespond:
@@ -63,10 +61,9 @@ func (u *Process) enterLocked(c *Call) {
 	of[c.Key] = c
 }
 
-// RestoreLocked makes a process of what an earlier daemon has left: its requests in files, the
-// records of its calls, and the sizes of answers in files by write. It registers the process and
-// the calls with the hub. Files of answers without a record are removed later. The caller must hold
-// hub.Mu.
+// RestoreLocked makes a process of what an earlier daemon has left: its requests, the records of
+// its calls, and the sizes of answers in files by write. It registers the process and the calls
+// with the hub. Files without a record are removed later. The caller must hold hub.Mu.
 func (u *Process) RestoreLocked(
 	generation int64, kept []question.Kept, records []calls.Record, answers map[int64]int64,
 ) {
@@ -126,9 +123,8 @@ func (u *Process) sureLocked() {
 	}
 }
 
-// AdoptedLocked records the handshake s of an earlier daemon with a process that lives, and wakes
-// its reconcile loop. A server that wants to know of changed roots is told. The caller must hold
-// hub.Mu.
+// AdoptedLocked records the handshake s of an earlier daemon, and wakes the reconcile loop. A
+// server that wants to know of changed roots is told. The caller must hold hub.Mu.
 func (u *Process) AdoptedLocked(s *process.Server) {
 	u.introducedLocked(s.Era, s.Result)
 	u.Standing.Wake()
@@ -137,9 +133,8 @@ func (u *Process) AdoptedLocked(s *process.Server) {
 	}
 }
 
-// AttachCondemnedLocked attaches w to a process that was condemned before it had a worker, and ends
-// it, unless it has one or the hub is closed. It reports whether it has one now. hub.Mu must be
-// held.
+// AttachCondemnedLocked attaches w to a condemned process without a worker, and ends that, unless
+// the hub is closed. It reports whether there is a worker now. The caller must hold hub.Mu.
 func (u *Process) AttachCondemnedLocked(w *supervisor.Worker) bool {
 	if u.attached == nil && !u.hub.Closed {
 		u.AttachLocked(w)

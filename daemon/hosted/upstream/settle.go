@@ -52,9 +52,8 @@ func (u *Process) settle(w *supervisor.Worker) time.Duration {
 	return next
 }
 
-// dispensable removes from their lists, and returns, the writes whose records and those whose files
-// are not needed any more, and such files of requests; the caller drops them. It also begins to end
-// a draining process without calls. It takes hub.Mu.
+// dispensable returns, and removes from their lists, the writes whose records and whose files are
+// not needed, and files of requests. It ends a draining process without calls. It takes hub.Mu.
 func (u *Process) dispensable() (forget, files []int64, names []string) {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -74,9 +73,8 @@ func (u *Process) writeDown(c output.Content) error {
 	return u.spool(c.(*Call)) //nolint:forcetypeassert // nothing else is kept
 }
 
-// spool moves the answer of a call from memory to its file and counts the bytes for its session,
-// which may end that session. After an error the answer stays. It takes hub.Mu, but not while it
-// writes.
+// spool moves a call's answer to its file and counts its bytes, which may end the session. After an
+// error the answer stays. It takes hub.Mu, but not while it writes.
 func (u *Process) spool(c *Call) error {
 	u.hub.Mu.Lock()
 	a, write := c.Answer, c.write
@@ -89,11 +87,9 @@ func (u *Process) spool(c *Call) error {
 	return err
 }
 
-// fileLocked makes the file in which the line l lies the file of the call's answer msg, and the
-// call answered. The caller must hold hub.Mu, which it unlocks while it works on files.
-//
-// It returns false, with the call unchanged, if the file cannot be made. If the call was settled
-// meanwhile, it removes the file and returns true.
+// fileLocked makes the file of the line l that of the call's answer, and returns true, or false if
+// that fails. The file of a call that was settled meanwhile is removed. The caller must hold
+// hub.Mu, which it unlocks while it works on files.
 func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
 	write := c.write
 	unlocked := func(f func()) {

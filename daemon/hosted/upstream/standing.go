@@ -52,9 +52,8 @@ func (u *Process) Forget(writes ...int64) {
 // Done returns a channel that is closed when the process has exited.
 func (u *Process) Done() <-chan struct{} { return u.Exited }
 
-// Desired returns whether the process serves, so that it can be asked for things. That is
-// provisional while sessions of an earlier daemon may come back: what they want is not known. It
-// takes hub.Mu.
+// Desired returns whether the process serves. That is provisional while sessions of an earlier
+// daemon may come back. It takes hub.Mu.
 func (u *Process) Desired() standing.Desired {
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -96,9 +95,8 @@ func (u *Process) updated(msg jsonrpc.Message) {
 	u.audience.Updated(uri, params)
 }
 
-// logged passes a log message to the sessions of the process that want its level: the one that a
-// session has set, or that of its request under way. From a modern server only sessions with such a
-// request get messages. It takes hub.Mu.
+// logged passes a log message to the sessions that want its level: the one they have set, or that
+// of a request under way; a modern server only knows the latter. It takes hub.Mu.
 func (u *Process) logged(msg jsonrpc.Message) {
 	level, _ := mcp.String(jsonrpc.Field(msg.Params, "level"))
 	u.hub.Mu.Lock()
