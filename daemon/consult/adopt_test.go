@@ -64,6 +64,10 @@ func (h *house) detach() {
 	}
 }
 
+// patience is how long a test waits for what has to come: under the race detector, on a busy
+// machine, megabytes take a minute.
+const patience = 5 * time.Minute
+
 // beginIn starts a consult in line n, and returns when its program has printed
 // something.
 func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-chan error {
@@ -73,7 +77,7 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 		_, err := h.run(ctx, n, args)
 		done <- err
 	}()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if a, err := h.Show(jobdir.ID(h.session, n)); err == nil && a.State == answer.Running && len(a.Models) > 0 {
 			return done
 		}
@@ -86,7 +90,7 @@ func (h *house) beginIn(ctx context.Context, n int64, args map[string]any) <-cha
 // untilEnded polls job n until it has ended, and returns its answer.
 func (h *house) untilEnded(n int64) *answer.Answer {
 	h.t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		a, err := h.Show(jobdir.ID(h.session, n))
 		if err != nil {
 			h.t.Fatal(err)
@@ -206,7 +210,7 @@ func TestMuchOutput(t *testing.T) {
 	steps = append(steps, pause(1), claudetest.Say("the end"))
 	dir := filepath.Join(h.opt.Dir, jobdir.ID(h.session, 1))
 	<-h.beginIn(t.Context(), 1, map[string]any{"prompt": claudetest.Prompt("x", steps...), "wait_s": 0})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		if info, err := os.Stat(filepath.Join(dir, engine.FileTranscript)); err == nil && info.Size() > 8<<20 {
 			break
 		} else if time.Now().After(deadline) {

@@ -43,7 +43,7 @@ func TestAckWhileLeaving(t *testing.T) {
 // TestRefusedWriteIsClosed checks that the file with the bytes of a write is closed if the write is
 // refused, for each reason that there is.
 func TestRefusedWriteIsClosed(t *testing.T) {
-	for reason, make := range map[string]func(w *worker) *conn{
+	for reason, connect := range map[string]func(w *worker) *conn{
 		"before initialize": func(w *worker) *conn { return &conn{w: w} },
 		"not attached":      func(w *worker) *conn { return &conn{w: w, version: 1} },
 		"no id": func(w *worker) *conn {
@@ -57,7 +57,7 @@ func TestRefusedWriteIsClosed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := make(w)
+			c := connect(w)
 			if !c.handle(&workerwire.Frame{Kind: workerwire.Write, ID: 1}, inputWrite{file: file}) || len(c.answers) != 1 {
 				t.Fatalf("%d answers", len(c.answers))
 			}
