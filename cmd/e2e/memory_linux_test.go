@@ -130,12 +130,12 @@ func TestLongTranscriptWatched(t *testing.T) {
 	view.until("more is not recorded")
 	ticks, peak = ticksOf(t, daemon)-ticks, memoryOf(t, daemon, "VmHWM")-peak
 	t.Logf("the daemon has computed for %d0 ms and needed %d MiB more", ticks, peak)
-	if ticks > 20 || peak > 8 {
+	if ticks > 20*slowness || peak > 8 {
 		t.Error("that is too much")
 	}
 	ticks = ticksOf(t, daemon)
 	p.must("consult", "say", id, "go on") // it looks for two seconds whether the program has that
-	if ticks = ticksOf(t, daemon) - ticks; ticks > 70 {
+	if ticks = ticksOf(t, daemon) - ticks; ticks > 70*slowness {
 		t.Errorf("the daemon has computed for %d0 ms about a message", ticks)
 	}
 	open()
