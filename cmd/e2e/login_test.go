@@ -77,11 +77,11 @@ func (p *place) withBrowser() *place {
 var loginPorts sync.Map
 
 // loginPort makes logins of the place use a port that nobody has, and returns it. It is none of
-// those that the system gives out.
+// those that the system gives out, or that tests of package flow take.
 func (p *place) loginPort(t *testing.T) int {
 	t.Helper()
 	for {
-		port := 10000 + rand.IntN(20000)
+		port := 20000 + rand.IntN(10000)
 		if _, taken := loginPorts.LoadOrStore(port, true); taken {
 			continue
 		}

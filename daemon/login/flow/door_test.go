@@ -11,6 +11,7 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -49,12 +50,18 @@ func readAll(resp *http.Response) string {
 	return string(b)
 }
 
+// givenPorts are the ports that freePort has returned.
+var givenPorts sync.Map
+
 // freePort returns a port of loopback that nobody has. It is none of those that the system gives
-// out, so nobody gets it meanwhile.
+// out, that other tests have got or that those of cmd/e2e take, so nobody gets it meanwhile.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		port := 10000 + rand.IntN(20000)
+	for range 1000 {
+		port := 10000 + rand.IntN(10000)
+		if _, given := givenPorts.LoadOrStore(port, true); given {
+			continue
+		}
 		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()
