@@ -251,7 +251,10 @@ func TestServeListens(t *testing.T) {
 // TestServeEnds checks that Serve returns when its context is cancelled, and when its
 // output is closed.
 func TestServeEnds(t *testing.T) {
-	url := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	url := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // before that a server does not notice that the client has gone
+		<-r.Context().Done()
+	})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	b := startServe(ctx, t, Options{Name: "s", URL: url})
 	b.say(callLine)
