@@ -8,8 +8,6 @@ import (
 	"html"
 	"io"
 	"io/fs"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -18,7 +16,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -73,25 +70,13 @@ func (p *place) withBrowser() *place {
 	return p
 }
 
-// loginPorts are the ports that places have for their logins.
-var loginPorts sync.Map
-
-// loginPort makes logins of the place use a port that nobody has, and returns it. It is none of
-// those that the system gives out, or that tests of package flow take.
+// loginPort makes logins of the place use a port that nobody has, and that no test of package flow
+// takes, and returns it.
 func (p *place) loginPort(t *testing.T) int {
 	t.Helper()
-	for {
-		port := 20000 + rand.IntN(10000)
-		if _, taken := loginPorts.LoadOrStore(port, true); taken {
-			continue
-		}
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			l.Close()
-			p.must("config", "set", "logins.ports", fmt.Sprintf("[%d]", port))
-			return port
-		}
-	}
+	port := logintest.FreePort(t, 20000)
+	p.must("config", "set", "logins.ports", fmt.Sprintf("[%d]", port))
+	return port
 }
 
 // loginFiles returns the files of logins that are no locks.

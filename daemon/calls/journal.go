@@ -102,11 +102,7 @@ func OpenJournal(path string) (*Journal, error) {
 	for i := range records {
 		j.noteLocked(records[i].at)
 	}
-	// A line of a void record stands before the record that voids it.
-	void := func(d span) bool {
-		return !slices.ContainsFunc(j.lines, func(at span) bool { return at.write == d.write && at.off < d.off })
-	}
-	j.deadlines, j.detached = slices.DeleteFunc(deadlines, void), slices.DeleteFunc(detached, void)
+	j.deadlines, j.detached = deadlines, detached
 	return j, nil
 }
 

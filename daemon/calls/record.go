@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -183,7 +184,7 @@ type placed struct {
 }
 
 // parse does what [ParseRecords] says. It also returns where the lines are that move deadlines,
-// only the last one for each call, and those that detach calls.
+// only the last one for each call, and those that detach calls, but for lines of void records.
 func parse(b []byte) (records []placed, moved, detached []span, err error) {
 	b = b[:bytes.LastIndexByte(b, '\n')+1]
 	off := 0
@@ -196,17 +197,23 @@ func parse(b []byte) (records []placed, moved, detached []span, err error) {
 		off += len(line)
 	}
 	done, deadlines, lines := map[int64]struct{}{}, map[int64]int64{}, map[int64]int64{}
+	// The lowest write of the records behind a line: they void what it says of that and of later writes.
+	lowest := int64(math.MaxInt64)
 	for i := len(records) - 1; i >= 0; i-- {
 		r := &records[i]
 		switch r.Kind {
 		case KindDeadline:
 			if _, later := deadlines[r.Call]; !later {
 				deadlines[r.Call] = r.DeadlineBootMS
-				moved = append(moved, span{r.Call, r.at.off, r.at.size})
+				if r.Call < lowest {
+					moved = append(moved, span{r.Call, r.at.off, r.at.size})
+				}
 			}
 		case KindDetach:
 			lines[r.Call] = r.N
-			detached = append(detached, span{r.Call, r.at.off, r.at.size})
+			if r.Call < lowest {
+				detached = append(detached, span{r.Call, r.at.off, r.at.size})
+			}
 		case KindCall:
 			if deadline, ok := deadlines[r.Write]; ok {
 				r.DeadlineBootMS = deadline
@@ -214,6 +221,9 @@ func parse(b []byte) (records []placed, moved, detached []span, err error) {
 			if n, ok := lines[r.Write]; ok {
 				r.Detached, r.N = true, n // that line may have continued the call
 			}
+		}
+		if r.Write > 0 {
+			lowest = min(lowest, r.Write)
 		}
 		if _, ok := done[r.Write]; ok {
 			r.Write = 0

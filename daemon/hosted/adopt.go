@@ -106,9 +106,7 @@ func (m *Manager) disownLocked(dir string) {
 		}
 		delete(m.hub.Processes, u)
 		for _, c := range u.Calls {
-			if m.hub.Calls[c.Key] == c { // else it was made again, by a younger process
-				delete(m.hub.Calls, c.Key)
-			}
+			m.hub.RemoveLocked(c)
 		}
 		if m.instances[instanceOf(u).key] == instanceOf(u) {
 			delete(m.instances, instanceOf(u).key)

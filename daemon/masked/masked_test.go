@@ -48,17 +48,8 @@ func TestLogsMaskedInParts(t *testing.T) {
 			got, next := "", int64(0)
 			for _, n := range []int{before + 5, before + len(secret) - 1, before + len(secret), len(whole)} {
 				write(n)
-				for {
-					text, then, err := s.ReadLog(path, Place{From: next, Known: true, Follow: true})
-					if err != nil {
-						t.Fatal(err)
-					}
-					got += text
-					if then == next {
-						break
-					}
-					next = then
-				}
+				text, then := follow(t, s, path, next)
+				got, next = got+text, then
 			}
 			if got != want && (end != "" || strings.Trim(got, "-") != "") { // an incomplete line is held back
 				t.Errorf("%d before, %d behind: followed %.60q", before, len(end), strings.Trim(got, "-x"))
@@ -94,6 +85,22 @@ func TestLastWordsMasked(t *testing.T) {
 	}
 }
 
+// follow returns what a log says from a place on, and where it ends now.
+func follow(t *testing.T, s *Secrets, path string, from int64) (got string, next int64) {
+	t.Helper()
+	for {
+		text, next, err := s.ReadLog(path, Place{From: from, Known: true, Follow: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += text
+		if next == from {
+			return got, next
+		}
+		from = next
+	}
+}
+
 // TestLongLineIsFollowed checks that a line which is longer than what one look returns does not
 // keep those behind it from being shown, with secrets and without.
 func TestLongLineIsFollowed(t *testing.T) {
@@ -103,19 +110,7 @@ func TestLongLineIsFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Secrets{nil, New([]string{"y"}), New([]string{"abc-secret-1"})} {
-		got, next := "", int64(0)
-		for {
-			text, then, err := s.ReadLog(path, Place{From: next, Known: true, Follow: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			got += text
-			if then == next {
-				break
-			}
-			next = then
-		}
-		if got != want {
+		if got, _ := follow(t, s, path, 0); got != want {
 			t.Errorf("secrets %v: %d bytes, want %d", s, len(got), len(want))
 		}
 	}

@@ -91,9 +91,11 @@ func (s *session) detach(l *link.Link) {
 // it drops all and expels the session, which must have no connection. A stored answer is not kept:
 // its flight is Finished, and the executor is asked for it later. The caller must hold s.mu.
 func (s *session) keepLocked(a outbox.Answer) {
-	for f := range s.flights.All() {
-		if a.Stored && f.N == a.N {
-			s.flights.Move(f, flight.Finished)
+	if a.Stored {
+		for f := range s.flights.All() {
+			if f.N == a.N {
+				s.flights.Move(f, flight.Finished)
+			}
 		}
 	}
 	if s.state != expelled && s.kept.Add(a) > s.srv.o.MaxKept {

@@ -4,22 +4,17 @@ package metricstest
 
 import (
 	"bufio"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
+
+	"holdline/daemon/lazyregexp"
 )
 
-// Compiled when they are needed: programs of tests that read no metrics start faster.
 var (
-	metricLine = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
-	})
-	metricLabel = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\n|\\")*)"(,|$)`)
-	})
+	metricLine  = lazyregexp.New(`^([a-zA-Z_:][a-zA-Z0-9_:]*)(\{.*\})? (\S+)$`)
+	metricLabel = lazyregexp.New(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\n|\\")*)"(,|$)`)
 )
 
 // Family is one family of metrics.

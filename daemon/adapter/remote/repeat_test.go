@@ -101,12 +101,7 @@ func TestSecondAttemptOnNewConnection(t *testing.T) {
 			answer(w, asJSON, `{"jsonrpc":"2.0","id":7,"result":{}}`)
 			return
 		}
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		_ = conn.Close()
+		hangUp(t, w)
 	})
 	c := New(Options{Name: "s", URL: url})
 	defer c.Close(t.Context())

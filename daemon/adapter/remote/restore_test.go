@@ -211,12 +211,7 @@ func TestHandshakeOfNewSessionLost(t *testing.T) {
 			w.Header().Set(headerSession, "s1")
 			answer(w, asJSON, helloBack)
 		default:
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			_ = conn.Close()
+			hangUp(t, w)
 		}
 	})
 	c := New(Options{Name: "s", URL: url})

@@ -38,6 +38,17 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 	return srv.URL
 }
 
+// hangUp closes the connection of a request without an answer.
+func hangUp(t *testing.T, w http.ResponseWriter) {
+	t.Helper()
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	_ = conn.Close()
+}
+
 // send sends one line, and returns the lines that came back.
 func send(t *testing.T, c *Client, line string) (got []string, err error) {
 	t.Helper()

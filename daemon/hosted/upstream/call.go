@@ -76,7 +76,7 @@ func (h *Hub) DropLocked(c *Call) {
 	c.Apply(calls.Settle)
 	freed, hasFile := c.DropAnswer()
 	h.spooledLocked(c.Key.Session, -freed)
-	h.removeLocked(c)
+	h.RemoveLocked(c)
 	for _, at := range append(c.earlier, place{u, c.write}) {
 		if at.up == nil {
 			continue
@@ -92,8 +92,8 @@ func (h *Hub) DropLocked(c *Call) {
 	}
 }
 
-// removeLocked removes c from the hub's calls, if it is the one of its key. h.Mu must be held.
-func (h *Hub) removeLocked(c *Call) {
+// RemoveLocked removes c from the hub's calls, if it is the one of its key. h.Mu must be held.
+func (h *Hub) RemoveLocked(c *Call) {
 	if h.Calls[c.Key] == c {
 		delete(h.Calls, c.Key)
 	}

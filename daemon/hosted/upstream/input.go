@@ -272,7 +272,7 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 	}
 	h.unparkLocked(c)
 	c.Up.questions.HideGuessed() // the guess was wrong
-	h.removeLocked(c)
+	h.RemoveLocked(c)
 	c.Key.N = rc.N
 	c.Demand(calls.Ask)
 	c.Up.restartClockLocked(c) // it is another request

@@ -29,7 +29,7 @@ func (u *Process) recordLocked(r calls.Record) {
 	case calls.KindRespond:
 		u.records.Find(r)
 		if c := u.Calls[r.Call]; c != nil && c.Key.Session == r.Session { // that line continues it
-			u.hub.removeLocked(c)
+			u.hub.RemoveLocked(c)
 			c.Key.N = r.N
 			u.enterLocked(c)
 		}

@@ -5,15 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"holdline/daemon/login/logintest"
 )
 
 // browser is an HTTP client with cookies that follows no redirect by itself.
@@ -50,26 +50,10 @@ func readAll(resp *http.Response) string {
 	return string(b)
 }
 
-// givenPorts are the ports that freePort has returned.
-var givenPorts sync.Map
-
-// freePort returns a port of loopback that nobody has. It is none of those that the system gives
-// out, that other tests have got or that those of cmd/e2e take, so nobody gets it meanwhile.
+// freePort returns a port of loopback that nobody has, and that no test of cmd/e2e takes.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 1000 {
-		port := 10000 + rand.IntN(10000)
-		if _, given := givenPorts.LoadOrStore(port, true); given {
-			continue
-		}
-		l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
+	return logintest.FreePort(t, 10000)
 }
 
 // opened returns a door at a port of the system's choice, which is served until the test ends.

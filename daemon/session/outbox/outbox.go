@@ -287,11 +287,16 @@ func (o *Outbox) Last(v any) {
 		if o.torn && !o.writing {
 			begun = 1
 		}
-		for _, dropped := range o.lines[begun:] {
-			o.bytes -= len(dropped)
-		}
+		o.dropLocked(o.lines[begun:])
 		o.lines = o.lines[:begun:begun]
 		o.addLocked(line)
+	}
+}
+
+// dropLocked counts lines as not queued any more. The caller must hold o.mu.
+func (o *Outbox) dropLocked(lines [][]byte) {
+	for _, line := range lines {
+		o.bytes -= len(line)
 	}
 }
 

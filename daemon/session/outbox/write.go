@@ -68,9 +68,7 @@ func (o *Outbox) written(n int, more [][]byte) (cut bool) {
 	if len(more) > 0 && !cut {
 		return false
 	}
-	for _, dropped := range more {
-		o.bytes -= len(dropped)
-	}
+	o.dropLocked(more)
 	o.writing = false
 	return cut
 }

@@ -171,11 +171,12 @@ func (d *Dirs) sweepSoon(host string) {
 func (d *Dirs) sweepAgain(host string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	again := d.sweeping[host]
-	if d.sweeping[host] = false; !again {
+	if !d.sweeping[host] {
 		delete(d.sweeping, host)
+		return false
 	}
-	return again
+	d.sweeping[host] = false
+	return true
 }
 
 // sweepHost is [Dirs.sweep] with a session of its own.
