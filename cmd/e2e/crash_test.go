@@ -866,7 +866,7 @@ func (p *place) link(name string) {
 // tidy fails the test if a file is left that only a running process needs.
 func (p *place) tidy(t *testing.T) {
 	t.Helper()
-	waitFor(t, "the last process's end", func() bool { return len(p.processes()) == 0 })
+	p.untilEmpty(t)
 	// The names of files that are not complete.
 	half := regexp.MustCompile(`^\..*\.[0-9]+$|\.new$|^tmp$|^run\.json$|^probe$`)
 	for _, root := range []string{"run", "home/.local"} {

@@ -115,20 +115,36 @@ func (p *place) nothingLeft() {
 		return
 	}
 	p.look("stop", "--all")
-	deadline := time.Now().Add(10 * time.Second)
+	if left := p.left(10 * time.Second); len(left) > 0 {
+		p.t.Errorf("processes are left: %v", left)
+		for pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
+// left waits until no process of the place is left, for limit at most, and returns those that
+// are. It looks at all processes of the machine as seldom as it can.
+func (p *place) left(limit time.Duration) map[int]string {
+	deadline := time.Now().Add(limit)
 	for {
 		left := p.processes()
-		if len(left) == 0 {
-			return
+		if len(left) == 0 || time.Now().After(deadline) {
+			return left
 		}
-		if time.Now().After(deadline) {
-			p.t.Errorf("processes are left: %v", left)
-			for pid := range left {
-				_ = syscall.Kill(pid, syscall.SIGKILL)
+		for pid := range left {
+			for alive(pid) && time.Now().Before(deadline) {
+				time.Sleep(5 * time.Millisecond)
 			}
-			return
 		}
-		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// untilEmpty waits until no process of the place is left.
+func (p *place) untilEmpty(t *testing.T) {
+	t.Helper()
+	if left := p.left(waitLimit); len(left) > 0 {
+		t.Fatalf("waited for the end of %v", left)
 	}
 }
 

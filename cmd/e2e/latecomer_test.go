@@ -52,10 +52,8 @@ func (p *place) unread(t *testing.T) (one *agent, stuck, read func()) {
 	return a, stuck, func() {
 		go func() { // ends with the proxy's stdout
 			defer close(a.lines)
-			lines := bufio.NewScanner(in)
-			lines.Buffer(nil, 80<<20)
-			for lines.Scan() {
-				a.lines <- lines.Text()
+			for line, err := in.ReadString('\n'); err == nil; line, err = in.ReadString('\n') {
+				a.lines <- strings.TrimSuffix(line, "\n")
 			}
 		}()
 	}

@@ -268,7 +268,7 @@ func TestLostProxyOrReboot_CostsNoLogin(t *testing.T) {
 				for pid := range p.processes() {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
-				waitFor(t, "the end of all processes", func() bool { return len(p.processes()) == 0 })
+				p.untilEmpty(t)
 				p.reboot(t, 0)
 			}
 			close(answer)

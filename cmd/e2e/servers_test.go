@@ -353,7 +353,7 @@ func TestStopAllDuringStart(t *testing.T) {
 	if err := stop.Wait(); err != nil {
 		t.Errorf("stop --all: %v", err)
 	}
-	waitFor(t, "the end of all", func() bool { return len(p.processes()) == 0 })
+	p.untilEmpty(t)
 }
 
 // TestStopDuringStartOfDaemon checks that stop waits for a daemon that is starting, and then

@@ -326,5 +326,5 @@ func TestSetup_Interrupted(t *testing.T) {
 	if len(left) > 0 {
 		t.Errorf("processes are left: %v", left)
 	}
-	waitFor(t, "the worker's end", func() bool { return len(p.processes()) == 0 })
+	p.untilEmpty(t)
 }

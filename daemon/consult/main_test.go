@@ -1,15 +1,13 @@
 package consult
 
 import (
-	"fmt"
 	"os"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/worker/workertest"
-	"holdline/protocol/lockcheck"
+	"holdline/protocol/lockcheck/lockchecktest"
 )
 
 // envRefuse makes the exec step fail to confine itself.
@@ -26,16 +24,5 @@ func TestMain(m *testing.M) {
 	if os.Getenv(claudetest.FakeEnv) != "" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
-	var blocked atomic.Int64
-	lockcheck.Watch(func(call string, stack []byte) {
-		if blocked.Add(1) == 1 {
-			fmt.Fprintf(os.Stderr, "%s under a lock:\n%s\n", call, stack)
-		}
-	})
-	code := m.Run()
-	if n := blocked.Load(); n > 0 && code == 0 {
-		fmt.Fprintf(os.Stderr, "%d system calls were made under a lock\n", n)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(lockchecktest.Run(m))
 }

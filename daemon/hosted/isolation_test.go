@@ -402,7 +402,7 @@ func seedOf(t *testing.T) uint64 {
 // another.
 func TestIsolation(t *testing.T) {
 	steps := 100_000
-	if raceEnabled || testing.Short() {
+	if raceEnabled {
 		steps /= 20
 	}
 	w := newWorld(t, seedOf(t), false)

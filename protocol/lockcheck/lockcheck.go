@@ -6,7 +6,6 @@
 package lockcheck
 
 import (
-	"bytes"
 	"runtime"
 	"sync"
 )
@@ -16,30 +15,25 @@ var watcher *watch
 
 // watch records which goroutines hold locks.
 type watch struct {
-	report func(call string, stack []byte)
+	goroutine func() int64
+	report    func(call string, stack []byte)
 
-	mu      sync.Mutex        // guards what follows
-	held    map[string]int    // locks that a goroutine holds, by its id
-	holders map[*Mutex]string // ids of the goroutines that hold locks
+	mu      sync.Mutex       // guards what follows
+	held    map[int64]int    // locks that a goroutine holds, by its id
+	holders map[*Mutex]int64 // ids of the goroutines that hold locks
 }
 
 // Watch reports each [Blocking] call under a [Mutex], with the stack of its
-// goroutine; report may be called from several goroutines. It is for test
-// binaries, before they start goroutines.
-func Watch(report func(call string, stack []byte)) {
-	watcher = &watch{report: report, held: map[string]int{}, holders: map[*Mutex]string{}}
-}
-
-// goroutineID returns the id of the calling goroutine, as a stack begins with it.
-func goroutineID() string {
-	var b [64]byte
-	fields := bytes.Fields(b[:runtime.Stack(b[:], false)])
-	return string(fields[1])
+// goroutine; report may be called from several goroutines. goroutine returns the
+// id of the goroutine that calls it. Watch is for test binaries, before they start
+// goroutines; package lockchecktest calls it.
+func Watch(goroutine func() int64, report func(call string, stack []byte)) {
+	watcher = &watch{goroutine: goroutine, report: report, held: map[int64]int{}, holders: map[*Mutex]int64{}}
 }
 
 // locked records that the calling goroutine holds m.
 func (w *watch) locked(m *Mutex) {
-	id := goroutineID()
+	id := w.goroutine()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders[m] = id
@@ -50,7 +44,7 @@ func (w *watch) locked(m *Mutex) {
 func (w *watch) unlocked(m *Mutex) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	id := w.holders[m] // asking for the caller's takes a hundred times as long
+	id := w.holders[m]
 	delete(w.holders, m)
 	if w.held[id]--; w.held[id] == 0 {
 		delete(w.held, id)
@@ -62,7 +56,7 @@ func Blocking(call string) {
 	if watcher == nil {
 		return
 	}
-	id := goroutineID()
+	id := watcher.goroutine()
 	watcher.mu.Lock()
 	held := watcher.held[id]
 	watcher.mu.Unlock()

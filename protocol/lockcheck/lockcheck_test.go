@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/petermattis/goid"
+
 	"holdline/protocol/lockcheck"
 )
 
@@ -11,7 +13,7 @@ import (
 // lock.
 func TestBlockingUnderLock(t *testing.T) {
 	var reports []string
-	lockcheck.Watch(func(call string, stack []byte) { reports = append(reports, call+"\n"+string(stack)) })
+	lockcheck.Watch(goid.Get, func(call string, stack []byte) { reports = append(reports, call+"\n"+string(stack)) })
 	var m, other lockcheck.Mutex
 	lockcheck.Blocking("before")
 	m.Lock()

@@ -25,7 +25,7 @@ import (
 	"holdline/daemon/spawn/execstep"
 	"holdline/daemon/worker"
 	"holdline/daemon/worker/detach"
-	"holdline/protocol/lockcheck"
+	"holdline/protocol/lockcheck/lockchecktest"
 	"holdline/protocol/process"
 )
 
@@ -66,10 +66,7 @@ func Dispatch(args, environ []string, stderr io.Writer) {
 	var err error
 	switch args[0] {
 	case "worker":
-		lockcheck.Watch(func(call string, stack []byte) { // the tests lose the worker then
-			_, _ = fmt.Fprintf(stderr, "%s under a lock:\n%s\n", call, stack)
-			syscall.Exit(1)
-		})
+		lockchecktest.Watch(stderr, func() { syscall.Exit(1) }) // the tests lose the worker then
 		err = worker.Main(args[1:], detach.Whole{}, stderr)
 	case "exec":
 		err = execstep.Exec(environ)
