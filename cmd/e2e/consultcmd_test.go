@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/protocol/control"
+	"holdline/protocol/programtest"
 )
 
 // fakeCodex writes a program named like Codex, which notes what it does, and answers with
@@ -34,9 +35,7 @@ exec*)
 	echo '{"type":"turn.completed","usage":{"input_tokens":100,"output_tokens":10}}';;
 esac
 `
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		p.t.Fatal(err)
-	}
+	programtest.Write(p.t, path, script)
 }
 
 // TestConsultCommandEngine checks that an option names the engine, that a missing program

@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/acp/acptest"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/programtest"
 )
 
 // TestConsultSecrets plants values in consult.env, in the file of consult.env_file and in the
@@ -37,9 +38,7 @@ exec ` + programs + `/claude "$@"
 			if err := os.WriteFile(file, []byte("IN_FILE="+planted["IN_FILE"]+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.WriteFile(bin, []byte(script), 0o700); err != nil {
-				t.Fatal(err)
-			}
+			programtest.Write(t, bin, script)
 			p.configure(map[string]any{}, "consult", map[string]any{
 				"env": map[string]any{"IN_ENV": planted["IN_ENV"]}, "env_file": file, "claude_bin": bin,
 				"agents": map[string]any{"leaky": map[string]any{

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"holdline/protocol/programtest"
 )
 
 // TestDirect_ServesWithoutDaemon checks that a client can use a configured server without
@@ -18,9 +20,7 @@ func TestDirect_ServesWithoutDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := "#!/bin/sh\npwd > \"$WHERE\"\nexec " + filepath.Join(programs, "toolserver") + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "my-server"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(bin, "my-server"), script)
 	where := filepath.Join(p.dir, "where")
 	entry["command"], entry["env"] = "my-server", map[string]any{"WHERE": "${WHERE_TO}"}
 	profile := "export PATH=" + bin + ":$PATH WHERE_TO=" + where + "\n"

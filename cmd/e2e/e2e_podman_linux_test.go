@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holdline/protocol/control"
+	"holdline/protocol/programtest"
 )
 
 // cgroup2 is the type of the file system of control groups of version 2 (statfs(2)).
@@ -64,7 +65,7 @@ func (p *place) container(volumes ...string) container {
 		script = fmt.Sprintf("#!/bin/sh\nexec unshare -m sh -c 'umount -R /sys/fs/cgroup; "+
 			"mount -t cgroup2 none /sys/fs/cgroup; %s' podman \"$@\"\n", command)
 	}
-	must(os.WriteFile(c.podman, []byte(script), 0o700))
+	programtest.Write(p.t, c.podman, script)
 	p.env = append(p.env, "PATH="+dir+":"+programs+":"+os.Getenv("PATH"))
 	p.t.Cleanup(func() {
 		p.nothingLeft() // while the container can be reached

@@ -16,6 +16,7 @@ import (
 
 	"holdline/protocol/control"
 	"holdline/protocol/farwire"
+	"holdline/protocol/programtest"
 )
 
 // sshd starts a real OpenSSH server, with keys of its own, for the host build-box: what it runs has
@@ -73,7 +74,7 @@ func (p *place) sshd() (home string, server *exec.Cmd, cut func(down bool)) {
 		"known": fmt.Sprintf("[%s]:%s %s", address, port, hostKey),
 		"ssh":   fmt.Sprintf("#!/bin/sh\nexec %s -F %s/config \"$@\"\n", ssh, dir),
 	} {
-		must(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
+		programtest.Write(p.t, filepath.Join(dir, name), text)
 	}
 	// A daemon that a proxy starts has the PATH of the login shell.
 	for _, name := range []string{".profile", ".bash_profile"} {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"holdline/protocol/farwire"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 )
 
 // farHome makes a home for the far machine, and a program ssh that runs what it is given there, on
@@ -35,14 +35,10 @@ while [ "$1" != -- ]; do shift; done
 shift 2
 exec env -i HOME=%[1]s/far PATH=%[2]s:/usr/bin:/bin SHELL=/bin/sh %[3]s %[4]s sh -c "$*"
 `, p.dir, programs, races(p.dir), strings.Join(p.farVariables(), " "))
-	for _, dir := range []string{home, bin} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			p.t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700); err != nil {
+	if err := os.MkdirAll(home, 0o700); err != nil {
 		p.t.Fatal(err)
 	}
+	programtest.Write(p.t, filepath.Join(bin, "ssh"), script)
 	// A daemon that a proxy starts has the PATH of the login shell.
 	for _, name := range []string{".profile", ".bash_profile"} {
 		p.putHome(p.t.(*testing.T), map[string]string{name: "PATH=" + bin + ":$PATH\n"})
@@ -438,9 +434,7 @@ func TestHostsAdd_AnotherProtocol(t *testing.T) {
 	hello := farwire.Hello{Version: farwire.Version, Workers: process.Newest() - 1, Node: "n", Program: "0.0.9"}
 	old := filepath.Join(home, machines.Dir, machines.Program())
 	script := fmt.Sprintf("#!/bin/sh\necho 'holdline-far %s'\ncat >/dev/null\n", jsonrpc.Encode(hello))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(old), 0o700), os.WriteFile(old, []byte(script), 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, old, script)
 	p.configure(map[string]any{"tools": p.elsewhere(hosting{"scope": "shared"})}).daemon()
 	a := p.agent().shake()
 	x := a.wait(a.effect("old", 1))

@@ -13,6 +13,7 @@ import (
 	"holdline/contrib"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 )
 
 // fakeSystemctl plays systemctl for a user manager that answers. It logs its arguments, and
@@ -35,16 +36,7 @@ func (p *place) script(name, text string) string {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, "scripts")
 	path := filepath.Join(dir, name)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		// No child may be forked meanwhile: it would inherit the file open for writing.
-		syscall.ForkLock.RLock()
-		err = os.WriteFile(path, []byte(text), 0o700)
-		syscall.ForkLock.RUnlock()
-	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	programtest.Write(p.t, path, text)
 	for i, v := range p.env {
 		if list, ok := strings.CutPrefix(v, "PATH="); ok && !strings.HasPrefix(list, dir+":") {
 			p.env[i] = "PATH=" + dir + ":" + list
@@ -287,9 +279,7 @@ func TestCapturedPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := fmt.Sprintf("#!/bin/sh\nexec %s/toolserver \"$@\"\n", programs)
-	if err := copyText(filepath.Join(tools, "mytool"), program); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(tools, "mytool"), program)
 	entry := p.toolsEntry(hosting{"scope": "shared"})
 	entry["command"] = "mytool"
 	p.configure(map[string]any{"tools": entry})
@@ -377,14 +367,6 @@ func TestLaunchdLog(t *testing.T) {
 	if by := p.status().Daemon.StartedBy; by != "launchd" {
 		t.Errorf("started by %q", by)
 	}
-}
-
-// copyText writes a program.
-func copyText(path, text string) error {
-	// No child may be forked meanwhile: it would inherit the file open for writing.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, []byte(text), 0o700)
 }
 
 // TestDoctorOrphan checks that doctor finds a worker whose directory was removed.

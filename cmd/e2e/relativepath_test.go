@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"holdline/protocol/programtest"
 )
 
 // TestServerRelativePath checks that no file of the project is run as a hosted server, or
@@ -30,9 +32,7 @@ func TestServerRelativePath(t *testing.T) {
 						filepath.Join(p.project, "sub/planted"): planted,
 						filepath.Join(tools, "starter"):         "#!/bin/sh\nplanted\n",
 					} {
-						if err := copyText(path, text); err != nil {
-							t.Fatal(err)
-						}
+						programtest.Write(t, path, text)
 					}
 					path := element + ":" + tools + ":/usr/bin:/bin:" + element
 					env := map[string]any{"TOKEN": "secret"}

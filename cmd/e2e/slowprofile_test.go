@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/protocol/control"
+	"holdline/protocol/programtest"
 )
 
 // profile writes a profile of the place's user for a shell of this machine.
@@ -34,13 +35,7 @@ func (p *place) profile(shell, file, text string) {
 func (p *place) linked(name string) (dir string) {
 	p.t.Helper()
 	dir = filepath.Join(p.dir, "dir-of-"+name)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		p.t.Fatal(err)
-	}
-	if err := copyText(filepath.Join(dir, name),
-		fmt.Sprintf("#!/bin/sh\nexec %s/toolserver \"$@\"\n", programs)); err != nil {
-		p.t.Fatal(err)
-	}
+	programtest.Write(p.t, filepath.Join(dir, name), fmt.Sprintf("#!/bin/sh\nexec %s/toolserver \"$@\"\n", programs))
 	return dir
 }
 

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"holdline/protocol/programtest"
 )
 
 // starts counts the daemons that proxies of this place start from now on, whether they come to
@@ -17,9 +19,7 @@ func (p *place) starts(t *testing.T) (daemons, shells func() int) {
 	p.testVariable(countStarts + "=" + daemonLog)
 	shell := filepath.Join(p.dir, "shell")
 	text := fmt.Sprintf("#!/bin/sh\ncase $2 in -i) ;; *) echo login >> %s ;; esac\nexec /bin/sh \"$@\"\n", shellLog)
-	if err := copyText(shell, text); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, shell, text)
 	p.env = append(without(p.env, "SHELL"), "SHELL="+shell)
 	lines := func(path string) func() int {
 		return func() int {

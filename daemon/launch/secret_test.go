@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/protocol/fault"
+	"holdline/protocol/programtest"
 )
 
 // TestSecretCommand checks what a command's output means, and what the fault says if it is no
@@ -33,9 +34,7 @@ func TestSecretCommand(t *testing.T) {
 		{"too much", `head -c 100000 /dev/zero`, "", "printed too much"},
 	} {
 		path := filepath.Join(t.TempDir(), "print")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+x.script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		programtest.Write(t, path, "#!/bin/sh\n"+x.script+"\n")
 		got, err := runSecret(t.Context(), secretTimeout, []string{path, "$(id)"}, os.Environ(), t.TempDir())
 		f, _ := errors.AsType[*fault.Record](err)
 		switch {
@@ -59,9 +58,7 @@ func TestSecretCommand_TooLong(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "print")
 	script := "#!/bin/sh\necho s3cret\necho 'touch the key' >&2\nsleep 600 &\necho $! >>" + dir + "/pid\nwait\n"
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, path, script)
 	var pid int
 	got, err := "", error(nil)
 	for most := 500 * time.Millisecond; pid == 0; most *= 2 { // on a busy machine the script may not come so far

@@ -11,6 +11,7 @@ import (
 
 	"holdline/daemon/notify"
 	"holdline/protocol/control"
+	"holdline/protocol/programtest"
 )
 
 // TestNotifications checks which events are shown by the program on the PATH, that two about
@@ -49,9 +50,7 @@ func TestNotifications(t *testing.T) {
 			shown := filepath.Join(dir, "shown")
 			if x.installed {
 				script := "#!/bin/sh\necho $@ >>" + shown + "\n" // the shell makes one line of it
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
-					t.Fatal(err)
-				}
+				programtest.Write(t, filepath.Join(dir, name), script)
 			}
 			var log strings.Builder
 			n := &notify.Notifier{

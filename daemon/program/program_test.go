@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
+	"holdline/protocol/programtest"
 )
 
 // needs are the needs of the program that [install] writes.
@@ -32,8 +33,8 @@ func install(t *testing.T, trouble string) (p *program.Program, dir string) {
 	script := "#!/bin/sh\necho \"$1\" >>" + dir + "/asked\ncase $1 in\n--version) echo 'tool 1.2.3';;\n" +
 		"--help) echo --first; if test -e " + dir + "/trouble; then " + trouble +
 		"; fi; echo --last; echo --extra;;\nesac\n"
-	err := errors.Join(os.WriteFile(path, []byte(script), 0o700), os.WriteFile(dir+"/trouble", nil, 0o600))
-	if err != nil {
+	programtest.Write(t, path, script)
+	if err := os.WriteFile(dir+"/trouble", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"PATH=" + os.Getenv("PATH")}

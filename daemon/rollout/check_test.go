@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"holdline/protocol/programtest"
 )
 
 const good = `{"version":"2.0.0","commit":"abc","greeting":[1,2],"worker":[1],"record":[1],"handover":[1]}`
@@ -17,9 +19,7 @@ const good = `{"version":"2.0.0","commit":"abc","greeting":[1,2],"worker":[1],"r
 func script(t *testing.T, body string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "holdline")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, path, "#!/bin/sh\n"+body+"\n")
 	return path
 }
 

@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/sandbox"
 	"holdline/daemon/sandbox/writetest"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 )
 
 // confined is the variable that makes the test binary confine itself to the directory and
@@ -141,9 +142,7 @@ func TestGaps(t *testing.T) {
 func TestBubblewrap(t *testing.T) {
 	put := func(dir, name, script string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		programtest.Write(t, filepath.Join(dir, name), "#!/bin/sh\n"+script+"\n")
 	}
 	dir := t.TempDir()
 	env := []string{"PATH=relative:" + dir}

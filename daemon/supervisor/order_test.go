@@ -19,6 +19,7 @@ import (
 	"holdline/protocol/farwire"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 	"holdline/protocol/rawio"
 	"holdline/protocol/workerwire"
 )
@@ -174,9 +175,7 @@ func TestLostWhileConnecting(t *testing.T) {
 	hello := farwire.Hello{Version: farwire.Version, Workers: process.Newest(), Node: "n"}
 	text := fmt.Sprintf("#!/bin/sh\necho 'holdline-far %s'\nread look\necho '{\"alive\":true}'\nread connect\n",
 		jsonrpc.Encode(hello))
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(bin, "ssh"), text)
 	environ := func(context.Context) []string { return []string{"PATH=" + bin + ":/usr/bin:/bin"} }
 	at := &process.Far{Host: "box"}
 	w := newTestWorker(t, Options{Environ: environ}, process.Spec{ID: "w", Far: at})

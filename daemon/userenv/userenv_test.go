@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"holdline/protocol/programtest"
 )
 
 // fakeShell writes a shell that runs script before it answers. $1 to $4 are its arguments.
@@ -20,13 +21,7 @@ func fakeShell(t *testing.T, script string) *Shell {
 	path := filepath.Join(t.TempDir(), "shell")
 	text := "#!/bin/sh\ncase $2 in -i) kind=interactive; shift;; *) kind=login;; esac\n" + script +
 		"\neval \"$3\"\n"
-	// A shell that is started meanwhile would inherit the file open for writing, and the
-	// script could not be executed.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, path, text)
 	return &Shell{Path: path, Env: []string{"PATH=" + BasePath}}
 }
 
@@ -46,9 +41,7 @@ func start(t *testing.T, o Options) *Environ {
 func program(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(dir, name), "")
 	return dir
 }
 

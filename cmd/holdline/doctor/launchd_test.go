@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"holdline/contrib"
+	"holdline/protocol/programtest"
 )
 
 // TestLaunchd checks the finding and the fix for a LaunchAgent whose program is gone or of
@@ -50,9 +51,7 @@ func TestLaunchd(t *testing.T) {
 		loaded = c.loaded
 		_ = os.Remove(bin)
 		if c.there {
-			if err := os.WriteFile(bin, nil, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			programtest.Write(t, bin, "")
 		}
 		if err := os.WriteFile(filepath.Join(o.LaunchAgents, contrib.LaunchAgentFile), []byte(c.text),
 			0o600); err != nil {

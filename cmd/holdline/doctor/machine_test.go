@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/userenv"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 	"holdline/protocol/socket"
 )
 
@@ -131,13 +132,9 @@ func TestPathFinding(t *testing.T) {
 func TestMissingCommands(t *testing.T) {
 	o := options(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "here"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(dir, "here"), "")
 	mine := t.TempDir()
-	if err := os.WriteFile(filepath.Join(mine, "mine"), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(mine, "mine"), "")
 	o.Environ = []string{"PATH=" + mine} // the daemon need not have this PATH
 	o.configured(t, fmt.Sprintf(`"good":{"command":"here"},"mine":{"command":"mine"},
 		"gone":{"command":"npx-not-there"},"off":{"command":"nothing","disabled":true},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/protocol/programtest"
 )
 
 // TestSystemOf checks which systems are known by the words of uname.
@@ -68,9 +69,7 @@ func TestAsk(t *testing.T) {
 		time.Minute: {"echo there", "there\n"},
 		time.Second: {"exec sleep 600", "box cannot be reached: no answer within 1s"},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte("#!/bin/sh\n"+c.script+"\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		programtest.Write(t, filepath.Join(dir, "ssh"), "#!/bin/sh\n"+c.script+"\n")
 		env := []string{"PATH=" + dir + ":" + os.Getenv("PATH")}
 		h := &hosts{&cmdenv.Process{Environ: func() []string { return env }}, patience}
 		if got, err := h.ask(t.Context(), "box", "true"); got != c.want && (err == nil || err.Error() != c.want) {

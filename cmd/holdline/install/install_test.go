@@ -18,6 +18,7 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/contrib"
 	"holdline/daemon/userenv"
+	"holdline/protocol/programtest"
 )
 
 // machine is a home with an Options for it. It plays systemctl and launchctl.
@@ -40,9 +41,7 @@ func newMachine(t *testing.T) *machine {
 	t.Helper()
 	home := t.TempDir()
 	exe := filepath.Join(t.TempDir(), "built")
-	if err := os.WriteFile(exe, []byte("program 1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, exe, "program 1")
 	m := &machine{t: t, home: home, version: "252.39-1~deb12u1\n"}
 	m.Options = &Options{
 		OS: "linux", UID: 7, Exe: exe, Home: home,

@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/programtest"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
@@ -92,10 +92,7 @@ func newTestStarter(t *testing.T, mode string) (*Starter, socket.Paths, map[stri
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	exe := filepath.Join(dir, "daemon")
-	if err := writeProgram(exe,
-		"#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+" \"$@\"\n"); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, exe, "#!/bin/sh\nexport TEST_AS=daemon TEST_DAEMON="+mode+"\nexec "+os.Args[0]+" \"$@\"\n")
 	vars := map[string]string{
 		"HOME": dir, "XDG_RUNTIME_DIR": dir, "XDG_STATE_HOME": filepath.Join(dir, "state"),
 		"SHELL": "/bin/false", "CLAUDECODE": "1", "LANG": "C.UTF-8", "PATH": "/usr/bin:/bin",
@@ -250,12 +247,4 @@ func TestLastLines(t *testing.T) {
 	if got := lastLines(nil); got != "" {
 		t.Errorf("last lines of no file: %q", got)
 	}
-}
-
-// writeProgram writes a script. No child may be forked meanwhile: it would inherit the file
-// open for writing, and the script could not be executed.
-func writeProgram(path, text string) error {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, []byte(text), 0o700)
 }

@@ -13,6 +13,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 )
 
 // hostsBy returns hosts that are reached by a program ssh with this script. Each run of it leaves a
@@ -22,9 +23,7 @@ func hostsBy(t *testing.T, script string) (h *Hosts, runs string) {
 	dir := t.TempDir()
 	runs = filepath.Join(dir, "runs")
 	text := fmt.Sprintf("#!/bin/sh\necho >> %s\n%s\n", runs, script)
-	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(text), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(dir, "ssh"), text)
 	h = &Hosts{
 		Environ: func(context.Context) []string { return []string{"PATH=" + dir + ":/usr/bin:/bin"} },
 		Origin:  func() (string, error) { return "test", nil },

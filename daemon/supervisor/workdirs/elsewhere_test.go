@@ -15,6 +15,7 @@ import (
 	"holdline/protocol/farwire"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
+	"holdline/protocol/programtest"
 )
 
 // dirsWith returns directories of which that of the worker "w" has these files.
@@ -136,9 +137,7 @@ func TestSweepAgain(t *testing.T) {
 	hello := farwire.Hello{Version: farwire.Version, Workers: process.Newest(), Node: "n"}
 	script := fmt.Sprintf("#!/bin/sh\necho 'holdline-far %s'\nread list\necho >> %[2]s/lists\n"+
 		"[ -e %[2]s/first ] || { : > %[2]s/first; read go < %[3]s; }\necho '{}'\n", jsonrpc.Encode(hello), bin, pipe)
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(bin, "ssh"), script)
 	d.hosts.Environ = func(context.Context) []string { return []string{"PATH=" + bin + ":/usr/bin:/bin"} }
 	d.sweepSoon("box")
 	gate, err := os.OpenFile(pipe, os.O_WRONLY, 0) // blocks until the host is asked

@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
+	"holdline/protocol/programtest"
 )
 
 // fake returns a Claude whose program is the test binary; kind says how the program
@@ -210,9 +211,7 @@ func TestCheckMissing(t *testing.T) {
 	}
 	// The file is executable, but the kernel cannot run it.
 	bad := filepath.Join(dir, "bad")
-	if err := os.WriteFile(bad, []byte("\x7fELFbroken"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, bad, "\x7fELFbroken")
 	_, err := claude.New(claude.Options{Bin: bad}).Check(t.Context())
 	if f, ok := errors.AsType[*fault.Record](err); !ok || f.Fault.Code != fault.SpawnFailure || f.Cause.Errno == nil {
 		t.Errorf("broken program: %s", dump(err))
@@ -231,9 +230,7 @@ func TestCheckCached(t *testing.T) {
 			" (Claude Code)';; " +
 			"--help) echo '--input-format --output-format --strict-mcp-config --tools <x> --permission-mode --settings --setting-sources';; " +
 			"esac\ncase \"$*\" in *'auth status') echo '{\"loggedIn\":true,\"authMethod\":\"claude.ai\"}';; esac\n"
-		if err := os.WriteFile(script, []byte(body), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		programtest.Write(t, script, body)
 	}
 	write("2.1.300")
 	c := claude.New(claude.Options{Env: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}})

@@ -13,6 +13,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/protocol/programtest"
 )
 
 // on returns a Claude whose program is the test binary, on a machine with this Landlock ABI
@@ -163,9 +164,7 @@ func TestShellCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	if err := os.WriteFile(filepath.Join(bin, "bwrap"), nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, filepath.Join(bin, "bwrap"), "")
 	c = on(t, "ok", 7, nil, "HOME=/h", "PATH="+bin)
 	cmd := c.Command(engine.Request{Level: "shell", Cwd: filepath.Join("/p", `a"b`), Web: true, TempDir: "/t"}, info)
 	if cmd.Level != "shell" || cmd.EnforcedBy != "sandbox" || cmd.Writable != nil {

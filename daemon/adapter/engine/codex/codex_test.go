@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/codex"
 	"holdline/protocol/fault"
+	"holdline/protocol/programtest"
 )
 
 // installed writes a program that answers the questions of a check as Codex does, and
@@ -27,9 +28,7 @@ func installed(t *testing.T, version, options, login string) string {
 		"'exec --help') echo '" + options + "';;\n" +
 		"*'login status') echo \"$*\" >>" + path + ".asked; exit " + login + ";;\n" +
 		"*) exit 9;;\nesac\n"
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, path, script)
 	return path
 }
 

@@ -20,6 +20,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/programtest"
 )
 
 func do(what string) string { return claudetest.Prompt("x", claudetest.Step{Do: what}) }
@@ -608,9 +609,7 @@ esac
 printf '{"type":"item.completed","item":{"type":"agent_message","text":"%s %s"}}\n' "$line" "$(wc -c <"$2")"
 echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 `
-	if err := os.WriteFile(bin, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, bin, script)
 	program := engine.Info{
 		Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
 	}
@@ -634,9 +633,7 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 func TestLevelByNothing(t *testing.T) {
 	t.Parallel()
 	bin, mark := filepath.Join(t.TempDir(), "claude"), filepath.Join(t.TempDir(), "ran")
-	if err := os.WriteFile(bin, []byte("#!/bin/sh\n: >"+mark+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, bin, "#!/bin/sh\n: >"+mark+"\n")
 	program := engine.Info{Path: bin, Version: "2.1.329", Levels: []engine.Level{{Name: engine.LevelRead}}}
 	h := newHost(t, true, "claude", "")
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program})
