@@ -23,8 +23,9 @@ PKG     ?= ./...
 RUN     ?=
 FLAGS   ?=
 DIST    ?= dist
-# The tests of whole processes wait more than they work; under the race detector they work.
-ATONCE   = -parallel 12
+# The tests of whole processes wait more than they work, as do some packages: one package more than
+# there are processors runs at a time. Under the race detector all of them work.
+ATONCE   = -parallel 12 -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 # Tests compile packages as the program does, so that both share them; check vets them.
 TEST     = go test -trimpath -vet=off
 E2E      = $(shell grep -rl --include='*_test.go' '^func TestE2E' cmd daemon | xargs -n 1 dirname | sort -u | sed 's|^|./|')
