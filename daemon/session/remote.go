@@ -48,8 +48,8 @@ var (
 )
 
 // describe returns what the handshake says: of Holdline, or of the session's one server, for which
-// it blocks while that is starting. If that server cannot be used, the instructions say what is
-// wrong, and [session.unusable] reports it. It takes s.mu.
+// it blocks while that is starting, and keeps its name for serverInfo. If that server cannot be used,
+// the instructions say what is wrong, and the proxy is told to print that. It takes s.mu.
 func (s *session) describe(ctx context.Context, modern bool) tool.About {
 	who := s.who()
 	own := tool.About{Info: s.srv.serverInfo}

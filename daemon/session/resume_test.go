@@ -301,7 +301,7 @@ func TestResumeFull(t *testing.T) {
 // client gets the reason. The outcome of its calls is unknown from then on.
 func TestFull(t *testing.T) {
 	t.Run("attached", func(t *testing.T) {
-		h := start(t)
+		h := startWith(t, 64) // room for all calls: none is refused
 		c := h.open(t, protocol.Greeting{Identity: "a"})
 		const calls = 40 // whose answers exceed what a socket holds
 		text := strings.Repeat("x", 40<<10)
