@@ -11,7 +11,7 @@ import (
 
 // Root returns the nearest directory with a .git that is dir or above it, or else dir.
 func Root(dir string) string {
-	if tree := WorkTree(filepath.Join(dir, "x")); tree != "" {
+	if tree := above(dir); tree != "" {
 		return tree
 	}
 	return dir
@@ -23,7 +23,12 @@ func WorkTree(path string) string {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
-	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+	return above(filepath.Dir(path))
+}
+
+// above returns the nearest directory with a .git that is dir or above it, or "".
+func above(dir string) string {
+	for ; ; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
 			return dir
 		}

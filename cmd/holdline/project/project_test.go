@@ -34,3 +34,24 @@ func TestKey(t *testing.T) {
 		t.Error("directories without .git share a key")
 	}
 }
+
+// TestRootIgnoresFiles checks that what a directory has in it does not matter, whatever its name
+// and wherever a link leads.
+func TestRootIgnoresFiles(t *testing.T) {
+	root := t.TempDir()
+	repo, other := filepath.Join(root, "repo"), filepath.Join(root, "other")
+	os.MkdirAll(filepath.Join(repo, ".git"), 0o755)
+	os.MkdirAll(filepath.Join(other, ".git"), 0o755)
+	want := Key(repo)
+	for _, name := range []string{"x", "a", "main.go"} {
+		if err := os.Symlink(filepath.Join(other, ".git"), filepath.Join(repo, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := Root(repo); got != repo {
+		t.Errorf("root %s, want %s", got, repo)
+	}
+	if got := Key(repo); got != want {
+		t.Errorf("key %s, want %s", got, want)
+	}
+}
