@@ -40,7 +40,8 @@ var errStopped = errors.New("the user has stopped Holdline")
 
 // WithDaemon calls f with a connection to the running daemon. If that daemon ends
 // before f has its answer, and another has taken its place, WithDaemon calls f again.
-// So f must ask only for what may be asked twice.
+// So f must ask only for what may be asked twice. If there is no other, the error
+// wraps [cmdenv.ErrLost].
 func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context, *control.Client) error) error {
 	c, err := Connect(cmd.Context(), cmd, proc)
 	if err != nil {
@@ -49,7 +50,7 @@ func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context
 	return reconnect(cmd, c, f, func(lost error) (*control.Client, error) {
 		c, err := Connect(cmd.Context(), cmd, proc)
 		if err != nil && !isBroken(err) { // it was stopped, not replaced
-			return nil, lost
+			return nil, unanswered(lost)
 		}
 		return c, err
 	})
@@ -78,7 +79,8 @@ func Ask[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params 
 }
 
 // AskOrStart makes one request, once, and returns the answer. It starts a daemon if
-// none runs. progress may be nil.
+// none runs. progress may be nil. The error wraps [cmdenv.ErrLost] if the daemon ends
+// before it has answered.
 func AskOrStart[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, params any,
 	progress func(control.Progress),
 ) (answer A, err error) {
@@ -88,7 +90,17 @@ func AskOrStart[A any](cmd *cobra.Command, proc *cmdenv.Process, method string, 
 	}
 	defer c.Close()
 	err = c.Call(cmd.Context(), method, params, &answer, progress)
+	if IsLost(err) {
+		err = unanswered(err)
+	}
 	return answer, err
+}
+
+// unanswered returns the error of a command whose daemon has ended before it had answered. lost is
+// the error of the request.
+func unanswered(lost error) error {
+	return cmdenv.WithHint(fmt.Errorf("%w before it had answered (%w)", cmdenv.ErrLost, lost),
+		"holdline logs says why it ended")
 }
 
 // reconnect calls f with c, and again with the connection that next returns, as long

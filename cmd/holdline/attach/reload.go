@@ -34,6 +34,8 @@ func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
 		return nil
+	case errors.Is(err, cmdenv.ErrLost):
+		return fmt.Errorf("the file is written, and the next daemon reads it: %w", err)
 	case err != nil:
 		return fmt.Errorf("the file is written, but the daemon goes on with what it had: %w", err)
 	}
