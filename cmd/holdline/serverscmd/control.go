@@ -276,13 +276,23 @@ With --json, the result as the server gave it.`,
 }
 
 // callArguments returns the arguments of a call: text, or what stdin has if text is "-". They
-// must be a JSON object.
+// must be a JSON object. An interrupt ends the wait for stdin.
 func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	if text == "-" {
-		var err error
-		if raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxArguments)); err != nil {
-			return nil, fmt.Errorf("reading the arguments: %w", err)
+		read := make(chan error, 1)
+		go func() { // it ends with stdin, or with this process
+			var err error
+			raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxArguments))
+			read <- err
+		}()
+		select {
+		case err := <-read:
+			if err != nil {
+				return nil, fmt.Errorf("reading the arguments: %w", err)
+			}
+		case <-cmd.Context().Done():
+			return nil, errors.New("interrupted: nothing was called")
 		}
 	}
 	// Anything else than an object would fail at the server, with a worse message. So does

@@ -1,9 +1,13 @@
 package serverscmd
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // TestResultText checks how the result of a tool is shown to people.
@@ -56,5 +60,20 @@ func TestStopped(t *testing.T) {
 		if got := stopped("a", n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)
 		}
+	}
+}
+
+// TestInterruptedWhileStdinIsOpen_CallEnds checks that an interrupt ends a call that waits for its
+// arguments.
+func TestInterruptedWhileStdinIsOpen_CallEnds(t *testing.T) {
+	in, typed := io.Pipe()
+	defer typed.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd := &cobra.Command{}
+	cmd.SetContext(ctx)
+	cmd.SetIn(in)
+	if got, err := callArguments(cmd, "-"); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("got %s, %v, want an interrupt", got, err)
 	}
 }
