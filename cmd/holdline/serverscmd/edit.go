@@ -217,7 +217,7 @@ func (s *serversCommand) addServer(cmd *cobra.Command, args []string, o addOptio
 func (o addOptions) object(args []string) ([]byte, error) {
 	if o.json != "" {
 		described := string(clients.Encode(o.entry)) != "{}"
-		if len(args)+len(o.env)+len(o.headers) > 0 || described {
+		if len(args)+len(o.env)+len(o.headers)+len(o.secretEnv) > 0 || described {
 			return nil, fmt.Errorf(
 				"%w: --json says everything: neither COMMAND nor another flag but --replace goes with it",
 				cmdenv.ErrUsage)

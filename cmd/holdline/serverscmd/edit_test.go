@@ -45,6 +45,7 @@ func TestAddedEntry(t *testing.T) {
 		},
 		"JSON":                    {flags: addOptions{json: `{"a": 1}`, replace: true}, want: `{"a": 1}`},
 		"JSON and a flag":         {flags: addOptions{json: `{}`, entry: entry{Disabled: true}}},
+		"JSON and a secret":       {flags: addOptions{json: `{"url": "https://x"}`, secretEnv: "SECRET"}},
 		"nothing":                 {},
 		"a variable without a =":  {flags: addOptions{env: []string{"A"}}, args: []string{"x"}},
 		"a header without a name": {flags: addOptions{headers: []string{":b"}}, args: []string{"https://x"}},
