@@ -347,7 +347,7 @@ func parsePairs(list []string, sep, want string) (pairs, error) {
 // another directory. It leaves paths in the home directory and paths that begin with a
 // variable as they are.
 func absolute(path string) (string, error) {
-	if path == "" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
+	if path == "" || path == "~" || strings.HasPrefix(path, "~/") || strings.HasPrefix(path, "${") {
 		return path, nil
 	}
 	return filepath.Abs(path)

@@ -43,9 +43,12 @@ func TestAddedEntry(t *testing.T) {
 				`"disabled":true,"holdline":{"scope":"shared","lazy":true,"contract":"convergent",` +
 				`"allow":["a*"],"deny":["b"],"projects":["` + here + `"]}}`,
 		},
-		"JSON":                    {flags: addOptions{json: `{"a": 1}`, replace: true}, want: `{"a": 1}`},
-		"JSON and a flag":         {flags: addOptions{json: `{}`, entry: entry{Disabled: true}}},
-		"JSON and a secret":       {flags: addOptions{json: `{"url": "https://x"}`, secretEnv: "SECRET"}},
+		"JSON":              {flags: addOptions{json: `{"a": 1}`, replace: true}, want: `{"a": 1}`},
+		"JSON and a flag":   {flags: addOptions{json: `{}`, entry: entry{Disabled: true}}},
+		"JSON and a secret": {flags: addOptions{json: `{"url": "https://x"}`, secretEnv: "SECRET"}},
+		"the home directory": {
+			flags: addOptions{entry: entry{Cwd: "~"}}, args: []string{"x"}, want: `{"command":"x","cwd":"~"}`,
+		},
 		"nothing":                 {},
 		"a variable without a =":  {flags: addOptions{env: []string{"A"}}, args: []string{"x"}},
 		"a header without a name": {flags: addOptions{headers: []string{":b"}}, args: []string{"https://x"}},
