@@ -47,7 +47,7 @@ starship, in ~/.config/starship.toml:
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			paths, err := attach.PathsOf(cmd, proc)
 			if err != nil {
-				return err
+				paths = socket.Paths{} // where no daemon is
 			}
 			return printStatusline(cmd.Context(), cmd.OutOrStdout(), paths)
 		},
