@@ -69,6 +69,9 @@ alloc_bytes, fds).`,
 			params := control.StatusParams{Memory: true}
 			for {
 				s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, params)
+				if watch && err != nil && cmd.Context().Err() != nil {
+					return nil // the user ends the watch so, also while the daemon is asked
+				}
 				if err != nil {
 					return err
 				}
