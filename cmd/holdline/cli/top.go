@@ -53,11 +53,7 @@ scripts there is holdline status --json.`,
 			if explicit, _ := cmd.Flags().GetString("socket"); explicit != "" {
 				argv = append(argv, explicit)
 			}
-			env := proc.Environ()
-			if at := attach.Whereabouts(proc); proc.Getenv("HOLDLINE_PROJECT") == "" && at.Project != "" {
-				env = append(env, "HOLDLINE_PROJECT="+at.Project) // a server that is restarted may be this project's
-			}
-			err = syscall.Exec(path, argv, env) // returns only if it fails
+			err = syscall.Exec(path, argv, topEnviron(cmd, proc)) // returns only if it fails
 			if errors.Is(err, fs.ErrNotExist) {
 				return cmdenv.WithHint(
 					fmt.Errorf("%s is not beside this program, in %s", pair.Top, filepath.Dir(exe)),
@@ -67,4 +63,16 @@ scripts there is holdline status --json.`,
 			return fmt.Errorf("%s cannot be run: %w", path, err)
 		},
 	}
+}
+
+// topEnviron returns the environment of holdline-top, which has no flags.
+func topEnviron(cmd *cobra.Command, proc *cmdenv.Process) []string {
+	env := proc.Environ()
+	if at := attach.Whereabouts(proc); proc.Getenv("HOLDLINE_PROJECT") == "" && at.Project != "" {
+		env = append(env, "HOLDLINE_PROJECT="+at.Project) // a server that is restarted may be this project's
+	}
+	if color, _ := cmd.Flags().GetString("color"); color == "never" {
+		env = append(env, "NO_COLOR=1")
+	}
+	return env
 }
