@@ -469,10 +469,10 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer)
 
 // logPrinter prints logs of processes, each byte once. One goroutine uses it.
 type logPrinter struct {
-	out   io.Writer
-	lines uint             // how many of each process to begin with
-	after map[string]int64 // by worker: how far its log was printed
-	last  string           // worker whose log was printed last
+	out       io.Writer
+	lines     uint             // how many of each process to begin with
+	after     map[string]int64 // by worker: how far its log was printed
+	last, end string           // worker whose log was printed last, and the line end that this part lacks
 }
 
 // printNew prints the new part of each log. When the process changes it prints a heading first,
@@ -489,9 +489,9 @@ func (p *logPrinter) printNew(logs []control.ServerLog) error {
 			continue
 		}
 		if p.last != l.Worker && (p.last != "" || len(logs) > 1) {
-			fmt.Fprintf(p.out, "==> process %d %s\n", l.PID, l.Root)
+			fmt.Fprintf(p.out, "%s==> process %d %s\n", p.end, l.PID, l.Root)
 		}
-		p.last = l.Worker
+		p.last, p.end = l.Worker, strings.TrimPrefix("\n", string(text[len(text)-1:]))
 		if _, err := p.out.Write(text); err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package serverscmd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"holdline/protocol/control"
 )
 
 // TestResultText checks how the result of a tool is shown to people.
@@ -75,5 +78,20 @@ func TestInterruptedWhileStdinIsOpen_CallEnds(t *testing.T) {
 	cmd.SetIn(in)
 	if got, err := callArguments(cmd, "-"); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("got %s, %v, want an interrupt", got, err)
+	}
+}
+
+// TestLogHeadings checks that the heading of a process's log is a line of its own, also behind a
+// line that has no end.
+func TestLogHeadings(t *testing.T) {
+	var out bytes.Buffer
+	p := &logPrinter{out: &out, lines: 9, after: map[string]int64{}}
+	logs := []control.ServerLog{
+		{Worker: "a", PID: 1, Root: "/a", Text: "ready> "}, {Worker: "b", PID: 2, Root: "/b", Text: "up\n"},
+		{Worker: "c", PID: 3, Root: "/c", Text: "up\n"},
+	}
+	const want = "==> process 1 /a\nready> \n==> process 2 /b\nup\n==> process 3 /c\nup\n"
+	if err := p.printNew(logs); err != nil || out.String() != want {
+		t.Errorf("got %q, %v, want %q", out.String(), err, want)
 	}
 }
