@@ -36,6 +36,7 @@ func addCompletions(root *cobra.Command, proc *cmdenv.Process) {
 		"servers enable": c.each(c.servers), "servers disable": c.each(c.servers), "servers start": c.each(c.servers),
 		"servers stop": c.each(c.servers), "servers restart": c.each(c.servers), "servers reload": c.each(c.servers),
 		"servers tools": c.each(c.servers), "servers logs": c.each(c.servers), "servers test": c.each(c.servers),
+		"servers login": c.each(c.servers), "servers logout": c.each(c.servers),
 		"servers call": c.each(c.servers, c.toolsOf),
 		"consult show": c.each(c.consults), "consult wait": c.each(c.consults), "consult cancel": c.each(c.consults),
 		"consult rm": c.each(c.consults), "config get": c.each(c.keys), "config unset": c.each(c.keys),
