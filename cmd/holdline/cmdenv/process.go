@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -43,10 +44,14 @@ func StateDir(getenv func(string) string) (string, error) {
 	return XDGDir(getenv, "XDG_STATE_HOME", ".local/state")
 }
 
-// ConfigPath returns the path of the configuration file: the flag's, else the
-// variable's, else the default one.
+// ConfigPath returns the absolute path of the configuration file: the flag's, else the
+// variable's, else the default one. A leading ~/ that no shell has replaced is the home
+// directory.
 func ConfigPath(flag string, getenv func(string) string) (string, error) {
 	for _, path := range []string{flag, getenv("HOLDLINE_CONFIG")} {
+		if rest, ok := strings.CutPrefix(path, "~/"); ok && filepath.IsAbs(getenv("HOME")) {
+			return filepath.Join(getenv("HOME"), rest), nil
+		}
 		if path != "" {
 			return filepath.Abs(path)
 		}
