@@ -84,7 +84,11 @@ type Starter struct {
 func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
 	s := &Starter{program: program, paths: paths, socket: paths.Start()}
 	for _, name := range Variables {
-		if value := getenv(name); value != "" {
+		value := getenv(name)
+		if path, err := cmdenv.ConfigPath("", getenv); value != "" && name == "HOLDLINE_CONFIG" && err == nil {
+			value = path // the daemon runs in another directory
+		}
+		if value != "" {
 			s.environ = append(s.environ, name+"="+value)
 		}
 	}

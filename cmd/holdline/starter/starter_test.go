@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -246,5 +247,27 @@ func TestLastLines(t *testing.T) {
 	}
 	if got := lastLines(nil); got != "" {
 		t.Errorf("last lines of no file: %q", got)
+	}
+}
+
+// TestRelativeConfig checks that a daemon, which runs in another directory, reads the same
+// configuration as the commands of the user that starts it.
+func TestRelativeConfig(t *testing.T) {
+	vars := map[string]string{"HOME": "/h", "HOLDLINE_CONFIG": "sub/c.json"}
+	getenv := func(name string) string { return vars[name] }
+	paths, err := socket.Resolve("/h/s", getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := filepath.Abs("sub/c.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := New(paths, getenv, nil); !slices.Contains(s.environ, "HOLDLINE_CONFIG="+want) {
+		t.Errorf("environment %q, want the configuration %s", s.environ, want)
+	}
+	delete(vars, "HOLDLINE_CONFIG")
+	if s := New(paths, getenv, nil); len(s.environ) != 1 {
+		t.Errorf("environment %q, want HOME alone", s.environ)
 	}
 }
