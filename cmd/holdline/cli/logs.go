@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -16,13 +15,12 @@ import (
 	"holdline/contrib"
 	"holdline/daemon/service"
 	"holdline/protocol/control"
-	"holdline/protocol/socket"
 )
 
 // newLogsCommand returns the command logs.
 //
 // Where the log of the daemon is depends on what has started the daemon. So the command asks a
-// running daemon. If none runs, it takes the journal if systemd would start one, else the file
+// running daemon. If none answers, it takes the journal if systemd would start one, else the file
 // of daemons that are started on demand.
 func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
 	var follow bool
@@ -40,9 +38,9 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
 			}
 			// An error is no reason to fail here: the log is needed most when the daemon does
-			// not answer. Then the file of daemons that are started on demand is printed.
+			// not answer. Then it is where the log of a daemon would be that is started now.
 			c, err := attach.Connect(cmd.Context(), cmd, proc)
-			if errors.Is(err, socket.ErrNoDaemon) && service.FindUnits(proc.Getenv).Enabled() {
+			if err != nil && service.FindUnits(proc.Getenv).Enabled() {
 				return journal(cmd, follow, lines)
 			}
 			if err == nil {
