@@ -341,7 +341,7 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 			}
 		}
 		_ = json.Unmarshal(answer.Error, &e) // an error of another form is shown with --json
-		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Map(console.Printable, e.Message), e.Code)
+		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Join(strings.Fields(e.Message), " "), e.Code)
 	}
 	err := console.Print(cmd, answer.Result, func(out io.Writer) {
 		if text := resultText(answer.Result); text != "" {

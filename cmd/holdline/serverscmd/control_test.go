@@ -95,3 +95,12 @@ func TestLogHeadings(t *testing.T) {
 		t.Errorf("got %q, %v, want %q", out.String(), err, want)
 	}
 }
+
+// TestRefusedCall_MessageOfSeveralLines checks that the message of a server is one line of words.
+func TestRefusedCall_MessageOfSeveralLines(t *testing.T) {
+	answer := &control.ServerCallAnswer{Error: json.RawMessage(`{"code":-32602,"message":"not valid: [\n  {\n\t\"a\"}]"}`)}
+	const want = `the server refuses the call: not valid: [ { "a"}] (-32602)`
+	if err := printCall(&cobra.Command{}, answer); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
