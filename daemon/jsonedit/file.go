@@ -72,8 +72,9 @@ func Parse(name string, data []byte) (*File, error) {
 	}
 	if len(o.Members) > 0 {
 		f.flat = !bytes.Contains(bytes.TrimSpace(data), []byte("\n"))
-		indent, _ := lineIndent(o.Members[0].Name.BeforeExtra)
-		f.unit = cmp.Or(indent, f.unit)
+		if indent, ok := lineIndent(o.Members[0].Name.BeforeExtra); ok { // else there is a comment in it
+			f.unit = cmp.Or(indent, f.unit)
+		}
 	}
 	return f, nil
 }

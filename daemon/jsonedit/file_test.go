@@ -60,14 +60,20 @@ func TestEdits(t *testing.T) {
 			`{}`, "{\n  \"a\": {\n    \"b\": [1, /* c */ 2]\n  }\n}",
 			func(x *File) error { return x.Put(`[1, /* c */ 2]`, "a", "b") },
 		},
-		"not there":         {`{"a": 1}`, "", remove("b")},
-		"no object":         {`{"a": 1}`, "", set("2", "a", "b")},
-		"value is no JSON":  {`{"a": 1}`, "", set("{", "a")},
-		"text is no JSON":   {`{"a": 1}`, "", func(x *File) error { return x.Put("{", "a") }},
-		"nowhere":           {`{"a": 1}`, "", set("1")},
-		"mixed line ends":   {"{\r\n  \"a\": 1\n}", "{\r\n  \"a\": 1,\n  \"b\": 2\n}", set("2", "b")},
-		"space at the end":  {"{\"a\": 1}  \n\n", "{\"a\": 2}  \n\n", set("2", "a")},
-		"a key with a dot":  {`{"a.b": {"c": 1}}`, `{"a.b": {"c": 2}}`, set("2", "a.b", "c")},
+		"not there":        {`{"a": 1}`, "", remove("b")},
+		"no object":        {`{"a": 1}`, "", set("2", "a", "b")},
+		"value is no JSON": {`{"a": 1}`, "", set("{", "a")},
+		"text is no JSON":  {`{"a": 1}`, "", func(x *File) error { return x.Put("{", "a") }},
+		"nowhere":          {`{"a": 1}`, "", set("1")},
+		"mixed line ends":  {"{\r\n  \"a\": 1\n}", "{\r\n  \"a\": 1,\n  \"b\": 2\n}", set("2", "b")},
+		"space at the end": {"{\"a\": 1}  \n\n", "{\"a\": 2}  \n\n", set("2", "a")},
+		"a key with a dot": {`{"a.b": {"c": 1}}`, `{"a.b": {"c": 2}}`, set("2", "a.b", "c")},
+		"a comment before the first key": {
+			"{\n  /* c */ \"a\": {}\n}", "{\n  /* c */ \"a\": {},\n  \"b\": {\n    \"c\": 1\n  }\n}", set("1", "b", "c"),
+		},
+		"a comment of two lines before the first key": {
+			"{\n  /* c\n  d */ \"a\": {}\n}", "{\n  /* c\n  d */ \"a\": {},\n  \"b\": 2\n}", set("2", "b"),
+		},
 		"empty object kept": {"{\n  \"a\": {\n    \"b\": 1\n  }\n}", "{\n  \"a\": {}\n}", remove("a", "b")},
 	} {
 		x := parsed(t, tt.before)
