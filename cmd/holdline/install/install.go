@@ -150,11 +150,13 @@ func (p *plan) planBinary(w Wish) error {
 		if err := Lasting(p.o.Exe); err != nil {
 			return err
 		}
-		if there, err := filepath.EvalSymlinks(p.o.Exe); err == nil && there == path {
+		there, err := filepath.EvalSymlinks(p.o.Exe)
+		dir, derr := filepath.EvalSymlinks(p.o.BinDir) // the home may be a link
+		if err == nil && derr == nil && there == filepath.Join(dir, filepath.Base(path)) {
 			p.o.report("unchanged: %s is what %s leads to", path, p.o.Exe)
 			return nil
 		}
-		_, err := p.addFile(Binary, path, content{exists: true, link: p.o.Exe}, w.Force)
+		_, err = p.addFile(Binary, path, content{exists: true, link: p.o.Exe}, w.Force)
 		return err
 	}
 	data, err := os.ReadFile(p.o.Exe)

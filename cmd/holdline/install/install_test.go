@@ -448,6 +448,24 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// TestLinkToItself checks that the installed program is not replaced by a link to itself if it is
+// called by another path, as in a home that is a link.
+func TestLinkToItself(t *testing.T) {
+	m := newMachine(t)
+	exe := m.binPath()
+	home := filepath.Join(t.TempDir(), "home")
+	if err := os.Symlink(m.home, home); err != nil {
+		t.Fatal(err)
+	}
+	m.Home, m.BinDir = home, filepath.Join(home, ".local/bin")
+	m.install(Wish{Bin: true})
+	m.Exe = exe
+	m.install(Wish{Bin: true, Link: true})
+	if text, err := os.ReadFile(exe); err != nil || string(text) != "program 1" {
+		t.Errorf("the installed program is %q, %v", text, err)
+	}
+}
+
 // TestLink checks that a link replaces a copy, and a copy a link.
 func TestLink(t *testing.T) {
 	m := newMachine(t)
