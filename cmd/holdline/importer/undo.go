@@ -223,14 +223,21 @@ func (k *keyChange) revert(doc clients.Document) (why string) {
 
 // serversInUse returns the servers of holdline's file that clients' entries still
 // start, each with a sentence that names one of the entries. An undo leaves an entry that
-// the user has changed; without its server that entry would fail. For other files than
+// the user has changed; without its server that entry would fail. The files that the import
+// has edited may be those of another project than the current one. For other files than
 // holdline's own it returns nil.
 func (r *reversal) serversInUse() map[string]string {
 	if r.client != &clients.Holdline {
 		return nil
 	}
 	out := map[string]string{}
-	for _, f := range clients.Files(r.o.Places, nil) {
+	files := clients.Files(r.o.Places, nil)
+	for _, e := range r.j.Edits {
+		if e.Client != "" {
+			files = append(files, clients.File{Client: clients.ByName(e.Client), Path: e.Path})
+		}
+	}
+	for _, f := range files {
 		data, err := clients.ReadFile(f.Path)
 		if err != nil {
 			continue

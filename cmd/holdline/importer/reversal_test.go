@@ -1,0 +1,36 @@
+package importer
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"holdline/daemon/config"
+)
+
+// TestUndoElsewhere checks that an undo in another directory keeps the server that a changed entry
+// of a project still starts.
+func TestUndoElsewhere(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.Project, o.Cwd = true, filepath.Join(home, "project")
+	path := filepath.Join(o.Cwd, ".mcp.json")
+	write(t, path, `{"mcpServers": {"a": {"command": "x"}}}`)
+	carryOut(t, look(t, o))
+	write(t, path, strings.Replace(read(t, path), `"a": {`, `"a": {"env": {"MINE": "1"}, `, 1))
+	o.Cwd = home
+	d := undo(t, o)
+	var left []string
+	for _, l := range d.Left {
+		left = append(left, filepath.Base(l.Path)+" "+l.Key+": "+l.Why)
+	}
+	want := []string{".mcp.json a: it was changed since", "config.json a: the entry a of " + path + " still starts it"}
+	if !slices.Equal(left, want) {
+		t.Errorf("left %q, want %q", left, want)
+	}
+	cfg, err := config.Load(o.Config)
+	if err != nil || cfg.Servers["a"].Command != "x" {
+		t.Errorf("servers %v, %v", cfg.Servers, err)
+	}
+}
