@@ -69,6 +69,11 @@ func (f *jsonFile) entriesAt(at []string, project string) []Entry {
 		if v, ok := decode([]byte(text)).(map[string]any); ok {
 			e.Order = f.Keys(e.Path...)
 			e.setMembers(v)
+			for n, key := range e.Order {
+				if slices.Contains(e.Order[:n], key) {
+					e.Odd = "its " + key + " is there twice"
+				}
+			}
 		} else {
 			e.Odd = "it is not an object"
 		}

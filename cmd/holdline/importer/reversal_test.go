@@ -34,3 +34,15 @@ func TestUndoElsewhere(t *testing.T) {
 		t.Errorf("servers %v, %v", cfg.Servers, err)
 	}
 }
+
+// TestMemberTwice checks that an entry with a member twice stays: which of both its client uses is
+// not known, and an edit would change only one.
+func TestMemberTwice(t *testing.T) {
+	home := t.TempDir()
+	path := filepath.Join(home, ".cursor/mcp.json")
+	write(t, path, `{"mcpServers": {"a": {"command": "x", "command": "y"}}}`)
+	p := look(t, options(home))
+	if s := p.Files[0].Servers[0]; s.Verdict != Stays || s.Why != "its command is there twice" {
+		t.Errorf("%s: %s", s.Verdict, s.Why)
+	}
+}
