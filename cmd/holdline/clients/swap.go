@@ -67,6 +67,11 @@ func (c *Client) Swap(ctx context.Context, path string, before, after []byte) er
 	case c == &Holdline:
 		return edit.Swap(ctx, path, before, after)
 	case c.Name == "claude" && filepath.Base(path) == ".claude.json":
+		if before == nil { // the lock lies beside the file
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				return withoutPath(err)
+			}
+		}
 		unlock, err := lockClaude(ctx, path+".lock")
 		if err != nil {
 			return err

@@ -46,3 +46,19 @@ func TestMemberTwice(t *testing.T) {
 		t.Errorf("%s: %s", s.Verdict, s.Why)
 	}
 }
+
+// TestClaudeNowhere checks that Claude Code's file is made where its directory does not exist yet.
+func TestClaudeNowhere(t *testing.T) {
+	home := t.TempDir()
+	o := options(home)
+	o.From = []string{"claude"}
+	o.Getenv = func(name string) string {
+		return map[string]string{"CLAUDE_CONFIG_DIR": filepath.Join(home, "none/claude")}[name]
+	}
+	before := tree(t, home)
+	if d := carryOut(t, look(t, o)); len(d.Left) > 0 {
+		t.Errorf("left %v", d.Left)
+	}
+	undo(t, o)
+	sameTree(t, tree(t, home), before)
+}
