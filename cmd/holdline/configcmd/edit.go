@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -73,13 +75,17 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 		return fmt.Errorf("making a copy to edit: %w", err)
 	}
 	after, err := editDraft(cmd, proc, editor, path, draft)
+	// An interrupt from the terminal was meant for the editor, and has ended the command's context.
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	cmd.SetContext(ctx)
 	switch {
 	case err != nil:
 	case bytes.Equal(after, text):
 		_ = os.RemoveAll(dir)
 		return console.Say(cmd, "%s: no change", path)
 	default:
-		err = edit.Swap(cmd.Context(), path, before, after)
+		err = edit.Swap(ctx, path, before, after)
 	}
 	if err != nil {
 		return cmdenv.WithHint(fmt.Errorf("%w\n%s is as it was", err, path), "what you have written is in "+draft)
@@ -116,8 +122,9 @@ func editDraft(cmd *cobra.Command, proc *cmdenv.Process, editor, path, draft str
 // runEditor runs the user's editor on a file, and blocks until it ends. The variables may
 // have arguments, so a shell reads them, as git does.
 func runEditor(ctx context.Context, proc *cmdenv.Process, editor, file string) error {
-	// The editor handles interrupts itself: the end of our context must not kill it.
-	run := exec.CommandContext(context.WithoutCancel(ctx), "/bin/sh", "-c", editor+` "$@"`, editor, file)
+	// The editor handles interrupts itself: they must end neither it nor the shell that waits for it.
+	run := exec.CommandContext(context.WithoutCancel(ctx),
+		"/bin/sh", "-c", "trap : INT; "+editor+` "$@"`, editor, file)
 	run.Stdin, run.Stdout, run.Stderr = proc.Stdin, proc.Stdout, proc.Stderr
 	if err := run.Run(); err != nil {
 		return cmdenv.WithHint(fmt.Errorf("the editor %s failed: %w", editor, err),
