@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/tailscale/hujson"
 
@@ -34,6 +35,8 @@ func parseJSON(data []byte, c *Client) (Document, error) {
 		return nil, errors.New(at.Message)
 	case err != nil:
 		return nil, err
+	case !utf8.Valid(data): // its texts would change in the journal and in holdline's file
+		return nil, errors.New("it is not valid UTF-8")
 	}
 	return &jsonFile{x, c}, nil
 }

@@ -62,3 +62,19 @@ func TestClaudeNowhere(t *testing.T) {
 	undo(t, o)
 	sameTree(t, tree(t, home), before)
 }
+
+// TestUnclearFiles checks that a file stays as it is if its client reads it otherwise than an edit
+// would, or not at all.
+func TestUnclearFiles(t *testing.T) {
+	for text, why := range map[string]string{
+		`{"mcpServers": {"a": {"command": "x", "env": {"A": "` + "\xff" + `"}}}}`: "it is not valid UTF-8",
+	} {
+		home := t.TempDir()
+		path := filepath.Join(home, ".cursor/mcp.json")
+		write(t, path, text)
+		p := look(t, options(home))
+		if f := p.Files[0]; f.Why != why || !p.Empty() {
+			t.Errorf("%q: %q, want %q", text, f.Why, why)
+		}
+	}
+}
