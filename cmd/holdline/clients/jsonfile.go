@@ -38,6 +38,10 @@ func parseJSON(data []byte, c *Client) (Document, error) {
 	case !utf8.Valid(data): // its texts would change in the journal and in holdline's file
 		return nil, errors.New("it is not valid UTF-8")
 	}
+	keys := x.Keys()
+	if i := slices.Index(keys, c.Key); slices.Contains(keys[i+1:], c.Key) { // of which its client uses the last
+		return nil, errors.New(c.Key + " is there twice")
+	}
 	return &jsonFile{x, c}, nil
 }
 

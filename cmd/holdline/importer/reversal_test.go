@@ -67,7 +67,8 @@ func TestClaudeNowhere(t *testing.T) {
 // would, or not at all.
 func TestUnclearFiles(t *testing.T) {
 	for text, why := range map[string]string{
-		`{"mcpServers": {"a": {"command": "x", "env": {"A": "` + "\xff" + `"}}}}`: "it is not valid UTF-8",
+		`{"mcpServers": {"a": {"command": "x", "env": {"A": "` + "\xff" + `"}}}}`:        "it is not valid UTF-8",
+		`{"mcpServers": {"a": {"command": "x"}}, "mcpServers": {"b": {"command": "y"}}}`: "mcpServers is there twice",
 	} {
 		home := t.TempDir()
 		path := filepath.Join(home, ".cursor/mcp.json")
