@@ -112,10 +112,28 @@ func editDraft(cmd *cobra.Command, proc *cmdenv.Process, editor, path, draft str
 		if err == nil || !console.IsTerminal(cmd.InOrStdin()) {
 			return after, err
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "%v\nEdit again? [Y/n] ", err)
-		if !answers.Scan() || strings.HasPrefix(strings.ToLower(strings.TrimSpace(answers.Text())), "n") {
+		if !editAgain(cmd, answers, err) {
 			return nil, errors.New("given up, with mistakes in the text")
 		}
+	}
+}
+
+// editAgain asks on the terminal whether to go on after mistakes. An interrupt is a no, but not one
+// that was meant for the editor before.
+func editAgain(cmd *cobra.Command, answers *bufio.Scanner, mistakes error) bool {
+	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Fprintf(cmd.ErrOrStderr(), "%v\nEdit again? [Y/n] ", mistakes)
+	again := make(chan bool, 1)
+	go func() { // it ends with its line, or with this process
+		again <- answers.Scan() && !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answers.Text())), "n")
+	}()
+	select {
+	case yes := <-again:
+		return yes
+	case <-ctx.Done():
+		fmt.Fprintln(cmd.ErrOrStderr())
+		return false
 	}
 }
 
