@@ -243,11 +243,11 @@ func finishImport(
 	if err == nil && len(done.Files) > 0 {
 		err = attach.ReloadFile(cmd, proc, config)
 	}
-	if err != nil || len(done.Left) == 0 {
-		return err
-	}
 	if !console.IsJSON(cmd) {
 		WarnLeft(cmd, done.Left)
+	}
+	if err != nil || len(done.Left) == 0 {
+		return err
 	}
 	return cmdenv.ExitWith(cmdenv.ExitFailure)
 }
