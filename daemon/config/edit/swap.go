@@ -61,6 +61,8 @@ func replaceFile(ctx context.Context, path string, change func(data []byte) (aft
 		mode = 0o600
 	case err != nil:
 		return fmt.Errorf("editing the configuration: %w", err)
+	case len(data) > config.MaxFile: // the rest of it was not read, and would be lost
+		return fmt.Errorf("%s has more than %d bytes", path, config.MaxFile)
 	case mode&0o200 == 0:
 		return fmt.Errorf("%s is read-only (mode %04o); whatever made it has to change it", path, mode)
 	}

@@ -1,10 +1,13 @@
 package edit
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"holdline/daemon/config"
 )
 
 // TestSwap checks that a file is replaced only if it is still the expected one, and only by
@@ -35,5 +38,22 @@ func TestSwap(t *testing.T) {
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is there: %v", err)
+	}
+}
+
+// TestSwapTooLarge checks that a file of which only a part was read is not replaced.
+func TestSwapTooLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.json")
+	text := append([]byte("{}\n"), bytes.Repeat([]byte("// more\n"), config.MaxFile/4)...)
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := config.Read(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = Swap(t.Context(), path, before, []byte("{}\n"))
+	if now, _ := os.ReadFile(path); err == nil || !bytes.Equal(now, text) {
+		t.Errorf("%v; the file has %d bytes, had %d", err, len(now), len(text))
 	}
 }
