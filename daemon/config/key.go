@@ -1,7 +1,6 @@
 package config
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"holdline/daemon/plural"
 	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
+	"holdline/protocol/jsonrpc"
 )
 
 // A Key names a value of the configuration by the keys that lead to it. As a text it has
@@ -100,7 +100,7 @@ func (k Key) Encode(value string) (string, error) {
 		return "", err
 	}
 	quote := func(v any) (string, error) {
-		b, err := json.Marshal(v)
+		b, err := jsonrpc.Marshal(v) // people read the file, so it has no escapes for HTML
 		return string(b), err
 	}
 	object := strings.HasPrefix(strings.TrimSpace(value), "{")

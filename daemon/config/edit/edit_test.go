@@ -483,6 +483,7 @@ func TestSetKey(t *testing.T) {
 		{"mcpServers.a.holdline.contract", "convergent", `"convergent"`},
 		{"mcpServers.a.holdline.contract", `{"r": "never_replay"}`, `"never_replay"`},
 		{"mcpServers.a.enabled", "false", "false"},
+		{"mcpServers.a.env.ADDRESS", "http://x/?a=1&b=<2>", `"http://x/?a=1&b=<2>"`},
 		{"identities.i.token", "t", `"t"`},
 		{"identities.i", `{"deny": ["x"]}`, `"x"`},
 		{"consult.timeout", "1x", ""},
