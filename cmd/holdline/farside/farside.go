@@ -126,7 +126,7 @@ func (s *side) handle(q *farwire.Request) (r farwire.Reply, spool *os.File, err 
 	default:
 		err = fmt.Errorf("unknown request %q", q.Op)
 	}
-	if errors.Is(err, fs.ErrNotExist) { // then there is no worker, and nothing of it
+	if q.Op != farwire.Start && errors.Is(err, fs.ErrNotExist) { // then there is no worker, and nothing of it
 		err = nil
 	}
 	return r, nil, err
@@ -242,7 +242,7 @@ func (s *side) resolve(ctx context.Context, q *farwire.Request) (process.Spec, w
 		return spec, env, err
 	}
 	p, err := l.Process(ctx, &settings, "")
-	if err != nil {
+	if err != nil && p.Command == "" { // else only the program is not found
 		return spec, env, err
 	}
 	spec.Argv, spec.Cwd = append([]string{p.Command}, p.Args...), p.Dir
