@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,7 +106,7 @@ func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) erro
 		if err != nil {
 			return err
 		}
-		if _, err := h.run(cmd.Context(), host, copyScript, bytes.NewReader(program)); err != nil {
+		if _, err := h.run(cmd.Context(), host, copyScript(len(program)), bytes.NewReader(program)); err != nil {
 			return fmt.Errorf("copy holdline: %w", err)
 		}
 		if there, err = h.greet(cmd.Context(), host); err != nil {
@@ -122,9 +123,13 @@ func (h *hosts) addHost(cmd *cobra.Command, host, from string, always bool) erro
 		"  holdline config set mcpServers.NAME.holdline.host %s", host, host)
 }
 
-// copyScript puts its stdin into the place of the program. Until it is whole it has another name.
-var copyScript = `HOME="${HOME:-/}"; d="$HOME/` + far.Dir + `"; umask 077; mkdir -p "$d" && cat > "$d/new.$$" && ` +
-	`chmod 700 "$d/new.$$" && mv -f "$d/new.$$" "$d/` + far.Program() + `"`
+// copyScript returns a script that puts its stdin, of so many bytes, into the place of the program. Until
+// it is whole it has another name: it is cut if the connection breaks, or if the disk there is full.
+func copyScript(size int) string {
+	return `HOME="${HOME:-/}"; d="$HOME/` + far.Dir + `"; n="$d/new.$$"; umask 077; mkdir -p "$d" && cat > "$n" && ` +
+		`[ $(wc -c < "$n") -eq ` + strconv.Itoa(size) + ` ] && chmod 700 "$n" && ` +
+		`mv -f "$n" "$d/` + far.Program() + `" || { rm -f "$n"; exit 1; }`
+}
 
 func (h *hosts) list() *cobra.Command {
 	return &cobra.Command{

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"compress/gzip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/supervisor/far"
 	"holdline/protocol/programtest"
 )
 
@@ -59,6 +61,30 @@ func TestProgramFor(t *testing.T) {
 	}
 	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
 		t.Errorf("programFor = %q, %v", got, err)
+	}
+}
+
+// TestCopyScript checks that a program takes its place on a host only if it came whole, and that nothing
+// else stays there.
+func TestCopyScript(t *testing.T) {
+	home := t.TempDir()
+	dir := filepath.Join(home, far.Dir)
+	for _, c := range []struct {
+		sent string
+		ok   bool
+	}{{"the program", true}, {"the pro", false}, {"", false}, {"the program", true}} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", copyScript(len("the program")))
+		cmd.Env, cmd.Stdin = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}, strings.NewReader(c.sent)
+		if out, err := cmd.CombinedOutput(); (err == nil) != c.ok {
+			t.Errorf("of %q: %v, %s", c.sent, err, out)
+		}
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != 1 {
+			t.Fatalf("of %q there is %v, %v", c.sent, entries, err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, far.Program())); err != nil || string(got) != "the program" {
+			t.Errorf("of %q there is %q, %v", c.sent, got, err)
+		}
 	}
 }
 
