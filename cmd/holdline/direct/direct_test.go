@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -63,4 +66,33 @@ func TestTryThatIsCancelled(t *testing.T) {
 	if _, err := os.Stat(finished); err != nil || time.Since(begin) > 15*time.Second {
 		t.Errorf("after %v: %v", time.Since(begin), err)
 	}
+}
+
+// TestTryLeavesAProgramBehind checks that a trial ends although the server has started a program which
+// has left its process group and keeps its stdout.
+func TestTryLeavesAProgramBehind(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Skip("needs setsid")
+	}
+	file := filepath.Join(t.TempDir(), "pid")
+	p := resolve.Process{Command: "/bin/sh", Args: []string{
+		"-c", `setsid sleep 60 2>&- & echo $! >"$0"` + "\n" + rooted, file,
+	}}
+	begin := time.Now()
+	if got, err := ask(t.Context(), p, "", wanted{}, nil); err != nil || !slices.Equal(got, []string{"a"}) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if d := time.Since(begin); d > 30*time.Second {
+		t.Errorf("it took %v", d)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
 }

@@ -120,11 +120,11 @@ func ask(
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	leave := leaveWait
-	cmd.Cancel, cmd.WaitDelay = kill, time.Second
+	leave, atTimeout := leaveWait, kill
+	cmd.WaitDelay = time.Second
 	if p.EndGrace > 0 {
 		leave = 2 * p.EndGrace
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+		atTimeout = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 		cmd.WaitDelay = leave
 	}
 	// The server gets pipes, as from the daemon. Its stderr is only shown if it fails.
@@ -135,6 +135,12 @@ func ask(
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
+	}
+	// A program that has left the group lives on, and may keep the pipe open.
+	letGo := func() { time.AfterFunc(cmd.WaitDelay, func() { _ = stdout.Close() }) }
+	cmd.Cancel = func() error {
+		letGo()
+		return atTimeout()
 	}
 	start := cmd.Start
 	if p.Confine != nil {
@@ -152,7 +158,10 @@ func ask(
 		c.late.Stop()
 	}
 	_ = stdin.Close()
-	killer := time.AfterFunc(leave, func() { _ = kill() })
+	killer := time.AfterFunc(leave, func() {
+		_ = kill()
+		letGo()
+	})
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
 	killer.Stop()
 	_ = kill()     // programs that it has left
