@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,8 +37,8 @@ func (h *hosts) check(cmd *cobra.Command, host string) error {
 	}
 	_ = console.Say(cmd, "a server was started there, and ended, in %v", time.Since(begun).Round(time.Millisecond))
 	out, err := h.run(cmd.Context(), host, far.Script("doctor --json"), nil)
-	var found []doctor.Finding
-	if jerr := json.Unmarshal([]byte(out), &found); jerr != nil { // with problems it fails, and prints them
+	found, jerr := readFindings(out)
+	if jerr != nil { // with problems it fails, and prints them
 		return fmt.Errorf("holdline doctor on %s: %w", host, errors.Join(err, jerr))
 	}
 	well, problems := 0, 0
@@ -62,6 +63,12 @@ func (h *hosts) check(cmd *cobra.Command, host string) error {
 			"holdline hosts doctor "+host)
 	}
 	return nil
+}
+
+// readFindings reads what holdline doctor --json has printed. A profile may have printed something before.
+func readFindings(out string) (found []doctor.Finding, err error) {
+	begin := max(0, strings.LastIndex("\n"+out, "\n["))
+	return found, json.Unmarshal([]byte(out[begin:]), &found)
 }
 
 // tryWorker starts a worker, and ends it again: so its directories, its socket and the start of

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/doctor"
 	"holdline/daemon/supervisor/far"
 	"holdline/protocol/programtest"
 )
@@ -61,6 +63,24 @@ func TestProgramFor(t *testing.T) {
 	}
 	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
 		t.Errorf("programFor = %q, %v", got, err)
+	}
+}
+
+// TestReadFindings checks that what a profile prints before holdline doctor does no harm.
+func TestReadFindings(t *testing.T) {
+	var out strings.Builder
+	if err := console.PrintJSON(&out, []doctor.Finding{{Check: "one"}, {Check: "two"}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, before := range []string{"", "Welcome to box\n", "[box] is yours\n"} {
+		if found, err := readFindings(before + out.String()); err != nil || len(found) != 2 || found[1].Check != "two" {
+			t.Errorf("after %q: %v, %v", before, found, err)
+		}
+	}
+	for _, none := range []string{"", "Welcome to box\n", "[box] is yours\n"} {
+		if found, err := readFindings(none); err == nil {
+			t.Errorf("of %q: %v", none, found)
+		}
 	}
 }
 
