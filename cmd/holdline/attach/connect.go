@@ -82,7 +82,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		c, err := control.NewClient(ctx, conn, cmdenv.Version)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, hung(path, err)
+			return nil, Hung(path, err)
 		case !isBroken(err) || losses == maxLosses:
 			return c, err
 		}
@@ -194,9 +194,9 @@ func (h *HungError) Error() string {
 // Unwrap returns why the daemon is taken to hang.
 func (h *HungError) Unwrap() error { return h.err }
 
-// hung returns the error about the daemon at path, which does not answer, with a hint
+// Hung returns the error about the daemon at path, which does not answer, with a hint
 // at what the user can do.
-func hung(path string, err error) error {
+func Hung(path string, err error) error {
 	h := &HungError{Dir: filepath.Dir(path), name: "the daemon", err: err}
 	holder, _, err := statedir.Holder(filepath.Join(h.Dir, socket.LockFile))
 	if err != nil {

@@ -97,17 +97,23 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 
 // connectSoon connects to the daemon as [attach.Connect] does. A daemon that holds the lock of
 // its runtime directory dir and does not listen is starting or ending: connectSoon waits until
-// it listens or has ended, for [stopWait] at most.
+// it listens or has ended, for [stopWait] at most. After that the error is an [*attach.HungError].
 func connectSoon(cmd *cobra.Command, proc *cmdenv.Process, dir string) (c *control.Client, err error) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), stopWait)
 	defer cancel()
-	_ = attach.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	late := attach.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
 		// In this order: a daemon that has begun to listen meanwhile is connected to.
 		held, _ := statedir.Held(filepath.Join(dir, socket.LockFile)) // without that file there is none
 		c, err = attach.Connect(cmd.Context(), cmd, proc)
 		return !held || !errors.Is(err, socket.ErrNoDaemon), nil
 	})
-	return c, err
+	switch {
+	case late == nil:
+		return c, err
+	case cmd.Context().Err() != nil:
+		return nil, context.Cause(cmd.Context())
+	}
+	return nil, attach.Hung(filepath.Join(dir, socket.LockFile), late)
 }
 
 // onCall reports whether systemd listens for the daemon and no daemon runs. Then a connection

@@ -2,12 +2,19 @@ package daemoncmd
 
 import (
 	"errors"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"holdline/cmd/holdline/attach"
+	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/statedir"
+	"holdline/protocol/socket"
 )
 
 // TestSoonLocked checks that stop --all waits for the lock of a daemon that was just
@@ -34,6 +41,34 @@ func TestSoonLocked(t *testing.T) {
 		}
 		if err := <-got; err != nil {
 			t.Errorf("soonLocked = %v, want the lock", err)
+		}
+	})
+}
+
+// TestStop_DoesNotListen checks that a daemon which holds its lock for long and does not listen is not said
+// to be gone.
+func TestStop_DoesNotListen(t *testing.T) {
+	dir, err := os.MkdirTemp("", "hl") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	env := map[string]string{"HOME": dir, "XDG_RUNTIME_DIR": dir, socket.Env: filepath.Join(dir, "s")}
+	held, err := statedir.TryLock(filepath.Join(dir, socket.LockFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Unlock() }()
+	if err := held.Write(4711, 1); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.Flags().String("socket", "", "")
+		err := Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, false)
+		if _, hangs := errors.AsType[*attach.HungError](err); !hangs || !strings.Contains(err.Error(), "daemon 4711") {
+			t.Errorf("stop: %v, want that daemon 4711 does not answer", err)
 		}
 	})
 }
