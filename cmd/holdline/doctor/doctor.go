@@ -89,7 +89,7 @@ type Options struct {
 	LaunchAgents string
 	Launchctl    func(ctx context.Context, args ...string) error
 	// Check checks the consult program of an engine as the next daemon will find it. It is
-	// called if no daemon runs.
+	// called if no daemon runs. It is nil if it is not known where the configuration is.
 	Check func(ctx context.Context, engine string) control.CheckAnswer
 	// Clients returns what an import of the MCP clients on this machine would do.
 	Clients func() (*importer.Plan, error)
@@ -115,6 +115,9 @@ func Run(ctx context.Context, o Options) []Finding {
 	// Without a daemon it counts what the next one would find.
 	if err != nil {
 		found = append(found, checkSocketDir(o.Paths.Start()), noDaemon(o, err))
+		if o.Check == nil {
+			return found
+		}
 		ask := func(engine string) (control.CheckAnswer, error) { return o.Check(ctx, engine), nil }
 		return append(found, o.checkEngines(ask, "the next daemon")...)
 	}
@@ -165,7 +168,10 @@ func checkStateDir(o Options) Finding {
 		f.What += " (not there yet)"
 	case err != nil:
 		return f.with(Problem, err.Error(), "no daemon starts without it", "make it a directory that you own")
-	case !info.IsDir() || info.Mode().Perm()&0o077 != 0:
+	case !info.IsDir():
+		return f.with(Problem, o.StateDir+" is no directory", "no daemon starts without it",
+			"mv "+o.StateDir+" "+o.StateDir+".foreign, or set XDG_STATE_HOME to a directory")
+	case info.Mode().Perm()&0o077 != 0:
 		return f.with(Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode()),
 			"it holds consults and logs that others must not read", "chmod 700 "+o.StateDir)
 	case unix.Access(o.StateDir, unix.W_OK|unix.X_OK) != nil:
