@@ -234,10 +234,15 @@ func noDaemon(o Options, err error) Finding {
 	}
 	// A daemon that holds its lock and does not listen keeps others from starting.
 	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
+	other, since, at, noOther := statedir.HolderOf(filepath.Join(o.StateDir, socket.LockFile))
 	switch {
 	case err == nil && process.IsAlive(pid, start):
 		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
 			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
+	case noOther == nil && process.IsAlive(other, since):
+		return f.with(Problem, fmt.Sprintf("no daemon runs, and daemon %d at %s uses the state directory", other, at),
+			"no other daemon can start with that", fmt.Sprintf("holdline stop --socket %s; "+
+				"or use that daemon: %s=%s; or set XDG_STATE_HOME to another directory", at, socket.Env, at))
 	case o.Units.Enabled() && o.Units.Running():
 		return f.with(Note, "no daemon runs",
 			"systemd is to start it, and does not listen", "see the findings about systemd")
