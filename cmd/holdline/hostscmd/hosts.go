@@ -302,7 +302,13 @@ func programFor(system, dir string) ([]byte, error) {
 		return nil, cmdenv.WithHint(fmt.Errorf("there is no archive for %s in %s", system, dir),
 			"make dist, then: holdline hosts add HOST --from dist")
 	}
-	f, err := os.Open(found[len(found)-1])
+	archive := found[len(found)-1]
+	// There may be those of several versions.
+	own := "holdline-" + cmdenv.Version + "-" + strings.ReplaceAll(system, "/", "-") + ".tar.gz"
+	if own = filepath.Join(dir, own); slices.Contains(found, own) {
+		archive = own
+	}
+	f, err := os.Open(archive)
 	if err != nil {
 		return nil, err
 	}

@@ -42,13 +42,26 @@ func TestProgramFor(t *testing.T) {
 	if _, err := programFor("plan9/mips", dir); err == nil || !strings.Contains(err.Error(), "no archive for plan9/mips") {
 		t.Errorf("without an archive: %v", err)
 	}
-	f, err := os.Create(filepath.Join(dir, "holdline_1.2.3_plan9_mips.tar.gz"))
+	writeArchive(t, filepath.Join(dir, "holdline_1.2.3_plan9_mips.tar.gz"), "the program")
+	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
+		t.Errorf("programFor = %q, %v", got, err)
+	}
+	writeArchive(t, filepath.Join(dir, "holdline-"+cmdenv.Version+"-plan9-mips.tar.gz"), "that of this version")
+	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "that of this version" {
+		t.Errorf("with an archive of this version: %q, %v", got, err)
+	}
+}
+
+// writeArchive writes an archive with this program.
+func writeArchive(t *testing.T, path, program string) {
+	t.Helper()
+	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	zip := gzip.NewWriter(f)
 	out := tar.NewWriter(zip)
-	for name, text := range map[string]string{"holdline-1.2.3/README.md": "no", "holdline-1.2.3/holdline": "the program"} {
+	for name, text := range map[string]string{"holdline-1.2.3/README.md": "no", "holdline-1.2.3/holdline": program} {
 		if err := out.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: int64(len(text)), Typeflag: tar.TypeReg}); err != nil {
 			t.Fatal(err)
 		}
@@ -60,9 +73,6 @@ func TestProgramFor(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if got, err := programFor("plan9/mips", dir); err != nil || string(got) != "the program" {
-		t.Errorf("programFor = %q, %v", got, err)
 	}
 }
 
