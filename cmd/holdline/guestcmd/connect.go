@@ -183,11 +183,16 @@ func (t *tunnel) forward(ctx context.Context) error {
 	return err
 }
 
-// absentError says that the daemon is stopped, or does not start.
+// absentError says that the daemon is stopped, does not start, or has no such socket any more.
 type absentError struct{ err error }
 
 // Error returns the reason.
-func (e *absentError) Error() string { return "the daemon is gone: " + e.err.Error() }
+func (e *absentError) Error() string {
+	if remote, ok := errors.AsType[*control.RemoteError](e.err); ok {
+		return remote.Error()
+	}
+	return "the daemon is gone: " + e.err.Error()
+}
 
 // Unwrap returns the error of the search for a daemon.
 func (e *absentError) Unwrap() error { return e.err }
