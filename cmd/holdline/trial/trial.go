@@ -287,6 +287,7 @@ func (c *Column) judgeProgram(p *places, before map[string]string, all []attempt
 // c.Elsewhere.
 func (c *Column) judge(p *places, before map[string]string, all []attempt, otherwise func(i int) Outcome) {
 	changed := changes(before, readTree(p))
+	_ = os.Remove(p.shm) // all else is in the directory that the caller removes
 	for i, a := range all {
 		at, wrote := a.at(p), false
 		for path := range changed {
@@ -304,6 +305,7 @@ func (c *Column) judge(p *places, before map[string]string, all []attempt, other
 	for path := range changed {
 		c.Elsewhere = append(c.Elsewhere, path)
 	}
+	slices.Sort(c.Elsewhere)
 }
 
 // claudeEngine is the name of the engine whose levels are tried.

@@ -85,6 +85,9 @@ func TestAttempts(t *testing.T) {
 	if n := len(slices.DeleteFunc(slices.Clone(c.Outcomes), func(o Outcome) bool { return o != Wrote })); n < 30 {
 		t.Errorf("only %d of %d attempts wrote", n, len(all))
 	}
+	if _, err := os.Lstat(p.shm); err == nil {
+		t.Errorf("%s is left", p.shm)
+	}
 	r := Report{Columns: []Column{c}}
 	if r.Held() {
 		t.Error("that is said to have held")
