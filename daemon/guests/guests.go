@@ -161,6 +161,15 @@ func (m *Manager) same(name string, a, b *config.Socket) bool {
 	return m.path(name, a) == m.path(name, b) && slices.Equal(a.UIDs, b.UIDs) && a.Connections == b.Connections
 }
 
+// resolved returns a path without links, as far as it is there.
+func resolved(path string) string {
+	dir := filepath.Dir(path)
+	if to, err := filepath.EvalSymlinks(path); err == nil || dir == path {
+		return cmp.Or(to, path)
+	}
+	return filepath.Join(resolved(dir), filepath.Base(path))
+}
+
 // open begins to listen at a socket.
 func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door, error) {
 	uids, path := s.UIDs, m.path(name, &s)
@@ -168,8 +177,15 @@ func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door
 		uids = []int{m.o.UID}
 	}
 	// The directory is to be mounted: there must be nothing else in it.
-	for _, dir := range []string{m.o.Private, m.o.Dir} {
-		if within := filepath.Dir(path) + "/"; strings.HasPrefix(dir+"/", within) {
+	private := []string{m.o.Private, m.o.Dir}
+	for other, o := range m.o.Current() {
+		if other != name && !o.Disabled {
+			private = append(private, filepath.Dir(m.path(other, &o)))
+		}
+	}
+	within := strings.TrimSuffix(resolved(filepath.Dir(path)), "/") + "/"
+	for _, dir := range private {
+		if strings.HasPrefix(resolved(dir)+"/", within) {
 			return nil, fmt.Errorf("the path %s needs a directory of its own: guests would find %s there", path, dir)
 		}
 	}

@@ -83,13 +83,34 @@ func TestAdmit(t *testing.T) {
 // TestOwnDirectory checks that no socket is made beside what guests must not see.
 func TestOwnDirectory(t *testing.T) {
 	dir := t.TempDir()
-	private := filepath.Join(dir, "run")
-	m := manager(t, private, nil)
+	private, link := filepath.Join(dir, "run"), filepath.Join(dir, "link")
+	if err := os.Mkdir(private, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	m := manager(t, private, map[string]config.Socket{
+		"box": {}, "other": {Path: filepath.Join(dir, "two", "deep", "s")},
+		"off": {Path: filepath.Join(dir, "off", "s"), Disabled: true},
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer m.serving.Wait()
+	defer cancel()
 	for _, path := range []string{
 		filepath.Join(private, "box.sock"), filepath.Join(dir, "box.sock"), filepath.Join(private, "guests", "box.sock"),
+		filepath.Join(link, "run", "box.sock"), filepath.Join(link, "run", "guests", "box.sock"),
+		filepath.Join(dir, "two", "deep", "box.sock"), filepath.Join(dir, "two", "box.sock"),
 	} {
-		if _, err := m.open(t.Context(), "box", config.Socket{Path: path}); err == nil {
+		if _, err := m.open(ctx, "box", config.Socket{Path: path}); err == nil {
 			t.Errorf("a socket at %s", path)
+		}
+	}
+	for _, path := range []string{
+		"", filepath.Join(dir, "off", "box.sock"), filepath.Join(dir, "two", "deep", "er", "s"),
+	} {
+		if _, err := m.open(ctx, "box", config.Socket{Path: path}); err != nil {
+			t.Errorf("no socket at %q: %v", path, err)
 		}
 	}
 }
