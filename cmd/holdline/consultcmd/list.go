@@ -172,9 +172,10 @@ func pick(word string, all []control.Consult) (string, error) {
 		}
 	}
 	switch {
+	case word == "": // such as a variable of the shell that is not set; every id begins with that
 	case len(found) == 1:
 		return found[0], nil
-	case len(found) > 1 && word != "":
+	case len(found) > 1:
 		slices.Sort(found)
 		return "", fmt.Errorf("%q begins the ids of %d consults: %s", word, len(found), strings.Join(found, ", "))
 	case word == "last":

@@ -21,4 +21,7 @@ func TestPick(t *testing.T) {
 	if got, err := pick("last", nil); err == nil {
 		t.Errorf("the last of no consults is %q", got)
 	}
+	if got, err := pick("", all[:1]); err == nil {
+		t.Errorf("no word is the only consult, %q", got)
+	}
 }
