@@ -199,13 +199,21 @@ func consultPrompt(cmd *cobra.Command, args []string, what, example string) (str
 		return "", missing
 	}
 	// A prompt from the command line is enough, so do not wait for ever on a pipe.
-	if words && !begins(cmd.InOrStdin(), stdinWait) {
+	begun, err := await(cmd.Context(), func() (bool, error) {
+		return !words || begins(cmd.InOrStdin(), stdinWait), nil
+	})
+	if err != nil {
+		return "", err
+	}
+	if !begun {
 		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing",
 			stdinWait)
 		return prompt, nil
 	}
 	// What is piped in is the prompt, or is put behind it.
-	b, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
+	b, err := await(cmd.Context(), func() ([]byte, error) {
+		return io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
+	})
 	if err != nil {
 		return "", fmt.Errorf("reading the %s: %w", what, err)
 	}
@@ -218,6 +226,24 @@ func consultPrompt(cmd *cobra.Command, args []string, what, example string) (str
 		return prompt, nil
 	}
 	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
+}
+
+// await returns what f returns, or the cause of ctx once that is done. Then f goes on: a read of
+// stdin, which may never end, cannot be ended.
+func await[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
+	done := make(chan struct{})
+	var got T
+	var bad error
+	go func() {
+		defer close(done)
+		got, bad = f()
+	}()
+	select {
+	case <-done:
+		return got, bad
+	case <-ctx.Done():
+		return value, context.Cause(ctx)
+	}
 }
 
 // stdinWait bounds the wait for the first byte on stdin when the prompt is on the
