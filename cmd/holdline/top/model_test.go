@@ -306,3 +306,18 @@ func TestEverySizeIsDrawn(t *testing.T) {
 		}
 	}
 }
+
+// TestNarrowScreenNamesTheServers checks that the smallest screen shows which server a row is
+// about, also while one has a long state.
+func TestNarrowScreenNamesTheServers(t *testing.T) {
+	s := newScreen(t, leastWidth, 24).busy()
+	for _, state := range []string{"ready", "recovering", control.NeedsLogin} {
+		s.last.status.Servers[0].State = state
+		got := s.frame()
+		for _, one := range s.last.status.Servers {
+			if name := string([]rune(one.Name)[:min(4, len([]rune(one.Name)))]); !strings.Contains(got, " "+name) {
+				t.Errorf("with a server that is %s, no row is of %s:\n%s", state, one.Name, got)
+			}
+		}
+	}
+}

@@ -159,14 +159,14 @@ func (m *model) serverRows() section {
 		columns: []column{
 			{least: 12},
 			{title: "STATE"},
-			{title: "AGENTS", right: true, drop: 3},
-			{title: "MEMORY", right: true},
-			{title: "CALLS", right: true, drop: 4},
-			{title: "CALLS/S", right: true},
-			{title: "P50", right: true},
+			{title: "AGENTS", right: true, drop: 4},
+			{title: "MEMORY", right: true}, // where blame begins
+			{title: "CALLS", right: true, drop: 5},
+			{title: "CALLS/S", right: true, drop: 1},
+			{title: "P50", right: true, drop: 2},
 			{title: "ERRORS", right: true},
-			{title: "RESTARTS", right: true, drop: 5},
-			{title: "TREND", least: 12, grow: true, drop: 1},
+			{title: "RESTARTS", right: true, drop: 6},
+			{title: "TREND", least: 12, grow: true, drop: 3},
 		},
 	}
 	list := slices.Clone(m.last.status.Servers)
