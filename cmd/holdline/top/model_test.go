@@ -321,3 +321,16 @@ func TestNarrowScreenNamesTheServers(t *testing.T) {
 		}
 	}
 }
+
+// TestLongFilterFits checks that a filter that is wider than the screen leaves the last line as
+// wide as that, while it is typed and afterwards.
+func TestLongFilterFits(t *testing.T) {
+	for _, letter := range []string{"x", "日"} {
+		s := newScreen(t, leastWidth, 24).busy().press("/")
+		s.typed(strings.Repeat(letter, maxFilter-1) + "!")
+		if got := s.frame(); !strings.Contains(got, letter+"!█") {
+			t.Errorf("the end of what is typed is not shown:\n%s", got)
+		}
+		s.press("enter").frame()
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -271,8 +272,15 @@ func (m *model) footer() string {
 	case m.confirm != nil:
 		return question.Render(fill(" "+m.confirm.question+"   y yes   n no", m.width))
 	case m.filtering:
-		keys := keyText.Render(" /") + m.filter + "█"
-		help := dimText.Render("  enter keep  esc show all ")
+		typed := m.filter
+		for console.Width(typed) > m.width-console.Width(" /█") { // its end is what the user types
+			_, size := utf8.DecodeRuneInString(typed)
+			typed = typed[size:]
+		}
+		keys, help := keyText.Render(" /")+typed+"█", dimText.Render("  enter keep  esc show all ")
+		if lipgloss.Width(keys)+lipgloss.Width(help) > m.width {
+			help = ""
+		}
 		return keys + strings.Repeat(" ", max(0, m.width-lipgloss.Width(keys)-lipgloss.Width(help))) + help
 	case m.notice != "" && m.noticeBad:
 		return badText.Bold(true).Render(fill(" "+m.notice, m.width))
@@ -301,7 +309,7 @@ func (m *model) footer() string {
 	}
 	words := ""
 	if m.filter != "" {
-		words = "filter: " + m.filter + " "
+		words = console.Shorten("filter: "+m.filter+" ", m.width)
 	}
 	for len(keys) > 0 && widthOf(keys)+console.Width(words) > m.width { // the first are the best known
 		keys = keys[1:]
