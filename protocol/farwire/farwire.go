@@ -71,7 +71,8 @@ type Hello struct {
 	Program string `json:"program"` // version, for people
 }
 
-// mark begins the line of a [Hello]: profiles and banners may have written something before.
+// mark comes before a [Hello]: profiles and banners may have written something before it, also on
+// the same line.
 const mark = "holdline-far "
 
 // maxNoise bounds what may come before a [Hello], and maxLine a line, in bytes.
@@ -97,7 +98,7 @@ func ReadHello(r *bufio.Reader) (h Hello, err error) {
 			return h, err
 		}
 		left -= len(line)
-		if text, ok := strings.CutPrefix(string(line), mark); ok {
+		if _, text, ok := strings.Cut(string(line), mark); ok {
 			if err := json.Unmarshal([]byte(text), &h); err != nil {
 				return h, fmt.Errorf("%w: %w", ErrNoise, err)
 			}
