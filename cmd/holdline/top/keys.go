@@ -2,6 +2,7 @@ package top
 
 import (
 	"fmt"
+	"slices"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -92,8 +93,12 @@ func (m *model) pressPage(name string) tea.Cmd {
 	return nil
 }
 
-// showLive shows what a consult has done and does.
+// showLive shows what a consult has done and does. A panel does nothing itself.
 func (m *model) showLive(id string) tea.Cmd {
+	if slices.ContainsFunc(m.last.consults, func(c control.Consult) bool { return c.Panel == id }) {
+		m.say("This is a panel. Press l on one of its members, or: holdline consult show -f "+id, nil)
+		return nil
+	}
 	m.page = m.stepsPage(id)
 	return askSteps(m.page)
 }

@@ -334,3 +334,17 @@ func TestLongFilterFits(t *testing.T) {
 		s.press("enter").frame()
 	}
 }
+
+// TestPanelIsNotShownLive checks that l on a panel, which has no steps of its own, says where the
+// steps are, and shows no empty page.
+func TestPanelIsNotShownLive(t *testing.T) {
+	s := newScreen(t, 120, 24).busy()
+	next := someConsults(61)
+	next[1].Panel = next[2].ID
+	s.send(statusMsg{status: s.status(61), consults: next})
+	s.consultDirs = t.TempDir()
+	s.press("tab", "down", "l")
+	if got := s.frame(); s.page != nil || !strings.Contains(got, "consult show -f "+next[2].ID) {
+		t.Errorf("l on a panel:\n%s", got)
+	}
+}
