@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 )
@@ -61,8 +63,10 @@ func ReadLine(
 			case c == clearLine:
 				line = line[:0]
 			case (c == backspace || c == rubout) && len(line) > 0:
-				line = line[:len(line)-1]
-				show("\b \b")
+				_, size := utf8.DecodeLastRune(line)
+				last := string(line[len(line)-size:])
+				line = line[:len(line)-size]
+				show(strings.Repeat("\b \b", Width(last)))
 			case c >= ' ' && c != rubout && len(line) <= most: // the rest of a line that is too long is lost
 				line = append(line, c)
 				show(string([]byte{c}))
