@@ -29,6 +29,7 @@ type Output struct {
 	looked   bool // terminal is known
 	terminal bool
 	color    bool // text may have styles
+	dumb     bool // it has no control sequences but those of styles
 	columns  int  // that the user wants lines to have; 0 for those of the terminal
 	filter   screen.Filter
 }
@@ -44,6 +45,7 @@ func (o *Output) Configure(mode string, getenv func(string) string) error {
 	defer o.mu.Unlock()
 	var err error
 	o.color, err = WantsColor(mode, getenv, o.isTerminal())
+	o.dumb = getenv("TERM") == "dumb"
 	if n, bad := strconv.Atoi(getenv("COLUMNS")); bad == nil && o.isTerminal() {
 		o.columns = max(n, minColumns)
 	}
@@ -122,9 +124,20 @@ func (o *Output) writeUnlessFailed(p []byte) error {
 	return o.err
 }
 
-// WriteControl writes a control sequence to w, which is a terminal. An [Output] does not alter
-// it.
-func WriteControl(w io.Writer, command string) { writeOwn(w, command) }
+// WriteControl writes a control sequence to w. An [Output] does not alter it, and leaves it out
+// unless it is a terminal that has such sequences.
+func WriteControl(w io.Writer, command string) {
+	if o, ok := w.(*Output); !ok || o.takesControl() {
+		writeOwn(w, command)
+	}
+}
+
+// takesControl reports whether the output is a terminal that has control sequences.
+func (o *Output) takesControl() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.isTerminal() && !o.dumb
+}
 
 // writeOwn writes text that is harmless, or has only control sequences of this program. An
 // [Output] does not alter it.

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"holdline/cmd/holdline/ttytest"
+	"holdline/protocol/control"
 )
 
 // TestToldOnATerminal checks that output to a terminal is made harmless however it is cut
@@ -41,6 +42,30 @@ func TestToldOnATerminal(t *testing.T) {
 	got := ttytest.OnScreen(t, func(tty *os.File) { WriteControl(NewOutput(tty), "\r\x1b[K") })
 	if got != "\r\x1b[K" {
 		t.Errorf("our own command is sent as %q", got)
+	}
+}
+
+// TestNoControlWithoutATerminalForIt checks that a file, and a terminal that has no control
+// sequences, get none: neither a line of progress nor a command to clear the screen.
+func TestNoControlWithoutATerminalForIt(t *testing.T) {
+	var file bytes.Buffer
+	WriteControl(NewOutput(&file), "\x1b[2J")
+	dumb := ttytest.OnScreen(t, func(tty *os.File) {
+		out := NewOutput(tty)
+		if err := out.Configure("auto", func(name string) string {
+			return map[string]string{"TERM": "dumb"}[name]
+		}); err != nil {
+			t.Error(err)
+		}
+		WriteControl(out, "\x1b[2J")
+		show, done := ProgressLine(out)
+		if show != nil {
+			show(control.Progress{Message: "waiting"})
+		}
+		done()
+	})
+	if file.Len() > 0 || dumb != "" {
+		t.Errorf("a file gets %q, a dumb terminal %q", file.String(), dumb)
 	}
 }
 

@@ -119,9 +119,10 @@ func IsPiped(v any) bool {
 
 // ProgressLine returns functions that show progress on one line of a terminal, with the time
 // since the call, and remove that line. The time goes on each second without a call of show.
-// If w is no terminal, show is nil and done does nothing. Call done once.
+// If w is no terminal, or one that cannot remove a line, show is nil and done does nothing. Call
+// done once.
 func ProgressLine(w io.Writer) (show func(control.Progress), done func()) {
-	if !IsTerminal(w) {
+	if o, ok := w.(*Output); !IsTerminal(w) || ok && !o.takesControl() {
 		return nil, func() {}
 	}
 	begun := time.Now()
