@@ -163,11 +163,13 @@ func (f *feed) consult(method, id string) (a control.ConsultAnswer, err error) {
 // explain returns why there is no daemon, and what the user can do, in words. was says that
 // there was one.
 func explain(err error, was bool) (what, help string) {
-	if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	switch {
+	case refused && refusal.Code == protocol.RefusedVersion:
 		return "The daemon does not talk to this version of Holdline: " + refusal.Message + ".",
 			"Replace it: holdline upgrade"
-	}
-	switch {
+	case refused && refusal.Code != protocol.RefusedStopping:
+		return "The daemon does not let this program in: " + refusal.Message + ".", "Find out more: holdline doctor"
 	case errors.Is(err, socket.ErrNoDaemon) && was:
 		return "The daemon is gone.", "Your agents start the next one; or: holdline start"
 	case errors.Is(err, socket.ErrNoDaemon):

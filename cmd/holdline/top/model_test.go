@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/protocol"
 	"holdline/protocol/control"
 )
 
@@ -81,6 +82,21 @@ func TestErrorsAreWords(t *testing.T) {
 	s.press("l")
 	if got := s.lastLine(); !strings.HasPrefix(got, " That did not work: The daemon is away.") || s.page != nil {
 		t.Errorf("the last line is %q", got)
+	}
+}
+
+// TestRefusalsAreExplained checks that only a daemon of another version is to be replaced.
+func TestRefusalsAreExplained(t *testing.T) {
+	for code, want := range map[string]string{
+		protocol.RefusedVersion:  "holdline upgrade",
+		protocol.RefusedGreeting: "holdline doctor",
+		protocol.RefusedLimit:    "holdline doctor",
+		protocol.RefusedStopping: "when it is back",
+	} {
+		what, help := explain(&protocol.Refusal{Code: code, Message: "why"}, true)
+		if !strings.Contains(help, want) || strings.Contains(what, "version") != (code == protocol.RefusedVersion) {
+			t.Errorf("%s: %s %s", code, what, help)
+		}
 	}
 }
 
