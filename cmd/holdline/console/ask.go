@@ -49,6 +49,11 @@ func ReadLine(
 		if err != nil && !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 			return "", fmt.Errorf("reading from the terminal: %w", err)
 		}
+		if n == 0 && err == nil { // nothing was typed, or the terminal has gone: then a read does not wait
+			if _, err := unix.IoctlGetTermios(fd, getTermios); err != nil {
+				return "", errors.New("the terminal was closed")
+			}
+		}
 		for _, c := range buffer[:max(n, 0)] {
 			switch {
 			case c == '\n' || c == '\r':

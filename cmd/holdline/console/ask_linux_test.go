@@ -2,8 +2,11 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"io"
+	"os"
 	"testing"
+	"time"
 
 	"holdline/cmd/holdline/ttytest"
 )
@@ -28,5 +31,21 @@ func TestBackspaceTakesACharacter(t *testing.T) {
 	line, err := ReadLine(t.Context(), tty, io.MultiWriter(tty, &out), question, false, 100)
 	if want := question + "aé日" + "\b \b\b \b" + "\b \b" + "b\n"; err != nil || line != "ab" || out.String() != want {
 		t.Errorf("the line is %q, %v; shown is %q, want %q", line, err, out.String(), want)
+	}
+}
+
+// closing closes a terminal when something is written to it.
+type closing struct{ screen *os.File }
+
+func (c closing) Write(p []byte) (int, error) { return len(p), c.screen.Close() }
+
+// TestTerminalIsClosed checks that a question ends when its terminal goes: a read returns nothing
+// at once then.
+func TestTerminalIsClosed(t *testing.T) {
+	tty, screen := ttytest.Open(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := ReadLine(ctx, tty, closing{screen}, "Token: ", true, 100); err == nil || ctx.Err() != nil {
+		t.Errorf("without a terminal the question ends with %v", err)
 	}
 }
