@@ -1,6 +1,7 @@
 package console
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,18 +28,14 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	// Read the end of the file, then follow from there. The file may grow meanwhile, so at
-	// counts what was read.
-	at := max(0, info.Size()-maxTail)
-	end := make([]byte, info.Size()-at)
-	n, err := f.ReadAt(end, at)
-	if err != nil && !errors.Is(err, io.EOF) {
+	// Read the end of the file, then follow from there.
+	end, at, err := readEnd(f, info.Size(), lines)
+	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
-	if _, err := w.Write(EndOf(end[:n], lines)); err != nil {
+	if _, err := w.Write(end); err != nil {
 		return err
 	}
-	at += int64(n)
 	for follow {
 		select {
 		case <-ctx.Done():
@@ -67,8 +64,36 @@ func Tail(ctx context.Context, w io.Writer, path string, lines uint, follow bool
 	return nil
 }
 
-// maxTail bounds how much of the end of a log is searched for lines, in bytes.
-const maxTail = 1 << 20
+// Bounds of how much of the end of a log is searched for lines, in bytes: at first, and if there are
+// too few lines in that. Logs that Holdline rotates are shorter.
+const (
+	firstTail = 256 << 10
+	maxTail   = 16 << 20
+)
+
+// readEnd returns the last lines of a file that has that size, that many at most, and where it has
+// read to. The file may grow meanwhile. Of a file that is longer than maxTail there may be fewer
+// lines, but each of them is whole.
+func readEnd(f *os.File, size int64, lines uint) (end []byte, to int64, err error) {
+	for most := int64(firstTail); ; most *= 8 {
+		most = min(most, maxTail)
+		at := max(0, size-most)
+		end = make([]byte, size-at)
+		n, err := f.ReadAt(end, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, 0, err
+		}
+		end = end[:n]
+		found := uint(bytes.Count(end, []byte("\n")))
+		if at > 0 && found <= lines && most < maxTail {
+			continue
+		}
+		if at > 0 && found <= lines { // it begins inside a line
+			end = end[bytes.IndexByte(end, '\n')+1:]
+		}
+		return EndOf(end, lines), at + int64(n), nil
+	}
+}
 
 // EndOf returns the last lines of b, that many at most.
 func EndOf(b []byte, lines uint) []byte {
