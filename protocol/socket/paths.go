@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -69,7 +70,7 @@ func CheckPath(path string) error {
 }
 
 // Resolve works out the paths from a flag ("" if not given) and the
-// environment. A relative explicit path is made absolute. The path at which a
+// environment. A relative explicit path is made absolute, and one may begin with "~/". The path at which a
 // daemon would be started is checked with [CheckPath].
 func Resolve(flag string, env func(string) string) (Paths, error) {
 	p := Paths{uid: os.Geteuid()}
@@ -78,7 +79,7 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 		explicit = Candidate{Path: env(Env), Origin: Env}
 	}
 	if explicit.Path != "" {
-		abs, err := filepath.Abs(explicit.Path)
+		abs, err := absolute(explicit.Path, env)
 		if err != nil {
 			return Paths{}, fmt.Errorf("path of %s: %w", explicit.Origin, err)
 		}
@@ -101,10 +102,19 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	return p, CheckPath(p.Start())
 }
 
+// absolute returns an absolute path. A shell leaves the tilde as it is in --socket=~/x, and so does
+// the configuration of a client.
+func absolute(path string, env func(string) string) (string, error) {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok && filepath.IsAbs(env("HOME")) {
+		path = filepath.Join(env("HOME"), rest)
+	}
+	return filepath.Abs(path)
+}
+
 // ResolveGuest returns the one path of a daemon that may be another user's: it has made its
 // socket there for guests, and the caller is one.
 func ResolveGuest(path string) (Paths, error) {
-	abs, err := filepath.Abs(path)
+	abs, err := absolute(path, os.Getenv)
 	if err != nil {
 		return Paths{}, fmt.Errorf("path of the guests' socket: %w", err)
 	}

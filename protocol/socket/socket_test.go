@@ -59,6 +59,8 @@ func TestResolve(t *testing.T) {
 		err        error
 	}{
 		{"flag before variable", "/f/s", map[string]string{Env: "/e/s"}, "/f/s", true, nil},
+		{"flag below the home", "~/f/s", map[string]string{"HOME": "/h"}, "/h/f/s", true, nil},
+		{"variable below the home", "", map[string]string{Env: "~/e/s", "HOME": "/h"}, "/h/e/s", true, nil},
 		{
 			"variable before runtime directory",
 			"",
