@@ -150,7 +150,7 @@ func (f *feed) server(method, name string) (int, error) {
 
 // logs returns what the processes of a server have written since the places in after.
 func (f *feed) logs(name string, after map[string]int64) (a control.ServerLogsAnswer, err error) {
-	err = f.ask(control.ServerLogs, control.ServerLogsParams{Name: name, After: after, Follow: len(after) > 0}, &a)
+	err = f.ask(control.ServerLogs, control.ServerLogsParams{Name: name, After: after, Follow: true}, &a)
 	return a, err
 }
 
