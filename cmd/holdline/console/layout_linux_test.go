@@ -181,3 +181,15 @@ func TestLineWraps(t *testing.T) {
 		t.Errorf("in a pipe: %q", b.String())
 	}
 }
+
+// TestNoColumns checks that a $COLUMNS that is no width is left to the terminal, which does not
+// know its own here.
+func TestNoColumns(t *testing.T) {
+	for _, columns := range []int{0, -1} {
+		onScreen(t, columns, "never", func(out *Output) {
+			if got := Columns(out); got != 0 {
+				t.Errorf("with COLUMNS=%d a line has %d columns", columns, got)
+			}
+		})
+	}
+}

@@ -46,7 +46,7 @@ func (o *Output) Configure(mode string, getenv func(string) string) error {
 	var err error
 	o.color, err = WantsColor(mode, getenv, o.isTerminal())
 	o.dumb = getenv("TERM") == "dumb"
-	if n, bad := strconv.Atoi(getenv("COLUMNS")); bad == nil && o.isTerminal() {
+	if n, bad := strconv.Atoi(getenv("COLUMNS")); bad == nil && n > 0 && o.isTerminal() {
 		o.columns = max(n, minColumns)
 	}
 	return err
