@@ -305,7 +305,11 @@ func waitConsult(cmd *cobra.Command, proc *cmdenv.Process, id string) (answer co
 		return c.Call(ctx, control.ConsultWait, control.ConsultID{ID: id}, &answer, show)
 	})
 	done()
-	if errors.Is(err, cmdenv.ErrLost) {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return answer, cmdenv.WithHint(fmt.Errorf("interrupted: consult %s goes on", id),
+			"wait for it again with: holdline consult wait "+id)
+	case errors.Is(err, cmdenv.ErrLost):
 		return answer, lostConsult(id, err)
 	}
 	return answer, err
