@@ -4,7 +4,7 @@
 // of the daemon (consult.go) and cancels the consult when it is interrupted (politely.go).
 // The commands below it list the consults of all agents, and act on one of them (list.go).
 // What ended consults have left can also be read without a daemon (kept.go), and so can what a
-// running one does (live.go).
+// running one does (live.go). What is piped into a command is in stdin.go.
 package consultcmd
 
 import (
@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
@@ -50,11 +49,6 @@ type consultOptions struct {
 	maxUSD         float64
 	timeout        time.Duration
 }
-
-// maxStdinPrompt bounds what is read from stdin, in bytes. The daemon's own limit on a prompt
-// is lower, so its error names the real limit. Without a bound, a pipe that never ends would
-// take all memory.
-const maxStdinPrompt = 16 << 20
 
 // NewCommand returns the command consult with those below it. It does for a user at a terminal
 // what the tool consult does for an agent, under the identity "cli".
@@ -180,95 +174,6 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 		return err
 	}
 	return printConsult(cmd, answer)
-}
-
-// consultPrompt returns the prompt: the arguments, what is piped in, or both. If there are
-// arguments, it waits for a pipe into which nothing is written for [stdinWait] only. Errors call
-// it what, and show the example.
-func consultPrompt(cmd *cobra.Command, args []string, what, example string) (string, error) {
-	if len(args) > 1 && slices.Contains(args, "-") {
-		return "", fmt.Errorf(`%w: "-" is the %s on stdin, and goes with no other words`, cmdenv.ErrUsage, what)
-	}
-	prompt := strings.Join(args, " ")
-	words := strings.TrimSpace(prompt) != "" && prompt != "-"
-	missing := cmdenv.WithHint(fmt.Errorf("%w: the %s is missing", cmdenv.ErrUsage, what), example+", or pipe it in")
-	switch in := cmd.InOrStdin(); {
-	case words && !console.IsPiped(in):
-		return prompt, nil
-	case !words && console.IsTerminal(in):
-		return "", missing
-	}
-	// A prompt from the command line is enough, so do not wait for ever on a pipe.
-	begun, err := await(cmd.Context(), func() (bool, error) {
-		return !words || begins(cmd.InOrStdin(), stdinWait), nil
-	})
-	if err != nil {
-		return "", err
-	}
-	if !begun {
-		console.Warn(cmd, "nothing came on stdin within %s, going on without it; </dev/null says that there is nothing",
-			stdinWait)
-		return prompt, nil
-	}
-	// What is piped in is the prompt, or is put behind it.
-	b, err := await(cmd.Context(), func() ([]byte, error) {
-		return io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
-	})
-	if err != nil {
-		return "", fmt.Errorf("reading the %s: %w", what, err)
-	}
-	switch blank := strings.TrimSpace(string(b)) == ""; {
-	case !words && blank:
-		return "", missing
-	case !words:
-		return string(b), nil
-	case blank:
-		return prompt, nil
-	}
-	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
-}
-
-// await returns what f returns, or the cause of ctx once that is done. Then f goes on: a read of
-// stdin, which may never end, cannot be ended.
-func await[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
-	done := make(chan struct{})
-	var got T
-	var bad error
-	go func() {
-		defer close(done)
-		got, bad = f()
-	}()
-	select {
-	case <-done:
-		return got, bad
-	case <-ctx.Done():
-		return value, context.Cause(ctx)
-	}
-}
-
-// stdinWait bounds the wait for the first byte on stdin when the prompt is on the
-// command line: the program that starts a command may leave it a pipe into which
-// nothing is ever written.
-const stdinWait = 5 * time.Second
-
-// begins waits until in has a byte to read or has ended. It returns false if neither happens
-// in time, and true at once for a reader that is no file. It reads nothing.
-func begins(in io.Reader, within time.Duration) bool {
-	f, ok := in.(*os.File)
-	if !ok {
-		return true
-	}
-	// A signal interrupts the wait, which then goes on for the rest of the time.
-	for end := time.Now().Add(within); ; {
-		left := max(time.Until(end), 0)
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}, int(left.Milliseconds()))
-		if !errors.Is(err, unix.EINTR) {
-			return n > 0 || err != nil
-		}
-		if left == 0 {
-			return false
-		}
-	}
 }
 
 // arguments returns the arguments of the tool consult that the flags and the prompt make. A
