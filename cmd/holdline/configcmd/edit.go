@@ -124,17 +124,13 @@ func editAgain(cmd *cobra.Command, answers *bufio.Scanner, mistakes error) bool 
 	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	fmt.Fprintf(cmd.ErrOrStderr(), "%v\nEdit again? [Y/n] ", mistakes)
-	again := make(chan bool, 1)
-	go func() { // it ends with its line, or with this process
-		again <- answers.Scan() && !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answers.Text())), "n")
-	}()
-	select {
-	case yes := <-again:
-		return yes
-	case <-ctx.Done():
+	again, err := console.Await(ctx, func() (bool, error) {
+		return answers.Scan() && !strings.HasPrefix(strings.ToLower(strings.TrimSpace(answers.Text())), "n"), nil
+	})
+	if err != nil {
 		fmt.Fprintln(cmd.ErrOrStderr())
-		return false
 	}
+	return again
 }
 
 // runEditor runs the user's editor on a file, and blocks until it ends. The variables may

@@ -43,7 +43,7 @@ func (c closing) Write(p []byte) (int, error) { return len(p), c.screen.Close() 
 // at once then.
 func TestTerminalIsClosed(t *testing.T) {
 	tty, screen := ttytest.Open(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := ReadLine(ctx, tty, closing{screen}, "Token: ", true, 100); err == nil || ctx.Err() != nil {
 		t.Errorf("without a terminal the question ends with %v", err)

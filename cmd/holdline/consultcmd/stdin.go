@@ -1,7 +1,6 @@
 package consultcmd
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +38,7 @@ func consultPrompt(cmd *cobra.Command, args []string, what, example string) (str
 		return "", missing
 	}
 	// A prompt from the command line is enough, so do not wait for ever on a pipe.
-	begun, err := await(cmd.Context(), func() (bool, error) {
+	begun, err := console.Await(cmd.Context(), func() (bool, error) {
 		return !words || begins(cmd.InOrStdin(), stdinWait), nil
 	})
 	if err != nil {
@@ -51,7 +50,7 @@ func consultPrompt(cmd *cobra.Command, args []string, what, example string) (str
 		return prompt, nil
 	}
 	// What is piped in is the prompt, or is put behind it.
-	b, err := await(cmd.Context(), func() ([]byte, error) {
+	b, err := console.Await(cmd.Context(), func() ([]byte, error) {
 		return io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxStdinPrompt))
 	})
 	if err != nil {
@@ -66,24 +65,6 @@ func consultPrompt(cmd *cobra.Command, args []string, what, example string) (str
 		return prompt, nil
 	}
 	return prompt + "\n\n<stdin>\n" + strings.TrimRight(string(b), "\n") + "\n</stdin>", nil
-}
-
-// await returns what f returns, or the cause of ctx once that is done. Then f goes on: a read of
-// stdin, which may never end, cannot be ended.
-func await[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
-	done := make(chan struct{})
-	var got T
-	var bad error
-	go func() {
-		defer close(done)
-		got, bad = f()
-	}()
-	select {
-	case <-done:
-		return got, bad
-	case <-ctx.Done():
-		return value, context.Cause(ctx)
-	}
 }
 
 // stdinWait bounds the wait for the first byte on stdin when the prompt is on the

@@ -137,9 +137,9 @@ func ask(
 		return nil, err
 	}
 	// A program that has left the group lives on, and may keep the pipe open.
-	letGo := func() { time.AfterFunc(cmd.WaitDelay, func() { _ = stdout.Close() }) }
+	closeSoon := func() { time.AfterFunc(cmd.WaitDelay, func() { _ = stdout.Close() }) }
 	cmd.Cancel = func() error {
-		letGo()
+		closeSoon()
 		return atTimeout()
 	}
 	start := cmd.Start
@@ -160,7 +160,7 @@ func ask(
 	_ = stdin.Close()
 	killer := time.AfterFunc(leave, func() {
 		_ = kill()
-		letGo()
+		closeSoon()
 	})
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
 	killer.Stop()

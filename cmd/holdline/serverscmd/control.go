@@ -280,19 +280,15 @@ With --json, the result as the server gave it.`,
 func callArguments(cmd *cobra.Command, text string) (json.RawMessage, error) {
 	raw := []byte(text)
 	if text == "-" {
-		read := make(chan error, 1)
-		go func() { // it ends with stdin, or with this process
-			var err error
-			raw, err = io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxArguments))
-			read <- err
-		}()
-		select {
-		case err := <-read:
-			if err != nil {
-				return nil, fmt.Errorf("reading the arguments: %w", err)
-			}
-		case <-cmd.Context().Done():
+		var err error
+		raw, err = console.Await(cmd.Context(), func() ([]byte, error) {
+			return io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxArguments))
+		})
+		switch {
+		case cmd.Context().Err() != nil:
 			return nil, errors.New("interrupted: nothing was called")
+		case err != nil:
+			return nil, fmt.Errorf("reading the arguments: %w", err)
 		}
 	}
 	// Anything else than an object would fail at the server, with a worse message. So does
@@ -341,7 +337,8 @@ func printCall(cmd *cobra.Command, answer *control.ServerCallAnswer) error {
 			}
 		}
 		_ = json.Unmarshal(answer.Error, &e) // an error of another form is shown with --json
-		return fmt.Errorf("the server refuses the call: %s (%d)", strings.Join(strings.Fields(e.Message), " "), e.Code)
+		words := strings.Map(console.Printable, strings.Join(strings.Fields(e.Message), " "))
+		return fmt.Errorf("the server refuses the call: %s (%d)", words, e.Code)
 	}
 	err := console.Print(cmd, answer.Result, func(out io.Writer) {
 		if text := resultText(answer.Result); text != "" {

@@ -87,7 +87,8 @@ func TestLogHeadings(t *testing.T) {
 	var out bytes.Buffer
 	p := &logPrinter{out: &out, lines: 9, after: map[string]int64{}}
 	logs := []control.ServerLog{
-		{Worker: "a", PID: 1, Root: "/a", Text: "ready> "}, {Worker: "b", PID: 2, Root: "/b", Text: "up\n"},
+		{Worker: "a", PID: 1, Root: "/a", Text: "ready> "},
+		{Worker: "b", PID: 2, Root: "/b", Text: "up\n"},
 		{Worker: "c", PID: 3, Root: "/c", Text: "up\n"},
 	}
 	const want = "==> process 1 /a\nready> \n==> process 2 /b\nup\n==> process 3 /c\nup\n"
