@@ -57,6 +57,7 @@ func TestE2ELoginInChromium(t *testing.T) {
 			picture := filepath.Join(t.ArtifactDir(), name+".png")
 			c := exec.CommandContext(t.Context(), browser, "--headless", "--no-sandbox", "--disable-gpu",
 				"--disable-dev-shm-usage", "--no-first-run", "--disable-background-networking", "--enable-logging=stderr",
+				"--timeout=60000", // ms: it may wait for ever for a page that has been there for long
 				"--user-data-dir="+t.TempDir(), "--window-size=900,600", "--screenshot="+picture, start.FindString(said.String()))
 			out, err := c.CombinedOutput()
 			if err != nil {

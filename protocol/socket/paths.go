@@ -114,7 +114,7 @@ func absolute(path string, env func(string) string) (string, error) {
 // ResolveGuest returns the one path of a daemon that may be another user's: it has made its
 // socket there for guests, and the caller is one.
 func ResolveGuest(path string) (Paths, error) {
-	abs, err := absolute(path, os.Getenv)
+	abs, err := filepath.Abs(path)
 	if err != nil {
 		return Paths{}, fmt.Errorf("path of the guests' socket: %w", err)
 	}

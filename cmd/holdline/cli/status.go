@@ -69,10 +69,10 @@ alloc_bytes, fds).`,
 			params := control.StatusParams{Memory: true}
 			for {
 				s, err := attach.Ask[control.StatusAnswer](cmd, proc, control.Status, params)
-				if watch && err != nil && cmd.Context().Err() != nil {
-					return nil // the user ends the watch so, also while the daemon is asked
-				}
-				if err != nil {
+				switch {
+				case watch && cmd.Context().Err() != nil:
+					return nil //nolint:nilerr // an interrupt is the end that is expected
+				case err != nil:
 					return err
 				}
 				// Home and clear: each status takes the place of the one before.
