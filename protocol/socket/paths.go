@@ -70,7 +70,7 @@ func CheckPath(path string) error {
 }
 
 // Resolve works out the paths from a flag ("" if not given) and the
-// environment. A relative explicit path is made absolute, and one may begin with "~/". The path at which a
+// environment. An explicit path is made absolute with [Absolute]. The path at which a
 // daemon would be started is checked with [CheckPath].
 func Resolve(flag string, env func(string) string) (Paths, error) {
 	p := Paths{uid: os.Geteuid()}
@@ -79,7 +79,7 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 		explicit = Candidate{Path: env(Env), Origin: Env}
 	}
 	if explicit.Path != "" {
-		abs, err := absolute(explicit.Path, env)
+		abs, err := Absolute(explicit.Path, env)
 		if err != nil {
 			return Paths{}, fmt.Errorf("path of %s: %w", explicit.Origin, err)
 		}
@@ -102,9 +102,10 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	return p, CheckPath(p.Start())
 }
 
-// absolute returns an absolute path. A shell leaves the tilde as it is in --socket=~/x, and so does
-// the configuration of a client.
-func absolute(path string, env func(string) string) (string, error) {
+// Absolute returns the absolute path of one that a user has given. A leading "~/" is the home
+// directory of env: a shell leaves it as it is in --socket=~/x, and so does the configuration of a
+// client.
+func Absolute(path string, env func(string) string) (string, error) {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok && filepath.IsAbs(env("HOME")) {
 		path = filepath.Join(env("HOME"), rest)
 	}

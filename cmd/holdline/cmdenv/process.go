@@ -11,8 +11,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
+
+	"holdline/protocol/socket"
 )
 
 // Version and commit of this program, set by the linker.
@@ -45,15 +46,11 @@ func StateDir(getenv func(string) string) (string, error) {
 }
 
 // ConfigPath returns the absolute path of the configuration file: the flag's, else the
-// variable's, else the default one. A leading ~/ that no shell has replaced is the home
-// directory.
+// variable's, else the default one; see [socket.Absolute].
 func ConfigPath(flag string, getenv func(string) string) (string, error) {
 	for _, path := range []string{flag, getenv("HOLDLINE_CONFIG")} {
-		if rest, ok := strings.CutPrefix(path, "~/"); ok && filepath.IsAbs(getenv("HOME")) {
-			return filepath.Join(getenv("HOME"), rest), nil
-		}
 		if path != "" {
-			return filepath.Abs(path)
+			return socket.Absolute(path, getenv)
 		}
 	}
 	dir, err := XDGDir(getenv, "XDG_CONFIG_HOME", ".config")
