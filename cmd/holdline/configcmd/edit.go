@@ -75,8 +75,7 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 		return fmt.Errorf("making a copy to edit: %w", err)
 	}
 	after, err := editDraft(cmd, proc, editor, path, draft)
-	// An interrupt from the terminal was meant for the editor, and has ended the command's context.
-	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := uninterrupted(cmd)
 	defer stop()
 	cmd.SetContext(ctx)
 	switch {
@@ -118,10 +117,15 @@ func editDraft(cmd *cobra.Command, proc *cmdenv.Process, editor, path, draft str
 	}
 }
 
-// editAgain asks on the terminal whether to go on after mistakes. An interrupt is a no, but not one
-// that was meant for the editor before.
+// uninterrupted returns a context that ends with the next interrupt. One that came before was meant
+// for the editor, and has ended the context of cmd.
+func uninterrupted(cmd *cobra.Command) (ctx context.Context, stop context.CancelFunc) {
+	return signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+}
+
+// editAgain asks on the terminal whether to go on after mistakes. An interrupt is a no.
 func editAgain(cmd *cobra.Command, answers *bufio.Scanner, mistakes error) bool {
-	ctx, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := uninterrupted(cmd)
 	defer stop()
 	fmt.Fprintf(cmd.ErrOrStderr(), "%v\nEdit again? [Y/n] ", mistakes)
 	again, err := console.Await(ctx, func() (bool, error) {
