@@ -198,6 +198,7 @@ const layerMap = `
 -1 protocol/rawio
 -1 protocol/bulk
 0 protocol/socket
+1 protocol/socket/sockettest
 -3 protocol/lockcheck (below all, which hold locks and open files)
 0 protocol/lockcheck/lockchecktest
 -1 protocol/programtest

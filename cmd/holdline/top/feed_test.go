@@ -4,42 +4,20 @@ import (
 	"encoding/json"
 	"net"
 	"os"
-	"path/filepath"
 	"testing"
 
-	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/socket"
+	"holdline/protocol/socket/sockettest"
 )
 
 // TestLogIsFollowedFromTheBeginning checks that already the first request for a log leaves a line
 // that is not whole for the next one: else it would be shown as two lines.
 func TestLogIsFollowedFromTheBeginning(t *testing.T) {
-	dir, err := os.MkdirTemp("", "hl") // short: a socket's path has little room
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
-	path := filepath.Join(dir, "s")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
 	asked := make(chan control.ServerLogsParams, 1)
-	go func() { // a daemon that answers one request
+	path := sockettest.Daemon(t, func(conn net.Conn, lines *jsonrpc.Lines) { // it answers one request
 		defer close(asked)
-		conn, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		lines := jsonrpc.NewLines(conn, jsonrpc.MaxFrame)
-		if _, err := lines.Next(); err != nil {
-			return
-		}
-		_, _ = conn.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version}))
 		line, err := lines.Next()
 		if err != nil {
 			return
@@ -49,7 +27,7 @@ func TestLogIsFollowedFromTheBeginning(t *testing.T) {
 			asked <- params
 			_, _ = conn.Write(append(jsonrpc.AppendResult(nil, m.ID, json.RawMessage("{}")), '\n'))
 		}
-	}()
+	})
 	paths, err := socket.Resolve(path, os.Getenv)
 	if err != nil {
 		t.Fatal(err)
