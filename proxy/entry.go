@@ -43,18 +43,20 @@ type entry struct {
 
 	id  jsonrpc.ID // of a request, as spelled
 	key string     // of id
-	op  string     // for the fault record: method, and name of the tool
 	uri string     // of a subscription, or key of the request that a cancel names
+
+	op     string // for the fault record: method, and name of the tool; see describe
+	modern bool   // the request is of the modern era; see describe
 
 	call     bool   // of a tool: it may have an effect
 	calling  bool   // a call that was handed to a connection, and is pending
-	modern   bool   // the request is of the modern era
 	bad      bool   // not a message, to be answered with id null
 	sent     bool   // handed to a connection, perhaps not whole
 	pending  bool   // the client waits for the answer
 	standing bool   // replayed for its effect although answered
 	ended    bool   // a subscribe: a later unsubscribe has succeeded
 	unseen   bool   // a response that the daemon has not confirmed
+	shared   bool   // used without the store's lock: it must not become another line's entry
 	next     *entry // pending under the same id, younger
 }
 
@@ -67,25 +69,36 @@ func key(id jsonrpc.ID) string {
 	return id.Key()
 }
 
-// newEntry reads a line, which has its newline, as the daemon will read it.
+// newEntry returns the entry of a line, which has its newline.
 func newEntry(line []byte) *entry {
 	e := &entry{line: line}
-	m, err := jsonrpc.Parse(bytes.TrimRight(line, "\r\n"))
+	e.read()
+	return e
+}
+
+// reset makes e, which nothing refers to, the entry of no line. It keeps what memory e has.
+func (e *entry) reset() { *e = entry{line: e.line[:0], id: e.id[:0]} }
+
+// read reads e's line as the daemon will read it.
+func (e *entry) read() {
+	m, err := jsonrpc.Parse(bytes.TrimRight(e.line, "\r\n"))
+	if m.ID != nil {
+		e.id = append(e.id, m.ID...)
+	}
 	switch {
 	case err != nil && m.ID == nil:
 		e.bad = true
 	case err != nil: // the refusal bears the id
-		e.kind, e.op = kindRequest, "jsonrpc.message"
+		e.kind = kindRequest
 	case m.Kind == jsonrpc.Request:
 		e.kind, e.call = requestKind(m.Method), m.Method == mcp.ToolsCall
-		params, _ := mcp.ParseParams(m.Params) // the daemon refuses what cannot be read
-		e.op, e.modern = operation(m.Method, params.Name), params.Meta.Version != nil
 		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
+			params, _ := mcp.ParseParams(m.Params) // the daemon refuses what cannot be read
 			e.uri, _ = mcp.String(params.URI)
 		}
 	case m.Kind == jsonrpc.Response:
-		e.kind, e.id = kindResponse, bytes.Clone(m.ID)
-		return e
+		e.kind = kindResponse
+		return
 	case m.Method == "notifications/initialized":
 		e.kind = kindInitialized
 	case m.Method == "notifications/cancelled":
@@ -95,10 +108,23 @@ func newEntry(line []byte) *entry {
 		}
 	}
 	if m.ID != nil {
-		e.id = bytes.Clone(m.ID)
 		e.key = key(m.ID)
 	}
-	return e
+}
+
+// describe sets op and modern from e's line. It must be called before the line of a request is
+// freed that may yet be answered with a fault.
+func (e *entry) describe() {
+	if e.op != "" || e.kind == kindResponse {
+		return
+	}
+	m, err := jsonrpc.Parse(bytes.TrimRight(e.line, "\r\n"))
+	if err != nil {
+		e.op = "jsonrpc.message"
+		return
+	}
+	params, _ := mcp.ParseParams(m.Params)
+	e.op, e.modern = operation(m.Method, params.Name), params.Meta.Version != nil
 }
 
 // requestKind returns the kind of a request. Kinds matter for what a resume repeats.

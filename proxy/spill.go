@@ -49,6 +49,7 @@ func (p *proxy) addSpilled(f *os.File, size int) {
 			return
 		}
 		e = newEntry(line)
+		e.describe()
 		kept = e.kind != kindOther && e.kind != kindInitialized && e.kind != kindCancel
 		if !kept {
 			e.line = append(bytes.Clone(line), '\n')

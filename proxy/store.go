@@ -16,6 +16,12 @@ const entryCost = 256
 // maxKept bounds how many lines are remembered, however short they are.
 const maxKept = 100_000
 
+// What is kept for lines to come, in bytes: of all, and of one line.
+const (
+	maxSpare     = 64 << 10
+	maxSpareLine = 16 << 10
+)
+
 // maxRelayed bounds how many ids of server requests are known as copied.
 const maxRelayed = 1024
 
@@ -45,6 +51,8 @@ type store struct {
 	relayed map[string]struct{} // ids of server requests already copied
 	order   []string            // of relayed, the oldest first
 	files   []*os.File          // of lines that are not needed any more
+	spare   []*entry            // not needed any more, for lines to come
+	spared  int                 // bytes of spare
 }
 
 // newStore returns an empty store.
@@ -60,6 +68,31 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 // store owns line from then on. A cancellation ends the wait for its request at once: the
 // proxy then drops an answer that comes too late.
 func (s *store) addLine(line []byte) { s.add(newEntry(line), len(line)) }
+
+// addCopy is [store.addLine] of a copy of line, which has no newline. It uses the memory of an
+// earlier line if it can: a process that allocates little needs no collection, of which the
+// first alone takes 0.7 MiB for itself, for good.
+func (s *store) addCopy(line []byte) {
+	e := s.takeSpare()
+	e.line = append(append(slices.Grow(e.line, len(line)+1), line...), '\n')
+	e.read()
+	s.add(e, len(e.line))
+}
+
+// takeSpare returns an entry of no line.
+func (s *store) takeSpare() *entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := len(s.spare) - 1
+	if last < 0 {
+		return &entry{}
+	}
+	e := s.spare[last]
+	s.spare = s.spare[:last]
+	s.spared -= cap(e.line) + entryCost
+	e.reset()
+	return e
+}
 
 // add is [store.addLine] of an entry whose line has so many bytes.
 func (s *store) add(e *entry, size int) {
@@ -189,17 +222,24 @@ func (s *store) release(e *entry) {
 	if !e.sent || e.size < 0 {
 		return // the line is still to be sent, or all is done
 	}
-	if e.size > 0 && (!needed || s.held > s.limit && e.file == nil) { // the daemon may have yet to open the file
-		s.held -= e.size
-		e.size, e.line = 0, nil
+	switch {
+	case !needed:
+		s.held -= max(e.size, 0) + entryCost
+		e.size = -1
 		if e.file != nil {
 			s.files = append(s.files, e.file)
 			e.file = nil
 		}
-	}
-	if !needed {
-		s.held -= entryCost
-		e.size = -1
+		if n := cap(e.line) + entryCost; !e.shared && s.spared+n <= maxSpare {
+			s.spare = append(s.spare, e)
+			s.spared += n
+		} else {
+			e.line = nil
+		}
+	case s.held > s.limit && e.file == nil && e.line != nil: // else the daemon may have yet to open the file
+		e.describe()
+		s.held -= e.size
+		e.size, e.line = 0, nil
 	}
 }
 
@@ -415,6 +455,8 @@ func (s *store) unanswered() []*entry {
 	}
 	slices.SortFunc(list, func(a, b *entry) int { return int(a.n - b.n) })
 	for _, e := range list {
+		e.describe()
+		e.shared = true
 		s.settled(s.byID[e.key])
 	}
 	return list
@@ -453,6 +495,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay) {
 		if e.n >= next {
 			continue
 		}
+		e.shared = true
 		r := replay{n: e.n, came: e.came, answered: !e.pending, line: e.line, spill: e.spill}
 		if e.pending || e.kind == kindResponse {
 			r.id, r.call = e.id, e.call

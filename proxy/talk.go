@@ -39,7 +39,11 @@ func (p *proxy) readClient(ctx context.Context) {
 			m, err := jsonrpc.Parse(line)
 			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
-			p.store.addLine(ended(lines.Own(line)))
+			if len(line) < maxSpareLine {
+				p.store.addCopy(line)
+			} else {
+				p.store.addLine(ended(lines.Own(line)))
+			}
 			p.memory.Passed(len(line))
 			faultpoint.At("proxy.read")
 			if len(line) > maxJoined {
@@ -176,13 +180,13 @@ func (p *proxy) forward() {
 // forwardNow is [proxy.forward] of the goroutine that has the turn. It reports whether all
 // was written.
 func (p *proxy) forwardNow(l *link) bool {
-	for l.begun == nil && p.takeLines(l) {
+	for len(l.begun) == 0 && p.takeLines(l) {
 		n := l.out.TryWrite(l.rest)
 		if l.rest = l.rest[n:]; len(l.rest) == 0 {
 			p.linesForwarded(l)
 		}
 	}
-	return l.begun == nil
+	return len(l.begun) == 0
 }
 
 // giveTurn lets another goroutine write. The caller has the turn.
@@ -233,7 +237,8 @@ func (p *proxy) linesForwarded(l *link) {
 	for _, e := range l.begun[:sent] {
 		p.store.flushed(e)
 	}
-	l.begun, l.rest = nil, nil
+	clear(l.begun)
+	l.begun, l.rest = l.begun[:0], nil
 	poke(p.space)
 }
 
@@ -259,6 +264,8 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 		faultpoint.At("proxy.replayed")
 	}
 	l.replays = nil
+	late := time.NewTimer(math.MaxInt64)
+	defer late.Stop()
 	for {
 		select {
 		case <-leave:
@@ -288,17 +295,16 @@ func (p *proxy) writeDaemon(l *link, a *acks, leave <-chan struct{}) {
 		p.settledMaybe()
 		p.store.removeFiles(false)
 		l.giveTurn()
-		var late <-chan time.Time
 		if wait > 0 {
-			late = time.After(wait)
+			late.Reset(wait)
 		}
 		select {
 		case <-p.work:
-		case <-late:
+		case <-late.C: // also if it was set for an earlier wait: that does no harm
 		case <-leave:
 		}
 		<-l.turn
-		if l.begun != nil && broken(p.finishLines(l)) {
+		if len(l.begun) > 0 && broken(p.finishLines(l)) {
 			return
 		}
 	}

@@ -147,7 +147,6 @@ func (w *worker) runToEnd() error {
 		_ = w.ln.Close()
 		return fmt.Errorf("make pipes: %w", err)
 	}
-	w.memory.Passed(idlemem.Least) // the start itself
 	log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
 	w.in.file, w.outFile, w.errFile, w.readersLeft = c.Stdin, c.Stdout, c.Stderr, 2
 	w.wg.Go(func() { w.parent(c) })

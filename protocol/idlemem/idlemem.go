@@ -11,14 +11,15 @@ import (
 )
 
 const (
-	// Least is how many bytes have to pass before memory is given back.
-	Least = 256 << 10
+	// least is how many bytes have to pass before memory is given back.
+	least = 256 << 10
 	// silence is for how long no bytes have passed then.
 	silence = time.Second
 )
 
-// Releaser gives memory back after [Least] bytes and then a second of silence. The zero
-// Releaser is ready for use, by several goroutines.
+// Releaser gives memory back after [least] bytes and then a second of silence, unless the runtime
+// has never collected: there is little garbage then, and a first collection takes about 0.7 MiB
+// for itself, for good. The zero Releaser is ready for use, by several goroutines.
 type Releaser struct {
 	passed  atomic.Int64 // bytes, ever
 	done    atomic.Int64 // of them, those before memory was given back
@@ -29,7 +30,7 @@ type Releaser struct {
 // Passed counts n bytes that have passed.
 func (r *Releaser) Passed(n int) {
 	passed := r.passed.Add(int64(n))
-	if passed-r.done.Load() >= Least && r.waiting.CompareAndSwap(false, true) {
+	if passed-r.done.Load() >= least && r.waiting.CompareAndSwap(false, true) {
 		r.wait(passed)
 	}
 }
@@ -53,7 +54,12 @@ func (r *Releaser) check() {
 }
 
 // release is replaced by a test.
-var release = Release
+var release = func() {
+	var gc debug.GCStats // unlike runtime.MemStats it is read without stopping the world
+	if debug.ReadGCStats(&gc); gc.NumGC > 0 {
+		Release()
+	}
+}
 
 // Release gives memory back at once. It collects twice: what is in a [sync.Pool] stays for
 // one collection.

@@ -12,7 +12,7 @@ func TestPassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
 		release = func() { n++ }
-		defer func() { release = Release }()
+		defer func(old func()) { release = old }(release)
 		var r Releaser
 		after := func(d time.Duration, bytes, want int) {
 			t.Helper()
@@ -23,14 +23,14 @@ func TestPassed(t *testing.T) {
 				t.Fatalf("memory was given back %d times, want %d", n, want)
 			}
 		}
-		after(time.Hour, Least-1, 0)
+		after(time.Hour, least-1, 0)
 		for range 5 {
 			after(900*time.Millisecond, 1, 0)
 		}
 		after(2*time.Second, 1, 1)
-		after(time.Hour, Least-1, 1)
+		after(time.Hour, least-1, 1)
 		after(2*time.Second, 1, 2)
-		after(time.Hour, 10*Least, 3)
+		after(time.Hour, 10*least, 3)
 	})
 }
 
@@ -42,11 +42,11 @@ func TestPassedMeanwhile(t *testing.T) {
 		var r Releaser
 		release = func() {
 			if n++; n == 1 {
-				r.Passed(Least)
+				r.Passed(least)
 			}
 		}
-		defer func() { release = Release }()
-		r.Passed(Least)
+		defer func(old func()) { release = old }(release)
+		r.Passed(least)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if n != 2 {
