@@ -34,6 +34,16 @@ func (p *place) asking(t *testing.T, args ...string) *asking {
 	return a
 }
 
+// hasEnded reports whether the command has ended.
+func (a *asking) hasEnded() bool {
+	select {
+	case <-a.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // end waits for the command's end, which must have this exit code, and returns what it
 // printed.
 func (a *asking) end(code int) string {
@@ -69,11 +79,14 @@ func (p *place) id(t *testing.T) string {
 	return entries[0].Name()
 }
 
-// connected waits until the command has a connection.
+// connected waits until the command has a connection, or has ended.
 func (a *asking) connected() *asking {
 	a.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", a.cmd.Process.Pid)
 	waitFor(a.t, "the command's connection", func() bool {
+		if a.hasEnded() { // on a busy machine it may before this has seen its connection
+			return true
+		}
 		fds, _ := os.ReadDir(dir)
 		return slices.ContainsFunc(fds, func(fd os.DirEntry) bool {
 			to, err := os.Readlink(filepath.Join(dir, fd.Name()))
