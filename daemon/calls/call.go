@@ -35,12 +35,17 @@ type Call struct {
 	progress             chan struct{} // holds a token when the child reported progress
 }
 
+// closed is what [Call.Left] returns for all calls that were never open.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
 // NewCall returns a call in phase [New], without a claim ([Unclaimed]). It has not been written to
 // any process. repeats says whether the call may run more than once.
 func NewCall(key Key, name string, repeats bool) *Call {
-	left := make(chan struct{})
-	close(left)
-	return &Call{Key: key, Name: name, Repeats: repeats, left: left, progress: make(chan struct{}, 1)}
+	return &Call{Key: key, Name: name, Repeats: repeats, left: closed, progress: make(chan struct{}, 1)}
 }
 
 // Restore returns the call of a record that an earlier daemon wrote, with its recorded deadline.

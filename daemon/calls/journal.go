@@ -36,14 +36,15 @@ var ErrJournal = errors.New("call record not written")
 // I/O, so that [Journal.Forget] never blocks on the disk; file belongs to this
 // worker alone, so a slow disk delays no other server.
 type Journal struct {
-	file sync.Mutex // serialises I/O; guards f, path, size, from, due, bad
+	file sync.Mutex // serialises I/O; guards f, path, size, from, due, bad, buf
 
 	f    file
 	path string
 	size int64
-	from int64 // bytes: CompactJournal, or less in tests
-	due  int64 // bytes: a longer file is compacted by the next append
-	bad  error // not nil once a torn line could not be cut off, or after Close
+	from int64  // bytes: CompactJournal, or less in tests
+	due  int64  // bytes: a longer file is compacted by the next append
+	bad  error  // not nil once a torn line could not be cut off, or after Close
+	buf  []byte // of the latest line, used again by the next
 
 	mu        sync.Mutex // guards all below; lines, deadlines and detached change only while file is held, too
 	lines     []span     // of the records in the file that count, in the order of their writes
@@ -52,6 +53,9 @@ type Journal struct {
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
 }
+
+// maxBuffer is up to which size a buffer is used again, in bytes.
+const maxBuffer = 4 << 10
 
 // span says where a line is in the file.
 type span struct {
@@ -146,9 +150,12 @@ func (j *Journal) Append(r Record) error {
 // an error only if that line is not in the file: a compaction that fails alone is no error. The
 // caller must hold j.file; append takes j.mu.
 func (j *Journal) append(r *Record) error {
-	b, err := r.line()
+	b, err := r.line(j.buf[:0])
 	if err != nil {
 		return err
+	}
+	if cap(b) <= maxBuffer {
+		j.buf = b
 	}
 	if j.bad == nil {
 		err = j.compactIfDue(r.Write, int64(len(b)))
@@ -201,7 +208,7 @@ func (j *Journal) Settle() error {
 		if len(r.Done) == 0 {
 			return nil
 		}
-		b, err := r.line()
+		b, err := r.line(nil)
 		if err == nil {
 			err = j.writeLine(b)
 		}
@@ -231,7 +238,7 @@ func (j *Journal) Detach(call int64, session string, n int64) error {
 // of that line to list, a field of j. After an error, which it returns, both are what they were.
 // It takes j.file and j.mu.
 func (j *Journal) note(r *Record, list *[]span) error {
-	b, err := r.line()
+	b, err := r.line(nil)
 	if err != nil {
 		return err
 	}

@@ -104,7 +104,7 @@ func TestRecordLine(t *testing.T) {
 			t.Errorf("the test leaves out %s", v.Type().Field(i).Name)
 		}
 	}
-	b, err := r.line()
+	b, err := r.line(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestJournalOfVoidRecords(t *testing.T) {
 		{Kind: KindDeadline, Call: 2, DeadlineBootMS: 22},
 		{Kind: KindCall, Write: 2, N: 3, Session: "s"},
 	} {
-		line, err := r.line()
+		line, err := r.line(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -74,14 +74,13 @@ type Record struct {
 	Done []int64 `json:"done,omitempty"`
 }
 
-// line encodes the record as one line of JSON, with its newline, as the file holds it. It returns
-// an error, which wraps [ErrJournal], only if r.ID is not valid JSON. It does not use package
-// json, which takes five times as long: each call has a record.
-func (r *Record) line() ([]byte, error) {
+// line appends the record to b, as one line of JSON with its newline, as the file holds it. It
+// returns an error, which wraps [ErrJournal], only if r.ID is not valid JSON. It does not use
+// package json, which takes five times as long: each call has a record.
+func (r *Record) line(b []byte) ([]byte, error) {
 	if r.ID != nil && !json.Valid(r.ID) {
 		return nil, fmt.Errorf("%w: the id is no JSON: %.64q", ErrJournal, r.ID)
 	}
-	b := make([]byte, 0, 320)
 	number := func(key string, n int64) {
 		b = strconv.AppendInt(append(b, key...), n, 10)
 	}

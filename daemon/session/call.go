@@ -103,29 +103,34 @@ func (s *session) routeRequest(ctx context.Context, r *request, calls *crew.Crew
 // failed, but nothing if the client has cancelled r or the session ends. At the client's limit of
 // calls in flight it gets a fault, and find is not called. Stored answers wait for takeTurn.
 func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find findTarget) {
-	args := r.params.Arguments
-	var res tool.RemoteResult
-	var err error
-	found, stored := false, false
-	var long []byte
-	done := func() {}
+	var of struct { // what the two functions share
+		args          json.RawMessage
+		res           tool.RemoteResult
+		err           error
+		found, stored bool
+		long          []byte
+		done          func() // ends the turn; nil without one
+	}
+	of.args = r.params.Arguments
 	s.startWork(ctx, r, calls, func(ctx context.Context) error {
-		res, found, err = s.callTarget(ctx, r, find)
+		of.res, of.found, of.err = s.callTarget(ctx, r, find)
 		faultpoint.At("session.pursued")
-		stored = err == nil && res.Load != nil
-		if long = s.longLine(r, &res); stored && long == nil {
-			if done, err = s.takeTurn(ctx); err == nil {
-				res.Result, res.Error, err = res.Load()
+		of.stored = of.err == nil && of.res.Load != nil
+		if of.long = s.longLine(r, &of.res); of.stored && of.long == nil {
+			if of.done, of.err = s.takeTurn(ctx); of.err == nil {
+				of.res.Result, of.res.Error, of.err = of.res.Load()
 			} else {
-				done = func() {}
+				of.done = nil
 			}
 		}
-		return err
+		return of.err
 	}, func(why error) {
-		defer done()
-		f := res.Fault
-		if err != nil {
-			f = fault.From(err, fault.Host, r.operation())
+		if of.done != nil {
+			defer of.done()
+		}
+		res, f := &of.res, of.res.Fault
+		if of.err != nil {
+			f = fault.From(of.err, fault.Host, r.operation())
 		}
 		if why != nil {
 			f = fault.New(fault.Cancelled, fault.Host, r.operation(), "%v", why)
@@ -134,23 +139,23 @@ func (s *session) pursue(ctx context.Context, r *request, calls *crew.Crew, find
 		logged := r.msg.Method != mcp.ToolsCall
 		if r.target != nil && r.target.Server == "" && !logged {
 			// A hand-over that begins behind the answer must not lose the line.
-			s.logCall(r, args, f, &res)
+			s.logCall(r, of.args, f, res)
 			logged = true
 		}
 		if r.task = res.Task; why != nil && !errors.Is(why, tool.ErrStopping) {
 			s.cancelTask(r)
 		}
 		if why == nil {
-			line := long
+			line := of.long
 			if line == nil {
-				line = s.answerLine(r, found || r.inner, &res, f)
+				line = s.answerLine(r, of.found || r.inner, res, f)
 			}
 			res.Result, res.Error = nil, nil // they may be large, and the queue for the client full
-			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: stored})
+			s.deliver(ctx, r, outbox.Answer{Line: line, Confirm: true, Stored: of.stored})
 		}
 		if !logged {
 			runtime.Gosched() // the answer of a server goes first
-			s.logCall(r, args, f, &res)
+			s.logCall(r, of.args, f, res)
 		}
 	})
 }

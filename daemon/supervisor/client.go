@@ -115,19 +115,29 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 	return f.Decode(result)
 }
 
-// sendFrame writes a frame, behind those that were sent before. Goroutines that are about to
-// send get their turn before that, and their frames go with this one: then the others return
-// at once, and nil. sendFrame closes the connection on an error: a cut frame must be the
-// last one that the worker reads.
+// sendFrame sends a frame, behind those that were queued before. See [client.flush].
 func (c *client) sendFrame(f workerwire.Frame) error {
-	c.queueing.Lock()
-	c.queue = append(c.queue, f)
-	leads := !c.leads
-	c.leads = true
-	c.queueing.Unlock()
-	if !leads {
-		return nil
+	if c.enqueue(f) {
+		return c.flush()
 	}
+	return nil
+}
+
+// enqueue queues a frame. If it returns true, the caller must call [client.flush]. Else the
+// goroutine that must do so for an earlier frame sends this one, too.
+func (c *client) enqueue(f workerwire.Frame) (leads bool) {
+	c.queueing.Lock()
+	defer c.queueing.Unlock()
+	c.queue = append(c.queue, f)
+	leads = !c.leads
+	c.leads = true
+	return leads
+}
+
+// flush writes the frames that are queued, as one. Goroutines that are about to queue a frame get
+// their turn before that. flush closes the connection on an error: a cut frame must be the last
+// one that the worker reads.
+func (c *client) flush() error {
 	runtime.Gosched()
 	c.sending.Lock()
 	defer c.sending.Unlock()
@@ -159,19 +169,31 @@ func (c *client) sendFrame(f workerwire.Frame) error {
 // closed if the connection breaks. If the channel is nil nothing was sent. With a channel and
 // an error the worker may have got the request.
 func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
+	ch, leads := c.enqueueRequest(f)
+	if ch == nil {
+		return nil, errLost
+	}
+	if leads {
+		return ch, c.flush() // on an error the goroutine that receives ends, and closes the channel
+	}
+	return ch, nil
+}
+
+// enqueueRequest gives a request an id and queues it, as [client.enqueue] says. It returns the
+// channel of its answer, which is closed if the connection breaks; nil if it has broken already:
+// then nothing is queued.
+func (c *client) enqueueRequest(f workerwire.Frame) (answer <-chan workerwire.Frame, leads bool) {
 	ch := make(chan workerwire.Frame, 1)
 	c.mu.Lock()
 	if c.broken {
 		c.mu.Unlock()
-		return nil, errLost
+		return nil, false
 	}
 	c.next++
 	f.ID = c.next
 	c.waiting[f.ID] = ch
 	c.mu.Unlock()
-	// On an error the goroutine that receives ends, and the channel is closed.
-	err := c.sendFrame(f)
-	return ch, err
+	return ch, c.enqueue(f)
 }
 
 // ack acknowledges events up to seq. It does not wait for the answer; onAck is called

@@ -109,7 +109,7 @@ func (w *Worker) readOn() {
 // reconnected waits until the broken connection c is not the current one any more,
 // and returns errLost so that the request is made again, or why it cannot be.
 func (w *Worker) reconnected(ctx context.Context, c *client) error {
-	if err := w.wait(ctx, func() bool { return w.c != c }); err != nil {
+	if err := w.wait(ctx, time.Time{}, func() bool { return w.c != c }); err != nil {
 		return err
 	}
 	return errLost
@@ -118,18 +118,21 @@ func (w *Worker) reconnected(ctx context.Context, c *client) error {
 // connected blocks until there is a connection, and returns it.
 func (w *Worker) connected(ctx context.Context) (*client, error) {
 	var c *client
-	err := w.wait(ctx, func() bool { c = w.c; return c != nil })
+	err := w.wait(ctx, time.Time{}, func() bool { c = w.c; return c != nil })
 	return c, err
 }
 
 // wait blocks until cond, which it calls with w.mu held, returns true. It returns errGone
-// once the worker is over or detached, and the cause of ctx once that is done.
-func (w *Worker) wait(ctx context.Context, cond func() bool) error {
+// once the worker is over or detached, and the cause of ctx once that is done, or has waited
+// until the time until, if that is not zero.
+func (w *Worker) wait(ctx context.Context, until time.Time, cond func() bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if cond() { // the common case needs no goroutine for ctx
 		return nil
 	}
+	ctx, cancel := withUntil(ctx, until)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()

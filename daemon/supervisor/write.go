@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor/near"
@@ -30,21 +31,23 @@ const maxOutstanding = workerwire.MaxPayload
 // no byte, and the id is 0 since another write may get it. Otherwise the outcome of the
 // write is unknown.
 func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
-	return w.WriteFunc(ctx, rec, func(int64) ([][]byte, error) { return [][]byte{data}, nil })
+	return w.WriteFunc(ctx, time.Time{}, rec, func(int64) ([][]byte, error) { return [][]byte{data}, nil })
 }
 
 // WriteFunc is [Worker.Write] of the bytes that compose returns in parts for the write id. The
 // id is among the bytes: it is the JSON-RPC id of the request. An error of compose is a fault,
-// and nothing is written. compose must not write itself.
+// and nothing is written. compose must not write itself. WriteFunc returns at the time until, too,
+// as when ctx is done, unless that is zero: each call has such a time, and a context with a
+// deadline takes long to make.
 //
 // A connection to another machine breaks while the worker lives. If the worker has not taken the
 // write then, compose is called again, for the id that the write has on the next connection. The
 // id before is void, and may be that of another write by then.
-func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(id int64) ([][]byte, error)) (
-	int64, error,
-) {
+func (w *Worker) WriteFunc(
+	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) ([][]byte, error),
+) (int64, error) {
 	for {
-		id, err := w.writeOnce(ctx, rec, compose)
+		id, err := w.writeOnce(ctx, until, rec, compose)
 		if void, ok := errors.AsType[notDispatchedError](err); !ok || !void.lost || w.spec.Far == nil {
 			return id, err
 		}
@@ -52,20 +55,26 @@ func (w *Worker) WriteFunc(ctx context.Context, rec calls.Record, compose func(i
 }
 
 // writeOnce is [Worker.WriteFunc] with one id.
-func (w *Worker) writeOnce(ctx context.Context, rec calls.Record, compose func(id int64) ([][]byte, error)) (
-	int64, error,
-) {
-	select {
-	case w.slots <- struct{}{}:
-		defer func() { <-w.slots }()
-	case <-w.gone:
-		return 0, w.writeFault(fault.TransportFailure, errGone)
-	case <-ctx.Done():
-		return 0, w.writeFault(fault.Cancelled, context.Cause(ctx))
+func (w *Worker) writeOnce(
+	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) ([][]byte, error),
+) (int64, error) {
+	if err := w.awaitTurn(ctx, until, w.slots); err != nil {
+		return 0, err
 	}
-	wr, ch, err := w.sendWrite(ctx, rec, compose)
+	defer func() { <-w.slots }()
+	wr, ch, err := w.queueWrite(ctx, until, rec, compose)
 	if err != nil {
 		return 0, err
+	}
+	if wr.leads != nil { // after an error the connection is broken: the next attach shows what was taken
+		_ = wr.leads.flush()
+	}
+	faultpoint.At("write.sent")
+	var late <-chan time.Time
+	if !until.IsZero() {
+		timer := time.NewTimer(time.Until(until))
+		defer timer.Stop()
+		late = timer.C
 	}
 	defer func() {
 		w.mu.Lock()
@@ -79,15 +88,49 @@ func (w *Worker) writeOnce(ctx context.Context, rec calls.Record, compose func(i
 			if ok {
 				return settled(wr, w.written(&f))
 			}
+		case <-late:
+			return wr.id, w.unknown(context.DeadlineExceeded)
 		case <-ctx.Done():
 			return wr.id, w.unknown(context.Cause(ctx))
 		}
 		// The connection broke. On the next one the worker reports which writes
 		// it has taken. If it is sent one of these again, it answers with the outcome.
-		if ch, err = w.repeatWrite(ctx, wr); err != nil {
+		limited, cancel := withUntil(ctx, until)
+		ch, err = w.repeatWrite(limited, wr)
+		cancel()
+		if err != nil {
 			return settled(wr, err)
 		}
 	}
+}
+
+// awaitTurn puts a token into turns, which the caller must take out again. It returns the fault of
+// a write that was not dispatched if the worker is gone, ctx is done, or until has come before.
+func (w *Worker) awaitTurn(ctx context.Context, until time.Time, turns chan struct{}) error {
+	select {
+	case turns <- struct{}{}:
+		return nil
+	default:
+	}
+	ctx, cancel := withUntil(ctx, until)
+	defer cancel()
+	select {
+	case turns <- struct{}{}:
+		return nil
+	case <-w.gone:
+		return w.writeFault(fault.TransportFailure, errGone)
+	case <-ctx.Done():
+		return w.writeFault(fault.Cancelled, context.Cause(ctx))
+	}
+}
+
+// withUntil returns ctx with the deadline until, unless that is zero. The caller must call the
+// returned function.
+func withUntil(ctx context.Context, until time.Time) (context.Context, context.CancelFunc) {
+	if until.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, until)
 }
 
 // settled returns the results of Write for a write that ended with err. The id of a write
@@ -104,6 +147,8 @@ type write struct {
 	id   int64 // of the write; the worker takes ids without gaps
 	size int   // bytes
 	void bool  // it was not taken, and another write may have its id; guarded by the worker's mu
+
+	leads *client // must be flushed by the goroutine of this write; nil if another does so
 }
 
 // notDispatchedError marks the fault of a write of which the child has got no byte.
@@ -147,19 +192,16 @@ func (w *Worker) unknown(err error) error {
 	return r
 }
 
-// sendWrite gives out the next id, writes the record and sends the bytes. On an error
-// nothing was sent, and the id is given out again.
-func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(int64) ([][]byte, error)) (
-	*write, <-chan workerwire.Frame, error,
-) {
-	select {
-	case w.writes <- struct{}{}:
-		defer func() { <-w.writes }()
-	case <-w.gone:
-		return nil, nil, w.writeFault(fault.TransportFailure, errGone)
-	case <-ctx.Done():
-		return nil, nil, w.writeFault(fault.Cancelled, context.Cause(ctx))
+// queueWrite gives out the next id, writes the record and queues the bytes. On an error nothing is
+// queued, and the id is given out again. The caller must flush wr.leads: several writes are sent
+// as one then, in the order of their ids.
+func (w *Worker) queueWrite(
+	ctx context.Context, until time.Time, rec calls.Record, compose func(int64) ([][]byte, error),
+) (*write, <-chan workerwire.Frame, error) {
+	if err := w.awaitTurn(ctx, until, w.writes); err != nil {
+		return nil, nil, err
 	}
+	defer func() { <-w.writes }()
 	wr := &write{}
 	var c *client
 	if rec.Kind == calls.KindCall {
@@ -169,7 +211,7 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	}
 	// If the connection breaks after this, the client takes no more requests.
 	// The next attach then sets w.next again and voids writes that were not taken.
-	err := w.wait(ctx, func() bool {
+	err := w.wait(ctx, until, func() bool {
 		if c = w.c; c == nil {
 			return false
 		}
@@ -181,7 +223,7 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	if err != nil {
 		return nil, nil, w.writeFault(fault.TransportFailure, err)
 	}
-	ch, err := w.dispatch(ctx, c, wr, rec, compose)
+	ch, err := w.dispatch(ctx, until, c, wr, rec, compose)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -196,11 +238,12 @@ func (w *Worker) sendWrite(ctx context.Context, rec calls.Record, compose func(i
 	return wr, ch, nil
 }
 
-// dispatch composes the bytes of a write, writes its record and sends them on c. The record
+// dispatch composes the bytes of a write, writes its record and queues them on c. The record
 // comes first: a call that the child may see must be known to the next daemon. On an error
-// nothing was sent, and the record is void.
+// nothing is queued, and the record is void.
 func (w *Worker) dispatch(
-	ctx context.Context, c *client, wr *write, rec calls.Record, compose func(int64) ([][]byte, error),
+	ctx context.Context, until time.Time, c *client, wr *write, rec calls.Record,
+	compose func(int64) ([][]byte, error),
 ) (<-chan workerwire.Frame, error) {
 	parts, err := compose(wr.id)
 	if err != nil {
@@ -229,9 +272,15 @@ func (w *Worker) dispatch(
 	}
 	faultpoint.At("write.recorded")
 	frame, file := w.writeFrame(wr, parts)
-	ch, err := c.request(frame)
-	faultpoint.At("write.sent")
+	ch, leads := c.enqueueRequest(frame)
+	if leads {
+		wr.leads = c
+	}
 	if late {
+		if leads {
+			_ = c.flush()
+			wr.leads = nil
+		}
 		_ = w.journal.Append(rec)
 	}
 	if ch == nil {
@@ -239,11 +288,11 @@ func (w *Worker) dispatch(
 			_ = os.Remove(file)
 		}
 		if w.spec.Far != nil { // its next connection, or its end, will tell
-			_ = w.wait(ctx, func() bool { return w.c != c })
+			_ = w.wait(ctx, until, func() bool { return w.c != c })
 		}
-		return nil, w.writeFault(fault.TransportFailure, err)
+		return nil, w.writeFault(fault.TransportFailure, errLost)
 	}
-	return ch, nil // after an error the connection is broken: the next attach shows what was taken
+	return ch, nil
 }
 
 // writeFrame returns the frame of a write. The bytes of a long one are in a file, from which
@@ -292,7 +341,7 @@ func (w *Worker) repeatWrite(ctx context.Context, wr *write) (<-chan workerwire.
 	for {
 		var c *client
 		void := false
-		err := w.wait(ctx, func() bool {
+		err := w.wait(ctx, time.Time{}, func() bool {
 			c, void = w.c, wr.void
 			return c != nil
 		})

@@ -32,7 +32,8 @@ type input struct {
 	state   inputState
 	file    *os.File     // the writing end of the pipe
 	queue   []inputWrite // taken, not yet written
-	making  bool         // write written+1 is being made: the child may have it
+	making  []inputWrite // the writes from written+1 on, which are being made: the child may have them
+	joined  []byte       // the bytes of making, if it has several; used again
 	bytes   int          // taken, not yet written
 	taken   int64        // last write id that was taken
 	written int64        // last write id that is wholly in the pipe
@@ -227,36 +228,64 @@ func (w *worker) watchStdin(f *os.File) {
 	w.closedByChildLocked(process.Stdin)
 }
 
-// makeLocked writes the first write of the queue, which must not be empty, to stdin. It unlocks
-// w.mu while it writes, which blocks while the child does not read; meanwhile the child may end and
-// stdin be shut. It closes the write's file. After an error the write is torn if a part of it was
-// written. The caller must hold w.mu, and only one goroutine may call makeLocked.
+// maxJoined bounds the bytes of several writes that are made as one.
+const maxJoined = 16 << 10
+
+// makeLocked writes the first write of the queue, which must not be empty, to stdin, together with
+// those behind it that are short. It unlocks w.mu while it writes, which blocks while the child
+// does not read; meanwhile the child may end and stdin be shut. It closes the write's file. After
+// an error a write of which only a part was written is torn, and those behind it were not made.
+// The caller must hold w.mu, and only one goroutine may call makeLocked.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
-	b := in.queue[0]
-	in.queue[0] = inputWrite{}
-	if in.queue = in.queue[1:]; len(in.queue) == 0 {
-		in.queue = nil
-	}
-	in.making = true
+	b := in.takeNext()
 	w.mu.Unlock()
 	n, err := b.write(to) // returns when stdin is closed, too
 	b.close()
 	w.mu.Lock()
-	in.making = false
 	if in.state != inputShut {
 		in.bytes -= b.size
 	}
-	if err != nil {
-		if n > 0 {
-			in.torn = in.written + 1
+	for _, made := range in.making {
+		if n < made.size {
+			if n > 0 {
+				in.torn = in.written + 1
+			}
+			break
 		}
-		return err
+		n -= made.size
+		in.written++
+		faultpoint.At("worker.written")
+		w.memory.Passed(made.size)
 	}
-	in.written++
-	faultpoint.At("worker.written")
-	w.memory.Passed(b.size)
-	return nil
+	clear(in.making)
+	in.making = in.making[:0]
+	return err
+}
+
+// takeNext moves the first writes of the queue to making, and returns them as one. The caller must
+// hold w.mu, and must not use the result any more when making is empty again.
+func (in *input) takeNext() inputWrite {
+	size, n := in.queue[0].size, 1
+	for in.queue[0].file == nil && n < len(in.queue) && in.queue[n].file == nil {
+		if size += in.queue[n].size; size > maxJoined {
+			break
+		}
+		n++
+	}
+	in.making = append(in.making, in.queue[:n]...)
+	clear(in.queue[:n])
+	if in.queue = in.queue[n:]; len(in.queue) == 0 {
+		in.queue = nil
+	}
+	if n == 1 {
+		return in.making[0]
+	}
+	in.joined = in.joined[:0]
+	for _, b := range in.making {
+		in.joined = append(in.joined, b.data...)
+	}
+	return inputWrite{data: in.joined, size: len(in.joined)}
 }
 
 // closeStdinLocked makes writeStdin close stdin after the writes in the queue, and wakes it. It
@@ -267,18 +296,14 @@ func (w *worker) closeStdinLocked() {
 }
 
 // shutStdinLocked closes stdin at once, drops the writes in the queue, and answers their requests.
-// A write that makeLocked is making just now, without w.mu, gets its outcome from makeLocked. It
-// may be called again, and must be after a write has failed. The caller must hold w.mu.
+// The writes that makeLocked is making just now, without w.mu, get their outcome from it. It may be called again, and must be after a write has failed. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {
 		in.state = inputShut
 		_ = in.file.Close()
 	}
-	next := in.written + 1
-	if in.making {
-		next++
-	}
+	next := in.written + int64(len(in.making)) + 1
 	if in.taken >= next {
 		in.lost = next
 	}

@@ -4,9 +4,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
+	"syscall"
 	"testing"
 
 	"holdline/protocol/process"
+	"holdline/protocol/rawio"
 	"holdline/protocol/workerwire"
 )
 
@@ -56,5 +59,65 @@ func TestAnswersUnread(t *testing.T) {
 	w.settleLocked()
 	if c.state != connDropped || len(w.in.waiting) > 0 {
 		t.Errorf("state %d, %d requests wait", c.state, len(w.in.waiting))
+	}
+}
+
+// cutPipe takes n bytes, and then fails.
+type cutPipe struct {
+	n   int
+	got []byte
+}
+
+// Read is not used.
+func (p *cutPipe) Read([]byte) (int, error) { return 0, io.EOF }
+
+// Write takes what is left of n.
+func (p *cutPipe) Write(b []byte) (int, error) {
+	n := min(len(b), p.n-len(p.got))
+	p.got = append(p.got, b[:n]...)
+	if n < len(b) {
+		return n, syscall.EPIPE
+	}
+	return n, nil
+}
+
+// TestJoinedWrites checks that short writes are made as one, and what each of them comes to if the
+// child gets only the beginning of that.
+func TestJoinedWrites(t *testing.T) {
+	const a, b, c = "0123456789", "abcdefghijklmnopqrst", "ABCDE"
+	long := strings.Repeat("x", maxJoined)
+	for n := range len(a+b+c) + 1 {
+		r, in, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+		w.in.file = in
+		for _, s := range []string{a, b, c, long} {
+			w.in.queue = append(w.in.queue, inputWrite{data: []byte(s), size: len(s)})
+			w.in.bytes += len(s)
+			w.in.taken++
+		}
+		pipe := &cutPipe{n: n}
+		w.mu.Lock()
+		err = w.makeLocked(rawio.New(pipe))
+		if failed := n < len(a+b+c); failed != (err != nil) || w.in.bytes != len(long) || len(w.in.making) != 0 {
+			t.Errorf("%d bytes: %v, %d bytes wait", n, err, w.in.bytes)
+		}
+		w.shutStdinLocked()
+		var written, torn int64
+		for _, s := range []int{len(a), len(a + b), len(a + b + c)} {
+			if n >= s {
+				written++
+			} else if n != 0 && n != len(a) && n != len(a+b) {
+				torn = written + 1
+			}
+		}
+		if w.in.written != written || w.in.torn != torn || w.in.lost != written+1 || string(pipe.got) != (a + b + c)[:n] {
+			t.Errorf("%d bytes: %d written, %d torn, lost from %d on; the child got %q",
+				n, w.in.written, w.in.torn, w.in.lost, pipe.got)
+		}
+		w.mu.Unlock()
 	}
 }

@@ -3,6 +3,7 @@ package jsonrpc
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 )
 
@@ -63,7 +64,8 @@ func AppendFailure(dst []byte, id ID, err json.RawMessage) []byte {
 // AppendRequest appends a request, without a newline; with a nil id it is a
 // notification. Nil params are left out.
 func AppendRequest(dst []byte, id ID, method string, params json.RawMessage) []byte {
-	dst = append(dst, `{"jsonrpc":"2.0"`...)
+	const members = len(`{"jsonrpc":"2.0","id":,"method":"","params":}` + "\n")
+	dst = append(slices.Grow(dst, members+len(id)+len(method)+len(params)), `{"jsonrpc":"2.0"`...)
 	if id != nil {
 		dst = append(dst, `,"id":`...)
 		dst = append(dst, id...)

@@ -277,18 +277,16 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	}
 	u.Standing.AwaitLevel(ctx)
 	timeout := r.s.Entry().Timeout
-	until := time.Now().Add(timeout)
+	until := time.Now().Add(timeout) // a server may hang that has yet to read what was said before
 	rec := calls.Record{
 		N: r.rc.N, Round: c.Key.Round, Session: r.rc.Caller.Session, ID: json.RawMessage(r.rc.ID),
 		Kind: calls.KindCall, Name: r.o.Own,
 		Contract: string(r.o.Remote.Contract), Identity: r.rc.Caller.Identity, DeadlineBootMS: bootclock.AtMS(until),
 		ProxyPID: r.rc.Caller.PID, ProxyStart: r.rc.Caller.Start, Detached: r.isDetached(),
 	}
-	reading, stop := context.WithDeadline(ctx, until) // a server may hang that has yet to read what was said before
-	defer stop()
-	died, err := u.WriteCall(reading, rec, c, r.o, r.marked(), again, until)
+	died, err := u.WriteCall(ctx, rec, c, r.o, r.marked(), again, until)
 	faultpoint.At("hosted.dispatched")
-	late := err != nil && reading.Err() != nil && ctx.Err() == nil
+	late := err != nil && !time.Now().Before(until) && ctx.Err() == nil
 	if err == nil || !late && !supervisor.NotDispatched(err) {
 		return nil // made, or on its way: what became of it will be told
 	}

@@ -191,7 +191,7 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 
 // WriteCall writes a call to the process, which then has it, with the deadline until. again says
 // that the process that had the call has died: it counts as a replay. WriteCall returns when the
-// bytes are in the server's stdin or ctx is done, which does not take the write back. The worker
+// bytes are in the server's stdin, at the time until, or when ctx is done; neither takes the write back. The worker
 // must be attached, and hub.Mu not held.
 //
 // died reports that this process has exited; err is not nil then. If [supervisor.NotDispatched] is
@@ -200,7 +200,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 	again bool, until time.Time,
 ) (died bool, err error) {
 	composed := false
-	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, until, rec, func(id int64) ([][]byte, error) {
 		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
 		line, err := envelope.Line(rc, o, &names)
 		if err != nil {

@@ -55,7 +55,7 @@ type inquiry struct {
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {
-	_, err = u.Worker().WriteFunc(ctx, rec, func(id int64) ([][]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, time.Time{}, rec, func(id int64) ([][]byte, error) {
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
 		u.dropVoidLocked(write, &own) // if it was composed before
