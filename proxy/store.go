@@ -22,6 +22,9 @@ const (
 	maxSpareLine = 16 << 10
 )
 
+// maxSpareQueue is for how many lines the memory of the queue is kept.
+const maxSpareQueue = 1 << 10
+
 // maxRelayed bounds how many ids of server requests are known as copied.
 const maxRelayed = 1024
 
@@ -35,7 +38,8 @@ type store struct {
 
 	mu      sync.Mutex          // guards all below
 	last    int64               // ordinal of the latest line
-	unsent  []*entry            // in order
+	queue   []*entry            // from first on those not yet sent, in order
+	first   int                 // of queue; 0 if none is left
 	queued  int                 // bytes of lines not yet written whole
 	held    int                 // bytes of all lines and entries held
 	kept    map[int64]*entry    // that are pending, standing or unseen, by number
@@ -104,7 +108,12 @@ func (s *store) add(e *entry, size int) {
 	s.last++
 	e.n = s.last
 	e.size = size
-	s.unsent = append(s.unsent, e)
+	if len(s.queue) == cap(s.queue) && s.first >= (len(s.queue)+1)/2 && s.first > 0 { // it may never be empty
+		n := copy(s.queue, s.unsent())
+		clear(s.queue[n:])
+		s.queue, s.first = s.queue[:n], 0
+	}
+	s.queue = append(s.queue, e)
 	s.queued += e.size
 	s.held += e.size + entryCost
 	switch e.kind {
@@ -248,27 +257,32 @@ func (s *store) release(e *entry) {
 func (s *store) takeNext(room int) *entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.unsent) == 0 || s.unsent[0].size > room {
+	if len(s.unsent()) == 0 || s.queue[s.first].size > room {
 		return nil
 	}
-	e := s.unsent[0]
+	e := s.queue[s.first]
 	if e.call && e.pending {
 		e.calling = true
 		s.calls++
 	}
-	s.unsent[0] = nil
-	s.unsent = s.unsent[1:]
-	if len(s.unsent) == 0 {
-		s.unsent = nil
+	s.queue[s.first] = nil
+	if s.first++; s.first == len(s.queue) {
+		s.queue, s.first = s.queue[:0], 0
+		if cap(s.queue) > maxSpareQueue {
+			s.queue = nil
+		}
 	}
 	return e
 }
+
+// unsent returns the lines that were not sent yet, in order. The caller must hold s.mu.
+func (s *store) unsent() []*entry { return s.queue[s.first:] }
 
 // hasUnsent reports whether lines wait to be sent.
 func (s *store) hasUnsent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.unsent) > 0
+	return len(s.unsent()) > 0
 }
 
 // takeBack undoes takeNext: the connection broke, and no byte of e was written. Lines are
@@ -276,7 +290,12 @@ func (s *store) hasUnsent() bool {
 func (s *store) takeBack(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unsent = slices.Insert(s.unsent, 0, e)
+	if s.first == 0 {
+		s.queue = slices.Insert(s.queue, 0, e)
+	} else {
+		s.first--
+		s.queue[s.first] = e
+	}
 	s.notCalling(e)
 }
 
@@ -361,7 +380,7 @@ func (s *store) removeFiles(all bool) {
 	files := s.files
 	s.files = nil
 	if all {
-		for _, e := range append(slices.Collect(maps.Values(s.kept)), s.unsent...) {
+		for _, e := range append(slices.Collect(maps.Values(s.kept)), s.unsent()...) {
 			if e.file != nil {
 				files = append(files, e.file)
 				e.file = nil
@@ -436,8 +455,8 @@ func (s *store) calling() int {
 
 // nextLocked is the number of the first line that no connection was handed.
 func (s *store) nextLocked() int64 {
-	if len(s.unsent) > 0 {
-		return s.unsent[0].n
+	if len(s.unsent()) > 0 {
+		return s.queue[s.first].n
 	}
 	return s.last + 1
 }
@@ -484,7 +503,7 @@ func (s *store) recall() (next int64, pending []int64, lines []replay) {
 	defer s.mu.Unlock()
 	next = s.nextLocked()
 	bad := 0
-	for _, e := range s.unsent {
+	for _, e := range s.unsent() {
 		if e.bad {
 			bad++
 		}

@@ -115,3 +115,32 @@ func TestFreedLine(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueOrder checks that lines are sent in order, whatever is taken back, and that the queue
+// does not grow although it is never empty.
+func TestQueueOrder(t *testing.T) {
+	s := newTestStore(memory)
+	s.addCopy([]byte(storeCall(0)))
+	for id := range 10_000 {
+		s.addCopy([]byte(storeCall(id + 1)))
+		s.addCopy([]byte(`{"jsonrpc":"2.0","method":"n"}`))
+		for i := range 2 {
+			e := s.takeNext(1 << 20)
+			if id%3 == i {
+				s.takeBack(e)
+				e = s.takeNext(1 << 20)
+			}
+			if want := int64(2*id + i + 1); e.n != want || s.nextLocked() != want+1 {
+				t.Fatalf("line %d is sent, then %d, want %d", e.n, s.nextLocked(), want)
+			}
+			s.flushed(e)
+			if e.call {
+				s.answer(e.id, false)
+				s.copied(1)
+			}
+		}
+	}
+	if cap(s.queue) > 100 {
+		t.Errorf("the queue has room for %d lines", cap(s.queue))
+	}
+}
