@@ -23,7 +23,8 @@
 //	run.go      Options, the loop over connections, the end with its faults, output
 //	connect.go  the search for a daemon: dials, starts of daemons, greeting and welcome
 //	talk.go     one connection: lines in both directions, acknowledgements
-//	store.go    the client's lines: unsent, pending, and those that a resume repeats
+//	store.go    the client's lines: unsent, pending, and those kept for a resume
+//	recall.go   what a resume repeats, and what is answered when there is none
 //	spill.go    the client's long lines, which lie in files
 //	entry.go    what the proxy has to know of one line
 //	watch.go    when a daemon was certainly still there

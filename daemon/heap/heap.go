@@ -39,6 +39,7 @@ type releaser struct {
 	keep    uint64 // bytes of the heap that are never given back
 	allocs  uint64 // bytes ever allocated, at the last check
 	held    uint64 // bytes of the heap held after memory was given back
+	again   bool   // memory was given back once after the last burst
 	program uint64 // bytes of the program in memory after they were given back
 	release func()
 }
@@ -78,7 +79,7 @@ func newReleaser(keep uint64) *releaser {
 // of that is seen, and otherwise seldom, since each call wakes the machine up.
 const (
 	busyPause = time.Second
-	idlePause = 5 * time.Second
+	idlePause = 2 * time.Second
 )
 
 // Check gives memory back if little was allocated since the last check, and there is
@@ -87,7 +88,10 @@ func (h *releaser) check() (next time.Duration) {
 	allocs, held := h.readMetrics()
 	idle := allocs-h.allocs <= idleAllocs
 	h.allocs = allocs
-	if idle && held > max(h.keep, h.held+max(idleHeap, h.held/8)) { // a collection takes longer, the larger the heap
+	// A collection takes longer, the larger the heap. A second one frees what the goroutines of the
+	// burst have kept, which end a while after it.
+	if idle && (h.again || held > max(h.keep, h.held+max(idleHeap, h.held/8))) {
+		h.again = !h.again
 		h.release()
 		h.allocs, h.held = h.readMetrics()
 	}

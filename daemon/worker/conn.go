@@ -45,8 +45,7 @@ type conn struct {
 	out      gate        // of what was pushed and not acked
 }
 
-// connState is what is still sent to a peer. It only goes forward: dropLocked and
-// closeLocked change it.
+// connState is what is sent to a peer. It only goes forward, in dropLocked and closeLocked.
 //
 //	connOpen              -> connClosing: the worker leaves: the answers are sent, and no events
 //	connOpen, connClosing -> connDropped: the connection broke, or another one was attached
@@ -59,8 +58,7 @@ const (
 )
 
 // closeLocked stops an open connection from reading requests and sending events. push, which the
-// caller must wake, sends the answers that wait, within limit, and then drops the connection. The
-// caller must hold w.mu.
+// caller must wake, sends the answers that wait, within limit, and drops it. w.mu must be held.
 func (c *conn) closeLocked(limit time.Duration) {
 	if c.state == connOpen {
 		c.state = connClosing
@@ -121,8 +119,7 @@ func (c *conn) serve() {
 		if err != nil {
 			return
 		}
-		// Without its bytes a write cannot be taken: the daemon makes it again once it has
-		// attached again.
+		// Without its bytes a write cannot be taken: the daemon makes it again at the next attach.
 		b, err := c.w.openInput(&f)
 		if err != nil {
 			c.w.logf("open the bytes of write %d: %v", f.N, err)

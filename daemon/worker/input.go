@@ -20,8 +20,11 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// maxQueued bounds the bytes that were taken and not yet written to the child.
-const maxQueued = workerwire.MaxPayload
+// Limits of writes, in bytes.
+const (
+	maxQueued = workerwire.MaxPayload // that were taken and not yet written to the child
+	maxJoined = 16 << 10              // of several that are made as one
+)
 
 // input holds the writes to the child's stdin. Taking a write only queues it. One goroutine
 // makes the writes, in order; only that one waits for a child that does not read.
@@ -228,14 +231,11 @@ func (w *worker) watchStdin(f *os.File) {
 	w.closedByChildLocked(process.Stdin)
 }
 
-// maxJoined bounds the bytes of several writes that are made as one.
-const maxJoined = 16 << 10
-
-// makeLocked writes the first write of the queue, which must not be empty, to stdin, together with
-// those behind it that are short. It unlocks w.mu while it writes, which blocks while the child
-// does not read; meanwhile the child may end and stdin be shut. It closes the write's file. After
-// an error a write of which only a part was written is torn, and those behind it were not made.
-// The caller must hold w.mu, and only one goroutine may call makeLocked.
+// makeLocked writes the first write of the queue, which must not be empty, to stdin, with those
+// behind it if they are short. It unlocks w.mu while it writes, which blocks while the child does
+// not read; meanwhile the child may end and stdin be shut. It closes the write's file. After an
+// error a write of which a part was written is torn, and those behind it were not made. The caller
+// must hold w.mu, and only one goroutine may call makeLocked.
 func (w *worker) makeLocked(to *rawio.Stream) error {
 	in := &w.in
 	b := in.takeNext()
@@ -263,19 +263,18 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 	return err
 }
 
-// takeNext moves the first writes of the queue to making, and returns them as one. The caller must
-// hold w.mu, and must not use the result any more when making is empty again.
+// takeNext moves the first writes of the queue to making, and returns them as one, to be used until
+// making is emptied. The caller must hold w.mu.
 func (in *input) takeNext() inputWrite {
-	size, n := in.queue[0].size, 1
-	for in.queue[0].file == nil && n < len(in.queue) && in.queue[n].file == nil {
-		if size += in.queue[n].size; size > maxJoined {
+	all, n := in.queue, 1
+	for size := all[0].size; n < len(all) && all[n-1].file == nil && all[n].file == nil; n++ {
+		if size += all[n].size; size > maxJoined {
 			break
 		}
-		n++
 	}
-	in.making = append(in.making, in.queue[:n]...)
-	clear(in.queue[:n])
-	if in.queue = in.queue[n:]; len(in.queue) == 0 {
+	in.making = append(in.making, all[:n]...)
+	clear(all[:n])
+	if in.queue = all[n:]; len(in.queue) == 0 {
 		in.queue = nil
 	}
 	if n == 1 {
@@ -296,7 +295,8 @@ func (w *worker) closeStdinLocked() {
 }
 
 // shutStdinLocked closes stdin at once, drops the writes in the queue, and answers their requests.
-// The writes that makeLocked is making just now, without w.mu, get their outcome from it. It may be called again, and must be after a write has failed. The caller must hold w.mu.
+// The writes that makeLocked is making just now, without w.mu, get their outcome from it. It may be
+// called again, and must be after a write has failed. The caller must hold w.mu.
 func (w *worker) shutStdinLocked() {
 	in := &w.in
 	if in.state != inputShut {

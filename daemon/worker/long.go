@@ -126,8 +126,7 @@ func (w *worker) endLong(whole bool) {
 }
 
 // readFiled reads the bytes of the entry e, which must have a file, from that file. It returns an
-// error if the file cannot be opened, or has too few bytes. It needs no lock, and the caller must
-// not hold w.mu.
+// error if the file cannot be opened, or has too few bytes. The caller must not hold w.mu.
 func (w *worker) readFiled(e *entry) ([]byte, error) {
 	f, err := ownfile.Open(filepath.Join(w.dir, e.file))
 	if err != nil {

@@ -8,15 +8,12 @@ import (
 	"holdline/protocol/process"
 )
 
-// maxChunk bounds the output that is joined under one number, in bytes.
-const maxChunk = 64 << 10
-
-// maxEntries bounds how many pieces of a stream are kept, since each costs
-// memory however small it is.
-const maxEntries = 4096
-
-// maxStderrEntries bounds how many pieces of stderr are kept.
-const maxStderrEntries = 1024
+// Limits of what is kept. Each piece costs memory, however small it is.
+const (
+	maxChunk         = 64 << 10 // bytes of output that are joined under one number
+	maxEntries       = 4096     // pieces of a stream
+	maxStderrEntries = 1024     // pieces of stderr
+)
 
 // kind says what an entry is.
 type kind int
@@ -236,9 +233,8 @@ func (o *output) dropStderr(i int) int {
 	return i
 }
 
-// mergeable reports whether there are entries at i-1 and i, both are markers of dropped stderr,
-// and both were sent or both were not. Joining a sent one with an unsent one would send it again.
-// The caller must hold w.mu.
+// mergeable reports whether there are entries at i-1 and i, both are markers of dropped stderr, and
+// both or neither were sent: joined with an unsent one, one is sent again. w.mu must be held.
 func (o *output) mergeable(i int) bool {
 	if i < 1 || i >= len(o.entries) {
 		return false
@@ -264,8 +260,7 @@ func (o *output) push(e entry) int64 {
 }
 
 // ack removes all entries up to number seq, which the daemon has acknowledged, and calls sent with
-// each of them while w.mu is held. A seq that was not given yet counts as the last one that was.
-// The caller must hold w.mu.
+// each of them. A seq that was not given yet counts as the last one that was. w.mu must be held.
 func (o *output) ack(seq int64, sent func(*entry)) {
 	seq = min(seq, o.next-1)
 	if seq <= o.acked {

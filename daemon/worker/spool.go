@@ -25,8 +25,7 @@ type spool struct {
 // startSpool writes all stdout that is not acknowledged into a new spool, which replaces an older
 // one, and frees that stdout in memory and its files. The new file gets its name only when it is
 // complete: a daemon that finds a spool must find all of it. It returns an error if a file cannot
-// be read or written; then the older spool and the output in memory stay. It does not change the
-// attendance.
+// be read or written; then the older spool and the output in memory stay.
 //
 // It takes w.spooling, so that meanwhile no stdout is added, and w.mu, which it does not hold
 // while it reads and writes: a daemon may attach then, and acknowledge output. What is left of the

@@ -74,8 +74,7 @@ func (w *worker) attendLocked(to attendance) {
 // isAloneLocked reports whether the worker goes on without a daemon. The caller must hold w.mu.
 func (w *worker) isAloneLocked() bool { return w.attendance == holding || w.attendance == spooling }
 
-// ladderStep is how far the ending of the child and of its descendants has come. It
-// only goes forward.
+// ladderStep is how far the end of the child and its descendants has come. It only goes forward.
 //
 //	ladderIdle       -> ladderClosing:    a daemon, a signal or the worker wants the end: stdin is closed
 //	ladderClosing    -> ladderTerminated: the tree was sent SIGTERM, at termAt

@@ -31,16 +31,11 @@ const (
 	// outside the tree may still have a pipe open.
 	drainTime = time.Second
 	// drainMax bounds what is read in that time beyond the limits, in bytes; no pipe holds more.
-	drainMax = 2 << 20
-	// killTime is how long the worker kills the tree again and again.
-	killTime = 2 * time.Second
-	// killPause is the pause between two of these rounds.
-	killPause = 20 * time.Millisecond
-	// aloneGrace is the pause between the steps of the ladder when a worker
-	// without a daemon ends its child.
-	aloneGrace = 5 * time.Second
-	// leaveTime bounds the sending of the last answers on each connection.
-	leaveTime = time.Second
+	drainMax   = 2 << 20
+	killTime   = 2 * time.Second       // for which the worker kills the tree again and again
+	killPause  = 20 * time.Millisecond // between two of these rounds
+	aloneGrace = 5 * time.Second       // between the steps of the ladder, without a daemon
+	leaveTime  = time.Second           // for the last answers on each connection
 )
 
 // worker is the state of the process. The fields up to forked are set before its
@@ -132,8 +127,7 @@ func (w *worker) wakeConduct() {
 
 // runToEnd starts the child and serves daemons until the worker may leave and all goroutines have
 // ended. It returns an error if the pipes cannot be made or the lock file cannot be unlocked.
-// Daemons are accepted only after the child was forked, so that each one gets its pid. It takes
-// w.mu.
+// Daemons are accepted only after the child was forked, so that each gets its pid. It takes w.mu.
 func (w *worker) runToEnd() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -212,8 +206,7 @@ func (w *worker) conduct(signals <-chan os.Signal) {
 // stepLocked does what is due at now. It goes alone if no daemon has come back in time. It begins
 // to end a child that has closed stdin or stdout, or is alone and past its deadline, signals one
 // that is being ended, and cleans up after one that has ended. Signals and files are left to
-// w.later. Call it again after next at most; done is true once the worker may leave. The caller
-// must hold w.mu.
+// w.later. Call it again after next at most; done: the worker may leave. w.mu must be held.
 func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 	next = time.Minute // timers do not count the time for which the machine sleeps
 	due := func(at time.Time) bool {
