@@ -281,6 +281,7 @@ func (w *Worker) dispatch(
 			_ = c.flush()
 			wr.leads = nil
 		}
+		faultpoint.At("write.sent")
 		_ = w.journal.Append(rec)
 	}
 	if ch == nil {

@@ -191,8 +191,8 @@ func (c *Call) MadeLocked() bool { return c != nil && c.Phase().Made() }
 
 // WriteCall writes a call to the process, which then has it, with the deadline until. again says
 // that the process that had the call has died: it counts as a replay. WriteCall returns when the
-// bytes are in the server's stdin, at the time until, or when ctx is done; neither takes the write back. The worker
-// must be attached, and hub.Mu not held.
+// bytes are in the server's stdin. It also returns at the time until and when ctx is done, which
+// does not take the write back. The worker must be attached, and hub.Mu not held.
 //
 // died reports that this process has exited; err is not nil then. If [supervisor.NotDispatched] is
 // true for the error, nothing was written, and the caller must call UnsentLocked.
