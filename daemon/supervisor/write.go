@@ -70,6 +70,9 @@ func (w *Worker) writeOnce(
 		_ = wr.leads.flush()
 	}
 	faultpoint.At("write.sent")
+	if rec.Write = wr.id; faultpoint.Broken("record.first") {
+		_ = w.journal.Append(rec)
+	}
 	var late <-chan time.Time
 	if !until.IsZero() {
 		timer := time.NewTimer(time.Until(until))
@@ -264,8 +267,7 @@ func (w *Worker) dispatch(
 	w.outstanding += wr.size
 	w.mu.Unlock()
 	rec.Write = wr.id
-	late := faultpoint.Broken("record.first")
-	if !late {
+	if !faultpoint.Broken("record.first") {
 		if err := w.journal.Append(rec); err != nil {
 			return nil, w.writeFault(fault.ResourceExhausted, err)
 		}
@@ -275,14 +277,6 @@ func (w *Worker) dispatch(
 	ch, leads := c.enqueueRequest(frame)
 	if leads {
 		wr.leads = c
-	}
-	if late {
-		if leads {
-			_ = c.flush()
-			wr.leads = nil
-		}
-		faultpoint.At("write.sent")
-		_ = w.journal.Append(rec)
 	}
 	if ch == nil {
 		if file != "" {
