@@ -108,7 +108,7 @@ func (s *store) add(e *entry, size int) {
 	s.last++
 	e.n = s.last
 	e.size = size
-	if len(s.queue) == cap(s.queue) && s.first >= (len(s.queue)+1)/2 && s.first > 0 { // it may never be empty
+	if len(s.queue) == cap(s.queue) && s.first > len(s.queue)/2 { // it may never be empty
 		n := copy(s.queue, s.unsent())
 		clear(s.queue[n:])
 		s.queue, s.first = s.queue[:n], 0
@@ -233,7 +233,7 @@ func (s *store) release(e *entry) {
 	}
 	switch {
 	case !needed:
-		s.held -= max(e.size, 0) + entryCost
+		s.held -= e.size + entryCost
 		e.size = -1
 		if e.file != nil {
 			s.files = append(s.files, e.file)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/waiting"
 	"holdline/protocol/control"
 )
 
@@ -32,16 +33,6 @@ func (p *place) asking(t *testing.T, args ...string) *asking {
 	}
 	go func() { _ = a.cmd.Wait(); close(a.ended) }()
 	return a
-}
-
-// hasEnded reports whether the command has ended.
-func (a *asking) hasEnded() bool {
-	select {
-	case <-a.ended:
-		return true
-	default:
-		return false
-	}
 }
 
 // end waits for the command's end, which must have this exit code, and returns what it
@@ -84,7 +75,7 @@ func (a *asking) connected() *asking {
 	a.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", a.cmd.Process.Pid)
 	waitFor(a.t, "the command's connection", func() bool {
-		if a.hasEnded() { // on a busy machine it may before this has seen its connection
+		if waiting.IsClosed(a.ended) { // on a busy machine it may before this has seen its connection
 			return true
 		}
 		fds, _ := os.ReadDir(dir)

@@ -70,7 +70,8 @@ func (w *Worker) writeOnce(
 		_ = wr.leads.flush()
 	}
 	faultpoint.At("write.sent")
-	if rec.Write = wr.id; faultpoint.Broken("record.first") {
+	if faultpoint.Broken("record.first") {
+		rec.Write = wr.id
 		_ = w.journal.Append(rec)
 	}
 	var late <-chan time.Time
