@@ -76,6 +76,7 @@ func newPlace(tb testing.TB) *place {
 	p.env = []string{
 		"HOME=" + filepath.Join(dir, "home"), "XDG_RUNTIME_DIR=" + filepath.Join(dir, "run"),
 		"PATH=" + programs + ":" + os.Getenv("PATH"), "ANTHROPIC_API_KEY=stand-in", "LANG=C.UTF-8",
+		"SHELL=" + filepath.Join(programs, loginShell),
 		races(dir),
 	}
 	p.testVariable(races(dir))

@@ -24,6 +24,17 @@ import (
 // withoutLandlock is the name under which the program is holdline in a system without Landlock.
 const withoutLandlock = "withoutlandlock"
 
+// loginShell is the login shell of the users of places. It reads the profile of the user alone: that
+// of the system starts programs, and each daemon asks two shells.
+const (
+	loginShell     = "loginshell"
+	loginShellText = `#!/bin/sh
+[ ! -e "$HOME/.profile" ] || . "$HOME/.profile"
+while [ "$1" != -c ]; do shift; done
+eval "$2"
+`
+)
+
 func TestMain(m *testing.M) {
 	takeTestVariables()
 	protocol.GreetingTimeout *= slowness
@@ -117,6 +128,9 @@ func TestMain(m *testing.M) {
 				}
 			}
 			placed[from] = to
+		}
+		if err := os.WriteFile(filepath.Join(programs, loginShell), []byte(loginShellText), 0o700); err != nil {
+			panic(err)
 		}
 		defer printTable(os.Stdout)
 		return m.Run()

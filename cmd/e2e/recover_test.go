@@ -25,7 +25,6 @@ func (p *place) login() *place {
 	if err := os.WriteFile(filepath.Join(p.dir, "home", ".profile"), []byte(profile), 0o600); err != nil {
 		p.t.Fatal(err)
 	}
-	p.env = append(p.env, "SHELL=/bin/sh")
 	return p
 }
 
