@@ -101,6 +101,7 @@
 //	telling      which of the last lines of a program says why it ended
 //	networds     why a connection failed, for people
 //	spelling     the word that a user has probably meant
+//	shellword    words of commands that messages show
 //	plural       numbers with nouns and durations, for people
 //	trouble      what does not work, in words for people and agents
 //	telemetry    counts, health and the log of calls

@@ -188,6 +188,7 @@ const layerMap = `
 0 daemon/plural
 -1 daemon/lazyregexp
 0 daemon/redact
+0 daemon/shellword
 0 daemon/spelling
 0 daemon/telling
 1 daemon/trouble
@@ -318,8 +319,8 @@ func TestSmallProgram(t *testing.T) {
 		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
 		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
-		"holdline/daemon/logfile", "holdline/daemon/spawn", "holdline/daemon/statedir", "holdline/daemon/waiting",
-		"holdline/daemon/worker", "holdline/daemon/worker/detach",
+		"holdline/daemon/logfile", "holdline/daemon/shellword", "holdline/daemon/spawn", "holdline/daemon/statedir",
+		"holdline/daemon/waiting", "holdline/daemon/worker", "holdline/daemon/worker/detach",
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/bulk", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",

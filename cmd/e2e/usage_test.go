@@ -46,7 +46,9 @@ func TestUsage(t *testing.T) {
 		{"servers stop x --config other.json", "--config", " servers stop"}, // the daemon has its own
 		{"daemon --idle-exit -5s", "-5s", " daemon"},
 		{"consult prefix -", `"-"`, " consult"},
-		{"consult --max-turns 0 x", "max_turns", " consult"},
+		{"consult --max-turns 0 x", "--max-turns: must be above 0 (got 0)", " consult"},
+		{"consult --timeout -3s x", "--timeout: must be above 0 (got -3s)", " consult"},
+		{"consult --max-usd 0 x", "--max-usd: must be above 0 (got 0)", " consult"},
 		{"consult --effort huge x", "effort", " consult"},
 		{"config gte", "did you mean holdline config get?", " config"},
 		{"servers lsit", "did you mean holdline servers list?", " servers"},
@@ -63,6 +65,8 @@ func TestUsage(t *testing.T) {
 		{"servers add pg npx -y x", "hint: put -- before COMMAND, as in: holdline servers add pg -- npx", ""},
 		{"import --from codex,nope", `"nope" is not known; these are: claude, codex,`, " import"},
 		{"consult --cwd /nowhere x", "/nowhere", " consult"},
+		{"consult --cwd=~/nowhere x", "/home/nowhere does not exist", " consult"},
+		{"consult --schema=~/nothing x", "/home/nothing: no such file", " consult"},
 	} {
 		_, errs, code := p.run("what is wrong", strings.Fields(c.args)...)
 		if code != exitUsage || !strings.Contains(errs, c.says) {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"syscall"
+
+	"holdline/daemon/shellword"
 )
 
 // MaxFile bounds a configuration file in bytes.
@@ -74,7 +76,7 @@ func safe(path string, info fs.FileInfo, uid int) error {
 	}
 	if perm := info.Mode().Perm(); perm&0o022 != 0 {
 		return fmt.Errorf("%w: %s can be written by others (mode %04o); fix it with: chmod go-w %s",
-			ErrUnsafe, path, perm, path)
+			ErrUnsafe, path, perm, shellword.Quote(path))
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); !ok || int(st.Uid) != uid {
 		return fmt.Errorf("%w: %s belongs to another user", ErrUnsafe, path)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"holdline/daemon/config"
+	"holdline/daemon/shellword"
 )
 
 // Path returns the path of the file of variables for all servers that belongs to the
@@ -28,7 +29,7 @@ func Read(path string) ([]string, error) {
 	}
 	if perm&0o077 != 0 {
 		return nil, fmt.Errorf("%w: %s holds secrets and others can read it (mode %04o); fix it with: chmod 600 %s",
-			config.ErrUnsafe, path, perm, path)
+			config.ErrUnsafe, path, perm, shellword.Quote(path))
 	}
 	if len(b) > config.MaxFile {
 		return nil, fmt.Errorf("%s: has more than %d bytes", path, config.MaxFile)

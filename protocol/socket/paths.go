@@ -114,8 +114,8 @@ func Absolute(path string, env func(string) string) (string, error) {
 
 // ResolveGuest returns the one path of a daemon that may be another user's: it has made its
 // socket there for guests, and the caller is one.
-func ResolveGuest(path string) (Paths, error) {
-	abs, err := filepath.Abs(path)
+func ResolveGuest(path string, env func(string) string) (Paths, error) {
+	abs, err := Absolute(path, env)
 	if err != nil {
 		return Paths{}, fmt.Errorf("path of the guests' socket: %w", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -34,6 +33,7 @@ import (
 	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/socket"
 )
 
 // consultOptions are the flags of consult. Most become arguments of the tool consult; see
@@ -158,7 +158,7 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 	}
 	// Build the arguments before the connection, so that wrong flags start no daemon. Flags
 	// whose values only the daemon can check do start one.
-	raw, err := o.arguments(cmd, prompt)
+	raw, err := o.arguments(cmd, proc, prompt)
 	if err != nil {
 		return err
 	}
@@ -177,10 +177,9 @@ func runConsult(cmd *cobra.Command, proc *cmdenv.Process, o consultOptions, args
 }
 
 // arguments returns the arguments of the tool consult that the flags and the prompt make. A
-// flag that was not given leaves its argument out, so that the configuration decides. Of the
-// numbers even a zero is passed on if the user has given it: the daemon refuses what it cannot
-// use.
-func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawMessage, error) {
+// flag that was not given leaves its argument out, so that the configuration decides. It refuses
+// numbers that are not above 0; of other values the daemon refuses what it cannot use.
+func (o *consultOptions) arguments(cmd *cobra.Command, proc *cmdenv.Process, prompt string) (json.RawMessage, error) {
 	if o.session != "" && !isSessionID(o.session) {
 		return nil, cmdenv.WithHint(fmt.Errorf("%w: %q is not a session id", cmdenv.ErrUsage, o.session),
 			"take one from: holdline consult show ID")
@@ -197,12 +196,15 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	if len(o.engines) > 0 {
 		arguments["engines"] = o.engines
 	}
+	if strings.HasPrefix(o.cwd, "~/") { // else the daemon knows it from the current directory
+		arguments["cwd"], _ = socket.Absolute(o.cwd, proc.Getenv)
+	}
 	for key, list := range map[string][]string{"files": o.files, "add_dirs": o.addDirs} {
 		abs := make([]string, len(list))
 		for i, name := range list {
 			var err error
 			// The daemon has another current directory than the user.
-			if abs[i], err = filepath.Abs(name); err != nil {
+			if abs[i], err = socket.Absolute(name, proc.Getenv); err != nil {
 				return nil, fmt.Errorf("finding %s: %w", name, err)
 			}
 		}
@@ -210,14 +212,19 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 			arguments[key] = abs
 		}
 	}
-	for flag, arg := range map[string]struct {
-		key   string
-		value any
+	for _, arg := range []struct {
+		flag, key string
+		value     float64
 	}{
-		"max-turns": {"max_turns", o.maxTurns}, "max-usd": {"max_usd", o.maxUSD},
-		"timeout": {"timeout_s", o.timeout.Seconds()},
+		{"max-turns", "max_turns", float64(o.maxTurns)},
+		{"max-usd", "max_usd", o.maxUSD},
+		{"timeout", "timeout_s", o.timeout.Seconds()},
 	} {
-		if cmd.Flags().Changed(flag) {
+		flag := cmd.Flags().Lookup(arg.flag)
+		if flag.Changed && arg.value <= 0 {
+			return nil, fmt.Errorf("%w: --%s: must be above 0 (got %s)", cmdenv.ErrUsage, arg.flag, flag.Value)
+		}
+		if flag.Changed {
 			arguments[arg.key] = arg.value
 		}
 	}
@@ -225,8 +232,11 @@ func (o *consultOptions) arguments(cmd *cobra.Command, prompt string) (json.RawM
 	if o.schema != "" {
 		schema := []byte(o.schema)
 		if !strings.HasPrefix(strings.TrimSpace(o.schema), "{") {
-			var err error
-			if schema, err = os.ReadFile(o.schema); err != nil {
+			path, err := socket.Absolute(o.schema, proc.Getenv)
+			if err == nil {
+				schema, err = os.ReadFile(path)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("%w: --schema: %w", cmdenv.ErrUsage, err)
 			}
 		}

@@ -36,6 +36,7 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/daemon/config"
 	"holdline/daemon/service"
+	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
 	"holdline/protocol"
 	"holdline/protocol/control"
@@ -170,10 +171,10 @@ func checkStateDir(o Options) Finding {
 		return f.with(Problem, err.Error(), "no daemon starts without it", "make it a directory that you own")
 	case !info.IsDir():
 		return f.with(Problem, o.StateDir+" is no directory", "no daemon starts without it",
-			"mv "+o.StateDir+" "+o.StateDir+".foreign, or set XDG_STATE_HOME to a directory")
+			"mv "+shellword.Quote(o.StateDir)+" "+shellword.Quote(o.StateDir+".foreign")+", or set XDG_STATE_HOME to a directory")
 	case info.Mode().Perm()&0o077 != 0:
 		return f.with(Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode()),
-			"it holds consults and logs that others must not read", "chmod 700 "+o.StateDir)
+			"it holds consults and logs that others must not read", "chmod 700 "+shellword.Quote(o.StateDir))
 	case unix.Access(o.StateDir, unix.W_OK|unix.X_OK) != nil:
 		return f.with(Problem, o.StateDir+" cannot be written to", "the daemon keeps all that it knows there",
 			"make it a directory that you can write to, or set XDG_STATE_HOME to one")

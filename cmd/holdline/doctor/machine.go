@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/service"
+	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
 	"holdline/protocol/control"
@@ -265,7 +266,7 @@ func checkLock(dir, what string) Finding {
 	pid, start, err := statedir.Holder(path)
 	switch {
 	case errors.Is(err, ownfile.ErrRefused):
-		return f.with(Problem, err.Error(), "no daemon can start", "mv "+path+" "+path+".foreign")
+		return f.with(Problem, err.Error(), "no daemon can start", "mv "+shellword.Quote(path)+" "+shellword.Quote(path+".foreign"))
 	case err != nil:
 		return f
 	case process.IsAlive(pid, start):

@@ -33,6 +33,7 @@ import (
 	"holdline/cmd/holdline/project"
 	"holdline/cmd/holdline/screen"
 	"holdline/cmd/holdline/starter"
+	"holdline/daemon/shellword"
 	"holdline/protocol"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -105,7 +106,7 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 	// The paths decide both where the daemon is found and where one is started.
 	paths, err := socket.Resolve(o.socket, env)
 	if o.guest != "" {
-		paths, err = socket.ResolveGuest(o.guest)
+		paths, err = socket.ResolveGuest(o.guest, env)
 		o.noAutostart = true
 	}
 	if err != nil {
@@ -273,8 +274,10 @@ func parseMCPStdio(args []string, env func(string) string) (Options, error) {
 		o.token = env("HOLDLINE_TOKEN")
 		return o, nil
 	}
-	var err error
-	o.token, err = readToken(o.tokenFile)
+	path, err := socket.Absolute(o.tokenFile, env)
+	if err == nil {
+		o.token, err = readToken(path)
+	}
 	return o, err
 }
 
@@ -293,7 +296,7 @@ func readToken(path string) (string, error) {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return "", cmdenv.WithHint(
 			fmt.Errorf("token file %s has mode %v, want a file of mode 0600", path, info.Mode()),
-			"chmod 600 "+path)
+			"chmod 600 "+shellword.Quote(path))
 	}
 	// One byte more than allowed shows that the file is too long.
 	b, err := io.ReadAll(io.LimitReader(f, maxToken+1))

@@ -313,6 +313,10 @@ func TestParseMCPStdio(t *testing.T) {
 	if err != nil || o != want {
 		t.Errorf("options %+v, %v, want %+v", o, err, want)
 	}
+	vars["HOME"] = dir // the shell leaves the tilde behind "=" as it is
+	if o, err = parseMCPStdio([]string{"--token-file=~/good"}, env); err != nil || o.token != "s3cret" {
+		t.Errorf("options %+v, %v", o, err)
+	}
 	o, err = parseMCPStdio(nil, env)
 	if err != nil || o.identity != "env" || o.token != "tok" || o.drain != 5*time.Second {
 		t.Errorf("options %+v, %v", o, err)

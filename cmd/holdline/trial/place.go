@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"holdline/daemon/shellword"
 )
 
 // prepare creates the places of a column under o.Dir: a project with a git repository
@@ -129,7 +131,7 @@ case "$*" in
   echo '--settings --setting-sources --restricted'; exit ;;
 esac
 read -r prompt
-` + shellAttempts(p, all) + "timeout 10 bash -c " + quote(": > "+quote(control)) + `
+` + shellAttempts(p, all) + "timeout 10 bash -c " + shellword.Quote(": > "+shellword.Quote(control)) + `
 echo '{"type":"result","subtype":"success","is_error":false,' \
   '"num_turns":1,"result":"done","session_id":"selftest"}'
 `
@@ -141,7 +143,7 @@ func shellAttempts(p *places, all []attempt) string {
 	var b strings.Builder
 	for _, a := range all {
 		if command := a.command(p); command != "" {
-			fmt.Fprintf(&b, "timeout 10 bash -c %s >/dev/null 2>&1 </dev/null\n", quote(command))
+			fmt.Fprintf(&b, "timeout 10 bash -c %s >/dev/null 2>&1 </dev/null\n", shellword.Quote(command))
 		}
 	}
 	return b.String()
@@ -164,13 +166,10 @@ while IFS= read -r line; do
   *'"method":"session/new"'*) result='{"sessionId":"s"}' ;;
   *'"method":"session/prompt"'*)
 ` + shellAttempts(p, all) + `
-    : >"$HOME/own" && : >"$TMPDIR/own" && echo ` + quote(update) + `
+    : >"$HOME/own" && : >"$TMPDIR/own" && echo ` + shellword.Quote(update) + `
     result='{"stopReason":"end_turn"}' ;;
   esac
   printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
 done
 `
 }
-
-// quote returns a text as one word of the shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
