@@ -85,8 +85,8 @@ func New(paths socket.Paths, getenv func(string) string, program func() (string,
 	s := &Starter{program: program, paths: paths, socket: paths.Start()}
 	for _, name := range Variables {
 		value := getenv(name)
-		if path, err := cmdenv.ConfigPath("", getenv); value != "" && name == "HOLDLINE_CONFIG" && err == nil {
-			value = path // the daemon runs in another directory
+		if name == "HOLDLINE_CONFIG" || strings.HasSuffix(name, "_BIN") && strings.Contains(value, "/") {
+			value = absolute(value, getenv)
 		}
 		if value != "" {
 			s.environ = append(s.environ, name+"="+value)
@@ -98,6 +98,15 @@ func New(paths socket.Paths, getenv func(string) string, program func() (string,
 	state, err := cmdenv.StateDir(getenv)
 	s.log, s.err = filepath.Join(state, DaemonLog), err
 	return s
+}
+
+// absolute returns the absolute path of one that a variable has, since the daemon runs in another
+// directory. It returns path if that is empty, or if the current directory is not known.
+func absolute(path string, getenv func(string) string) string {
+	if abs, err := socket.Absolute(path, getenv); path != "" && err == nil {
+		return abs
+	}
+	return path
 }
 
 // Start starts the daemon in a session of its own, so that nothing that happens to the

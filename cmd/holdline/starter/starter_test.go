@@ -266,7 +266,16 @@ func TestRelativeConfig(t *testing.T) {
 	if s := New(paths, getenv, nil); !slices.Contains(s.environ, "HOLDLINE_CONFIG="+want) {
 		t.Errorf("environment %q, want the configuration %s", s.environ, want)
 	}
-	delete(vars, "HOLDLINE_CONFIG")
+	// So are those of programs. A name alone is looked up on PATH.
+	vars["HOLDLINE_CLAUDE_BIN"], vars["HOLDLINE_CODEX_BIN"] = "sub/claude", "codex"
+	s := New(paths, getenv, nil)
+	claude := filepath.Join(filepath.Dir(want), "claude")
+	for _, want := range []string{"HOLDLINE_CLAUDE_BIN=" + claude, "HOLDLINE_CODEX_BIN=codex"} {
+		if !slices.Contains(s.environ, want) {
+			t.Errorf("the environment lacks %s: %q", want, s.environ)
+		}
+	}
+	vars = map[string]string{"HOME": "/h"}
 	if s := New(paths, getenv, nil); len(s.environ) != 1 {
 		t.Errorf("environment %q, want HOME alone", s.environ)
 	}
