@@ -277,20 +277,39 @@ func newRemoveCommand(proc *cmdenv.Process) *cobra.Command {
 		Long: `Remove kept answers, with their prompts. One that runs is cancelled first, with
 holdline consult cancel; one that its client may still come for stays.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
-				// An unknown id must not keep the other answers from being removed.
-				var errs []error
-				for _, word := range args {
-					id, err := pickConsult(cmd, proc, word)
-					if err == nil {
-						err = c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil)
-					}
-					errs = append(errs, err)
+			// An unknown id must not keep the other answers from being removed.
+			var errs []error
+			for _, word := range args {
+				id, err := pickConsult(cmd, proc, word)
+				if err == nil {
+					err = removeConsult(cmd, proc, id)
 				}
-				return errors.Join(errs...)
-			})
+				if errors.Is(err, socket.ErrNoDaemon) {
+					return err
+				}
+				errs = append(errs, err)
+			}
+			return errors.Join(errs...)
 		},
 	}
+}
+
+// removeConsult asks the daemon to remove a kept answer. If the daemon ends before it has answered,
+// the next one is asked; that it has no such consult is no error then.
+func removeConsult(cmd *cobra.Command, proc *cmdenv.Process, id string) error {
+	again := false
+	return attach.WithDaemon(cmd, proc, func(ctx context.Context, c *control.Client) error {
+		if again {
+			var there control.ConsultListAnswer
+			err := c.Call(ctx, control.ConsultList, nil, &there, nil)
+			isIt := func(one control.Consult) bool { return one.ID == id }
+			if err != nil || !slices.ContainsFunc(there.Consults, isIt) {
+				return err
+			}
+		}
+		again = true
+		return c.Call(ctx, control.ConsultRemove, control.ConsultID{ID: id}, nil, nil)
+	})
 }
 
 // waitConsult waits for a consult and returns its answer. It starts a daemon if none runs, and
