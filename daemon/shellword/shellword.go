@@ -3,19 +3,13 @@ package shellword
 
 import "strings"
 
-// plain are the characters, beside letters and digits, that no shell gives a meaning to.
-const plain = "/._-+,:@"
+// plain are the characters that no shell gives a meaning to.
+const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,:@"
 
 // Quote returns a text as one word of a shell. A word that every shell takes as it stands stays so.
 func Quote(text string) string {
-	for _, r := range text {
-		isPlain := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune(plain, r)
-		if !isPlain {
-			return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-		}
+	if text != "" && strings.Trim(text, plain) == "" {
+		return text
 	}
-	if text == "" {
-		return "''"
-	}
-	return text
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -171,7 +171,7 @@ func checkStateDir(o Options) Finding {
 		return f.with(Problem, err.Error(), "no daemon starts without it", "make it a directory that you own")
 	case !info.IsDir():
 		return f.with(Problem, o.StateDir+" is no directory", "no daemon starts without it",
-			"mv "+shellword.Quote(o.StateDir)+" "+shellword.Quote(o.StateDir+".foreign")+", or set XDG_STATE_HOME to a directory")
+			moveAway(o.StateDir)+", or set XDG_STATE_HOME to a directory")
 	case info.Mode().Perm()&0o077 != 0:
 		return f.with(Problem, fmt.Sprintf("%s has mode %v", o.StateDir, info.Mode()),
 			"it holds consults and logs that others must not read", "chmod 700 "+shellword.Quote(o.StateDir))

@@ -44,7 +44,8 @@ func checkLogins(o Options) []Finding {
 	}
 	for _, path := range openFiles(dir) {
 		add("logins", Problem, path+" can be read or changed by other users",
-			"it holds logins: whoever reads it can use your servers, and Holdline refuses it", "chmod -R go= "+shellword.Quote(dir))
+			"it holds logins: whoever reads it can use your servers, and Holdline refuses it",
+			"chmod -R go= "+shellword.Quote(dir))
 	}
 	if len(o.Loaded.Logins.KeyCommand) > 0 {
 		key := login.NewKey(o.Loaded.Logins.KeyCommand, resolve.Environment(config.InheritCore, o.Environ, nil))

@@ -258,6 +258,11 @@ func judgeRoom(f Finding, dir string, free, freeFiles, files, least uint64) Find
 	return f
 }
 
+// moveAway returns the command that gives another name to a file that no daemon can use.
+func moveAway(path string) string {
+	return "mv " + shellword.Quote(path) + " " + shellword.Quote(path+".foreign")
+}
+
 // checkLock checks which process the lock file in dir names. what says whose lock it is. The
 // file stays when its process ends, so a name in it is no sign that the lock is held.
 func checkLock(dir, what string) Finding {
@@ -266,7 +271,7 @@ func checkLock(dir, what string) Finding {
 	pid, start, err := statedir.Holder(path)
 	switch {
 	case errors.Is(err, ownfile.ErrRefused):
-		return f.with(Problem, err.Error(), "no daemon can start", "mv "+shellword.Quote(path)+" "+shellword.Quote(path+".foreign"))
+		return f.with(Problem, err.Error(), "no daemon can start", moveAway(path))
 	case err != nil:
 		return f
 	case process.IsAlive(pid, start):
