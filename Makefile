@@ -30,9 +30,10 @@ ATONCE   = -parallel 12 -p $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 TEST     = go test -trimpath -vet=off
 E2E      = $(shell grep -rl --include='*_test.go' '^func TestE2E' cmd daemon | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
-# Tools by exact version; none of them is in go.mod.
+# Tools by exact version; none of them is in go.mod. Without -trimpath, lint and go fix would not use in
+# one clone what they have found in another.
 GOFUMPT  = go run mvdan.cc/gofumpt@v0.12.0
-LINT     = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+LINT     = GOFLAGS="$$(go env GOFLAGS) -trimpath" CGO_ENABLED=0 go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 DEADCODE = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 
 help: ## list the targets
@@ -82,18 +83,15 @@ notices: ## break each rule of recovery in turn: the oracle has to notice (three
 neighbours: ## chaos without and with servers that misbehave: how much slower are the others' calls (CHAOS=5m or more)
 	HOLDLINE_CHAOS=$(CHAOS) SEED=$(SEED) CGO_ENABLED=0 $(TEST) -v -count=1 -timeout 24h -run '^TestChaosNeighbours$$' ./cmd/e2e
 
-# Without these two, what the tools have found in one clone is not used in the next.
-check: export GOFLAGS := $(shell go env GOFLAGS) -trimpath
-check: export CGO_ENABLED := 0
 check: ## format, vet for both systems, lint, dead code, modernisers, layers, go.mod
 	@files=$$($(GOFUMPT) -l cmd contrib daemon protocol proxy); test -z "$$files" || { printf 'not formatted by gofumpt:\n%s\n' "$$files"; exit 1; }
-	GOOS=linux go vet ./...
-	GOOS=darwin go vet ./...
+	GOOS=linux CGO_ENABLED=0 go vet -trimpath ./...
+	GOOS=darwin CGO_ENABLED=0 go vet -trimpath ./...
 	$(LINT) config verify
 	$(LINT) run ./...
 	@dead=$$($(DEADCODE) -test ./...); test -z "$$dead" || { printf '%s\n' "$$dead"; exit 1; }
-	@diff=$$(go fix -diff ./... 2>&1 || true); test -z "$$diff" || { printf '%s\n' "$$diff"; exit 1; }
-	$(TEST) -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
+	@diff=$$(CGO_ENABLED=0 go fix -trimpath -diff ./... 2>&1 || true); test -z "$$diff" || { printf '%s\n' "$$diff"; exit 1; }
+	CGO_ENABLED=0 $(TEST) -count=1 -run '^(TestImportMap|TestLayersOfParts)$$' ./cmd/e2e
 	go mod tidy -diff
 	go mod verify
 

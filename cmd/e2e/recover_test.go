@@ -17,8 +17,8 @@ import (
 	"holdline/protocol/control"
 )
 
-// login gives the place's user a login shell that finds the programs: a daemon that a proxy
-// starts asks the shell for its environment.
+// login gives the place's user a profile with which the login shell finds the programs: a daemon
+// that a proxy starts asks the shell for its environment.
 func (p *place) login() *place {
 	p.t.Helper()
 	profile := fmt.Sprintf("export PATH=%s:$PATH ANTHROPIC_API_KEY=stand-in\n", programs)

@@ -187,7 +187,7 @@ func (o *consultOptions) arguments(cmd *cobra.Command, proc *cmdenv.Process, pro
 	arguments := map[string]any{"prompt": prompt}
 	for key, value := range map[string]string{
 		"engine": o.engine, "session": o.session, "model": o.model, "effort": o.effort,
-		"cwd": o.cwd, "diff": o.diff, "level": o.level, "judge": o.judge,
+		"diff": o.diff, "level": o.level, "judge": o.judge,
 	} {
 		if value != "" {
 			arguments[key] = value
@@ -196,16 +196,25 @@ func (o *consultOptions) arguments(cmd *cobra.Command, proc *cmdenv.Process, pro
 	if len(o.engines) > 0 {
 		arguments["engines"] = o.engines
 	}
-	if strings.HasPrefix(o.cwd, "~/") { // else the daemon knows it from the current directory
-		arguments["cwd"], _ = socket.Absolute(o.cwd, proc.Getenv)
+	// The daemon has another current directory than the user.
+	absolute := func(name string) (string, error) {
+		path, err := socket.Absolute(name, proc.Getenv)
+		if err != nil {
+			return "", fmt.Errorf("finding %s: %w", name, err)
+		}
+		return path, nil
+	}
+	var err error
+	if o.cwd != "" {
+		if arguments["cwd"], err = absolute(o.cwd); err != nil {
+			return nil, err
+		}
 	}
 	for key, list := range map[string][]string{"files": o.files, "add_dirs": o.addDirs} {
 		abs := make([]string, len(list))
 		for i, name := range list {
-			var err error
-			// The daemon has another current directory than the user.
-			if abs[i], err = socket.Absolute(name, proc.Getenv); err != nil {
-				return nil, fmt.Errorf("finding %s: %w", name, err)
+			if abs[i], err = absolute(name); err != nil {
+				return nil, err
 			}
 		}
 		if len(abs) > 0 {

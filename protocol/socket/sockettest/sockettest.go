@@ -11,11 +11,11 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
-// Daemon makes a socket, and welcomes there one client for each serve, one after the other. It calls
-// serve, in a goroutine that all of them share, with the connection and the lines behind the
-// greeting; then the connection is closed. Once the last one returns nobody can connect any more.
-// Daemon returns the path of the socket.
-func Daemon(tb testing.TB, serve ...func(conn net.Conn, lines *jsonrpc.Lines)) (path string) {
+// Daemon makes a socket, and welcomes there one client for each of serves, one after the other. It
+// calls that, in a goroutine that all of them share, with the connection and the lines behind the
+// greeting; then it closes the connection. Once the last one has returned nobody can connect any
+// more, before the connection is closed. Daemon returns the path of the socket.
+func Daemon(tb testing.TB, serves ...func(conn net.Conn, lines *jsonrpc.Lines)) (path string) {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl") // a socket's path has little room
 	if err != nil {
@@ -29,22 +29,21 @@ func Daemon(tb testing.TB, serve ...func(conn net.Conn, lines *jsonrpc.Lines)) (
 	}
 	tb.Cleanup(func() { _ = ln.Close() })
 	go func() { // it ends with the last connection, or with the listener
-		defer ln.Close()
-		for _, serve := range serve {
-			if conn, err := ln.Accept(); err == nil {
-				welcome(conn, serve)
+		for i, serve := range serves {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
 			}
+			lines := jsonrpc.NewLines(conn, jsonrpc.MaxFrame)
+			if _, err := lines.Next(); err == nil {
+				_, _ = conn.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version}))
+				serve(conn, lines)
+			}
+			if i == len(serves)-1 {
+				_ = ln.Close()
+			}
+			_ = conn.Close()
 		}
 	}()
 	return path
-}
-
-// welcome reads the greeting of a client, answers it, calls serve and closes the connection.
-func welcome(conn net.Conn, serve func(conn net.Conn, lines *jsonrpc.Lines)) {
-	defer conn.Close()
-	lines := jsonrpc.NewLines(conn, jsonrpc.MaxFrame)
-	if _, err := lines.Next(); err == nil {
-		_, _ = conn.Write(protocol.Append(nil, protocol.Welcome{Holdline: protocol.Version}))
-		serve(conn, lines)
-	}
 }
