@@ -72,16 +72,16 @@ func key(id jsonrpc.ID) string {
 // newEntry returns the entry of a line, which has its newline.
 func newEntry(line []byte) *entry {
 	e := &entry{line: line}
-	e.read()
+	_, _ = e.read()
 	return e
 }
 
 // reset makes e, which nothing refers to, the entry of no line. It keeps what memory e has.
 func (e *entry) reset() { *e = entry{line: e.line[:0], id: e.id[:0]} }
 
-// read reads e's line as the daemon will read it.
-func (e *entry) read() {
-	m, err := jsonrpc.Parse(bytes.TrimRight(e.line, "\r\n"))
+// read reads e's line as the daemon will read it. It returns the line's message.
+func (e *entry) read() (m jsonrpc.Message, err error) {
+	m, err = e.parse()
 	if m.ID != nil {
 		e.id = append(e.id, m.ID...)
 	}
@@ -98,7 +98,7 @@ func (e *entry) read() {
 		}
 	case m.Kind == jsonrpc.Response:
 		e.kind = kindResponse
-		return
+		return m, nil
 	case m.Method == "notifications/initialized":
 		e.kind = kindInitialized
 	case m.Method == "notifications/cancelled":
@@ -110,15 +110,27 @@ func (e *entry) read() {
 	if m.ID != nil {
 		e.key = key(m.ID)
 	}
+	return m, err
+}
+
+// parse returns the message of e's line.
+func (e *entry) parse() (jsonrpc.Message, error) {
+	return jsonrpc.Parse(bytes.TrimRight(e.line, "\r\n"))
 }
 
 // describe sets op and modern from e's line. It must be called before the line of a request is
 // freed that may yet be answered with a fault.
 func (e *entry) describe() {
-	if e.op != "" || e.kind == kindResponse {
+	if e.op == "" {
+		e.describeAs(e.parse())
+	}
+}
+
+// describeAs is describe with the result of parse.
+func (e *entry) describeAs(m jsonrpc.Message, err error) {
+	if e.kind == kindResponse {
 		return
 	}
-	m, err := jsonrpc.Parse(bytes.TrimRight(e.line, "\r\n"))
 	if err != nil {
 		e.op = "jsonrpc.message"
 		return

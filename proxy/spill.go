@@ -48,8 +48,8 @@ func (p *proxy) addSpilled(f *os.File, size int) {
 		if protocol.IsControl(line) || len(bytes.TrimRight(line, "\r")) == 0 { // the daemon does not count it
 			return
 		}
-		e = newEntry(line)
-		e.describe()
+		e = &entry{line: line}
+		e.describeAs(e.read()) // a long line is parsed once
 		kept = e.kind != kindOther && e.kind != kindInitialized && e.kind != kindCancel
 		if !kept {
 			e.line = append(bytes.Clone(line), '\n')

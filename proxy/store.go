@@ -79,7 +79,7 @@ func (s *store) addLine(line []byte) { s.add(newEntry(line), len(line)) }
 func (s *store) addCopy(line []byte) {
 	e := s.takeSpare()
 	e.line = append(append(slices.Grow(e.line, len(line)+1), line...), '\n')
-	e.read()
+	_, _ = e.read()
 	s.add(e, len(e.line))
 }
 
