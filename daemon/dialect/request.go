@@ -46,8 +46,8 @@ func (e *Envelope) OwnParams() json.RawMessage {
 }
 
 // Line returns the line of a client's request as the server has to see it, with these names,
-// in parts. Large arguments are a part of their own: they are not copied.
-func (e *Envelope) Line(c *tool.RemoteCall, o *listing.Offer, names *Names) ([][]byte, error) {
+// in parts. Large arguments are the long one: they are not copied.
+func (e *Envelope) Line(c *tool.RemoteCall, o *listing.Offer, names *Names) (p bulk.Parts, err error) {
 	short, place := *c, ""
 	var arguments json.RawMessage
 	if len(c.Params) >= bulk.Min {
@@ -60,14 +60,15 @@ func (e *Envelope) Line(c *tool.RemoteCall, o *listing.Offer, names *Names) ([][
 	}
 	params, err := e.Params(&short, o, json.RawMessage(names[Token]))
 	if err != nil {
-		return nil, err
+		return p, err
 	}
-	line := append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[ID]), o.Method, params), '\n')
+	p.Before = append(jsonrpc.AppendRequest(nil, jsonrpc.ID(names[ID]), o.Method, params), '\n')
 	if place == "" {
-		return [][]byte{line}, nil
+		return p, nil
 	}
-	before, after, _ := bytes.Cut(line, []byte(place))
-	return [][]byte{before, arguments, after}, nil
+	p.Long, p.File = arguments, c.Arguments
+	p.Before, p.After, _ = bytes.Cut(p.Before, []byte(place))
+	return p, nil
 }
 
 // Params returns the params of a client's request as the server has to see them:

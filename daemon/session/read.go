@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"holdline/daemon/session/crew"
@@ -18,6 +19,12 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/socket"
 )
+
+// line is what the client sent, without its newline.
+type line struct {
+	text []byte
+	file bulk.File // in which text lies; zero if it came on the connection
+}
 
 // serveLink serves l until it ends, and returns the reason: nil if the client closed its side and
 // its requests have ended. After [link.ErrLost] and [link.ErrSuperseded] the client may resume the
@@ -68,12 +75,12 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 // answers a line that is too long with an error. A control line precedes a replayed one.
 func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
-		s.handleLine(ctx, l.First, calls)
+		s.handleLine(ctx, line{text: l.First}, calls)
 		l.First = nil
 	}
 	var replay *protocol.Control // describes the next line, which the proxy sends again; nil if it is a new one
 	for {
-		line, err := l.Lines.Next()
+		text, err := l.Lines.Next()
 		switch {
 		case err == nil:
 		case errors.Is(err, jsonrpc.ErrTooLong):
@@ -92,8 +99,8 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 			return fmt.Errorf("%w: %w", link.ErrLost, err)
 		}
 		switch {
-		case protocol.IsControl(line):
-			control, err := protocol.ParseControl(line)
+		case protocol.IsControl(text):
+			control, err := protocol.ParseControl(text)
 			switch {
 			case err != nil:
 			case control.Bye != "":
@@ -109,10 +116,10 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				replay = nil
 			}
 		case replay != nil:
-			s.replayed(ctx, replay, l.Lines.Own(line), calls)
+			s.replayed(ctx, replay, line{text: l.Lines.Own(text)}, calls)
 			replay = nil
 		default:
-			s.handleLine(ctx, l.Lines.Own(line), calls)
+			s.handleLine(ctx, line{text: l.Lines.Own(text)}, calls)
 		}
 	}
 }
@@ -122,12 +129,14 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 // line, with a changed c, but not a request that has its answer. Only the reader calls it.
 func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, calls *crew.Crew) {
 	s.spills = true
-	line, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)
+	text, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)
+	span := c.Long.Span
+	l := line{text, bulk.File{Path: filepath.Join(s.srv.o.RuntimeDir, span.File), Offset: span.Offset, Size: span.Size}}
 	switch {
 	case err == nil && again != nil:
-		s.replayed(ctx, again, line, calls)
+		s.replayed(ctx, again, l, calls)
 	case err == nil:
-		s.handleLine(ctx, line, calls)
+		s.handleLine(ctx, l, calls)
 	default:
 		s.log.WarnContext(ctx, "a long line of the client cannot be read", "err", err)
 		switch {

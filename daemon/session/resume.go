@@ -250,17 +250,17 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 // before it. If c says that the client has the answer, only the state that the line had set is
 // restored, such as a subscription, or an answer to a server passed on. Else the line is handled
 // like a new one, unless its request or answer was here (s.known). Only the reader calls it.
-func (s *session) replayed(ctx context.Context, c *protocol.Control, line []byte, calls *crew.Crew) {
+func (s *session) replayed(ctx context.Context, c *protocol.Control, l line, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
 	if !isTrue(c.Answered) {
 		if _, ok := s.known[n]; ok {
 			return
 		}
-		s.handleMessage(ctx, n, line, c, calls)
+		s.handleMessage(ctx, n, l, c, calls)
 		return
 	}
-	msg, err := jsonrpc.Parse(line)
+	msg, err := jsonrpc.Parse(l.text)
 	switch {
 	case err != nil:
 	case msg.Kind == jsonrpc.Response:

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor/near"
+	"holdline/protocol"
 	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -31,7 +33,7 @@ const maxOutstanding = workerwire.MaxPayload
 // no byte, and the id is 0 since another write may get it. Otherwise the outcome of the
 // write is unknown.
 func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int64, error) {
-	return w.WriteFunc(ctx, time.Time{}, rec, func(int64) ([][]byte, error) { return [][]byte{data}, nil })
+	return w.WriteFunc(ctx, time.Time{}, rec, func(int64) (bulk.Parts, error) { return bulk.Parts{Before: data}, nil })
 }
 
 // WriteFunc is [Worker.Write] of the bytes that compose returns in parts for the write id. The
@@ -44,7 +46,7 @@ func (w *Worker) Write(ctx context.Context, rec calls.Record, data []byte) (int6
 // write then, compose is called again, for the id that the write has on the next connection. The
 // id before is void, and may be that of another write by then.
 func (w *Worker) WriteFunc(
-	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) ([][]byte, error),
+	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) (bulk.Parts, error),
 ) (int64, error) {
 	for {
 		id, err := w.writeOnce(ctx, until, rec, compose)
@@ -56,7 +58,7 @@ func (w *Worker) WriteFunc(
 
 // writeOnce is [Worker.WriteFunc] with one id.
 func (w *Worker) writeOnce(
-	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) ([][]byte, error),
+	ctx context.Context, until time.Time, rec calls.Record, compose func(id int64) (bulk.Parts, error),
 ) (int64, error) {
 	if err := w.awaitTurn(ctx, until, w.slots); err != nil {
 		return 0, err
@@ -200,7 +202,7 @@ func (w *Worker) unknown(err error) error {
 // queued, and the id is given out again. The caller must flush wr.leads: several writes are sent
 // as one then, in the order of their ids.
 func (w *Worker) queueWrite(
-	ctx context.Context, until time.Time, rec calls.Record, compose func(int64) ([][]byte, error),
+	ctx context.Context, until time.Time, rec calls.Record, compose func(int64) (bulk.Parts, error),
 ) (*write, <-chan workerwire.Frame, error) {
 	if err := w.awaitTurn(ctx, until, w.writes); err != nil {
 		return nil, nil, err
@@ -247,16 +249,13 @@ func (w *Worker) queueWrite(
 // nothing is queued, and the record is void.
 func (w *Worker) dispatch(
 	ctx context.Context, until time.Time, c *client, wr *write, rec calls.Record,
-	compose func(int64) ([][]byte, error),
+	compose func(int64) (bulk.Parts, error),
 ) (<-chan workerwire.Frame, error) {
 	parts, err := compose(wr.id)
 	if err != nil {
 		return nil, w.writeFault(fault.InternalFailure, err)
 	}
-	size := 0
-	for _, part := range parts {
-		size += len(part)
-	}
+	size := parts.Size()
 	w.mu.Lock()
 	waiting := w.outstanding + w.backlog
 	if size+waiting > maxOutstanding {
@@ -274,14 +273,14 @@ func (w *Worker) dispatch(
 		}
 	}
 	faultpoint.At("write.recorded")
-	frame, file := w.writeFrame(wr, parts)
+	frame, link := w.writeFrame(wr, &parts)
 	ch, leads := c.enqueueRequest(frame)
 	if leads {
 		wr.leads = c
 	}
 	if ch == nil {
-		if file != "" {
-			_ = os.Remove(file)
+		if link != "" {
+			_ = os.Remove(link)
 		}
 		if w.spec.Far != nil { // its next connection, or its end, will tell
 			_ = w.wait(ctx, until, func() bool { return w.c != c })
@@ -291,39 +290,23 @@ func (w *Worker) dispatch(
 	return ch, nil
 }
 
-// writeFrame returns the frame of a write. The bytes of a long one are in a file, from which
-// the worker copies them to the child, unless that cannot be written. Then file is its path.
-func (w *Worker) writeFrame(wr *write, parts [][]byte) (frame workerwire.Frame, file string) {
-	frame = workerwire.Frame{Kind: workerwire.Write, N: wr.id}
-	if wr.size >= bulk.Min && w.spec.Far == nil {
-		if file, err := w.fileInput(parts); err == nil {
-			frame.Body = jsonrpc.Encode(workerwire.Filed{File: filepath.Base(file), Size: int64(wr.size)})
-			return frame, file
+// writeFrame returns the frame of a write. If the long part lies in a file, the worker copies it
+// from there to the child: link is then the name that the file has in the worker's directory.
+func (w *Worker) writeFrame(wr *write, p *bulk.Parts) (frame workerwire.Frame, link string) {
+	frame = workerwire.Frame{Kind: workerwire.Write, N: wr.id, Payload: p.Before}
+	if p.File != nil && w.spec.Far == nil {
+		link = filepath.Join(w.dir, process.FileInput+rand.Text())
+		if err := os.Link(p.File.Path, link); err == nil {
+			span := protocol.Span{File: filepath.Base(link), Offset: p.File.Offset, Size: p.File.Size}
+			frame.Body = jsonrpc.Encode(workerwire.Filed{Before: len(p.Before), Span: span})
+			frame.Payload = slices.Concat(p.Before, p.After)
+			return frame, link
 		}
 	}
-	if frame.Payload = parts[0]; len(parts) > 1 {
-		frame.Payload = slices.Concat(parts...)
+	if p.Long != nil {
+		frame.Payload = slices.Concat(p.Before, p.Long, p.After)
 	}
 	return frame, ""
-}
-
-// fileInput writes the bytes of a write to a new file in the worker's directory, and returns
-// its path.
-func (w *Worker) fileInput(parts [][]byte) (path string, err error) {
-	if err := bulk.HasRoom(w.dir); err != nil {
-		return "", err
-	}
-	f, err := os.CreateTemp(w.dir, process.FileInput+"*")
-	if err != nil {
-		return "", err
-	}
-	for i := 0; i < len(parts) && err == nil; i++ {
-		_, err = f.Write(parts[i])
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return f.Name(), err
 }
 
 // removeInputs removes the files of writes that the worker will never open: those of an

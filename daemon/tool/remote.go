@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -27,10 +28,12 @@ type RemoteCall struct {
 	N      int64           // number of the client's line
 	ID     string          // the request's id as JSON
 	Params json.RawMessage // of the request, as they came: an object; nil if they are lost
-	Modern bool            // the request is of the modern era
-	Replay bool            // it was sent to an earlier daemon, too
-	Sent   time.Time       // when the client sent it, whichever daemon read it first; zero is now
-	Level  string          // of the log messages that it asks for; "" is none
+	// Arguments is where the arguments in Params lie in a file of the client; nil if they lie in none.
+	Arguments *bulk.File
+	Modern    bool      // the request is of the modern era
+	Replay    bool      // it was sent to an earlier daemon, too
+	Sent      time.Time // when the client sent it, whichever daemon read it first; zero is now
+	Level     string    // of the log messages that it asks for; "" is none
 	// Progress passes on the params of a progress notification, as they came
 	// but for the token; nil if the client did not ask. It never blocks, and
 	// after the call has returned it does nothing.
@@ -51,19 +54,13 @@ type RemoteResult struct {
 	// until the call is confirmed. An error is a fault.
 	Load func() (result, failure json.RawMessage, err error)
 	// File is where the result of such an answer lies; nil if that is not known.
-	File    *File
+	File    *bulk.File
 	Replays int    // how often the call was made again after a loss
 	Cache   string // "hit" or "miss" if a cache was asked
 	Task    string // id of the task that Result tells of; "" if it is the answer
 	// Fault is why a call failed, for telemetry, if holdline answers it: Result or Error
 	// says it already.
 	Fault *fault.Record
-}
-
-// File names bytes in a file, which is never changed.
-type File struct {
-	Path         string
-	Offset, Size int64
 }
 
 // EncodeFault returns the result object of a tools/call that failed.

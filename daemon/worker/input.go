@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"holdline/protocol"
 	"holdline/protocol/bulk"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -48,17 +47,29 @@ type input struct {
 // inputWrite is the bytes of a write.
 type inputWrite struct {
 	data []byte
-	file *os.File // has them instead; nil if none does
-	size int      // bytes, wherever they are
+	file *os.File         // has further ones; nil if none does
+	long workerwire.Filed // where they are, in file and in the write
+	size int              // bytes, wherever they are
 }
 
-// write writes the bytes to the child's stdin. It blocks while the child does not read.
+// write writes the bytes to the child's stdin. It blocks while the child does not read. It
+// returns how many were written.
 func (b inputWrite) write(to *rawio.Stream) (int, error) {
 	if b.file == nil {
 		return to.Write(b.data)
 	}
-	n, err := bulk.Copy(to, b.file, 0, int64(b.size))
-	return int(n), err
+	n, err := to.Write(b.data[:b.long.Before])
+	if err == nil {
+		var copied int64
+		copied, err = bulk.Copy(to, b.file, b.long.Span.Offset, b.long.Span.Size)
+		n += int(copied)
+	}
+	if err == nil {
+		var after int
+		after, err = to.Write(b.data[b.long.Before:])
+		n += after
+	}
+	return n, err
 }
 
 // close closes the file, if there is one.
@@ -76,7 +87,7 @@ func (w *worker) closeLaterLocked(b inputWrite) {
 	}
 }
 
-// openInput returns the bytes of the frame f, if that is a Write. If they lie in a file of the
+// openInput returns the bytes of the frame f, if that is a Write. If some lie in a file of the
 // worker's directory, it opens that file and removes its name; the caller must close the result. It
 // returns an error if the body of f is not valid, or the file has a wrong name, cannot be opened,
 // or is too short. It takes no lock, and blocks on the disk.
@@ -85,17 +96,21 @@ func (w *worker) openInput(f *workerwire.Frame) (inputWrite, error) {
 	if f.Kind != workerwire.Write || len(f.Body) == 0 {
 		return b, nil
 	}
-	var filed workerwire.Filed
-	if err := json.Unmarshal(f.Body, &filed); err != nil {
+	if err := json.Unmarshal(f.Body, &b.long); err != nil {
 		return b, err
 	}
-	if !strings.HasPrefix(filed.File, process.FileInput) || filepath.Base(filed.File) != filed.File {
-		return b, fmt.Errorf("%w: it cannot have the name %q", bulk.ErrSpan, filed.File)
+	span := b.long.Span
+	if !strings.HasPrefix(span.File, process.FileInput) || filepath.Base(span.File) != span.File {
+		return b, fmt.Errorf("%w: it cannot have the name %q", bulk.ErrSpan, span.File)
 	}
-	span := protocol.Span{File: filed.File, Size: filed.Size}
-	file, err := bulk.Open(w.dir, span)
+	if b.long.Before < 0 || b.long.Before > len(b.data) {
+		return b, fmt.Errorf("%w: it cannot be behind %d of %d bytes", bulk.ErrSpan, b.long.Before, len(b.data))
+	}
+	var err error
+	b.file, err = bulk.Open(w.dir, span)
 	_ = os.Remove(filepath.Join(w.dir, span.File))
-	return inputWrite{file: file, size: int(filed.Size)}, err
+	b.size += int(span.Size)
+	return b, err
 }
 
 // inputState is what can still be written to the child's stdin. It only goes forward:

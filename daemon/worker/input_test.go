@@ -1,13 +1,18 @@
 package worker
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
+	"holdline/protocol"
+	"holdline/protocol/bulk"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 	"holdline/protocol/workerwire"
@@ -116,3 +121,49 @@ func TestJoinedWrites(t *testing.T) {
 		w.mu.Unlock()
 	}
 }
+
+// TestFiledInput checks a write the middle of which lies in a file: what the child gets, how much
+// of it, and that the file has no name any more.
+func TestFiledInput(t *testing.T) {
+	dir := t.TempDir()
+	w := newWorker(dir, process.Spec{}, nil, io.Discard)
+	open := func(name string, before int, offset, size int64) (inputWrite, error) {
+		if err := os.WriteFile(filepath.Join(dir, process.FileInput+"x"), []byte("..middle.."), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		span := protocol.Span{File: name, Offset: offset, Size: size}
+		return w.openInput(&workerwire.Frame{
+			Kind: workerwire.Write, Payload: []byte("<>"),
+			Body: jsonrpc.Encode(workerwire.Filed{Before: before, Span: span}),
+		})
+	}
+	for n := range len("<middle>") + 1 {
+		b, err := open(process.FileInput+"x", 1, 2, int64(len("middle")))
+		if err != nil || b.size != len("<middle>") {
+			t.Fatalf("%d bytes, %v", b.size, err)
+		}
+		pipe := &cutPipe{n: n}
+		made, err := b.write(rawio.New(pipe))
+		if made != n || string(pipe.got) != "<middle>"[:n] || (err == nil) != (n == len("<middle>")) {
+			t.Errorf("%d written of %d, %v: %q", made, n, err, pipe.got)
+		}
+		b.close()
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left behind: %v, %v", left, err)
+		}
+	}
+	for why, err := range map[string]error{
+		"another name":       second(open("x", 1, 2, 6)),
+		"elsewhere":          second(open("../"+process.FileInput+"x", 1, 2, 6)),
+		"too long":           second(open(process.FileInput+"x", 1, 8, 6)),
+		"before the payload": second(open(process.FileInput+"x", -1, 2, 6)),
+		"behind the payload": second(open(process.FileInput+"x", 3, 2, 6)),
+	} {
+		if !errors.Is(err, bulk.ErrSpan) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+}
+
+// second returns the second of two values.
+func second[T, E any](_ T, e E) E { return e }

@@ -42,6 +42,21 @@ func HasRoom(dir string) error {
 	return nil
 }
 
+// File names bytes in a file, which is never changed.
+type File struct {
+	Path         string
+	Offset, Size int64
+}
+
+// Parts are the bytes of a line, in order.
+type Parts struct {
+	Before, Long, After []byte
+	File                *File // has the bytes of Long, too; nil if none does
+}
+
+// Size returns how many bytes the line has.
+func (p *Parts) Size() int { return len(p.Before) + len(p.Long) + len(p.After) }
+
 // ErrSpan is wrapped by the errors about a span that cannot be used.
 var ErrSpan = errors.New("the file with the rest of a line cannot be used")
 

@@ -23,7 +23,7 @@ const (
 	FileSocket    = "sock"
 	FileSpool     = "stdout"     // output while no daemon was there
 	FileLong      = "long."      // and a number: a long line of output that is not acknowledged
-	FileInput     = "in."        // and a random number: the bytes of a write, until the worker has opened it
+	FileInput     = "in."        // and a random text: a file with bytes of a write, until the worker has opened it
 	FileStderr    = "stderr.log" // what the child wrote to stderr, bounded
 	FileWorkerLog = "worker.log" // last words of the worker itself
 	FileContact   = "contact"    // of a worker elsewhere: its time is that of the last contact, for daemons alone

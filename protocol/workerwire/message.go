@@ -103,12 +103,12 @@ type Dropped struct {
 	Span  protocol.Span `json:"span,omitzero"` // of a file in the worker's directory
 }
 
-// Filed is the body of a Write whose bytes are a file of the worker's directory, instead of
-// its payload. The worker removes the file's name. No two writes have the same name, so that a
-// daemon that was fenced off cannot change the bytes of the next one's write.
+// Filed is the body of a Write some of whose bytes lie in a file. The worker removes the file's
+// name. No two writes have the same name, so that a daemon that was fenced off cannot change the
+// bytes of the next one's write.
 type Filed struct {
-	File string `json:"file"`
-	Size int64  `json:"size"` // bytes
+	Before int           `json:"before"` // bytes of the payload that precede the span; the others follow it
+	Span   protocol.Span `json:"span"`   // of a file in the worker's directory
 }
 
 // Environment is what a worker receives on an inherited pipe and writes to no file.

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -394,7 +395,7 @@ func (r *request) timedOut(c *upstream.Call, format string, args ...any) *fault.
 
 // fileOf returns the file in which the result of a call lies; nil if that is not known, or if
 // equal calls may share the result.
-func (r *request) fileOf(c *upstream.Call) *tool.File {
+func (r *request) fileOf(c *upstream.Call) *bulk.File {
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
 	if c.Repeats && c.AnswerSize() < maxShared {

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/standing"
 	"holdline/daemon/tool"
+	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -200,11 +201,10 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 	again bool, until time.Time,
 ) (died bool, err error) {
 	composed := false
-	_, err = u.Worker().WriteFunc(ctx, until, rec, func(id int64) ([][]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, until, rec, func(id int64) (p bulk.Parts, err error) {
 		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
-		line, err := envelope.Line(rc, o, &names)
-		if err != nil {
-			return nil, err
+		if p, err = envelope.Line(rc, o, &names); err != nil {
+			return p, err
 		}
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
@@ -215,9 +215,9 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		switch {
 		case u.State == stage.Exited:
 			died = true
-			return nil, standing.ErrExited
+			return p, standing.ErrExited
 		case c.Phase() == calls.Over:
-			return nil, errUnwanted
+			return p, errUnwanted
 		case again:
 			c.Replays++
 			c.earlier = append(c.earlier, place{c.Up, c.write})
@@ -229,7 +229,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
-		return line, nil
+		return p, nil
 	})
 	return died, err
 }
@@ -249,12 +249,12 @@ func (h *Hub) Answer(c *Call) (calls.Answer, error) {
 }
 
 // FileLocked returns where in a file the result is; nil if that is unknown. hub.Mu must be held.
-func (c *Call) FileLocked() *tool.File {
+func (c *Call) FileLocked() *bulk.File {
 	off, size, ok := c.ResultInFile()
 	if !ok || c.Up == nil {
 		return nil
 	}
-	return &tool.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
+	return &bulk.File{Path: calls.AnswerFile(c.Up.Dir, c.write), Offset: off, Size: size}
 }
 
 // RefLocked returns the name "worker:write"; a process must have the call. hub.Mu must be held.

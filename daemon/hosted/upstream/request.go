@@ -10,6 +10,7 @@ import (
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/standing"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -55,14 +56,14 @@ type inquiry struct {
 func (u *Process) inquire(ctx context.Context, rec calls.Record, method string, params json.RawMessage,
 	own inquiry, made func(write int64),
 ) (write int64, err error) {
-	_, err = u.Worker().WriteFunc(ctx, time.Time{}, rec, func(id int64) ([][]byte, error) {
+	_, err = u.Worker().WriteFunc(ctx, time.Time{}, rec, func(id int64) (bulk.Parts, error) {
 		u.hub.Mu.Lock()
 		defer u.hub.Mu.Unlock()
 		u.dropVoidLocked(write, &own) // if it was composed before
 		write = id
 		u.internal[id] = &own
 		made(id)
-		return [][]byte{append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n')}, nil
+		return bulk.Parts{Before: append(jsonrpc.AppendRequest(nil, jsonrpc.IntID(id), method, params), '\n')}, nil
 	})
 	if err != nil {
 		u.hub.Mu.Lock()
