@@ -21,7 +21,7 @@ import (
 )
 
 // Min is the size in bytes from which on a payload is worth a file.
-const Min = 256 << 10
+const Min = 128 << 10
 
 // minFree is how much room a file system must have for files of payloads, in bytes: on a small
 // one they would take the place of records.
@@ -136,7 +136,7 @@ func Use(f *os.File, size int, use func(b []byte)) error {
 	var b []byte
 	var merr error
 	if err := raw.Control(func(fd uintptr) {
-		b, merr = unix.Mmap(int(fd), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+		b, merr = unix.Mmap(int(fd), 0, size, unix.PROT_READ, unix.MAP_SHARED|mapAtOnce)
 	}); err != nil {
 		return err
 	}

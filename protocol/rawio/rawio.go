@@ -37,6 +37,7 @@ type transfer struct {
 	buf  []byte
 	n    int   // bytes of buf that were transferred
 	err  error // of the last system call
+	pipe int   // usual size in bytes of a pipe that SendFile has enlarged; 0 if it has not
 }
 
 // New returns a stream over plain, a socket or a file of package net or os. If

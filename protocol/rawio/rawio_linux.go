@@ -70,6 +70,9 @@ func (t *transfer) receive(fd uintptr) bool {
 
 // writePipe makes write(2) on a pipe until all is written or the pipe is full.
 func (t *transfer) writePipe(fd uintptr) bool {
+	if t.pipe > 0 {
+		t.narrow(fd)
+	}
 	for t.n < len(t.buf) {
 		p := t.rest()
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
@@ -181,6 +184,30 @@ func still(path string, info os.FileInfo) (same, known bool) {
 // maxSplice bounds what one system call is to copy from a file, in bytes.
 const maxSplice = 1 << 20
 
+// maxPipe is the size in bytes to which SendFile enlarges a pipe: it then need not wait for the
+// reader after each 64 KiB. A process without privileges may not have larger ones (pipe(7)).
+const maxPipe = 1 << 20
+
+// widen enlarges a pipe to maxPipe until the next Write. It leaves the pipe as it is if it is
+// larger, or if the user has too many large ones.
+func (t *transfer) widen(fd uintptr) {
+	size, err := unix.FcntlInt(fd, unix.F_GETPIPE_SZ, 0)
+	if err != nil || size >= maxPipe {
+		return
+	}
+	if _, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, maxPipe); err == nil {
+		t.pipe = size
+	}
+}
+
+// narrow gives a pipe its usual size again, unless too much is in it: the pages that all pipes of
+// a user may have are counted by their sizes.
+func (t *transfer) narrow(fd uintptr) {
+	if _, err := unix.FcntlInt(fd, unix.F_SETPIPE_SZ, t.pipe); err == nil {
+		t.pipe = 0
+	}
+}
+
 // sending is a SendFile under way.
 type sending struct {
 	socket   bool // else to a pipe, which gets the pages of the file
@@ -234,6 +261,9 @@ func (s *Stream) SendFile(f *os.File, off, size int64) (int64, error) {
 	var waited error
 	err = file.Control(func(fd uintptr) {
 		t.from = int(fd)
+		if !s.socket {
+			_ = s.raw.Control(s.out.widen) // the pipe works as it is, too
+		}
 		waited = s.raw.Write(t.send)
 	})
 	n := t.off - off

@@ -1,0 +1,6 @@
+//go:build !linux
+
+package bulk
+
+// mapAtOnce is not known here.
+const mapAtOnce = 0
