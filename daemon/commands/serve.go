@@ -151,7 +151,7 @@ func (c *conn) writeLine(line []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := c.UnixConn.Write(line); err != nil {
+	if _, err := c.Socket.Write(line); err != nil {
 		_ = c.Close()
 	}
 }

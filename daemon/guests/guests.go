@@ -216,7 +216,7 @@ func (m *Manager) open(ctx context.Context, name string, s config.Socket) (*door
 func (m *Manager) serve(ctx context.Context, name string, c *listener.Conn) {
 	if err := m.admit(name, c); err != nil {
 		m.o.Log.WarnContext(ctx, "guest refused", "socket", name, "err", err)
-		listener.Refuse(c.UnixConn, err)
+		listener.Refuse(c.Socket, err)
 		return
 	}
 	m.o.Serve(ctx, c)

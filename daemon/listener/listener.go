@@ -29,7 +29,7 @@ import (
 
 // Conn is a connection whose greeting has been read.
 type Conn struct {
-	*net.UnixConn
+	rawio.Socket
 	Lines    *jsonrpc.Lines    // to go on reading from
 	Greeting protocol.Greeting // zero if Anonymous
 	Peer     socket.Peer
@@ -181,15 +181,16 @@ func (s *Server) awaitResume(ctx context.Context) {
 
 // serveConn checks the peer and its greeting, and calls the handler of its role. It closes
 // the connection.
-func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
-	defer conn.Close()
+func (s *Server) serveConn(ctx context.Context, unix *net.UnixConn) {
+	var conn rawio.Socket = unix
+	defer func() { _ = conn.Close() }()
 	most := s.most.Load()
 	defer s.open.Add(-1)
 	if s.open.Add(1) > 3*most+maxStrangers {
 		s.refuseFull(ctx, conn, most)
 		return
 	}
-	peer, err := s.PeerOf(conn)
+	peer, err := s.PeerOf(unix)
 	if err != nil {
 		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
 		return
@@ -200,7 +201,8 @@ func (s *Server) serveConn(ctx context.Context, conn *net.UnixConn) {
 			strings.Trim(fmt.Sprint(s.UIDs), "[]"), peer.UID))
 		return
 	}
-	c := &Conn{UnixConn: conn, Peer: peer}
+	conn = rawio.Quiet(unix)
+	c := &Conn{Socket: conn, Peer: peer}
 	if err := s.greet(ctx, c); err != nil {
 		if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
 			Refuse(conn, refusal)
@@ -253,7 +255,7 @@ func (s *Server) enter(c *Conn, role string, most int64) (leave func(), ok bool)
 }
 
 // refuseFull refuses a connection, since there are too many. most is what the configuration allows.
-func (s *Server) refuseFull(ctx context.Context, conn *net.UnixConn, most int64) {
+func (s *Server) refuseFull(ctx context.Context, conn net.Conn, most int64) {
 	s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
 	Refuse(conn, refusal(protocol.RefusedLimit, "the daemon already serves %d connections, its limit", most))
 }
@@ -265,7 +267,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(s.Greeting)); err != nil {
 		return err
 	}
-	c.Lines = jsonrpc.NewLines(rawio.New(c.UnixConn), protocol.MaxGreeting)
+	c.Lines = jsonrpc.NewLines(rawio.New(c.Socket), protocol.MaxGreeting)
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):

@@ -211,7 +211,7 @@ func (s *Server) Farewell(reason, message string) {
 func (s *Server) dismiss(c *listener.Conn) {
 	bye := s.farewell.Load()
 	if !c.Greeting.Resume {
-		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedStopping, Message: bye.Message})
+		listener.Refuse(c.Socket, &protocol.Refusal{Code: protocol.RefusedStopping, Message: bye.Message})
 		return
 	}
 	w := s.o.Welcome()
@@ -238,14 +238,14 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	if !c.Anonymous && c.Guest == nil {
 		if err := s.o.Authorise(g.Identity, g.Token); err != nil {
 			s.o.Log.WarnContext(ctx, "identity refused", "identity", g.Identity, "client_pid", c.Peer.PID, "err", err)
-			listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
+			listener.Refuse(c.Socket, &protocol.Refusal{Code: protocol.RefusedIdentity, Message: err.Error()})
 			return
 		}
 	}
 	// A session that resumes keeps a removed view: its calls are denied until the view is back.
 	if err := s.o.CheckView(g.View); err != nil && !g.Resume {
 		s.o.Log.WarnContext(ctx, "view refused", "view", g.View, "client_pid", c.Peer.PID)
-		listener.Refuse(c.UnixConn, &protocol.Refusal{Code: protocol.RefusedView, Message: err.Error()})
+		listener.Refuse(c.Socket, &protocol.Refusal{Code: protocol.RefusedView, Message: err.Error()})
 		return
 	}
 	faultpoint.At("session.greeted")
@@ -253,7 +253,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	if c.Anonymous {
 		greeting = nil
 	}
-	l := link.New(c.UnixConn, c.Lines, greeting, peer.Of(c.Peer.PID), s.confirmer(&g))
+	l := link.New(c.Socket, c.Lines, greeting, peer.Of(c.Peer.PID), s.confirmer(&g))
 	l.First = c.First
 	if c.Guest != nil {
 		l.Guest = c.Guest.Socket
@@ -262,7 +262,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 		one, fresh, refusal := s.openSession(l, c.Guest)
 		switch {
 		case refusal != nil:
-			listener.Refuse(c.UnixConn, refusal)
+			listener.Refuse(c.Socket, refusal)
 			return
 		case one == nil:
 			s.dismiss(c)

@@ -29,7 +29,7 @@ const sendTimeout = 30 * time.Second
 // client is one connection to a worker. Any goroutine may send requests. Only the goroutine
 // of [Worker.receive] reads, and passes the answers on.
 type client struct {
-	nc  *net.UnixConn
+	nc  rawio.Socket
 	out *rawio.Stream // to nc
 	r   *bufio.Reader // from nc; for the goroutine that receives
 
@@ -70,8 +70,9 @@ func dial(ctx context.Context, path string, version int) (*client, workerwire.In
 		_ = nc.Close()
 		return nil, hello, err
 	}
-	stream := rawio.New(unix)
-	return openClient(ctx, &client{nc: unix, out: stream, r: bufio.NewReaderSize(stream, 4<<10)}, version)
+	conn := rawio.Quiet(unix)
+	stream := rawio.New(conn)
+	return openClient(ctx, &client{nc: conn, out: stream, r: bufio.NewReaderSize(stream, 4<<10)}, version)
 }
 
 // openClient completes c, which has a connection alone, and begins to speak the protocol.

@@ -28,7 +28,7 @@ const (
 // conn is the connection of one peer. Two goroutines run for it: serve handles its requests
 // in order, and push sends its answers and events. w.mu guards all fields below w.
 type conn struct {
-	nc     *net.UnixConn
+	nc     rawio.Socket
 	stream *rawio.Stream // over nc
 	w      *worker
 
@@ -75,7 +75,7 @@ func (w *worker) accept(ln *net.UnixListener) {
 	defer wg.Wait()
 	wait := time.Millisecond
 	for {
-		nc, err := ln.AcceptUnix()
+		unix, err := ln.AcceptUnix()
 		if err != nil {
 			select {
 			case <-w.left:
@@ -86,10 +86,11 @@ func (w *worker) accept(ln *net.UnixListener) {
 			}
 		}
 		wait = time.Millisecond
-		if _, err := socket.CheckPeer(nc); err != nil {
-			_ = nc.Close()
+		if _, err := socket.CheckPeer(unix); err != nil {
+			_ = unix.Close()
 			continue
 		}
+		nc := rawio.Quiet(unix)
 		c := &conn{nc: nc, stream: rawio.New(nc), w: w}
 		w.mu.Lock()
 		if len(w.conns) >= maxConns || w.attendance == leaving {

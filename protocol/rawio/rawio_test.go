@@ -19,7 +19,26 @@ type end interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// each runs test with a pipe and with a socket: what is written to one end is read at the
+// connect returns both ends of a connection.
+func connect(t *testing.T) (to, from *net.UnixConn) {
+	t.Helper()
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	to, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: ln.Addr().String(), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err = ln.AcceptUnix()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to, from
+}
+
+// each runs test with a pipe and with sockets: what is written to one end is read at the
 // other.
 func each(t *testing.T, test func(t *testing.T, to, from end, closed error)) {
 	t.Helper()
@@ -31,20 +50,12 @@ func each(t *testing.T, test func(t *testing.T, to, from end, closed error)) {
 		test(t, w, r, os.ErrClosed)
 	})
 	t.Run("socket", func(t *testing.T) {
-		ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ln.Close()
-		to, err := net.Dial("unix", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		from, err := ln.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		to, from := connect(t)
 		test(t, to, from, net.ErrClosed)
+	})
+	t.Run("quiet socket", func(t *testing.T) {
+		to, from := connect(t)
+		test(t, Quiet(to), Quiet(from), net.ErrClosed)
 	})
 }
 

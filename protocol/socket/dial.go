@@ -131,7 +131,7 @@ func PeerOf(c *net.UnixConn) (Peer, error) {
 
 // HungUp reports whether the other end of c is closed, though bytes of
 // it may still wait to be read. A half-closed peer has not hung up.
-func HungUp(c *net.UnixConn) bool {
+func HungUp(c syscall.Conn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {
 		return true

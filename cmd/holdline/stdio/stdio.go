@@ -35,6 +35,7 @@ import (
 	"holdline/cmd/holdline/starter"
 	"holdline/daemon/shellword"
 	"holdline/protocol"
+	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 	"holdline/proxy/stream"
@@ -141,11 +142,11 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 				return nil, err // not a nil *net.UnixConn in an interface
 			}
 			at = path
-			return conn, nil
+			return rawio.Quiet(conn), nil
 		},
 		HungUp: func(conn net.Conn) bool {
-			uc, ok := conn.(*net.UnixConn)
-			return ok && socket.HungUp(uc)
+			c, ok := conn.(syscall.Conn)
+			return ok && socket.HungUp(c)
 		},
 		Down: func(err error) proxy.Down {
 			if o.guest != "" { // the daemon, or what forwards its socket, comes back by itself

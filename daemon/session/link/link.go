@@ -5,7 +5,6 @@ package link
 import (
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"time"
 
@@ -32,7 +31,7 @@ const lastWrites = 2 * time.Second
 // A Link is one connection of a session. The goroutine that serves the session reads
 // it; another one, of [Link.Write], writes what is queued in Out.
 type Link struct {
-	Conn      *net.UnixConn
+	Conn      rawio.Socket
 	Lines     *jsonrpc.Lines    // reads Conn; only the session's reader uses it
 	First     []byte            // a line already read; nil if none
 	Greeting  protocol.Greeting // empty if Anonymous
@@ -52,7 +51,7 @@ type Link struct {
 // goroutine. greeting is what the client has sent, nil for an anonymous one. confirm, which may
 // be nil, is called when the client holds the answer to its line n.
 func New(
-	conn *net.UnixConn, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64),
+	conn rawio.Socket, lines *jsonrpc.Lines, greeting *protocol.Greeting, p peer.Peer, confirm func(n int64),
 ) *Link {
 	l := &Link{Conn: conn, Lines: lines, Anonymous: greeting == nil, Peer: p, Done: make(chan struct{})}
 	if greeting != nil {
