@@ -157,7 +157,7 @@ func (c *conn) dropLocked() {
 
 // reply queues result as the answer to request id; none is wanted for 0. w.mu must be held.
 func (c *conn) reply(id int64, result any) {
-	c.answer(workerwire.Frame{Kind: workerwire.Result, ID: id, Body: jsonrpc.Encode(result)}, false)
+	c.answer(workerwire.Answer(id, result), false)
 }
 
 // fail queues e as the answer to request id, as [conn.reply] does. The caller must hold w.mu.

@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,5 +85,29 @@ func TestTerminateOfDropped(t *testing.T) {
 	w.afterExitLocked(time.Now(), func(time.Time) bool { return false })
 	if c.state != connDropped || w.ending != nil {
 		t.Errorf("the connection is in state %d, %d requests wait", c.state, len(w.ending))
+	}
+}
+
+// TestAttachLongSecrets checks that a daemon gets the secrets of a child whose environment has more
+// of them than a body may have bytes.
+func TestAttachLongSecrets(t *testing.T) {
+	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+	w.secrets = []string{strings.Repeat("k3y", workerwire.MaxBody), "short"}
+	c := &conn{w: w, version: 1}
+	attach := workerwire.Frame{Kind: workerwire.Attach, ID: 1, Body: []byte(`{"epoch":1}`)}
+	if !c.handle(&attach, inputWrite{}) || len(c.answers) != 1 {
+		t.Fatalf("%d answers", len(c.answers))
+	}
+	var wire bytes.Buffer
+	if err := workerwire.WriteFrames(&wire, c.answers[0]); err != nil {
+		t.Fatal(err)
+	}
+	f, err := workerwire.ReadFrame(&wire)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result workerwire.AttachResult
+	if err := f.Decode(&result); err != nil || !slices.Equal(result.Secrets, w.secrets) || result.NextSeq != 1 {
+		t.Errorf("%d secrets, next %d, %v", len(result.Secrets), result.NextSeq, err)
 	}
 }

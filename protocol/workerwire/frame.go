@@ -32,7 +32,7 @@ const (
 	Terminate                  // Body: [TerminateParams]; answered by [process.Exit]
 	Ack                        // N: the daemon is done with all events up to it
 
-	Result  // Body or N: what the request says
+	Result  // Body, Payload or N: what the request says; see [Answer]
 	Failure // Body: [Error]
 
 	Stdout // Payload: what the child wrote

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 )
 
 // Codes of an [Error].
@@ -45,11 +46,24 @@ func (f *Frame) Err() error {
 	return e
 }
 
+// Answer returns the answer to the request id. A result that is too long for a body, such as that
+// of a worker with long secrets, is the payload.
+func Answer(id int64, result any) Frame {
+	f := Frame{Kind: Result, ID: id, Body: jsonrpc.Encode(result)}
+	if len(f.Body) > MaxBody {
+		f.Body, f.Payload = nil, f.Body
+	}
+	return f
+}
+
 // Decode reads the result of an answer into v, which may be nil. It returns the
 // error of a [Failure].
 func (f *Frame) Decode(v any) error {
 	if err := f.Err(); err != nil || v == nil {
 		return err
+	}
+	if len(f.Body) == 0 {
+		return json.Unmarshal(f.Payload, v)
 	}
 	return json.Unmarshal(f.Body, v)
 }
