@@ -89,7 +89,25 @@ func WriteTemp(dir, pattern string, data []byte, mode fs.FileMode, sync bool) (p
 	return f.Name(), nil
 }
 
-// Replace puts data into path as a whole, by a rename: a reader sees the old content
+// Rename renames the file temp, which has data, to path. If path is mounted by itself, as from
+// the host of a container, nothing can take its place: Rename writes data into it then, of
+// which a reader may see a part.
+func Rename(temp, path string, data []byte) error {
+	err := os.Rename(temp, path)
+	if !errors.Is(err, syscall.EBUSY) {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err = f.WriteAt(data, 0); err == nil {
+		err = f.Truncate(int64(len(data)))
+	}
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(temp))
+}
+
+// Replace puts data into path as a whole, by [Rename]: a reader sees the old content
 // or the new. The other parameters are those of [WriteTemp]. beforeRename, if it is
 // not nil, is called once the new file is written and not yet in its place.
 func Replace(path, pattern string, data []byte, mode fs.FileMode, sync bool, beforeRename func()) error {
@@ -100,7 +118,7 @@ func Replace(path, pattern string, data []byte, mode fs.FileMode, sync bool, bef
 	if beforeRename != nil {
 		beforeRename()
 	}
-	if err = os.Rename(temp, path); err != nil {
+	if err = Rename(temp, path, data); err != nil {
 		_ = os.Remove(temp)
 	}
 	return err

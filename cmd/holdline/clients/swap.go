@@ -55,8 +55,8 @@ func withoutPath(err error) error {
 //
 // The new bytes are written to a temporary file and synced before the old ones are
 // compared, so that little time is left for a client to write the file between the
-// comparison and the rename. While Swap edits Claude Code's file it holds the lock
-// that Claude Code takes. Other clients have no lock.
+// comparison and the rename, which is that of [ownfile.Rename]. While Swap edits Claude Code's
+// file it holds the lock that Claude Code takes. Other clients have no lock.
 //
 // Holdline's own file is replaced by [edit.Swap], which has a lock of its own.
 //
@@ -100,7 +100,7 @@ func (c *Client) Swap(ctx context.Context, path string, before, after []byte) er
 	case after == nil:
 		return os.Remove(path)
 	}
-	return os.Rename(temp, path)
+	return ownfile.Rename(temp, path, after)
 }
 
 // tempPrefix returns how the names of temporary files beside path begin.
