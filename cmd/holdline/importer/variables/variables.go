@@ -20,6 +20,15 @@ var (
 	variable   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
+// dollarBefore finds a dollar in front of a variable, by the syntax of the variable. Clients put it
+// before the value; for holdline it makes the variable a plain text.
+var dollarBefore = map[clients.Syntax]*regexp.Regexp{
+	clients.Shell:    regexp.MustCompile(`\$\$\{`),
+	clients.Dollar:   regexp.MustCompile(`\$\$[{A-Za-z_]`),
+	clients.Editor:   regexp.MustCompile(`\$\$\{`),
+	clients.Brackets: regexp.MustCompile(`\$\{(env|file):`),
+}
+
 // A Translator translates the strings of one entry.
 type Translator struct {
 	Syntax  clients.Syntax
@@ -32,6 +41,10 @@ type Translator struct {
 // Translate returns a string with its variables as holdline writes them, so that holdline's file
 // says the same. key is that of the string.
 func (t *Translator) Translate(key, s string) string {
+	if found := dollarBefore[t.Syntax]; found != nil && found.MatchString(s) {
+		t.Stays("its %s has a $ in front of a variable, which Holdline cannot write", key)
+		return s
+	}
 	switch t.Syntax {
 	case clients.Literal:
 		return escape(s)

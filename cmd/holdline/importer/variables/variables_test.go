@@ -1,0 +1,42 @@
+package variables
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"holdline/cmd/holdline/clients"
+)
+
+// TestTranslate checks variables and dollars of each syntax. A want that begins with "stays" is in
+// the reason why the string cannot be translated.
+func TestTranslate(t *testing.T) {
+	for _, tt := range []struct {
+		syntax     clients.Syntax
+		text, want string
+	}{
+		{clients.Literal, "a$${A} ${A}", "a$$${A} $${A}"},
+		{clients.Shell, "${A} ${B:-c} $5 $$ $$D", "${A} ${B:-c} $5 $$ $$D"},
+		{clients.Shell, "x$${A}", "stays: its args has a $ in front"},
+		{clients.Dollar, "$A-${B} $5 $$", "${A}-${B} $5 $$"},
+		{clients.Dollar, "$$A", "stays: its args has a $ in front"},
+		{clients.Dollar, "$${A}", "stays: its args has a $ in front"},
+		{clients.Editor, "${env:A} $A $$", "${A} $A $$"},
+		{clients.Editor, "$${env:A}", "stays: its args has a $ in front"},
+		{clients.Brackets, "{env:A} $A ${B}", "${A} $A $${B}"},
+		{clients.Brackets, "${env:A}", "stays: its args has a $ in front"},
+	} {
+		why := ""
+		translator := Translator{Syntax: tt.syntax, Stays: func(format string, args ...any) {
+			why = "stays: " + fmt.Sprintf(format, args...)
+		}}
+		got := translator.Translate("args", tt.text)
+		if strings.HasPrefix(tt.want, "stays") {
+			if !strings.HasPrefix(why, tt.want) {
+				t.Errorf("syntax %v, %s: %q, want %q", tt.syntax, tt.text, why, tt.want)
+			}
+		} else if why != "" || got != tt.want {
+			t.Errorf("syntax %v, %s: %s, want %s; %s", tt.syntax, tt.text, got, tt.want, why)
+		}
+	}
+}
