@@ -14,11 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quiet is a unix socket for which this process wakes up when there is something to read, and for
-// nothing else. The runtime has its poller report also when a descriptor can be written
-// (runtime/netpoll_epoll.go, netpollopen): each time the peer has read, the process would wake up
-// for nothing, which is a tenth of what a call costs. So the runtime does not know the socket. It
-// waits for an epoll(7) instance, which waits for the socket's input alone.
+// quiet is a unix socket that wakes this process when there is something to read, and for nothing
+// else. The runtime asks its poller for output, too (runtime/netpoll_epoll.go, netpollopen): each
+// time the peer has read, the process would wake up for nothing, which is a tenth of the CPU time of
+// a call. So the runtime does not know the socket. It waits for an epoll(7) instance, which waits
+// for the socket's input alone.
 type quiet struct {
 	local, remote net.Addr
 	in            *os.File // the epoll instance: it can be read while the socket can
@@ -36,9 +36,9 @@ type quiet struct {
 	out   *os.File   // the epoll instance of the Write that waits; nil without one
 }
 
-// Quiet returns the connection conn as one that needs less of the processors. It takes conn over:
-// the caller must not use that any more. One goroutine at a time may read the result. If
-// descriptors are short, Quiet returns conn itself.
+// Quiet returns a connection over the socket of conn that wakes this process only when there is
+// something to read. It takes conn over: the caller must not use that any more. One goroutine at a
+// time may read the result. If no more descriptors can be opened, Quiet returns conn itself.
 func Quiet(conn *net.UnixConn) Socket {
 	q := &quiet{local: conn.LocalAddr(), remote: conn.RemoteAddr(), fd: -1}
 	raw, err := conn.SyscallConn()
