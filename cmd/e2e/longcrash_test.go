@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"holdline/daemon/calls"
 )
 
 // longCrashes are deaths around a call whose request and result are long: both lie in files,
@@ -56,6 +58,8 @@ func TestLongCrashes(t *testing.T) {
 		if id := say(a, `{"content":[]}`); a.wait(id).Error != nil {
 			t.Fatal("the server does not answer")
 		}
+		// All of its processes are done with it, or they would die of it.
+		waitFor(t, "the end of the first call", func() bool { return len(p.callsOnRecord()) == 0 })
 		if c.after != "" {
 			p.dieAs(c.after, death{})
 		}
@@ -86,6 +90,27 @@ func TestLongCrashes(t *testing.T) {
 		p.must("stop", "--all")
 		p.tidy(t)
 	})
+}
+
+// callsOnRecord returns the records of calls that are not confirmed.
+func (p *place) callsOnRecord() (records []calls.Record) {
+	p.t.Helper()
+	dirs, err := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*"))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		all, err := calls.ReadRecords(dir)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		for _, r := range all {
+			if r.Kind == calls.KindCall {
+				records = append(records, r)
+			}
+		}
+	}
+	return records
 }
 
 // longFiles returns the files of long lines, and of kept answers.
