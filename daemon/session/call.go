@@ -33,7 +33,7 @@ type findTarget func(ctx context.Context) (*tool.Remote, error)
 // of calls makes the call and answers r, as [session.pursue] says.
 func (s *session) beginCall(ctx context.Context, r *request, calls *crew.Crew) {
 	who, catalog := s.who(), s.srv.o.Catalog
-	r.args = r.inFile(r.params.Arguments)
+	r.args = r.file.Part(r.msg.Params, r.params.Arguments)
 	var ok bool
 	if r.tool, ok = mcp.String(r.params.Name); !ok {
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "params.name must be a string"))
@@ -70,7 +70,7 @@ func (s *session) callInner(ctx context.Context, r *request, own *tool.Prepared,
 	r.inner = true
 	in, err := own.Tool.Inner(r.params.Arguments)
 	if err == nil {
-		r.params.Arguments, r.args = in.Arguments, r.inFile(in.Arguments)
+		r.params.Arguments, r.args = in.Arguments, r.file.Part(r.msg.Params, in.Arguments)
 		r.msg.Params, err = jsonrpc.Replace(r.msg.Params, "arguments", in.Arguments)
 	}
 	s.pursue(ctx, r, calls, func(ctx context.Context) (*tool.Remote, error) {

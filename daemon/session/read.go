@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"holdline/daemon/session/crew"
@@ -19,12 +18,6 @@ import (
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/socket"
 )
-
-// line is what the client sent, without its newline.
-type line struct {
-	text []byte
-	file bulk.File // in which text lies; zero if it came on the connection
-}
 
 // serveLink serves l until it ends, and returns the reason: nil if the client closed its side and
 // its requests have ended. After [link.ErrLost] and [link.ErrSuperseded] the client may resume the
@@ -75,7 +68,7 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 // answers a line that is too long with an error. A control line precedes a replayed one.
 func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
-		s.handleLine(ctx, line{text: l.First}, calls)
+		s.handleLine(ctx, bulk.Line{Text: l.First}, calls)
 		l.First = nil
 	}
 	var replay *protocol.Control // describes the next line, which the proxy sends again; nil if it is a new one
@@ -116,10 +109,10 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				replay = nil
 			}
 		case replay != nil:
-			s.replayed(ctx, replay, line{text: l.Lines.Own(text)}, calls)
+			s.replayed(ctx, replay, bulk.Line{Text: l.Lines.Own(text)}, calls)
 			replay = nil
 		default:
-			s.handleLine(ctx, line{text: l.Lines.Own(text)}, calls)
+			s.handleLine(ctx, bulk.Line{Text: l.Lines.Own(text)}, calls)
 		}
 	}
 }
@@ -129,10 +122,7 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 // line, with a changed c, but not a request that has its answer. Only the reader calls it.
 func (s *session) handleLong(ctx context.Context, c, again *protocol.Control, calls *crew.Crew) {
 	s.spills = true
-	text, err := bulk.Read(s.srv.o.RuntimeDir, c.Long.Span)
-	span := c.Long.Span
-	l := line{text, bulk.File{Path: filepath.Join(s.srv.o.RuntimeDir, span.File), Offset: span.Offset, Size: span.Size}}
-	switch {
+	switch l, err := bulk.ReadLine(s.srv.o.RuntimeDir, c.Long.Span); {
 	case err == nil && again != nil:
 		s.replayed(ctx, again, l, calls)
 	case err == nil:

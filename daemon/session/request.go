@@ -33,7 +33,7 @@ type request struct {
 	replay bool            // sent on an earlier connection
 	sent   time.Time       // when the client sent it, perhaps to an earlier daemon
 	inner  bool            // call_tool was called; this is the call of the hosted server's tool that it named
-	file   bulk.File       // in which the params of msg lie, as the client sent them; zero if in none
+	file   *bulk.File      // in which the params of msg lie, as the client sent them; nil if in none
 
 	tool     string         // name of the tool, as the client gave it; "" if it calls none
 	args     *bulk.File     // where the tool's arguments lie in file; nil if they lie in none
@@ -41,15 +41,6 @@ type request struct {
 	task     string         // id of the task that it became; "" if it became none
 	standing bool           // replayed for its effect alone: the client has the answer
 	flight   *flight.Flight // nil until [session.enterFlight]; most short requests have none
-}
-
-// inFile returns where a part of the params lies in the client's file; nil if it lies in none.
-func (r *request) inFile(part []byte) *bulk.File {
-	at, size := int64(jsonrpc.Offset(r.msg.Params, part)), int64(len(part))
-	if at < 0 || at+size > r.file.Size {
-		return nil
-	}
-	return &bulk.File{Path: r.file.Path, Offset: r.file.Offset + at, Size: size}
 }
 
 // operation returns the name of what the client asked for, as faults show it.
@@ -73,16 +64,16 @@ var servedMethods = slices.Concat([]string{
 }, listMethods, routedMethods, tasks.Methods())
 
 // handleLine gives the client's next line its number, and calls [session.handleMessage].
-func (s *session) handleLine(ctx context.Context, l line, calls *crew.Crew) {
+func (s *session) handleLine(ctx context.Context, l bulk.Line, calls *crew.Crew) {
 	s.n++
 	s.handleMessage(ctx, s.n, l, nil, calls)
 }
 
 // handleMessage handles line n of the client; again is the control line before a replayed one, else
-// nil. An invalid message is answered with an error. The message keeps parts of l.text: the caller
+// nil. An invalid message is answered with an error. The message keeps parts of l.Text: the caller
 // must not reuse it. Work that may block goes on in goroutines of calls. Only the reader calls it.
-func (s *session) handleMessage(ctx context.Context, n int64, l line, again *protocol.Control, calls *crew.Crew) {
-	msg, err := jsonrpc.Parse(l.text)
+func (s *session) handleMessage(ctx context.Context, n int64, l bulk.Line, again *protocol.Control, calls *crew.Crew) {
+	msg, err := jsonrpc.Parse(l.Text)
 	if err != nil {
 		code := fault.InvalidRequest
 		if errors.Is(err, jsonrpc.ErrParse) {
@@ -104,11 +95,7 @@ func (s *session) handleMessage(ctx context.Context, n int64, l line, again *pro
 	}
 	switch msg.Kind {
 	case jsonrpc.Request:
-		r := &request{n: n, msg: msg, replay: again != nil, sent: age.Sent(again)}
-		if l.file.Path != "" {
-			at := int64(jsonrpc.Offset(l.text, msg.Params))
-			r.file = bulk.File{Path: l.file.Path, Offset: l.file.Offset + at, Size: int64(len(msg.Params))}
-		}
+		r := &request{n: n, msg: msg, file: l.File.Part(l.Text, msg.Params), replay: again != nil, sent: age.Sent(again)}
 		s.handleRequest(ctx, r, calls)
 	case jsonrpc.Notification:
 		s.handleNotification(ctx, msg)

@@ -16,6 +16,7 @@ import (
 	"holdline/daemon/session/returning"
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -250,7 +251,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 // before it. If c says that the client has the answer, only the state that the line had set is
 // restored, such as a subscription, or an answer to a server passed on. Else the line is handled
 // like a new one, unless its request or answer was here (s.known). Only the reader calls it.
-func (s *session) replayed(ctx context.Context, c *protocol.Control, l line, calls *crew.Crew) {
+func (s *session) replayed(ctx context.Context, c *protocol.Control, l bulk.Line, calls *crew.Crew) {
 	n := *c.Replay
 	faultpoint.At("session.replayed")
 	if !isTrue(c.Answered) {
@@ -260,7 +261,7 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, l line, cal
 		s.handleMessage(ctx, n, l, c, calls)
 		return
 	}
-	msg, err := jsonrpc.Parse(l.text)
+	msg, err := jsonrpc.Parse(l.Text)
 	switch {
 	case err != nil:
 	case msg.Kind == jsonrpc.Response:

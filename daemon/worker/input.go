@@ -58,18 +58,8 @@ func (b inputWrite) write(to *rawio.Stream) (int, error) {
 	if b.file == nil {
 		return to.Write(b.data)
 	}
-	n, err := to.Write(b.data[:b.long.Before])
-	if err == nil {
-		var copied int64
-		copied, err = bulk.Copy(to, b.file, b.long.Span.Offset, b.long.Span.Size)
-		n += int(copied)
-	}
-	if err == nil {
-		var after int
-		after, err = to.Write(b.data[b.long.Before:])
-		n += after
-	}
-	return n, err
+	n, err := bulk.CopyBetween(to, b.data, b.long.Before, b.file, b.long.Span)
+	return int(n), err
 }
 
 // close closes the file, if there is one.
@@ -91,22 +81,18 @@ func (w *worker) closeLaterLocked(b inputWrite) {
 // worker's directory, it opens that file and removes its name; the caller must close the result. It
 // returns an error if the body of f is not valid, or the file has a wrong name, cannot be opened,
 // or is too short. It takes no lock, and blocks on the disk.
-func (w *worker) openInput(f *workerwire.Frame) (inputWrite, error) {
-	b := inputWrite{data: f.Payload, size: len(f.Payload)}
+func (w *worker) openInput(f *workerwire.Frame) (b inputWrite, err error) {
+	b = inputWrite{data: f.Payload, size: len(f.Payload)}
 	if f.Kind != workerwire.Write || len(f.Body) == 0 {
 		return b, nil
 	}
 	if err := json.Unmarshal(f.Body, &b.long); err != nil {
 		return b, err
 	}
-	span := b.long.Span
-	if !strings.HasPrefix(span.File, process.FileInput) || filepath.Base(span.File) != span.File {
-		return b, fmt.Errorf("%w: it cannot have the name %q", bulk.ErrSpan, span.File)
+	span, before, own := b.long.Span, b.long.Before, strings.HasPrefix(b.long.Span.File, process.FileInput)
+	if !own || filepath.Base(span.File) != span.File || before < 0 || before > len(b.data) {
+		return b, fmt.Errorf("%w: %q, behind %d of %d bytes", bulk.ErrSpan, span.File, before, len(b.data))
 	}
-	if b.long.Before < 0 || b.long.Before > len(b.data) {
-		return b, fmt.Errorf("%w: it cannot be behind %d of %d bytes", bulk.ErrSpan, b.long.Before, len(b.data))
-	}
-	var err error
 	b.file, err = bulk.Open(w.dir, span)
 	_ = os.Remove(filepath.Join(w.dir, span.File))
 	b.size += int(span.Size)

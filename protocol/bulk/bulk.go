@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/protocol"
+	"holdline/protocol/jsonrpc"
 	"holdline/protocol/ownfile"
 )
 
@@ -46,6 +47,22 @@ func HasRoom(dir string) error {
 type File struct {
 	Path         string
 	Offset, Size int64
+}
+
+// Part returns where a part of whole lies, the bytes of f. It returns nil if f is nil, or if part
+// is a copy.
+func (f *File) Part(whole, part []byte) *File {
+	at, size := int64(jsonrpc.Offset(whole, part)), int64(len(part))
+	if f == nil || at < 0 || at+size > f.Size {
+		return nil
+	}
+	return &File{Path: f.Path, Offset: f.Offset + at, Size: size}
+}
+
+// Line is a line without its newline.
+type Line struct {
+	Text []byte
+	File *File // in which Text lies, too; nil if in none
 }
 
 // Parts are the bytes of a line, in order.
@@ -102,6 +119,12 @@ func Read(dir string, s protocol.Span) ([]byte, error) {
 	return b, nil
 }
 
+// ReadLine is [Read] of a line.
+func ReadLine(dir string, s protocol.Span) (Line, error) {
+	text, err := Read(dir, s)
+	return Line{Text: text, File: &File{Path: filepath.Join(dir, s.File), Offset: s.Offset, Size: s.Size}}, err
+}
+
 // sender is a stream to which the kernel copies files; see package rawio.
 type sender interface {
 	SendFile(f *os.File, off, size int64) (int64, error)
@@ -123,6 +146,20 @@ func Copy(w io.Writer, f *os.File, off, size int64) (n int64, err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	return n, err
+}
+
+// CopyBetween is [Copy] of a span of f between the first n bytes of data and the others.
+func CopyBetween(w io.Writer, data []byte, n int, f *os.File, s protocol.Span) (written int64, err error) {
+	begun, err := w.Write(data[:n])
+	if written = int64(begun); err != nil {
+		return written, err
+	}
+	copied, err := Copy(w, f, s.Offset, s.Size)
+	if written += copied; err != nil {
+		return written, err
+	}
+	rest, err := w.Write(data[n:])
+	return written + int64(rest), err
 }
 
 // Use calls use with the first size bytes of a file, which are valid until it returns. They

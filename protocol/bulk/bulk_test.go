@@ -160,3 +160,31 @@ func TestCopyNothing(t *testing.T) {
 		t.Errorf("%d bytes, %v, %q", n, err, buf.String())
 	}
 }
+
+// TestPart checks where a part of a line lies in its file, and that copies lie in none.
+func TestPart(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("..0123456789.."), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := ReadLine(dir, protocol.Span{File: "f", Offset: 2, Size: 10})
+	if err != nil || string(l.Text) != "0123456789" {
+		t.Fatalf("%q, %v", l.Text, err)
+	}
+	inner := l.File.Part(l.Text, l.Text[2:8])
+	if part := inner.Part(l.Text[2:8], l.Text[3:5]); part == nil || part.Offset != 5 || part.Size != 2 {
+		t.Errorf("a part of a part: %+v", part)
+	}
+	for name, part := range map[string]*File{
+		"a copy":      l.File.Part(l.Text, []byte("345")),
+		"of no file":  (*File)(nil).Part(l.Text, l.Text[1:2]),
+		"of a copy":   l.File.Part([]byte("0123456789"), l.Text[1:2]),
+		"too long":    inner.Part(l.Text[2:8], l.Text[3:9]),
+		"before it":   inner.Part(l.Text[2:8], l.Text[1:3]),
+		"without one": l.File.Part(l.Text, nil),
+	} {
+		if part != nil {
+			t.Errorf("%s lies at %+v", name, part)
+		}
+	}
+}
