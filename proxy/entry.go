@@ -121,16 +121,13 @@ func (e *entry) parse() (jsonrpc.Message, error) {
 // describe sets op and modern from e's line. It must be called before the line of a request is
 // freed that may yet be answered with a fault.
 func (e *entry) describe() {
-	if e.op == "" {
+	if e.op == "" && e.kind != kindResponse {
 		e.describeAs(e.parse())
 	}
 }
 
-// describeAs is describe with the result of parse.
+// describeAs is describe with the result of parse. For a response neither is used.
 func (e *entry) describeAs(m jsonrpc.Message, err error) {
-	if e.kind == kindResponse {
-		return
-	}
 	if err != nil {
 		e.op = "jsonrpc.message"
 		return
