@@ -203,6 +203,7 @@ const layerMap = `
 -3 protocol/lockcheck (below all, which hold locks and open files)
 0 protocol/lockcheck/lockchecktest
 -1 protocol/programtest
+-1 protocol/ownfile/ownfiletest
 -1 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
 -1 protocol/faultpoint (below all, which all pass through points)

@@ -5,24 +5,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"holdline/protocol/ownfile/ownfiletest"
 )
 
 // TestSwapMounted checks that a file that is mounted by itself, as many are in containers, gets its
 // new bytes, whether these are more or fewer, and that nothing else is left.
 func TestSwapMounted(t *testing.T) {
 	dir := t.TempDir()
-	from, path := filepath.Join(t.TempDir(), "from"), filepath.Join(dir, "mcp.json")
+	path := filepath.Join(dir, "mcp.json")
 	old := `{"some":"text"}`
-	for name, text := range map[string]string{from: old, path: ""} {
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := unix.Mount(from, path, "", unix.MS_BIND, ""); err != nil {
-		t.Skip("this user may not mount:", err)
-	}
-	defer func() { _ = unix.Unmount(path, unix.MNT_DETACH) }()
+	from := ownfiletest.Mount(t, path, old)
 	for _, text := range []string{`{"some":"longer text"}`, `{}`} {
 		if err := (&Client{Name: "cursor"}).Swap(t.Context(), path, []byte(old), []byte(text)); err != nil {
 			t.Fatal(err)
