@@ -128,45 +128,55 @@ func (j *Journal) rangeLocked() (low, high int64) {
 	return j.lines[0].write, j.lines[len(j.lines)-1].write
 }
 
-// Append writes r to the end of the file, as one line, without a sync. It compacts the file before
-// that if that is due, and adds to r.Done writes that were forgotten. If the file has records with
-// the write id of r or a higher one, r voids them: the worker takes ids in order, so it has not
-// taken those writes.
+// Append writes the records rs to the end of the file, a line for each, without a sync. It compacts
+// the file before that if that is due, and sets rs[0].Done to writes that were forgotten. If the
+// file has records with the write id of rs[0] or a higher one, these void them: the worker takes
+// ids in order, so it has not taken those writes.
 //
-// It returns an error, which wraps [ErrJournal], if the line could not be written; then r is not
-// in the file, and its write must not be made. It takes j.file and j.mu, and blocks on the disk.
-func (j *Journal) Append(r Record) error {
+// It returns an error, which wraps [ErrJournal], if the lines could not be written; then none of
+// them is in the file, and their writes must not be made. It takes j.file and j.mu, and blocks on
+// the disk.
+func (j *Journal) Append(rs ...Record) error {
 	j.file.Lock()
 	defer j.file.Unlock()
-	r.Done = j.takeFresh()
-	err := j.append(&r)
+	rs[0].Done = j.takeFresh()
+	err := j.append(rs)
 	if err != nil {
-		j.putBack(r.Done)
+		j.putBack(rs[0].Done)
 	}
 	return err
 }
 
-// append compacts the file if that is due, writes the line of r, and records its place. It returns
-// an error only if that line is not in the file: a compaction that fails alone is no error. The
+// append compacts the file if that is due, writes the lines of rs, and records their places. It
+// returns an error only if they are not in the file: a compaction that fails alone is no error. The
 // caller must hold j.file; append takes j.mu.
-func (j *Journal) append(r *Record) error {
-	b, err := r.line(j.buf[:0])
-	if err != nil {
-		return err
+func (j *Journal) append(rs []Record) error {
+	b, at := j.buf[:0], make([]span, len(rs))
+	for i := range rs {
+		before := len(b)
+		var err error
+		if b, err = rs[i].line(b); err != nil {
+			return err
+		}
+		at[i] = span{rs[i].Write, int32(before), int32(len(b) - before)}
 	}
 	if cap(b) <= maxBuffer {
 		j.buf = b
 	}
+	var err error
 	if j.bad == nil {
-		err = j.compactIfDue(r.Write, int64(len(b)))
+		err = j.compactIfDue(rs[0].Write, int64(len(b)))
 	}
-	at := span{r.Write, int32(j.size), int32(len(b))}
+	start := int32(j.size)
 	if werr := j.writeLine(b); werr != nil {
 		return errors.Join(werr, err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteLocked(at)
+	for _, a := range at {
+		a.off += start
+		j.noteLocked(a)
+	}
 	return nil
 }
 

@@ -215,7 +215,7 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	if f := s.doubtful(r); f != nil {
 		return res, true, f
 	}
-	if !s.srv.o.Still() {
+	if t.Server == "" && !s.srv.o.Still() { // what is written to a server's worker is checked then
 		return res, true, tool.ErrStopping
 	}
 	s.calls.Add(1)

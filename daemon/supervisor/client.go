@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
 	"holdline/daemon/supervisor/far"
+	"holdline/daemon/waiting"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
@@ -33,12 +35,17 @@ type client struct {
 	out *rawio.Stream // to nc
 	r   *bufio.Reader // from nc; for the goroutine that receives
 
-	sending sync.Mutex         // held while frames are written
-	written []workerwire.Frame // the queue before, to be filled again; guarded by sending
+	sending sync.Mutex // held while frames are written
+	spare   batch      // the queue before, to be filled again; guarded by sending
 
-	queueing sync.Mutex         // guards queue and leads
-	queue    []workerwire.Frame // not yet written
-	leads    bool               // a goroutine is about to write the queue
+	queueing sync.Mutex // guards queue and leads
+	queue    batch
+	leads    bool // a goroutine is about to write the queue
+
+	// Set by [Worker.attached]: before that there is nothing to record, and a goroutine may wait for
+	// the connection with the turn. record is called with a token in turn, [Worker.writes].
+	turn   chan struct{}
+	record func([]*write) error
 
 	mu      lockcheck.Mutex                 // guards next to acks, and broken
 	next    int64                           // request id
@@ -49,6 +56,12 @@ type client struct {
 
 	session *far.Session  // over which the connection goes, to another machine; else nil
 	lost    chan struct{} // closed by fail
+}
+
+// batch is what is queued and not yet written.
+type batch struct {
+	frames []workerwire.Frame
+	writes []*write // of these frames, in the order of their ids, to be recorded before
 }
 
 // dial connects to a worker in the version of its spec, which the worker speaks
@@ -118,59 +131,108 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 
 // sendFrame sends a frame, behind those that were queued before. See [client.flush].
 func (c *client) sendFrame(f workerwire.Frame) error {
-	if c.enqueue(f) {
+	if c.enqueue(f, nil) {
 		return c.flush()
 	}
 	return nil
 }
 
-// enqueue queues a frame. If it returns true, the caller must call [client.flush]. Else the
-// goroutine that must do so for an earlier frame sends this one, too.
-func (c *client) enqueue(f workerwire.Frame) (leads bool) {
+// enqueue queues a frame, which is that of wr if that is not nil. If it returns true, the caller
+// must call [client.flush]. Else the goroutine that must do so for an earlier frame sends this one,
+// too.
+func (c *client) enqueue(f workerwire.Frame, wr *write) (leads bool) {
 	c.queueing.Lock()
 	defer c.queueing.Unlock()
-	c.queue = append(c.queue, f)
+	c.queue.frames = append(c.queue.frames, f)
+	if wr != nil {
+		c.queue.writes = append(c.queue.writes, wr)
+	}
 	leads = !c.leads
 	c.leads = true
 	return leads
 }
 
-// flush writes the frames that are queued, as one. Goroutines that are about to queue a frame get
-// their turn before that. flush closes the connection on an error: a cut frame must be the last
-// one that the worker reads.
+// flush records the writes that are queued, and writes all frames that are queued, as one.
+// Goroutines that are about to queue a frame get their turn before that. flush closes the
+// connection on an error: a cut frame must be the last one that the worker reads.
 func (c *client) flush() error {
 	runtime.Gosched()
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	c.queueing.Lock()
-	frames := c.queue
-	c.queue, c.leads = c.written[:0], false
-	c.queueing.Unlock()
+	b, err := c.take()
+	if err != nil {
+		return err
+	}
 	defer func() {
-		clear(frames) // their bytes are not needed any more
-		c.written = frames
+		clear(b.frames) // their bytes are not needed any more
+		clear(b.writes)
+		c.spare = b
 	}()
 	limit := sendTimeout
 	if c.session != nil {
-		for i := range frames {
-			limit += far.TimeFor(int64(len(frames[i].Payload)))
+		for i := range b.frames {
+			limit += far.TimeFor(int64(len(b.frames[i].Payload)))
 		}
 	}
 	if err := c.nc.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if err := workerwire.WriteFrames(c.out, frames...); err != nil {
+	if err := workerwire.WriteFrames(c.out, b.frames...); err != nil {
 		c.closeConn()
 		return err
 	}
 	return nil
 }
 
+// take returns what is queued, with its writes recorded; without those that could not be, whose
+// goroutines get the error. It returns errLost if the connection has broken: a record would void
+// those of writes on the next one. The caller must hold c.sending.
+func (c *client) take() (batch, error) {
+	if c.record != nil {
+		select {
+		case c.turn <- struct{}{}:
+			defer func() { <-c.turn }()
+		case <-c.lost:
+		}
+		if waiting.IsClosed(c.lost) {
+			return batch{}, errLost
+		}
+	}
+	c.queueing.Lock()
+	b := c.queue
+	c.queue, c.leads = batch{c.spare.frames[:0], c.spare.writes[:0]}, false
+	c.queueing.Unlock()
+	if len(b.writes) == 0 {
+		return b, nil
+	}
+	if err := c.record(b.writes); err != nil {
+		first := b.writes[0].id
+		b.frames = slices.DeleteFunc(b.frames, func(f workerwire.Frame) bool {
+			return f.Kind == workerwire.Write && f.N >= first
+		})
+		c.refuse(b.writes, err)
+	}
+	return b, nil
+}
+
+// refuse ends writes with err.
+func (c *client) refuse(writes []*write, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, wr := range writes {
+		if ch := c.waiting[wr.request]; ch != nil {
+			wr.err = err
+			delete(c.waiting, wr.request)
+			close(ch)
+		}
+	}
+}
+
 // request gives a request an id and sends it. It returns the channel of its answer, which is
 // closed if the connection breaks. If the channel is nil nothing was sent. With a channel and
 // an error the worker may have got the request.
 func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
-	ch, leads := c.enqueueRequest(f)
+	ch, leads := c.enqueueRequest(f, nil)
 	if ch == nil {
 		return nil, errLost
 	}
@@ -183,7 +245,7 @@ func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
 // enqueueRequest gives a request an id and queues it, as [client.enqueue] says. It returns the
 // channel of its answer, which is closed if the connection breaks; nil if it has broken already:
 // then nothing is queued.
-func (c *client) enqueueRequest(f workerwire.Frame) (answer <-chan workerwire.Frame, leads bool) {
+func (c *client) enqueueRequest(f workerwire.Frame, wr *write) (answer <-chan workerwire.Frame, leads bool) {
 	ch := make(chan workerwire.Frame, 1)
 	c.mu.Lock()
 	if c.broken {
@@ -194,7 +256,10 @@ func (c *client) enqueueRequest(f workerwire.Frame) (answer <-chan workerwire.Fr
 	f.ID = c.next
 	c.waiting[f.ID] = ch
 	c.mu.Unlock()
-	return ch, c.enqueue(f)
+	if wr != nil {
+		wr.request = f.ID
+	}
+	return ch, c.enqueue(f, wr)
 }
 
 // ack acknowledges events up to seq. It does not wait for the answer; onAck is called

@@ -23,7 +23,8 @@ func TestWriteFrame(t *testing.T) {
 		Before: []byte("<"), Long: []byte("middle"), After: []byte(">"),
 		File: &bulk.File{Path: path, Offset: 2, Size: 6},
 	}
-	frame, link := w.writeFrame(&write{id: 7, size: p.Size()}, &p)
+	wr := &write{id: 7, size: p.Size()}
+	frame := w.writeFrame(wr, &p)
 	if frame.Kind != workerwire.Write || frame.N != 7 || string(frame.Payload) != "<>" {
 		t.Errorf("frame %+v", frame)
 	}
@@ -31,8 +32,8 @@ func TestWriteFrame(t *testing.T) {
 	if err := json.Unmarshal(frame.Body, &filed); err != nil {
 		t.Fatal(err)
 	}
-	if filed.Before != 1 || link != filepath.Join(w.dir, filed.Span.File) {
-		t.Errorf("%+v, link %s", filed, link)
+	if filed.Before != 1 || wr.link != filepath.Join(w.dir, filed.Span.File) {
+		t.Errorf("%+v, link %s", filed, wr.link)
 	}
 	if b, err := bulk.Read(w.dir, filed.Span); string(b) != "middle" {
 		t.Errorf("the worker reads %q, %v", b, err)
@@ -40,8 +41,8 @@ func TestWriteFrame(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	frame, link = w.writeFrame(&write{id: 8, size: p.Size()}, &p)
-	if frame.Body != nil || string(frame.Payload) != "<middle>" || link != "" {
-		t.Errorf("without the file: frame %+v, link %q", frame, link)
+	wr = &write{id: 8, size: p.Size()}
+	if frame = w.writeFrame(wr, &p); frame.Body != nil || string(frame.Payload) != "<middle>" || wr.link != "" {
+		t.Errorf("without the file: frame %+v, link %q", frame, wr.link)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,6 +58,36 @@ func told(t *testing.T, w *supervisor.Worker, n int, name string) []int64 {
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// TestWritesWithoutRecord checks that a daemon that clients no longer reach neither records nor
+// makes writes, which are joined, and that their ids are given out again.
+func TestWritesWithoutRecord(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	var still atomic.Bool
+	h.still = still.Load
+	w := h.start(h.daemon(), shell("still", `cat`))
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := w.Write(t.Context(), calls.Record{N: 1, Kind: calls.KindCall}, []byte("no\n"))
+			if !supervisor.NotDispatched(err) {
+				t.Errorf("without a record: %v, want a write that was not dispatched", err)
+			}
+		})
+	}
+	all.Wait()
+	if got := recorded(t, w); len(got) > 0 || w.LastWrite() != 0 {
+		t.Errorf("records %v, last write %d, want none", got, w.LastWrite())
+	}
+	still.Store(true)
+	if got := told(t, w, 3, "x"); !slices.Equal(got, []int64{1, 2, 3}) {
+		t.Errorf("the next writes are %v", got)
+	}
+	if got := follow(t, w, true, lines(3)).stdout.String(); got != "0\n1\n2\n" {
+		t.Errorf("the child was told %q", got)
+	}
 }
 
 // TestRecordsOfAnEarlierDaemon checks that records of writes that the worker did not take

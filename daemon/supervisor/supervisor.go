@@ -62,6 +62,9 @@ type Options struct {
 	Program    string // version, for people
 	Limits     limits.Placer
 	Log        *slog.Logger
+	// Still reports whether clients reach this daemon. If not, no write is recorded or made any more.
+	// It is called before each record, and must not block. If it is nil they do.
+	Still func() bool
 	// Environ returns the environment of programs that reach other machines. If it is nil they have
 	// none.
 	Environ func(context.Context) []string

@@ -37,6 +37,7 @@ type home struct {
 	t     *testing.T
 	dir   string
 	epoch int64
+	still func() bool // see [supervisor.Options]
 }
 
 // newHome makes the directories, with a short path for the sockets.
@@ -64,7 +65,7 @@ func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 		h.t.Fatal(err)
 	}
 	s := supervisor.New(supervisor.Options{
-		Exe: exe, RuntimeDir: h.dir, StateDir: h.dir, Epoch: epoch, Program: "test",
+		Exe: exe, RuntimeDir: h.dir, StateDir: h.dir, Epoch: epoch, Program: "test", Still: h.still,
 		Log: slog.New(slog.NewTextHandler(h.t.Output(), nil)),
 	})
 	h.t.Cleanup(func() {

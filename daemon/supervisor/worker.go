@@ -70,7 +70,7 @@ type Worker struct {
 	detached chan struct{} // closed by Close
 	done     chan struct{} // closed when nothing runs for it any more
 	slots    chan struct{} // one for each write in flight
-	writes   chan struct{} // holds a token while a goroutine gives out a write id
+	writes   chan struct{} // holds a token while a goroutine gives out a write id, or records writes
 	group    *limits.Group // that holds the worker to the limits of its spec; nil if it is in none
 	heldBy   string        // by what those are held, for people; "" without limits
 

@@ -73,8 +73,7 @@ func (w *Worker) writeOnce(
 	}
 	faultpoint.At("write.sent")
 	if faultpoint.Broken("record.first") {
-		rec.Write = wr.id
-		_ = w.journal.Append(rec)
+		_ = w.journal.Append(wr.rec)
 	}
 	var late <-chan time.Time
 	if !until.IsZero() {
@@ -91,8 +90,11 @@ func (w *Worker) writeOnce(
 	for {
 		select {
 		case f, ok := <-ch:
-			if ok {
+			switch {
+			case ok:
 				return settled(wr, w.written(&f))
+			case wr.err != nil:
+				return settled(wr, wr.err)
 			}
 		case <-late:
 			return wr.id, w.unknown(context.DeadlineExceeded)
@@ -154,7 +156,11 @@ type write struct {
 	size int   // bytes
 	void bool  // it was not taken, and another write may have its id; guarded by the worker's mu
 
-	leads *client // must be flushed by the goroutine of this write; nil if another does so
+	rec     calls.Record
+	link    string  // name of a file in the worker's directory that the frame names; "" if none
+	request int64   // id of the request that asks for the write
+	leads   *client // must be flushed by the goroutine of this write; nil if another does so
+	err     error   // why it was not recorded; set before its channel is closed
 }
 
 // notDispatchedError marks the fault of a write of which the child has got no byte.
@@ -198,9 +204,9 @@ func (w *Worker) unknown(err error) error {
 	return r
 }
 
-// queueWrite gives out the next id, writes the record and queues the bytes. On an error nothing is
-// queued, and the id is given out again. The caller must flush wr.leads: several writes are sent
-// as one then, in the order of their ids.
+// queueWrite gives out the next id and queues the record and the bytes. On an error nothing is
+// queued, and the id is given out again. The caller must flush wr.leads: several writes are
+// recorded and sent as one then, in the order of their ids.
 func (w *Worker) queueWrite(
 	ctx context.Context, until time.Time, rec calls.Record, compose func(int64) (bulk.Parts, error),
 ) (*write, <-chan workerwire.Frame, error) {
@@ -208,7 +214,7 @@ func (w *Worker) queueWrite(
 		return nil, nil, err
 	}
 	defer func() { <-w.writes }()
-	wr := &write{}
+	wr := &write{rec: rec}
 	var c *client
 	if rec.Kind == calls.KindCall {
 		patient, cancel := w.patient(ctx)
@@ -229,7 +235,7 @@ func (w *Worker) queueWrite(
 	if err != nil {
 		return nil, nil, w.writeFault(fault.TransportFailure, err)
 	}
-	ch, err := w.dispatch(ctx, until, c, wr, rec, compose)
+	ch, err := w.dispatch(ctx, until, c, wr, compose)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err != nil {
@@ -244,12 +250,10 @@ func (w *Worker) queueWrite(
 	return wr, ch, nil
 }
 
-// dispatch composes the bytes of a write, writes its record and queues them on c. The record
-// comes first: a call that the child may see must be known to the next daemon. On an error
-// nothing is queued, and the record is void.
+// dispatch composes the bytes of a write, and queues its record and them on c. On an error nothing
+// is queued.
 func (w *Worker) dispatch(
-	ctx context.Context, until time.Time, c *client, wr *write, rec calls.Record,
-	compose func(int64) (bulk.Parts, error),
+	ctx context.Context, until time.Time, c *client, wr *write, compose func(int64) (bulk.Parts, error),
 ) (<-chan workerwire.Frame, error) {
 	parts, err := compose(wr.id)
 	if err != nil {
@@ -266,22 +270,13 @@ func (w *Worker) dispatch(
 	wr.size = size
 	w.outstanding += wr.size
 	w.mu.Unlock()
-	rec.Write = wr.id
-	if !faultpoint.Broken("record.first") {
-		if err := w.journal.Append(rec); err != nil {
-			return nil, w.writeFault(fault.ResourceExhausted, err)
-		}
-	}
-	faultpoint.At("write.recorded")
-	frame, link := w.writeFrame(wr, &parts)
-	ch, leads := c.enqueueRequest(frame)
+	wr.rec.Write = wr.id
+	ch, leads := c.enqueueRequest(w.writeFrame(wr, &parts), wr)
 	if leads {
 		wr.leads = c
 	}
 	if ch == nil {
-		if link != "" {
-			_ = os.Remove(link)
-		}
+		wr.removeLink()
 		if w.spec.Far != nil { // its next connection, or its end, will tell
 			_ = w.wait(ctx, until, func() bool { return w.c != c })
 		}
@@ -290,23 +285,65 @@ func (w *Worker) dispatch(
 	return ch, nil
 }
 
+// record writes the records of writes that are to be sent on c, all or none. They come first: a
+// call that the child may see must be known to the next daemon. On an error, which is that of each
+// write, their ids are given out again. It must be called with the token of w.writes.
+func (w *Worker) record(c *client, writes []*write) (err error) {
+	if faultpoint.Broken("record.first") {
+		return nil
+	}
+	records := make([]calls.Record, len(writes))
+	for i, wr := range writes {
+		records[i] = wr.rec
+	}
+	if still := w.sup.o.Still; still != nil && !still() {
+		err = w.writeFault(fault.TransportFailure, errDisowned)
+	} else if err = w.journal.Append(records...); err != nil {
+		err = w.writeFault(fault.ResourceExhausted, err)
+	}
+	faultpoint.At("write.recorded")
+	if err == nil {
+		return nil
+	}
+	for _, wr := range writes {
+		wr.removeLink()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.c == c { // else the next attach sets it
+		w.next = writes[0].id
+	}
+	return err
+}
+
+// errDisowned is the reason of writes that a daemon no longer makes, since another may be at work.
+var errDisowned = errors.New("clients no longer reach this daemon")
+
+// removeLink removes the name of the file of a write that is not sent.
+func (wr *write) removeLink() {
+	if wr.link != "" {
+		_ = os.Remove(wr.link)
+	}
+}
+
 // writeFrame returns the frame of a write. If the long part lies in a file, the worker copies it
-// from there to the child: link is then the name that the file has in the worker's directory.
-func (w *Worker) writeFrame(wr *write, p *bulk.Parts) (frame workerwire.Frame, link string) {
-	frame = workerwire.Frame{Kind: workerwire.Write, N: wr.id, Payload: p.Before}
+// from there to the child: wr.link is then the name that the file has in the worker's directory.
+func (w *Worker) writeFrame(wr *write, p *bulk.Parts) workerwire.Frame {
+	frame := workerwire.Frame{Kind: workerwire.Write, N: wr.id, Payload: p.Before}
 	if p.File != nil && w.spec.Far == nil {
-		link = filepath.Join(w.dir, process.FileInput+rand.Text())
+		link := filepath.Join(w.dir, process.FileInput+rand.Text())
 		if err := os.Link(p.File.Path, link); err == nil {
+			wr.link = link
 			span := protocol.Span{File: filepath.Base(link), Offset: p.File.Offset, Size: p.File.Size}
 			frame.Body = jsonrpc.Encode(workerwire.Filed{Before: len(p.Before), Span: span})
 			frame.Payload = slices.Concat(p.Before, p.After)
-			return frame, link
+			return frame
 		}
 	}
 	if p.Long != nil {
 		frame.Payload = slices.Concat(p.Before, p.Long, p.After)
 	}
-	return frame, ""
+	return frame
 }
 
 // removeInputs removes the files of writes that the worker will never open: those of an
