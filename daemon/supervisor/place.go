@@ -11,7 +11,6 @@ import (
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
 	"holdline/daemon/supervisor/workdirs"
-	"holdline/daemon/waiting"
 	"holdline/protocol/farwire"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
@@ -166,7 +165,7 @@ func (p elsewhere) connectBy(ctx context.Context, w *Worker, session *far.Sessio
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, 2*answerTimeout, errSilent)
 	defer cancel()
-	c, hello, err := openClient(limit, &client{nc: session.Conn, out: session.Out, r: session.R, session: session},
+	c, hello, err := openClient(limit, &client{nc: session.Conn, out: session.Out, r: workerwire.Reader{R: session.R}, session: session},
 		w.spec.Version)
 	if err == nil {
 		c, err = w.attachOn(limit, c, &hello)
@@ -304,13 +303,6 @@ func (w *Worker) keepStderr(c *client, f *workerwire.Frame) {
 // maxStderrLog is where the file of [Worker.keepStderr] is rotated, in bytes.
 const maxStderrLog = 1 << 20
 
-// A start dials a host so often before it gives up, unless it would have to wait for longer: one
-// connection that breaks says little.
-const (
-	startTries = 3
-	startPause = time.Second
-)
-
 // startElsewhere is [Supervisor.startWorker] for a worker on another machine, whose name it puts
 // into the spec.
 func (s *Supervisor) startElsewhere(ctx context.Context, dir string, spec process.Spec, env workerwire.Environment) (
@@ -318,14 +310,7 @@ func (s *Supervisor) startElsewhere(ctx context.Context, dir string, spec proces
 ) {
 	at := *spec.Far
 	at.Node = ""
-	session, err := s.At(&at).Dial(ctx)
-	for try := 1; err != nil && try < startTries; try++ {
-		pause := s.Hosts().Pause(at.Host)
-		if pause > startPause || waiting.Pause(ctx, pause) != nil {
-			break
-		}
-		session, err = s.At(&at).Dial(ctx)
-	}
+	session, err := s.At(&at).DialStart(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/limits"
 	"holdline/daemon/supervisor/far"
+	"holdline/daemon/supervisor/near"
 	"holdline/daemon/telling"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
@@ -245,6 +246,11 @@ func (w *Worker) StderrTail() []string {
 		}
 	}
 	return lines[max(0, len(lines)-20):]
+}
+
+// ExitFault returns the fault of a child that ended by itself while a call waited for it.
+func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
+	return near.ExitFault(&w.spec, operation, exit, w.StderrTail())
 }
 
 // begin opens the call journal, connects for the first time, and starts the worker's

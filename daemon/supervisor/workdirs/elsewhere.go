@@ -46,6 +46,26 @@ func (p Elsewhere) Dial(ctx context.Context) (*far.Session, error) {
 	return session, nil
 }
 
+// A start dials a host so often before it gives up, unless it would have to wait for longer: one
+// connection that breaks says little.
+const (
+	startTries = 3
+	startPause = time.Second
+)
+
+// DialStart is [Elsewhere.Dial] for a start: it tries again if the host may answer soon.
+func (p Elsewhere) DialStart(ctx context.Context) (*far.Session, error) {
+	session, err := p.Dial(ctx)
+	for try := 1; err != nil && try < startTries; try++ {
+		pause := p.d.hosts.Pause(p.at.Host)
+		if pause > startPause || waiting.Pause(ctx, pause) != nil {
+			break
+		}
+		session, err = p.Dial(ctx)
+	}
+	return session, err
+}
+
 // Start starts a worker there, and returns when it listens. Before that it ends what this daemon
 // has given up there: no call is made again beside one that may still run. After an error the
 // caller must hang up.
