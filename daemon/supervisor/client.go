@@ -32,8 +32,8 @@ const sendTimeout = 30 * time.Second
 // of [Worker.receive] reads, and passes the answers on.
 type client struct {
 	nc  rawio.Socket
-	out *rawio.Stream // to nc
-	r   *bufio.Reader // from nc; for the goroutine that receives
+	out *rawio.Stream     // to nc
+	r   workerwire.Reader // from nc; for the goroutine that receives
 
 	sending sync.Mutex // held while frames are written
 	spare   batch      // the queue before, to be filled again; guarded by sending
@@ -85,7 +85,7 @@ func dial(ctx context.Context, path string, version int) (*client, workerwire.In
 	}
 	conn := rawio.Quiet(unix)
 	stream := rawio.New(conn)
-	return openClient(ctx, &client{nc: conn, out: stream, r: bufio.NewReaderSize(stream, 4<<10)}, version)
+	return openClient(ctx, &client{nc: conn, out: stream, r: workerwire.Reader{R: bufio.NewReaderSize(stream, 4<<10)}}, version)
 }
 
 // openClient completes c, which has a connection alone, and begins to speak the protocol.
@@ -116,7 +116,7 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 	if err := c.sendFrame(workerwire.Frame{Kind: kind, ID: c.next, Body: jsonrpc.Encode(params)}); err != nil {
 		return err
 	}
-	f, err := workerwire.ReadFrame(c.r)
+	f, err := c.r.Next()
 	if err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -122,7 +121,7 @@ func TestAnswerBehindEvents(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				in := &chanReader{c: make(chan []byte)}
 				c := &client{
-					out: rawio.New(&bytes.Buffer{}), r: bufio.NewReader(in), nc: unixConn(t), lost: make(chan struct{}),
+					out: rawio.New(&bytes.Buffer{}), r: workerwire.Reader{R: in}, nc: unixConn(t), lost: make(chan struct{}),
 					waiting: map[int64]chan workerwire.Frame{}, acks: map[int64]int64{},
 					session: &far.Session{Host: "box"},
 				}

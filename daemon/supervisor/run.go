@@ -269,7 +269,7 @@ func (w *Worker) receive(c *client) error {
 			w.changed.Wait()
 		}
 		w.mu.Unlock()
-		f, err := workerwire.ReadFrame(c.r)
+		f, err := c.r.Next()
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,14 @@ package worker
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
+	"holdline/daemon/worker/gate"
 	"holdline/protocol"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
@@ -33,6 +35,7 @@ type conn struct {
 	w      *worker
 
 	answers  []workerwire.Frame // in the order of the answers, not yet taken by push or sendNow
+	taken    []workerwire.Frame // what push or sendNow has taken last
 	due      bool               // push must send the answers now
 	soon     *time.Timer        // sets due; nil before it was first needed
 	inFlight int                // requests that are not answered
@@ -42,7 +45,7 @@ type conn struct {
 	pushing  bool        // push is writing to stream, and nothing else may
 	sent     int64       // with the connection attached: last number pushed
 	loaded   loaded      // the next event, if the spool has it and push has read it
-	out      gate        // of what was pushed and not acked
+	out      gate.Gate   // of what was pushed and not acked
 }
 
 // connState is what is sent to a peer. It only goes forward, in dropLocked and closeLocked.
@@ -114,9 +117,9 @@ func (c *conn) serve() {
 		c.dropLocked()
 		delete(c.w.conns, c)
 	}()
-	r := bufio.NewReaderSize(c.stream, 4<<10)
+	r := workerwire.Reader{R: bufio.NewReaderSize(c.stream, 4<<10), Buf: make([]byte, 0, maxShort)}
 	for {
-		f, err := workerwire.ReadFrame(r)
+		f, err := r.Next()
 		if err != nil {
 			return
 		}
@@ -328,7 +331,7 @@ func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w.attached = c
 	w.attendLocked(attended)
 	c.sent = max(p.AfterSeq, w.out.acked)
-	c.out = gate{limit: w.spec.Limits.Retain, lineMax: w.spec.Limits.Line}
+	c.out = gate.Gate{Limit: w.spec.Limits.Retain, LineMax: w.spec.Limits.Line}
 	w.out.seen = max(w.out.seen, c.sent)
 	c.reply(id, workerwire.AttachResult{
 		LastWrite: w.in.taken, Queued: int64(w.in.bytes), Acked: w.out.acked, NextSeq: w.out.next,
@@ -392,31 +395,33 @@ func (c *conn) sendNow() bool {
 // tryWriter writes what the peer takes at once, and keeps the rest in the connection.
 type tryWriter struct{ *conn }
 
-// Write returns len(p) and no error: push meets the error of the stream when it writes the rest. It
-// keeps p itself: no other code has the frames, so none changes them. The caller must hold w.mu.
+// Write returns len(p) and no error: push meets the error of the stream when it writes the rest.
+// The caller must hold w.mu.
 func (c tryWriter) Write(p []byte) (int, error) {
 	n := 0
 	if len(c.rest) == 0 {
 		n = c.stream.TryWrite(p)
 	}
 	if n < len(p) {
-		c.rest = append(c.rest, p[n:])
+		c.rest = append(c.rest, bytes.Clone(p[n:]))
 	}
 	return len(p), nil
 }
 
 // takeFramesLocked removes and returns the frames to send next: all answers, and one event unless
 // the connection is closing or the event's data have not been loaded from the spool file yet. The
-// slice is empty if there is nothing to send. The caller must hold w.mu, and must send the frames.
+// slice is empty if there is nothing to send. It is valid until the next call. The caller must hold
+// w.mu, and must send the frames.
 func (c *conn) takeFramesLocked() []workerwire.Frame {
 	frames := c.answers
 	if len(frames) > 0 && c.soon != nil {
 		c.soon.Stop()
 	}
-	c.answers, c.due = nil, false
 	if c.state == connOpen && c.hasEventLocked() {
 		frames = append(frames, c.eventLocked())
 	}
+	clear(c.taken) // they were sent
+	c.answers, c.taken, c.due = c.taken[:0], frames, false
 	return frames
 }
 
@@ -425,7 +430,7 @@ func (c *conn) takeFramesLocked() []workerwire.Frame {
 // earlier output must still get the events of the end. The caller must hold w.mu.
 func (c *conn) pendingLocked() bool {
 	w := c.w
-	return w.attached == c && c.sent < w.out.next-1 && (c.out.isOpen() || w.childState >= childEnded) &&
+	return w.attached == c && c.sent < w.out.next-1 && (c.out.IsOpen() || w.childState >= childEnded) &&
 		w.out.after(c.sent) < len(w.out.entries)
 }
 
@@ -464,7 +469,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 	begun := e.begun
 	if e.spooled {
 		f.Payload = c.loaded.data
-		begun = begunLine(f.Payload)
+		begun = gate.BegunLine(f.Payload)
 		if c.loaded.err != nil { // the spool cannot be read: the event counts its bytes as dropped
 			dropped.Bytes = int64(e.size)
 		}
@@ -482,7 +487,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 		f.Body = jsonrpc.Encode(dropped)
 	}
 	if e.kind == stdout && size > 0 {
-		c.out.addBytes(size, begun, true)
+		c.out.Add(size, begun, true)
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 const (
 	maxQueued = workerwire.MaxPayload // that were taken and not yet written to the child
 	maxJoined = 16 << 10              // of several that are made as one
+	maxShort  = 4 << 10               // of one whose bytes lie in input.short
 )
 
 // input holds the writes to the child's stdin. Taking a write only queues it. One goroutine
@@ -35,18 +37,20 @@ type input struct {
 	file    *os.File     // the writing end of the pipe
 	queue   []inputWrite // taken, not yet written
 	making  []inputWrite // the writes from written+1 on, which are being made: the child may have them
-	joined  []byte       // the bytes of making, if it has several; used again
-	bytes   int          // taken, not yet written
-	taken   int64        // last write id that was taken
-	written int64        // last write id that is wholly in the pipe
-	lost    int64        // the first of the writes that were not made; 0 if all were
-	torn    int64        // the write of which the child may have got a part only; 0 if none
-	waiting []waiter     // requests whose write has no outcome yet
+	short   []byte       // the bytes of the short writes of making and queue, from off on
+	off     int
+	settled []waiter // used again
+	bytes   int      // taken, not yet written
+	taken   int64    // last write id that was taken
+	written int64    // last write id that is wholly in the pipe
+	lost    int64    // the first of the writes that were not made; 0 if all were
+	torn    int64    // the write of which the child may have got a part only; 0 if none
+	waiting []waiter // requests whose write has no outcome yet
 }
 
 // inputWrite is the bytes of a write.
 type inputWrite struct {
-	data []byte
+	data []byte           // nil of a short one that waits
 	file *os.File         // has further ones; nil if none does
 	long workerwire.Filed // where they are, in file and in the write
 	size int              // bytes, wherever they are
@@ -86,7 +90,8 @@ func (w *worker) openInput(f *workerwire.Frame) (b inputWrite, err error) {
 	if f.Kind != workerwire.Write || len(f.Body) == 0 {
 		return b, nil
 	}
-	if err := json.Unmarshal(f.Body, &b.long); err != nil {
+	b.data = bytes.Clone(b.data) // which is valid until the next frame is read
+	if b.long, err = parseFiled(f.Body); err != nil {
 		return b, err
 	}
 	span, before, own := b.long.Span, b.long.Before, strings.HasPrefix(b.long.Span.File, process.FileInput)
@@ -97,6 +102,12 @@ func (w *worker) openInput(f *workerwire.Frame) (b inputWrite, err error) {
 	_ = os.Remove(filepath.Join(w.dir, span.File))
 	b.size += int(span.Size)
 	return b, err
+}
+
+// parseFiled parses the body of a write some bytes of which lie in a file.
+func parseFiled(body []byte) (long workerwire.Filed, err error) {
+	err = json.Unmarshal(body, &long)
+	return long, err
 }
 
 // inputState is what can still be written to the child's stdin. It only goes forward:
@@ -147,6 +158,10 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bo
 		case in.state != inputOpen:
 			in.lost = id
 		default:
+			if b.file == nil && b.size <= maxShort {
+				in.short = append(in.short, b.data...)
+				b.data = nil
+			}
 			in.queue = append(in.queue, b)
 			in.bytes += b.size
 			kept = true
@@ -161,7 +176,7 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bo
 // settleLocked answers the waiting requests whose write has an outcome. The caller must hold w.mu.
 func (w *worker) settleLocked() {
 	in := &w.in
-	var settled []waiter
+	settled := in.settled[:0]
 	in.waiting = slices.DeleteFunc(in.waiting, func(q waiter) bool {
 		known := q.w <= in.written || q.w == in.torn || in.lost > 0 && q.w >= in.lost
 		if known {
@@ -179,6 +194,8 @@ func (w *worker) settleLocked() {
 			q.c.replyWrite(q.id, workerwire.WriteStdinClosed)
 		}
 	}
+	clear(settled)
+	in.settled = settled
 }
 
 // writeStdin writes the taken writes to stdin, in order, and answers their requests. It blocks
@@ -259,33 +276,41 @@ func (w *worker) makeLocked(to *rawio.Stream) error {
 		faultpoint.At("worker.written")
 		w.memory.Passed(made.size)
 	}
-	clear(in.making)
-	in.making = in.making[:0]
+	in.dropMade()
 	return err
 }
 
 // takeNext moves the first writes of the queue to making, and returns them as one, to be used until
 // making is emptied. The caller must hold w.mu.
 func (in *input) takeNext() inputWrite {
-	all, n := in.queue, 1
-	for size := all[0].size; n < len(all) && all[n-1].file == nil && all[n].file == nil; n++ {
-		if size += all[n].size; size > maxJoined {
-			break
-		}
+	n, size := 0, 0
+	for ; n < len(in.queue) && in.queue[n].isShort() && size+in.queue[n].size <= maxJoined; n++ {
+		size += in.queue[n].size
 	}
-	in.making = append(in.making, all[:n]...)
-	clear(all[:n])
-	if in.queue = all[n:]; len(in.queue) == 0 {
-		in.queue = nil
+	next := inputWrite{data: in.short[in.off : in.off+size], size: size}
+	if n == 0 {
+		n, next = 1, in.queue[0]
 	}
-	if n == 1 {
-		return in.making[0]
+	in.off += size
+	in.making = append(in.making, in.queue[:n]...)
+	in.queue = slices.Delete(in.queue, 0, n)
+	return next
+}
+
+// isShort reports whether the bytes of a write that waits lie in input.short.
+func (b *inputWrite) isShort() bool { return b.data == nil && b.file == nil }
+
+// dropMade empties making, and drops the bytes of the short writes that were made. The caller must
+// hold w.mu.
+func (in *input) dropMade() {
+	clear(in.making)
+	in.making = in.making[:0]
+	if left := in.short[in.off:]; len(left) <= in.off {
+		in.short, in.off = append(in.short[:0], left...), 0
 	}
-	in.joined = in.joined[:0]
-	for _, b := range in.making {
-		in.joined = append(in.joined, b.data...)
+	if len(in.short) == 0 && cap(in.short) > 2*maxJoined {
+		in.short = nil
 	}
-	return inputWrite{data: in.joined, size: len(in.joined)}
 }
 
 // closeStdinLocked makes writeStdin close stdin after the writes in the queue, and wakes it. It

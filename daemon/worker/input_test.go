@@ -1,8 +1,11 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -94,13 +97,11 @@ func TestJoinedWrites(t *testing.T) {
 	for n := range len(a+b+c) + 1 {
 		w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
 		w.in.file = &os.File{} // closing it fails, which does not matter
-		for _, s := range []string{a, b, c, long} {
-			w.in.queue = append(w.in.queue, inputWrite{data: []byte(s), size: len(s)})
-			w.in.bytes += len(s)
-			w.in.taken++
+		w.mu.Lock()
+		for i, s := range []string{a, b, c, long} {
+			w.takeLocked(&conn{w: w}, &workerwire.Frame{N: int64(i + 1)}, inputWrite{data: []byte(s), size: len(s)})
 		}
 		pipe := &cutPipe{n: n}
-		w.mu.Lock()
 		err := w.makeLocked(rawio.New(pipe))
 		if failed := n < len(a+b+c); failed != (err != nil) || w.in.bytes != len(long) || len(w.in.making) != 0 {
 			t.Errorf("%d bytes: %v, %d bytes wait", n, err, w.in.bytes)
@@ -167,3 +168,55 @@ func TestFiledInput(t *testing.T) {
 
 // second returns the second of two values.
 func second[T, E any](_ T, e E) E { return e }
+
+// TestShortWrites makes writes of all lengths as they are taken, some at once and some later. The
+// child gets their bytes in order, and short ones become no garbage.
+func TestShortWrites(t *testing.T) {
+	w := newWorker(t.TempDir(), process.Spec{}, nil, io.Discard)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	c, pipe, to, want := &conn{w: w}, &cutPipe{n: math.MaxInt}, []byte(nil), []byte(nil)
+	stream := rawio.New(pipe)
+	take := func(n int) {
+		to = to[:0]
+		for range n {
+			to = append(to, byte(r.Int()))
+		}
+		kept := w.takeLocked(c, &workerwire.Frame{N: w.in.taken + 1}, inputWrite{data: to, size: n})
+		if want = append(want, to...); !kept {
+			t.Fatal("not taken")
+		}
+		if n > maxShort {
+			to = nil // it is the worker's now
+		}
+	}
+	make1 := func() {
+		if err := w.makeLocked(stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2000 {
+		take(r.IntN(100) << r.IntN(8))
+		for len(w.in.queue) > r.IntN(20) {
+			make1()
+		}
+	}
+	for len(w.in.queue) > 0 {
+		make1()
+	}
+	if !bytes.Equal(pipe.got, want) || len(w.in.short) > 0 {
+		t.Errorf("%d bytes were written of %d, %d are left", len(pipe.got), len(want), len(w.in.short))
+	}
+	pipe.got, want = make([]byte, 0, 1<<20), make([]byte, 0, 1<<20)
+	f := workerwire.Frame{N: w.in.taken}
+	if n := testing.AllocsPerRun(1000, func() {
+		f.N++
+		w.takeLocked(c, &f, inputWrite{data: to[:20], size: 20})
+		make1()
+	}); n > 0 {
+		t.Errorf("%v allocations for a short write", n)
+	}
+}

@@ -59,7 +59,7 @@ func (w *worker) intoFile(data []byte) (rest []byte) {
 func (w *worker) beginLong() bool {
 	l := &w.long
 	w.mu.Lock()
-	long := w.out.in.lineLen >= bulk.Min && !w.spec.Inline
+	long := w.out.in.LineLen >= bulk.Min && !w.spec.Inline
 	l.refused = l.refused && long
 	if !long || l.refused || w.attendance == spooling {
 		w.mu.Unlock()

@@ -91,8 +91,8 @@ func TestLongLine(t *testing.T) {
 		if w.doLater(); len(w.files(t)) > 0 {
 			t.Errorf("%q are left", w.files(t))
 		}
-		if w.out.in.bytes != 0 || w.out.in.count != 0 {
-			t.Errorf("%d bytes of output count, in %d entries", w.out.in.bytes, w.out.in.count)
+		if w.out.in.Bytes != 0 || w.out.in.Count != 0 {
+			t.Errorf("%d bytes of output count, in %d entries", w.out.in.Bytes, w.out.in.Count)
 		}
 	}
 }

@@ -5,14 +5,18 @@ import (
 	"slices"
 	"sort"
 
+	"holdline/daemon/worker/gate"
+	"holdline/daemon/worker/spare"
 	"holdline/protocol/process"
 )
 
-// Limits of what is kept. Each piece costs memory, however small it is.
+// Limits of what is kept.
 const (
 	maxChunk         = 64 << 10 // bytes of output that are joined under one number
-	maxEntries       = 4096     // pieces of a stream
 	maxStderrEntries = 1024     // pieces of stderr
+
+	minBuffer = 256       // bytes of the smallest buffers that are used again
+	maxSpare  = 128 << 10 // bytes of those that wait for it
 )
 
 // kind says what an entry is.
@@ -35,88 +39,28 @@ type entry struct {
 	file       string // name of its own file that has it, instead of the spool; "" if none has
 	off        int64  // in the spool or in that file, in bytes
 	size       int    // bytes of data, wherever they are
-	begun      int    // of them, those behind the last newline; noNewline if there is none
+	begun      int    // of them, those behind the last newline; gate.NoNewline if there is none
 	dropped    int64  // bytes of stderr that this marker stands for
 }
-
-// gate stops a stream once limit bytes or [maxEntries] entries are held, but only at the
-// end of a line. A daemon cannot acknowledge half a line, so a stream that stopped
-// inside one would never go on. A line of lineMax bytes stops the stream all the same:
-// else a child without newlines would pass any limit.
-type gate struct {
-	limit, lineMax int  // bytes
-	bytes, count   int  // bytes and entries that are held
-	lineLen        int  // bytes since the last newline
-	over           bool // the limit was reached, and not enough released since
-	finishing      bool // over, and the line that was begun may still come
-}
-
-// noNewline stands for how many bytes follow the last newline of data without any.
-const noNewline = -1
-
-// begunLine returns how many bytes follow the last newline of data; [noNewline] if it has none.
-func begunLine(data []byte) int {
-	if n := len(data); n > 0 && data[n-1] == '\n' {
-		return 0
-	}
-	if bytes.IndexByte(data, '\n') < 0 { // many times as fast as LastIndexByte
-		return noNewline
-	}
-	return len(data) - 1 - bytes.LastIndexByte(data, '\n')
-}
-
-// addBytes counts size bytes of data that are held from now on. It closes the gate if a limit is
-// reached, as type gate says. begun is begunLine of the data; newEntry is false if the data was
-// added to an entry that is counted already. The caller must hold w.mu.
-func (g *gate) addBytes(size, begun int, newEntry bool) {
-	g.bytes += size
-	if newEntry {
-		g.count++
-	}
-	if begun != noNewline {
-		g.lineLen = begun
-		g.finishing = false
-	} else {
-		g.lineLen += size
-	}
-	if full := g.bytes >= g.limit || g.count >= maxEntries; full && !g.over {
-		g.over = true
-		g.finishing = g.lineLen > 0
-	}
-	if g.lineLen >= g.lineMax {
-		g.finishing = false
-	}
-}
-
-// release subtracts what is no longer held, and opens the gate below its limits. w.mu must be held.
-func (g *gate) release(bytes, count int) {
-	g.bytes -= bytes
-	g.count -= count
-	if g.bytes < g.limit && g.count < maxEntries {
-		g.over, g.finishing = false, false
-	}
-}
-
-// isOpen reports whether more, or the rest of a line, may come. The caller must hold w.mu.
-func (g *gate) isOpen() bool { return !g.over || g.finishing }
 
 // output numbers the child's output, and keeps it until the daemon has acknowledged it. The
 // daemon's events are its entries. All stdout is kept, in memory or in the spool; of stderr
 // only the last bytes. It has no lock of its own.
 type output struct {
-	entries  []entry // by seq
-	next     int64   // next number to be given
-	acked    int64   // the daemon has acknowledged all numbers up to this one
-	seen     int64   // highest number that was sent to any daemon
-	in       gate    // of stdout in memory
-	ring     int     // the most bytes of stderr to keep
-	errBytes int     // bytes of stderr that are kept
-	errCount int     // entries of stderr that are kept, markers not counted
+	entries  []entry       // by seq
+	next     int64         // next number to be given
+	acked    int64         // the daemon has acknowledged all numbers up to this one
+	seen     int64         // highest number that was sent to any daemon
+	in       gate.Gate     // of stdout in memory
+	ring     int           // the most bytes of stderr to keep
+	errBytes int           // bytes of stderr that are kept
+	errCount int           // entries of stderr that are kept, markers not counted
+	spare    spare.Buffers // of entries that were acknowledged
 }
 
 // newOutput returns an output without entries. Numbers begin with 1.
 func newOutput(l process.Limits) *output {
-	return &output{next: 1, in: gate{limit: l.Retain, lineMax: l.Line}, ring: l.Stderr}
+	return &output{next: 1, in: gate.Gate{Limit: l.Retain, LineMax: l.Line}, ring: l.Stderr}
 }
 
 // last returns the newest entry of kind k if it can take n more bytes, else nil. Because entries
@@ -138,54 +82,54 @@ func (o *output) last(k kind, n int) *entry {
 // its buffer or more, it may be kept itself, else a copy. kept says that the caller must not use
 // data any more. It wakes no goroutine. The caller must hold w.mu.
 func (o *output) addStdout(data []byte) (kept bool) {
-	begun := begunLine(data)
+	begun := gate.BegunLine(data)
 	if e := o.last(stdout, len(data)); e != nil && !e.spooled {
 		e.data = append(e.data, data...)
 		e.size = len(e.data)
-		if begun != noNewline {
+		if begun != gate.NoNewline {
 			e.begun = begun
-		} else if e.begun != noNewline {
+		} else if e.begun != gate.NoNewline {
 			e.begun += len(data)
 		}
-		o.in.addBytes(len(data), begun, false)
+		o.in.Add(len(data), begun, false)
 		return false
 	}
 	e := entry{kind: stdout, data: data, size: len(data), begun: begun}
 	if kept = len(data) >= cap(data)/2; !kept {
-		e.data = bytes.Clone(data)
+		e.data = append(o.spare.Get(len(data)), data...)
 	}
 	o.push(e)
-	o.in.addBytes(len(data), begun, true)
+	o.in.Add(len(data), begun, true)
 	return kept
 }
 
 // addFiled adds an entry for n bytes of stdout in a file, from off to its end. They count against
 // the limit as if in memory. whole says that a line ends with them. The caller must hold w.mu.
 func (o *output) addFiled(file string, off int64, n int, whole bool) {
-	begun := noNewline
+	begun := gate.NoNewline
 	if whole {
 		begun = 0
 	}
 	o.push(entry{kind: stdout, file: file, off: off, size: n, begun: begun})
-	o.in.addBytes(n, begun, true)
+	o.in.Add(n, begun, true)
 }
 
 // lineSoFar returns the pieces of the line that has begun, which are not copies, and the sum of
 // their sizes. ok is false if not all of them are in memory. The caller must hold w.mu.
 func (o *output) lineSoFar() (pieces [][]byte, size int, ok bool) {
-	for i := len(o.entries) - 1; i >= 0 && size < o.in.lineLen; i-- {
+	for i := len(o.entries) - 1; i >= 0 && size < o.in.LineLen; i-- {
 		e := &o.entries[i]
 		switch {
 		case e.kind != stdout:
 		case e.data == nil:
 			return nil, 0, false
 		default:
-			piece := e.data[max(0, len(e.data)-(o.in.lineLen-size)):]
+			piece := e.data[max(0, len(e.data)-(o.in.LineLen-size)):]
 			pieces, size = append(pieces, piece), size+len(piece)
 		}
 	}
 	slices.Reverse(pieces)
-	return pieces, size, size == o.in.lineLen
+	return pieces, size, size == o.in.LineLen
 }
 
 // addSpooled records that n bytes of stdout are in the spool at off. They do not count against the
@@ -275,7 +219,7 @@ func (o *output) ack(seq int64, sent func(*entry)) {
 			o.errBytes -= e.size
 			o.errCount--
 		case e.kind == stdout && !e.spooled:
-			o.in.release(e.size, 1)
+			o.in.Release(e.size, 1)
 		}
 		sent(e)
 	}

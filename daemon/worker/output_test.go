@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"holdline/daemon/worker/gate"
 	"holdline/protocol/process"
 )
 
@@ -68,7 +69,7 @@ func TestStderrRing(t *testing.T) {
 		t.Errorf("kept %d in %d", o.errBytes, o.errCount)
 	}
 	o.ack(o.next-1, func(*entry) {})
-	if len(o.entries) != 0 || o.errBytes != 0 || o.errCount != 0 || o.in.bytes != 0 || o.in.count != 0 {
+	if len(o.entries) != 0 || o.errBytes != 0 || o.errCount != 0 || o.in.Bytes != 0 || o.in.Count != 0 {
 		t.Errorf("after the ack of all: %+v", o)
 	}
 }
@@ -94,8 +95,8 @@ func TestGateStopsBetweenLines(t *testing.T) {
 		t.Helper()
 		o.addStdout([]byte(s))
 		o.seen = o.next - 1
-		if o.in.isOpen() != open {
-			t.Errorf("after %d bytes (line of %d): open = %v, want %v", o.in.bytes, o.in.lineLen, !open, open)
+		if o.in.IsOpen() != open {
+			t.Errorf("after %d bytes (line of %d): open = %v, want %v", o.in.Bytes, o.in.LineLen, !open, open)
 		}
 	}
 	add(strings.Repeat("a", 90)+"\n", true)
@@ -103,8 +104,8 @@ func TestGateStopsBetweenLines(t *testing.T) {
 	add(strings.Repeat("b", 500), true)
 	add("b\nnext", false) // the line is complete; the next one waits
 	o.ack(3, func(*entry) {})
-	if !o.in.isOpen() || o.in.bytes != 6 {
-		t.Errorf("after the ack: open %v, %d bytes", o.in.isOpen(), o.in.bytes)
+	if !o.in.IsOpen() || o.in.Bytes != 6 {
+		t.Errorf("after the ack: open %v, %d bytes", o.in.IsOpen(), o.in.Bytes)
 	}
 	add(strings.Repeat("c", 999), false) // longer than any line may be
 	o.ack(o.next-1, func(*entry) {})
@@ -115,13 +116,13 @@ func TestGateStopsBetweenLines(t *testing.T) {
 func TestGateCountsEntries(t *testing.T) {
 	o := newOutput(limits(1<<30, 1<<30, 10))
 	n := 0
-	for o.in.isOpen() {
+	for o.in.IsOpen() {
 		o.addStdout([]byte("x\n"))
 		o.seen = o.next - 1
 		n++
 	}
-	if n != maxEntries {
-		t.Errorf("%d entries, want %d", n, maxEntries)
+	if n != gate.MaxEntries {
+		t.Errorf("%d entries, want %d", n, gate.MaxEntries)
 	}
 }
 
@@ -162,9 +163,9 @@ func FuzzOutput(f *testing.F) {
 				dropped += int(e.dropped)
 			}
 		}
-		if kept+acked != wrote || kept != o.in.bytes || keptErr != o.errBytes || keptErr > 8 || keptErr+dropped > errs {
+		if kept+acked != wrote || kept != o.in.Bytes || keptErr != o.errBytes || keptErr > 8 || keptErr+dropped > errs {
 			t.Fatalf("stdout: %d kept (%d counted), %d acked, %d written; stderr: %d kept (%d counted), %d dropped of %d",
-				kept, o.in.bytes, acked, wrote, keptErr, o.errBytes, dropped, errs)
+				kept, o.in.Bytes, acked, wrote, keptErr, o.errBytes, dropped, errs)
 		}
 	})
 }

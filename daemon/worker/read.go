@@ -58,13 +58,13 @@ func (w *worker) readStdout() {
 func (w *worker) room() (gather, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.childState < childGone && (w.attendance != spooling || w.spool.full) && !w.out.in.isOpen() {
+	for w.childState < childGone && (w.attendance != spooling || w.spool.full) && !w.out.in.IsOpen() {
 		w.cond.Wait()
 	}
 	if w.childState >= childGone {
 		return false, w.drained < drainMax
 	}
-	return w.out.in.over && (w.attendance != spooling || w.spool.full), true
+	return w.out.in.Over && (w.attendance != spooling || w.spool.full), true
 }
 
 // took keeps data that was read from the child's stdout: in the file of a long line, in the spool
@@ -113,15 +113,20 @@ func (w *worker) tellLocked(n int) {
 // may be room now. A connection must be attached, and the caller must hold w.mu.
 func (w *worker) ackLocked(seq int64) {
 	c := w.attached
+	sent := len(w.conns) == 1 && !c.pushing // no connection is sending what was acknowledged
 	faultpoint.At("worker.acked")
 	w.out.ack(seq, func(e *entry) {
 		if e.kind == stdout && e.seq <= c.sent {
-			c.out.release(min(e.size, c.out.bytes), min(1, c.out.count))
+			c.out.Release(min(e.size, c.out.Bytes), min(1, c.out.Count))
 		}
-		w.dropFileLocked(e)
+		if w.dropFileLocked(e); sent && e.kind == stdout {
+			w.out.spare.Put(e.data)
+		}
 	})
 	w.cond.Broadcast()
-	w.wakeConduct()
+	if w.childState >= childEnded { // it may leave
+		w.wakeConduct()
+	}
 }
 
 // maxStderrLog is the size at which the log of stderr is rotated, in bytes.

@@ -85,7 +85,7 @@ func (w *worker) startSpool() error {
 			continue
 		}
 		if !e.spooled {
-			w.out.in.release(e.size, 1)
+			w.out.in.Release(e.size, 1)
 		}
 		w.dropFileLocked(e)
 		e.data, e.file, e.spooled, e.off = nil, "", true, off

@@ -69,8 +69,8 @@ func TestSpoolWithoutLock(t *testing.T) {
 	for _, do := range later {
 		do()
 	}
-	if w.attendance != spooling || w.out.in.bytes != 0 {
-		t.Fatalf("attendance %d, %d bytes in memory, want them in the spool", w.attendance, w.out.in.bytes)
+	if w.attendance != spooling || w.out.in.Bytes != 0 {
+		t.Fatalf("attendance %d, %d bytes in memory, want them in the spool", w.attendance, w.out.in.Bytes)
 	}
 	write(200)
 	c, peer := connected(t, w)

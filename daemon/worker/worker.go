@@ -410,7 +410,7 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 // older spool stays. The caller must hold neither w.spooling nor w.mu.
 func (w *worker) lastSpool(current bool) {
 	w.mu.Lock()
-	inMemory := int64(w.out.in.bytes)
+	inMemory := int64(w.out.in.Bytes)
 	w.mu.Unlock()
 	if inMemory == 0 && current {
 		return

@@ -16,6 +16,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"sync"
 )
 
 // Kind says what a frame is.
@@ -82,13 +84,24 @@ type Frame struct {
 	Payload []byte
 }
 
-// ReadFrame reads one frame. At the end of input between two frames it returns
-// io.EOF, inside of one io.ErrUnexpectedEOF. It allocates the payload as the bytes
-// come, so a false length costs nothing.
-func ReadFrame(r io.Reader) (Frame, error) {
+// A Reader reads frames from R. A payload that fits into Buf is read to there, and is valid until
+// the next frame is read. It must not be used by several goroutines at once.
+type Reader struct {
+	R   io.Reader
+	Buf []byte
+
+	head [headSize]byte
+}
+
+// ReadFrame reads one frame from r, as [Reader.Next] does.
+func ReadFrame(r io.Reader) (Frame, error) { return (&Reader{R: r}).Next() }
+
+// Next reads one frame. At the end of input between two frames it returns io.EOF, inside of one
+// io.ErrUnexpectedEOF. It allocates a payload as the bytes come, so a false length costs nothing.
+func (r *Reader) Next() (Frame, error) {
 	var f Frame
-	var head [headSize]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	head := &r.head
+	if _, err := io.ReadFull(r.R, head[:]); err != nil {
 		return f, err
 	}
 	body, payload := binary.BigEndian.Uint32(head[0:]), binary.BigEndian.Uint32(head[4:])
@@ -102,22 +115,24 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	}
 	if body > 0 {
 		f.Body = make(json.RawMessage, body)
-		if _, err := io.ReadFull(r, f.Body); err != nil {
+		if _, err := io.ReadFull(r.R, f.Body); err != nil {
 			return f, unexpectedEOF(err)
 		}
 	}
 	if payload == 0 {
 		return f, nil
 	}
-	total := int(payload)
-	buf := make([]byte, 0, min(total, firstRead))
+	total, buf := int(payload), r.Buf[:0]
+	if total > cap(buf) {
+		buf = make([]byte, 0, min(total, firstRead))
+	}
 	for len(buf) < total {
 		if len(buf) == cap(buf) {
 			grown := make([]byte, len(buf), min(total, 4*cap(buf)))
 			copy(grown, buf)
 			buf = grown
 		}
-		n, err := io.ReadFull(r, buf[len(buf):cap(buf)])
+		n, err := io.ReadFull(r.R, buf[len(buf):min(total, cap(buf))])
 		buf = buf[:len(buf)+n]
 		if err != nil {
 			return f, unexpectedEOF(err)
@@ -128,7 +143,7 @@ func ReadFrame(r io.Reader) (Frame, error) {
 }
 
 // WriteFrames writes frames in order, with one write where w can do that. It fails
-// without writing if one of them is over the limits.
+// without writing if one of them is over the limits. w must not keep what is written.
 func WriteFrames(w io.Writer, frames ...Frame) error {
 	size := 0
 	for i := range frames {
@@ -141,8 +156,28 @@ func WriteFrames(w io.Writer, frames ...Frame) error {
 			size += len(f.Payload)
 		}
 	}
+	kept, _ := buffers.Get().(*[]byte)
+	defer buffers.Put(kept)
+	buf := slices.Grow((*kept)[:0], size)
+	if cap(buf) <= 2*maxCopied {
+		*kept = buf
+	}
+	if slices.ContainsFunc(frames, func(f Frame) bool { return len(f.Payload) > maxCopied }) {
+		return gather(w, buf, frames)
+	}
+	for i := range frames {
+		buf = append(appendHead(buf, &frames[i]), frames[i].Payload...)
+	}
+	_, err := w.Write(buf)
+	return err
+}
+
+// buffers has buffers of [WriteFrames], so that what is written all the time becomes no garbage.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// gather writes frames with long payloads, which are not copied; buf has room for all else.
+func gather(w io.Writer, buf []byte, frames []Frame) error {
 	var bufs net.Buffers
-	buf := make([]byte, 0, size)
 	for i := range frames {
 		f := &frames[i]
 		buf = appendHead(buf, f)
@@ -152,10 +187,6 @@ func WriteFrames(w io.Writer, frames ...Frame) error {
 		} else {
 			buf = append(buf, f.Payload...)
 		}
-	}
-	if bufs == nil {
-		_, err := w.Write(buf)
-		return err
 	}
 	if len(buf) > 0 {
 		bufs = append(bufs, buf)
