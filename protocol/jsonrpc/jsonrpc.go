@@ -104,13 +104,14 @@ func Parse(line []byte) (Message, error) {
 	if !utf8.Valid(line) {
 		return m, fmt.Errorf("%w: invalid UTF-8", ErrParse)
 	}
-	switch valid, deep := check(line); {
+	trimmed := bytes.TrimLeft(line, " \t\r\n")
+	valid, deep, longest := check(trimmed)
+	switch {
 	case deep:
 		return m, deepError{}
 	case !valid:
 		return m, ErrParse
 	}
-	trimmed := bytes.TrimLeft(line, " \t\r\n")
 	switch trimmed[0] {
 	case '{':
 	case '[':
@@ -120,7 +121,7 @@ func Parse(line []byte) (Message, error) {
 	}
 	var version, id, method []byte
 	var bad error
-	err := Fields(trimmed, func(key string, value []byte) error {
+	err := members(trimmed, longest, func(_ []byte, key string, value []byte) error {
 		switch key {
 		case "jsonrpc":
 			version = value
@@ -190,11 +191,12 @@ var ErrDuplicate = errors.New("duplicate key")
 // of f and returns that. Values alias obj. A duplicate key is found when its second
 // member is read, so f may have been called for the first one.
 func Fields(obj []byte, f func(key string, value []byte) error) error {
-	return members(obj, func(_ []byte, key string, value []byte) error { return f(key, value) })
+	return members(obj, extent{}, func(_ []byte, key string, value []byte) error { return f(key, value) })
 }
 
-// members is [Fields]; f also gets the key as it is spelled, with its quotes.
-func members(obj []byte, f func(spelled []byte, key string, value []byte) error) error {
+// members is [Fields]; f also gets the key as it is spelled, with its quotes. A string at known is
+// not scanned.
+func members(obj []byte, known extent, f func(spelled []byte, key string, value []byte) error) error {
 	i := skipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return errors.New("not an object")
@@ -207,7 +209,7 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 		if obj[i] == ',' {
 			i = skipSpace(obj, i+1)
 		}
-		end := skipValue(obj, i)
+		end := skipValue(obj, i, known)
 		spelled := obj[i:end]
 		key, err := keyOf(spelled)
 		if err != nil {
@@ -229,7 +231,7 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 			return errors.New("not an object")
 		}
 		i = skipSpace(obj, i+1)
-		end = skipValue(obj, i)
+		end = skipValue(obj, i, known)
 		if err := f(spelled, key, obj[i:end:end]); err != nil {
 			return err
 		}
@@ -244,7 +246,7 @@ func members(obj []byte, f func(spelled []byte, key string, value []byte) error)
 // duplicate keys is an error.
 func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
 	out := append(make([]byte, 0, len(obj)+16), '{')
-	err := members(obj, func(spelled []byte, key string, value []byte) error {
+	err := members(obj, extent{}, func(spelled []byte, key string, value []byte) error {
 		v := f(key, value)
 		if v == nil {
 			return nil
@@ -356,7 +358,7 @@ func Elements(arr []byte, f func(value []byte) error) error {
 		if arr[i] == ',' {
 			i = skipSpace(arr, i+1)
 		}
-		end := skipValue(arr, i)
+		end := skipValue(arr, i, extent{})
 		if end <= i || end > len(arr) {
 			return errors.New("not a valid array")
 		}
@@ -377,20 +379,20 @@ func skipSpace(b []byte, i int) int {
 }
 
 // skipValue returns the index behind the value that begins at i. b must be valid JSON: it
-// only counts brackets and skips strings.
-func skipValue(b []byte, i int) int {
+// only counts brackets and skips strings, see skipString.
+func skipValue(b []byte, i int, known extent) int {
 	if i >= len(b) {
 		return i
 	}
 	switch b[i] {
 	case '"':
-		return skipString(b, i)
+		return skipString(b, i, known)
 	case '{', '[':
 		depth := 0
 		for i < len(b) {
 			switch b[i] {
 			case '"':
-				i = skipString(b, i)
+				i = skipString(b, i, known)
 				continue
 			case '{', '[':
 				depth++
@@ -414,8 +416,12 @@ func skipValue(b []byte, i int) int {
 	return i
 }
 
-// skipString returns the index behind the string that begins at i.
-func skipString(b []byte, i int) int {
+// skipString returns the index behind the string that begins at i. It does not look into one at
+// known.
+func skipString(b []byte, i int, known extent) int {
+	if i == known.from && known.to > 0 {
+		return known.to
+	}
 	begin := i + 1
 	for i = begin; ; i++ {
 		n := bytes.IndexByte(b[i:], '"')

@@ -222,6 +222,9 @@ func FuzzParse(f *testing.F) {
 			string(bytes.TrimSpace(v["id"])) != string(m.ID) && string(v["id"]) != "null" {
 			t.Errorf("%s: params %s id %s, json says %s and %s", line, m.Params, m.ID, v["params"], v["id"])
 		}
+		if string(bytes.TrimSpace(v["result"])) != string(m.Result) || string(bytes.TrimSpace(v["error"])) != string(m.Error) {
+			t.Errorf("%s: result %s, error %s, json says %s and %s", line, m.Result, m.Error, v["result"], v["error"])
+		}
 	})
 }
 

@@ -8,26 +8,29 @@ import (
 // maxDepth is how deep values may nest, as for [json.Valid].
 const maxDepth = 10_000
 
+// extent is where a string is, with its quotes; nowhere if it is zero.
+type extent struct{ from, to int }
+
 // check reports whether b is one JSON value (RFC 8259) that nests no deeper than maxDepth.
 // It returns the same as [json.Valid] in a fraction of the time: proxy and daemon check each
 // line. Like that one it does not check for valid UTF-8. deep is true if b is refused only
-// since it nests too deep: what follows was not checked.
+// since it nests too deep: what follows was not checked. longest is the longest string in b.
 //
 // It uses no recursion: a deep value would grow the stack. open holds the bracket of each
 // level.
-func check(b []byte) (valid, deep bool) {
+func check(b []byte) (valid, deep bool, longest extent) {
 	var room [64]byte
 	open := room[:0] // the brackets that are not closed
 	i := skipSpace(b, 0)
 value:
 	for {
 		if i >= len(b) {
-			return false, false
+			return false, false, longest
 		}
 		switch c := b[i]; {
 		case c == '{' || c == '[':
 			if len(open) == maxDepth {
-				return false, true
+				return false, true, longest
 			}
 			i = skipSpace(b, i+1)
 			if i < len(b) && b[i] == c+2 { // nothing in it
@@ -39,11 +42,14 @@ value:
 				continue value
 			}
 			if i = endKey(b, i); i < 0 {
-				return false, false
+				return false, false, longest
 			}
 			continue value
 		case c == '"':
-			i = endString(b, i)
+			from := i
+			if i = endString(b, i); i-from > longest.to-longest.from {
+				longest = extent{from, i}
+			}
 		case c == '-' || c >= '0' && c <= '9':
 			i = endNumber(b, i)
 		case c == 't':
@@ -53,18 +59,18 @@ value:
 		case c == 'n':
 			i = endWord(b, i, "null")
 		default:
-			return false, false
+			return false, false, longest
 		}
 		if i < 0 {
-			return false, false
+			return false, false, longest
 		}
 		for { // after a value: commas, and the ends of objects and arrays
 			i = skipSpace(b, i)
 			if len(open) == 0 {
-				return i == len(b), false
+				return i == len(b), false, longest
 			}
 			if i == len(b) {
-				return false, false
+				return false, false, longest
 			}
 			in := open[len(open)-1]
 			if b[i] == in+2 { // the bracket's other half, in ASCII
@@ -73,12 +79,12 @@ value:
 				continue
 			}
 			if b[i] != ',' {
-				return false, false
+				return false, false, longest
 			}
 			i = skipSpace(b, i+1)
 			if in == '{' {
 				if i = endKey(b, i); i < 0 {
-					return false, false
+					return false, false, longest
 				}
 			}
 			continue value
@@ -93,7 +99,7 @@ func DeeperThan(value []byte, most int) bool {
 	for i := 0; i < len(value); i++ {
 		switch value[i] {
 		case '"':
-			i = skipString(value, i) - 1
+			i = skipString(value, i, extent{}) - 1
 		case '{', '[':
 			if depth++; depth > most {
 				return true

@@ -20,9 +20,9 @@ var ordinary = []string{
 	"{}\x00", `{"a":"}"}`, `{1:2}`, `|`, `[|`, `}`, `[1}`, "\u00a0{}",
 }
 
-// valid is check without its second result.
+// valid is check without its other results.
 func valid(b []byte) bool {
-	ok, _ := check(b)
+	ok, _, _ := check(b)
 	return ok
 }
 
@@ -56,8 +56,13 @@ func FuzzCheck(f *testing.F) {
 		if !valid(b) {
 			return
 		}
-		if i := skipSpace(b, 0); b[i] == '"' && skipString(b, i) != endString(b, i) {
-			t.Errorf("a string ends at %d or at %d", skipString(b, i), endString(b, i))
+		_, _, longest := check(b)
+		if longest.to > 0 && (b[longest.from] != '"' || !json.Valid(b[longest.from:longest.to])) {
+			t.Errorf("the longest string of %q is at %+v", b, longest)
+		}
+		var none extent
+		if i := skipSpace(b, 0); b[i] == '"' && skipString(b, i, none) != endString(b, i) {
+			t.Errorf("a string ends at %d or at %d", skipString(b, i, none), endString(b, i))
 		}
 	})
 }
