@@ -298,7 +298,7 @@ func (in *input) takeNext() inputWrite {
 }
 
 // isShort reports whether the bytes of a write that waits lie in input.short.
-func (b *inputWrite) isShort() bool { return b.data == nil && b.file == nil }
+func (b inputWrite) isShort() bool { return b.data == nil && b.file == nil }
 
 // dropMade empties making, and drops the bytes of the short writes that were made. The caller must
 // hold w.mu.

@@ -14,9 +14,6 @@ import (
 const (
 	maxChunk         = 64 << 10 // bytes of output that are joined under one number
 	maxStderrEntries = 1024     // pieces of stderr
-
-	minBuffer = 256       // bytes of the smallest buffers that are used again
-	maxSpare  = 128 << 10 // bytes of those that wait for it
 )
 
 // kind says what an entry is.
