@@ -121,6 +121,8 @@ const layerMap = `
 3 daemon/service
 4 daemon/worker
 3 daemon/worker/detach
+3 daemon/worker/gate
+3 daemon/worker/spare
 3 proxy
 2 proxy/stream
 2 daemon/adapter/engine/acp
@@ -322,6 +324,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
 		"holdline/daemon/logfile", "holdline/daemon/shellword", "holdline/daemon/spawn", "holdline/daemon/statedir",
 		"holdline/daemon/waiting", "holdline/daemon/worker", "holdline/daemon/worker/detach",
+		"holdline/daemon/worker/gate", "holdline/daemon/worker/spare",
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/bulk", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",

@@ -359,7 +359,7 @@ func (inst *instance) start() error {
 
 // startFault returns the fault of a start of u that failed with err.
 func (inst *instance) startFault(u *upstream.Process, f *startup.Failure, err error) error {
-	if errors.Is(err, tool.ErrStopping) || inst.m.hub.Life.Err() != nil {
+	if errors.Is(err, tool.ErrStopping) || supervisor.Disowned(err) || inst.m.hub.Life.Err() != nil {
 		return tool.ErrStopping
 	}
 	if refusal, refused := errors.AsType[*dialect.RefusalError](err); refused {
@@ -413,6 +413,9 @@ func (inst *instance) spawn(
 	}
 	if err != nil {
 		return nil, startup.CannotStart(spec.Name, err)
+	}
+	if !m.o.Workers.Still() { // the directory may be another daemon's
+		return nil, tool.ErrStopping
 	}
 	owner := inst.key.scope.Owner(inst.key.of, inst.root)
 	owner.Key, owner.Login, owner.ProxyPID, owner.ProxyStart = inst.key.key, login.Who, client.PID, client.Start

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -35,17 +34,17 @@ type client struct {
 	out *rawio.Stream     // to nc
 	r   workerwire.Reader // from nc; for the goroutine that receives
 
-	sending sync.Mutex // held while frames are written
-	spare   batch      // the queue before, to be filled again; guarded by sending
+	sending sync.Mutex         // held while frames are written
+	written []workerwire.Frame // the queue before, to be filled again; guarded by sending
 
-	queueing sync.Mutex // guards queue and leads
-	queue    batch
-	leads    bool // a goroutine is about to write the queue
+	queueing   sync.Mutex         // guards the four that follow
+	queue      []workerwire.Frame // not yet written
+	leads      bool               // a goroutine is about to write the queue
+	unrecorded []*write           // in the order of their ids; recorded before their frames are queued
+	records    bool               // a goroutine is about to record them
 
-	// Set by [Worker.attached]: before that there is nothing to record, and a goroutine may wait for
-	// the connection with the turn. record is called with a token in turn, [Worker.writes].
-	turn   chan struct{}
-	record func([]*write) error
+	turn   chan struct{}        // that of [Worker.writes]
+	record func([]*write) error // [Worker.record], to be called with a token in turn
 
 	mu      lockcheck.Mutex                 // guards next to acks, and broken
 	next    int64                           // request id
@@ -56,12 +55,6 @@ type client struct {
 
 	session *far.Session  // over which the connection goes, to another machine; else nil
 	lost    chan struct{} // closed by fail
-}
-
-// batch is what is queued and not yet written.
-type batch struct {
-	frames []workerwire.Frame
-	writes []*write // of these frames, in the order of their ids, to be recorded before
 }
 
 // dial connects to a worker in the version of its spec, which the worker speaks
@@ -131,88 +124,88 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 
 // sendFrame sends a frame, behind those that were queued before. See [client.flush].
 func (c *client) sendFrame(f workerwire.Frame) error {
-	if c.enqueue(f, nil) {
+	if c.enqueue(f) {
+		runtime.Gosched() // see commit
 		return c.flush()
 	}
 	return nil
 }
 
-// enqueue queues a frame, which is that of wr if that is not nil. If it returns true, the caller
-// must call [client.flush]. Else the goroutine that must do so for an earlier frame sends this one,
-// too.
-func (c *client) enqueue(f workerwire.Frame, wr *write) (leads bool) {
+// enqueue queues frames. If it returns true, the caller must call [client.flush]. Else the
+// goroutine that must do so for an earlier frame sends these, too.
+func (c *client) enqueue(frames ...workerwire.Frame) (leads bool) {
 	c.queueing.Lock()
 	defer c.queueing.Unlock()
-	c.queue.frames = append(c.queue.frames, f)
-	if wr != nil {
-		c.queue.writes = append(c.queue.writes, wr)
-	}
+	c.queue = append(c.queue, frames...)
 	leads = !c.leads
 	c.leads = true
 	return leads
 }
 
-// flush records the writes that are queued, and writes all frames that are queued, as one.
-// Goroutines that are about to queue a frame get their turn before that. flush closes the
-// connection on an error: a cut frame must be the last one that the worker reads.
+// flush writes the frames that are queued, as one. It closes the connection on an error: a cut
+// frame must be the last one that the worker reads.
 func (c *client) flush() error {
-	runtime.Gosched()
 	c.sending.Lock()
 	defer c.sending.Unlock()
-	b, err := c.take()
-	if err != nil {
-		return err
-	}
+	c.queueing.Lock()
+	frames := c.queue
+	c.queue, c.leads = c.written[:0], false
+	c.queueing.Unlock()
 	defer func() {
-		clear(b.frames) // their bytes are not needed any more
-		clear(b.writes)
-		c.spare = b
+		clear(frames) // their bytes are not needed any more
+		c.written = frames
 	}()
 	limit := sendTimeout
 	if c.session != nil {
-		for i := range b.frames {
-			limit += far.TimeFor(int64(len(b.frames[i].Payload)))
+		for i := range frames {
+			limit += far.TimeFor(int64(len(frames[i].Payload)))
 		}
 	}
 	if err := c.nc.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if err := workerwire.WriteFrames(c.out, b.frames...); err != nil {
+	if err := workerwire.WriteFrames(c.out, frames...); err != nil {
 		c.closeConn()
 		return err
 	}
 	return nil
 }
 
-// take returns what is queued, with its writes recorded; without those that could not be, whose
-// goroutines get the error. It returns errLost if the connection has broken: a record would void
-// those of writes on the next one. The caller must hold c.sending.
-func (c *client) take() (batch, error) {
-	if c.record != nil {
-		select {
-		case c.turn <- struct{}{}:
-			defer func() { <-c.turn }()
-		case <-c.lost:
-		}
-		if waiting.IsClosed(c.lost) {
-			return batch{}, errLost
-		}
+// commit records the writes that wait for that, as one, and sends their frames. Goroutines that are
+// about to queue a write get their turn before that. Writes that cannot be recorded are not sent, and
+// their goroutines get the error. It does nothing once the connection has broken: a record would
+// void those of writes on the next one.
+func (c *client) commit() {
+	runtime.Gosched()
+	if c.recordQueued() {
+		_ = c.flush() // after an error the connection is broken: the next attach shows what was taken
+	}
+}
+
+// recordQueued is the part of commit that needs the turn. If it returns true, the caller must call
+// [client.flush].
+func (c *client) recordQueued() (leads bool) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-c.lost:
+	}
+	if waiting.IsClosed(c.lost) {
+		return false
 	}
 	c.queueing.Lock()
-	b := c.queue
-	c.queue, c.leads = batch{c.spare.frames[:0], c.spare.writes[:0]}, false
+	writes := c.unrecorded
+	c.unrecorded, c.records = nil, false
 	c.queueing.Unlock()
-	if len(b.writes) == 0 {
-		return b, nil
+	if err := c.record(writes); err != nil {
+		c.refuse(writes, err)
+		return false
 	}
-	if err := c.record(b.writes); err != nil {
-		first := b.writes[0].id
-		b.frames = slices.DeleteFunc(b.frames, func(f workerwire.Frame) bool {
-			return f.Kind == workerwire.Write && f.N >= first
-		})
-		c.refuse(b.writes, err)
+	frames := make([]workerwire.Frame, len(writes))
+	for i, wr := range writes {
+		frames[i], wr.frame = wr.frame, workerwire.Frame{}
 	}
-	return b, nil
+	return c.enqueue(frames...)
 }
 
 // refuse ends writes with err.
@@ -220,9 +213,9 @@ func (c *client) refuse(writes []*write, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, wr := range writes {
-		if ch := c.waiting[wr.request]; ch != nil {
+		if ch := c.waiting[wr.frame.ID]; ch != nil {
 			wr.err = err
-			delete(c.waiting, wr.request)
+			delete(c.waiting, wr.frame.ID)
 			close(ch)
 		}
 	}
@@ -232,34 +225,41 @@ func (c *client) refuse(writes []*write, err error) {
 // closed if the connection breaks. If the channel is nil nothing was sent. With a channel and
 // an error the worker may have got the request.
 func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
-	ch, leads := c.enqueueRequest(f, nil)
+	ch := c.expect(&f)
 	if ch == nil {
 		return nil, errLost
 	}
-	if leads {
-		return ch, c.flush() // on an error the goroutine that receives ends, and closes the channel
-	}
-	return ch, nil
+	return ch, c.sendFrame(f) // on an error the goroutine that receives ends, and closes the channel
 }
 
-// enqueueRequest gives a request an id and queues it, as [client.enqueue] says. It returns the
-// channel of its answer, which is closed if the connection breaks; nil if it has broken already:
-// then nothing is queued.
-func (c *client) enqueueRequest(f workerwire.Frame, wr *write) (answer <-chan workerwire.Frame, leads bool) {
+// queueWrite gives a write's request an id, and queues it to be recorded and sent. If leads is true,
+// the caller must call [client.commit]. Else the goroutine that must do so for an earlier write
+// does it for this one, too. The channel of the answer is that of [client.expect].
+func (c *client) queueWrite(wr *write) (answer <-chan workerwire.Frame, leads bool) {
+	if answer = c.expect(&wr.frame); answer == nil {
+		return nil, false
+	}
+	c.queueing.Lock()
+	defer c.queueing.Unlock()
+	c.unrecorded = append(c.unrecorded, wr)
+	leads = !c.records
+	c.records = true
+	return answer, leads
+}
+
+// expect gives a request an id. It returns the channel of its answer, which is closed if the
+// connection breaks; nil if it has broken already: then the request must not be sent.
+func (c *client) expect(f *workerwire.Frame) (answer <-chan workerwire.Frame) {
 	ch := make(chan workerwire.Frame, 1)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.broken {
-		c.mu.Unlock()
-		return nil, false
+		return nil
 	}
 	c.next++
 	f.ID = c.next
 	c.waiting[f.ID] = ch
-	c.mu.Unlock()
-	if wr != nil {
-		wr.request = f.ID
-	}
-	return ch, c.enqueue(f, wr)
+	return ch
 }
 
 // ack acknowledges events up to seq. It does not wait for the answer; onAck is called

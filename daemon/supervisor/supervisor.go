@@ -30,7 +30,6 @@ import (
 	"holdline/daemon/limits"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/far"
-	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
 	"holdline/daemon/supervisor/workdirs"
 	"holdline/daemon/waiting"
@@ -44,10 +43,8 @@ import (
 	"holdline/protocol/workerwire"
 )
 
-// Time limits.
-const (
-	answerTimeout = 5 * time.Second // for a worker that lives to take a connection
-)
+// answerTimeout is the time limit for a worker that lives to take a connection.
+const answerTimeout = 5 * time.Second
 
 // ErrClosed is the cause of every refusal after [Supervisor.Close] or
 // [Worker.Close].
@@ -100,6 +97,9 @@ func New(o Options) *Supervisor {
 	return s
 }
 
+// Still reports whether clients reach this daemon: see [Options].
+func (s *Supervisor) Still() bool { return s.o.Still == nil || s.o.Still() }
+
 // vanishedError marks a fault of a start whose worker was killed, as far as is
 // known.
 type vanishedError struct{ *fault.Record }
@@ -137,20 +137,6 @@ func (s *Supervisor) Workers() []control.Worker {
 	}
 	slices.SortFunc(found, func(a, b control.Worker) int { return cmp.Compare(a.ID, b.ID) })
 	return found
-}
-
-// Versions returns the versions of the workers' protocol that are in use, in ascending
-// order: that of new workers, and those of the workers that live.
-func (s *Supervisor) Versions() []int {
-	used := []int{process.Newest()}
-	for _, dir := range append(s.All(), s.Far()...) {
-		spec, err := process.ReadSpec(dir)
-		if alive, lerr := finding.Alive(dir); err == nil && lerr == nil && alive {
-			used = append(used, spec.Version)
-		}
-	}
-	slices.Sort(used)
-	return slices.Compact(used)
 }
 
 // Start makes dir a worker's directory, which may have files already, and starts the

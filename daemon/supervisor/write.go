@@ -50,7 +50,7 @@ func (w *Worker) WriteFunc(
 ) (int64, error) {
 	for {
 		id, err := w.writeOnce(ctx, until, rec, compose)
-		if void, ok := errors.AsType[notDispatchedError](err); !ok || !void.lost || w.spec.Far == nil {
+		if void, ok := errors.AsType[notDispatchedError](err); !ok || !errors.Is(void.why, errLost) || w.spec.Far == nil {
 			return id, err
 		}
 	}
@@ -68,8 +68,8 @@ func (w *Worker) writeOnce(
 	if err != nil {
 		return 0, err
 	}
-	if wr.leads != nil { // after an error the connection is broken: the next attach shows what was taken
-		_ = wr.leads.flush()
+	if wr.leads != nil {
+		wr.leads.commit()
 	}
 	faultpoint.At("write.sent")
 	if faultpoint.Broken("record.first") {
@@ -88,6 +88,7 @@ func (w *Worker) writeOnce(
 		delete(w.inFlight, wr)
 	}()
 	for {
+		var why error
 		select {
 		case f, ok := <-ch:
 			switch {
@@ -97,9 +98,19 @@ func (w *Worker) writeOnce(
 				return settled(wr, wr.err)
 			}
 		case <-late:
-			return wr.id, w.unknown(context.DeadlineExceeded)
+			why = context.DeadlineExceeded
 		case <-ctx.Done():
-			return wr.id, w.unknown(context.Cause(ctx))
+			why = context.Cause(ctx)
+		}
+		if why != nil {
+			select {
+			case _, ok := <-ch: // it may have been refused at the same time
+				if !ok && wr.err != nil {
+					return settled(wr, wr.err)
+				}
+			default:
+			}
+			return wr.id, w.unknown(why)
 		}
 		// The connection broke. On the next one the worker reports which writes
 		// it has taken. If it is sent one of these again, it answers with the outcome.
@@ -156,17 +167,17 @@ type write struct {
 	size int   // bytes
 	void bool  // it was not taken, and another write may have its id; guarded by the worker's mu
 
-	rec     calls.Record
-	link    string  // name of a file in the worker's directory that the frame names; "" if none
-	request int64   // id of the request that asks for the write
-	leads   *client // must be flushed by the goroutine of this write; nil if another does so
-	err     error   // why it was not recorded; set before its channel is closed
+	rec   calls.Record
+	frame workerwire.Frame // until it is queued
+	link  string           // path of a file in the worker's directory that the frame names; "" if none
+	leads *client          // must be committed by the goroutine of this write; nil if another does so
+	err   error            // why it was not recorded; set before its channel is closed
 }
 
 // notDispatchedError marks the fault of a write of which the child has got no byte.
 type notDispatchedError struct {
 	*fault.Record
-	lost bool // because the connection broke
+	why error // what happened
 }
 
 // Unwrap returns the fault.
@@ -193,7 +204,7 @@ func (w *Worker) writeFault(code fault.Code, err error) error {
 		r = own
 	}
 	r.Fault.Generation = w.spec.Generation
-	return notDispatchedError{r, errors.Is(err, errLost)}
+	return notDispatchedError{r, err}
 }
 
 // unknown returns the error of a write whose outcome is not known.
@@ -205,7 +216,7 @@ func (w *Worker) unknown(err error) error {
 }
 
 // queueWrite gives out the next id and queues the record and the bytes. On an error nothing is
-// queued, and the id is given out again. The caller must flush wr.leads: several writes are
+// queued, and the id is given out again. The caller must commit wr.leads: several writes are
 // recorded and sent as one then, in the order of their ids.
 func (w *Worker) queueWrite(
 	ctx context.Context, until time.Time, rec calls.Record, compose func(int64) (bulk.Parts, error),
@@ -271,7 +282,8 @@ func (w *Worker) dispatch(
 	w.outstanding += wr.size
 	w.mu.Unlock()
 	wr.rec.Write = wr.id
-	ch, leads := c.enqueueRequest(w.writeFrame(wr, &parts), wr)
+	wr.frame = w.writeFrame(wr, &parts)
+	ch, leads := c.queueWrite(wr)
 	if leads {
 		wr.leads = c
 	}
@@ -296,7 +308,7 @@ func (w *Worker) record(c *client, writes []*write) (err error) {
 	for i, wr := range writes {
 		records[i] = wr.rec
 	}
-	if still := w.sup.o.Still; still != nil && !still() {
+	if !w.sup.Still() {
 		err = w.writeFault(fault.TransportFailure, errDisowned)
 	} else if err = w.journal.Append(records...); err != nil {
 		err = w.writeFault(fault.ResourceExhausted, err)
@@ -318,6 +330,12 @@ func (w *Worker) record(c *client, writes []*write) (err error) {
 
 // errDisowned is the reason of writes that a daemon no longer makes, since another may be at work.
 var errDisowned = errors.New("clients no longer reach this daemon")
+
+// Disowned reports whether a write was not dispatched since clients no longer reach this daemon.
+func Disowned(err error) bool {
+	void, ok := errors.AsType[notDispatchedError](err)
+	return ok && errors.Is(void.why, errDisowned)
+}
 
 // removeLink removes the name of the file of a write that is not sent.
 func (wr *write) removeLink() {

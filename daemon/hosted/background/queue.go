@@ -20,6 +20,7 @@ type Write struct {
 	Rec  calls.Record
 	Line []byte          // without the newline
 	Done func(err error) // may be nil; called once, when the write was made or has failed
+	Void func() bool     // may be nil; reports that the write is to be left out, without Done
 }
 
 // A Queue has the writes to one process, in order. An empty queue holds no memory. It is

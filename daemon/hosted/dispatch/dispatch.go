@@ -297,7 +297,10 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	r.hub.Mu.Lock()
 	c.UnsentLocked(u)
 	r.hub.Mu.Unlock()
-	if ctx.Err() != nil {
+	switch {
+	case supervisor.Disowned(err):
+		return tool.ErrStopping // the next daemon makes it
+	case ctx.Err() != nil:
 		return AsFault(context.Cause(ctx), r.o)
 	}
 	f, _ := errors.AsType[*fault.Record](err)

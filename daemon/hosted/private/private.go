@@ -310,7 +310,7 @@ func (c *caller) send(ctx context.Context) {
 		err := c.write(ctx, calls.KindCall, c.line)
 		faultpoint.At("private.called")
 		close(c.called)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !supervisor.Disowned(err) { // then ctx ends soon
 			c.failed <- err
 		}
 	})

@@ -117,6 +117,11 @@ func (u *Process) CancelLocked(c *Call, forget bool) {
 			u.records.Forget(write)
 			u.nudge()
 		},
+		Void: func() bool { // the write was not made after all, and another call has its number
+			u.hub.Mu.Lock()
+			defer u.hub.Mu.Unlock()
+			return u.Calls[write] != nil && u.Calls[write] != c
+		},
 	})
 }
 

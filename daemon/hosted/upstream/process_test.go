@@ -117,3 +117,49 @@ func TestDropVoid(t *testing.T) {
 		cancel()
 	})
 }
+
+// TestCancelVoid drops a call whose write waits to be recorded, and cannot be: another call gets its
+// number before the cancellation is written. The server is not asked to cancel that one.
+func TestCancelVoid(t *testing.T) {
+	h := New(Options{Log: slog.New(slog.DiscardHandler)})
+	u := h.NewProcess(nil, t.TempDir(), "s", process.Owner{})
+	close(u.caughtUp)
+	begin := func(n int64) *Call {
+		h.Mu.Lock()
+		defer h.Mu.Unlock()
+		c := NewCall(calls.NewCall(calls.Key{Session: "x", N: n}, "tool", false))
+		c.Demand(calls.Ask)
+		c.Up, c.write = u, 7
+		c.Apply(calls.Sent)
+		u.Calls[7], h.Calls[c.Key] = c, c
+		return c
+	}
+	drop := func(c *Call) {
+		h.Mu.Lock()
+		defer h.Mu.Unlock()
+		h.DropLocked(c)
+	}
+	drop(begin(1))
+	drop(begin(2))
+	begin(3)
+	ctx, cancel := context.WithCancel(t.Context())
+	var void []bool
+	u.writes.Run(ctx, u.Exited, func(w *background.Write) {
+		if void = append(void, w.Void()); len(void) == 2 {
+			cancel()
+		}
+	})
+	if !slices.Equal(void, []bool{true, true}) {
+		t.Errorf("while the third call has the number, the cancellations are void: %v", void)
+	}
+	h.Mu.Lock()
+	delete(u.Calls, 7)
+	h.Mu.Unlock()
+	drop(begin(4))
+	ctx, cancel = context.WithCancel(t.Context())
+	u.writes.Run(ctx, u.Exited, func(w *background.Write) {
+		if cancel(); w.Void() {
+			t.Error("the cancellation of a call alone is void")
+		}
+	})
+}

@@ -134,6 +134,9 @@ func (u *Process) AwaitLost(ctx context.Context, ends bool) error {
 func (u *Process) makeBackgroundWrites() {
 	w := u.Worker()
 	u.writes.Run(u.hub.Life, u.Exited, func(b *background.Write) {
+		if b.Void != nil && b.Void() {
+			return
+		}
 		// Its record is on disk before the server can see it.
 		id, err := w.Write(u.hub.Life, b.Rec, append(b.Line, '\n'))
 		faultpoint.At("hosted.errand")

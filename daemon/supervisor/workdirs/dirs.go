@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"holdline/daemon/statedir"
@@ -124,4 +125,18 @@ func (d *Dirs) origin() (string, error) {
 		return "", fmt.Errorf("name of the state directory: %w", err)
 	}
 	return name, nil
+}
+
+// Versions returns the versions of the workers' protocol that are in use, in ascending
+// order: that of new workers, and those of the workers that live.
+func (d *Dirs) Versions() []int {
+	used := []int{process.Newest()}
+	for _, dir := range append(d.All(), d.Far()...) {
+		spec, err := process.ReadSpec(dir)
+		if alive, lerr := finding.Alive(dir); err == nil && lerr == nil && alive {
+			used = append(used, spec.Version)
+		}
+	}
+	slices.Sort(used)
+	return slices.Compact(used)
 }
