@@ -37,11 +37,12 @@ type client struct {
 	sending sync.Mutex         // held while frames are written
 	written []workerwire.Frame // the queue before, to be filled again; guarded by sending
 
-	queueing   sync.Mutex         // guards the four that follow
+	queueing   sync.Mutex         // guards the next four
 	queue      []workerwire.Frame // not yet written
 	leads      bool               // a goroutine is about to write the queue
 	unrecorded []*write           // in the order of their ids; recorded before their frames are queued
 	records    bool               // a goroutine is about to record them
+	recorded   []*write           // those before, to be filled again; used with a token in turn
 
 	turn   chan struct{}        // that of [Worker.writes]
 	record func([]*write) error // [Worker.record], to be called with a token in turn
@@ -131,12 +132,12 @@ func (c *client) sendFrame(f workerwire.Frame) error {
 	return nil
 }
 
-// enqueue queues frames. If it returns true, the caller must call [client.flush]. Else the
-// goroutine that must do so for an earlier frame sends these, too.
-func (c *client) enqueue(frames ...workerwire.Frame) (leads bool) {
+// enqueue queues a frame. If it returns true, the caller must call [client.flush]. Else the
+// goroutine that must do so for an earlier frame sends this one, too.
+func (c *client) enqueue(f workerwire.Frame) (leads bool) {
 	c.queueing.Lock()
 	defer c.queueing.Unlock()
-	c.queue = append(c.queue, frames...)
+	c.queue = append(c.queue, f)
 	leads = !c.leads
 	c.leads = true
 	return leads
@@ -195,17 +196,23 @@ func (c *client) recordQueued() (leads bool) {
 	}
 	c.queueing.Lock()
 	writes := c.unrecorded
-	c.unrecorded, c.records = nil, false
+	c.unrecorded, c.records = c.recorded[:0], false
 	c.queueing.Unlock()
+	defer func() {
+		clear(writes)
+		c.recorded = writes
+	}()
 	if err := c.record(writes); err != nil {
 		c.refuse(writes, err)
 		return false
 	}
-	frames := make([]workerwire.Frame, len(writes))
-	for i, wr := range writes {
-		frames[i], wr.frame = wr.frame, workerwire.Frame{}
+	for _, wr := range writes {
+		if c.enqueue(wr.frame) {
+			leads = true
+		}
+		wr.frame = workerwire.Frame{}
 	}
-	return c.enqueue(frames...)
+	return leads
 }
 
 // refuse ends writes with err.

@@ -3,16 +3,13 @@ package supervisor
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"time"
 
-	"holdline/daemon/logfile"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
 	"holdline/daemon/supervisor/workdirs"
 	"holdline/protocol/farwire"
-	"holdline/protocol/fault"
 	"holdline/protocol/process"
 	"holdline/protocol/workerwire"
 )
@@ -275,15 +272,6 @@ func (w *Worker) patient(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithDeadlineCause(ctx, since.Add(patience), why)
 }
 
-// Unreachable returns the fault of an error that says that a host cannot be reached; nil of any
-// other error.
-func Unreachable(err error, operation string) *fault.Record {
-	if u, ok := errors.AsType[*far.UnreachableError](err); ok {
-		return u.Fault(operation)
-	}
-	return nil
-}
-
 // keepStderr appends what the child of a worker elsewhere has written to stderr to its file
 // here, for people.
 func (w *Worker) keepStderr(c *client, f *workerwire.Frame) {
@@ -294,14 +282,9 @@ func (w *Worker) keepStderr(c *client, f *workerwire.Frame) {
 	fresh := f.N > w.last
 	w.mu.Unlock()
 	if fresh {
-		log := logfile.File{Path: filepath.Join(w.dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
-		_ = log.Append(f.Payload)
-		_ = log.Close()
+		near.KeepStderr(w.dir, f.Payload)
 	}
 }
-
-// maxStderrLog is where the file of [Worker.keepStderr] is rotated, in bytes.
-const maxStderrLog = 1 << 20
 
 // startElsewhere is [Supervisor.startWorker] for a worker on another machine, whose name it puts
 // into the spec.

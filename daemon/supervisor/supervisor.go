@@ -205,7 +205,7 @@ func (s *Supervisor) startFault(spec *process.Spec, err error) *fault.Record {
 		return r
 	}
 	operation := "start:" + spec.Name
-	if r := Unreachable(err, operation); r != nil {
+	if r := far.FaultOf(err, operation); r != nil {
 		return r
 	}
 	if r := fault.Exhausted(operation, err); r != nil {
@@ -323,7 +323,7 @@ func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.S
 // attachFault returns the fault of an Attach that ended with err.
 func (s *Supervisor) attachFault(spec *process.Spec, err error) *fault.Record {
 	r := fault.New(fault.TransportFailure, fault.Worker, "attach:"+spec.Name, "worker %s: %v", spec.ID, err)
-	if own := Unreachable(err, "attach:"+spec.Name); own != nil {
+	if own := far.FaultOf(err, "attach:"+spec.Name); own != nil {
 		r = own
 	}
 	r.Fault.Generation = spec.Generation

@@ -104,6 +104,7 @@ type Worker struct {
 	downSince time.Time    // when the last connection was lost; zero before
 
 	journal *calls.Journal // used with the token of writes, but for Forget
+	records []calls.Record // of the writes before, to be filled again by record; used with that token
 	cancel  context.CancelFunc
 }
 

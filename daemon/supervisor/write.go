@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/near"
 	"holdline/protocol"
 	"holdline/protocol/bulk"
@@ -197,7 +198,7 @@ func NotDispatched(err error) bool {
 // writeFault returns the error of a write that was not dispatched.
 func (w *Worker) writeFault(code fault.Code, err error) error {
 	r := fault.New(code, fault.Worker, "write:"+w.spec.Name, "%s was not told: %v", w.spec.Name, err)
-	if own := Unreachable(err, "write:"+w.spec.Name); own != nil {
+	if own := far.FaultOf(err, "write:"+w.spec.Name); own != nil {
 		r = own
 	}
 	if own := fault.Exhausted("write:"+w.spec.Name, err); own != nil {
@@ -304,10 +305,14 @@ func (w *Worker) record(c *client, writes []*write) (err error) {
 	if faultpoint.Broken("record.first") {
 		return nil
 	}
-	records := make([]calls.Record, len(writes))
-	for i, wr := range writes {
-		records[i] = wr.rec
+	records := w.records[:0]
+	for _, wr := range writes {
+		records = append(records, wr.rec)
 	}
+	defer func() {
+		clear(records)
+		w.records = records
+	}()
 	if !w.sup.Still() {
 		err = w.writeFault(fault.TransportFailure, errDisowned)
 	} else if err = w.journal.Append(records...); err != nil {

@@ -87,8 +87,8 @@ func processors(of int) int { return max(1, min(4, of/2)) }
 // another daemon serves the socket already.
 func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error {
 	if proc.Getenv("GOGC") == "" {
-		// Little is alive, so that even four times of that is little. An idle daemon gives it back.
-		debug.SetGCPercent(300)
+		// Little is alive, so that even three and a half times of that is little. An idle daemon gives it back.
+		debug.SetGCPercent(250)
 	}
 	if proc.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(processors(runtime.NumCPU()))

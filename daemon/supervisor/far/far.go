@@ -255,3 +255,12 @@ func (h *Hosts) Close(ctx context.Context) error {
 	h.mu.Unlock()
 	return waiting.For(ctx, &h.wg)
 }
+
+// FaultOf returns the fault of an error that says that a host cannot be reached; nil of any
+// other error.
+func FaultOf(err error, operation string) *fault.Record {
+	if u, ok := errors.AsType[*UnreachableError](err); ok {
+		return u.Fault(operation)
+	}
+	return nil
+}

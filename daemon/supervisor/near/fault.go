@@ -2,7 +2,9 @@ package near
 
 import (
 	"fmt"
+	"path/filepath"
 
+	"holdline/daemon/logfile"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -29,4 +31,15 @@ func ExitFault(spec *process.Spec, operation string, exit process.Exit, tail []s
 	}
 	r.Fault.Generation = spec.Generation
 	return r.WithCause(cause)
+}
+
+// maxStderrLog is where the file of [KeepStderr] is rotated, in bytes.
+const maxStderrLog = 1 << 20
+
+// KeepStderr appends what the child of a worker elsewhere has written to stderr to its file in dir,
+// the worker's directory here.
+func KeepStderr(dir string, b []byte) {
+	log := logfile.File{Path: filepath.Join(dir, process.FileStderr), MaxBytes: maxStderrLog, Keep: 1}
+	_ = log.Append(b)
+	_ = log.Close()
 }
