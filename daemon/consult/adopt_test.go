@@ -197,6 +197,37 @@ func TestQueuedAgain(t *testing.T) {
 	}
 }
 
+// TestCancelledAgain cancels a job in the queue that an earlier daemon was about to start when it
+// died: what that has made for it goes.
+func TestCancelledAgain(t *testing.T) {
+	one := func(o *Options) { o.Config.Consult.MaxConcurrent = 1 }
+	h := newHouse(t, "", one)
+	<-h.beginIn(t.Context(), 1,
+		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
+	if _, err := h.run(t.Context(), 2,
+		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
+		t.Fatal(err)
+	}
+	h.detach()
+	id := jobdir.ID(h.session, 2)
+	left := filepath.Join(h.opt.SocketDir, id)
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := h.next(2)
+	if a, err := n.Cancel(t.Context(), id); err != nil || a.State != answer.Cancelled {
+		t.Fatalf("%v %+v", err, a)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if _, err := os.Stat(left); errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("its directory is left")
+		}
+	}
+}
+
 // TestMuchOutput has a program write more than a worker retains before the daemon detaches.
 // The next daemon gets the whole answer.
 func TestMuchOutput(t *testing.T) {

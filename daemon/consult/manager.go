@@ -241,6 +241,7 @@ func (m *Manager) wait(j *job.Job) bool {
 			m.finish(j, engine.Outcome{
 				Fault: fault.New(fault.Cancelled, fault.Host, operation, "the consult was cancelled before it began"),
 			}, time.Now(), false)
+			m.clear(j.Dir) // an earlier daemon may have died when it was about to begin
 			return false
 		}
 	}
