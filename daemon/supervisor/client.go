@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"holdline/daemon/supervisor/far"
-	"holdline/daemon/waiting"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
 	"holdline/protocol/rawio"
@@ -42,10 +41,7 @@ type client struct {
 	leads      bool               // a goroutine is about to write the queue
 	unrecorded []*write           // in the order of their ids; recorded before their frames are queued
 	records    bool               // a goroutine is about to record them
-	recorded   []*write           // those before, to be filled again; used with a token in turn
-
-	turn   chan struct{}        // that of [Worker.writes]
-	record func([]*write) error // [Worker.record], to be called with a token in turn
+	recorded   []*write           // those before, to be filled again; used with the token of [Worker.writes]
 
 	mu      lockcheck.Mutex                 // guards next to acks, and broken
 	next    int64                           // request id
@@ -79,7 +75,8 @@ func dial(ctx context.Context, path string, version int) (*client, workerwire.In
 	}
 	conn := rawio.Quiet(unix)
 	stream := rawio.New(conn)
-	return openClient(ctx, &client{nc: conn, out: stream, r: workerwire.Reader{R: bufio.NewReaderSize(stream, 4<<10)}}, version)
+	in := workerwire.Reader{R: bufio.NewReaderSize(stream, 4<<10)}
+	return openClient(ctx, &client{nc: conn, out: stream, r: in}, version)
 }
 
 // openClient completes c, which has a connection alone, and begins to speak the protocol.
@@ -126,7 +123,7 @@ func (c *client) exchange(ctx context.Context, kind workerwire.Kind, params, res
 // sendFrame sends a frame, behind those that were queued before. See [client.flush].
 func (c *client) sendFrame(f workerwire.Frame) error {
 	if c.enqueue(f) {
-		runtime.Gosched() // see commit
+		runtime.Gosched() // see [Worker.commit]
 		return c.flush()
 	}
 	return nil
@@ -172,49 +169,6 @@ func (c *client) flush() error {
 	return nil
 }
 
-// commit records the writes that wait for that, as one, and sends their frames. Goroutines that are
-// about to queue a write get their turn before that. Writes that cannot be recorded are not sent, and
-// their goroutines get the error. It does nothing once the connection has broken: a record would
-// void those of writes on the next one.
-func (c *client) commit() {
-	runtime.Gosched()
-	if c.recordQueued() {
-		_ = c.flush() // after an error the connection is broken: the next attach shows what was taken
-	}
-}
-
-// recordQueued is the part of commit that needs the turn. If it returns true, the caller must call
-// [client.flush].
-func (c *client) recordQueued() (leads bool) {
-	select {
-	case c.turn <- struct{}{}:
-		defer func() { <-c.turn }()
-	case <-c.lost:
-	}
-	if waiting.IsClosed(c.lost) {
-		return false
-	}
-	c.queueing.Lock()
-	writes := c.unrecorded
-	c.unrecorded, c.records = c.recorded[:0], false
-	c.queueing.Unlock()
-	defer func() {
-		clear(writes)
-		c.recorded = writes
-	}()
-	if err := c.record(writes); err != nil {
-		c.refuse(writes, err)
-		return false
-	}
-	for _, wr := range writes {
-		if c.enqueue(wr.frame) {
-			leads = true
-		}
-		wr.frame = workerwire.Frame{}
-	}
-	return leads
-}
-
 // refuse ends writes with err.
 func (c *client) refuse(writes []*write, err error) {
 	c.mu.Lock()
@@ -240,7 +194,7 @@ func (c *client) request(f workerwire.Frame) (<-chan workerwire.Frame, error) {
 }
 
 // queueWrite gives a write's request an id, and queues it to be recorded and sent. If leads is true,
-// the caller must call [client.commit]. Else the goroutine that must do so for an earlier write
+// the caller must call [Worker.commit]. Else the goroutine that must do so for an earlier write
 // does it for this one, too. The channel of the answer is that of [client.expect].
 func (c *client) queueWrite(wr *write) (answer <-chan workerwire.Frame, leads bool) {
 	if answer = c.expect(&wr.frame); answer == nil {

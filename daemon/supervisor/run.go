@@ -246,7 +246,6 @@ func (w *Worker) attached(c *client, hello *workerwire.InitializeResult, a *work
 	if w.pid == 0 { // the first attach
 		w.old, w.begun, w.backlog = a.NextSeq, a.Acked, int(a.Queued)
 	}
-	c.turn, c.record = w.writes, func(writes []*write) error { return w.record(c, writes) }
 	w.c, w.pid, w.child, w.secrets = c, hello.PID, hello.ChildPID, a.Secrets
 	w.last = max(w.last, a.Acked)
 	w.next = a.LastWrite + 1

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/near"
+	"holdline/daemon/waiting"
 	"holdline/protocol"
 	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
@@ -70,7 +72,7 @@ func (w *Worker) writeOnce(
 		return 0, err
 	}
 	if wr.leads != nil {
-		wr.leads.commit()
+		w.commit(wr.leads)
 	}
 	faultpoint.At("write.sent")
 	if faultpoint.Broken("record.first") {
@@ -296,6 +298,49 @@ func (w *Worker) dispatch(
 		return nil, w.writeFault(fault.TransportFailure, errLost)
 	}
 	return ch, nil
+}
+
+// commit records the writes on c that wait for that, as one, and sends their frames. Goroutines that
+// are about to queue a write get their turn before that. Writes that cannot be recorded are not
+// sent, and their goroutines get the error. It does nothing once the connection has broken: a
+// record would void those of writes on the next one.
+func (w *Worker) commit(c *client) {
+	runtime.Gosched()
+	if w.recordQueued(c) {
+		_ = c.flush() // after an error the connection is broken: the next attach shows what was taken
+	}
+}
+
+// recordQueued is the part of commit that needs the token of w.writes. If it returns true, the
+// caller must call [client.flush].
+func (w *Worker) recordQueued(c *client) (leads bool) {
+	select {
+	case w.writes <- struct{}{}:
+		defer func() { <-w.writes }()
+	case <-c.lost:
+	}
+	if waiting.IsClosed(c.lost) {
+		return false
+	}
+	c.queueing.Lock()
+	writes := c.unrecorded
+	c.unrecorded, c.records = c.recorded[:0], false
+	c.queueing.Unlock()
+	defer func() {
+		clear(writes)
+		c.recorded = writes
+	}()
+	if err := w.record(c, writes); err != nil {
+		c.refuse(writes, err)
+		return false
+	}
+	for _, wr := range writes {
+		if c.enqueue(wr.frame) {
+			leads = true
+		}
+		wr.frame = workerwire.Frame{}
+	}
+	return leads
 }
 
 // record writes the records of writes that are to be sent on c, all or none. They come first: a
