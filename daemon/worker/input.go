@@ -37,9 +37,9 @@ type input struct {
 	file    *os.File     // the writing end of the pipe
 	queue   []inputWrite // taken, not yet written
 	making  []inputWrite // the writes from written+1 on, which are being made: the child may have them
-	short   []byte       // the bytes of the short writes of making and queue, from off on
+	short   []byte       // the bytes of the short writes of making and, from off on, of queue
 	off     int
-	settled []waiter // used again
+	settled []waiter // of settleLocked, to be filled again
 	bytes   int      // taken, not yet written
 	taken   int64    // last write id that was taken
 	written int64    // last write id that is wholly in the pipe

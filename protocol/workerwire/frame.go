@@ -145,7 +145,7 @@ func (r *Reader) Next() (Frame, error) {
 // WriteFrames writes frames in order, with one write where w can do that. It fails
 // without writing if one of them is over the limits. w must not keep what is written.
 func WriteFrames(w io.Writer, frames ...Frame) error {
-	size := 0
+	size, long := 0, false
 	for i := range frames {
 		f := &frames[i]
 		if len(f.Body) > MaxBody || len(f.Payload) > MaxPayload {
@@ -154,6 +154,8 @@ func WriteFrames(w io.Writer, frames ...Frame) error {
 		size += headSize + len(f.Body)
 		if len(f.Payload) <= maxCopied {
 			size += len(f.Payload)
+		} else {
+			long = true
 		}
 	}
 	kept, _ := buffers.Get().(*[]byte)
@@ -162,7 +164,7 @@ func WriteFrames(w io.Writer, frames ...Frame) error {
 	if cap(buf) <= 2*maxCopied {
 		*kept = buf
 	}
-	if slices.ContainsFunc(frames, func(f Frame) bool { return len(f.Payload) > maxCopied }) {
+	if long {
 		return gather(w, buf, frames)
 	}
 	for i := range frames {
