@@ -164,10 +164,11 @@ func TestForsaken(t *testing.T) {
 	}
 }
 
-// TestQueuedAgain checks that a job that was still queued is started by the next daemon.
-func TestQueuedAgain(t *testing.T) {
-	one := func(o *Options) { o.Config.Consult.MaxConcurrent = 1 }
-	h := newHouse(t, "", one)
+// newQueue returns the house of a daemon that has detached from the consult of line 1, which runs,
+// while that of line 2 still waited for it.
+func newQueue(t *testing.T) *house {
+	t.Helper()
+	h := newHouse(t, "", func(o *Options) { o.Config.Consult.MaxConcurrent = 1 })
 	<-h.beginIn(t.Context(), 1,
 		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
 	if _, err := h.run(t.Context(), 2,
@@ -175,6 +176,12 @@ func TestQueuedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.detach()
+	return h
+}
+
+// TestQueuedAgain checks that a job that was still queued is started by the next daemon.
+func TestQueuedAgain(t *testing.T) {
+	h := newQueue(t)
 	// A temporary file that the program before an upgrade, with the same pid, left half
 	// written.
 	me := process.Self()
@@ -200,15 +207,7 @@ func TestQueuedAgain(t *testing.T) {
 // TestCancelledAgain cancels a job in the queue that an earlier daemon was about to start when it
 // died: what that has made for it goes.
 func TestCancelledAgain(t *testing.T) {
-	one := func(o *Options) { o.Config.Consult.MaxConcurrent = 1 }
-	h := newHouse(t, "", one)
-	<-h.beginIn(t.Context(), 1,
-		map[string]any{"prompt": claudetest.Prompt("x", pause(0.5), claudetest.Say("first")), "wait_s": 0})
-	if _, err := h.run(t.Context(), 2,
-		map[string]any{"prompt": claudetest.Prompt("x", claudetest.Say("second")), "wait_s": 0}); err != nil {
-		t.Fatal(err)
-	}
-	h.detach()
+	h := newQueue(t)
 	id := jobdir.ID(h.session, 2)
 	left := filepath.Join(h.opt.SocketDir, id)
 	if err := os.Mkdir(left, 0o700); err != nil {
