@@ -79,6 +79,19 @@ func (a *agent) untilTold() {
 	a.until(func(x *answer) bool { return x.Method == "notifications/tools/list_changed" })
 }
 
+// turn calls a tool that has its server list another one. It waits for the answer and for
+// the notification of the list, whichever comes first.
+func (a *agent) turn(tool, token string) {
+	a.t.Helper()
+	id, answered, told := a.call(tool, map[string]any{"token": token}), false, false
+	a.until(func(x *answer) bool {
+		n, ok := x.ID.(float64)
+		answered = answered || ok && int(n) == id && x.Method == ""
+		told = told || x.Method == "notifications/tools/list_changed"
+		return answered && told
+	})
+}
+
 // pidOf returns the pid in the URI that a process has for itself.
 func pidOf(t *testing.T, uri string) int {
 	t.Helper()
@@ -152,8 +165,7 @@ func TestServerListsOfSessions(t *testing.T) {
 
 	a.toldChanged()
 	b.toldChanged()
-	a.wait(a.call("own__turn", map[string]any{"token": "grown"}))
-	a.untilTold()
+	a.turn("own__turn", "grown")
 	a.untilLists("grown", "sample")
 	s.wait(s.inner("own", "turn", map[string]any{"token": "other"})) // this list is remembered for the server
 	if n, got := b.toldChanged(), b.ownTools(); n != 0 || len(got) != 0 {
@@ -235,13 +247,11 @@ func TestServerListsOfProjects(t *testing.T) {
 		one.ask("tools/list", map[string]any{})
 		one.toldChanged()
 	}
-	a.wait(a.call("own__turn", map[string]any{"token": "grown"}))
-	a.untilTold()
+	a.turn("own__turn", "grown")
 	a2.untilTold()
 	a.untilLists("grown")
 	a2.untilLists("grown")
-	b.wait(b.call("turn", map[string]any{"token": "other"}))
-	b.untilTold()
+	b.turn("turn", "other")
 	if n := a.toldChanged() + a2.toldChanged(); n != 0 {
 		t.Errorf("the first project's were told %d times of what the other's process lists", n)
 	}
