@@ -184,6 +184,7 @@ func (o *Outbox) Requeue(answers []Answer) {
 	for _, a := range answers {
 		o.answerLocked(a)
 	}
+	o.wakeLocked()
 }
 
 // Offer queues a line that is no answer. It drops the line if there is no room, if the outbox
@@ -312,14 +313,13 @@ func (o *Outbox) Empty() bool {
 // hold o.mu.
 func (o *Outbox) moveLocked(to state) {
 	o.state = to
-	close(o.room)
-	o.room = make(chan struct{})
+	o.wakeWaitingLocked()
 	o.wakeLocked()
 }
 
-// answerLocked queues an answer, whatever room there is, and wakes the writer. It keeps the
-// answer until the client acknowledges it; one that the client cannot ask for again counts as
-// confirmed at once. The caller must hold o.mu, and release it with [Outbox.unlock].
+// answerLocked queues an answer, whatever room there is. It does not wake the writer. It keeps
+// the answer until the client acknowledges it; one that the client cannot ask for again counts
+// as confirmed at once. The caller must hold o.mu, and release it with [Outbox.unlock].
 func (o *Outbox) answerLocked(a Answer) {
 	o.count++
 	if o.confirming != never && a.N > 0 {
@@ -329,7 +329,7 @@ func (o *Outbox) answerLocked(a Answer) {
 	} else {
 		o.settleLocked(&a)
 	}
-	o.addLocked(a.Line)
+	o.queueLocked(a.Line)
 }
 
 // settleLocked marks an answer as confirmed: the client holds it, or cannot ask for it again.
@@ -379,9 +379,22 @@ func (o *Outbox) roomLocked(n int) bool { return o.bytes == 0 || o.bytes+n <= Ma
 // addLocked queues a line, whatever room there is, and wakes the writer. The caller must hold
 // o.mu.
 func (o *Outbox) addLocked(line []byte) {
+	o.queueLocked(line)
+	o.wakeLocked()
+}
+
+// queueLocked queues a line, whatever room there is. The caller must hold o.mu.
+func (o *Outbox) queueLocked(line []byte) {
 	o.lines = append(o.lines, line)
 	o.bytes += len(line)
-	o.wakeLocked()
+}
+
+// wakeWaitingLocked wakes all that wait for room. The caller must hold o.mu.
+func (o *Outbox) wakeWaitingLocked() {
+	if o.waiting > 0 {
+		close(o.room)
+		o.room = make(chan struct{})
+	}
 }
 
 // wakeLocked makes [Outbox.Run] look for lines. It does not block. The caller must hold o.mu.

@@ -62,8 +62,7 @@ func (o *Outbox) written(n int, more [][]byte) (cut bool) {
 	defer o.mu.Unlock()
 	o.bytes -= n
 	o.torn = false
-	close(o.room)
-	o.room = make(chan struct{})
+	o.wakeWaitingLocked()
 	cut = o.state == parting && len(o.lines) > 0
 	if len(more) > 0 && !cut {
 		return false
@@ -110,16 +109,19 @@ func afterWrite() { faultpoint.At("session.written") }
 
 // writeNow writes the queued lines, as far as the connection takes them without blocking. So an
 // answer needs no second goroutine on its way. It yields the processor first, so that goroutines
-// that are about to answer queue their lines, too. It wakes the goroutine of Run for the rest,
-// and the goroutines that wait for room. It does nothing if another goroutine writes, or if there
-// is much to write. It takes o.mu, but not while it writes.
+// that are about to answer queue their lines, too. It wakes the goroutine of Run for the rest, or
+// for all if there is much to write, and the goroutines that wait for room. It does nothing if
+// another goroutine writes: that one looks for more lines when it is done. It takes o.mu, but not
+// while it writes.
 func (o *Outbox) writeNow() {
 	now, ok := o.conn.(interface{ TryWrite(p []byte) int })
-	if !ok {
+	o.mu.Lock()
+	if o.writing {
+		o.mu.Unlock()
 		return
 	}
-	o.mu.Lock()
-	if o.writing || o.state != open || o.bytes > maxBatch || o.held > maxUnconfirmed {
+	if !ok || o.state != open || o.bytes > maxBatch || o.held > maxUnconfirmed {
+		o.wakeLocked()
 		o.mu.Unlock()
 		return
 	}
@@ -151,8 +153,7 @@ func (o *Outbox) writeNow() {
 		}
 	}
 	o.writing = false
-	close(o.room)
-	o.room = make(chan struct{})
+	o.wakeWaitingLocked()
 	if len(o.lines) > 0 || o.state != open {
 		o.wakeLocked()
 	}
