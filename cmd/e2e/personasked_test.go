@@ -48,19 +48,22 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 	}
 	waitFor(t, "the output to be acknowledged",
 		func() bool { said, acked := p.said(t, worker); return said-acked < 100 })
+	again := false
+	answerOf := func(id int) answer {
+		return a.until(func(x *answer) bool {
+			again = again || x.Method == "elicitation/create"
+			n, ok := x.ID.(float64)
+			return ok && int(n) == id
+		})
+	}
 	pid := p.pid(0)
 	for range 2 {
 		kill9(t, pid)
 		pid = p.pid(pid)
-		a.wait(a.call("tools__look", map[string]any{"token": "again"}))
+		answerOf(a.call("tools__look", map[string]any{"token": "again"}))
 	}
 	a.accept(question)
-	again := false
-	x := a.until(func(x *answer) bool {
-		again = again || x.Method == "elicitation/create"
-		n, ok := x.ID.(float64)
-		return ok && int(n) == id
-	})
+	x := answerOf(id)
 	if again || x.text() != `slow {"action":"accept"}` || p.effectsOf("asked slow") != 1 ||
 		p.effectsOf("told slow") != 1 {
 		t.Errorf("asked again: %v; %s", again, x.raw)
@@ -70,7 +73,10 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 	// The next daemon does not ask an answered question again.
 	kill9(t, pid)
 	p.pid(pid)
-	a.wait(a.call("tools__look", map[string]any{"token": "last"}))
+	answerOf(a.call("tools__look", map[string]any{"token": "last"}))
+	if again {
+		t.Error("asked again by the last daemon")
+	}
 	a.rest(id)
 }
 
