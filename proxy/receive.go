@@ -17,7 +17,7 @@ import (
 // When an ack is due: after this delay, this many lines or this many bytes.
 const (
 	ackDelay = 50 * time.Millisecond
-	ackLines = 64
+	ackLines = 32
 	ackBytes = 256 << 10
 )
 

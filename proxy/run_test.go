@@ -538,17 +538,17 @@ func TestGot(t *testing.T) {
 		}
 		note := `{"jsonrpc":"2.0","method":"n"}`
 		wantGot(1, 50*time.Millisecond, func() { d.send(note) })
-		wantGot(65, 0, func() {
-			for range 64 {
+		wantGot(33, 0, func() {
+			for range 32 {
 				d.send(note)
 			}
 		})
-		wantGot(68, 50*time.Millisecond,
+		wantGot(36, 50*time.Millisecond,
 			func() { d.send(note, `{"holdline":1,"seen":1}`, `{"jsonrpc":"2.0","id":7,"result":{}}`, note) })
-		wantGot(69, 0,
+		wantGot(37, 0,
 			func() { d.send(`{"jsonrpc":"2.0","method":"n","params":{"a":"` + strings.Repeat("x", 256<<10) + `"}}`) })
 		time.Sleep(time.Hour)
-		for range 69 - 1 {
+		for range 37 - 1 {
 			<-r.out // the answer was dropped
 		}
 		r.in.Close()
