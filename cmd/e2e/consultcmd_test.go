@@ -31,6 +31,7 @@ exec*)
 	echo '{"type":"thread.started","thread_id":"01a1fcee-a00d-7441-887f-2a8efa0d4458"}'
 	words=$(cat | wc -w)
 	sleep ${PAUSE:-0}
+	while [ -e "$0.held" ]; do sleep 0.05; done
 	echo '{"type":"item.completed","item":{"type":"agent_message","text":"'$words' words"}}'
 	echo '{"type":"turn.completed","usage":{"input_tokens":100,"output_tokens":10}}';;
 esac

@@ -179,16 +179,26 @@ func TestSayInTheNextTurn(t *testing.T) {
 	p.fakeCodex(bin)
 	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin, "CODEX_API_KEY=x")
 	p.configure(map[string]any{}, "consult", map[string]any{
-		"env": map[string]any{"LEDGER": p.ledger(), "PAUSE": "0.5"},
+		"env": map[string]any{"LEDGER": p.ledger()},
 	})
+	held := bin + ".held"
+	if err := os.WriteFile(held, nil, 0o600); err != nil { // the first turn lasts until the message is there
+		t.Fatal(err)
+	}
 	a := p.agent().shake()
 	id := consultID(t, a.wait(a.call("consult", map[string]any{
 		"wait_s": 0, "render": "json", "engine": "codex", "prompt": "one two",
 	})))
 	p.untilSteps(1)
-	out, errs, code := p.run("", "consult", "say", "--wait", id, "one two three")
-	if code != 0 || out != "3 words\n" || !strings.Contains(errs, ": consult "+id) {
+	out, errs, code := p.run("", "consult", "say", id, "one two three")
+	if code != 0 || !strings.Contains(out+errs, "queued: consult "+id) {
 		t.Errorf("exit %d, %q %q", code, out, errs)
+	}
+	if err := os.Remove(held); err != nil {
+		t.Fatal(err)
+	}
+	if out := p.must("consult", "wait", id); out != "3 words\n" {
+		t.Errorf("the answer is %q", out)
 	}
 	if n := p.steps(); n != 2 {
 		t.Errorf("the program was started %d times, want 2", n)
