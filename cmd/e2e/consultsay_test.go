@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"holdline/daemon/adapter/engine"
@@ -190,15 +191,20 @@ func TestSayInTheNextTurn(t *testing.T) {
 		"wait_s": 0, "render": "json", "engine": "codex", "prompt": "one two",
 	})))
 	p.untilSteps(1)
-	out, errs, code := p.run("", "consult", "say", id, "one two three")
-	if code != 0 || !strings.Contains(out+errs, "queued: consult "+id) {
-		t.Errorf("exit %d, %q %q", code, out, errs)
-	}
+	var out, errs string
+	var code int
+	var saying sync.WaitGroup
+	saying.Go(func() { out, errs, code = p.run("", "consult", "say", "--wait", id, "one two three") })
+	waitFor(t, "the message in the queue", func() bool {
+		shown, _, _ := p.look("consult", "show", "--json", id)
+		return strings.Contains(shown, `"receipt": "queued"`)
+	})
 	if err := os.Remove(held); err != nil {
 		t.Fatal(err)
 	}
-	if out := p.must("consult", "wait", id); out != "3 words\n" {
-		t.Errorf("the answer is %q", out)
+	saying.Wait()
+	if code != 0 || out != "3 words\n" || !strings.Contains(errs, ": consult "+id) {
+		t.Errorf("exit %d, %q %q", code, out, errs)
 	}
 	if n := p.steps(); n != 2 {
 		t.Errorf("the program was started %d times, want 2", n)
