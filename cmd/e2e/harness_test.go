@@ -457,6 +457,12 @@ type answer struct {
 	raw string
 }
 
+// answers reports whether x is the answer to the request with that id.
+func (x answer) answers(id int) bool {
+	n, ok := x.ID.(float64)
+	return ok && int(n) == id && x.Method == ""
+}
+
 func (x answer) text() string {
 	if len(x.Result.Content) == 0 {
 		return ""
@@ -474,7 +480,7 @@ func (a *agent) wait(id int) answer {
 			a.t.Fatalf("the proxy printed %q: %v", line, err)
 		}
 		x.raw = line
-		if n, ok := x.ID.(float64); ok && int(n) == id && x.Method == "" {
+		if x.answers(id) {
 			return x
 		}
 	}

@@ -282,7 +282,7 @@ func BenchmarkHosted(b *testing.B) {
 		ratio: medianOf(quotients(late[through], late[chain])), goal: goal{ratio: 1.2},
 	})
 	record(b, line{
-		load: "the first small call after a rest of 70 ms, p50", unit: "µs",
+		load: fmt.Sprintf("the first small call after a rest of %d ms, p50", rest.Milliseconds()), unit: "µs",
 		chain: medianOf(first[chain]), holdline: medianOf(first[through]),
 		ratio: medianOf(quotients(first[through], first[chain])),
 	})

@@ -225,7 +225,7 @@ func TestServersReload(t *testing.T) {
 	told, answered := false, answer{}
 	a.until(func(x *answer) bool {
 		told = told || x.Method == "notifications/tools/list_changed"
-		if n, ok := x.ID.(float64); ok && int(n) == running {
+		if x.answers(running) {
 			answered = *x
 		}
 		return told && answered.raw != ""

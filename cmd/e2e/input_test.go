@@ -333,7 +333,7 @@ func TestServerAsksLegacy(t *testing.T) {
 			pid = p.pid(pid)
 		}
 		x = a.until(func(x *answer) bool { return x.Method == "elicitation/create" || x.ID != nil && x.Method == "" })
-		if n, ok := x.ID.(float64); !ok || int(n) != id ||
+		if !x.answers(id) ||
 			string(x.Result.StructuredContent) != `{"word":"`+c.name+` accept yes"}` {
 			t.Errorf("%s: %s", c.name, x.raw)
 		}
@@ -395,7 +395,7 @@ func TestServerAsksLegacyUnsent(t *testing.T) {
 			x = a.until(func(x *answer) bool {
 				return x.Method == "elicitation/create" || x.ID != nil && x.Method == ""
 			})
-			if n, ok := x.ID.(float64); !ok || int(n) != id ||
+			if !x.answers(id) ||
 				string(x.Result.StructuredContent) != `{"word":"w accept yes"}` {
 				t.Errorf("%s", x.raw)
 			}

@@ -43,8 +43,7 @@ func (a *agent) said(id int) []string {
 			}
 			data = append(data, m.Params.Level+" "+m.Params.Data)
 		}
-		n, ok := x.ID.(float64)
-		return ok && int(n) == id && x.Method == ""
+		return x.answers(id)
 	})
 	return data
 }
@@ -235,8 +234,7 @@ func (a *agent) news(wanted func(*answer) bool) []string {
 func (a *agent) newsBefore(id int) []string {
 	a.t.Helper()
 	return a.news(func(x *answer) bool {
-		n, ok := x.ID.(float64)
-		return ok && int(n) == id && x.Method == ""
+		return x.answers(id)
 	})
 }
 

@@ -67,8 +67,7 @@ func (a *agent) toldChanged() int {
 		if x.Method == "notifications/tools/list_changed" {
 			n++
 		}
-		got, ok := x.ID.(float64)
-		return ok && int(got) == id && x.Method == ""
+		return x.answers(id)
 	})
 	return n
 }
@@ -85,8 +84,7 @@ func (a *agent) turn(tool, token string) {
 	a.t.Helper()
 	id, answered, told := a.call(tool, map[string]any{"token": token}), false, false
 	a.until(func(x *answer) bool {
-		n, ok := x.ID.(float64)
-		answered = answered || ok && int(n) == id && x.Method == ""
+		answered = answered || x.answers(id)
 		told = told || x.Method == "notifications/tools/list_changed"
 		return answered && told
 	})

@@ -52,8 +52,7 @@ func TestServerSpeaksWhileUserIsAsked(t *testing.T) {
 	answerOf := func(id int) answer {
 		return a.until(func(x *answer) bool {
 			again = again || x.Method == "elicitation/create"
-			n, ok := x.ID.(float64)
-			return ok && int(n) == id
+			return x.answers(id)
 		})
 	}
 	pid := p.pid(0)
@@ -210,8 +209,7 @@ func TestServerQuestionKept(t *testing.T) {
 				if x.Method == "elicitation/create" {
 					t.Errorf("asked again: %s", x.raw)
 				}
-				n, ok := x.ID.(float64)
-				return ok && int(n) == id
+				return x.answers(id)
 			})
 			if x.text() != `w {"action":"accept"}` || p.effectsOf("told w") != 1 || p.effectsOf("late") != 0 {
 				t.Errorf("the call: %s", x.raw)
