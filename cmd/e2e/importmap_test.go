@@ -130,15 +130,9 @@ const layerMap = `
 2 daemon/adapter/engine/codex
 1 daemon/adapter/engine/messages
 4 daemon/consult/answer
-4 daemon/consult/failures
-4 daemon/consult/progress
-5 daemon/consult/job
 2 daemon/consult/budget
 3 daemon/consult/jobdir
-5 daemon/consult/outcome
-6 daemon/consult/shelf
 2 daemon/consult/material
-2 daemon/consult/queue
 2 daemon/consult/steps
 4 daemon/consult/request
 3 daemon/adapter/engines

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"path/filepath"
 	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/consult/request"
@@ -21,7 +19,7 @@ import (
 	"holdline/protocol/control"
 )
 
-// asking says how a caller asks for a consult.
+// asking is how a consult is asked for.
 type asking struct {
 	n        int64 // number of the client's line
 	attended bool
@@ -31,17 +29,11 @@ type asking struct {
 	task     *tasks.Asked
 }
 
-// begin returns the job or the kept answer of a call that was made before, or else
-// makes and queues a job. One of the two results is set. With how.attended the job
-// counts the caller as attending.
-//
-// It checks everything that can be refused before it makes the job: arguments, budget,
-// program, level and context. An error is a fault, and then nothing is left behind. The
-// check of the budget here only refuses early; [Manager.admit] reserves what the run may
-// cost, and [Manager.compose] looks again when the job has its slot.
-func (m *Manager) begin(
-	ctx context.Context, c tool.Caller, how asking, a *request.Arguments,
-) (*job.Job, *answer.Answer, error) {
+// begin begins a job, or a panel, or returns the one that this line of the client has begun before,
+// or its answer.
+func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *request.Arguments) (
+	*Job, *answer.Answer, error,
+) {
 	session, n := c.Session, how.n
 	if session == "" || n == 0 {
 		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
@@ -56,14 +48,13 @@ func (m *Manager) begin(
 	if err != nil {
 		return nil, nil, err
 	}
-	var j *job.Job
 	if seats != nil {
-		j, err = m.beginPanel(ctx, &c, cfg, how, a, rec, seats)
-	} else {
-		var eng engine.Engine
-		if j, eng, err = m.prepare(ctx, &c, cfg, how, a, rec, nil); err == nil {
-			err = m.enqueue(cfg, j, eng)
-		}
+		p, err := m.beginPanel(ctx, &c, cfg, how, a, rec, seats)
+		return p, nil, err
+	}
+	j, eng, err := m.prepare(ctx, &c, cfg, how, a, rec, nil)
+	if err == nil {
+		err = m.enqueue(cfg, j, eng)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -71,13 +62,12 @@ func (m *Manager) begin(
 	return j, nil, nil
 }
 
-// prepare checks a request and makes its job, which no other goroutine knows yet. rec has the
-// id, the session and the line. shared is the record of another member of the same panel, whose
-// context the job gets as well; with nil the context is gathered.
+// prepare checks what is asked for, and returns a job of it that is not begun. shared is the record
+// of another member of the same panel, whose prompt and context the job has, too; or nil.
 func (m *Manager) prepare(
 	ctx context.Context, c *tool.Caller, cfg *config.Config, how asking, a *request.Arguments, rec jobdir.Record,
 	shared *jobdir.Record,
-) (*job.Job, engine.Engine, error) {
+) (*Job, engine.Engine, error) {
 	set := &cfg.Consult
 	name := cmp.Or(a.Engine, set.Engine)
 	eng, err := m.engine(name)
@@ -89,13 +79,11 @@ func (m *Manager) prepare(
 	if err == nil {
 		timeout, err = a.Permit(set, c.Identity, name, &req, timeout)
 	}
+	if err == nil && a.Session != "" && !how.shell {
+		err = m.continues(c, a.Session)
+	}
 	if err != nil {
 		return nil, nil, err
-	}
-	if a.Session != "" && !how.shell {
-		if err := m.continues(c, a.Session); err != nil {
-			return nil, nil, err
-		}
 	}
 	if _, err := m.afford(cfg, c.Identity, rec.Session, eng, req); err != nil {
 		m.opt.Log.InfoContext(ctx, "consult refused by a budget", "identity", c.Identity, "err", err,
@@ -105,20 +93,21 @@ func (m *Manager) prepare(
 	info, err := eng.Check(ctx)
 	if err != nil {
 		err = engine.NameLacking(err, eng, c.Logins)
-		m.failures.Failed(time.Now(), err)
-		return nil, nil, err
-	}
-	// The level is checked before git and the files are: they take longer.
-	if err := request.Enforceable(&req, &info); err != nil {
+		m.noteFailure(time.Now(), err)
 		return nil, nil, err
 	}
 	var given *material.Context
-	if shared != nil {
-		req.Prompt, given = shared.Request.Prompt, shared.Context
-	} else if given, err = reader.Gather(ctx, &req, a.Files, a.Diff); err != nil {
-		return nil, nil, err
+	if err = request.Enforceable(&req, &info); err == nil {
+		if shared != nil {
+			req.Prompt, given = shared.Request.Prompt, shared.Context
+		} else {
+			given, err = reader.Gather(ctx, &req, a.Files, a.Diff)
+		}
 	}
-	if err := eng.Fits(req); err != nil { // the context counts
+	if err == nil {
+		err = eng.Fits(req) // the context counts
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	cmd := eng.Command(req, info)
@@ -134,20 +123,19 @@ func (m *Manager) prepare(
 	return m.makeJob(rec, how, now), eng, nil
 }
 
-// makeJob returns a new job, which the caller attends if how says so. A member of a panel has no
-// client of its own.
-func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *job.Job {
-	j := job.New(m.life, rec, filepath.Join(m.opt.Dir, rec.ID))
-	j.Created = now // in full
+// makeJob returns the job of a record, with the claim of its client.
+func (m *Manager) makeJob(rec jobdir.Record, how asking, now time.Time) *Job {
+	j := m.newJob(rec)
+	j.created = now // in full
 	if rec.Panel != "" {
 		return j
 	}
-	j.Claim = &job.Claim{Key: j.Rec.Key()}
+	j.claimed = true
 	if how.attended {
-		j.Attend()
+		j.attending = 1
 	}
 	if !how.confirms {
-		j.Claim.Expires = now.Add(m.opt.Return)
+		j.expires = now.Add(m.opt.Return)
 	}
 	return j
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,22 +12,14 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/consult/steps"
+	"holdline/daemon/plural"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 )
-
-// await waits for a job: see [progress.Await].
-func (m *Manager) await(
-	ctx context.Context, j *job.Job, wait time.Duration, report progress.Report,
-) (ended bool, err error) {
-	return progress.Await(ctx, j.Done, wait, j.Created, j.ProgressNote, report)
-}
 
 // consult handles a call of the tool consult. It starts a job, or finds the one that
 // this line of the client has started before. With wait_s 0 it returns the id at once.
@@ -53,27 +44,10 @@ func (m *Manager) consult(ctx context.Context, c tool.Call) (tool.Result, error)
 	case j.Rec.Task != nil:
 		return m.handle(j)
 	case wait == 0:
-		j.Detach() // an earlier daemon may have had it attended, by another configuration
+		j.detach() // an earlier daemon may have had it attended, by another configuration
 		return m.pending(j, c.Detail), nil
 	}
 	return m.attended(ctx, &c, j, wait)
-}
-
-// Recall returns the tool that line n of a session has called if that has begun a consult which
-// is live or kept here, and nil otherwise. The session uses it for a call that was made at an
-// earlier daemon.
-func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
-	id := jobdir.ID(session, n)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	j, k := m.live[id], m.kept[id]
-	switch {
-	case j == nil && k == nil:
-		return nil, false
-	case j != nil && j.Rec.Follows != "", j == nil && k.Follows:
-		return m.say.Remote(), true
-	}
-	return m.tool.Remote(), true
 }
 
 // again answers a repeated call of consult whose arguments are lost. How long it waits
@@ -95,49 +69,46 @@ func (m *Manager) again(ctx context.Context, c tool.Call) (tool.Result, error) {
 		return m.handle(j)
 	}
 	wait := time.Duration(j.Rec.WaitMS) * time.Millisecond
-	switch attended := j.Attended(); {
-	case wait == 0 && !attended:
-		return m.pending(j, c.Detail), nil
-	case wait == 0: // it was begun by a daemon that did not note it
-		wait = m.config.Load().Consult.Wait
+	m.mu.Lock()
+	background := wait == 0 && !j.Rec.Attended
+	if !background {
+		j.attending++
 	}
-	j.Attend()
-	return m.attended(ctx, &c, j, wait)
+	m.mu.Unlock()
+	if background {
+		return m.pending(j, c.Detail), nil
+	}
+	return m.attended(ctx, &c, j, cmp.Or(wait, m.config.Load().Consult.Wait)) // an older daemon did not note it
 }
 
 // attended waits for a job that the call attends, and ends the attendance. The caller
-// must have called [job.Job.Attend], or have made the job with its first attendance.
+// must have called [Manager.attend], or have made the job with its first attendance.
 //
 // If the wait is over first, the job becomes a background one before the client gets
 // its id. If the client cancels or leaves, the job ends with the last attending call.
 // If the daemon stops ([tool.ErrStopping]), the job stays: its client comes back at the
 // next daemon.
-func (m *Manager) attended(ctx context.Context, c *tool.Call, j *job.Job, wait time.Duration) (tool.Result, error) {
+func (m *Manager) attended(ctx context.Context, c *tool.Call, j *Job, wait time.Duration) (tool.Result, error) {
 	// A call that was begun at an earlier daemon has waited since then.
-	ended, err := m.await(ctx, j, max(wait-time.Since(j.Created), 0), progress.OfCall(c))
+	ended, err := j.await(ctx, max(wait-time.Since(j.created), 0), ofCall(c))
 	if err == nil && !ended {
-		j.Detach()
+		j.detach()
 	}
-	j.StopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // after ErrStopping the client may come back
+	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping)) // after ErrStopping the client may come back
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return j.Answer.Result(0, c.Detail), nil
+		return j.answer.Result(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
 
-// unlisted returns the fault about an id of the command line that is no consult's.
-func unlisted(id string) *fault.Record {
-	return engine.Invalid("there is no consult %q; those that there are: holdline consult list", id)
-}
-
-// sees reports whether a caller may know of a consult that was asked for by an identity in a
-// project. The command line passes nil and sees all.
-func (m *Manager) sees(c *tool.Caller, identity, project string) bool {
-	return c == nil || c.Identity == identity &&
-		(c.Project == project || m.config.Load().Consult.Share == config.ShareIdentity)
+// sees reports whether a caller may know of a job: one of its identity, in its project unless the
+// configuration shares more. The command line passes nil and sees all.
+func (m *Manager) sees(c *tool.Caller, j *Job) bool {
+	return c == nil || c.Identity == j.Rec.Identity &&
+		(c.Project == j.Rec.Project || m.config.Load().Consult.Share == config.ShareIdentity)
 }
 
 // continues returns an invalid_input fault if no consult that the caller sees has this
@@ -145,8 +116,8 @@ func (m *Manager) sees(c *tool.Caller, identity, project string) bool {
 func (m *Manager) continues(c *tool.Caller, session string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, k := range m.kept {
-		if k.Session == session && m.sees(c, k.Info.Identity, k.Project) {
+	for _, j := range m.jobs {
+		if j.kept != nil && j.kept.session == session && m.sees(c, j) {
 			return nil
 		}
 	}
@@ -154,33 +125,29 @@ func (m *Manager) continues(c *tool.Caller, session string) error {
 		"or take session_id of an answer that consult_result shows", session)
 }
 
-// find returns the live job or the kept answer with that id; one of the two is set. Those
-// that the caller does not see give the same invalid_input fault as an unknown id; see
-// [Manager.sees].
-func (m *Manager) find(c *tool.Caller, id string) (*job.Job, *answer.Answer, error) {
-	unknown := engine.Invalid(
-		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
-	if c == nil {
-		unknown = unlisted(id)
-	}
-	m.mu.Lock()
-	j, k, unwritten := m.live[id], m.kept[id], m.kept.UnwrittenOf(id)
-	m.mu.Unlock()
+// find returns the live job or the kept answer with that id; one of the two is set. Those that the
+// caller does not see give the same invalid_input fault as an unknown id.
+func (m *Manager) find(c *tool.Caller, id string) (*Job, *answer.Answer, error) {
+	j := m.job(id)
 	switch {
-	case j != nil:
-		if !m.sees(c, j.Rec.Identity, j.Rec.Project) {
-			return nil, nil, unknown
-		}
+	case j == nil || !m.sees(c, j):
+	case j.kept == nil:
 		return j, nil, nil
-	case k != nil:
-		if !m.sees(c, k.Info.Identity, k.Project) {
-			return nil, nil, unknown
-		}
-		if a, err := m.read(id, unwritten); a != nil || err != nil {
+	default:
+		if a, err := m.read(j); a != nil || err != nil {
 			return nil, a, err
 		}
 	}
-	return nil, nil, unknown
+	return nil, nil, unknown(c, id)
+}
+
+// unknown returns the fault about an id that is no consult's; c is nil for the command line.
+func unknown(c *tool.Caller, id string) *fault.Record {
+	if c == nil {
+		return engine.Invalid("there is no consult %q; those that there are: holdline consult list", id)
+	}
+	return engine.Invalid(
+		"consult_id: %q is not known here; without consult_id, consult_result lists those that are", id)
 }
 
 // consultResult handles a call of the tool consult_result. It waits for a job and
@@ -207,18 +174,18 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 		return tool.Result{}, err
 	}
 	if done != nil {
-		m.noteFetched(a.ID)
+		m.fetched(a.ID)
 		return done.Result(a.Offset, c.Detail), nil
 	}
-	j.Watch(1)
-	ended, err := m.await(ctx, j, wait, progress.OfCall(&c))
-	j.Watch(-1)
+	j.watch(1)
+	ended, err := j.await(ctx, wait, ofCall(&c))
+	j.watch(-1)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		m.noteFetched(a.ID)
-		return j.Answer.Result(a.Offset, c.Detail), nil
+		m.fetched(a.ID)
+		return j.answer.Result(a.Offset, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -241,16 +208,16 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	case done != nil:
 		return done.Ending(0, c.Detail), nil
 	}
-	if err := j.CheckAsked(); err != nil {
+	if err := j.checkAsked(); err != nil {
 		return tool.Result{}, err
 	}
-	j.End("cancelled by " + c.Caller.Identity)
-	ended, err := m.await(ctx, j, m.opt.Ladder.Whole(), progress.OfCall(&c))
+	j.end("cancelled by " + c.Caller.Identity)
+	ended, err := j.await(ctx, m.opt.Ladder.Whole(), ofCall(&c))
 	switch {
 	case err != nil:
 		return tool.Result{}, err
 	case ended:
-		return j.Answer.Ending(0, c.Detail), nil
+		return j.answer.Ending(0, c.Detail), nil
 	}
 	return m.pending(j, c.Detail), nil
 }
@@ -282,12 +249,12 @@ func (m *Manager) Run(
 	if begun != nil {
 		begun(j.Rec.ID)
 	}
-	_, err = m.await(ctx, j, progress.Forever, progress.Lines(report))
-	j.StopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
+	_, err = j.await(ctx, forever, ofLines(report))
+	j.stopAttending(err != nil && !errors.Is(err, tool.ErrStopping))
 	if err != nil {
 		return nil, err
 	}
-	return j.Answer, nil
+	return j.answer, nil
 }
 
 // List returns the jobs and answers that the caller sees, newest first; see [Manager.sees].
@@ -296,14 +263,9 @@ func (m *Manager) List(c *tool.Caller) []answer.Info {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	list := []answer.Info{}
-	for _, j := range m.live {
-		if m.sees(c, j.Rec.Identity, j.Rec.Project) {
-			list = append(list, j.Info(now))
-		}
-	}
-	for _, k := range m.kept {
-		if m.sees(c, k.Info.Identity, k.Project) {
-			list = append(list, k.Info)
+	for _, j := range m.jobs {
+		if m.sees(c, j) {
+			list = append(list, j.infoLocked(now))
 		}
 	}
 	slices.SortFunc(list, func(a, b answer.Info) int {
@@ -330,12 +292,12 @@ func (m *Manager) Wait(ctx context.Context, id string, report func(note string))
 	if err != nil || done != nil {
 		return done, err
 	}
-	j.Watch(1)
-	defer j.Watch(-1)
-	if _, err := m.await(ctx, j, progress.Forever, progress.Lines(report)); err != nil {
+	j.watch(1)
+	defer j.watch(-1)
+	if _, err := j.await(ctx, forever, ofLines(report)); err != nil {
 		return nil, err
 	}
-	return j.Answer, nil
+	return j.answer, nil
 }
 
 // Cancel ends a job and blocks until it has ended. It returns the answer of a consult
@@ -345,14 +307,14 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 	if err != nil || done != nil {
 		return done, err
 	}
-	if err := j.CheckAsked(); err != nil {
+	if err := j.checkAsked(); err != nil {
 		return nil, err
 	}
-	j.End("cancelled from the command line")
-	if _, err := m.await(ctx, j, progress.Forever, nil); err != nil {
+	j.end("cancelled from the command line")
+	if _, err := j.await(ctx, forever, nil); err != nil {
 		return nil, err
 	}
-	return j.Answer, nil
+	return j.answer, nil
 }
 
 // Remove removes a kept answer with its directory. It refuses a job that has not ended.
@@ -360,38 +322,44 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 // find no job, and so run the consult a second time. The cost of the answer moves to
 // the ledger first.
 func (m *Manager) Remove(id string) error {
+	now := time.Now()
 	m.mu.Lock()
-	j, k := m.live[id], m.kept[id]
-	switch now := time.Now(); {
-	case j != nil:
-		m.mu.Unlock()
-		return engine.Invalid("consult_id: %s has not ended; cancel it first", id)
-	case k == nil:
-		m.mu.Unlock()
-		return unlisted(id)
-	case m.live[k.Info.Panel] != nil:
-		m.mu.Unlock()
-		return engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first",
-			id, k.Info.Panel)
-	case k.Claim.IsOpen(now):
-		m.mu.Unlock()
-		return fault.New(fault.Denied, fault.Host, operation,
+	j := m.jobs[id]
+	var err error
+	switch {
+	case j == nil:
+		err = unknown(nil, id)
+	case j.kept == nil:
+		err = engine.Invalid("consult_id: %s has not ended; cancel it first", id)
+	case j.isOfLivePanelLocked():
+		err = engine.Invalid("consult_id: %s belongs to panel %s, which has not ended; cancel that first",
+			id, j.Rec.Panel)
+	case j.isClaimedLocked(now):
+		err = fault.New(fault.Denied, fault.Host, operation,
 			"consult %s: its client may still come for the answer, and would have it run again", id)
 	default:
-		delete(m.kept, id)
-		m.ledger.Add(k.Cost, now)
+		m.forgetLocked(j, now)
 	}
 	m.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	m.writeLedger()
-	return jobdir.Remove(filepath.Join(m.opt.Dir, id))
+	return jobdir.Remove(j.Dir)
+}
+
+// isOfLivePanelLocked reports whether the job is a member of a panel that has not ended.
+func (j *Job) isOfLivePanelLocked() bool {
+	panel := j.m.jobs[j.Rec.Panel]
+	return panel != nil && panel.kept == nil
 }
 
 // lastSteps is how many steps of a consult that has not ended detail=full shows.
 const lastSteps = 10
 
 // pending returns the result of a call whose wait was over before its job had ended. It
-// first writes to disk that the job is a background job: see [job.Job.SaveDetached].
-func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
+// first writes to disk that the job is a background job: see [Job.saveDetached].
+func (m *Manager) pending(j *Job, d tool.Detail) tool.Result {
 	a := m.sofar(j)
 	if a.EndedUnixMS > 0 { // just now
 		return a.Result(0, d)
@@ -402,7 +370,7 @@ func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 			m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
 		}
 	}
-	if err := j.SaveDetached(); err != nil { // the client has the id and can come back all the same
+	if err := j.saveDetached(); err != nil { // the client has the id and can come back all the same
 		m.opt.Log.Error("consult cannot be written down as a background one", "consult", j.Rec.ID, "err", err)
 		its := *a // the job may have ended, and its answer is shared
 		its.Why += "; it cannot be written down that you know of it, so it ends if the daemon does, and what it has " +
@@ -415,16 +383,16 @@ func (m *Manager) pending(j *job.Job, d tool.Detail) tool.Result {
 // sofar returns a partial answer for a job that has not ended: the text from its
 // transcript, and the progress that the engine process has reported. If the job has
 // ended meanwhile, it returns the job's answer.
-func (m *Manager) sofar(j *job.Job) *answer.Answer {
+func (m *Manager) sofar(j *Job) *answer.Answer {
 	said, err := engine.ReadTranscript(j.Dir)
 	if err != nil {
 		m.opt.Log.Warn("transcript of a consult cannot be read", "consult", j.Rec.ID, "err", err)
 	}
-	a, ended := j.Status()
+	a, ended := j.status()
 	if ended {
 		return a
 	}
-	if j.Rec.Members != nil {
+	if j.isPanel() {
 		panel := answer.Panel(&j.Rec, m.members(j), a.State)
 		panel.Partial, panel.Why = true, a.Why
 		return panel
@@ -435,4 +403,24 @@ func (m *Manager) sofar(j *job.Job) *answer.Answer {
 		a.Models = []string{said.Model}
 	}
 	return a
+}
+
+// ofCall returns the report to the client of a call; nil if it wants none.
+func ofCall(c *tool.Call) progressReport {
+	if c.Progress == nil {
+		return nil
+	}
+	last := -1.0
+	return func(elapsed time.Duration, note string) {
+		last = max(last+1, float64(elapsed.Milliseconds())) // it has to grow
+		c.Progress(last, 0, note+", "+plural.Seconds(elapsed))
+	}
+}
+
+// ofLines returns a report in lines; nil if write is.
+func ofLines(write func(string)) progressReport {
+	if write == nil {
+		return nil
+	}
+	return func(elapsed time.Duration, note string) { write(note + ", " + plural.Seconds(elapsed)) }
 }

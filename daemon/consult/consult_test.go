@@ -15,7 +15,6 @@ import (
 
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/queue"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -232,7 +231,7 @@ func TestCancelledAtStart(t *testing.T) {
 		}, func(o *Options) {
 			o.Host = late{o.Host, func(id string) {
 				if j, _, err := w.find(nil, id); err == nil {
-					j.End("enough")
+					j.end("enough")
 				}
 			}}
 		})
@@ -396,7 +395,7 @@ func TestQueueLimit(t *testing.T) {
 			return w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: n},
 				map[string]any{"prompt": "x", "wait_s": 0})
 		}
-		for n := range int64(queue.MaxWaitingEach + 1) {
+		for n := range int64(maxWaitingEach + 1) {
 			if res, err := start(n + 1); code(res, err) != "" {
 				t.Fatal(err)
 			}

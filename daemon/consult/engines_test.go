@@ -10,7 +10,6 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -67,10 +66,11 @@ func TestEngines(t *testing.T) {
 // configuration says now, and that an unknown engine is an error.
 func TestEngineKept(t *testing.T) {
 	w := newWorld(t, func(*fakeProcess) {}, func(o *Options) { o.Config.Consult.Engine = Claude })
-	drive := func(name string) *job.Job {
+	drive := func(name string) *Job {
 		req := engine.Request{Prompt: "x"}
-		j := job.New(w.life, jobdir.Record{ID: "0123456789ab", Engine: name, Request: req, TimeoutMS: 60_000}, t.TempDir())
-		w.queue.Occupy(j)
+		j := w.newJob(jobdir.Record{ID: "0123456789ab", Engine: name, Request: req, TimeoutMS: 60_000})
+		j.Dir = t.TempDir()
+		w.queue.occupy(j)
 		w.drive(j)
 		return j
 	}
@@ -78,7 +78,7 @@ func TestEngineKept(t *testing.T) {
 	if argv := w.starter.last().Argv; argv[len(argv)-1] != Codex {
 		t.Errorf("started as another program: %q", argv)
 	}
-	if a := drive("gpt").Answer; a.State != answer.Failed || len(w.starter.procs) != 1 {
+	if a := drive("gpt").answer; a.State != answer.Failed || len(w.starter.procs) != 1 {
 		t.Errorf("a program of tomorrow was started: %+v", a)
 	}
 	w.starter.wg.Wait()
@@ -214,12 +214,12 @@ func TestWindow(t *testing.T) {
 
 // TestProgress checks that waiting callers get the turn and the cost so far.
 func TestProgress(t *testing.T) {
-	j := &job.Job{State: answer.Running, Note: "Read main.go", Turn: 3}
-	if note := j.ProgressNote(); note != "Read main.go, turn 3" {
+	j := &Job{m: &Manager{}, state: answer.Running, note: "Read main.go", turn: 3}
+	if note := j.progressNote(); note != "Read main.go, turn 3" {
 		t.Errorf("note %q", note)
 	}
-	j.Cost = new(0.25)
-	if note := j.ProgressNote(); note != "Read main.go, turn 3, $0.2500 so far" {
+	j.cost = new(0.25)
+	if note := j.progressNote(); note != "Read main.go, turn 3, $0.2500 so far" {
 		t.Errorf("note %q", note)
 	}
 }

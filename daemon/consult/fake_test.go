@@ -18,7 +18,6 @@ import (
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/shelf"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -372,9 +371,9 @@ func (w *world) finish() {
 func remember(m *Manager, c *tool.Caller, id, session string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.kept[id] = &shelf.Entry{
-		Info: answer.Info{ID: id, Identity: c.Identity}, Project: c.Project, Session: session,
-		Cost: budget.Cost{Ended: time.Now()},
+	m.jobs[id] = &Job{
+		Rec: jobdir.Record{ID: id, Identity: c.Identity, Project: c.Project}, m: m, Dir: filepath.Join(m.opt.Dir, id),
+		kept: &kept{info: answer.Info{ID: id, Identity: c.Identity}, session: session, cost: budget.Cost{Ended: time.Now()}},
 	}
 }
 
@@ -426,3 +425,6 @@ func code(res tool.Result, err error) fault.Code {
 	}
 	return ""
 }
+
+// Recorded reports whether a consult is known that line n of a session has begun.
+func (m *Manager) Recorded(session string, n int64) bool { return m.job(jobdir.ID(session, n)) != nil }

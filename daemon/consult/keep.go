@@ -1,169 +1,185 @@
 package consult
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/shelf"
 	"holdline/daemon/statedir"
-	"holdline/protocol/control"
+	"holdline/daemon/tasks"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
 )
 
-// load reads the directories of earlier jobs. It keeps their answers, and resumes the
-// jobs that have none. A directory that it cannot read is reported and left alone. The
-// order matters: the ledger must be read before prune books costs into it.
+// load reads the directories of earlier daemons' jobs, and goes on with those that have not ended.
 func (m *Manager) load() error {
 	entries, err := os.ReadDir(m.opt.Dir)
 	if err != nil {
 		return fmt.Errorf("reading kept consults: %w", err)
 	}
-	var open []*job.Job
+	var open []*Job
 	for _, e := range entries {
 		if !e.IsDir() || !jobdir.IsID(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
-		// A half-written file of the program that ran in this process before an upgrade
-		// has the same pid in its name. Later it would look like one of our own.
 		statedir.Sweep(dir, true)
-		j, k, err := m.adoptDir(dir)
+		j, err := m.loadJob(dir)
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
-			m.failures.Unread(err)
-		case j != nil:
+			m.troubles.unread = append(m.troubles.unread, err.Error())
+			continue
+		case j == nil:
+			continue
+		case j.kept == nil:
 			open = append(open, j)
-		case k != nil:
-			m.kept[k.Info.ID] = k
-			m.auditKept(k.Info.ID, dir)
+		default:
+			m.window.KeepEarlier(j.kept.window)
+			m.auditLate(dir)
 			m.clear(dir)
 		}
+		m.jobs[j.Rec.ID] = j
 	}
 	m.ledger = budget.Read(m.opt.Ledger)
-	m.resumeJobs(open) // before answers are pruned: a panel needs those of its members
+	m.resume(open) // before answers are pruned: a panel needs those of its members
 	m.prune()
-	m.jobs.Go(m.expire)
+	m.serving.Go(m.expire)
 	return nil
 }
 
-// auditKept writes the audit line of a kept consult if it may be missing. It also takes
-// over what the answer says of the subscription's window, if that is the latest.
-func (m *Manager) auditKept(id, dir string) {
-	m.window.KeepEarlier(m.kept[id].Window)
-	if !unaudited(dir) {
-		return
-	}
-	a, err := answer.Read(dir)
-	if err == nil {
-		var rec jobdir.Record
-		if rec, err = jobdir.ReadRecord(dir); err == nil {
-			m.writeAudit(&rec, a, nil)
-		}
-	}
-	if err != nil {
-		m.opt.Log.Warn("end of a consult is not in the audit log", "consult", id, "err", err)
-	}
-}
-
-// clear removes what a job with an answer no longer needs: temporary files, output and
-// socket. If the daemon died before the job's worker had ended, that is ended now.
-func (m *Manager) clear(dir string) {
-	_ = os.RemoveAll(filepath.Join(dir, jobdir.DirTemp))
-	if err := m.opt.Host.Clear(context.Background(), dir); err != nil {
-		m.opt.Log.Warn("worker of a consult that has ended lives on", "dir", dir, "err", err)
-	}
-}
-
-// adoptDir decides what happens to the directory of an earlier daemon's job, and does
-// it. It gathers facts from the directory, and [jobdir.Decide] decides from these alone.
-// It returns the job if that goes on, the entry if there is an answer, and neither if the
-// directory is removed.
-func (m *Manager) adoptDir(dir string) (*job.Job, *shelf.Entry, error) {
+// loadJob returns the job of a directory, or nil if no client knows of it.
+func (m *Manager) loadJob(dir string) (*Job, error) {
 	var a answer.Answer
 	f, rec, err := jobdir.Look(dir, &a, &a.Version)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	what := jobdir.Decide(f)
-	switch what {
+	switch what := jobdir.Decide(f); what {
 	case jobdir.Ended:
-		if a.State == answer.Failed && a.Fault != nil {
-			m.failures.Failed(time.UnixMilli(a.EndedUnixMS), a.Fault)
+		if a.State == answer.Failed {
+			m.noteFailure(time.UnixMilli(a.EndedUnixMS), a.Fault)
 		}
-		return nil, shelf.NewEntry(&a, &rec, !rec.Attended, m.restoreClaim(&rec)), nil
+		j := m.newKept(rec, &a, !rec.Attended)
+		j.claimAgain()
+		return j, nil
 	case jobdir.GoesOn, jobdir.Waits:
-		j, err := m.restore(rec, dir, f, what == jobdir.GoesOn && !f.Panel)
-		return j, nil, err
+		return m.restore(rec, dir, f, what == jobdir.GoesOn && !f.Panel)
 	case jobdir.NeverBegan:
-		return m.answerLost(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
+		return m.lose(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
 			"the daemon ended before the consult began"))
 	case jobdir.Lost:
-		return m.answerLost(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+		return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
-	case jobdir.Unknown:
+	default:
 		m.clear(dir)
-		return nil, nil, os.RemoveAll(dir)
+		return nil, os.RemoveAll(dir)
 	}
-	return nil, nil, nil
 }
 
-// answerLost writes the fault f as the answer of a job whose daemon and worker are both
-// gone. It holds the lock of the worker's directory meanwhile: so no worker can start
-// there. It returns an error if the lock is taken, that is, if a worker lives after
-// all.
-func (m *Manager) answerLost(rec jobdir.Record, dir string, f *fault.Record) (*job.Job, *shelf.Entry, error) {
+// restore returns the live job of an earlier daemon's record. started says that it had a worker.
+func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started bool) (*Job, error) {
+	j := m.newJob(rec)
+	j.claimAgain()
+	if started {
+		spec, err := process.ReadSpec(dir)
+		if err != nil {
+			return nil, err
+		}
+		j.adopted, j.state, j.note = true, answer.Running, "taken over by the new daemon"
+		if rec.IsOfThisBoot() {
+			j.began = bootclock.TimeMS(spec.Orphan.HardDeadlineBootMS).Add(-m.hardTime(j))
+		}
+		if !f.Alive {
+			j.sign = jobdir.LastSign(dir)
+		}
+	}
+	if rec.Ending != "" {
+		j.endLocked(rec.Ending) // no other goroutine knows it yet
+	}
+	return j, nil
+}
+
+// lose ends a job of an earlier daemon with a fault, under the lock of its worker: no late one may
+// begin. The audit log gets its line when the answer is loaded, if it may lack it.
+func (m *Manager) lose(rec jobdir.Record, dir string, f *fault.Record) (*Job, error) {
 	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	a, k := m.keepAnswer(job.New(m.life, rec, dir), engine.Outcome{Fault: f}, time.Now())
-	k.Claim = m.restoreClaim(&rec)
-	m.failures.Failed(time.Now(), f)
-	if !unaudited(dir) { // otherwise auditKept writes the line when a daemon loads the answer
+	a, after := m.keepAnswer(m.newJob(rec), engine.Outcome{Fault: f}, time.Now())
+	after.claimAgain()
+	m.noteFailure(time.Now(), f)
+	if !unaudited(dir) {
 		m.writeAudit(&rec, a, nil)
 	}
-	return nil, k, nil
+	return after, nil
 }
 
-// keepAnswer makes the answer of a job whose run has ended, and writes it to disk. It returns
-// the answer and its entry, without a claim. If the write fails the entry has the answer.
-func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*answer.Answer, *shelf.Entry) {
+// resume goes on with the jobs of earlier daemons, the oldest first.
+func (m *Manager) resume(jobs []*Job) {
+	slices.SortFunc(jobs, func(a, b *Job) int { return cmp.Compare(a.Rec.CreatedUnixMS, b.Rec.CreatedUnixMS) })
+	m.mu.Lock()
+	for _, j := range jobs {
+		switch {
+		case j.adopted:
+			m.queue.occupy(j)
+		case !j.isPanel():
+			m.queue.add(j)
+		}
+	}
+	m.startLocked()
+	m.mu.Unlock()
+	faultpoint.At("consult.resumed")
+	for _, j := range jobs {
+		m.opt.Log.Info("consult of an earlier daemon", "consult", j.Rec.ID, "identity", j.Rec.Identity,
+			"state", j.state, "attended", j.Rec.Attended)
+		if j.Rec.Attended {
+			m.serving.Go(func() { j.awaitClient(m.opt.Return) })
+		}
+		m.serving.Go(func() { m.serve(j) })
+	}
+}
+
+// keepAnswer makes and writes the answer of a job that ended at that time, and returns it with the
+// job that takes its place.
+func (m *Manager) keepAnswer(j *Job, out engine.Outcome, ended time.Time) (*answer.Answer, *Job) {
+	m.mu.Lock()
+	began, session, why, maxUSD := j.began, j.session, j.why, j.maxUSD
+	others := m.sumsLocked(j, false)
+	m.mu.Unlock()
 	rec := &j.Rec
-	began, session, why := j.BeganAt(), j.ProgramSession(), j.WhyStopped()
 	a := answer.FromOutcome(rec, &out, ended, why)
-	a.MaxUSD = j.MaxUSD
+	a.MaxUSD = maxUSD
 	var err error
 	if a.Messages, err = answer.Messages(j.Dir, true); err != nil {
 		m.opt.Log.Warn("messages to a consult cannot be read", "consult", rec.ID, "err", err)
 	}
-	// A run that failed may still have a session, which the progress has named. After an
-	// invalid_input fault the run never had a session.
 	if a.SessionID == "" && out.Fault != nil && out.Fault.Fault.Code != fault.InvalidInput {
 		a.SessionID = session
 	}
 	if !began.IsZero() {
-		a.QueuedMS = began.Sub(j.Created).Milliseconds()
+		a.QueuedMS = began.Sub(j.created).Milliseconds()
+		if a.DurationMS == 0 {
+			a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
+		}
 	}
-	// The outcome of a lost run has no duration.
-	if a.DurationMS == 0 && !began.IsZero() {
-		a.DurationMS = max(ended.Sub(began), 0).Milliseconds()
-	}
-	// The two are read from clocks of different grain, so a run could seem longer than its consult.
-	if most := ended.Sub(j.Created).Milliseconds(); most > 0 {
+	if most := ended.Sub(j.created).Milliseconds(); most > 0 {
 		a.DurationMS = min(a.DurationMS, most)
 	}
-	others := m.sumsWithout(j)
 	a.SessionUSD, a.TodayUSD = others.Sessions[rec.Session].USD, others.Identities[rec.Identity].USD
 	if out.CostUSD != nil {
 		a.SessionUSD, a.TodayUSD = a.SessionUSD+*out.CostUSD, a.TodayUSD+*out.CostUSD
@@ -171,25 +187,65 @@ func (m *Manager) keepAnswer(j *job.Job, out engine.Outcome, ended time.Time) (*
 	return a, m.store(j, a)
 }
 
-// store writes an answer to disk, and returns its entry, without a claim. If the write fails the
-// entry has the answer.
-func (m *Manager) store(j *job.Job, a *answer.Answer) *shelf.Entry {
-	k := shelf.NewEntry(a, &j.Rec, j.IsDetached(), nil)
+// store writes an answer, and returns the job that takes the place of the live one. An answer that
+// cannot be written, for example on a full disk, is kept in memory until it can.
+func (m *Manager) store(j *Job, a *answer.Answer) *Job {
+	m.mu.Lock()
+	after := m.newKept(j.Rec, a, !j.Rec.Attended)
+	m.mu.Unlock()
 	if err := a.Write(j.Dir); err != nil {
 		m.opt.Log.Error("answer cannot be written", "consult", a.ID, "err", err)
-		k.Answer = a // for example on a full disk: then memory has the only copy
-		m.failures.Unwritten(j.Dir, jobdir.FileAnswer)
+		after.kept.unwritten = a
+		m.noteUnwritten(j.Dir, jobdir.FileAnswer)
 		select {
 		case m.retry <- struct{}{}:
 		default: // it is going to be tried again
 		}
 	}
-	return k
+	return after
 }
 
-// writeAudit writes the audit line of a consult that has ended. If the caller does not know
-// the program's command line, argv is nil, and writeAudit takes it from the transcript. Call
-// it only after answer.json is written: see [unaudited].
+// read returns the answer of a job that has ended, or nil if it was removed meanwhile.
+func (m *Manager) read(j *Job) (*answer.Answer, error) {
+	m.mu.Lock()
+	a := j.kept.unwritten
+	m.mu.Unlock()
+	if a != nil {
+		return a, nil
+	}
+	a, err := answer.Read(j.Dir)
+	if err != nil && m.job(j.Rec.ID) != j {
+		return nil, nil //nolint:nilnil // see above
+	}
+	if err != nil {
+		return nil, fault.New(fault.InternalFailure, fault.Host, operation,
+			"the kept answer of consult %s cannot be read: %v", j.Rec.ID, err)
+	}
+	return a, nil
+}
+
+// writeAgain writes the answers that are in memory alone. It reports whether none is left.
+func (m *Manager) writeAgain() bool {
+	var unwritten []*Job
+	m.mu.Lock()
+	for _, j := range m.jobs {
+		if j.kept != nil && j.kept.unwritten != nil {
+			unwritten = append(unwritten, j)
+		}
+	}
+	m.mu.Unlock()
+	for _, j := range unwritten {
+		if a, _ := m.read(j); a != nil && a.Write(j.Dir) != nil {
+			return false // that was said when it came
+		}
+		m.mu.Lock()
+		j.kept.unwritten = nil
+		m.mu.Unlock()
+	}
+	return true
+}
+
+// writeAudit writes the line of a job that has ended into the audit log.
 func (m *Manager) writeAudit(rec *jobdir.Record, a *answer.Answer, argv []string) {
 	if argv == nil {
 		if said, err := engine.ReadTranscript(filepath.Join(m.opt.Dir, rec.ID)); err == nil {
@@ -199,90 +255,109 @@ func (m *Manager) writeAudit(rec *jobdir.Record, a *answer.Answer, argv []string
 	m.opt.Audit(a.Audit(rec, argv))
 }
 
-// unaudited reports whether the audit line of the answer in dir may be missing, since
-// the daemon that kept the answer died first. The daemon removes the job's temporary
-// directory only after it has written the line. While the directory exists, the line
-// may or may not be there; writing it twice is better than never.
+// unaudited reports whether a job's line may be missing in the audit log: its temporary directory is
+// removed behind the line.
 func unaudited(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, jobdir.DirTemp))
 	return err == nil
 }
 
-// writeAgain writes the answers that could not be written when they came, for example
-// since the disk was full. Until then they are only in memory and would be lost with
-// the daemon. It stops at the first failure, which was logged before, and reports whether
-// all are written.
-func (m *Manager) writeAgain() bool {
-	m.mu.Lock()
-	unwritten := m.kept.Unwritten()
-	m.mu.Unlock()
-	for _, a := range unwritten {
-		if a.Write(filepath.Join(m.opt.Dir, a.ID)) != nil {
-			return false // that was said when it came
-		}
-		m.mu.Lock()
-		if k := m.kept[a.ID]; k != nil {
-			k.Answer = nil
-		}
-		m.mu.Unlock()
+// auditLate writes the line of a job that an earlier daemon has ended, if it may be missing.
+func (m *Manager) auditLate(dir string) {
+	if !unaudited(dir) {
+		return
 	}
-	return true
+	a, err := answer.Read(dir)
+	rec, rerr := jobdir.ReadRecord(dir)
+	if err = errors.Join(err, rerr); err != nil {
+		m.opt.Log.Warn("end of a consult is not in the audit log", "consult", filepath.Base(dir), "err", err)
+		return
+	}
+	m.writeAudit(&rec, a, nil)
 }
 
-// prune removes the answers that are not kept any more: see [shelf.Shelf.Prune]. It books the
-// cost of each in the ledger before it removes the directory. Then it writes the answers that
-// were only in memory: there may be room for them now. It reports whether all are written.
+// clear removes what the worker and the run of a job that has ended have left.
+func (m *Manager) clear(dir string) {
+	_ = os.RemoveAll(filepath.Join(dir, jobdir.DirTemp))
+	if err := m.opt.Host.Clear(context.Background(), dir); err != nil {
+		m.opt.Log.Warn("worker of a consult that has ended lives on", "dir", dir, "err", err)
+	}
+}
+
+// keepTold is how long an answer is kept, if need be, whose id a client was given.
+const keepTold = 24 * time.Hour
+
+// hasTaskLocked reports whether the task of a job that has ended can still be asked for.
+func (j *Job) hasTaskLocked(age time.Duration, now time.Time) bool {
+	created := time.UnixMilli(j.kept.info.CreatedUnixMS)
+	return j.Rec.Task != nil && now.Before(created.Add(tasks.TTL(age, j.kept.cost.Ended.Sub(created))))
+}
+
+// isWantedLocked reports whether a client may still come for the answer of a job that has ended.
+func (j *Job) isWantedLocked(age time.Duration, now time.Time) bool {
+	if j == nil {
+		return false
+	}
+	owed := j.hasTaskLocked(age, now) || j.kept.told && now.Before(j.kept.cost.Ended.Add(min(age, keepTold)))
+	return j.isClaimedLocked(now) || owed && !j.kept.fetched
+}
+
+// prune removes the answers that are too many or too old, unless a client may come for them or, as
+// members, for their panel's. It reports whether all that are kept are on disk.
 func (m *Manager) prune() (written bool) {
-	now := time.Now()
+	keep, now := m.config.Load().Consult.Keep, time.Now()
+	var gone []*Job
 	m.mu.Lock()
-	gone := m.kept.Prune(m.config.Load().Consult.Keep, now, func(id string) bool { return m.live[id] != nil })
-	for _, e := range gone {
-		m.ledger.Add(e.Cost, now)
+	ended := slices.DeleteFunc(slices.Collect(maps.Values(m.jobs)), func(j *Job) bool { return j.kept == nil })
+	slices.SortFunc(ended, func(a, b *Job) int { return b.kept.cost.Ended.Compare(a.kept.cost.Ended) })
+	for i, j := range ended {
+		past := i >= keep.Count || j.kept.cost.Ended.Before(now.Add(-keep.Age))
+		held := j.isOfLivePanelLocked() || j.Rec.Panel != "" && m.jobs[j.Rec.Panel].isWantedLocked(keep.Age, now)
+		if past && !held && !j.isWantedLocked(keep.Age, now) || faultpoint.Broken("directory.kept") {
+			m.forgetLocked(j, now)
+			gone = append(gone, j)
+		}
 	}
 	m.mu.Unlock()
 	if len(gone) > 0 {
 		m.writeLedger()
 	}
-	for _, e := range gone {
-		if err := jobdir.Remove(filepath.Join(m.opt.Dir, e.Info.ID)); err != nil {
-			m.opt.Log.Warn("old consult cannot be removed", "consult", e.Info.ID, "err", err)
+	for _, j := range gone {
+		if err := jobdir.Remove(j.Dir); err != nil {
+			m.opt.Log.Warn("old consult cannot be removed", "consult", j.Rec.ID, "err", err)
 		}
 	}
 	return m.writeAgain()
 }
 
-// read returns the answer of a kept job. unwritten is the answer of its entry: nil if
-// the answer is on disk. The caller must not hold m.mu. If the answer was removed since the
-// caller has found its entry, read returns nil and no error.
-func (m *Manager) read(id string, unwritten *answer.Answer) (*answer.Answer, error) {
-	if unwritten != nil {
-		return unwritten, nil
-	}
-	a, err := answer.Read(filepath.Join(m.opt.Dir, id))
-	if err != nil {
-		m.mu.Lock()
-		k := m.kept[id]
-		m.mu.Unlock()
-		if k == nil {
-			return nil, nil //nolint:nilnil // see above
+// forgetLocked forgets a job that has ended; its cost moves to the ledger. The caller then writes the
+// ledger, and removes the directory after that.
+func (m *Manager) forgetLocked(j *Job, now time.Time) {
+	delete(m.jobs, j.Rec.ID)
+	m.ledger.Add(j.kept.cost, now)
+}
+
+const (
+	agePause   = time.Hour       // the most between two looks for old answers
+	retryPause = 5 * time.Second // before an answer is written again
+)
+
+// expire prunes answers from time to time, and writes again those that could not be written.
+func (m *Manager) expire() {
+	t := time.NewTimer(m.opt.Return)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			if !m.prune() {
+				t.Reset(retryPause)
+				continue
+			}
+			t.Reset(min(agePause, max(m.config.Load().Consult.Keep.Age, m.opt.Return)))
+		case <-m.retry:
+			t.Reset(retryPause)
+		case <-m.open.Done():
+			return
 		}
-		return nil, fault.New(fault.InternalFailure, fault.Host, operation,
-			"the kept answer of consult %s cannot be read: %v", id, err)
 	}
-	return a, nil
-}
-
-// Failures returns how many consults have failed within that time, and why the last of them
-// did: see [failures.Log.Within].
-func (m *Manager) Failures(within time.Duration) (n int, last string) {
-	return m.failures.Within(within)
-}
-
-// BadFiles returns which files of consults cannot be written or read: see [failures.Log.Files].
-func (m *Manager) BadFiles(within time.Duration) (unwritten []control.Unwritten, unread []string) {
-	return m.failures.Files(within, func(id string) bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.live[id] != nil || m.kept.UnwrittenOf(id) != nil
-	})
 }

@@ -12,7 +12,6 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/tool"
 	"holdline/protocol"
@@ -342,8 +341,9 @@ func TestRecordUnwritten(t *testing.T) {
 			ID: jobdir.ID("hash-a", 1), Session: "hash-a", N: 1, Identity: "a", Attended: true,
 			CreatedUnixMS: time.Now().UnixMilli(),
 		}
-		j := job.New(w.life, rec, filepath.Join(w.dir, rec.ID))
-		if err := w.admit(w.config.Load(), j, w.engine); err != nil {
+		j := w.newJob(rec)
+		j.claimed = true
+		if err := w.admit(w.config.Load(), nil, []*Job{j}, []engine.Engine{w.engine}, nil); err != nil {
 			t.Fatal(err)
 		}
 		found := make(chan fault.Code, 1)
@@ -352,7 +352,7 @@ func TestRecordUnwritten(t *testing.T) {
 		if err := os.Remove(w.dir); err != nil { // its directory cannot be made there
 			t.Fatal(err)
 		}
-		f := j.Record()
+		f := j.record()
 		if f == nil || f.Fault.Code != fault.ResourceExhausted {
 			t.Fatalf("got %v, want a fault", f)
 		}
@@ -366,8 +366,8 @@ func TestRecordUnwritten(t *testing.T) {
 		if err := os.MkdirAll(j.Dir, 0o700); err != nil { // as if another daemon's
 			t.Fatal(err)
 		}
-		j.Detach()
-		if err := j.SaveDetached(); err == nil {
+		j.detach()
+		if err := j.saveDetached(); err == nil {
 			t.Error("the record of a refused job was written")
 		}
 		if got := ask(1); got != fault.OutcomeUnknown {

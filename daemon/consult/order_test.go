@@ -3,7 +3,6 @@ package consult
 import (
 	"context"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/consult/answer"
-	"holdline/daemon/consult/job"
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/tool"
@@ -35,9 +33,9 @@ func TestEndedWhenHandedOut(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.mu.Lock()
-			j := w.live[jobdir.ID("hash-a", int64(n)+1)]
+			j := w.jobs[jobdir.ID("hash-a", int64(n)+1)]
 			w.mu.Unlock()
-			<-j.Done
+			<-j.done
 			res := w.pending(j, tool.Concise)
 			if (res.Fault != nil) != (name == Codex) || strings.Contains(res.Text, "No answer yet") {
 				t.Errorf("%s: %+v", name, res)
@@ -57,11 +55,11 @@ func TestWaitShortened(t *testing.T) {
 			Engine: Claude, CreatedUnixMS: time.Now().UnixMilli(), TimeoutMS: 7_200_000, WaitMS: 100_000,
 			Request: engine.Request{Prompt: "x"},
 		}
-		j := job.New(w.life, rec, filepath.Join(w.dir, rec.ID))
+		j := w.newJob(rec)
 		if err := w.enqueue(w.config.Load(), j, w.engine); err != nil {
 			t.Fatal(err)
 		}
-		go j.AwaitClient(time.Minute)
+		go j.awaitClient(time.Minute)
 		res, err := w.call(t.Context(), "consult", tool.Call{Caller: w.caller("a"), N: 1},
 			map[string]any{"prompt": "x"})
 		if err != nil || !strings.Contains(res.Text, rec.ID) {
@@ -71,7 +69,7 @@ func TestWaitShortened(t *testing.T) {
 			t.Errorf("on the disk: attended %v, %v", on.Attended, err)
 		}
 		time.Sleep(2 * time.Minute)
-		if why := j.WhyStopped(); why != "" {
+		if why := w.whyOf(j); why != "" {
 			t.Errorf("it was ended: %s", why)
 		}
 		w.finish()
@@ -113,7 +111,7 @@ func TestPanel_Unwritten(t *testing.T) {
 		rec.SetMembers([]jobdir.Record{judge}, true)
 		p, j := w.makeJob(rec, asking{}, time.Now()), w.makeJob(judge, asking{}, time.Now())
 		w.mu.Lock()
-		w.live[rec.ID], w.live[judge.ID] = p, j
+		w.jobs[rec.ID], w.jobs[judge.ID] = p, j
 		w.mu.Unlock()
 		waited := make(chan *answer.Answer, 1)
 		go func() {
@@ -121,7 +119,9 @@ func TestPanel_Unwritten(t *testing.T) {
 			waited <- a
 		}()
 		synctest.Wait()
-		w.dropPanel(p, fault.New(fault.ResourceExhausted, fault.Host, operation, "the disk is full"))
+		for _, one := range []*Job{j, p} {
+			w.withdraw(one, fault.New(fault.ResourceExhausted, fault.Host, operation, "the disk is full"))
+		}
 		synctest.Wait()
 		select {
 		case a := <-waited:
@@ -151,7 +151,7 @@ func TestWaitedForByID(t *testing.T) {
 				Request: engine.Request{Prompt: "x"},
 				BootID:  bootclock.ID(), ClientPID: gone.Process.Pid, ClientStart: 1,
 			}
-			j := job.New(w.life, rec, filepath.Join(w.dir, rec.ID))
+			j := w.newJob(rec)
 			if err := w.enqueue(w.config.Load(), j, w.engine); err != nil {
 				t.Fatal(err)
 			}
@@ -166,13 +166,13 @@ func TestWaitedForByID(t *testing.T) {
 				_, _ = w.Wait(ctx, rec.ID, nil)
 			}()
 			synctest.Wait()
-			go j.AwaitClient(time.Hour)
+			go j.awaitClient(time.Hour)
 			time.Sleep(30 * time.Second)
-			if why := j.WhyStopped(); why != "" {
+			if why := w.whyOf(j); why != "" {
 				t.Errorf("%s: it was ended: %s", how, why)
 			}
 			time.Sleep(time.Minute)
-			if why := j.WhyStopped(); why != "its client is gone" {
+			if why := w.whyOf(j); why != "its client is gone" {
 				t.Errorf("%s: then it was ended: %q", how, why)
 			}
 			w.finish()

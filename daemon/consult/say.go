@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"holdline/daemon/adapter/engine/messages"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/progress"
 	"holdline/daemon/consult/request"
 	"holdline/daemon/consult/steps"
 	"holdline/daemon/tool"
@@ -41,7 +39,7 @@ func (m *Manager) consultSay(ctx context.Context, c tool.Call) (tool.Result, err
 	}
 	j, done, err := m.find(&c.Caller, receipt.ConsultID)
 	if err == nil && done == nil {
-		_, err = m.await(ctx, j, time.Duration(a.WaitS*float64(time.Second)), progress.OfCall(&c))
+		_, err = j.await(ctx, time.Duration(a.WaitS*float64(time.Second)), ofCall(&c))
 	}
 	if err != nil {
 		return tool.Result{}, err
@@ -49,7 +47,7 @@ func (m *Manager) consultSay(ctx context.Context, c tool.Call) (tool.Result, err
 	var r tool.Result
 	if done != nil {
 		r = done.Result(0, c.Detail)
-	} else if so, ended := j.Status(); ended {
+	} else if so, ended := j.status(); ended {
 		r = so.Result(0, c.Detail)
 	} else {
 		r = m.pending(j, c.Detail)
@@ -90,7 +88,7 @@ func (m *Manager) Say(
 		c.Session, how.n = rand.Text(), 1
 	}
 	r := control.Receipt{Receipt: control.MessageQueued, MessageID: jobdir.ID(c.Session, how.n), ConsultID: id}
-	if m.Recorded(c.Session, how.n) { // it was continued when the call was made first
+	if m.job(r.MessageID) != nil { // it was continued when the call was made first
 		r.ConsultID = r.MessageID
 		return r, nil
 	}
@@ -103,10 +101,10 @@ func (m *Manager) Say(
 		return none, err
 	}
 	if j != nil {
-		if j.Rec.Members != nil {
+		if j.isPanel() {
 			return none, panelRefusal(&j.Rec)
 		}
-		if err := j.CheckAsked(); err != nil {
+		if err := j.checkAsked(); err != nil {
 			return none, err
 		}
 		err := messages.Add(j.Dir, messages.Message{ID: r.MessageID, Text: text, From: c.Client})
@@ -117,13 +115,13 @@ func (m *Manager) Say(
 				messages.MaxCount)
 		case errors.Is(err, messages.ErrLate): // the end is near
 			var ended bool
-			if ended, err = m.await(ctx, j, m.opt.Ladder.Whole(), nil); err == nil && !ended {
+			if ended, err = j.await(ctx, m.opt.Ladder.Whole(), nil); err == nil && !ended {
 				err = fault.New(fault.Timeout, fault.Host, operation,
 					"consult %s is ending and takes no more messages; nothing was said: try again when it has ended",
 					id)
 			}
 		case err == nil:
-			err = j.AwaitHeard(ctx, r.MessageID)
+			err = j.awaitHeard(ctx, r.MessageID)
 		default:
 			err = fault.New(fault.ResourceExhausted, fault.Host, operation,
 				"the message cannot be written down: %v", err)
@@ -131,7 +129,7 @@ func (m *Manager) Say(
 		if err != nil {
 			return none, err
 		}
-		done, _ = j.Status()
+		done, _ = j.status()
 	}
 	if steps.Follow(filepath.Join(m.opt.Dir, done.ID)).Heard(r.MessageID) {
 		r.Receipt = control.MessageDelivered
@@ -142,17 +140,6 @@ func (m *Manager) Say(
 	}
 	r.ConsultID, err = m.goOn(ctx, c, how, done, text)
 	return r, err
-}
-
-// panelRefusal returns why nothing can be said to a panel, with the ids of its members.
-func panelRefusal(panel *jobdir.Record) error {
-	names := make([]string, len(panel.Members))
-	for i := range panel.Members {
-		one := &panel.Members[i]
-		names[i] = fmt.Sprintf("%s (%s %s)", one.ID, one.Label, one.Engine)
-	}
-	return engine.Invalid("consult_id: %s is a panel; say it to one of its members: %s", panel.ID,
-		strings.Join(names, ", "))
 }
 
 // goOn begins a consult that continues the session of one that has ended, with a message for

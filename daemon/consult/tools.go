@@ -26,7 +26,7 @@ func (m *Manager) sayTool() tool.Tool {
 	t.Handle = request.Named(t.Name, m.consultSay)
 	t.Resume = func(_ context.Context, c tool.Call) (tool.Result, error) {
 		id := jobdir.ID(c.Caller.Session, c.N)
-		if !m.Recorded(c.Caller.Session, c.N) {
+		if m.job(id) == nil {
 			return tool.Result{}, fault.New(fault.ResourceExhausted, fault.Host, operation,
 				"the daemon ended, and the request was too large to be kept for the next one: "+
 					"consult_result shows whether the consult has got the message")
