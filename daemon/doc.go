@@ -46,12 +46,10 @@
 //	             entry, verdict
 //	                        the configured servers, and which of them get no processes
 //	             catalog    what sessions see of the servers, and find by name
-//	             subscriber subscriptions of sessions to resources
 //	             dispatch   takes a call to a process, and its answer back
-//	             upstream   one process of a server, and its calls
-//	             question, audience, subscription
-//	                        what a process asks its client, and which sessions hear what
+//	             upstream   one process of a server: its calls, and which sessions hear what
 //	                        it says: logs, and changes to which they have subscribed
+//	             question   what a process asks its client
 //	             output, records, background
 //	                        which output and which records are still needed, and writes
 //	                        that belong to no call
@@ -74,16 +72,10 @@
 //	consult      the consult tools: their jobs, and the answers that are kept. Its parts:
 //	             request    what a call asks for, as a request to an engine
 //	             material   puts files and diffs behind a prompt
-//	             queue      which job runs next
 //	             budget     what consults have cost, and what they may cost
-//	             failures   which consults have failed of late, and files that are bad
-//	             job        a consult that is queued or running
 //	             jobdir     the directory of a job, and what became of the job
-//	             outcome    what came of a run, from what its processes have left
 //	             answer     what is kept of a job, and how it is shown
-//	             shelf      which answers are kept, and how long
 //	             steps      what a consult does, for people who watch it
-//	             progress   waits for a consult, and reports meanwhile what it does
 //	adapter      the children that are our own: remote (servers by address) and engine
 //	             (consult programs); engines is the list of those
 //	login        logins of servers by address: their files, and how tokens are renewed;

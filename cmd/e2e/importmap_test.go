@@ -83,7 +83,6 @@ const layerMap = `
 2 daemon/session/listen
 1 daemon/session/returning
 2 daemon/tasks
-4 daemon/standing
 0 daemon/hosted/sight
 0 daemon/config/foreign
 0 daemon/waiting
@@ -103,13 +102,10 @@ const layerMap = `
 5 daemon/hosted/startup
 0 daemon/hosted/stage
 0 daemon/hosted/hang
-2 daemon/hosted/subscription
-3 daemon/hosted/audience
 5 daemon/hosted/upstream
 5 daemon/hosted/asklogin
 6 daemon/hosted/dispatch
 7 daemon/hosted/catalog
-7 daemon/hosted/subscriber
 6 daemon/hosted/relist
 4 daemon/dialect
 7 daemon/consult

@@ -16,7 +16,6 @@ import (
 	"holdline/daemon/hosted/startup"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/masked"
-	"holdline/daemon/standing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/control"
@@ -279,7 +278,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 			inst.starting, inst.begun = make(chan struct{}), time.Now()
 			m.hub.WG.Go(func() { inst.listFirst(u) })
 			return true
-		case inst.srv.offers.Own(inst.key.of) == nil, len(standing.NotifiedLists(server.Result)) > 0:
+		case inst.srv.offers.Own(inst.key.of) == nil, len(upstream.NotifiedLists(server.Result)) > 0:
 			// it may have said meanwhile that they have changed
 			inst.ListsChanged()
 		}
@@ -307,14 +306,14 @@ func (inst *instance) listFirst(u *upstream.Process) {
 	inst.missedLocked()
 }
 
-// serve lets calls to a process whose handshake is over. It returns [standing.ErrExited] if the
+// serve lets calls to a process whose handshake is over. It returns [upstream.ErrExited] if the
 // process is not starting any more: it has ended, or is being drained or ended.
 func (m *Manager) serve(u *upstream.Process) error {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	inst := instanceOf(u)
 	if u.State != stage.Starting {
-		return standing.ErrExited
+		return upstream.ErrExited
 	}
 	u.ChangeLocked(stage.Ready)
 	inst.mustRecover = false
@@ -322,7 +321,7 @@ func (m *Manager) serve(u *upstream.Process) error {
 	if startup.IsOurs(inst.srv.verdict.Fault) { // it has passed
 		inst.srv.verdict.Fault = nil
 	}
-	u.Standing.Wake()
+	u.Wake()
 	inst.lists.RetryLocked()
 	m.o.Watch.WorkerReady(inst.name)
 	how := "started"

@@ -42,7 +42,6 @@
 //
 // Locks, in the order in which they are taken: Manager.careful, configuring and that of a
 // [files.Files], each of which orders one sort of work on files; the mutex of the hub, which guards
-// all state of servers, instances, processes and calls; then that of a [standing.Requests] or a
-// [sight.Table], and those of sessions and of package supervisor. No file, socket or process is
+// all state of servers, instances, processes and calls; then that of a [sight.Table], and those of sessions and of package supervisor. No file, socket or process is
 // touched under one of the latter three: TestNothingBlocksUnderLock.
 package hosted

@@ -20,7 +20,6 @@ import (
 	"holdline/daemon/hosted/files"
 	"holdline/daemon/hosted/private"
 	"holdline/daemon/hosted/stage"
-	"holdline/daemon/hosted/subscriber"
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
@@ -90,7 +89,6 @@ type sessionCalls interface {
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
 	*catalog.Catalog
-	*subscriber.Subscriber
 	sessionCalls
 	hub   *upstream.Hub
 	o     Options
@@ -127,11 +125,6 @@ func New(o Options) *Manager {
 	m.calls.Logins, m.sessionCalls = o.Logins, m.calls
 	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view, Named: m.viewNamed, FirstList: o.FirstList},
 		m.calls, o.Rules, m.hub.Log)
-	m.Subscriber = subscriber.New(m.hub, subscriber.Servers{
-		Find:     func(name string) (dispatch.Server, error) { return m.find(name) },
-		View:     m.view,
-		Resource: m.Resource,
-	}, o.Rules)
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])
 	}

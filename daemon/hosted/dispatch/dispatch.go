@@ -276,7 +276,7 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	if err != nil {
 		return AsFault(err, r.o)
 	}
-	u.Standing.AwaitLevel(ctx)
+	u.AwaitLevel(ctx)
 	timeout := r.s.Entry().Timeout
 	until := time.Now().Add(timeout) // a server may hang that has yet to read what was said before
 	rec := calls.Record{

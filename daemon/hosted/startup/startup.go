@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"holdline/daemon/dialect"
-	"holdline/daemon/standing"
+	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/telling"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
@@ -102,7 +102,7 @@ func (f *Failure) Fault(err error) *fault.Record {
 	// A process that has refused the handshake, or that was ended for what it
 	// answered, says by its exit code nothing of the reason. Any server may refuse
 	// the question which era it is of.
-	exited := errors.Is(err, standing.ErrExited)
+	exited := errors.Is(err, upstream.ErrExited)
 	if f.Death != nil && (exited || !f.Ended && (!refused || refusal.Method == mcp.Discover)) {
 		why = strings.TrimPrefix(f.Death.Fault.Detail, f.Server+" ended: ")
 		if words := lastWords(f.Death.Cause); words != "" {

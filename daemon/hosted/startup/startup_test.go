@@ -11,7 +11,7 @@ import (
 
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/startup"
-	"holdline/daemon/standing"
+	"holdline/daemon/hosted/upstream"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -33,7 +33,7 @@ func TestFault(t *testing.T) {
 		{
 			"it ended",
 			startup.Failure{Death: death},
-			standing.ErrExited,
+			upstream.ErrExited,
 			fault.SpawnFailure,
 			`s did not start: exit code 1, "bad credentials"`,
 		},

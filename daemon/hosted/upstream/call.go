@@ -12,7 +12,6 @@ import (
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
-	"holdline/daemon/standing"
 	"holdline/daemon/tool"
 	"holdline/protocol/bulk"
 	"holdline/protocol/jsonrpc"
@@ -220,7 +219,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		switch {
 		case u.State == stage.Exited:
 			died = true
-			return p, standing.ErrExited
+			return p, ErrExited
 		case c.Phase() == calls.Over:
 			return p, errUnwanted
 		case again:

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
-	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/group"
 	"holdline/daemon/hosted/stage"
-	"holdline/daemon/hosted/subscription"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -39,15 +37,15 @@ type Hub struct {
 	*group.Group // of all processes
 	o            Options
 
-	Mu            lockcheck.Mutex        // guards all that follows
-	Closed        bool                   // this daemon detaches from its processes
-	Ending        bool                   // processes, and what clients may still ask for, are given up
-	Expected      bool                   // sessions of an earlier daemon do not come back any more
-	Calls         map[calls.Key]*Call    // not confirmed
-	Clients       map[string]tool.Client // by session hash
-	Subscriptions subscription.Table     // of sessions
-	spooled       map[string]int64       // bytes of the answers in files, by session hash
-	Processes     map[*Process]struct{}  // living, and dead ones whose directories stay
+	Mu            lockcheck.Mutex            // guards all that follows
+	Closed        bool                       // this daemon detaches from its processes
+	Ending        bool                       // processes, and what clients may still ask for, are given up
+	Expected      bool                       // sessions of an earlier daemon do not come back any more
+	Calls         map[calls.Key]*Call        // not confirmed
+	Clients       map[string]tool.Client     // by session hash
+	subscriptions map[string][]*Subscription // by session hash
+	spooled       map[string]int64           // bytes of the answers in files, by session hash
+	Processes     map[*Process]struct{}      // living, and dead ones whose directories stay
 }
 
 // An Instance is what a process belongs to: the instance of a server. All methods but
@@ -55,7 +53,8 @@ type Hub struct {
 type Instance interface {
 	// Limits returns the time that a call may take without progress, and in all.
 	Limits() (answer, most time.Duration)
-	audience.Users
+	// Uses reports whether a session uses the process.
+	Uses(session string, c tool.Client) bool
 	// Blame records why Holdline ends the process.
 	Blame(f *fault.Record)
 	// Overreaches records that the process asks for what its scope does not offer.
@@ -128,7 +127,7 @@ func (h *Hub) eraLocked(session string) string {
 // subscriptions that sessions want with those that it has. The caller must hold hub.Mu.
 func (h *Hub) ReconcileLocked() {
 	for u := range h.Processes {
-		u.Standing.Wake()
+		u.Wake()
 	}
 }
 
@@ -145,7 +144,7 @@ func (h *Hub) CompactLocked() {
 func New(o Options) *Hub {
 	return &Hub{
 		Group: group.New(o.Log), o: o,
-		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, Subscriptions: subscription.New(o.Rules),
+		Calls: map[calls.Key]*Call{}, Clients: map[string]tool.Client{}, subscriptions: map[string][]*Subscription{},
 		spooled: map[string]int64{}, Processes: map[*Process]struct{}{},
 	}
 }
@@ -153,7 +152,7 @@ func New(o Options) *Hub {
 // ForgetLocked removes client and subscriptions of a session that is over. hub.Mu must be held.
 func (h *Hub) ForgetLocked(session string) {
 	delete(h.Clients, session)
-	h.Subscriptions.Forget(session)
+	delete(h.subscriptions, session)
 }
 
 // What one process says, or has left on disk, is handled in goroutines of its own

@@ -18,7 +18,7 @@ import (
 )
 
 // Initialized writes notifications/initialized to a legacy process. Its error is that of the write
-// or, if that ends within [fallTimeout], [standing.ErrExited]. hub.Mu must not be held.
+// or, if that ends within [fallTimeout], [ErrExited]. hub.Mu must not be held.
 func (u *Process) Initialized(ctx context.Context) error {
 	line := append(jsonrpc.AppendRequest(nil, nil, mcp.Initialized, nil), '\n')
 	_, err := u.Worker().Write(ctx, calls.Record{Kind: calls.KindInitialized, Name: mcp.Initialized}, line)
@@ -49,11 +49,13 @@ func (u *Process) Introduced(era string, result json.RawMessage) error {
 	return nil
 }
 
-// introducedLocked records the era and the result of the handshake, here and in u.Standing, which
-// asks the process for nothing before. The caller must hold hub.Mu.
+// introducedLocked records the era and the result of the handshake, which the
+// reconcile loop needs. The caller must hold hub.Mu.
 func (u *Process) introducedLocked(era string, result json.RawMessage) {
 	u.era, u.Result, u.logs = era, result, listing.Has(result, "logging")
-	u.Standing.Introduce(era == dialect.Modern, result)
+	u.standing.modern, u.standing.about = era == dialect.Modern, result
+	u.standing.logs = era != dialect.Modern && u.logs
+	u.takesLevels.Store(u.standing.logs)
 }
 
 // Capabilities returns the capabilities that the daemon declares to the server: those of the client

@@ -11,7 +11,6 @@ import (
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
-	"holdline/daemon/hosted/audience"
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/hosted/output"
@@ -20,7 +19,6 @@ import (
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/lines"
 	"holdline/daemon/masked"
-	"holdline/daemon/standing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/waiting"
 	"holdline/protocol/bulk"
@@ -37,24 +35,27 @@ import (
 // decides what the next daemon will read again.
 type Process struct {
 	// These never change, or need no lock.
-	hub       *Hub
-	Instance  Instance
-	Dir       string // of the worker
-	ID        string // of the worker
-	Server    string // its name
-	Owner     process.Owner
-	Login     entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
-	Log       *slog.Logger
-	Standing  *standing.Requests
-	Exited    chan struct{}                  // closed when state is exited
-	readEnded chan struct{}                  // closed when its events are not read any more
-	caughtUp  chan struct{}                  // closed when all from before the attach was read, or it has exited
-	writes    *background.Queue              // to it, which belong to no call
-	Secrets   atomic.Pointer[masked.Secrets] // what must not be shown of what it says
-	OnStderr  atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
-	heard     atomic.Int64                   // messages that were read of it
-	poke      chan struct{}                  // holds a token while something may be settled
-	Restored  bool                           // an earlier daemon has started it; set before it is attached
+	hub         *Hub
+	Instance    Instance
+	Dir         string // of the worker
+	ID          string // of the worker
+	Server      string // its name
+	Owner       process.Owner
+	Login       entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
+	Log         *slog.Logger
+	wake        chan struct{}                  // holds a token if the reconcile loop has to look again
+	standing    *standing                      // guarded by the hub\'s mutex
+	takesLevels atomic.Bool                    // it is asked for a level of log messages
+	Exited      chan struct{}                  // closed when state is exited
+	readEnded   chan struct{}                  // closed when its events are not read any more
+	caughtUp    chan struct{}                  // closed when all from before the attach was read, or it has exited
+	writes      *background.Queue              // to it, which belong to no call
+	Secrets     atomic.Pointer[masked.Secrets] // what must not be shown of what it says
+	OnStderr    atomic.Pointer[func()]         // called at each output to stderr; nil calls nothing
+	heard       atomic.Int64                   // messages that were read of it
+	ask         asker                          // [Process.inquire]; tests replace it
+	poke        chan struct{}                  // holds a token while something may be settled
+	Restored    bool                           // an earlier daemon has started it; set before it is attached
 
 	Guarded
 	output output.Output // the reader's
@@ -78,9 +79,8 @@ type Guarded struct {
 	logs      bool               // by the result of the handshake it can send log messages
 	unsure    chan struct{}      // closed when it is known which writes of an earlier daemon were made, and nil then
 	internal  map[int64]*inquiry // the daemon's own requests
-	audience  audience.Audience
-	records   records.Records // which of them are not needed any more
-	questions question.Set    // its requests to its client
+	records   records.Records    // which of them are not needed any more
+	questions question.Set       // its requests to its client
 }
 
 // NewProcess returns a process in the state [stage.Starting], whose worker has the directory dir.
@@ -91,12 +91,13 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		hub: h, Instance: inst, Dir: dir, ID: id, Server: server, Owner: owner,
 		Log:    h.Log.With("worker", id, "server", server),
 		Exited: make(chan struct{}), readEnded: make(chan struct{}), caughtUp: make(chan struct{}),
-		poke: make(chan struct{}, 1),
+		poke: make(chan struct{}, 1), wake: make(chan struct{}, 1),
+		standing: &standing{subs: map[string]*watch{}, changed: make(chan struct{})},
 		Guarded: Guarded{
 			Calls: map[int64]*Call{}, internal: map[int64]*inquiry{}, questions: question.NewSet(id),
 		},
 	}
-	u.Standing, u.writes = standing.New(u, u.Log), background.NewQueue(u.Log)
+	u.writes, u.ask = background.NewQueue(u.Log), u.inquire
 	u.output = output.New(lines.New(dir, dialect.LineEnds, u.Log, u.readLine))
 	return u
 }
@@ -104,10 +105,9 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 // AttachLocked records w as the worker and starts the three goroutines. hub.Mu must be held.
 func (u *Process) AttachLocked(w *supervisor.Worker) {
 	u.attached, u.Generation = w, w.Generation()
-	u.audience = audience.New(u.Server, u.Instance, u.hub.Clients, &u.hub.Subscriptions)
 	u.hub.WG.Go(u.run)
 	u.hub.WG.Go(func() { u.Contain("told something to a process", u.makeBackgroundWrites) })
-	u.hub.WG.Go(func() { u.Contain("told a process what sessions want of it", func() { u.Standing.Run(u.hub.Life) }) })
+	u.hub.WG.Go(func() { u.Contain("told a process what sessions want of it", func() { u.reconcile() }) })
 }
 
 // Worker returns the worker, or nil if this daemon is not attached to it yet. It takes hub.Mu.
@@ -454,7 +454,7 @@ func (u *Process) notified(msg jsonrpc.Message) {
 	switch msg.Method {
 	case mcp.Acknowledged:
 		id := jsonrpc.Field(jsonrpc.Field(msg.Params, "_meta"), mcp.MetaSubscription)
-		u.Standing.Acknowledged(msg.Params, dialect.Number(id))
+		u.acknowledged(msg.Params, dialect.Number(id))
 	case mcp.ResourceUpdated:
 		u.updated(msg)
 	case mcp.LogMessage:

@@ -9,7 +9,6 @@ import (
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/background"
-	"holdline/daemon/standing"
 	"holdline/protocol/bulk"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -17,7 +16,7 @@ import (
 )
 
 // Request sends a request of the daemon's own and returns the result. It blocks until the server
-// answers, the process exits ([standing.ErrExited]), or ctx ends (its cause). A JSON-RPC error is
+// answers, the process exits ([ErrExited]), or ctx ends (its cause). A JSON-RPC error is
 // an [*dialect.RefusalError]. If the write fails, the error is that of [Process.fallen], which
 // waits. The worker must be attached, and the caller must not hold hub.Mu.
 func (u *Process) Request(ctx context.Context, kind, method string, params json.RawMessage) (json.RawMessage, error) {
@@ -32,7 +31,7 @@ func (u *Process) Request(ctx context.Context, kind, method string, params json.
 	case msg := <-ch:
 		return dialect.ResultOf(method, msg)
 	case <-u.Exited:
-		err = standing.ErrExited
+		err = ErrExited
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -49,6 +48,10 @@ type inquiry struct {
 	take  func(jsonrpc.Message) // called once, without the hub's mutex
 	stays bool                  // its record is needed although it was answered
 }
+
+// asker is the type of [Process.inquire].
+type asker func(ctx context.Context, rec calls.Record, method string, params json.RawMessage, own inquiry,
+	made func(write int64)) (write int64, err error)
 
 // inquire writes a request of the daemon's own and returns the number of its write. made is called
 // with it and with hub.Mu held, before the worker gets the write. The answer goes to own, but not
@@ -92,7 +95,7 @@ func (u *Process) forgetInquiry(write int64) {
 // fallTimeout bounds the wait for the end of the process, which a failed write usually means.
 const fallTimeout = 5 * time.Second
 
-// fallen returns the error for a write that failed with err: [standing.ErrExited] if the process
+// fallen returns the error for a write that failed with err: [ErrExited] if the process
 // exits within [fallTimeout], else err. It does not wait if err is no fault, or one that no exit
 // explains. The caller must not hold hub.Mu, which an exit needs.
 func (u *Process) fallen(ctx context.Context, err error) error {
@@ -101,7 +104,7 @@ func (u *Process) fallen(ctx context.Context, err error) error {
 		return err
 	}
 	if u.exitsWithin(ctx, fallTimeout) {
-		return standing.ErrExited
+		return ErrExited
 	}
 	return err
 }

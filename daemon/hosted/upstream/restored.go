@@ -102,7 +102,7 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	}
 	u.sureLocked()
 	found := u.records.TakeFound()
-	u.records.Forget(u.Standing.Restore(found, last)...)
+	u.records.Forget(u.restoreStandingLocked(found, last)...)
 	for _, r := range found {
 		if r.Write > last {
 			continue
@@ -127,7 +127,7 @@ func (u *Process) sureLocked() {
 // server that wants to know of changed roots is told. The caller must hold hub.Mu.
 func (u *Process) AdoptedLocked(s *process.Server) {
 	u.introducedLocked(s.Era, s.Result)
-	u.Standing.Wake()
+	u.Wake()
 	if dialect.AcceptsRootsChanged(s.Offered) { // its client may have said so while there was no daemon
 		u.noteLocked(mcp.RootsChanged, nil)
 	}
