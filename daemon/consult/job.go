@@ -86,7 +86,7 @@ func (m *Manager) newJob(rec jobdir.Record) *Job {
 		timeout: time.Duration(rec.TimeoutMS) * time.Millisecond, state: answer.Queued, note: "queued",
 		slot: make(chan struct{}), stop: make(chan struct{}), done: make(chan struct{}),
 	}
-	j.life, j.leave = context.WithCancel(m.life) //nolint:gosec // the manager calls leave
+	j.life, j.leave = context.WithCancel(m.life) // the manager calls leave
 	return j
 }
 

@@ -150,7 +150,7 @@ func (m *Manager) admit(
 		if err != nil {
 			break
 		}
-		if err = m.reserveLocked(cfg, j, engs[i]); err == nil {
+		if err = m.reserveLocked(cfg, j, engs[i]); err == nil { //nolint:gosec // engs has an engine for each job
 			m.jobs[j.Rec.ID] = j
 		} else if p != nil {
 			err = seats[i].Refused(err)

@@ -265,16 +265,14 @@ func (u *Process) AwaitLevel(ctx context.Context) {
 			return
 		}
 		if limit == nil {
-			t := time.NewTimer(levelWait)
-			defer t.Stop()
-			limit = t.C
+			limit = time.After(levelWait)
 		}
 		select {
 		case <-changed:
 		case <-limit:
 			u.hub.Mu.Lock()
-			defer u.hub.Mu.Unlock()
 			u.standing.pending = u.standing.pending && due // it does not answer: later calls do not wait
+			u.hub.Mu.Unlock()
 			return
 		case <-u.Exited:
 			return
