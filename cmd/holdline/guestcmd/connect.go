@@ -19,6 +19,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/config/hostname"
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/waiting"
 	"holdline/protocol/control"
@@ -64,6 +65,9 @@ interrupted. "holdline status" shows it. That machine needs holdline, too.`,
 			if !far.Moves(args[0]) {
 				return fmt.Errorf("%w: connect uses ssh; for a container, mount the directory of the socket",
 					cmdenv.ErrUsage)
+			}
+			if err := hostname.CheckSSH(args[0]); err != nil {
+				return fmt.Errorf("%w: %q: %w", cmdenv.ErrUsage, args[0], err)
 			}
 			s, err := find(cmd, proc, name)
 			if err != nil {

@@ -29,7 +29,6 @@ const (
 	maxHeaders = 16 << 10 // bytes
 	readTime   = 5 * time.Second
 	lastTime   = 2 * time.Second // for the last page
-	maxStrays  = 16              // answers that do not belong to the login
 )
 
 // errTaken is the error of a port that cannot be used.
@@ -47,19 +46,12 @@ type door struct {
 	state, cookie, nonce, done string
 	leadsTo                    string // where the browser is sent from the start address
 	started                    atomic.Bool
-	strays                     atomic.Int32
 
-	arrived chan arrival  // unbuffered: the login takes one
-	over    chan struct{} // closed when the login has ended
-	close   func()        // closes over
-	last    page          // what the browser shows then; written before over is closed
-	seen    chan struct{} // gets a value when the browser has shown it
-}
-
-// arrival is a browser that has come back: its query, and how to let it go.
-type arrival struct {
-	query url.Values
-	err   error // the login ends: too many that did not belong to it
+	arrived chan url.Values // the query with which the browser comes back; unbuffered: the login takes one
+	over    chan struct{}   // closed when the login has ended
+	close   func()          // closes over
+	last    page            // what the browser shows then; written before over is closed
+	seen    chan struct{}   // gets a value when the browser has shown it
 }
 
 // newDoor returns a door that is not open yet: for a login without listener.
@@ -70,7 +62,7 @@ func newDoor(redirect string) (*door, error) {
 	}
 	d := &door{
 		redirect: u, text: redirect, state: random(), cookie: random(), nonce: random(), done: random(),
-		arrived: make(chan arrival), over: make(chan struct{}), seen: make(chan struct{}, 1),
+		arrived: make(chan url.Values), over: make(chan struct{}), seen: make(chan struct{}, 1),
 	}
 	d.close = sync.OnceFunc(func() { close(d.over) })
 	u.Path = cmp.Or(u.Path, "/") // as the browser asks for it
@@ -193,8 +185,8 @@ func (d *door) serve() (end func()) {
 // wait returns the query with which the browser comes back.
 func (d *door) wait(ctx context.Context) (url.Values, error) {
 	select {
-	case a := <-d.arrived:
-		return a.query, a.err
+	case query := <-d.arrived:
+		return query, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -259,7 +251,8 @@ func (d *door) begin(w http.ResponseWriter) {
 func (d *door) cookieName() string { return "holdline_login_" + d.redirect.Port() }
 
 // callback takes a browser that comes back. What does not belong to the login is refused,
-// and the login goes on: so no web page can end it.
+// and the login goes on, however often that comes: so no web page can end it. Nobody guesses
+// a state of 32 random bytes.
 func (d *door) callback(w http.ResponseWriter, r *http.Request) {
 	query, err := single(r.URL.RawQuery)
 	cookie, missing := r.Cookie(d.cookieName())
@@ -269,14 +262,14 @@ func (d *door) callback(w http.ResponseWriter, r *http.Request) {
 			text: "The login in the terminal goes on. Open the address that it shows, in one browser from beginning " +
 				"to end.",
 		}.write(w)
-		if d.strays.Add(1) == maxStrays {
-			d.arrive(r.Context(), arrival{err: fmt.Errorf(
-				"%d answers came that do not belong to this login; a program or a web page disturbs it", maxStrays)})
-		}
 		return
 	}
-	if !d.arrive(r.Context(), arrival{query: query}) {
+	select {
+	case d.arrived <- query:
+	case <-d.over:
 		page{status: http.StatusGone, title: "This login has ended"}.write(w)
+		return
+	case <-r.Context().Done():
 		return
 	}
 	// The page is at another address: neither the code nor the state stays in the
@@ -287,17 +280,6 @@ func (d *door) callback(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusSeeOther)
 	case <-r.Context().Done():
 	}
-}
-
-// arrive hands an arrival to the login, and reports whether that took it.
-func (d *door) arrive(ctx context.Context, a arrival) bool {
-	select {
-	case d.arrived <- a:
-		return true
-	case <-d.over:
-	case <-ctx.Done():
-	}
-	return false
 }
 
 // finish shows the last page.

@@ -196,15 +196,38 @@ func TestDoorRefuses(t *testing.T) {
 	}
 }
 
-// TestDoorEndsAfterStrays checks that a program that guesses has 16 tries.
-func TestDoorEndsAfterStrays(t *testing.T) {
-	d := opened(t)
-	got := d.login(t.Context(), page{})
-	for range maxStrays {
-		visit(t, browser(), d.text+"?state=guess")
+// TestStrayCallbacks_LoginGoesOn checks that answers which do not belong to the login never end
+// it, however many come: any web page can have a browser ask for the callback.
+func TestStrayCallbacks_LoginGoesOn(t *testing.T) {
+	d, c := opened(t), browser()
+	got := d.login(t.Context(), page{status: http.StatusOK})
+	visit(t, c, d.start())
+	for i := range 100 {
+		client, address := browser(), d.text+"?state=guess"
+		switch i % 4 {
+		case 1:
+			client = c // a page in the person's own browser: it has the cookie
+		case 2:
+			client, address = c, d.text
+		case 3:
+			address = d.text + "?error=access_denied&state=" + random()
+		}
+		if code, _, _ := visit(t, client, address); code != http.StatusBadRequest {
+			t.Fatalf("stray %d: %d", i, code)
+		}
+		select {
+		case x := <-got:
+			t.Fatalf("stray %d ends the login: %v", i, x.err)
+		default:
+		}
 	}
-	if x := <-got; x.err == nil || !strings.Contains(x.err.Error(), "do not belong to this login") {
-		t.Errorf("the login ends with %v", x)
+	code, header, _ := visit(t, c, d.text+"?code=right&state="+d.state)
+	if code != http.StatusSeeOther {
+		t.Fatalf("the right answer after all strays: %d", code)
+	}
+	visit(t, c, "http://"+d.redirect.Host+header.Get("Location"))
+	if x := <-got; x.err != nil || x.query.Get("code") != "right" {
+		t.Errorf("the login ends with %v, %v", x.query, x.err)
 	}
 }
 
