@@ -5,9 +5,6 @@ package launch
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +24,6 @@ import (
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/limits"
 	"holdline/daemon/policy"
-	"holdline/daemon/redact"
 	"holdline/daemon/tool"
 	"holdline/daemon/userenv"
 	"holdline/protocol/process"
@@ -247,36 +243,6 @@ func (l *Launcher) process(ctx context.Context, s *config.Settings, root string,
 		Guarded:  l.Guarded,
 	}
 	return from.Process(ctx, s, root)
-}
-
-// serverKey returns a key that is equal for two entries of the configuration whose
-// processes may stand for each other. The daemon's own environment is not part of it,
-// since it may differ after each start.
-func serverKey(s *config.Settings, keyCommand []string) string {
-	spec := []any{
-		s.Command, s.Args, redact.Reveal(s.Env), s.Cwd, s.InheritEnv, s.EnvFile, s.EnvCommands, s.Commands,
-	}
-	if s.Confine != config.ConfineOff {
-		spec = append(spec, s.Confine, s.Write, s.Network.String())
-	}
-	if s.Bounds != (config.Bounds{}) {
-		spec = append(spec, s.Bounds)
-	}
-	if s.URL != "" {
-		spec = append(spec, s.URL, redact.Reveal(s.Headers), s.OAuth, s.OAuth.ClientSecret.Reveal())
-	}
-	if s.Host != "" {
-		spec = append(spec, s.Host)
-	}
-	if s.LogsIn() && len(keyCommand) > 0 {
-		spec = append(spec, keyCommand)
-	}
-	b, err := json.Marshal(spec)
-	if err != nil { // it cannot fail: strings always encode
-		return ""
-	}
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:8])
 }
 
 // awaitProgram waits until the environment of a server is known, within bounds, and

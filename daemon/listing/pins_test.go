@@ -111,3 +111,15 @@ func TestPin(t *testing.T) {
 		t.Errorf("%d pins, of what is gone %v", len(pins.byTool), kept)
 	}
 }
+
+// TestToolUnchanged_HashIsThatOfEarlierBuilds checks the hash of a tool against that of an earlier
+// build: if it changes, the next upgrade takes all pinned tools for changed ones.
+func TestToolUnchanged_HashIsThatOfEarlierBuilds(t *testing.T) {
+	all := Likenesses([]json.RawMessage{json.RawMessage(
+		`{"name": "t", "title": "T", "description": "d", "inputSchema": {"type": "object"},
+			"annotations": {"readOnlyHint": true}}`,
+	)})
+	if want := "34dd8c37de170fb5f7af63a94f42f24106f63f8aba84ed7d033806126b7ba749"; all[0].hash != want {
+		t.Errorf("the hash is %s, and that of earlier builds %s", all[0].hash, want)
+	}
+}

@@ -288,3 +288,25 @@ func TestCovers(t *testing.T) {
 		t.Errorf("two ids of one address: %s, %s", a, b)
 	}
 }
+
+// TestLoginUnchanged_IDsAreThoseOfEarlierBuilds checks the names of a login's files against those
+// of an earlier build: if one changes, the next upgrade asks each user to log in again.
+func TestLoginUnchanged_IDsAreThoseOfEarlierBuilds(t *testing.T) {
+	for _, c := range []struct{ what, id, want string }{
+		{"a target", login.TargetID("https://a/mcp", "client", "https://i", "me"), "722f488675e39a1b"},
+		{
+			"a login",
+			(&login.Login{Issuer: "https://i", Resource: "https://a/mcp", Audience: "https://a/mcp", ClientID: "c"}).ID(),
+			"b42402a8c5da8b84",
+		},
+		{
+			"a registration",
+			(&login.Registration{Issuer: "https://i", RedirectURI: "http://localhost:1/callback"}).ID(),
+			"7d23bf6be1f1f4d3",
+		},
+	} {
+		if c.id != c.want {
+			t.Errorf("the id of %s is %s, and that of earlier builds %s", c.what, c.id, c.want)
+		}
+	}
+}
