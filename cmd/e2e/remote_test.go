@@ -20,6 +20,7 @@ import (
 type far struct {
 	url     string
 	close   func() // stops it
+	cut     func() // breaks all connections to it
 	handler atomic.Pointer[http.Handler]
 	token   string       // that it requires
 	drops   atomic.Int32 // so many connections are closed instead of an answer in a session
@@ -69,6 +70,7 @@ func newFar(t *testing.T, stateless bool) *far {
 		}
 		(*f.handler.Load()).ServeHTTP(w, r)
 	}))
+	f.cut = srv.CloseClientConnections
 	f.close = sync.OnceFunc(func() {
 		srv.CloseClientConnections()
 		srv.Close()
@@ -148,6 +150,43 @@ func TestRemote(t *testing.T) {
 			}
 			a.leave()
 		})
+	}
+}
+
+// TestRemoteConnectionsBreak_NextCallIsServed checks that connections to a server by address
+// which break under many calls are one failure of it: the calls get a fault, and the next call is
+// made.
+func TestRemoteConnectionsBreak_NextCallIsServed(t *testing.T) {
+	t.Parallel()
+	const n = 8
+	f := newFar(t, true)
+	p := newPlace(t).remote(f, f.token)
+	p.daemon()
+	a, other := p.agent().shake(), p.agent().shake()
+	a.ask("tools/list", map[string]any{})
+	p.untilReady("far")
+	var ids []int
+	for i := range n {
+		ids = append(ids, a.call("far__slow", map[string]any{"token": fmt.Sprint("e", i), "ms": 3000}))
+	}
+	for i := range n {
+		for deadline := time.Now().Add(waitLimit); f.times(fmt.Sprint("e", i)) == 0; time.Sleep(2 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the calls do not arrive")
+			}
+		}
+	}
+	f.cut()
+	for id, x := range a.waitAll(ids...) {
+		if code := x.code(); code == "" || code == "circuit_open" {
+			t.Errorf("call %d, whose connection broke: %s", id, x.raw)
+		}
+	}
+	if x := other.wait(other.call("far__look", map[string]any{})); x.code() != "" || !strings.Contains(x.text(), "marked") {
+		t.Errorf("the next call: %s", x.raw)
+	}
+	if s := p.server("far"); s.Failures > 1 {
+		t.Errorf("after one fault: %+v", s)
 	}
 }
 

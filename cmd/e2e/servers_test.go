@@ -228,6 +228,76 @@ func TestServerDies(t *testing.T) {
 	}
 }
 
+// TestServerDiesWithCallsInFlight_NextCallIsServed checks that the crash of a server is one
+// failure, however many calls of several agents it hits: each of them gets its fault, and the
+// server is back before the next call, which another agent makes at once.
+func TestServerDiesWithCallsInFlight_NextCallIsServed(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 5, 20, 64} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared", "max_concurrent": 128})}).daemon()
+			agents := []*agent{p.agent().shake(), p.agent().shake(), p.agent().shake()}
+			other := p.agent().shake()
+			ids := make([][]int, len(agents))
+			for i := range n - 1 {
+				k := i % len(agents)
+				ids[k] = append(ids[k], agents[k].effect(fmt.Sprint("e", i, "."), 60_000))
+			}
+			for i := range n - 1 {
+				p.untilEffect(fmt.Sprint("begin e", i, "."))
+			}
+			ids[0] = append(ids[0], agents[0].call("tools__die", map[string]any{"code": 7}))
+			for k, a := range agents {
+				for id, x := range a.waitAll(ids[k]...) {
+					if x.code() != "outcome_unknown" {
+						t.Errorf("call %d in flight: %s", id, x.raw)
+					}
+				}
+			}
+			if x := other.wait(other.effect("next", 0)); x.text() != "next" {
+				t.Errorf("the next call: %s", x.raw)
+			}
+			if s := p.server("tools"); s.Circuit != "" && s.Circuit != "closed" || s.Restarts != 1 {
+				t.Errorf("after one death: %+v", s)
+			}
+		})
+	}
+}
+
+// TestServerDiesAtEachCall_CircuitOpens checks that each death counts: also if several calls
+// are in flight at each of them, the circuit opens after as many deaths as its threshold says.
+func TestServerDiesAtEachCall_CircuitOpens(t *testing.T) {
+	t.Parallel()
+	const deaths, each = 3, 4
+	p := newPlace(t)
+	p.configure(map[string]any{"tools": p.toolsEntry(hosting{
+		"scope": "shared", "circuit_threshold": deaths, "circuit_reset": "10m", "max_restarts": 50,
+	})}).daemon()
+	a := p.agent().shake()
+	for d := range deaths {
+		var ids []int
+		for i := range each {
+			token := fmt.Sprint("e", d, ".", i, ".")
+			ids = append(ids, a.effect(token, 60_000))
+			p.untilEffect("begin " + token)
+		}
+		ids = append(ids, a.call("tools__die", map[string]any{}))
+		for id, x := range a.waitAll(ids...) {
+			if x.code() != "outcome_unknown" {
+				t.Errorf("call %d, death %d: %s", id, d+1, x.raw)
+			}
+		}
+	}
+	if x := a.wait(a.effect("refused", 0)); x.code() != "circuit_open" {
+		t.Errorf("after %d deaths: %s", deaths, x.raw)
+	}
+	if s := p.server("tools"); s.Failures != deaths {
+		t.Errorf("after %d deaths: %+v", deaths, s)
+	}
+}
+
 // TestServerCancel checks that a cancellation reaches the server, even if the daemon dies.
 func TestServerCancel(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,8 @@ const probeWait = time.Second
 // Breaker keeps calls away from a server that fails. It is safe for concurrent use.
 //
 // Only failures of the infrastructure count. An error that a tool returns counts as a
-// success: the server has answered.
+// success: the server has answered. One fault counts once, however many calls it hits:
+// all that were under way on a process when it died, or that waited for one start.
 type Breaker struct {
 	server    string
 	threshold int
@@ -40,6 +41,8 @@ type Breaker struct {
 	mu       sync.Mutex // guards the fields that follow
 	state    State
 	failures int       // in a row
+	counted  int       // failures ever
+	last     string    // process that the last one was counted for; "" if the call had none
 	until    time.Time // when the next probe may be made, if the state is Open
 	era      int       // counts openings and resets; turns of an earlier era do not count
 }
@@ -56,6 +59,10 @@ type Turn struct {
 	b    *Breaker
 	era  int
 	done bool // guarded by b.mu
+
+	// Guarded by b.mu.
+	process string // that the call goes to; "" while it waits for one
+	since   int    // failures that the breaker had counted when the call began to wait, or was given to the process
 }
 
 // Allow permits a call now, or returns a circuit_open fault that says when to try
@@ -70,7 +77,7 @@ func (b *Breaker) Allow(now time.Time, tool string) (*Turn, error) {
 		b.state = HalfOpen
 		fallthrough
 	case b.state == Closed:
-		return &Turn{b: b, era: b.era}, nil
+		return &Turn{b: b, era: b.era, since: b.counted}, nil
 	case b.state == HalfOpen:
 		wait, what = probeWait, "one call is under way to find out whether it is well"
 	}
@@ -81,16 +88,29 @@ func (b *Breaker) Allow(now time.Time, tool string) (*Turn, error) {
 	return nil, f
 }
 
+// Goes says to which process the call goes now; "" if it waits for one to start.
+func (t *Turn) Goes(process string) {
+	t.b.mu.Lock()
+	defer t.b.mu.Unlock()
+	t.process, t.since = process, t.b.counted
+}
+
 // Success closes the breaker: the server has answered.
 func (t *Turn) Success() {
 	t.finish(func(b *Breaker) { b.state, b.failures = Closed, 0 })
 }
 
-// Failure counts a failure. It opens the breaker if there were enough of them, or if
-// the call was the probe.
+// Failure counts a failure, unless one of the same process was counted since the call went
+// to it: then the same fault has hit both calls. It opens the breaker if there were enough
+// failures, or if the call was the probe.
 func (t *Turn) Failure(now time.Time) {
 	t.finish(func(b *Breaker) {
+		if t.since != b.counted && t.process == b.last {
+			return
+		}
 		b.failures++
+		b.counted++
+		b.last = t.process
 		if b.failures >= b.threshold || b.state == HalfOpen {
 			b.state, b.until, b.era = Open, now.Add(b.reset), b.era+1
 		}

@@ -74,6 +74,45 @@ func TestBreakerOpensAfterConsecutiveFailures(t *testing.T) {
 	c.refused(1) // rounded up, never 0
 }
 
+// TestBreaker_OneFaultCountsOnce checks that the calls which one fault has hit count once,
+// whether they were under way on a process or waited for one, and that the next fault counts.
+func TestBreaker_OneFaultCountsOnce(t *testing.T) {
+	c := newClockedBreaker(t)
+	going := func(process string, n int) (turns []*Turn) {
+		for range n {
+			turn := c.allow()
+			turn.Goes(process)
+			turns = append(turns, turn)
+		}
+		return turns
+	}
+	fail := func(turns []*Turn) {
+		for _, turn := range turns {
+			turn.Failure(c.now)
+		}
+	}
+	fail(going("", 9)) // a start
+	c.state(Closed, 1)
+	one := going("p1", 9)
+	fail(one[:8])
+	c.state(Closed, 2)
+	late := going("p1", 2) // it lives: the first calls have timed out
+	fail(one[8:])
+	c.state(Closed, 2)
+	c.allow().Success()
+	fail(late)
+	c.state(Closed, 1)
+	both := append(going("p2", 3), going("p3", 3)...)
+	moved := c.allow()
+	moved.Goes("p2")
+	fail(both[:3])
+	c.state(Closed, 2)
+	moved.Goes("p3") // it was given to the next process
+	fail(both[3:])
+	moved.Failure(c.now)
+	c.state(Open, 3)
+}
+
 func TestBreakerLetsExactlyOneProbeThrough(t *testing.T) {
 	c := newClockedBreaker(t)
 	c.open()
@@ -128,8 +167,10 @@ func TestBreakerHeedsNoLateCalls(t *testing.T) {
 	probe.Success()
 	c.state(Closed, 0)
 
-	// Overlapping calls of a closed breaker all count, in the order in which they end.
+	// Overlapping calls to several processes all count, in the order in which they end.
 	a, b := c.allow(), c.allow()
+	a.Goes("p1")
+	b.Goes("p2")
 	c.allow().Success()
 	a.Failure(c.now)
 	b.Failure(c.now)

@@ -30,7 +30,9 @@ func (s stubServer) Entry() *entry.Server { return &s.limits }
 // newRequest returns a request of a tool of a server with these limits.
 func newRequest(limits entry.Server) *request {
 	hub := upstream.New(upstream.Options{Log: slog.New(slog.DiscardHandler)})
-	return &request{New(hub, nil), stubServer{limits: limits}, &listing.Offer{Own: "t", Method: mcp.ToolsCall}, nil, nil}
+	return &request{
+		Dispatcher: New(hub, nil), s: stubServer{limits: limits}, o: &listing.Offer{Own: "t", Method: mcp.ToolsCall},
+	}
 }
 
 // TestTimeLeft checks that a call that an earlier daemon made gets no more time than

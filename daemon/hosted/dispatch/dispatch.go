@@ -74,10 +74,10 @@ func (d *Dispatcher) Handle(
 	ctx context.Context, s Server, o *listing.Offer, rc *tool.RemoteCall,
 ) (tool.RemoteResult, error) {
 	if o.Method == mcp.Complete { // the person is typing
-		return (&request{d, s, o, rc, nil}).handle(ctx)
+		return (&request{Dispatcher: d, s: s, o: o, rc: rc}).handle(ctx)
 	}
 	return d.Ask(ctx, o.Remote.Server, rc, func(rc *tool.RemoteCall, _ bool) (tool.RemoteResult, error) {
-		return (&request{d, s, o, rc, nil}).handleOrDetach(ctx)
+		return (&request{Dispatcher: d, s: s, o: o, rc: rc}).handleOrDetach(ctx)
 	})
 }
 
@@ -147,7 +147,8 @@ type request struct {
 	s    Server
 	o    *listing.Offer
 	rc   *tool.RemoteCall
-	task *detachment // nil if the call cannot become a task
+	task *detachment  // nil if the call cannot become a task
+	turn *policy.Turn // nil if an earlier daemon has dispatched the call
 }
 
 // follow waits for the answer to a call, on behalf of a request of its client.
@@ -269,8 +270,10 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 				"server %s has not come up within %v: the call was not made", r.s.Entry().Name, r.patience())
 		}))
 	}
+	r.goes("")
 	u, err := r.s.Ready(ctx, starting, r.rc.Caller)
 	if err == nil {
+		r.goes(u.ID)
 		err = r.checkBlocked() // it may have been listed anew by a process that was just started
 	}
 	if err != nil {
@@ -311,6 +314,13 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	return AsFault(u.AwaitLost(ctx, ends), r.o)
+}
+
+// goes says to the breaker to which process the call goes now; "" if it waits for one.
+func (r *request) goes(process string) {
+	if r.turn != nil {
+		r.turn.Goes(process)
+	}
 }
 
 // marked returns the request. A tool call of a server by address says whether it may be made

@@ -165,6 +165,7 @@ func (r *request) protected(ctx context.Context) (tool.RemoteResult, error) {
 			turn.Cancel()
 		}
 	}()
+	r.turn = turn
 	res, err := r.call(ctx)
 	ended = true
 	tell(ctx, turn, err)

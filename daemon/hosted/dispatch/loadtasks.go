@@ -86,7 +86,9 @@ func (d *Dispatcher) withdrawLocked(c *upstream.Call) {
 func (d *Dispatcher) carryOn(s Server, o *listing.Offer, rec *detached.Record) {
 	life, end := context.WithCancelCause(d.hub.Life)
 	params := d.Tasks.Resume(rec.ID, func() { end(errCancelled) })
-	r := &request{d, s, o, rec.RemoteCall(params), &detachment{id: rec.ID, done: true, end: end}}
+	r := &request{
+		Dispatcher: d, s: s, o: o, rc: rec.RemoteCall(params), task: &detachment{id: rec.ID, done: true, end: end},
+	}
 	if !r.begin(func() {
 		defer end(nil)
 		res, err := r.handle(life)
