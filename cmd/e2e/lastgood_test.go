@@ -82,3 +82,78 @@ func TestBadConfigAtStart_NoCopy(t *testing.T) {
 	p.must("stop")
 	fails("beside the copy of another file")
 }
+
+// TestEmptyConfig_ServersStayUntilTheUserMeansIt empties the configuration and removes it, each time
+// with a daemon that runs and with the next one. The server's process stays, status and doctor
+// name the file, and no command edits it. `reload --yes` takes it, and the next daemon has no
+// servers, without a word.
+func TestEmptyConfig_ServersStayUntilTheUserMeansIt(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).serve("shared")
+	d := p.daemon()
+	a := p.agent("--no-autostart").shake()
+	p.untilReady("tools")
+	pid := func() int {
+		t.Helper()
+		return p.until("the server's process", func(s control.StatusAnswer) bool {
+			return len(s.Servers) == 1 && len(s.Workers) == 1 && s.Workers[0].PID != 0
+		}).Workers[0].PID
+	}
+	before := pid()
+	path := filepath.Join(p.dir, "home/.config/holdline/config.json")
+	for _, x := range []struct{ name, says string }{{"empty", "is empty"}, {"gone", "is not there any more"}} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if x.name == "gone" {
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := func(s control.StatusAnswer) bool { return strings.Contains(s.Daemon.ConfigRefused, path+" "+x.says) }
+		p.until("the refusal", refused)
+		kill9(t, d.Process.Pid)
+		d = p.daemon()
+		s := p.until("the refusal by the next daemon", refused)
+		if s.Daemon.ConfigCopy == "" || pid() != before {
+			t.Errorf("%s: copy %q, process %d, want one, and %d", x.name, s.Daemon.ConfigCopy, pid(), before)
+		}
+		if y := a.wait(a.effect(x.name, 0)); y.Error != nil || y.Result.IsError {
+			t.Errorf("%s: a call: %s", x.name, y.raw)
+		}
+		if out := p.must("status"); !strings.Contains(out, path) {
+			t.Errorf("%s: status says\n%s", x.name, out)
+		}
+		if out, _, code := p.run("", "doctor"); code == exitOK || !strings.Contains(out, path+" "+x.says) ||
+			!strings.Contains(out, "cp "+s.Daemon.ConfigCopy) {
+			t.Errorf("%s: doctor, exit %d:\n%s", x.name, code, out)
+		}
+		for _, args := range [][]string{
+			{"reload"},
+			{"servers", "reload"},
+			{"servers", "add", "more", "--", "true"},
+			{"config", "set", "consult.timeout", "30m"},
+			{"servers", "disable", "tools"},
+		} {
+			if _, errs, code := p.run("", args...); code != exitFailure || !strings.Contains(errs, x.says) {
+				t.Errorf("%s: %q, exit %d: %s", x.name, args, code, errs)
+			}
+		}
+	}
+	if out := p.must("reload", "--yes"); !strings.Contains(out, "reloaded: it is not there, all defaults") {
+		t.Errorf("reload --yes: %s", out)
+	}
+	kept, err := os.ReadDir(filepath.Join(p.dir, "home/.local/state/holdline/config"))
+	if err != nil || len(kept) != 0 {
+		t.Errorf("copies %v, %v, want none", kept, err)
+	}
+	for range 2 {
+		s := p.status()
+		if len(s.Servers) != 0 || s.Daemon.ConfigRefused != "" {
+			t.Errorf("in force is %+v, refused %q", s.Servers, s.Daemon.ConfigRefused)
+		}
+		kill9(t, d.Process.Pid)
+		d = p.daemon()
+	}
+	a.rest()
+}

@@ -8,7 +8,7 @@ import (
 )
 
 // TestConfigurationGone checks that a named configuration file that does not exist, or no
-// longer does, counts as empty, with a note.
+// longer does, counts as empty once the user has confirmed that, with a note.
 func TestConfigurationGone(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -20,7 +20,7 @@ func TestConfigurationGone(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if got := p.must("reload"); got != file+": reloaded: it is not there, all defaults\n" {
+	if got := p.must("reload", "--yes"); got != file+": reloaded: it is not there, all defaults\n" {
 		t.Errorf("reload without a file: %q", got)
 	}
 	p.must("stop")

@@ -18,6 +18,7 @@ package commands
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -88,7 +89,7 @@ func (d *Daemon) Handlers() map[string]Handler {
 		control.Disconnect:  handle(d.disconnect),
 		control.Forward:     handle(d.forward),
 		control.Stop:        handle(d.stopDaemon),
-		control.Reload:      handleNone(d.reload),
+		control.Reload:      handle(d.reload),
 		control.Environment: handle(d.showEnvironment),
 		control.Upgrade: handle(func(ctx context.Context, _ struct{}, p Progress) (any, error) {
 			return d.Upgrade(ctx, p)
@@ -166,9 +167,13 @@ func (d *Daemon) stopDaemon(_ context.Context, p control.StopParams, _ Progress)
 // reload reads the configuration again. It also asks the user's shell again, since the
 // profile may have changed, too. It does not wait for the shell. Servers whose entries
 // have changed are replaced; the answer names those that go on as they were.
-func (d *Daemon) reload(ctx context.Context) (any, error) {
+func (d *Daemon) reload(ctx context.Context, p control.ReloadParams, _ Progress) (any, error) {
 	d.Env.Refresh()
-	changed, err := d.File.Reload(ctx)
+	read := d.File.Reload
+	if p.Nothing {
+		read = d.File.Accept
+	}
+	changed, err := read(ctx)
 	if err != nil {
 		return nil, refusedFile(err)
 	}
@@ -180,7 +185,11 @@ func (d *Daemon) reload(ctx context.Context) (any, error) {
 
 // refusedFile returns the fault of a configuration that is not used.
 func refusedFile(err error) error {
-	return fault.New(fault.InvalidInput, fault.Host, control.Reload, "%v", err)
+	f := fault.New(fault.InvalidInput, fault.Host, control.Reload, "%v", err)
+	if errors.Is(err, configfile.ErrNothing) {
+		return f.WithReason(fault.SaysNothing)
+	}
+	return f
 }
 
 // replaceWait bounds how long a command waits until edited servers are replaced.

@@ -2,11 +2,18 @@
 // It reads the file when it was edited, keeps the configuration before it if the
 // file is refused, and keeps a copy of the last good file, by which a daemon serves
 // that starts beside a bad one.
+//
+// A file that says nothing is refused, too, if the file has said something before: an
+// editor that truncates before it writes, a full disk or a home that is not mounted leave
+// such a file, and "no servers" would end every server. A user who means it writes {}, or
+// confirms it (see [File.Accept]).
 package configfile
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -15,6 +22,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/events"
 	"holdline/daemon/filewatch"
+	"holdline/daemon/jsonedit"
 	"holdline/protocol/control"
 )
 
@@ -24,9 +32,21 @@ const (
 	settleTime   = time.Second // for which an edited file must stay unchanged
 )
 
-// errGone is why a file that was removed is not taken for an empty one: an editor,
-// a sync or an unmounted home may be the reason.
-var errGone = errors.New("the file is not there any more; if that is intended: holdline reload")
+// ErrNothing is wrapped by the error about a file that says nothing, or is not there,
+// although it has said something before.
+var ErrNothing = errors.New("to mean no servers and all defaults, write {} into it, or run: holdline reload")
+
+// errNothing returns the [ErrNothing] about the file at path; data is nil if there is none.
+func errNothing(path string, data []byte) error {
+	what := "has nothing but comments"
+	switch {
+	case data == nil:
+		what = "is not there any more"
+	case len(strings.TrimSpace(string(data))) == 0:
+		what = "is empty"
+	}
+	return fmt.Errorf("%s %s, though it had settings; %w", path, what, ErrNothing)
+}
 
 // Options are what a [File] is made of.
 type Options struct {
@@ -56,15 +76,19 @@ type reading struct {
 	stamp   filewatch.Stamp
 	data    []byte
 	refused error // nil if the file is in force
+	unread  bool  // refused is an error at reading it, which may pass without an edit
 	byCopy  bool  // the file is refused, and the copy of its last good state is in force instead
 }
+
+// nothing reports whether the file says nothing, or is not there.
+func (r *reading) nothing() bool { return jsonedit.SaysNothing(r.data) }
 
 // Open reads the file. If the file is refused the copy of its last good state comes
 // into force; without a copy Open returns the error.
 func Open(ctx context.Context, o Options) (*File, error) {
 	f := &File{o: o, reading: make(chan struct{}, 1)}
 	f.path.Store(&o.Path)
-	r, cfg := f.load(ctx)
+	r, cfg := f.load(ctx, false)
 	if r.refused != nil && !r.byCopy {
 		return nil, r.refused
 	}
@@ -76,32 +100,58 @@ func Open(ctx context.Context, o Options) (*File, error) {
 // load reads and checks the file. If the file is refused, and nothing that it said
 // before is in force, it returns the configuration of the copy, if there is one. The
 // reading says which of these it is. The configuration is of no meaning if the file is
-// refused and there is no copy.
-func (f *File) load(ctx context.Context) (*reading, config.Config) {
+// refused and there is no copy. A file that says nothing is not refused if accept is set.
+func (f *File) load(ctx context.Context, accept bool) (*reading, config.Config) {
 	path := f.Path()
 	stamp, _ := filewatch.Stat(path) // before the file is read: a later edit is noticed
 	r := &reading{path: path, stamp: stamp}
 	var cfg config.Config
-	if r.data, r.refused = config.Read(path); r.refused == nil {
+	var err error
+	if r.data, err = config.Read(path); err != nil {
+		r.refused, r.unread = err, !errors.Is(err, config.ErrUnsafe)
+	} else {
 		cfg, r.refused = config.Parse(path, r.data)
 	}
+	cfg = cfg.WithHome(f.o.Home)
 	last := f.last.Load()
-	switch {
-	case r.refused == nil:
-	case last != nil && last.path == path:
-		r.byCopy = last.byCopy
-	default:
-		var err error
-		if cfg, err = readCopy(f.o.StateDir, path); err != nil {
-			f.o.Log.DebugContext(ctx, "no copy of a good configuration", "err", err)
-			break
+	running := last != nil && last.path == path // what the file said before is in force
+	// A file that says nothing is as good as the defaults. So nothing is lost where these hold already.
+	mayLose := r.refused == nil && r.nothing() && !accept
+	if running {
+		if mayLose && !isDefault(f.Current(), f.o.Home) {
+			r.refused = errNothing(path, r.data)
 		}
-		r.byCopy = true
-		f.o.Log.ErrorContext(ctx, "configuration refused, serving by the copy of its last good state",
-			"err", r.refused, "copy", CopyPath(f.o.StateDir, path),
-			"fix", "correct "+path+"; the daemon then reads it by itself")
+		r.byCopy = r.refused != nil && last.byCopy
+		return r, cfg
 	}
-	return r, cfg.WithHome(f.o.Home)
+	if r.refused == nil && !mayLose {
+		return r, cfg
+	}
+	kept, err := readCopy(f.o.StateDir, path)
+	switch kept = kept.WithHome(f.o.Home); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && mayLose && isDefault(&kept, f.o.Home):
+		return r, cfg
+	case mayLose:
+		r.refused = errNothing(path, r.data)
+	}
+	if err != nil {
+		r.refused = fmt.Errorf("%w\nand the copy of its last good state cannot be used: %w", r.refused, err)
+		return r, cfg
+	}
+	r.byCopy = true
+	f.o.Log.ErrorContext(ctx, "configuration refused, serving by the copy of its last good state",
+		"err", r.refused, "copy", CopyPath(f.o.StateDir, path),
+		"fix", "correct "+path+"; the daemon then reads it by itself")
+	return r, kept
+}
+
+// isDefault reports whether a configuration says no more than an empty file does.
+func isDefault(c *config.Config, home string) bool {
+	empty := config.Default().WithHome(home)
+	if len(c.Servers) == 0 {
+		empty.Servers = c.Servers // an empty object is none
+	}
+	return c.Equal(empty)
 }
 
 // Current returns the configuration that is in force. The caller must not change
@@ -120,7 +170,14 @@ func (f *File) SetPath(path string) { f.path.Store(&path) }
 // into force, if there is one.
 //
 // Reloads wait for each other; Reload blocks until the others are done, or ctx is.
-func (f *File) Reload(ctx context.Context) (changed bool, err error) {
+func (f *File) Reload(ctx context.Context) (changed bool, err error) { return f.reload(ctx, false) }
+
+// Accept is [File.Reload] for a user who has confirmed that the file may say nothing.
+// If it does, the copy of its last good state is removed.
+func (f *File) Accept(ctx context.Context) (changed bool, err error) { return f.reload(ctx, true) }
+
+// reload is [File.Reload], or [File.Accept] if accept is set.
+func (f *File) reload(ctx context.Context, accept bool) (changed bool, err error) {
 	select {
 	case f.reading <- struct{}{}:
 		defer func() { <-f.reading }()
@@ -128,13 +185,13 @@ func (f *File) Reload(ctx context.Context) (changed bool, err error) {
 		return false, context.Cause(ctx)
 	}
 	before, last := f.Current(), f.last.Load()
-	r, after := f.load(ctx)
+	r, after := f.load(ctx, accept)
 	if r.refused != nil && (!r.byCopy || last.path == r.path) {
 		f.last.Store(r)
 		return false, r.refused
 	}
 	if r.refused == nil {
-		f.writeCopy(ctx, r.path, r.data)
+		f.keep(ctx, r)
 		r.data = nil
 	}
 	f.last.Store(r)
@@ -154,13 +211,27 @@ func (f *File) Reload(ctx context.Context) (changed bool, err error) {
 // Call it once, as soon as this daemon owns the state directory.
 func (f *File) Keep(ctx context.Context) {
 	if r := f.last.Load(); r.refused == nil {
-		f.writeCopy(ctx, r.path, r.data)
+		f.keep(ctx, r)
 		f.last.Store(&reading{path: r.path, stamp: r.stamp})
 	}
 }
 
+// keep writes the copy of the file that is in force by r. A file that says nothing has no
+// copy: nothing would be lost with it.
+func (f *File) keep(ctx context.Context, r *reading) {
+	if !r.nothing() {
+		f.writeCopy(ctx, r.path, r.data)
+		return
+	}
+	if err := DropCopy(f.o.StateDir, r.path); err != nil {
+		f.o.Log.WarnContext(ctx, "the copy of the configuration before cannot be removed: "+
+			"the next daemon will serve by it", "err", err)
+	}
+}
+
 // Watch reads the file whenever it was edited, until ctx ends, and returns the cause.
-// A file that was refused is read again once it is edited again.
+// A file that was refused is read again once it is edited again; one that could not be
+// read is tried again all the time.
 func (f *File) Watch(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
@@ -173,23 +244,16 @@ func (f *File) Watch(ctx context.Context) error {
 		}
 		now, _ := filewatch.Stat(f.Path()) // the zero stamp for a file that cannot be looked at
 		last := f.last.Load()
-		if now == last.stamp {
+		edited := now != last.stamp
+		switch {
+		case !edited && !last.unread:
 			edit.Reset()
 			continue
-		}
-		if !edit.Settled(now, time.Now()) {
+		case edited && !edit.Settled(now, time.Now()):
 			continue
 		}
-		if now == (filewatch.Stamp{}) {
-			gone := &reading{path: last.path, stamp: now, refused: errGone, byCopy: last.byCopy}
-			if !f.last.CompareAndSwap(last, gone) {
-				continue // a Reload has read it meanwhile, and may have accepted that
-			}
-			f.o.Log.ErrorContext(ctx, "configuration gone, the old one stays in force", "path", f.Path())
-			continue
-		}
-		f.o.Log.InfoContext(ctx, "the configuration was edited", "path", f.Path())
-		if _, err := f.Reload(ctx); err != nil {
+		_, err := f.Reload(ctx)
+		if err != nil && ctx.Err() == nil && (edited || last.refused == nil || err.Error() != last.refused.Error()) {
 			LogRefusal(ctx, f.o.Log, err)
 		}
 	}

@@ -24,8 +24,14 @@ func write(t *testing.T, path string, inFlight int) {
 // opened opens the file of dir, as a daemon does that owns the state directory.
 func opened(t *testing.T, dir string) (*File, error) {
 	t.Helper()
+	return openFile(t, dir, filepath.Join(dir, "config.json"))
+}
+
+// openFile opens the file at path, as a daemon does that owns the state directory.
+func openFile(t *testing.T, state, path string) (*File, error) {
+	t.Helper()
 	f, err := Open(t.Context(), Options{
-		Log: slog.New(slog.DiscardHandler), Path: filepath.Join(dir, "config.json"), Home: "/home/u", StateDir: dir,
+		Log: slog.New(slog.DiscardHandler), Path: path, Home: "/home/u", StateDir: state,
 		Apply: func(context.Context, *config.Config, *config.Config) {},
 	})
 	if err == nil {

@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"holdline/daemon/config"
+	"holdline/daemon/jsonedit"
 	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 )
@@ -30,36 +32,75 @@ func CopyPath(stateDir, path string) string {
 	return filepath.Join(statedir.In(stateDir).Config, hex.EncodeToString(sum[:6])+".json")
 }
 
-// firstLine returns the line with which the copy of the file at path begins.
-func firstLine(path string) []byte {
-	return fmt.Appendf(nil, "// The last good state of %q, kept by holdline. Edit that file, not this one.\n", path)
+// firstLine returns the line with which the copy of the file at path begins, whose bytes
+// are data.
+func firstLine(path string, data []byte) []byte {
+	sum := sha256.Sum256(data)
+	return fmt.Appendf(nil, "// The last good state of %q, kept by holdline. Edit that file, not this one. (%x)\n",
+		path, sum[:8])
 }
 
-// readCopy returns the configuration of the copy of the file at path. It returns
-// an error if there is none that this program accepts.
+// Copy returns the last good state of the file at path, of which a daemon has kept a copy.
+// The error wraps [fs.ErrNotExist] if there is none. A copy that is damaged, or is that of
+// another file, is an error that names the copy.
+func Copy(stateDir, path string) ([]byte, error) {
+	name := CopyPath(stateDir, path)
+	b, err := ownfile.Read(name, maxCopy)
+	if err != nil {
+		return nil, err
+	}
+	line, data, _ := bytes.Cut(b, []byte("\n"))
+	if !bytes.Equal(append(line, '\n'), firstLine(path, data)) {
+		return nil, fmt.Errorf("%s is damaged", name)
+	}
+	return data, nil
+}
+
+// readCopy returns the configuration of the copy of the file at path. The error is that of
+// [Copy], or says why this program does not accept the copy.
 func readCopy(stateDir, path string) (config.Config, error) {
-	b, err := ownfile.Read(CopyPath(stateDir, path), maxCopy)
+	data, err := Copy(stateDir, path)
 	if err != nil {
 		return config.Config{}, err
 	}
-	data, ours := bytes.CutPrefix(b, firstLine(path))
-	if !ours {
-		return config.Config{}, errors.New("the copy is one of another file")
-	}
 	return config.Parse(CopyPath(stateDir, path), data)
+}
+
+// DropCopy removes the copy of the file at path, so that the next daemon takes a file that
+// says nothing for what the user means.
+func DropCopy(stateDir, path string) error {
+	if err := os.Remove(CopyPath(stateDir, path)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// CheckNothing returns an [ErrNothing] if the file at path says nothing, or is not there,
+// although a copy of its last good state is kept, which says something. It is for commands:
+// an edit would put a file into force that has lost all other settings.
+func CheckNothing(stateDir, path string) error {
+	data, err := config.Read(path)
+	if err != nil || !jsonedit.SaysNothing(data) {
+		return nil //nolint:nilerr // that is another mistake, which the caller finds
+	}
+	switch kept, err := readCopy(stateDir, path); {
+	case errors.Is(err, fs.ErrNotExist), err == nil && isDefault(&kept, ""):
+		return nil
+	}
+	return errNothing(path, data)
 }
 
 // writeCopy keeps data, which is a good state of the file at path. An error is
 // logged: the daemon serves without a copy, too.
 func (f *File) writeCopy(ctx context.Context, path string, data []byte) {
 	name := CopyPath(f.o.StateDir, path)
-	want := append(firstLine(path), data...)
-	if have, err := ownfile.Read(name, maxCopy); err == nil && bytes.Equal(have, want) {
+	if have, err := Copy(f.o.StateDir, path); err == nil && bytes.Equal(have, data) {
 		return
 	}
 	err := statedir.MakeDir(filepath.Dir(name))
 	if err == nil {
-		err = statedir.WriteFile(name, want) // of mode 0600
+		// On the disk: what empties the file may be a loss of power, too.
+		err = statedir.WriteDurable(name, append(firstLine(path, data), data...)) // of mode 0600
 	}
 	if err != nil {
 		f.o.Log.WarnContext(ctx, "no copy of the configuration was kept: a daemon cannot start beside a bad edit of it",

@@ -19,7 +19,7 @@ const (
 	Telemetry     = "telemetry"      // → [TelemetryAnswer]
 	Health        = "health"         // → [TelemetryAnswer]
 	Stop          = "stop"           // [StopParams] → [StopAnswer], then the daemon ends
-	Reload        = "reload"         // → [ReloadAnswer]
+	Reload        = "reload"         // [ReloadParams] → [ReloadAnswer]
 	Disconnect    = "disconnect"     // [DisconnectParams] → [DisconnectAnswer]
 	Forward       = "forward"        // [ForwardParams] →: is in the status until the connection ends
 	Upgrade       = "upgrade"        // → [UpgradeAnswer], or a [Progress] and the end of the connection: handed over
@@ -63,6 +63,12 @@ type StopAnswer struct {
 
 	Sessions []Session `json:"sessions,omitempty"` // that are connected, and get a bye
 	Workers  []Worker  `json:"workers,omitempty"`  // that may run on without a daemon
+}
+
+// ReloadParams of [Reload].
+type ReloadParams struct {
+	// Nothing is set if the user has confirmed that the file may say nothing, or be gone.
+	Nothing bool `json:"nothing,omitempty"`
 }
 
 // ReloadAnswer of [Reload].

@@ -89,6 +89,8 @@ const (
 	InsufficientScope Reason = "insufficient_scope"
 	// SecretCommand is a command of the user that should print a secret, and did not.
 	SecretCommand Reason = "secret_command"
+	// SaysNothing is a configuration file that is empty or gone, though it had settings.
+	SaysNothing   Reason = "says_nothing"
 	Rejected      Reason = "rejected"
 	RateLimited   Reason = "rate_limited"
 	Overloaded    Reason = "overloaded"

@@ -10,6 +10,8 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/configfile"
+	"holdline/daemon/shellword"
 	"holdline/protocol/control"
 	"holdline/protocol/socket"
 )
@@ -25,12 +27,30 @@ func Unreplaced(answer *control.ReloadAnswer) error {
 	return errors.Join(all...)
 }
 
-// ReloadFile has a running daemon read its configuration again after the file at path was
-// edited. It does nothing if no daemon runs, and warns if the daemon reads another file. It
-// returns when the servers whose entries have changed are replaced, or the daemon stops waiting
-// for that.
+// CheckEdit returns an error if the configuration file at path says nothing although a daemon
+// has kept a copy of what it said. An edit would end all servers of the copy. What a command
+// writes into a file in any other state is right.
+func CheckEdit(proc *cmdenv.Process, path string) error {
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return nil //nolint:nilerr // no daemon has kept a copy then
+	}
+	if err := configfile.CheckNothing(state, path); err != nil {
+		return cmdenv.WithHint(err, "to have the settings back: cp "+
+			shellword.Quote(configfile.CopyPath(state, path))+" "+shellword.Quote(path))
+	}
+	return nil
+}
+
+// ReloadFile has a running daemon read its configuration again after this command has edited the
+// file at path. A file that says nothing now is meant to: the next daemon takes it, too. ReloadFile
+// warns if the daemon reads another file. It returns when the servers whose entries have changed
+// are replaced, or the daemon stops waiting for that.
 func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
-	answer, err := Ask[control.ReloadAnswer](cmd, proc, control.Reload, nil)
+	if err := DropCopy(proc, path); err != nil {
+		return err
+	}
+	answer, err := Ask[control.ReloadAnswer](cmd, proc, control.Reload, control.ReloadParams{Nothing: true})
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
 		return nil
@@ -43,4 +63,14 @@ func ReloadFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 		console.Warn(cmd, "the running daemon reads another file: %s", answer.Path)
 	}
 	return Unreplaced(&answer)
+}
+
+// DropCopy removes the daemon's copy of the configuration file at path if this command has left
+// nothing in that file, or has removed it.
+func DropCopy(proc *cmdenv.Process, path string) error {
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil || configfile.CheckNothing(state, path) == nil {
+		return nil //nolint:nilerr // no daemon has kept a copy then
+	}
+	return configfile.DropCopy(state, path)
 }

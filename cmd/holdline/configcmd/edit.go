@@ -22,6 +22,8 @@ import (
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/edit"
+	"holdline/daemon/configfile"
+	"holdline/daemon/jsonedit"
 )
 
 // emptyFile is what the editor shows if there is no file yet.
@@ -71,6 +73,19 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	if text == nil {
 		text = []byte(emptyFile)
 	}
+	// A file that has lost what it said is filled again from the daemon's copy of it.
+	state, err := cmdenv.StateDir(proc.Getenv)
+	if err != nil {
+		return err
+	}
+	if lost := configfile.CheckNothing(state, path); lost != nil {
+		kept, err := configfile.Copy(state, path)
+		if err != nil {
+			return fmt.Errorf("%w\n%w", lost, err)
+		}
+		console.Warn(cmd, "%v; you edit the copy of its last good state", lost)
+		text = kept
+	}
 	if err := os.WriteFile(draft, text, 0o600); err != nil {
 		return fmt.Errorf("making a copy to edit: %w", err)
 	}
@@ -80,7 +95,7 @@ func editFile(cmd *cobra.Command, proc *cmdenv.Process, path string) error {
 	cmd.SetContext(ctx)
 	switch {
 	case err != nil:
-	case bytes.Equal(after, text):
+	case bytes.Equal(after, before) || before == nil && bytes.Equal(after, text):
 		_ = os.RemoveAll(dir)
 		return console.Say(cmd, "%s: no change", path)
 	default:
@@ -108,6 +123,9 @@ func editDraft(cmd *cobra.Command, proc *cmdenv.Process, editor, path, draft str
 			return nil, fmt.Errorf("reading what was edited: %w", err)
 		}
 		_, err = config.Parse(path, after)
+		if err == nil && jsonedit.SaysNothing(after) {
+			err = errors.New("nothing is left of the text; to mean no servers and all defaults, write {}")
+		}
 		if err == nil || !console.IsTerminal(cmd.InOrStdin()) {
 			return after, err
 		}

@@ -152,6 +152,9 @@ func changeKey(
 	if err != nil {
 		return err
 	}
+	if err := attach.CheckEdit(proc, path); err != nil {
+		return err
+	}
 	words, err := change(path, k)
 	switch {
 	case errors.Is(err, config.ErrNoServer):

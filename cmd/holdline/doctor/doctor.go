@@ -35,6 +35,7 @@ import (
 	"holdline/cmd/holdline/importer"
 	"holdline/cmd/holdline/pair"
 	"holdline/daemon/config"
+	"holdline/daemon/configfile"
 	"holdline/daemon/service"
 	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
@@ -147,6 +148,11 @@ func checkConfiguration(o Options) Finding {
 		return f.with(Problem, o.ConfigErr.Error(),
 			"the daemon does not start with it, and a running one keeps its old configuration",
 			"correct the file; a running daemon reads it by itself")
+	}
+	if err := configfile.CheckNothing(o.StateDir, o.Config); err != nil {
+		return f.with(Problem, err.Error(), "the daemon serves by the copy of the file's last good state",
+			"to have the settings back: cp "+shellword.Quote(configfile.CopyPath(o.StateDir, o.Config))+" "+
+				shellword.Quote(o.Config))
 	}
 	if _, err := os.Stat(o.Config); errors.Is(err, os.ErrNotExist) {
 		f.What += " (not there: all defaults)"

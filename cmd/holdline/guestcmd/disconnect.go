@@ -74,6 +74,9 @@ func disconnect(cmd *cobra.Command, proc *cmdenv.Process, file, which string) er
 
 // closeSocket disables a socket in the file at path, and ends the sessions of its guests.
 func closeSocket(cmd *cobra.Command, proc *cmdenv.Process, path, name string) error {
+	if err := attach.CheckEdit(proc, path); err != nil {
+		return err
+	}
 	if err := edit.SetKey(cmd.Context(), path, disabledKey(name), "true"); err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ circuit is closed. Calls in flight end with a fault.`),
 // With a name it is a restart that also reads the variables again, and works for a server that
 // was ejected.
 func (s *serversCommand) reloadCommand() *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use: "reload [NAME]", Short: "Read the configuration again; with NAME, start that server anew",
 		Long: `Read the configuration again. Servers whose entries have changed are replaced once their
 calls in flight have ended; the others go on. With NAME, that server is started anew
@@ -65,9 +66,11 @@ flight end with a fault.`,
 			if len(args) == 1 {
 				return s.controlServer(cmd, control.ServerReload, args[0], started)
 			}
-			return reload(cmd, s.proc)
+			return reload(cmd, s.proc, yes)
 		},
 	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "also if the file is empty or gone; do not ask")
+	return cmd
 }
 
 // controlServer asks the daemon to do method to a server and prints the outcome in words; n is the

@@ -165,6 +165,9 @@ func (s *serversCommand) editFile(
 	if err != nil {
 		return err
 	}
+	if err := attach.CheckEdit(s.proc, path); err != nil {
+		return err
+	}
 	// Package config checks and edits the file, and keeps its comments.
 	changed, err := change(path)
 	switch {

@@ -154,6 +154,9 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error
 func lookAtClients(
 	cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions, look importer.Options, capture string,
 ) (*importer.Plan, error) {
+	if err := attach.CheckEdit(proc, look.Config); err != nil {
+		return nil, err
+	}
 	if !o.noCheck {
 		l, err := direct.New(cmd.Context(), proc, look.Config, capture)
 		if err != nil {

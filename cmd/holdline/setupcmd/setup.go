@@ -360,7 +360,7 @@ func (s *setup) takeBack(ctx context.Context, done importer.Done) error {
 		return fmt.Errorf("%d entries are as setup has left them", len(back.Left))
 	}
 	if !s.ran {
-		return nil // there is no daemon that should go on
+		return attach.DropCopy(s.proc, s.look.Config) // there is no daemon that should go on
 	}
 	return attach.ReloadFile(s.cmd, s.proc, s.look.Config)
 }
