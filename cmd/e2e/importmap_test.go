@@ -88,7 +88,7 @@ const layerMap = `
 0 daemon/waiting
 1 daemon/hosted/verdict
 3 daemon/hosted/entry
-6 daemon/hosted/signin
+7 daemon/hosted/signin
 4 daemon/hosted/files
 5 daemon/hosted/handshake
 2 daemon/hosted/question
@@ -99,7 +99,7 @@ const layerMap = `
 2 daemon/hosted/group
 3 daemon/hosted/output
 4 daemon/hosted/earlier
-5 daemon/hosted/startup
+6 daemon/hosted/startup
 0 daemon/hosted/stage
 0 daemon/hosted/hang
 5 daemon/hosted/upstream
@@ -202,6 +202,7 @@ const layerMap = `
 -3 protocol/jsonrpc
 -4 protocol/idlemem
 -2 protocol/ownfile (below all, which open files)
+-1 protocol/project
 `
 
 // readLayers reads [layerMap]. The text is no Go map so that two branches that add a package
@@ -310,7 +311,7 @@ func TestLayersOfParts(t *testing.T) {
 func TestSmallProgram(t *testing.T) {
 	want := []string{
 		"golang.org/x/sys/unix", "holdline/cmd/holdline-stdio", "holdline/cmd/holdline/cmdenv",
-		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/project", "holdline/cmd/holdline/screen",
+		"holdline/cmd/holdline/pair", "holdline/cmd/holdline/screen",
 		"holdline/cmd/holdline/small", "holdline/cmd/holdline/starter", "holdline/cmd/holdline/stdio",
 		"holdline/daemon/logfile", "holdline/daemon/shellword", "holdline/daemon/spawn", "holdline/daemon/statedir",
 		"holdline/daemon/waiting", "holdline/daemon/worker", "holdline/daemon/worker/detach",
@@ -318,7 +319,7 @@ func TestSmallProgram(t *testing.T) {
 		"holdline/protocol", "holdline/protocol/bootclock", "holdline/protocol/bulk", "holdline/protocol/control",
 		"holdline/protocol/fault", "holdline/protocol/faultpoint", "holdline/protocol/idlemem", "holdline/protocol/jsonrpc",
 		"holdline/protocol/lockcheck", "holdline/protocol/mcp", "holdline/protocol/ownfile", "holdline/protocol/process",
-		"holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
+		"holdline/protocol/project", "holdline/protocol/rawio", "holdline/protocol/socket", "holdline/protocol/workerwire", "holdline/proxy",
 		"holdline/proxy/stream",
 	}
 	heavy := []string{

@@ -9,10 +9,10 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/session"
-	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
+	"holdline/protocol/project"
 )
 
 // checkConsult answers whether a consult can run with a program, which is the configured
@@ -48,7 +48,7 @@ func (d *Daemon) runConsult(ctx context.Context, p control.ConsultParams, progre
 		return nil, err
 	}
 	caller := tool.Caller{
-		Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: peer.ProjectRoot(p.Cwd),
+		Identity: p.Identity, Project: p.Project, Cwd: p.Cwd, Root: project.RootOf(p.Cwd),
 		Client: "holdline consult", Logins: p.Logins,
 	}
 	if p.Key != "" {

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"holdline/daemon/config"
-	"holdline/daemon/session/peer"
 	"holdline/daemon/telemetry"
 	"holdline/daemon/tool"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/project"
 )
 
 // commandLine is the identity of the command line.
@@ -30,7 +30,7 @@ func callerAt(w control.Whereabouts) tool.Caller {
 	_, _ = rand.Read(b[:]) // never fails
 	return tool.Caller{
 		Session: hex.EncodeToString(b[:]), Identity: commandLine, Project: w.Project, Cwd: w.Cwd,
-		Root:   peer.ProjectRoot(w.Cwd),
+		Root:   project.RootOf(w.Cwd),
 		Client: "holdline servers",
 	}
 }

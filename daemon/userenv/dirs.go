@@ -5,9 +5,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"holdline/daemon/command"
+	"holdline/protocol/ownfile"
 )
 
 // splitPath returns the directories of a PATH in which programs may be looked for. It
@@ -22,32 +22,34 @@ func beyond(dirs, known []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return slices.Contains(known, dir) })
 }
 
-// safeDirs returns those of dirs to which other users can add nothing.
+// safeDirs returns those of dirs in which no other user but root can put programs.
 func safeDirs(dirs []string) []string {
 	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool { return !safeDir(dir) })
 }
 
-// safeDir reports whether dir exists and no user but root and this one can write it.
-func safeDir(dir string) bool {
-	info, err := os.Stat(dir)
-	if err != nil || !info.IsDir() {
-		return false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && ours(info.Mode(), int(st.Uid), int(st.Gid))
+// withoutOthers returns those of dirs in which no other user but root can put programs now. One
+// that does not exist counts as the nearest directory above it that does.
+func withoutOthers(dirs []string) []string {
+	return slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		at := dir
+		for at != filepath.Dir(at) {
+			if _, err := os.Stat(at); !os.IsNotExist(err) {
+				break
+			}
+			at = filepath.Dir(at)
+		}
+		return !safeDir(at)
+	})
 }
 
-// ours reports whether only root and this user can change what is in a directory of
-// that mode and owner.
-func ours(mode os.FileMode, uid, gid int) bool {
-	me := os.Geteuid()
-	if uid != 0 && uid != me || mode&0o002 != 0 {
+// safeDir reports whether dir exists and no other user but root can write it.
+func safeDir(dir string) bool {
+	info, err := os.Stat(dir)
+	if err != nil || !info.IsDir() || ownfile.OthersMayWrite(info) {
 		return false
 	}
-	// A group with the number of its user is that user's own on Linux, and
-	// group 0 is root's.
-	own := gid == 0 || gid == me && gid == os.Getegid()
-	return mode&0o020 == 0 || own
+	owner := ownfile.Owner(info)
+	return owner == 0 || owner == os.Geteuid()
 }
 
 // Calling returns the PATH to capture from a shell of the user's: the safe directories

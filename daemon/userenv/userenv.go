@@ -361,8 +361,8 @@ func decidesPlace(name string) bool {
 }
 
 // Paths returns the directories in which programs are looked for, by source, in the
-// order of the search. It reads the captured PATH each time, so that a refreshed one
-// holds for the next start of a server.
+// order of the search, without those that other users can write. It reads the captured PATH each
+// time, so that a refreshed one holds for the next start of a server.
 func (e *Environ) Paths() []control.SearchPath {
 	captured := e.o.Captured
 	if captured == "" {
@@ -372,20 +372,21 @@ func (e *Environ) Paths() []control.SearchPath {
 		}
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	all := []control.SearchPath{{Source: Captured, Dirs: splitPath(captured)}}
-	if e.loginEnv != nil {
-		all = append(all, control.SearchPath{Source: Login, Dirs: splitPath(command.Variable(e.loginEnv, "PATH"))})
-	} else {
-		all = append(all, control.SearchPath{Source: Kept, Dirs: splitPath(command.Variable(e.kept, "PATH"))})
+	login := control.SearchPath{Source: Login, Dirs: splitPath(command.Variable(e.loginEnv, "PATH"))}
+	if e.loginEnv == nil {
+		login = control.SearchPath{Source: Kept, Dirs: splitPath(command.Variable(e.kept, "PATH"))}
 	}
-	all = append(all,
-		control.SearchPath{Source: Interactive, Dirs: e.interactive},
-		control.SearchPath{Source: Starter, Dirs: e.starter})
+	all := []control.SearchPath{
+		{Source: Captured, Dirs: splitPath(captured)},
+		login,
+		{Source: Interactive, Dirs: e.interactive},
+		{Source: Starter, Dirs: e.starter},
+	}
+	e.mu.Unlock()
 	var seen []string
 	out := []control.SearchPath{}
 	for _, p := range all {
-		if p.Dirs = beyond(p.Dirs, seen); len(p.Dirs) > 0 {
+		if p.Dirs = withoutOthers(beyond(p.Dirs, seen)); len(p.Dirs) > 0 {
 			seen = append(seen, p.Dirs...)
 			out = append(out, p)
 		}

@@ -2,6 +2,7 @@ package userenv
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -210,21 +211,51 @@ func TestStarterDirs(t *testing.T) {
 	if got := e.Paths(); len(got) != 1 || got[0].Source != Starter || !slices.Equal(got[0].Dirs, want) {
 		t.Errorf("searched %q, want %q", got, want)
 	}
-	for _, c := range []struct {
-		mode     os.FileMode
-		uid, gid int
-		ok       bool
-	}{
-		{0o755, 0, 0, true},
-		{0o775, 0, 0, true},
-		{0o755, os.Geteuid() + 1, 0, false},
-		{0o775, os.Geteuid(), os.Getegid() + 1, false},
-		{0o775, os.Geteuid(), os.Getegid(), os.Geteuid() == os.Getegid()},
-		{0o777 | os.ModeSticky, 0, 0, false},
-	} {
-		if got := ours(c.mode, c.uid, c.gid); got != c.ok {
-			t.Errorf("ours(%v, %d, %d) = %v", c.mode, c.uid, c.gid, got)
+}
+
+// TestPathsOthersCanWrite_AreSkipped checks that none of the four PATHs has a directory in which
+// another user could put a program, however the daemon learned of it, and that a directory that
+// becomes such a one is not searched any more.
+func TestPathsOthersCanWrite_AreSkipped(t *testing.T) {
+	root := t.TempDir()
+	mkdir := func(name string, mode os.FileMode) string {
+		dir := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, mode)); err != nil {
+			t.Fatal(err)
 		}
+		return dir
+	}
+	sources := []string{"captured", "login", "interactive", "starter"}
+	paths := map[string]string{}
+	var good []string
+	for _, name := range sources {
+		dirs := []string{mkdir(name+"/world", 0o777), mkdir(name+"/sticky", 0o777|os.ModeSticky), mkdir(name+"/good", 0o755)}
+		good = append(good, dirs[2])
+		dirs = append(dirs, filepath.Join(dirs[1], "absent"))
+		paths[name] = strings.Join(dirs, ":")
+	}
+	e := start(t, Options{
+		StateDir: t.TempDir(), Captured: paths["captured"], Own: []string{"PATH=" + paths["starter"]},
+		Shell: fakeShell(t, "case $kind in login) PATH="+paths["login"]+";; *) PATH="+paths["interactive"]+";; esac; export PATH"),
+	})
+	if err := e.Await(t.Context(), "no-such-program"); err != nil {
+		t.Fatal(err)
+	}
+	searched := func() []string {
+		var dirs []string
+		for _, p := range e.Paths() {
+			dirs = append(dirs, p.Dirs...)
+		}
+		return dirs
+	}
+	if got := searched(); !slices.Equal(got, good) {
+		t.Errorf("searched %q, want %q", got, good)
+	}
+	if err := os.Chmod(good[1], 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if got := searched(); slices.Contains(got, good[1]) {
+		t.Errorf("searched %q, with a directory that others can write now", got)
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"os"
 
 	"holdline/cmd/holdline/cmdenv"
-	"holdline/cmd/holdline/project"
 	"holdline/protocol/control"
+	"holdline/protocol/project"
 )
 
 // Whereabouts returns where this command runs: its directory and its project, which

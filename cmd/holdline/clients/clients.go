@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"holdline/cmd/holdline/project"
+	"holdline/protocol/project"
 )
 
 // Syntax is how a client writes variables into the strings of a server's entry.

@@ -26,9 +26,9 @@ import (
 	"holdline/daemon/envfile"
 	"holdline/daemon/launch"
 	"holdline/daemon/sandbox"
-	"holdline/daemon/session/peer"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
+	"holdline/protocol/project"
 	"holdline/protocol/socket"
 )
 
@@ -75,7 +75,7 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 			Log: slog.New(slog.DiscardHandler), StateDir: state, Own: attach.DaemonEnv(proc.Getenv), Shell: &shell,
 			Captured: captured,
 		}),
-		root: peer.ProjectRoot(cwd), asked: make(chan struct{}),
+		root: project.RootOf(cwd), asked: make(chan struct{}),
 	}
 	go func() {
 		defer close(l.asked)

@@ -14,10 +14,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"holdline/cmd/holdline/clients"
-	"holdline/cmd/holdline/project"
 	programs "holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/spelling"
+	"holdline/protocol/project"
 )
 
 // Options say where to look and what is wanted.

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/clients"
-	"holdline/cmd/holdline/project"
 	"holdline/daemon/config"
+	"holdline/protocol/project"
 )
 
 // server is a server as holdline's file has it.

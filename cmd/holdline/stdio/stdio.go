@@ -30,11 +30,11 @@ import (
 
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/pair"
-	"holdline/cmd/holdline/project"
 	"holdline/cmd/holdline/screen"
 	"holdline/cmd/holdline/starter"
 	"holdline/daemon/shellword"
 	"holdline/protocol"
+	"holdline/protocol/project"
 	"holdline/protocol/rawio"
 	"holdline/protocol/socket"
 	"holdline/proxy"

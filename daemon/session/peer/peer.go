@@ -1,11 +1,10 @@
-// Package peer identifies the other end of a connection: the process of a proxy, the
-// client that started it, and the project that the client works on.
+// Package peer identifies the other end of a connection: the process of a proxy, and the
+// client that started it.
 package peer
 
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"strconv"
 
 	"holdline/protocol/process"
@@ -55,25 +54,4 @@ func ClientOf(proxy int) (pid int, key string) {
 		return 0, ""
 	}
 	return client.PID, strconv.Itoa(client.PID) + "." + strconv.FormatUint(client.Start, 10)
-}
-
-// ProjectRoot returns the nearest of cwd and its parents that has an entry .git. If none has, it
-// returns cwd. Symbolic links in cwd are resolved. It returns "" if cwd is no absolute path of a
-// directory that exists.
-func ProjectRoot(cwd string) string {
-	if !filepath.IsAbs(cwd) {
-		return ""
-	}
-	cwd, err := filepath.EvalSymlinks(cwd)
-	if err != nil {
-		return ""
-	}
-	for dir := cwd; ; dir = filepath.Dir(dir) {
-		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
-			return dir
-		}
-		if dir == filepath.Dir(dir) {
-			return cwd
-		}
-	}
 }

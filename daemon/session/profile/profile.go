@@ -6,11 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 
-	"holdline/daemon/session/peer"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
+	"holdline/protocol/project"
 )
 
 // Names of the two eras.
@@ -51,7 +51,7 @@ func New(hash string, g *protocol.Greeting, anonymous bool, guest string) Profil
 	if guest != "" {
 		p.Caller.Root, p.Caller.Agent = g.Cwd, "socket "+guest
 	} else {
-		p.Caller.Root = peer.ProjectRoot(g.Cwd)
+		p.Caller.Root = project.RootOf(g.Cwd)
 	}
 	if anonymous {
 		p.Caller.Identity = tool.Anonymous
