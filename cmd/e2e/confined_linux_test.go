@@ -162,6 +162,93 @@ var reaches = map[string]func(at string) error{
 		}
 		return unix.Kill(pid, 0)
 	},
+	"limits of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			var limit unix.Rlimit
+			if err := unix.Prlimit(pid, unix.RLIMIT_CORE, nil, &limit); err != nil {
+				return fmt.Errorf("they cannot be read: %w", err)
+			}
+			return unix.Prlimit(pid, unix.RLIMIT_CORE, &limit, nil)
+		})
+	},
+	"priority of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error { return raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, uintptr(pid), 19) })
+	},
+	"I/O priority of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error { return raw(unix.SYS_IOPRIO_SET, 1, uintptr(pid), 2<<13|4) })
+	},
+	"processors of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			var set unix.CPUSet
+			if err := unix.SchedGetaffinity(pid, &set); err != nil {
+				return fmt.Errorf("they cannot be read: %w", err)
+			}
+			return unix.SchedSetaffinity(pid, &set)
+		})
+	},
+	"scheduler of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			var param int32
+			return raw(unix.SYS_SCHED_SETSCHEDULER, uintptr(pid), 0, uintptr(unsafe.Pointer(&param)))
+		})
+	},
+	"a queued signal": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			info := [128]byte{8: 0xff, 9: 0xff, 10: 0xff, 11: 0xff} // SI_QUEUE
+			return raw(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), uintptr(unix.SIGURG), uintptr(unsafe.Pointer(&info)))
+		})
+	},
+	"a signal by a descriptor": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				return fmt.Errorf("it cannot be opened: %w", err)
+			}
+			return errors.Join(unix.PidfdSendSignal(fd, 0, nil, 0), unix.Close(fd))
+		})
+	},
+	"a file of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			fd, err := unix.PidfdOpen(pid, 0)
+			if err != nil {
+				return fmt.Errorf("it cannot be opened: %w", err)
+			}
+			got, err := unix.PidfdGetfd(fd, 0, 0)
+			if err == nil {
+				err = unix.Close(got)
+			}
+			return errors.Join(err, unix.Close(fd))
+		})
+	},
+	"reading another process": func(at string) error {
+		return ofProcess(at, func(pid int) error {
+			b := []byte{0}
+			local, far := []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: 1, Len: 1}}
+			if _, err := unix.ProcessVMReadv(pid, local, far, 0); !errors.Is(err, unix.EFAULT) { // nothing is there
+				return err
+			}
+			return nil
+		})
+	},
+	"pages of another process": func(at string) error {
+		return ofProcess(at, func(pid int) error { return raw(unix.SYS_MOVE_PAGES, uintptr(pid), 0, 0, 0, 0, 0) })
+	},
+	"a lease": func(string) error {
+		exe, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		f, err := os.Open(exe)
+		if err != nil {
+			return err
+		}
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+		return errors.Join(err, f.Close())
+	},
+	"its own limits": func(string) error {
+		return unix.Prlimit(0, unix.RLIMIT_CORE, &unix.Rlimit{}, nil)
+	},
+	"its own priority": func(string) error { return raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, 19) },
 	"memory of another process": func(at string) error {
 		f, err := os.Open("/proc/" + at + "/mem")
 		if err != nil {
@@ -177,6 +264,25 @@ var reaches = map[string]func(at string) error{
 		}
 		return fmt.Errorf("%w: %s", err, out)
 	},
+}
+
+// ofProcess runs f with the number that at is.
+func ofProcess(at string, f func(pid int) error) error {
+	pid, err := strconv.Atoi(at)
+	if err != nil {
+		return err
+	}
+	return f(pid)
+}
+
+// raw makes a system call.
+func raw(number uintptr, args ...uintptr) error {
+	var all [6]uintptr
+	copy(all[:], args)
+	if _, _, errno := unix.Syscall6(number, all[0], all[1], all[2], all[3], all[4], all[5]); errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // dial connects once.
@@ -245,6 +351,12 @@ func TestConfinedServer_ReachesNoSocket(t *testing.T) {
 	d := p.daemon()
 	a := p.agent("--no-autostart").shake()
 	pid := strconv.Itoa(d.Process.Pid)
+	sleep := exec.CommandContext(t.Context(), "sleep", "300")
+	if err := sleep.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sleep.Process.Kill(); _ = sleep.Wait() })
+	victim := strconv.Itoa(sleep.Process.Pid)
 	for _, c := range []struct {
 		how, at string
 		by      string // servers that can do it
@@ -264,6 +376,19 @@ func TestConfinedServer_ReachesNoSocket(t *testing.T) {
 		{"a ring of requests", "", "off"},
 		{"a signal", pid, "off"},
 		{"memory of another process", pid, "off"},
+		{"limits of another process", pid, "off"},
+		{"priority of another process", victim, "off"},
+		{"I/O priority of another process", victim, "off"},
+		{"processors of another process", victim, "off"},
+		{"scheduler of another process", victim, "off"},
+		{"a queued signal", pid, "off"},
+		{"a signal by a descriptor", pid, "off"},
+		{"a file of another process", pid, "off"},
+		{"reading another process", pid, "off"},
+		{"pages of another process", pid, "off"},
+		{"a lease", "", "off"},
+		{"its own limits", "", "off any none port other"},
+		{"its own priority", "", "off any none port other"},
 		{"a server that is not confined", "", "off"},
 	} {
 		for _, server := range []string{"off", "any", "none", "port", "other"} {
@@ -357,7 +482,10 @@ func withoutLandlockMain() int {
 }
 
 // lackedBySome are ways that some machines refuse everybody, or all but root.
-var lackedBySome = []string{"MPTCP", "a ring of requests", "memory of another process"}
+var lackedBySome = []string{
+	"MPTCP", "a ring of requests", "memory of another process", "a file of another process", "reading another process",
+	"pages of another process", "a lease",
+}
 
 // TestConfinedServer_RefusedRatherThanWeaker checks that a server which could change Holdline's
 // own files or the whole home directory does not start, and says what would help.

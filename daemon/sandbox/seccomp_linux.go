@@ -160,6 +160,7 @@ func socketFilter(arch uint32, kind string) program {
 			p.when(unix.BPF_JEQ, request, func() { p.ret(refuse) })
 		}
 	})
+	p.keepToItself(call)
 	if kind == process.SocketsTCP {
 		// Listening takes a port without bind, and the flag connects without connect: Landlock
 		// looks at neither.
@@ -175,6 +176,50 @@ func socketFilter(arch uint32, kind string) program {
 	}
 	p.ret(unix.SECCOMP_RET_ALLOW)
 	return p
+}
+
+// Values of ioprio_set and fcntl, which package unix lacks.
+const (
+	ioprioProcess = 1 // IOPRIO_WHO_PROCESS
+	setLease      = unix.F_SETLEASE
+)
+
+// keepToItself refuses the calls that change another process and that Landlock does not know: its
+// limits, of which that of CPU time ends it, its priorities and its processors. What the kernel
+// has of a process by its number the caller may change of itself alone, which is the number 0:
+// the filter is the same for all processes that the server starts, so that it cannot know the
+// numbers of their own. A lease on a file would hold up the next process that opens it.
+func (p *program) keepToItself(call func(number uint32, then func())) {
+	refuse := uint32(unix.SECCOMP_RET_ERRNO | unix.EPERM)
+	arg := func(n uint32) uint32 { return offArg0 + n*argSize }
+	must := func(offset, value uint32) {
+		p.load(offset)
+		p.unless(unix.BPF_JEQ, value, func() { p.ret(refuse) })
+	}
+	call(unix.SYS_PRLIMIT64, func() {
+		p.load(arg(0))
+		p.unless(unix.BPF_JEQ, 0, func() { // without new limits, both halves of a pointer, it only reads them
+			must(arg(2), 0)
+			must(arg(2)+argSize/2, 0)
+		})
+	})
+	for _, number := range []uint32{
+		unix.SYS_SCHED_SETAFFINITY, unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
+	} {
+		call(number, func() { must(arg(0), 0) })
+	}
+	call(unix.SYS_SETPRIORITY, func() {
+		must(arg(0), unix.PRIO_PROCESS)
+		must(arg(1), 0)
+	})
+	call(unix.SYS_IOPRIO_SET, func() {
+		must(arg(0), ioprioProcess)
+		must(arg(1), 0)
+	})
+	call(unix.SYS_FCNTL, func() {
+		p.load(arg(1))
+		p.when(unix.BPF_JEQ, setLease, func() { p.ret(refuse) })
+	})
 }
 
 // and keeps the bits of the accumulator that are in mask.

@@ -76,7 +76,6 @@ func TestRootOfAnotherUsersDir_NeedsSafeDirectoryRoot(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
-	t.Setenv("GIT_CONFIG_GLOBAL", "")
 	defer func(files []string) { systemFiles = files }(systemFiles)
 	system := filepath.Join(home, "system")
 	systemFiles = []string{system}

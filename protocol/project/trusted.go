@@ -14,16 +14,13 @@ var systemFiles = []string{"/etc/gitconfig", "/usr/local/etc/gitconfig", "/opt/h
 // user, names dir, a clean absolute path. It reads the files itself: the proxy starts no git.
 // Files that these include are not read.
 func trusted(dir string) bool {
-	home, _ := os.UserHomeDir()
-	config := os.Getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(config) {
-		config = filepath.Join(home, ".config")
-	}
 	files := append([]string{}, systemFiles...)
-	if global := os.Getenv("GIT_CONFIG_GLOBAL"); global != "" {
-		files = append(files, global)
-	} else if home != "" {
-		files = append(files, filepath.Join(config, "git", "config"), filepath.Join(home, ".gitconfig"))
+	if config, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(config, "git", "config"))
+	}
+	home, err := os.UserHomeDir()
+	if err == nil {
+		files = append(files, filepath.Join(home, ".config", "git", "config"), filepath.Join(home, ".gitconfig"))
 	}
 	named := false
 	for _, file := range files {
