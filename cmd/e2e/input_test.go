@@ -169,6 +169,8 @@ var askCrashes = []crash{
 	{point: "hosted.resumed", after: "hosted.dispatched"},
 	{point: "hosted.adopted", after: "hosted.resumed"},
 	{point: "session.pursued", times: 2},
+	{point: "hosted.shown"},
+	{point: "hosted.askwritten"},
 }
 
 // TestServerAskCrashes kills the daemon at each of them. The call is made once, the server
@@ -293,6 +295,64 @@ func TestServerAsksModernMany(t *testing.T) {
 		}
 	}
 	m.rest()
+}
+
+// TestDaemonKilledWhileTwoCallsAsk_EachHasItsOwnQuestion checks that two calls of a modern client with
+// an open question each go on as they were, if the daemon dies before the client has the questions,
+// and after that: each is asked its own, once.
+func TestDaemonKilledWhileTwoCallsAsk_EachHasItsOwnQuestion(t *testing.T) {
+	t.Parallel()
+	for _, unread := range []bool{false, true} {
+		p := newPlace(t).serve("session").login().faults()
+		m := p.agent("--identity", "m")
+		m.modernPing()
+		pid := p.pid(0)
+		calls := map[string]int{}
+		ask := func(token string) {
+			args := elicit(token)
+			args["ms"] = 300
+			calls[token] = m.askMe(args, nil)
+		}
+		asked := map[string]input{}
+		ask("one")
+		asked["one"] = m.required(calls["one"])
+		if unread { // the client gets what the second call asks from the next daemon
+			p.dieAs("hosted.shown", death{})
+			ask("two")
+			asked["two"] = m.required(calls["two"])
+			if !p.died("hosted.shown") {
+				t.Error("no daemon died")
+			}
+		} else {
+			ask("two")
+			asked["two"] = m.required(calls["two"])
+			kill9(t, pid)
+		}
+		for _, token := range []string{"two", "one"} {
+			if asked[token].token != token {
+				t.Errorf("call %s asks for %s", token, asked[token].token)
+			}
+			args := elicit(token)
+			args["ms"] = 300
+			calls[token] = m.askMe(args, asked[token].with(`{"action":"accept"}`))
+		}
+		for range calls {
+			m.until(func(x *answer) bool {
+				for token, id := range calls {
+					if x.answers(id) && x.text() != token+` {"action":"accept"}` {
+						t.Errorf("%s: %s", token, x.raw)
+					}
+				}
+				return true
+			})
+		}
+		for token := range calls {
+			if asked, told := p.effectsOf("asked "+token), p.effectsOf("told "+token); asked != 1 || told != 1 {
+				t.Errorf("%s: begun %d times, told %d times", token, asked, told)
+			}
+		}
+		m.rest()
+	}
 }
 
 // TestServerAsksLegacy checks that a question of a modern server reaches a legacy client as

@@ -294,6 +294,64 @@ func (a *agent) answerTask(id, key, answer string) {
 	}})), doneShape)
 }
 
+// TestDaemonKilledWhileTwoTasksAsk_EachHasItsOwnQuestion checks that of two tasks with an open question
+// each shows its own, before a kill and right behind it, and takes the answer to it at once.
+func TestDaemonKilledWhileTwoTasksAsk_EachHasItsOwnQuestion(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login().tasking("session")
+	daemon := p.daemon()
+	a := p.taskAgent("--no-autostart")
+	ids, keys := map[string]string{}, map[string]string{}
+	shown := func(token string) string {
+		got := a.getTask(ids[token])
+		if got.Status != "input_required" || len(got.InputRequests) != 1 {
+			return ""
+		}
+		for key := range got.InputRequests {
+			return key
+		}
+		return ""
+	}
+	for _, token := range []string{"one", "two"} {
+		params := modernly(map[string]any{
+			"name": "tools__ask", "arguments": map[string]any{
+				"token": token, "method": "elicitation/create", "before": 300, "ms": 100,
+			},
+		}, mcp.MetaCapabilities, map[string]any{
+			"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
+		})
+		ids[token] = a.toBeTask(a.begin("tools/call", params)).TaskID
+		waitFor(t, "the question of "+token, func() bool { return shown(token) != "" })
+		keys[token] = shown(token)
+	}
+	if shown("one") != keys["one"] || keys["one"] == keys["two"] {
+		t.Errorf("the first task asks %s first, then %s, the second one %s", keys["one"], shown("one"), keys["two"])
+	}
+	kill9(t, daemon.Process.Pid)
+	daemon = p.daemon()
+	for token, key := range keys {
+		if got := shown(token); got != key {
+			t.Errorf("right behind the kill, task %s asks %q, not %s", token, got, key)
+		}
+		a.answerTask(ids[token], key, token)
+		if got := a.getTask(ids[token]); got.Status == "input_required" {
+			t.Errorf("task %s still asks after its answer", token)
+		}
+	}
+	kill9(t, daemon.Process.Pid)
+	p.daemon()
+	for token, id := range ids {
+		got := a.untilTask(t, id)
+		if want := `{"word":"` + token + `"}`; got.Status != "completed" || !strings.Contains(got.Result.Content[0].Text, want) {
+			t.Errorf("task %s ends as %+v", token, got)
+		}
+		if asked, told := p.effectsOf("asked "+token), p.effectsOf("told "+token); asked != 1 || told != 1 {
+			t.Errorf("%s: begun %d times, told %d times", token, asked, told)
+		}
+	}
+	a.leave(exitFailure, exitNoDaemon, exitLost)
+}
+
 // TestServerTaskAsks checks that a server may ask the client of a task, that the client is asked
 // once in any number of daemons, and that a key counts once.
 func TestServerTaskAsks(t *testing.T) {

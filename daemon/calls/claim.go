@@ -2,15 +2,14 @@ package calls
 
 // Claim says whose the answer to a call is. [Claim.After] alone changes it:
 //
-//	           Ask      Return     Suspend    Guess    Detach    Confirm   Store     Close     Withdraw
-//	Unclaimed  Awaited  –          –          Guessed  Promised  Unwanted  –         Unwanted  Unwanted
-//	Awaited    –        Unclaimed  Suspended  Guessed  Promised  Unwanted  –         Unwanted  Unwanted
-//	Suspended  Awaited  –          –          –        –         –         –         Unwanted  Unwanted
-//	Guessed    Awaited  –          –          –        –         –         –         Unwanted  Unwanted
-//	Promised   –        –          –          –        –         Detached  Stored    –         Unwanted
-//	Detached   –        –          –          –        –         –         Unwanted  –         Unwanted
-//	Stored     –        –          –          –        –         Unwanted  –         –         Unwanted
-//	Unwanted   Awaited  –          –          Guessed  –         –         –         –         –
+//	           Ask      Return     Suspend    Detach    Confirm   Store     Close     Withdraw
+//	Unclaimed  Awaited  –          Suspended  Promised  Unwanted  –         Unwanted  Unwanted
+//	Awaited    –        Unclaimed  Suspended  Promised  Unwanted  –         Unwanted  Unwanted
+//	Suspended  Awaited  –          –          –         –         –         Unwanted  Unwanted
+//	Promised   –        –          –          –         Detached  Stored    –         Unwanted
+//	Detached   –        –          –          –         –         Unwanted  –         Unwanted
+//	Stored     –        –          –          –         Unwanted  –         –         Unwanted
+//	Unwanted   Awaited  –          –          –         –         –         –         –
 //
 // A request for a call that is unwanted, but not yet settled, claims it again:
 // its client comes back for a suspended call by a new line.
@@ -21,7 +20,6 @@ const (
 	Unclaimed Claim = iota // no request waits, but the client may come back: it has not confirmed the answer
 	Awaited                // a request of the client waits for it
 	Suspended              // the client was asked something, and is to continue the call by another request
-	Guessed                // suspended because it may be the call that its client continues
 	Promised               // the daemon sent the client an id to fetch it by; the client may not have read that
 	Detached               // the client holds the id: the job store owns the call
 	Stored                 // the store has the answer; the client may not have read the id
@@ -30,7 +28,7 @@ const (
 
 // String returns the claim in a word, for tests and logs.
 func (c Claim) String() string {
-	return [...]string{"unclaimed", "awaited", "suspended", "guessed", "promised", "detached", "stored", "unwanted"}[c]
+	return [...]string{"unclaimed", "awaited", "suspended", "promised", "detached", "stored", "unwanted"}[c]
 }
 
 // Demand is something that changes the claim to an answer.
@@ -40,8 +38,7 @@ type Demand int8
 const (
 	Ask      Demand = iota // a request of the client waits for the answer
 	Return                 // that request has returned
-	Suspend                // the request was answered with what the server asks
-	Guess                  // the server may have asked the client by this call
+	Suspend                // the request is answered with what the server asks, which is on record
 	Detach                 // the job's file says detached; the daemon sends the client an id next
 	Confirm                // the proxy holds the answer to the line, or lists it as pending no more
 	Store                  // the job store has the answer on disk
@@ -69,12 +66,8 @@ func (c Claim) After(d Demand) Claim {
 			return Unclaimed
 		}
 	case Suspend:
-		if c == Awaited {
+		if attended {
 			return Suspended
-		}
-	case Guess:
-		if attended || c == Unwanted {
-			return Guessed
 		}
 	case Detach:
 		if attended {
@@ -108,9 +101,8 @@ func (c Claim) After(d Demand) Claim {
 // Wanted reports whether some owner wants the answer. Its result is the field Pending of [Facts].
 func (c Claim) Wanted() bool { return c != Unwanted }
 
-// IsSuspended reports whether the client was asked something by the call, or may
-// have been.
-func (c Claim) IsSuspended() bool { return c == Suspended || c == Guessed }
+// IsSuspended reports whether the client was asked something by the call.
+func (c Claim) IsSuspended() bool { return c == Suspended }
 
 // IsDetached reports whether the job store owns the call.
 func (c Claim) IsDetached() bool { return c == Promised || c == Detached || c == Stored }

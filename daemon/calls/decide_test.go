@@ -125,7 +125,7 @@ func TestPhaseAndClaimAreTotal(t *testing.T) {
 	for c := Unclaimed; c <= Unwanted; c++ {
 		for d := Ask; d <= Withdraw; d++ {
 			next := c.After(d)
-			if c == Unwanted && next.Wanted() && d != Ask && d != Guess {
+			if c == Unwanted && next.Wanted() && d != Ask {
 				t.Errorf("demand %d revives an unwanted call: %v", d, next)
 			}
 			if d == Withdraw && next.Wanted() {

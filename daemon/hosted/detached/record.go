@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"holdline/daemon/calls"
@@ -41,6 +43,7 @@ type Record struct {
 	Updated  int64           `json:"updated_unix_ms"` // when its status has changed
 	Status   tasks.Status    `json:"status"`          // Working, or a final one
 	Message  string          `json:"message,omitempty"`
+	Asked    json.RawMessage `json:"asked,omitempty"`   // what the client was asked last, an object
 	Answers  json.RawMessage `json:"answers,omitempty"` // of the client to what was asked, an object
 }
 
@@ -55,6 +58,29 @@ type Caller struct {
 	Client   string `json:"client,omitempty"`
 	Only     string `json:"only,omitempty"`
 }
+
+// members returns the members of an object, none of nil.
+func members(object json.RawMessage) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	_ = json.Unmarshal(object, &all) // none, if there are none
+	return all
+}
+
+// open returns what the client is asked and has not answered; nil if that is nothing.
+func (r *Record) open() map[string]json.RawMessage {
+	given, open := members(r.Answers), members(r.Asked)
+	maps.DeleteFunc(open, func(key string, _ json.RawMessage) bool {
+		_, ok := given[key]
+		return ok
+	})
+	if len(open) == 0 {
+		return nil
+	}
+	return open
+}
+
+// AskedFor returns the keys of what the client was asked last, answered or not.
+func (r *Record) AskedFor() []string { return slices.Collect(maps.Keys(members(r.Asked))) }
 
 // Key returns the key of the first round of the call.
 func (r *Record) Key() calls.Key { return calls.Key{Session: r.Caller.Session, N: r.N} }

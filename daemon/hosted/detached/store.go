@@ -51,7 +51,7 @@ type Store struct {
 type task struct {
 	Record
 	size    int64         // of its file, once it has ended; bytes
-	asks    asks          // what the client is asked; nil unless it requires input
+	open    asks          // what the client is asked and has not answered: [Record.open]
 	changed chan struct{} // closed when its status changes, or what it asks
 	cancel  func()        // ends the call; nil if no call is under way here
 
@@ -64,7 +64,7 @@ type asks map[string]json.RawMessage
 
 // status returns the status as clients see it.
 func (t *task) status() tasks.Status {
-	if t.Status == tasks.Working && t.asks != nil {
+	if t.Status == tasks.Working && t.open != nil {
 		return tasks.InputRequired
 	}
 	return t.Status
@@ -97,7 +97,7 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 			log.Warn("the file of a task cannot be read, and is left alone", "err", err)
 			continue
 		}
-		s.all[r.ID] = &task{Record: r, size: size, changed: make(chan struct{})}
+		s.all[r.ID] = &task{Record: r, size: size, open: r.open(), changed: make(chan struct{})}
 	}
 	s.prune()
 	return s, nil
@@ -242,7 +242,8 @@ func (s *Store) End(id string, o Outcome, message string) error {
 	if r.Status.IsFinal() {
 		return nil
 	}
-	r.Status, r.Message, r.Updated, r.Answers = o.status(), message, time.Now().UnixMilli(), nil
+	r.Status, r.Message, r.Updated = o.status(), message, time.Now().UnixMilli()
+	r.Asked, r.Answers = nil, nil
 	second, err := jsonrpc.Marshal(o)
 	var size int64
 	if err == nil {
@@ -254,7 +255,7 @@ func (s *Store) End(id string, o Outcome, message string) error {
 	faultpoint.At("task.ended")
 	t.params = nil
 	s.mu.Lock()
-	t.Record, t.size, t.asks = r, size, nil
+	t.Record, t.size, t.open = r, size, nil
 	t.changedLocked()
 	s.mu.Unlock()
 	s.prune()
@@ -326,7 +327,7 @@ func (t *task) viewLocked(now time.Time) *tasks.Task {
 		v.Message = "server " + t.Server + " works on " + t.Shown
 	}
 	if v.Status == tasks.InputRequired {
-		v.Requests, _ = jsonrpc.Marshal(t.asks) // they are JSON
+		v.Requests, _ = jsonrpc.Marshal(t.open) // they are JSON
 	}
 	return v
 }

@@ -157,6 +157,71 @@ func TestStoreAsks(t *testing.T) {
 	}
 }
 
+// TestDaemonKilledWhileTaskAsks_AnswerBeforeItAsksAgainIsGiven checks that the next daemon shows what
+// the client was asked before it knows that the server still asks it, and keeps an answer until it
+// asks; that this holds over a second death; and that of two answers the first one counts.
+func TestDaemonKilledWhileTaskAsks_AnswerBeforeItAsksAgainIsGiven(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id, c := begin(t, s, "a", 1, nil)
+	requests := map[string]json.RawMessage{"w:1.0": json.RawMessage(`{"method":"m"}`), "w:2.0": json.RawMessage(`{"method":"n"}`)}
+	ctx, die := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { _, _ = s.Ask(ctx, id, requests); close(ended) }()
+	for limit := time.Now().Add(5 * time.Second); get(t, s, c, id).Status != tasks.InputRequired; {
+		if time.Now().After(limit) {
+			t.Fatal("the client is not asked")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	die()
+	<-ended
+	for life, answers := range []string{`{"w:1.0":{"a":1},"other":{}}`, `{"w:1.0":{"a":2}}`, `{"w:1.0":{"a":3},"w:2.0":{"b":1}}`} {
+		s = open(t, dir)
+		s.Resume(id, nil)
+		got := get(t, s, c, id)
+		if open := strings.Count(string(got.Requests), "method"); got.Status != tasks.InputRequired || open != 2-min(life, 1) {
+			t.Errorf("in life %d the task is %s, asks %s", life, got.Status, got.Requests)
+		}
+		if known, err := s.UpdateTask(t.Context(), c, id, json.RawMessage(answers)); !known || err != nil {
+			t.Errorf("UpdateTask = %v, %v", known, err)
+		}
+	}
+	if got := get(t, s, c, id); got.Status != tasks.Working {
+		t.Errorf("the task that has its answers is %+v, asks %s", got, got.Requests)
+	}
+	s = open(t, dir)
+	if keys := s.Records()[0].AskedFor(); len(keys) != 2 {
+		t.Errorf("the client was asked %v", keys)
+	}
+	s.Resume(id, nil)
+	got, err := s.Ask(t.Context(), id, requests)
+	if err != nil || string(got["w:1.0"]) != `{"a":1}` || string(got["w:2.0"]) != `{"b":1}` || len(got) != 2 {
+		t.Errorf("the answers are %s, %v", got, err)
+	}
+}
+
+// TestServerAsksNoMore_TaskWorks checks that a task shows no longer what its client need not answer,
+// also at the next daemon.
+func TestServerAsksNoMore_TaskWorks(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	id, c := begin(t, s, "a", 1, nil)
+	if err := s.setAsked(id, map[string]json.RawMessage{"w:1.0": json.RawMessage(`{"method":"m"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, c, id); got.Status != tasks.InputRequired {
+		t.Fatalf("the task is %+v", got)
+	}
+	s.Unask(id)
+	for range 2 {
+		if got := get(t, s, c, id); got.Status != tasks.Working || got.Requests != nil {
+			t.Errorf("the task is %s, asks %s", got.Status, got.Requests)
+		}
+		s = open(t, dir)
+	}
+}
+
 // TestStoreBounds checks that the oldest ended tasks go first if an identity has too much, that
 // those of others stay, and that all go in time.
 func TestStoreBounds(t *testing.T) {

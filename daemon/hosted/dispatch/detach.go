@@ -196,7 +196,6 @@ func (r *request) finish(ctx context.Context, res tool.RemoteResult, err error) 
 		r.hub.Mu.Lock()
 		defer r.hub.Mu.Unlock()
 		for _, c := range r.roundsLocked(r.rc.Caller.Session, r.rc.N) {
-			c.Withdrawn = true
 			r.hub.DropLocked(c)
 		}
 		return

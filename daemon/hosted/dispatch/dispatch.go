@@ -242,8 +242,11 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 				} else if asked {
 					continue
 				}
-			} else if asked, err := r.hub.Suspend(r.rc, c); asked != nil || err != nil {
-				return tool.RemoteResult{Result: asked}, err
+			} else if asked, err := r.hub.Suspend(r.rc, c); asked != nil {
+				return tool.RemoteResult{Result: asked}, nil
+			} else if err != nil {
+				r.hub.Log.ErrorContext(ctx, "a client cannot be asked yet what server "+r.s.Entry().Name+" asks", "err", err)
+				_ = r.hub.Pause(askRetry, ctx.Done()) // await returns what has ended it
 			}
 			if err := r.await(ctx, c, soonest); err != nil {
 				return tool.RemoteResult{}, err
@@ -252,6 +255,9 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 		}
 	}
 }
+
+// askRetry is the pause after which a client is to be asked what could not be written down.
+const askRetry = time.Second
 
 // dispatch writes a call to a process that serves; it waits for one until patient.
 func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, patient time.Time) error {

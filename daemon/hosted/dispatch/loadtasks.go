@@ -26,8 +26,16 @@ func (d *Dispatcher) LoadTasks(dir string, recall Recall) error {
 		return err
 	}
 	d.Tasks = store
-	for _, rec := range store.Records() {
-		d.loadTask(&rec, recall)
+	all := store.Records()
+	d.hub.Mu.Lock()
+	for i := range all { // of all, before any of them asks its client
+		if c := d.hub.Calls[all[i].Key()]; c != nil {
+			c.AskedLocked(all[i].AskedFor())
+		}
+	}
+	d.hub.Mu.Unlock()
+	for i := range all {
+		d.loadTask(&all[i], recall)
 	}
 	d.hub.Mu.Lock()
 	defer d.hub.Mu.Unlock()
@@ -76,7 +84,6 @@ func (d *Dispatcher) loadTask(rec *detached.Record, recall Recall) {
 
 // withdrawLocked gives up a detached call that no client wants.
 func (d *Dispatcher) withdrawLocked(c *upstream.Call) {
-	c.Withdrawn = true
 	c.Demand(calls.Withdraw)
 	d.hub.DropLocked(c)
 }

@@ -65,8 +65,11 @@ func (r *request) unanswered(ctx context.Context, c *upstream.Call, err error) e
 // anything, and passes the answers on. It reports whether that may have changed how the call
 // stands.
 func (r *request) askByTask(ctx context.Context, c *upstream.Call) (asked bool, err error) {
-	requests, left := r.hub.TakeAsks(c)
+	requests, left, known := r.hub.TakeAsks(c)
 	if requests == nil {
+		if known {
+			r.Tasks.Unask(r.task.id)
+		}
 		return false, nil
 	}
 	asking, stop := context.WithCancelCause(ctx)

@@ -136,7 +136,8 @@ func TestReadAll(t *testing.T) {
 	l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
 	size, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
 	l.check(err)
-	l.check(question.Write(l.dir, "4.1", []byte(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`)))
+	l.check(question.Write(l.dir, "4.1", []byte(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`),
+		question.Shown{}))
 	memory := listing.Memory{Key: "k", Lists: listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}}
 	l.check(memory.Write(filepath.Join(l.dir, process.FileLists)))
 

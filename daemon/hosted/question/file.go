@@ -2,6 +2,7 @@ package question
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,17 +21,39 @@ import (
 type Kept struct {
 	Seq, Nth int64 // its place in the output of the process
 	Msg      jsonrpc.Message
+	Shown
+}
+
+// Shown says whose client was told of a request: that of the call of a write, by the answer to
+// the client's line N. It is zero if none was.
+type Shown struct {
+	Call int64 `json:"call,omitempty"`
+	N    int64 `json:"n,omitempty"`
+}
+
+// document is the content of a file.
+type document struct {
+	Worker string `json:"worker"` // id of the worker in whose directory the file is
+	Shown
+	Request json.RawMessage `json:"request"`
 }
 
 // Write writes a request of a server to its file in a worker's directory. After that the
-// worker need not keep its line.
-func Write(worker, name string, line []byte) error {
+// worker need not keep its line, and the next daemon knows whose client was told of it.
+func Write(worker, name string, line []byte, shown Shown) error {
 	dir := filepath.Join(worker, process.DirAsks)
 	if err := statedir.MakeDir(dir); err != nil {
 		return err
 	}
-	return statedir.WriteFile(filepath.Join(dir, name), line)
+	b, err := jsonrpc.Marshal(document{Worker: filepath.Base(worker), Shown: shown, Request: line})
+	if err != nil {
+		return fmt.Errorf("encoding a request of a server: %w", err)
+	}
+	return statedir.WriteFile(filepath.Join(dir, name), b)
 }
+
+// errWorker says that a file lies in the directory of another worker than that which it names.
+var errWorker = errors.New("the file is of another worker")
 
 // Remove removes the files of requests from a worker's directory, and logs failures.
 func Remove(worker string, names []string, log *slog.Logger) {
@@ -58,8 +81,16 @@ func Read(worker string, log *slog.Logger) []Kept {
 			continue
 		}
 		b, err := ownfile.Read(filepath.Join(dir, e.Name()), ownfile.MaxDocument)
+		var d document
 		if err == nil {
-			k.Msg, err = jsonrpc.Parse(b)
+			err = json.Unmarshal(b, &d)
+		}
+		if err == nil && d.Worker != filepath.Base(worker) {
+			err = fmt.Errorf("%w: it is %q", errWorker, d.Worker)
+		}
+		if err == nil {
+			k.Shown = d.Shown
+			k.Msg, err = jsonrpc.Parse(d.Request)
 		}
 		if err != nil {
 			log.Warn("a request of a server is forgotten", "dir", dir, "file", e.Name(), "err", err)

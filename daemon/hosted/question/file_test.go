@@ -11,8 +11,8 @@ import (
 	"holdline/protocol/process"
 )
 
-// TestReadStrange checks that other files in the directory of requests are ignored,
-// that a named pipe there does not block the daemon, and that requests are read in the
+// TestReadStrange checks that other files in the directory of requests are ignored, and files of
+// another worker, that a named pipe there does not block the daemon, and that requests are read in the
 // order of their numbers.
 func TestReadStrange(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "w1")
@@ -20,11 +20,24 @@ func TestReadStrange(t *testing.T) {
 	if err := os.MkdirAll(q, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	other := filepath.Join(t.TempDir(), "w2")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
 		"10.0": `{"jsonrpc":"2.0","id":3,"method":"ping"}`, "9.2": `{"jsonrpc":"2.0","id":2,"method":"ping"}`,
-		"9.1": `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "11.0": `{"jsonrpc":`,
-		"words": `{"jsonrpc":"2.0","id":4,"method":"ping"}`,
+		"9.1": `{"jsonrpc":"2.0","id":1,"method":"ping"}`, "words": `{"jsonrpc":"2.0","id":4,"method":"ping"}`,
 	} {
+		for _, worker := range []string{dir, other} {
+			if err := Write(worker, name, []byte(text), Shown{Call: 7, N: 3}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Rename(filepath.Join(other, process.DirAsks, "9.1"), filepath.Join(q, "13.0")); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"11.0": `{"worker":"w1","request":`, "14.0": ""} {
 		if err := os.WriteFile(filepath.Join(q, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -35,6 +48,9 @@ func TestReadStrange(t *testing.T) {
 	var got strings.Builder
 	for _, k := range Read(dir, slog.New(slog.DiscardHandler)) {
 		got.WriteString(string(k.Msg.ID) + " ")
+		if k.Shown != (Shown{Call: 7, N: 3}) {
+			t.Errorf("the request was shown by %+v", k.Shown)
+		}
 	}
 	if got.String() != "1 2 3 " {
 		t.Errorf("the requests %q are read, want 1, 2 and 3", got.String())

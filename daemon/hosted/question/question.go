@@ -11,20 +11,18 @@ import (
 
 // A State says where a request of a server stands. Methods of [Set] change it:
 //
-//	          Show   Hide  Answer    Close
-//	Open      Shown  –     Answered  Closed
-//	Shown     –      Open  Answered  Closed
-//	Answered  –      –     –         Closed
+//	          Answer    Close
+//	Open      Answered  Closed
+//	Answered  –         Closed
 //
 // No method changes Closed, and "–" leaves the state as it is.
 type State int8
 
 // The states.
 const (
-	Open     State = iota
-	Shown          // the client of a call was told of it, by the answer to its request
-	Answered       // an answer is on its way
-	Closed         // the server has its answer, or will never read one
+	Open     State = iota // the client of a call may have been told of it: see [Set.Show]
+	Answered              // an answer is on its way
+	Closed                // the server has its answer, or will never read one
 )
 
 // A Question is a request of a server to its session's client.
@@ -38,12 +36,16 @@ type Question struct {
 
 	nth    int // requests before it were opened earlier
 	state  State
-	with   *calls.Call // whose client was told of it, while it is shown
+	with   *calls.Call // whose client was told of it, perhaps by an earlier daemon; nil for none
+	answer int64       // the client's line with the answer that is on its way; 0 for none
 	inFile bool
 }
 
 // IsAnswered reports whether an answer is on its way, or not needed any more.
 func (q *Question) IsAnswered() bool { return q.state >= Answered }
+
+// IsAnsweredBy reports whether the answer in line n of the client is on its way.
+func (q *Question) IsAnsweredBy(n int64) bool { return q.IsAnswered() && q.answer == n }
 
 // NeedsLine reports whether the worker must keep the line of the request: it needs an
 // answer, and is in no file.
@@ -64,6 +66,22 @@ func AsksPerson(method string) bool {
 
 // waits reports whether the request waits for a client.
 func (q *Question) waits() bool { return q.Line != nil && q.state < Answered }
+
+// With returns the call whose client was told of the request, and which can still bring the
+// answer; nil if there is none. The request belongs to that call alone: no other one's client is
+// asked.
+func (q *Question) With() *calls.Call {
+	if q.with == nil || q.with.Phase() != calls.Open || !q.with.Claim().Wanted() {
+		return nil
+	}
+	return q.with
+}
+
+// isShown reports whether a client has the request, and is to answer it by another message.
+func (q *Question) isShown() bool {
+	c := q.With()
+	return c != nil && (c.Claim().IsSuspended() || c.Claim().IsDetached())
+}
 
 // Answer returns the line that gives a client's answer to the server.
 func (q *Question) Answer(msg jsonrpc.Message) []byte {

@@ -21,13 +21,14 @@ const maxBytes = jsonrpc.MaxFrame
 // A Set has the open requests of one process. Its owner guards it.
 type Set struct {
 	worker   string
-	open     map[string]*Question // by id
-	added    int                  // requests so far
-	bytes    int                  // of the params of these
-	answered map[string]struct{}  // requests that an earlier daemon has answered, or that stand in files, by id
-	kept     []Kept               // requests of an earlier daemon's files, until they are opened
-	early    map[string]Early     // answers to requests that are not read again yet, by id
-	settled  []string             // ids of requests whose files are not needed any more
+	open     map[string]*Question   // by id
+	added    int                    // requests so far
+	bytes    int                    // of the params of these
+	answered map[string]struct{}    // requests that an earlier daemon has answered, or that stand in files, by id
+	kept     []Kept                 // requests of an earlier daemon's files, until they are opened
+	with     map[string]*calls.Call // calls whose clients an earlier daemon has told of requests, by the ids of these
+	early    map[string]Early       // answers to requests that are not read again yet, by id
+	settled  []string               // ids of requests whose files are not needed any more
 }
 
 // An Early is a client's answer that arrived before this daemon has read the server's
@@ -100,39 +101,45 @@ func (s *Set) Add(id string, raw jsonrpc.ID, msg *jsonrpc.Message, inFile bool) 
 		s.open = map[string]*Question{}
 	}
 	s.open[id] = q
+	q.with = s.with[id]
+	delete(s.with, id)
 	s.added++
 	q.nth = s.added
 	s.bytes += len(q.Params)
 	return q
 }
 
-// Show records that requests were sent to the client of a call, in the answer to it.
+// Show records that the client of a call is told of requests: by the answer to it, or by its task.
 func (s *Set) Show(c *calls.Call, shown []*Question) {
 	for _, q := range shown {
-		if q.state == Open {
-			q.state, q.with = Shown, c
-		}
+		q.with = c
 	}
 }
 
-// Hide records that the requests that were shown with a call may be shown again.
-func (s *Set) Hide(c *calls.Call) { s.hide(func(with *calls.Call) bool { return with == c }) }
-
-// HideGuessed is [Set.Hide] for all calls of which it was only guessed.
-func (s *Set) HideGuessed() {
-	s.hide(func(with *calls.Call) bool { return with.Claim() == calls.Guessed })
+// WasShown records that an earlier daemon has told the client of a call of the request with that
+// id, which may be unread.
+func (s *Set) WasShown(c *calls.Call, id string) {
+	if q := s.open[id]; q != nil {
+		q.with = c
+		return
+	}
+	if s.with == nil {
+		s.with = map[string]*calls.Call{}
+	}
+	s.with[id] = c
 }
 
-func (s *Set) hide(matches func(with *calls.Call) bool) {
-	for _, q := range s.open {
-		if q.state == Shown && matches(q.with) {
-			q.state, q.with = Open, nil
-		}
+// ForgetUnread forgets what [Set.WasShown] has recorded of requests that were not read: there is
+// nothing unread any more.
+func (s *Set) ForgetUnread() { s.with = nil }
+
+// Answer records that an answer to a request is on its way, in line n of the client; 0 if it is in
+// none.
+func (s *Set) Answer(q *Question, n int64) {
+	if q.state < Answered {
+		q.state, q.answer = Answered, n
 	}
 }
-
-// Answer records that an answer to a request is on its way.
-func (s *Set) Answer(q *Question) { q.state = max(q.state, Answered) }
 
 // Close forgets a request that needs no answer any more. It returns false if it was
 // closed before.
@@ -158,12 +165,31 @@ func (s *Set) All() []*Question {
 	return all
 }
 
-// Waiting returns the requests that wait for a client: those that were sent to none, in
-// order, or with shown also those that were.
-func (s *Set) Waiting(shown bool) []*Question {
-	all := slices.DeleteFunc(s.All(), func(q *Question) bool { return !q.waits() || q.state == Shown && !shown })
+// Waiting returns, in order, the requests that wait for the client of a session.
+func (s *Set) Waiting() []*Question { return s.waiting(func(*Question) bool { return true }) }
+
+// ToShow returns, in order, the requests that wait for a client and that no client has.
+func (s *Set) ToShow() []*Question { return s.waiting(func(q *Question) bool { return !q.isShown() }) }
+
+// Of returns, in order, the requests that wait for the client of a call: those that belong to the
+// call, and with free also those that belong to none.
+func (s *Set) Of(c *calls.Call, free bool) []*Question {
+	return s.waiting(func(q *Question) bool {
+		with := q.With()
+		return with == c || free && with == nil
+	})
+}
+
+// waiting returns, in order, the requests that wait for a client and match.
+func (s *Set) waiting(matches func(*Question) bool) []*Question {
+	all := slices.DeleteFunc(s.All(), func(q *Question) bool { return !q.waits() || !matches(q) })
 	slices.SortFunc(all, func(a, b *Question) int { return cmp.Compare(a.nth, b.nth) })
 	return all
+}
+
+// HasShown reports whether the client of a call has a request that it is to answer.
+func (s *Set) HasShown(c *calls.Call) bool {
+	return s.find(func(q *Question) bool { return q.waits() && q.isShown() && q.with == c }) != nil
 }
 
 // AwaitClient reports whether a request waits for the answer of a client.
@@ -175,17 +201,12 @@ func (s *Set) AwaitPerson() bool {
 		slices.ContainsFunc(s.kept, func(k Kept) bool { return AsksPerson(k.Msg.Method) })
 }
 
-// AreUncertain reports whether it is not known for certain to which call's client a
-// request was sent.
-func (s *Set) AreUncertain() bool {
-	return s.find(func(q *Question) bool {
-		return q.waits() && (q.state == Open || q.with.Claim() == calls.Guessed)
-	}) != nil
-}
-
-// KeepEarly keeps an answer until its request is read again. It returns false if too
-// many are kept.
+// KeepEarly keeps an answer until its request is read again. It returns false if it does not:
+// too many are kept, or there is one already, by another line of the client. The first one counts.
 func (s *Set) KeepEarly(id string, e Early) bool {
+	if first, given := s.early[id]; given {
+		return first.N == e.N && e.N > 0 // the client's proxy has sent it again
+	}
 	if len(s.early) >= Max {
 		return false
 	}

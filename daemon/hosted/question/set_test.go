@@ -8,31 +8,77 @@ import (
 	"holdline/protocol/jsonrpc"
 )
 
+// open returns the call of a write that is under way, and that its client awaits.
+func open(write int64) *calls.Call {
+	c := calls.Restore(&calls.Record{Write: write, N: write}, false)
+	c.Demand(calls.Ask)
+	return c
+}
+
+// TestTwoCallsAsk_EachGetsItsOwnRequest checks that a request that one call's client was told of, by
+// this daemon or an earlier one, is shown to no other call's, until that call has ended.
+func TestTwoCallsAsk_EachGetsItsOwnRequest(t *testing.T) {
+	first, second := open(1), open(2)
+	s := NewSet("w")
+	s.WasShown(second, "w:2.0") // before it is read
+	for _, seq := range []int64{1, 2, 3} {
+		s.Add(ID("w", seq, 0), jsonrpc.IntID(seq), &jsonrpc.Message{}, false).Line = []byte("line")
+	}
+	s.WasShown(first, "w:1.0") // afterwards
+	ids := func(all []*Question) (ids string) {
+		for _, q := range all {
+			ids += q.ID + " "
+		}
+		return ids
+	}
+	if got := ids(s.Of(first, true)); got != "w:1.0 w:3.0 " {
+		t.Errorf("the first call's client is asked %s", got)
+	}
+	if got := ids(s.Of(second, false)); got != "w:2.0 " || s.HasShown(second) {
+		t.Errorf("the second call's client is asked %s, has been asked: %v", got, s.HasShown(second))
+	}
+	second.Demand(calls.Suspend)
+	if got := ids(s.ToShow()); got != "w:1.0 w:3.0 " || !s.HasShown(second) {
+		t.Errorf("%s are to be shown, the second call's client has been asked: %v", got, s.HasShown(second))
+	}
+	second.Apply(calls.Reply)
+	if got := ids(s.Of(first, true)); got != "w:1.0 w:2.0 w:3.0 " {
+		t.Errorf("the first call's client is asked %s once the second call has ended", got)
+	}
+}
+
+// TestAnswerGivenTwiceBeforeItIsAskedAgain_FirstCounts checks that of two answers that arrive before
+// the request is read again the first one counts, and that a line that is sent again is no second
+// answer.
+func TestAnswerGivenTwiceBeforeItIsAskedAgain_FirstCounts(t *testing.T) {
+	s := NewSet("w")
+	first := jsonrpc.Message{Result: json.RawMessage(`{"a":1}`)}
+	if !s.KeepEarly("w:1.0", Early{N: 4, Msg: first}) || !s.KeepEarly("w:1.0", Early{N: 4, Msg: first}) {
+		t.Error("an answer is not kept, or not when its line comes again")
+	}
+	if s.KeepEarly("w:1.0", Early{N: 5, Msg: jsonrpc.Message{Result: json.RawMessage(`{"a":2}`)}}) {
+		t.Error("a second answer is kept")
+	}
+	if e, ok := s.TakeEarly("w:1.0"); !ok || e.N != 4 || string(e.Msg.Result) != `{"a":1}` {
+		t.Errorf("the answer is %+v", e)
+	}
+}
+
 // TestStates checks that the table of transitions is the one in the doc comment.
 func TestStates(t *testing.T) {
-	table := map[State][4]State{
-		Open:     {Shown, Open, Answered, Closed},
-		Shown:    {Shown, Open, Answered, Closed},
-		Answered: {Answered, Answered, Answered, Closed},
-		Closed:   {Closed, Closed, Closed, Closed},
+	table := map[State][2]State{
+		Open:     {Answered, Closed},
+		Answered: {Answered, Closed},
+		Closed:   {Closed, Closed},
 	}
-	c := calls.NewCall(calls.Key{}, "t", false)
 	for from, row := range table {
 		for event, want := range row {
 			s := NewSet("w")
 			q := s.Add("w:1.0", jsonrpc.IntID(1), &jsonrpc.Message{Method: "m"}, false)
 			q.state = from
-			if from == Shown {
-				q.with = c
-			}
-			switch event {
-			case 0:
-				s.Show(c, []*Question{q})
-			case 1:
-				s.Hide(c)
-			case 2:
-				s.Answer(q)
-			case 3:
+			if event == 0 {
+				s.Answer(q, 1)
+			} else {
 				s.Close(q)
 			}
 			if q.state != want {
@@ -49,15 +95,19 @@ func TestWaits(t *testing.T) {
 	own := s.Add(ID("w", 1, 0), jsonrpc.IntID(1), &jsonrpc.Message{Method: "ping"}, false)
 	person := s.Add(ID("w", 2, 0), jsonrpc.IntID(2), &jsonrpc.Message{Method: "elicitation/create"}, true)
 	person.Line = []byte("line")
-	if all := s.Waiting(false); len(all) != 1 || all[0] != person || !s.AwaitPerson() || !s.AwaitClient() {
+	if all := s.ToShow(); len(all) != 1 || all[0] != person || !s.AwaitPerson() || !s.AwaitClient() {
 		t.Errorf("%d requests wait", len(all))
 	}
-	c := calls.NewCall(calls.Key{}, "t", false)
-	s.Show(c, s.Waiting(false))
-	if len(s.Waiting(false)) != 0 || len(s.Waiting(true)) != 1 || !s.AwaitPerson() {
+	c := open(1)
+	c.Demand(calls.Suspend)
+	s.Show(c, s.ToShow())
+	if len(s.ToShow()) != 0 || len(s.Waiting()) != 1 || !s.AwaitPerson() {
 		t.Error("a request that was shown waits to be shown, or does not wait for its answer")
 	}
-	s.Answer(person)
+	s.Answer(person, 7)
+	if !person.IsAnsweredBy(7) || person.IsAnsweredBy(8) {
+		t.Error("the line with the answer is not known")
+	}
 	if s.AwaitClient() || person.NeedsLine() || !own.NeedsLine() {
 		t.Error("a request that has its answer waits, or a line is lost")
 	}
@@ -106,7 +156,7 @@ func TestWaitingInOrder(t *testing.T) {
 	for _, seq := range []int64{9, 10} {
 		s.Add(ID("w", seq, 0), jsonrpc.IntID(seq), &jsonrpc.Message{}, false).Line = []byte("line")
 	}
-	if all := s.Waiting(false); all[0].ID != "w:9.0" {
+	if all := s.ToShow(); all[0].ID != "w:9.0" {
 		t.Errorf("the client is asked %s first, want w:9.0", all[0].ID)
 	}
 }

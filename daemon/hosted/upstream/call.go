@@ -25,8 +25,6 @@ type Call struct {
 	Up      *Process // the process that has it, or had it last; nil for none
 	write   int64    // its write to that process
 	earlier []place  // its writes to processes that died before
-	// Withdrawn says that its client has cancelled it, and cannot continue it.
-	Withdrawn bool
 
 	// Of the request that waits, or waited last.
 	OnProgress   func(params json.RawMessage) // nil if the client wants none, or none waits

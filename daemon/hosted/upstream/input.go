@@ -3,11 +3,11 @@ package upstream
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/dialect"
 	"holdline/daemon/hosted/question"
-	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -51,14 +51,20 @@ func (u *Process) InterruptLocked() {
 		return
 	}
 	oldest, others := u.oldestLocked()
-	for _, q := range u.questions.Waiting(false) {
+	for _, q := range u.questions.ToShow() {
+		to := oldest
+		if with := q.With(); with != nil {
+			if to = u.awaitedLocked(with); to == nil {
+				continue // its client is about to repeat its request
+			}
+		}
 		switch {
-		case oldest != nil && !oldest.canAskLocked(q.Method):
+		case to != nil && !to.canAskLocked(q.Method):
 			u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client does not offer "+q.Method)
-		case oldest != nil && !oldest.Claim().IsDetached() && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
+		case to != nil && !to.Claim().IsDetached() && u.hub.suspendedLocked(u.Owner.Session) >= maxSuspended:
 			u.refuseLocked(q, jsonrpc.CodeInternal, "too many requests of the client wait for its answers")
-		case oldest != nil:
-			oldest.interrupt()
+		case to != nil:
+			to.interrupt()
 		case !others:
 			u.refuseLocked(q, jsonrpc.CodeInternal,
 				"no request of the client is under way with which it could be asked")
@@ -67,19 +73,44 @@ func (u *Process) InterruptLocked() {
 }
 
 // oldestLocked returns the oldest open call of the process that is a task or whose client waits, or
-// nil. others reports whether there are open calls whose client does not wait now: suspended ones,
-// or ones that it is about to repeat after a restart of the daemon. The caller must hold hub.Mu.
+// nil; a task that asks its client something comes after all others. others reports whether there
+// are open calls whose client does not wait now: suspended ones, or ones that it is about to repeat
+// after a restart of the daemon. The caller must hold hub.Mu.
 func (u *Process) oldestLocked() (oldest *Call, others bool) {
+	asks := false // oldest does
 	for _, c := range u.Calls {
 		switch {
 		case c.Phase() != calls.Open || c.Up != u:
 		case c.Claim() != calls.Awaited && (!c.Claim().IsDetached() || c.Capabilities == nil):
 			others = true // or what its client can be asked is not known yet
-		case oldest == nil || c.write < oldest.write:
-			oldest = c
+		default:
+			busy := u.questions.HasShown(c.Call)
+			if oldest == nil || asks && !busy || asks == busy && c.write < oldest.write {
+				oldest, asks = c, busy
+			}
 		}
 	}
 	return oldest, others
+}
+
+// awaitedLocked returns the call with that state if its client waits for the answer, or nil. The
+// caller must hold hub.Mu.
+func (u *Process) awaitedLocked(with *calls.Call) *Call {
+	for _, c := range u.Calls {
+		if c.Call == with && c.Claim() == calls.Awaited {
+			return c
+		}
+	}
+	return nil
+}
+
+// toAskLocked returns what the server asks the client of a call, an open one of this process: its
+// own requests and, if it is the oldest one, those that belong to no call. The caller must hold
+// hub.Mu.
+func (u *Process) toAskLocked(c *Call) []*question.Question {
+	u.InterruptLocked() // it refuses what cannot be asked
+	oldest, _ := u.oldestLocked()
+	return u.questions.Of(c.Call, oldest == c)
 }
 
 // suspendedLocked returns how many calls of a session are suspended. hub.Mu must be held.
@@ -109,44 +140,70 @@ func (c *Call) interrupt() {
 
 // Suspend suspends the call c of the request rc, and returns the answer with the questions, if its
 // server asks something of its client. Otherwise it returns nil, nil, as when the client is not
-// modern, the call is not open, or an older call gets the questions. After an error, the answer
-// could not be encoded, and the call goes on. Suspend takes hub.Mu.
+// modern, the call is not open, or another call gets the questions. That they were asked by this
+// call is on disk then: should this daemon die, the next one asks them by no other. After an error
+// nothing was asked, and the call goes on. Suspend takes hub.Mu, but not while it writes.
 func (h *Hub) Suspend(rc *tool.RemoteCall, c *Call) (json.RawMessage, error) {
 	if !rc.Modern {
 		return nil, nil
 	}
+	u, asks, answer, err := h.suspend(c)
+	for _, q := range asks {
+		if err = u.writeQuestion(q); err != nil {
+			break
+		}
+	}
+	if len(asks) == 0 {
+		return nil, err
+	}
+	u.nudge() // one may be answered already
+	faultpoint.At("hosted.shown")
+	if err == nil {
+		return answer, nil
+	}
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
-	u := c.Up
-	if u == nil || u.Owner.Session != c.Key.Session || c.Phase() != calls.Open {
-		return nil, nil
+	h.unparkLocked(c)
+	c.Demand(calls.Ask)
+	return nil, fmt.Errorf("writing down what a server asks: %w", err)
+}
+
+// suspend is [Hub.Suspend] but for the files of asks, requests to the process u.
+func (h *Hub) suspend(c *Call) (u *Process, asks []*question.Question, answer json.RawMessage, err error) {
+	h.Mu.Lock()
+	defer h.Mu.Unlock()
+	u = c.Up
+	if u == nil || u.Owner.Session != c.Key.Session || c.Phase() != calls.Open || !u.hasCaughtUp() {
+		return nil, nil, nil, nil
 	}
-	u.InterruptLocked() // it refuses what cannot be asked
-	asks := u.questions.Waiting(false)
-	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.hasCaughtUp() {
-		return nil, nil
+	if asks = u.toAskLocked(c); len(asks) == 0 {
+		return nil, nil, nil, nil
 	}
-	answer, err := question.Required(asks, dialect.StatePrefix+c.RefLocked())
-	if err == nil {
-		h.parkLocked(c, calls.Suspend, asks)
+	if answer, err = question.Required(asks, dialect.StatePrefix+c.RefLocked()); err != nil {
+		return nil, nil, nil, err
 	}
-	return answer, err
+	u.questions.Show(c.Call, asks)
+	h.parkLocked(c)
+	return u, asks, answer, nil
 }
 
 // TakeAsks returns what a legacy server asks during a detached call, by the ids of the requests;
 // then the caller must call [Hub.Answered] next. left is closed when the call is not open any more.
-// Both are nil if there is nothing for this call. TakeAsks takes hub.Mu.
-func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-chan struct{}) {
+// Both are nil if there is nothing for this call. known is false if that may change when more
+// of what the server has said is read. TakeAsks takes hub.Mu.
+func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-chan struct{}, known bool) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
 	u := c.Up
-	if u == nil || u.Owner.Session != c.Key.Session || c.Phase() != calls.Open {
-		return nil, nil
+	if u == nil || c.Phase() != calls.Open || !u.hasCaughtUp() {
+		return nil, nil, false
 	}
-	u.InterruptLocked() // it refuses what cannot be asked
-	asks := u.questions.Waiting(false)
-	if oldest, _ := u.oldestLocked(); len(asks) == 0 || oldest != c || !u.hasCaughtUp() {
-		return nil, nil
+	if u.Owner.Session != c.Key.Session {
+		return nil, nil, true
+	}
+	asks := u.toAskLocked(c)
+	if len(asks) == 0 {
+		return nil, nil, true
 	}
 	select {
 	case <-c.Asked: // these are among them
@@ -157,30 +214,36 @@ func (h *Hub) TakeAsks(c *Call) (requests map[string]json.RawMessage, left <-cha
 	for _, q := range asks {
 		requests[q.ID] = q.Request()
 	}
-	return requests, c.Left()
+	return requests, c.Left(), true
 }
 
-// Answered queues the client's answers, by request id, for the server. Requests that were shown and
-// have none may be shown again. It takes hub.Mu.
+// AskedLocked records that an earlier daemon has told the client of the task of a call of requests
+// of the server, by their ids. The caller must hold hub.Mu.
+func (c *Call) AskedLocked(ids []string) {
+	for _, id := range ids {
+		if c.Up != nil && c.Up.questions.Owns(id) {
+			c.Up.questions.WasShown(c.Call, id)
+		}
+	}
+}
+
+// Answered queues the client's answers, by request id, for the server. It takes hub.Mu.
 func (h *Hub) Answered(c *Call, answers map[string]json.RawMessage) {
 	h.Mu.Lock()
 	defer h.Mu.Unlock()
 	for id, answer := range answers {
 		h.tellLocked(c, id, answer)
 	}
-	if c.Up != nil {
-		c.Up.questions.Hide(c.Call)
-	}
 }
 
-// parkLocked suspends a call, as how says, whose client was shown asks. A goroutine of the hub
+// parkLocked suspends a call, whose client is shown what the server asks. A goroutine of the hub
 // drops the call if the client has not continued it within the longest time of a call; none is
 // started if the hub is closed. The caller must hold hub.Mu.
-func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
+func (h *Hub) parkLocked(c *Call) {
+	h.unparkLocked(c)
 	back := make(chan struct{})
-	c.Demand(how)
+	c.Demand(calls.Suspend)
 	c.back = back
-	c.Up.questions.Show(c.Call, asks)
 	if h.Closed {
 		return // the next daemon sees to it
 	}
@@ -192,7 +255,7 @@ func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 		h.Mu.Lock()
 		defer h.Mu.Unlock()
 		h.ContainLocked(c.Up, "gave up a suspended call", func() {
-			if u := c.Up; c.back == back {
+			if u := c.Up; c.back == back && c.Claim().IsSuspended() {
 				h.DropLocked(c)
 				u.InterruptLocked()
 			}
@@ -200,32 +263,20 @@ func (h *Hub) parkLocked(c *Call, how calls.Demand, asks []*question.Question) {
 	})
 }
 
-// unparkLocked ends the wait for a suspended call, so that it is not given up. What was asked with
-// it may be shown again. The caller must hold hub.Mu, and changes the claim.
+// unparkLocked ends the wait for a suspended call, so that it is not given up. The caller must hold
+// hub.Mu, and changes the claim.
 func (h *Hub) unparkLocked(c *Call) {
 	if c.back == nil {
 		return
 	}
 	close(c.back)
 	c.back = nil
-	if c.Up != nil {
-		c.Up.questions.Hide(c.Call)
-	}
 }
 
 // ReviewLocked asks the owner o whether it wants the answer to a call, and drops the call if not.
-// One that may be what its client continues is suspended instead. For a call of an earlier daemon
-// that is a guess: which call's client was asked is not known. Calls whose answers are confirmed
-// and whose records still stand look the same. The caller must hold hub.Mu.
+// The caller must hold hub.Mu.
 func (h *Hub) ReviewLocked(c *Call, o calls.Owner) {
-	u := c.Up
-	switch {
-	case !c.Review(o):
-	case !c.Withdrawn && c.Phase() == calls.Open && u != nil && u.Restored && u.hasCaughtUp() &&
-		u.State != stage.Exited && u.Owner.Session == c.Key.Session &&
-		h.Clients[c.Key.Session] != nil && h.eraLocked(c.Key.Session) != dialect.Legacy && u.questions.AreUncertain():
-		h.parkLocked(c, calls.Guess, u.questions.Waiting(false))
-	default:
+	if c.Review(o) {
 		h.DropLocked(c)
 	}
 }
@@ -243,7 +294,7 @@ func (h *Hub) MetLocked(session string) {
 		if u.Owner.Session != session {
 			continue
 		}
-		for _, q := range u.questions.Waiting(true) {
+		for _, q := range u.questions.Waiting() {
 			u.putLocked(q)
 		}
 	}
@@ -271,7 +322,6 @@ func (h *Hub) Resumed(o *listing.Offer, rc *tool.RemoteCall, worker string, writ
 			"params.requestState was used already, by a request under way")
 	}
 	h.unparkLocked(c)
-	c.Up.questions.HideGuessed() // the guess was wrong
 	h.RemoveLocked(c)
 	c.Key.N = rc.N
 	c.Demand(calls.Ask)

@@ -32,6 +32,11 @@ func (u *Process) withdrawn(msg jsonrpc.Message) {
 	if c := u.hub.Clients[u.Owner.Session]; c != nil && c.Era() == dialect.Legacy {
 		c.Ask(q.Withdrawal(msg.Params))
 	}
+	for _, c := range u.Calls {
+		if c.Call == q.With() {
+			c.interrupt() // the client of its task need not answer any more
+		}
+	}
 	u.closeLocked(q)
 }
 

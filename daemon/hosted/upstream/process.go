@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -55,6 +56,7 @@ type Process struct {
 	heard       atomic.Int64                   // messages that were read of it
 	ask         asker                          // [Process.inquire]; tests replace it
 	poke        chan struct{}                  // holds a token while something may be settled
+	asking      sync.Mutex                     // orders the writes of files of requests, and guards nothing else
 	Restored    bool                           // an earlier daemon has started it; set before it is attached
 
 	Guarded
@@ -311,6 +313,12 @@ func (u *Process) caughtLocked() {
 		}
 	}
 	u.dropEarlyLocked()
+	u.questions.ForgetUnread()
+	for _, c := range u.Calls {
+		if u.questions.HasShown(c.Call) {
+			c.interrupt() // the client of a task may have answered an earlier daemon
+		}
+	}
 	u.InterruptLocked()
 }
 

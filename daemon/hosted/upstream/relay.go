@@ -80,10 +80,10 @@ func (u *Process) relayLocked(q *question.Question) {
 	u.putLocked(q)
 }
 
-// RespondedLocked queues the answer of a session's client, its line n, to the server's request id;
-// a second answer is ignored. If this daemon has yet to read the request again, it keeps the
-// answer. It returns false if no process of the session can have made the request, or if too many
-// answers are kept. The caller must hold hub.Mu.
+// RespondedLocked queues the answer of a session's client, its line n, to the server's request id.
+// If this daemon has yet to read the request again, it keeps the answer. It returns false if it
+// does neither: no process of the session can have made the request, or has an answer of another
+// line, or too many answers are kept. The caller must hold hub.Mu.
 func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	for u := range h.Processes {
 		if u.Owner.Session != session || !u.questions.Owns(id) {
@@ -96,7 +96,7 @@ func (h *Hub) RespondedLocked(session string, n int64, id string, msg jsonrpc.Me
 		case !q.IsAnswered():
 			u.respondLocked(q, calls.Record{N: n}, q.Answer(msg))
 		}
-		return true
+		return q.IsAnsweredBy(n) // also if the proxy has sent the line again
 	}
 	return false
 }
@@ -120,7 +120,7 @@ func (u *Process) dropEarlyLocked() {
 // worker has the write. If the answer came with a call, by has the call's line and, in Call, its
 // write; then the line is not confirmed. The caller must hold hub.Mu.
 func (u *Process) respondLocked(q *question.Question, by calls.Record, line []byte) {
-	u.questions.Answer(q)
+	u.questions.Answer(q, by.N)
 	u.restartClocksLocked(q)
 	rec := calls.Record{
 		N: by.N, Call: by.Call, Session: u.Owner.Session,
@@ -193,11 +193,25 @@ func (h *Hub) RefuseAsksLocked(session string) {
 	}
 }
 
-// writeQuestion writes a request of the server to its file. After that the worker need not keep its
-// line; after an error it must. It takes hub.Mu, but not while it writes.
+// writeQuestion writes a request of the server, and whose client was told of it, to its file. After
+// that the worker need not keep its line; after an error it must. It takes u.asking, and hub.Mu,
+// but that not while it writes.
 func (u *Process) writeQuestion(q *question.Question) error {
+	u.asking.Lock()
+	defer u.asking.Unlock()
+	u.hub.Mu.Lock()
+	var shown question.Shown
+	if with := q.With(); with != nil {
+		shown.N = with.Key.N
+		for write, c := range u.Calls {
+			if c.Call == with {
+				shown.Call = write
+			}
+		}
+	}
+	u.hub.Mu.Unlock()
 	line := jsonrpc.AppendRequest(nil, q.Raw, q.Method, q.Params)
-	err := question.Write(u.Dir, question.FileName(q.ID), line)
+	err := question.Write(u.Dir, question.FileName(q.ID), line, shown)
 	faultpoint.At("hosted.askwritten")
 	if err == nil {
 		u.hub.Mu.Lock()

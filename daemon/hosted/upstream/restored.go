@@ -74,6 +74,9 @@ func (u *Process) RestoreLocked(
 	for _, r := range records {
 		u.recordLocked(r)
 	}
+	for _, k := range kept {
+		u.shownLocked(&k)
+	}
 	for write, size := range answers {
 		if c := u.Calls[write]; c != nil {
 			c.RestoreAnswer(size)
@@ -83,6 +86,25 @@ func (u *Process) RestoreLocked(
 			u.nudge()
 		}
 	}
+}
+
+// shownLocked records which call's client was told of a request. The call is suspended, unless a
+// later line of the client continues it. The caller must hold hub.Mu.
+func (u *Process) shownLocked(k *question.Kept) {
+	c := u.Calls[k.Call]
+	if c == nil {
+		return
+	}
+	u.questions.WasShown(c.Call, question.ID(u.ID, k.Seq, k.Nth))
+	if k.N < c.Key.N || c.Claim().IsDetached() {
+		return
+	}
+	if k.N > c.Key.N { // the record of the line is not needed any more
+		u.hub.RemoveLocked(c)
+		c.Key.N = k.N
+		u.enterLocked(c)
+	}
+	u.hub.parkLocked(c)
 }
 
 // ResumeLocked attaches a restored process to its worker. It learns from the worker which writes
