@@ -342,7 +342,8 @@ func TestDaemonKilledWhileTwoTasksAsk_EachHasItsOwnQuestion(t *testing.T) {
 	p.daemon()
 	for token, id := range ids {
 		got := a.untilTask(t, id)
-		if want := `{"word":"` + token + `"}`; got.Status != "completed" || !strings.Contains(got.Result.Content[0].Text, want) {
+		want := `{"word":"` + token + `"}`
+		if got.Status != "completed" || !strings.Contains(got.Result.Content[0].Text, want) {
 			t.Errorf("task %s ends as %+v", token, got)
 		}
 		if asked, told := p.effectsOf("asked "+token), p.effectsOf("told "+token); asked != 1 || told != 1 {

@@ -34,7 +34,7 @@ func (s *Store) Ask(ctx context.Context, id string, requests map[string]json.Raw
 		}
 		var again <-chan time.Time
 		if err := s.setAsked(id, requests); err != nil {
-			s.log.Error("the client of a task cannot be asked yet", "task", id, "err", err)
+			s.log.ErrorContext(ctx, "the client of a task cannot be asked yet", "task", id, "err", err)
 			again = time.After(askRetry)
 		}
 		select {

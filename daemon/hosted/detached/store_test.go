@@ -164,7 +164,9 @@ func TestDaemonKilledWhileTaskAsks_AnswerBeforeItAsksAgainIsGiven(t *testing.T) 
 	dir := t.TempDir()
 	s := open(t, dir)
 	id, c := begin(t, s, "a", 1, nil)
-	requests := map[string]json.RawMessage{"w:1.0": json.RawMessage(`{"method":"m"}`), "w:2.0": json.RawMessage(`{"method":"n"}`)}
+	requests := map[string]json.RawMessage{
+		"w:1.0": json.RawMessage(`{"method":"m"}`), "w:2.0": json.RawMessage(`{"method":"n"}`),
+	}
 	ctx, die := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { _, _ = s.Ask(ctx, id, requests); close(ended) }()
@@ -176,11 +178,14 @@ func TestDaemonKilledWhileTaskAsks_AnswerBeforeItAsksAgainIsGiven(t *testing.T) 
 	}
 	die()
 	<-ended
-	for life, answers := range []string{`{"w:1.0":{"a":1},"other":{}}`, `{"w:1.0":{"a":2}}`, `{"w:1.0":{"a":3},"w:2.0":{"b":1}}`} {
+	for life, answers := range []string{
+		`{"w:1.0":{"a":1},"other":{}}`, `{"w:1.0":{"a":2}}`, `{"w:1.0":{"a":3},"w:2.0":{"b":1}}`,
+	} {
 		s = open(t, dir)
 		s.Resume(id, nil)
 		got := get(t, s, c, id)
-		if open := strings.Count(string(got.Requests), "method"); got.Status != tasks.InputRequired || open != 2-min(life, 1) {
+		open := strings.Count(string(got.Requests), "method")
+		if got.Status != tasks.InputRequired || open != 2-min(life, 1) {
 			t.Errorf("in life %d the task is %s, asks %s", life, got.Status, got.Requests)
 		}
 		if known, err := s.UpdateTask(t.Context(), c, id, json.RawMessage(answers)); !known || err != nil {

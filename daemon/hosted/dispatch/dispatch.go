@@ -245,7 +245,7 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 			} else if asked, err := r.hub.Suspend(r.rc, c); asked != nil {
 				return tool.RemoteResult{Result: asked}, nil
 			} else if err != nil {
-				r.hub.Log.ErrorContext(ctx, "a client cannot be asked yet what server "+r.s.Entry().Name+" asks", "err", err)
+				r.hub.Log.ErrorContext(ctx, "a client cannot be asked yet", "server", r.s.Entry().Name, "err", err)
 				_ = r.hub.Pause(askRetry, ctx.Done()) // await returns what has ended it
 			}
 			if err := r.await(ctx, c, soonest); err != nil {
