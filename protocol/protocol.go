@@ -12,7 +12,9 @@
 //
 // The client's JSON-RPC lines are numbered from 1 in each session; both sides
 // count, control lines do not count, and neither do empty lines or lines that
-// a proxy refused because they were too long.
+// a proxy refused because they were too long. If the greeting says Numbers, the
+// daemon's answer to a line, and what it says of the progress with that, end with a
+// space and the number of the line: a client may use an id again. See [AppendNumber].
 package protocol
 
 import (
@@ -22,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -90,6 +93,7 @@ type Greeting struct {
 	View     string  `json:"view,omitempty"`     // of the configuration, that the session wants
 	Version  string  `json:"version,omitempty"`  // of the program, for people
 	Files    bool    `json:"files,omitempty"`    // it takes a [Long]
+	Numbers  bool    `json:"numbers,omitempty"`  // it takes the numbers of [AppendNumber]
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
 }
@@ -219,6 +223,26 @@ func IsControl(line []byte) bool {
 		JSONRPC json.RawMessage `json:"jsonrpc"`
 	}
 	return json.Unmarshal(line, &v) == nil && v.JSONRPC == nil
+}
+
+// AppendNumber appends to the daemon's message, which has no newline, the number of the client's
+// line that it belongs to.
+func AppendNumber(message []byte, n int64) []byte {
+	return strconv.AppendInt(append(message, ' '), n, 10)
+}
+
+// CutNumber returns what [AppendNumber] was given for a line; n is 0 if it was not called. A message
+// ends with a brace, never with a digit.
+func CutNumber(line []byte) (message []byte, n int64) {
+	i, unit := len(line), int64(1)
+	for ; i > 0 && line[i-1] >= '0' && line[i-1] <= '9' && unit < 1e18; i-- {
+		n += int64(line[i-1]-'0') * unit
+		unit *= 10
+	}
+	if i == len(line) || i < 2 || line[i-1] != ' ' || line[i-2] != '}' {
+		return line, 0
+	}
+	return line[:i-1], n
 }
 
 // Append appends v, one of the types above, as a line with its newline.

@@ -178,3 +178,19 @@ func TestLongWelcome(t *testing.T) {
 		t.Errorf("%+v, %v", w, err)
 	}
 }
+
+// TestNumber checks that the number of a line is found behind a message, and that a message without
+// one is left as it is.
+func TestNumber(t *testing.T) {
+	for _, n := range []int64{1, 9, 10, 1234567890123} {
+		line := AppendNumber([]byte(`{"id":1}`), n)
+		if message, got := CutNumber(line); string(message) != `{"id":1}` || got != n {
+			t.Errorf("of %s: %s, %d", line, message, got)
+		}
+	}
+	for _, line := range []string{``, `7`, ` 7`, `{}`, `{} `, `{}7`, `{"a":7}`, `[7] 7`, `{} x7`, `{}  `} {
+		if message, n := CutNumber([]byte(line)); string(message) != line || n != 0 {
+			t.Errorf("of %s: %s, %d", line, message, n)
+		}
+	}
+}

@@ -403,6 +403,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	if a := conn.RemoteAddr(); a.Network() == "unix" && filepath.IsAbs(a.String()) {
 		dir = filepath.Dir(a.String())
 	}
+	g.Numbers = true
 	g.Files = dir != "" && !p.noFiles
 	stream := rawio.New(conn)
 	l := &link{

@@ -4,8 +4,10 @@
 // a byte of one. It knows what the client still waits for: client lines are
 // numbered from 1, a request is pending until its answer was copied or a
 // cancellation named it, and an answer is copied if, and only if, its request
-// is pending. So whatever becomes of the daemon, each request gets exactly
-// one answer: the daemon's, or a fault that the proxy makes.
+// is pending. The daemon says with each answer which line it is for: ids are
+// the client's, which may use one again. So whatever becomes of the daemon,
+// each request gets exactly one answer: the daemon's, or a fault that the proxy
+// makes.
 //
 // Three goroutines work for a Run, and end with it: one reads the client's
 // lines into the store, one writes them (and what the proxy itself has to

@@ -22,7 +22,7 @@ func (s *store) unanswered() []*entry {
 	for _, e := range list {
 		e.describe()
 		e.shared = true
-		s.settled(s.byID[e.key])
+		s.settled(e)
 	}
 	return list
 }

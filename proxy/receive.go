@@ -46,6 +46,11 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 			}
 			return endLost
 		}
+		message, n := protocol.CutNumber(line)
+		if n > 0 {
+			line[len(message)] = '\n' // else [ended] would have to copy it
+			line = message
+		}
 		if protocol.IsControl(line) {
 			c, err := protocol.ParseControl(line)
 			switch {
@@ -55,7 +60,7 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 				p.store.seen(*c.Seen)
 				poke(p.space)
 			case c.Long != nil:
-				if !p.receiveLong(ctx, l, c.Long, b) {
+				if !p.receiveLong(ctx, l, n, c.Long, b) {
 					return endLost
 				}
 				if p.out.broken() != nil {
@@ -69,7 +74,7 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 			}
 			continue
 		}
-		p.receive(ctx, line, b)
+		p.receive(ctx, n, line, b)
 		if p.out.broken() != nil {
 			return endBroken
 		}
@@ -135,8 +140,9 @@ func (b *batch) written() {
 	}
 }
 
-// receive adds one line to what the client gets, if the client expects it.
-func (p *proxy) receive(ctx context.Context, line []byte, b *batch) {
+// receive adds one line to what the client gets, if the client expects it. n is the number of the
+// client's line that it belongs to; 0 if that is not said.
+func (p *proxy) receive(ctx context.Context, n int64, line []byte, b *batch) {
 	defer func() { b.lines, b.bytes = b.lines+1, b.bytes+len(line) }()
 	h, err := scan(line)
 	if err != nil {
@@ -145,12 +151,16 @@ func (p *proxy) receive(ctx context.Context, line []byte, b *batch) {
 	}
 	switch {
 	case h.response:
-		if !p.store.answer(h.id, h.failed) {
-			p.log.DebugContext(ctx, "answer dropped that the client does not wait for")
+		faultpoint.At("proxy.received")
+		if !p.store.answer(n, h.id, h.failed) {
+			p.log.DebugContext(ctx, "answer dropped that the client does not wait for", "line", n)
 			return
 		}
 		faultpoint.At("proxy.answered")
 		b.add(line, true)
+		return
+	case n > 0 && !p.store.waitsFor(n, nil):
+		p.log.DebugContext(ctx, "progress dropped of a request that the client has cancelled", "line", n)
 		return
 	case h.id != nil && !p.store.relay(h.id):
 		p.log.DebugContext(ctx, "request dropped that the client has")
@@ -159,11 +169,11 @@ func (p *proxy) receive(ctx context.Context, line []byte, b *batch) {
 	b.add(line, false)
 }
 
-// receiveLong copies an answer whose greater part lies in a file to the client, if the client
+// receiveLong copies the answer to line n whose greater part lies in a file to the client, if the client
 // waits for it. The file is opened first: whatever dies from then on, the client gets the
 // whole line. If it cannot be opened, receiveLong returns false: the answer was not received,
 // and the next connection is asked for the bytes.
-func (p *proxy) receiveLong(ctx context.Context, l *link, m *protocol.Long, b *batch) bool {
+func (p *proxy) receiveLong(ctx context.Context, l *link, n int64, m *protocol.Long, b *batch) bool {
 	b.flush()
 	defer b.flush()
 	h, err := scan([]byte(m.Head + "null" + m.Tail))
@@ -175,15 +185,15 @@ func (p *proxy) receiveLong(ctx context.Context, l *link, m *protocol.Long, b *b
 	f, err := bulk.Open(l.dir, m.Span)
 	if err == nil {
 		defer f.Close()
-	} else if p.store.waitsFor(h.id) { // else the client has cancelled the request, and the file is gone
+	} else if p.store.waitsFor(n, h.id) { // else the client has cancelled the request, and the file is gone
 		p.log.WarnContext(ctx, "an answer is asked for again, without a file", "err", err)
 		p.noFiles = true
 		return false
 	}
 	faultpoint.At("proxy.opened")
 	b.lines, b.bytes = 1, int(m.Span.Size)
-	if err != nil || !p.store.answer(h.id, h.failed) {
-		p.log.DebugContext(ctx, "answer dropped that the client does not wait for")
+	if err != nil || !p.store.answer(n, h.id, h.failed) {
+		p.log.DebugContext(ctx, "answer dropped that the client does not wait for", "line", n)
 		return true
 	}
 	b.answers++

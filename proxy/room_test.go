@@ -26,7 +26,7 @@ func TestAnswerMakesRoom(t *testing.T) {
 		t.Fatal("the store has room")
 	}
 	b := &batch{p: p, acks: &acks{wake: p.work}}
-	p.receive(t.Context(), []byte(`{"jsonrpc":"2.0","id":7,"result":{}}`), b)
+	p.receive(t.Context(), 0, []byte(`{"jsonrpc":"2.0","id":7,"result":{}}`), b)
 	b.flush()
 	if p.store.full(true) || len(p.space) == 0 {
 		t.Errorf("full: %v, %d tokens for the reader", p.store.full(true), len(p.space))

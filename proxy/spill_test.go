@@ -94,7 +94,7 @@ func TestSpilledLine(t *testing.T) {
 	if _, err := os.Stat(f.Name()); err != nil {
 		t.Errorf("while it is pending: %v", err)
 	}
-	p.store.answer([]byte("7"), false)
+	p.store.answer(0, []byte("7"), false)
 	p.store.removeFiles(false)
 	if _, err := os.Stat(f.Name()); !os.IsNotExist(err) || p.store.held != 0 {
 		t.Errorf("once it is answered: %v, %d bytes are held", err, p.store.held)

@@ -43,7 +43,7 @@ type store struct {
 	queued  int                 // bytes of lines not yet written whole
 	held    int                 // bytes of all lines and entries held
 	kept    map[int64]*entry    // that are pending, standing or unseen, by number
-	byID    map[string]*entry   // pending, the oldest of its id
+	byID    map[string]*entry   // pending, the oldest of its id: cancellations name ids
 	due     int                 // answers that the client waits for, and those being copied
 	badDue  int                 // of those, answers with id null
 	calls   int                 // entries that are calling
@@ -69,8 +69,8 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 }
 
 // addLine gives a line, which has its newline, the next number and queues it to be sent. The
-// store owns line from then on. A cancellation ends the wait for its request at once: the
-// proxy then drops an answer that comes too late.
+// store owns line from then on. A cancellation ends the wait for all requests of its id at once:
+// the proxy then drops an answer that comes too late, also if a later request has the id by then.
 func (s *store) addLine(line []byte) { s.add(newEntry(line), len(line)) }
 
 // addCopy is [store.addLine] of a copy of line, which has no newline. It uses the memory of an
@@ -120,8 +120,12 @@ func (s *store) add(e *entry, size int) {
 	case kindRequest, kindInitialize, kindLevel, kindSubscribe, kindUnsubscribe, kindListen:
 		s.await(e)
 	case kindCancel:
-		if r := s.byID[e.uri]; r != nil && r.kind != kindInitialize { // MCP forbids to cancel initialize
-			s.settled(r)
+		for r := s.byID[e.uri]; r != nil; {
+			next := r.next
+			if r.kind != kindInitialize { // MCP forbids to cancel that
+				s.settled(r)
+			}
+			r = next
 		}
 	case kindResponse:
 		e.unseen = true
@@ -202,20 +206,25 @@ func (s *store) unstand(e *entry) {
 	}
 }
 
-// settled ends the wait for the answer to e, which must be the oldest request of its id. The
-// caller must hold s.mu.
+// settled ends the wait for the answer to e, a pending request. The caller must hold s.mu.
 func (s *store) settled(e *entry) {
 	e.pending = false
 	s.notCalling(e)
 	if e.kind != kindListen {
 		s.due--
 	}
-	if e.next == nil {
+	switch before := s.byID[e.key]; {
+	case before == e && e.next == nil:
 		delete(s.byID, e.key)
-	} else {
+	case before == e:
 		s.byID[e.key] = e.next
-		e.next = nil
+	default:
+		for before.next != e {
+			before = before.next
+		}
+		before.next = e.next
 	}
+	e.next = nil
 	s.release(e)
 }
 
@@ -341,13 +350,14 @@ func (s *store) isFull() bool {
 	return s.held >= s.limit
 }
 
-// answer reports whether the proxy must copy an answer to the client: if, and only if, the
-// client waits for it. Then the caller must call [store.copied] afterwards. A request that
-// has succeeded may have an effect that a resume repeats; answer records that, too.
-func (s *store) answer(id jsonrpc.ID, failed bool) bool {
+// answer reports whether the proxy must copy the answer to line n to the client: if, and only if,
+// the client waits for it. Then the caller must call [store.copied] afterwards. n is 0 if the daemon
+// has not said it: the answer is for the oldest request of its id then, or for a line without one.
+// A request that has succeeded may have an effect that a resume repeats; answer records that, too.
+func (s *store) answer(n int64, id jsonrpc.ID, failed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if string(id) == "null" {
+	if n == 0 && string(id) == "null" {
 		if s.badDue > 0 {
 			s.badDue--
 		} else {
@@ -355,7 +365,7 @@ func (s *store) answer(id jsonrpc.ID, failed bool) bool {
 		}
 		return true
 	}
-	e := s.byID[key(id)]
+	e := s.awaitedLocked(n, id)
 	if e == nil {
 		return false
 	}
@@ -367,11 +377,24 @@ func (s *store) answer(id jsonrpc.ID, failed bool) bool {
 	return true
 }
 
-// waitsFor reports whether the client waits for the answer to a request of that id.
-func (s *store) waitsFor(id jsonrpc.ID) bool {
+// awaitedLocked returns the request that an answer is for, as [store.answer] says; nil if the client
+// waits for none. The caller must hold s.mu.
+func (s *store) awaitedLocked(n int64, id jsonrpc.ID) *entry {
+	if n == 0 {
+		return s.byID[key(id)]
+	}
+	if e := s.kept[n]; e != nil && e.pending {
+		return e
+	}
+	return nil
+}
+
+// waitsFor reports whether the client waits for the answer to line n, or, if n is 0, to a request of
+// that id.
+func (s *store) waitsFor(n int64, id jsonrpc.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.byID[key(id)] != nil
+	return s.awaitedLocked(n, id) != nil
 }
 
 // removeFiles removes the files of lines that are not needed any more. all says that none is.

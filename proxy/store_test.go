@@ -23,7 +23,7 @@ func send(tb testing.TB, s *store, line string) {
 // answered has the store take the answer to the request with that id.
 func answered(tb testing.TB, s *store, id int) {
 	tb.Helper()
-	if !s.answer(jsonrpc.IntID(int64(id)), false) {
+	if !s.answer(0, jsonrpc.IntID(int64(id)), false) {
 		tb.Fatalf("no answer to %d is wanted", id)
 	}
 	s.copied(1)
@@ -135,7 +135,7 @@ func TestQueueOrder(t *testing.T) {
 			}
 			s.flushed(e)
 			if e.call {
-				s.answer(e.id, false)
+				s.answer(0, e.id, false)
 				s.copied(1)
 			}
 		}

@@ -391,7 +391,7 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 // and queues nothing, if allowed returns false. allowed may be nil; it is called under s.mu or the
 // outbox's lock. It returns true also if ctx is done and the answer dropped. It takes s.mu.
 func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
-	a.Line = append(a.Line, '\n')
+	a.Line = append(s.numbered(a.Line, a.N), '\n')
 	for {
 		s.mu.Lock()
 		l := s.cur
@@ -414,6 +414,15 @@ func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func
 		}
 		s.detach(l)
 	}
+}
+
+// numbered returns a line about line n of the client, an answer to it or progress, with that number
+// if the client's proxy takes it. n is 0 if there is none.
+func (s *session) numbered(line []byte, n int64) []byte {
+	if !s.numbers || n == 0 {
+		return line
+	}
+	return protocol.AppendNumber(line, n)
 }
 
 // takeTurn blocks until a stored answer may be loaded: the client is connected, little else waits

@@ -387,3 +387,42 @@ func TestResumeCrossesAnswer(t *testing.T) {
 	c.send(callLine(2, "steps"))
 	want(t, c.next(), "2", "done")
 }
+
+// TestProxyTakesNumbers_AnswersAndProgressHaveThem checks that each answer ends with the number of the
+// line that it is for, if the greeting asks for that, also one that was kept for a client that comes
+// back, and the progress before it; and that other clients get lines as ever.
+func TestProxyTakesNumbers_AnswersAndProgressHaveThem(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a", Numbers: true}) // lines 1 and 2
+	call := `{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"steps","_meta":{"progressToken":"p"}}}`
+	ends := func(parts ...string) {
+		t.Helper()
+		line := c.next()
+		for _, part := range parts {
+			if !strings.Contains(line+"\n", part) {
+				t.Fatalf("got %s, want %s", line, part)
+			}
+		}
+	}
+	c.send(call) // line 3
+	for range 3 {
+		ends(`"progressToken":"p"`, "} 3\n")
+	}
+	ends(`"id":5,`, "} 3\n")
+	c.send(`{"jsonrpc":"2.0","id":5,"method":"ping"}`) // line 4
+	ends(`"id":5,`, "} 4\n")
+	c.send(callLine(5, "hold")) // line 5
+	<-h.began
+	c.send(callLine(5, "steps")) // line 6, of an id in flight
+	ends(`"error"`, "} 6\n")
+	c.send(`{}`) // line 7 has no id
+	ends(`"id":null`, "}\n")
+	c.conn.Close()
+	h.detached(t)
+	c = h.again(t, protocol.Greeting{Identity: "a", Numbers: true, Next: 8, Pending: []int64{3, 5}})
+	ends(`"resumed":true`, "}\n")
+	ends(`"id":5,`, "} 3\n")
+	close(h.hold)
+	ends("held", "} 5\n")
+	c.conn.Close()
+}

@@ -58,6 +58,7 @@ type session struct {
 	handshake handshake          // of a legacy client
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
 	spills    bool               // the client names files
+	numbers   bool               // its proxy takes the numbers of lines with answers
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
 	mu      lockcheck.Mutex  // guards all below
@@ -125,7 +126,7 @@ func newSession(srv *Server, l *link.Link) *session {
 		version: profile.Clip(g.Version),
 		quiet:   make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}), cut: make(chan struct{}, 1),
-		listens: listen.Table{}, follows: listen.Follows{},
+		listens: listen.Table{}, follows: listen.Follows{}, numbers: g.Numbers,
 	}
 	uuid := g.Session
 	if l.Anonymous {

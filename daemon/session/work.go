@@ -111,7 +111,8 @@ func (s *session) progressOf(r *request) func(params json.RawMessage) {
 	return func(params json.RawMessage) {
 		params, err := jsonrpc.Replace(params, mcp.MetaProgress, token)
 		if err == nil {
-			s.offerLine(append(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), '\n'), f.MayReport)
+			line := s.numbered(jsonrpc.AppendRequest(nil, nil, mcp.ProgressNote, params), f.N)
+			s.offerLine(append(line, '\n'), f.MayReport)
 		}
 	}
 }
