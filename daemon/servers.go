@@ -17,6 +17,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 	d.launcher = &launch.Launcher{
 		Log: d.Log, File: d.file, Env: d.env, Home: d.Home, Image: d.Image, LoginDir: d.dirs.Logins,
 		Guarded: []string{d.dirs.Root, d.place.Dir(), d.Exe},
+		Grants:  launch.NewGrants(d.place.File(place.WorkersDir)),
 	}
 	d.asker = d.newAsker()
 	d.servers = hosted.New(hosted.Options{

@@ -175,14 +175,14 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	s := m.servers[spec.Name]
 	configured := s != nil && s.spec.Key == key.key && s.spec.Scope == key.scope
 	if configured && alive && m.instances[key] == nil {
-		inst := s.addInstanceLocked(key, o.Root)
+		inst := s.addInstanceLocked(key, o.Project, o.Root)
 		inst.inherited = true
 		return inst
 	}
 	if !configured {
 		s = m.goneServerLocked(key)
 	}
-	return s.newInstance(key, o.Root, stage.Retired)
+	return s.newInstance(key, o.Project, o.Root, stage.Retired)
 }
 
 // goneServerLocked returns a server for a process whose entry was edited or removed. The limits of
@@ -345,7 +345,7 @@ func (inst *instance) secrets() *masked.Secrets {
 	if !configured {
 		return masked.Unknown()
 	}
-	return s.spec.Secrets(s.m.hub.Life, inst.root)
+	return s.spec.Secrets(s.m.hub.Life, inst.owner())
 }
 
 // Remask looks again for unknown secrets. Call it when the user's environment is known.

@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/tool"
 	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
+	"holdline/protocol/process"
 )
 
 // noWatch is a Watcher that ignores the end of workers.
@@ -40,7 +41,7 @@ func TestOwnExhaustion(t *testing.T) {
 					Timeout: time.Minute, MaxTimeout: time.Hour, StartTimeout: time.Minute,
 				}
 				tried := 0
-				spec.Process = func(context.Context, string) (resolve.Process, error) {
+				spec.Process = func(context.Context, *process.Owner) (resolve.Process, error) {
 					tried++
 					return resolve.Process{}, fmt.Errorf("generation counter: %w",
 						&fs.PathError{Op: "write", Path: "/home/u/.local/state/holdline/generation", Err: errno})

@@ -24,6 +24,7 @@ import (
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/process"
 )
 
 // An instanceKey identifies an instance: a server, and the scope that shares its process.
@@ -37,11 +38,12 @@ type instanceKey struct {
 // An instance is a server as one scope uses it. Its processes run one after the
 // other. Its fields are guarded by the hub's mutex.
 type instance struct {
-	m    *Manager
-	srv  *server // never nil: a process of a server that is configured no more has one of its own
-	key  instanceKey
-	root string // of the project; "" if shared
-	name string // by which its processes, one after the other, are watched
+	m       *Manager
+	srv     *server // never nil: a process of a server that is configured no more has one of its own
+	key     instanceKey
+	root    string // of the project; "" if shared
+	project string // its key; "" if shared
+	name    string // by which its processes, one after the other, are watched
 
 	up     *upstream.Process // nil while none is up or coming up
 	use    stage.Use
@@ -82,7 +84,7 @@ func (s *server) instanceLocked(c *tool.Caller) *instance {
 	key := s.instanceKey(c)
 	inst := s.m.instances[key]
 	if inst == nil {
-		inst = s.addInstanceLocked(key, c.Place())
+		inst = s.addInstanceLocked(key, c.Project, c.Place())
 	}
 	return inst
 }
@@ -113,21 +115,22 @@ func (m *Manager) evictIdleLocked() {
 	}
 }
 
-// newInstance returns an instance that no session finds yet. root is that of its project.
-func (s *server) newInstance(key instanceKey, root string, use stage.Use) *instance {
+// newInstance returns an instance that no session finds yet. project and root are the key and the
+// root of its project.
+func (s *server) newInstance(key instanceKey, project, root string, use stage.Use) *instance {
 	if key.scope == entry.Shared {
-		root = ""
+		project, root = "", ""
 	}
 	return &instance{
-		m: s.m, srv: s, key: key, root: root, use: use,
+		m: s.m, srv: s, key: key, project: project, root: root, use: use,
 		name: startup.WorkerID(key.server), guards: dispatch.NewGuards(s.Entry()),
 	}
 }
 
 // addInstanceLocked makes an instance with the state that it had in an earlier daemon.
-func (s *server) addInstanceLocked(key instanceKey, root string) *instance {
+func (s *server) addInstanceLocked(key instanceKey, project, root string) *instance {
 	s.m.evictIdleLocked()
-	inst := s.newInstance(key, root, stage.InUse)
+	inst := s.newInstance(key, project, root, stage.InUse)
 	if slices.Contains(s.verdict.Ejected, key.of) {
 		inst.guards.Restarts.Eject()
 	}
@@ -311,7 +314,7 @@ func (inst *instance) start() error {
 	ctx, clock, cancel := startup.NewClock(inst.m.hub.Life, inst.srv.Entry().StartTimeout)
 	defer cancel()
 	// A second process of the same start gets the same secrets: commands may ask a person.
-	prepare := sync.OnceValues(func() (resolve.Process, error) { return inst.srv.spec.Process(ctx, inst.root) })
+	prepare := sync.OnceValues(func() (resolve.Process, error) { return inst.srv.spec.Process(ctx, inst.owner()) })
 	for spare := true; ; {
 		u, err := inst.spawn(ctx, clock, prepare)
 		if spare && supervisor.Vanished(err) {
@@ -374,13 +377,19 @@ func (inst *instance) startFault(u *upstream.Process, f *startup.Failure, err er
 	return f.Fault(err)
 }
 
+// owner returns for whom the processes of the instance run.
+func (inst *instance) owner() *process.Owner {
+	o := inst.key.scope.Owner(inst.key.of, inst.project, inst.root)
+	return &o
+}
+
 // ready waits until Process of the entry can know all it needs, which is no start time.
 func (inst *instance) ready() error {
 	m, spec := inst.m, inst.srv.spec
 	if spec.Ready == nil {
 		return nil
 	}
-	err := spec.Ready(m.hub.Life, inst.root)
+	err := spec.Ready(m.hub.Life, inst.owner())
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	if m.hub.Closed { // the wait has ended for that
@@ -417,7 +426,7 @@ func (inst *instance) spawn(
 	if !m.o.Workers.Still() { // the directory may be another daemon's
 		return nil, tool.ErrStopping
 	}
-	owner := inst.key.scope.Owner(inst.key.of, inst.root)
+	owner := *inst.owner()
 	owner.Key, owner.Login, owner.ProxyPID, owner.ProxyStart = inst.key.key, login.Who, client.PID, client.Start
 	ws := startup.Spec(spec.Name, &p, owner)
 	dir := filepath.Join(m.o.WorkersDir, ws.ID)

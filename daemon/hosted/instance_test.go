@@ -94,7 +94,7 @@ func TestAbandonedStart(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: t.TempDir(),
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, MaxConcurrent: 1,
-			Process: func(context.Context, string) (resolve.Process, error) {
+			Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 				return resolve.Process{}, errors.New("it is started")
 			},
 		}},
@@ -127,7 +127,7 @@ func TestDisownedCall(t *testing.T) {
 	defer m.hub.Mu.Unlock()
 	var all []*upstream.Process
 	for _, generation := range []int64{2, 1} {
-		inst := m.servers["s"].newInstance(instanceKey{server: "s"}, "", stage.Retired)
+		inst := m.servers["s"].newInstance(instanceKey{server: "s"}, "", "", stage.Retired)
 		u := m.hub.NewProcess(inst, t.TempDir(), "s", process.Owner{})
 		u.RestoreLocked(generation, nil, []calls.Record{record}, nil)
 		all = append(all, u)
@@ -184,7 +184,7 @@ func TestDeathDuringFirstList(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), Watch: endings{n: &ended}, CatalogDir: t.TempDir(), StateDir: t.TempDir(),
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", Lazy: true, MaxConcurrent: 1,
-			Process: func(context.Context, string) (resolve.Process, error) {
+			Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 				close(started)
 				return resolve.Process{}, errors.New("it is started")
 			},

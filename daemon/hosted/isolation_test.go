@@ -33,6 +33,7 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
+	"holdline/protocol/process"
 )
 
 // patience is the limit of every wait.
@@ -207,7 +208,7 @@ func (w *world) listen(name string) *net.UnixListener {
 func (w *world) spec(exe, name string, scope entry.Scope) entry.Server {
 	return entry.Server{
 		Name: name, Scope: scope, Key: name,
-		Process: func(context.Context, string) (resolve.Process, error) {
+		Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 			return resolve.Process{
 				Command: exe, Args: []string{"upstream", filepath.Join(w.dir, "u"), name}, Dir: w.dir,
 				Env: []string{"GORACE=atexit_sleep_ms=0"},

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/entry"
 	"holdline/daemon/tool"
+	"holdline/protocol/process"
 )
 
 // TestRecall checks that a stopped server stays stopped whatever its configuration, and
@@ -49,7 +50,7 @@ func TestStartForCommand(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(),
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Session, Key: "k", MaxConcurrent: 1,
-			Process: func(context.Context, string) (resolve.Process, error) {
+			Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 				return resolve.Process{}, errors.New("it is started")
 			},
 		}},
@@ -72,7 +73,7 @@ func TestStartOfRemovedServer(t *testing.T) {
 		Log: slog.New(slog.DiscardHandler), StateDir: t.TempDir(), Watch: noWatch{},
 		Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1,
-			Process: func(context.Context, string) (resolve.Process, error) {
+			Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 				started = true
 				return resolve.Process{}, errors.New("it is started")
 			},

@@ -47,7 +47,7 @@ func TestLoginOfAnother(t *testing.T) {
 		m := New(Options{Log: slog.New(slog.DiscardHandler), Watch: noWatch{}, StateDir: dir, Servers: []entry.Server{{
 			Name: "s", Scope: entry.Shared, Key: "k", MaxConcurrent: 1, Lazy: true,
 			Login: &seenLogin{entry.LoginState{Login: "id", Who: "id bob"}},
-			Process: func(context.Context, string) (resolve.Process, error) {
+			Process: func(context.Context, *process.Owner) (resolve.Process, error) {
 				return resolve.Process{}, errors.New("no other starts")
 			},
 		}}})

@@ -58,7 +58,7 @@ func (m *Manager) replaceLocked(old, next *server) bool {
 		return true
 	}
 	who := c.Caller()
-	trial := next.newInstance(next.instanceKey(&who), who.Place(), stage.OnTrial)
+	trial := next.newInstance(next.instanceKey(&who), who.Project, who.Place(), stage.OnTrial)
 	x := &succession{next: next, done: make(chan struct{})}
 	old.succession = x
 	m.hub.WG.Go(func() {

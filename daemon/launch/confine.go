@@ -1,6 +1,8 @@
 package launch
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"holdline/daemon/config"
@@ -30,24 +33,28 @@ const (
 	uvDir   = "uv"
 )
 
-// confine holds the process p of a server to what its settings say. root is the directory of
-// its project, or "".
+// confine holds the process p of a server, which runs for owner, to what its settings say.
 //
 // The server gets a cache of its own, and with it the caches of npm and uv: programs that
 // other servers run, unconfined, come from the user's caches, so it must not write there. The
 // error says why it cannot be confined, and what would help; then it must not start.
-func (l *Start) confine(s *config.Settings, root string, p *resolve.Process) error {
+func (l *Start) confine(s *config.Settings, owner *process.Owner, p *resolve.Process) error {
 	if s.Confine == config.ConfineOff {
 		return nil
 	}
-	c := &process.Confine{Sockets: Sockets(s), Ports: s.Network}
+	c := &process.Confine{Sockets: Sockets(s), Ports: s.Network, NoLinks: true}
 	if err := sandbox.Refusal(c.Sockets == process.SocketsTCP); err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
 	writable := slices.Clone(s.Write)
 	if s.Confine == config.ConfineProject {
+		root := owner.Root
 		if root == "" {
 			return errors.New("confine: project: this session has no project; use confine: read")
+		}
+		if resolved, err := filepath.EvalSymlinks(root); err == nil && resolved != root {
+			return fmt.Errorf("confine: the project %s is reached by a link now, to %s, which a server may have made; "+
+				"start the agent again in the directory in which it is to work", root, resolved)
 		}
 		writable = append(writable, root)
 	}
@@ -62,10 +69,11 @@ func (l *Start) confine(s *config.Settings, root string, p *resolve.Process) err
 			c.Dirs = append(c.Dirs, path)
 		}
 	}
-	cache, err := l.makeCache(s.Name)
+	cache, err := l.makeCache(s.Name, wall(s, owner))
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
 	}
+	l.Grants.add(c.Dirs...) // the cache is no place for links: nobody names it as writable
 	c.Dirs = append(c.Dirs, cache)
 	p.Confine, p.Env = c, ownCaches(p.Env, s, cache)
 	return nil
@@ -96,8 +104,8 @@ func Sockets(s *config.Settings) string {
 
 // resolveWritable returns the paths without links, and without those that are below others. It returns
 // an error for a path that is not there, that a confined server must not change, or to which a
-// link leads that the server itself could change: it would choose what it may write at its next
-// start.
+// link leads that this server or another confined one could change: it would choose what may be
+// written at the next start.
 func (l *Start) resolveWritable(paths []string) ([]string, error) {
 	targets := make([]string, len(paths))
 	for i, path := range paths {
@@ -110,12 +118,13 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 			return nil, err
 		}
 	}
+	others := l.Grants.all()
 	for i, path := range paths {
 		for at := filepath.Clean(path); at != filepath.Dir(at); at = filepath.Dir(at) {
 			over, err := filepath.EvalSymlinks(at)
-			for _, dir := range targets {
+			for _, dir := range slices.Concat(targets, others) {
 				if err == nil && inside(over, dir) && !inside(targets[i], dir) {
-					return nil, fmt.Errorf("confine: %s leads to %s by a link that the server could change; "+
+					return nil, fmt.Errorf("confine: %s leads to %s by a link that a confined server could change; "+
 						"name that in write", path, targets[i])
 				}
 			}
@@ -129,6 +138,62 @@ func (l *Start) resolveWritable(paths []string) ([]string, error) {
 		}
 	}
 	return top, nil
+}
+
+// Grants are the directories and files that confined servers were allowed to change: a link below
+// one of them may be a server's. A nil Grants has none.
+type Grants struct {
+	workers string // the directory of workers, of which earlier daemons started some
+
+	mu     sync.Mutex // guards all below
+	loaded bool
+	paths  map[string]struct{} // one for each project with a confined server, and those of the configuration
+}
+
+// NewGrants returns the grants that the specs of workers below the directory workers have.
+func NewGrants(workers string) *Grants {
+	return &Grants{workers: workers, paths: map[string]struct{}{}}
+}
+
+// add adds paths, which have no links.
+func (g *Grants) add(paths ...string) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, path := range paths {
+		g.paths[path] = struct{}{}
+	}
+}
+
+// all returns the paths. The first call reads the specs of workers.
+func (g *Grants) all() []string {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	loaded := g.loaded
+	g.mu.Unlock()
+	if !loaded {
+		g.load()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.loaded = true
+	return slices.Collect(maps.Keys(g.paths))
+}
+
+// load adds what workers of earlier daemons may write. A spec that cannot be read is left out: its
+// worker is no longer used.
+func (g *Grants) load() {
+	entries, _ := os.ReadDir(g.workers)
+	for _, e := range entries {
+		if spec, err := process.ReadSpec(filepath.Join(g.workers, e.Name())); err == nil && spec.Confine != nil {
+			g.add(spec.Confine.Dirs...)
+			g.add(spec.Confine.Files...)
+		}
+	}
 }
 
 // inside reports whether path is dir or below it. Both have no links.
@@ -168,10 +233,18 @@ func (l *Start) cacheBase() string {
 	return filepath.Join(base, "holdline")
 }
 
-// makeCache makes the cache of a confined server, removes what is old in its temporary
-// directory, and returns its path, without links.
-func (l *Start) makeCache(server string) (string, error) {
-	dir := filepath.Join(l.cacheBase(), server)
+// wall returns a name for all processes of a server that may share a cache: those of one project, or
+// of the guests of one socket in it, that are confined in the same way. What one of them puts
+// into the cache, the others run.
+func wall(s *config.Settings, owner *process.Owner) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%v\x00%q", owner.Project, s.Confine, Sockets(s), s.Network, s.Write))
+	return hex.EncodeToString(sum[:6])
+}
+
+// makeCache makes the cache of a confined server behind a [wall], removes what is old in its
+// temporary directory, and returns its path, without links.
+func (l *Start) makeCache(server, wall string) (string, error) {
+	dir := filepath.Join(l.cacheBase(), server, wall)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}

@@ -1,6 +1,8 @@
 package launch
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,7 +12,10 @@ import (
 	"time"
 
 	"holdline/daemon/config"
+	"holdline/daemon/config/resolve"
 	"holdline/daemon/redact"
+	"holdline/daemon/sandbox"
+	"holdline/protocol/process"
 )
 
 // TestWritable checks what a confined server may be allowed to write to, and that no link which
@@ -50,7 +55,7 @@ func TestWritable(t *testing.T) {
 		{"home/src/p home/src/p/in", "home/src/p"},
 		{"home/my home/src/p", "home/notes home/src/p"},
 		{"home/notes/a.txt", "home/notes/a.txt"},
-		{"home/src/p home/src/p/out", "a link that the server could change"},
+		{"home/src/p home/src/p/out", "a link that a confined server could change"},
 		{"home/src/p/out", "home/notes"},
 		{"home/nothing", "is not there"},
 		{"home", "your home directory"},
@@ -84,7 +89,7 @@ func TestCache(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := &Start{Home: dir, Environ: []string{"XDG_CACHE_HOME=" + filepath.Join(dir, "cache")}}
-	cache, err := l.makeCache("a")
+	cache, err := l.makeCache("a", "w")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,17 +111,17 @@ func TestCache(t *testing.T) {
 	file(filepath.Join(elsewhere, "old"), past)
 	look := func() string {
 		var there []string
-		for _, path := range []string{"tmp/old", "tmp/new", "npm/old", "../../../elsewhere/old"} {
+		for _, path := range []string{"tmp/old", "tmp/new", "npm/old", "../../../../elsewhere/old"} {
 			if _, err := os.Stat(filepath.Join(cache, path)); err == nil {
 				there = append(there, path)
 			}
 		}
 		return fmt.Sprint(there)
 	}
-	if _, err := l.makeCache("a"); err != nil {
+	if _, err := l.makeCache("a", "w"); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := look(), "[tmp/new npm/old ../../../elsewhere/old]"; got != want {
+	if got, want := look(), "[tmp/new npm/old ../../../../elsewhere/old]"; got != want {
 		t.Errorf("there is %s, want %s", got, want)
 	}
 	if err := os.RemoveAll(filepath.Join(cache, "tmp")); err != nil {
@@ -125,8 +130,8 @@ func TestCache(t *testing.T) {
 	if err := os.Symlink(elsewhere, filepath.Join(cache, "tmp")); err != nil {
 		t.Fatal(err)
 	}
-	_, err = l.makeCache("a")
-	if got, want := look(), "[tmp/old npm/old ../../../elsewhere/old]"; got != want {
+	_, err = l.makeCache("a", "w")
+	if got, want := look(), "[tmp/old npm/old ../../../../elsewhere/old]"; got != want {
 		t.Errorf("with a link: err %v, there is %s, want %s", err, got, want)
 	}
 }
@@ -149,5 +154,103 @@ func TestOwnCaches(t *testing.T) {
 		if !slices.Contains(got, one) {
 			t.Errorf("without a network: %q, want %s in it", got, one)
 		}
+	}
+}
+
+// TestLinkOfAnotherConfinedServer_IsNotFollowed checks that a confined server cannot choose what
+// another one, or its own next process, may write, by a link that it puts into its project.
+func TestLinkOfAnotherConfinedServer_IsNotFollowed(t *testing.T) {
+	t.Parallel()
+	if err := sandbox.Refusal(false); err != nil {
+		t.Skip("nothing can be confined here: " + err.Error())
+	}
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, d := range []string{"home", "p/sub", "p/out", "private", "workers"} {
+		if err := os.MkdirAll(at(d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start := func(grants *Grants, owner process.Owner, write ...string) (*process.Confine, error) {
+		l := &Start{Home: at("home"), Config: at("home/config.json"), Grants: grants}
+		s := &config.Settings{Name: "s"}
+		s.Confine, s.Write = config.ConfineRead, write
+		if owner.Root != "" {
+			s.Confine = config.ConfineProject
+		}
+		var p resolve.Process
+		err := l.confine(s, &owner, &p)
+		return p.Confine, err
+	}
+	grants := NewGrants(at("workers"))
+	c, err := start(grants, process.Owner{Root: at("p"), Project: "p"})
+	if err != nil || !c.NoLinks {
+		t.Fatalf("the first server: %+v, %v", c, err)
+	}
+	for _, name := range []string{"p/sub", "p/out"} {
+		if err := errors.Join(os.Remove(at(name)), os.Symlink(at("private"), at(name))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err := start(grants, process.Owner{Root: at("p/sub"), Project: "sub"}); err == nil ||
+		!strings.Contains(err.Error(), at("private")) {
+		t.Errorf("a project that is a link now: %+v, %v", c, err)
+	}
+	if c, err := start(grants, process.Owner{}, at("p/out")); err == nil || !strings.Contains(err.Error(), "could change") {
+		t.Errorf("a directory of write that is a link of another server: %+v, %v", c, err)
+	}
+	// The same for a server that an earlier daemon started.
+	data, err := json.Marshal(process.Spec{ID: "s-1", Confine: &process.Confine{Dirs: []string{at("p")}}})
+	if err == nil {
+		err = errors.Join(os.Mkdir(at("workers/s-1"), 0o700),
+			os.WriteFile(filepath.Join(at("workers/s-1"), process.FileSpec), data, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := start(NewGrants(at("workers")), process.Owner{}, at("p/out")); err == nil {
+		t.Errorf("with the server of an earlier daemon: %+v", c)
+	}
+	if c, err := start(NewGrants(at("home")), process.Owner{}, at("p/out")); err != nil ||
+		!slices.Contains(c.Dirs, at("private")) {
+		t.Errorf("a link that no confined server could make: %+v, %v", c, err)
+	}
+}
+
+// TestWalls checks that processes share a cache only if they may do the same for the same project:
+// npx and uvx run what the others have put there.
+func TestWalls(t *testing.T) {
+	t.Parallel()
+	settings := func(confine string, network config.Network, write ...string) *config.Settings {
+		s := &config.Settings{Name: "s"}
+		s.Confine, s.Network, s.Write = confine, network, write
+		return s
+	}
+	one := settings(config.ConfineProject, nil)
+	owner := process.Owner{Project: "p", Root: "/p"}
+	same := process.Owner{Project: "p", Root: "/p", Session: "another", Identity: "x"}
+	if wall(one, &owner) != wall(one, &same) {
+		t.Error("two sessions of a project have two caches")
+	}
+	seen := map[string]string{wall(one, &owner): "the project"}
+	for about, c := range map[string]struct {
+		s *config.Settings
+		o process.Owner
+	}{
+		"another project":   {one, process.Owner{Project: "q", Root: "/p"}}, // as guests have of the same directory
+		"no project":        {one, process.Owner{}},
+		"another level":     {settings(config.ConfineRead, nil), owner},
+		"without a network": {settings(config.ConfineProject, config.Network{}), owner},
+		"one port":          {settings(config.ConfineProject, config.Network{443}), owner},
+		"more to write":     {settings(config.ConfineProject, nil, "/x"), owner},
+	} {
+		w := wall(c.s, &c.o)
+		if other, there := seen[w]; there {
+			t.Errorf("%s and %s share a cache", about, other)
+		}
+		seen[w] = about
 	}
 }

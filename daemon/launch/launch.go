@@ -40,6 +40,7 @@ type Start struct {
 	// secrets are empty.
 	Commands *Commands
 	Guarded  []string // Holdline's own directories, besides that of Config
+	Grants   *Grants  // what all confined servers may write; nil outside of a daemon
 }
 
 // around returns what the variables in a server's settings are expanded by. root is the
@@ -71,10 +72,10 @@ func (l *Start) around(ctx context.Context, s *config.Settings, root string) (a 
 	return a, nil
 }
 
-// Process resolves what the start of a server needs. root is the directory of its
-// project, or "". If ctx ends, so do the commands that print its secrets.
-func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (resolve.Process, error) {
-	a, err := l.around(ctx, s, root)
+// Process resolves what the start of a server needs that runs for owner, of whom the root and the key
+// of the project matter. If ctx ends, so do the commands that print its secrets.
+func (l *Start) Process(ctx context.Context, s *config.Settings, owner *process.Owner) (resolve.Process, error) {
+	a, err := l.around(ctx, s, owner.Root)
 	if err != nil {
 		return resolve.Process{}, err
 	}
@@ -89,7 +90,7 @@ func (l *Start) Process(ctx context.Context, s *config.Settings, root string) (r
 		p.Env = withTalkingNpm(p.Env)
 	}
 	if err == nil {
-		err = l.confine(s, root, &p)
+		err = l.confine(s, owner, &p)
 	}
 	p.Bounds = bounds(s)
 	return p, err
@@ -158,6 +159,8 @@ type Launcher struct {
 	LoginDir string
 	// Guarded are Holdline's own directories, besides that of File.
 	Guarded []string
+	// Grants are what confined servers may write.
+	Grants *Grants
 
 	open     openLogins
 	commands Commands
@@ -205,10 +208,10 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 		MaxRestarts: s.MaxRestarts, RestartWindow: s.RestartWindow,
 		CircuitThreshold: s.CircuitThreshold, CircuitReset: s.CircuitReset,
 		RunsCommands: len(s.EnvCommands)+len(s.Commands) > 0,
-		Process: func(ctx context.Context, root string) (resolve.Process, error) {
-			return l.process(ctx, &s, root, &l.commands)
+		Process: func(ctx context.Context, owner *process.Owner) (resolve.Process, error) {
+			return l.process(ctx, &s, owner, &l.commands)
 		},
-		Ready: func(ctx context.Context, root string) error { return l.awaitProgram(ctx, &s, root) },
+		Ready: func(ctx context.Context, owner *process.Owner) error { return l.awaitProgram(ctx, &s, owner) },
 		Contract: func(own string) tool.Contract {
 			c, _ := s.Contract(own)
 			return tool.Contract(c)
@@ -233,23 +236,24 @@ func (l *Launcher) spec(s config.Settings, keyCommand []string) entry.Server {
 
 // process resolves what the start of a server needs, as the environment is now. With commands nil
 // it runs none.
-func (l *Launcher) process(ctx context.Context, s *config.Settings, root string, commands *Commands) (
-	resolve.Process, error,
-) {
+func (l *Launcher) process(
+	ctx context.Context, s *config.Settings, owner *process.Owner, commands *Commands,
+) (resolve.Process, error) {
 	from := Start{
 		Config: l.File.Path(), Home: l.Home, Image: l.Image, Environ: l.Env.List(),
 		Logins:   Logins{Dir: l.LoginDir, KeyCommand: l.File.Current().Logins.KeyCommand},
 		Commands: commands,
 		Guarded:  l.Guarded,
+		Grants:   l.Grants,
 	}
-	return from.Process(ctx, s, root)
+	return from.Process(ctx, s, owner)
 }
 
 // awaitProgram waits until the environment of a server is known, within bounds, and
 // then looks for its program. It returns an error that says where the program was
 // looked for if no directory has it. Other problems are left to the start, which says
 // what is wrong.
-func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root string) error {
+func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, owner *process.Owner) error {
 	program := s.Command
 	if s.Transport == config.Elsewhere {
 		program = "ssh" // or the like: it needs the user's environment, too
@@ -260,7 +264,7 @@ func (l *Launcher) awaitProgram(ctx context.Context, s *config.Settings, root st
 	if s.Transport != config.Stdio {
 		return nil
 	}
-	p, err := l.process(ctx, s, root, nil)
+	p, err := l.process(ctx, s, owner, nil)
 	if err != nil || strings.Contains(p.Command, "/") {
 		return nil //nolint:nilerr // the start says what is wrong
 	}

@@ -1,11 +1,15 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"syscall"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
 	ll "github.com/landlock-lsm/go-landlock/landlock/syscall"
+	"golang.org/x/sys/unix"
 
 	"holdline/protocol/process"
 )
@@ -48,14 +52,35 @@ func rights(version int) landlock.AccessFSSet {
 	return set
 }
 
+// held opens the paths without following links, and returns paths that lead to what was opened, whatever
+// is put in its place. Paths that do not exist stay as they are. The descriptors stay open until
+// the process executes another program.
+func held(paths []string, flags uint64) ([]string, error) {
+	var out []string
+	for _, path := range paths {
+		fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+			Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_NO_SYMLINKS,
+		})
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			out = append(out, path)
+		case err != nil:
+			return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		default:
+			out = append(out, "/proc/self/fd/"+strconv.Itoa(fd))
+		}
+	}
+	return out, nil
+}
+
 // Confine takes from the calling process, from all its threads and from all that it
 // will ever start the right to change anything in the file system. Excepted are what is
 // below c.Dirs, what is in c.Files, and devices like /dev/null. It cannot be undone, and a
 // set-uid program gets no more rights.
 //
 // Both lists hold absolute paths. Confine follows symbolic links now, once: a link that
-// changes later changes nothing. A directory must exist; a file that does not exist is
-// left out.
+// changes later changes nothing. With c.NoLinks it follows none, and returns [syscall.ELOOP] if
+// there is one. A directory must exist; a file that does not exist is left out.
 //
 // If c says so, it also takes away sockets and signals to other processes. The sockets it
 // takes from the calling thread and from all that this one starts alone: the caller has
@@ -68,11 +93,21 @@ func Confine(c *process.Confine) error {
 	if version == 0 || c.Sockets == process.SocketsTCP && version < Ports {
 		return fmt.Errorf("landlock: %w", syscall.EOPNOTSUPP)
 	}
+	dirs, files := c.Dirs, c.Files
+	if c.NoLinks {
+		var err error
+		if dirs, err = held(c.Dirs, unix.O_DIRECTORY); err == nil {
+			files, err = held(c.Files, 0)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	set := rights(version)
 	config := landlock.Config{HandledAccessFS: set}
 	rules := []landlock.Rule{
-		landlock.PathAccess(set, c.Dirs...),
-		landlock.PathAccess(set&ofFiles, c.Files...).IgnoreIfMissing(),
+		landlock.PathAccess(set, dirs...),
+		landlock.PathAccess(set&ofFiles, files...).IgnoreIfMissing(),
 		landlock.PathAccess(set&ofFiles, devices...).IgnoreIfMissing(),
 	}
 	if c.Sockets == process.SocketsTCP {

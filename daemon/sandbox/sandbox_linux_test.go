@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	args := os.Args[1:]
-	err := sandbox.Confine(&process.Confine{Dirs: args[:1], Files: args[1:2]})
+	err := sandbox.Confine(&process.Confine{Dirs: args[:1], Files: args[1:2], NoLinks: os.Getenv(confined) == "no links"})
 	found := map[string][]string{}
 	for _, dir := range args[2:] {
 		found["attributes of "+dir] = writetest.AttemptAttributes(dir)
@@ -125,6 +125,45 @@ func TestConfineMissing(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "nowhere") {
 		t.Errorf("err %v: %s", err, out)
+	}
+}
+
+// TestConfineNoLinks checks that a directory which has become a link since it was looked at is an
+// error, at whichever place of its path, and that one which has not is writable.
+func TestConfineNoLinks(t *testing.T) {
+	needLandlock(t)
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, private, link := filepath.Join(dir, "own"), filepath.Join(dir, "private"), filepath.Join(dir, "link")
+	for _, d := range []string{own, filepath.Join(private, "sub")} {
+		if err := writetest.Prepare(d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(private, link); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(at string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), exe, at, "/nowhere", at)
+		cmd.Env = []string{confined + "=no links", "PATH=" + os.Getenv("PATH")}
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, at := range []string{link, filepath.Join(link, "sub")} {
+		if out, err := run(at); err == nil || !strings.Contains(out, "symbolic links") {
+			t.Errorf("%s: err %v: %s", at, err, out)
+		}
+	}
+	out, err := run(own)
+	var could map[string][]string
+	if err != nil || json.Unmarshal([]byte(out), &could) != nil || len(could[own]) < 19 { // it has no other directory to rename from
+		t.Errorf("err %v: in its own directory it could only %s", err, out)
 	}
 }
 

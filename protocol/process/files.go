@@ -94,6 +94,9 @@ type Bounds struct {
 type Confine struct {
 	Dirs  []string `json:"dirs"` // with all that is below them
 	Files []string `json:"files,omitempty"`
+	// NoLinks says that the paths had no symbolic links when they were looked at: one that leads
+	// through a link by now is an error.
+	NoLinks bool `json:"no_links,omitempty"`
 	// Sockets are those that it may open: SocketsAny, SocketsNet, SocketsTCP or SocketsNone. All but
 	// SocketsAny also keep it from sending signals to other processes, where the kernel knows how.
 	Sockets string `json:"sockets,omitempty"`

@@ -25,17 +25,14 @@ func Root(dir string) string {
 	return dir
 }
 
-// RootOf returns the [Root] of cwd with all symbolic links resolved, or "" if cwd is no absolute
-// path of a directory that exists.
+// RootOf returns the [Root] of cwd, or "" if cwd is no absolute path of a directory that exists.
+// It follows no links: a proxy and a command give their directory without any, and one that has
+// been put in its place since must not make another directory the project.
 func RootOf(cwd string) string {
-	if !filepath.IsAbs(cwd) {
+	if info, err := os.Stat(cwd); err != nil || !info.IsDir() || !filepath.IsAbs(cwd) {
 		return ""
 	}
-	cwd, err := filepath.EvalSymlinks(cwd)
-	if err != nil {
-		return ""
-	}
-	return Root(cwd)
+	return Root(filepath.Clean(cwd))
 }
 
 // WorkTree returns the git work tree that the file at path lies in once links are

@@ -55,8 +55,12 @@ func TestRootAboveDirOthersCanWrite_IsNotTaken(t *testing.T) {
 	if err := os.Symlink(filepath.Join(root, "tmp/work"), filepath.Join(root, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := RootOf(filepath.Join(root, "link")), filepath.Join(root, "tmp/work"); got != want {
-		t.Errorf("root of a link: %s, want %s", got, want)
+	for dir, want := range map[string]string{
+		filepath.Join(root, "tmp/own"): filepath.Join(root, "tmp/own"), filepath.Join(root, "link"): root, filepath.Join(root, "absent"): "", "relative": "", "": "",
+	} {
+		if got := RootOf(dir); got != want {
+			t.Errorf("root of %q: %q, want %q", dir, got, want)
+		}
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"holdline/daemon/sandbox"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
+	"holdline/protocol/process"
 	"holdline/protocol/project"
 	"holdline/protocol/socket"
 )
@@ -61,6 +62,9 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 	if err != nil {
 		return nil, fmt.Errorf("finding the current directory: %w", err)
 	}
+	if cwd, err = filepath.EvalSymlinks(cwd); err != nil {
+		return nil, fmt.Errorf("finding the current directory: %w", err)
+	}
 	// A file that cannot be read is the caller's to report; it starts nothing then.
 	c, _ := config.Load(path)
 	shell := userenv.UserShell(proc.Getenv)
@@ -85,9 +89,9 @@ func New(ctx context.Context, proc *cmdenv.Process, path, captured string) (*Lau
 }
 
 // Process returns how a server is started, with its command as an absolute path. It waits
-// until the environment is known, within bounds. project is the root of its project; "" is
+// until the environment is known, within bounds. at is the root of its project; "" is
 // that of the current directory.
-func (l *Launcher) Process(ctx context.Context, s *config.Settings, project string) (resolve.Process, error) {
+func (l *Launcher) Process(ctx context.Context, s *config.Settings, at string) (resolve.Process, error) {
 	// The environment is known once the login shell has answered; a program that is not on its
 	// PATH may be on that of an interactive shell.
 	if s.Host != "" {
@@ -103,10 +107,14 @@ func (l *Launcher) Process(ctx context.Context, s *config.Settings, project stri
 	switch {
 	case s.Scope == config.ScopeShared:
 		root = ""
-	case project != "":
-		root = project
+	case at != "":
+		root = at
 	}
-	p, err := from.Process(ctx, s, root)
+	owner := process.Owner{Root: root}
+	if root != "" {
+		owner.Project = project.Key(root)
+	}
+	p, err := from.Process(ctx, s, &owner)
 	if unset, ok := errors.AsType[*expand.UnsetError](err); ok {
 		return p, fmt.Errorf("variable %s is not set; set it in %s or in the profile of your shell",
 			unset.Name, envfile.Path(from.Config))

@@ -314,8 +314,12 @@ func readToken(path string) (string, error) {
 // greet returns the greeting of a new session, which says what the daemon must know of this
 // process: its directory, its project and its logins.
 func greet(o Options) protocol.Greeting {
-	// A working directory that was removed under us is no reason to fail.
+	// A working directory that was removed under us is no reason to fail. Without links it stays
+	// the same directory for all daemons, whatever a link in its path leads to later.
 	cwd, _ := os.Getwd()
+	if resolved, err := filepath.EvalSymlinks(cwd); err == nil && cwd != "" {
+		cwd = resolved
+	}
 	key := o.project
 	if key == "" && cwd != "" {
 		key = project.Key(cwd)

@@ -38,14 +38,15 @@ func (s Scope) Of(project, session string) string {
 	return ""
 }
 
-// Owner returns for whom a process of the scope runs: for of, which is [Scope.Of], in root.
-func (s Scope) Owner(of, root string) process.Owner {
+// Owner returns for whom a process of the scope runs: for of, which is [Scope.Of], and for sessions
+// of the project with that key, in root.
+func (s Scope) Owner(of, project, root string) process.Owner {
 	o := process.Owner{Scope: string(s)}
 	switch s {
 	case Project:
 		o.Project, o.Root = of, root
 	case Session:
-		o.Session, o.Root = of, root
+		o.Session, o.Project, o.Root = of, project, root
 	case Shared:
 	}
 	return o
@@ -93,10 +94,9 @@ type Server struct {
 	// Key is equal for entries whose processes can replace each other: it covers the
 	// configured command, environment and directory.
 	Key string
-	// Process returns how to start a process for the project with that root, which
-	// is "" if there is none. Its error names what is missing; it may be, or wrap, a fault. If ctx
+	// Process returns how to start a process for that owner. Its error names what is missing; it may be, or wrap, a fault. If ctx
 	// ends, so do the commands that it runs.
-	Process func(ctx context.Context, root string) (resolve.Process, error)
+	Process func(ctx context.Context, owner *process.Owner) (resolve.Process, error)
 	// RunsCommands says that Process runs the user's commands, which print secrets.
 	RunsCommands bool
 	// Confine is the level of a confined server, and HeldBy says for people what holds it. Both
@@ -106,7 +106,7 @@ type Server struct {
 	Limits string
 	// Ready waits, within bounds, until what Process needs is known. The error
 	// says why no process can be started. nil does not wait.
-	Ready func(ctx context.Context, root string) error
+	Ready func(ctx context.Context, owner *process.Owner) error
 	// Visible reports whether sessions of the project with that root see the server.
 	// It may block on the file system. nil shows the server to all.
 	Visible func(root string) bool
@@ -144,14 +144,14 @@ type Server struct {
 	CircuitReset     time.Duration
 }
 
-// Secrets returns the secrets of a process of the server for the project with that root. They
+// Secrets returns the secrets of a process of the server for that owner. They
 // are unknown if commands print them, which may print others by now, or if the entry cannot be
 // expanded now, for example because a variable is not set.
-func (s *Server) Secrets(ctx context.Context, root string) *masked.Secrets {
+func (s *Server) Secrets(ctx context.Context, owner *process.Owner) *masked.Secrets {
 	if s.Process == nil || s.RunsCommands {
 		return masked.Unknown()
 	}
-	p, err := s.Process(ctx, root)
+	p, err := s.Process(ctx, owner)
 	if err != nil || p.Host != "" { // its host expands them
 		return masked.Unknown()
 	}
