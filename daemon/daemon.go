@@ -191,7 +191,8 @@ func (d *daemon) build(ctx context.Context) error {
 	var err error
 	d.workers = supervisor.New(supervisor.Options{
 		Exe: d.Image, RuntimeDir: d.place.Dir(), StateDir: d.dirs.Root, Epoch: d.place.Generation(),
-		Program: d.Version, Log: d.Log, Limits: limits.For(d.Environ), Still: d.alone,
+		RaiseEpoch: d.place.RaiseGeneration,
+		Program:    d.Version, Log: d.Log, Limits: limits.For(d.Environ), Still: d.alone,
 		Environ: func(ctx context.Context) []string {
 			_ = d.env.Await(ctx, "ssh") // its agent, and what its configuration names
 			return d.env.List()

@@ -196,7 +196,7 @@ const layerMap = `
 0 protocol/lockcheck/lockchecktest
 -1 protocol/programtest
 -1 protocol/ownfile/ownfiletest
--1 protocol/bootclock (below all, which read the time)
+-2 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
 -1 protocol/faultpoint (below all, which all pass through points)
 -3 protocol/jsonrpc

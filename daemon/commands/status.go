@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"holdline/daemon/heap"
@@ -114,9 +115,14 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	})
 	s.Daemon.Rollout, s.Daemon.NotReady = string(health.Rollout), health.NotReady
 	s.Daemon.ConfigRefused, s.Daemon.ConfigCopy = d.File.Refusal()
+	var degraded []string
 	if log := health.TelemetryLog; log.LastError != "" {
-		s.Daemon.Degraded = "the call log cannot be written: " + log.LastError
+		degraded = append(degraded, "the call log cannot be written: "+log.LastError)
 	}
+	if files := d.Place.Complaint(); files != "" {
+		degraded = append(degraded, files)
+	}
+	s.Daemon.Degraded = strings.Join(degraded, "; ")
 	if f := health.Refusal; f != nil {
 		s.Daemon.Refusal = f.Fault.Detail
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,35 +16,89 @@ import (
 	"holdline/protocol/socket"
 )
 
-// generationFile lies in the runtime directory, beside the socket.
+// generationFile lies in the runtime directory, beside the socket, and in the state directory.
 const generationFile = "epoch"
 
-// nextGeneration raises the number of the daemon before this one, and writes it down.
-// Workers refuse a number that is lower than one they have seen.
-func (p *Place) nextGeneration(log *slog.Logger) error {
-	path := p.File(generationFile)
-	last, err := statedir.ReadCount(path, log)
-	if err != nil {
-		return fmt.Errorf("reading the daemon's generation: %w", err)
-	}
-	p.generation = last + 1
-	return statedir.Overwrite(path, fmt.Appendf(nil, "%016d\n", p.generation))
+// errGenerations says that there is no number above that of a worker.
+var errGenerations = errors.New("no daemon can have a higher number")
+
+// generationFiles returns the paths of the files with the daemon's number. The number is above both:
+// one of them may be damaged, or an older one.
+func (p *Place) generationFiles() []string {
+	return []string{filepath.Join(p.stateDir, generationFile), p.File(generationFile)}
 }
+
+// nextGeneration takes a number above those of the daemons before this one, and writes it down.
+// If it cannot be known what those were, it counts on from the clock: there are more seconds than
+// there can have been daemons. If that is too low, a worker says so: see [Place.RaiseGeneration].
+func (p *Place) nextGeneration(ctx context.Context) error {
+	last, unknown := int64(0), false
+	for _, path := range p.generationFiles() {
+		n, err := statedir.ReadCount(path)
+		if err != nil {
+			unknown = true
+			p.log.WarnContext(ctx, "a number of daemons cannot be read", "path", path, "err", err)
+		}
+		last = max(last, n)
+	}
+	if unknown && last == 0 {
+		last = time.Now().Unix()
+	}
+	return p.writeGeneration(ctx, last+1)
+}
+
+// RaiseGeneration takes a number above that of a daemon of which a worker knows, writes it down, and
+// returns it. Call it only while this daemon holds its lock: see [Place.OwnsLock].
+func (p *Place) RaiseGeneration(ctx context.Context, above int64) (int64, error) {
+	p.raising.Lock()
+	defer p.raising.Unlock()
+	now := p.Generation()
+	switch {
+	case above < now:
+		return now, nil // it was raised for another worker
+	case above >= statedir.MaxCount-1:
+		return now, errGenerations
+	}
+	p.log.WarnContext(ctx, "a worker knows a daemon of a higher number, so the file with the number went back",
+		"number", now, "worker", above, "files", p.generationFiles())
+	_ = p.writeGeneration(ctx, above+1) // want of room is no reason to leave the worker alone, either
+	return above + 1, nil
+}
+
+// writeGeneration takes the number n, and writes it down. It returns an error only if there is no room in
+// the runtime directory. Anything else in the place of a file is a complaint: the next daemon learns the
+// number from the other file, or from the workers.
+func (p *Place) writeGeneration(ctx context.Context, n int64) error {
+	p.generation.Store(n)
+	for _, path := range p.generationFiles() {
+		err := statedir.Overwrite(path, fmt.Appendf(nil, "%016d\n", n))
+		if err == nil {
+			continue
+		}
+		err = fmt.Errorf("the daemon's number cannot be written to %s: %w", path, err)
+		p.log.WarnContext(ctx, "a file of the daemon cannot be written", "err", err)
+		if path == p.File(generationFile) && isFull(err) {
+			return err
+		}
+		p.complain(err)
+	}
+	return nil
+}
+
+// isFull reports whether err says that there is no room for a file.
+func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // readStore reads the random id of the records in the runtime directory, or makes
 // one if there is none that can be read.
-func (p *Place) readStore(ctx context.Context, log *slog.Logger) error {
+func (p *Place) readStore(ctx context.Context) error {
 	b, err := ownfile.Read(p.File(socket.StoreFile), ownfile.MaxNumber)
 	if err == nil && len(b) > 0 {
 		p.store = string(b)
 		return nil
 	}
-	switch {
-	case errors.Is(err, ownfile.ErrRefused):
-		log.WarnContext(ctx,
-			"the store's id cannot be read: calls that ran before are answered outcome_unknown", "err", err)
-	case err != nil && !errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("reading the store's id: %w", err)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		p.log.WarnContext(ctx, "the store's id cannot be read: calls that ran before are answered outcome_unknown",
+			"path", p.File(socket.StoreFile), "err", err)
 	}
 	return p.RenewStore()
 }
@@ -53,9 +106,17 @@ func (p *Place) readStore(ctx context.Context, log *slog.Logger) error {
 // RenewStore gives the runtime directory another id, because records in it are
 // lost. Clients that come back then get outcome_unknown for calls that this daemon
 // has no record of; with the old id those calls would be made once more.
+//
+// If the file cannot be written for another reason than want of room, the id is this daemon's alone.
 func (p *Place) RenewStore() error {
 	p.store = rand.Text()
-	return statedir.Overwrite(p.File(socket.StoreFile), []byte(p.store))
+	err := statedir.Overwrite(p.File(socket.StoreFile), []byte(p.store))
+	if err == nil || isFull(err) {
+		return err
+	}
+	p.complain(fmt.Errorf("the store's id cannot be written to %s, so after the next start of the daemon calls "+
+		"that run now are answered outcome_unknown: %w", p.File(socket.StoreFile), err))
+	return nil
 }
 
 // MarkStopped writes into the runtime directory dir that the user has stopped the
@@ -64,7 +125,7 @@ func (p *Place) RenewStore() error {
 func MarkStopped(dir string) error {
 	path := filepath.Join(dir, socket.StoppedFile)
 	err := statedir.WriteFile(path, bootclock.Mark())
-	if errors.Is(err, syscall.ENOSPC) {
+	if isFull(err) {
 		err = statedir.WriteFile(path, nil)
 	}
 	return err

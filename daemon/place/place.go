@@ -8,6 +8,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -63,15 +67,20 @@ type Options struct {
 }
 
 // Place is the daemon's hold on its runtime directory and its state directory.
-// Its fields do not change after [Take], but for the store's id.
+// Its fields do not change after [Take], but for the store's id and those after it.
 type Place struct {
+	log        *slog.Logger
 	dir        *socket.Dir
 	lock       *statedir.Lock // of the runtime directory
 	state      *statedir.Lock // of the state directory
 	listener   *socket.Listener
 	socket     string // path
-	generation int64
+	stateDir   string
 	store      string
+	generation atomic.Int64
+	raising    sync.Mutex // orders the writes of the files with the generation
+	complaints sync.Mutex // guards complaint
+	complaint  []string   // about files that cannot be used, for people
 	// managed means that the service manager owns the socket: it listens there
 	// also while no daemon runs.
 	managed bool
@@ -84,7 +93,7 @@ type Place struct {
 // [*InUseError] if a daemon at another socket uses the state directory. The
 // caller must call [Place.Release].
 func Take(ctx context.Context, o Options) (*Place, error) {
-	p := &Place{socket: o.Socket}
+	p := &Place{log: o.Log, socket: o.Socket, stateDir: o.StateDir}
 	ln := o.Handed
 	if o.Handover != nil {
 		var err error
@@ -155,11 +164,11 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 		return err
 	}
 	faultpoint.At("start.sole")
-	if err := p.retryInRoom(ctx, o, func() error { return p.nextGeneration(o.Log) }); err != nil {
+	if err := p.retryInRoom(ctx, o, func() error { return p.nextGeneration(ctx) }); err != nil {
 		return err
 	}
 	faultpoint.At("start.counted")
-	if err := p.retryInRoom(ctx, o, func() error { return p.readStore(ctx, o.Log) }); err != nil {
+	if err := p.retryInRoom(ctx, o, func() error { return p.readStore(ctx) }); err != nil {
 		return err
 	}
 	if o.StartedBy == StartedByProxy && p.stoppedSince(o.Wanted) {
@@ -186,7 +195,7 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 // daemon from starting.
 func (p *Place) retryInRoom(ctx context.Context, o Options, write func() error) error {
 	err := write()
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+	if !isFull(err) {
 		return err
 	}
 	n := o.Reclaim(p.dir.Path())
@@ -312,8 +321,26 @@ func (p *Place) Managed() bool { return p.managed }
 func (p *Place) LockFile() *os.File { return p.lock.File() }
 
 // Generation returns the number of this daemon, which is higher than that of all
-// daemons before it in the same runtime directory.
-func (p *Place) Generation() int64 { return p.generation }
+// daemons before it in the same runtime directory or state directory.
+func (p *Place) Generation() int64 { return p.generation.Load() }
+
+// Complaint returns for people which files of the daemon cannot be used; "" if all can.
+func (p *Place) Complaint() string {
+	p.complaints.Lock()
+	defer p.complaints.Unlock()
+	return strings.Join(p.complaint, "; ")
+}
+
+// complain adds errors to [Place.Complaint].
+func (p *Place) complain(errs ...error) {
+	p.complaints.Lock()
+	defer p.complaints.Unlock()
+	for _, err := range errs {
+		if text := err.Error(); !slices.Contains(p.complaint, text) {
+			p.complaint = append(p.complaint, text)
+		}
+	}
+}
 
 // Store returns the id of the runtime directory's records. It changes when
 // records are lost; see [Place.RenewStore].

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
 	"holdline/protocol/rawio"
 )
 
@@ -52,6 +54,89 @@ func TryLock(path string) (*Lock, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, ErrLocked)
 }
 
+// grace is how long a lock may be held by a process that only looks at it, or reaps what its holder has
+// left, before [Seize] replaces the lock's file. namingTime is how long a process that has taken a lock may
+// take to write its name into the file.
+const (
+	grace      = 100 * time.Millisecond
+	namingTime = 2 * time.Second
+	seizePause = 5 * time.Millisecond
+)
+
+// Seize is [TryLock], and also takes a lock that is held by a process whose name is not in the file. Any
+// program that can read the file can lock it, and may do so for ever. If the process that the file names
+// has ended, Seize replaces the file, after a moment. Whoever holds the lock on the file from before holds
+// nothing then: see [Lock.Still]. The error wraps [ErrLocked] if the process in the file may live, or
+// the file names none: see [SeizeUnnamed].
+func Seize(path string) (*Lock, error) { return seize(path, grace, HolderEnded) }
+
+// SeizeUnnamed is [Seize], and also replaces a file that names no process for so long that its holder is
+// none that would write its name.
+func SeizeUnnamed(path string) (*Lock, error) {
+	lock, err := Seize(path)
+	if !errors.Is(err, ErrLocked) || !namesNobody(path) {
+		return lock, err
+	}
+	return seize(path, namingTime, func(path string) bool { return namesNobody(path) || HolderEnded(path) })
+}
+
+// seize is [TryLock] again and again, for so long as mayReplace says that the holder is none that
+// counts; after limit it replaces the file.
+func seize(path string, limit time.Duration, mayReplace func(path string) bool) (*Lock, error) {
+	for begin := time.Now(); ; {
+		lock, err := TryLock(path)
+		if !errors.Is(err, ErrLocked) || !mayReplace(path) {
+			return lock, err
+		}
+		if time.Since(begin) >= limit {
+			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+				return nil, fmt.Errorf("replace lock: %w", err)
+			}
+			return TryLock(path)
+		}
+		<-time.After(seizePause)
+	}
+}
+
+// HolderEnded reports whether the file at path names a process as the holder of its lock, and that has
+// certainly ended.
+func HolderEnded(path string) bool {
+	name, err := readName(path)
+	return err == nil && name.space != "" && name.space == process.Space() && process.HasEnded(name.pid, name.start)
+}
+
+// namesNobody reports whether the file at path can be read and names no process.
+func namesNobody(path string) bool {
+	_, err := readName(path)
+	return errors.Is(err, errNobody)
+}
+
+// WhoHolds returns for people which processes hold the lock at path, as far as that can be known. The
+// process in the file is only named if it lives: another one may have its pid by now.
+func WhoHolds(path string) string {
+	var names []string
+	for _, p := range process.LockHolders(path) {
+		names = append(names, describe(p.PID))
+	}
+	if len(names) == 0 {
+		if pid, start, err := Holder(path); err == nil && process.IsAlive(pid, start) {
+			names = append(names, describe(pid))
+		}
+	}
+	if len(names) == 0 {
+		return "a process that cannot be seen from here"
+	}
+	return strings.Join(names, " and ")
+}
+
+// describe returns a process by its pid and its name.
+func describe(pid int) string {
+	if name := process.Name(pid); name != "" {
+		return fmt.Sprintf("process %d (%s)", pid, name)
+	}
+	return fmt.Sprintf("process %d", pid)
+}
+
 // FromFile takes the lock on an open file, which the lock then owns. It also succeeds
 // on a file that came with the lock on it, as at a hand-over to a newer program. If it
 // fails, the caller still owns the file.
@@ -87,11 +172,11 @@ func flock(f *os.File, how int) error {
 	return nil
 }
 
-// Write records the holder in the lock's file: "pid starttime\n", and more, each on a
-// line of its own. It needs no room on a full file system if the file has held as much
-// before.
+// Write records the holder in the lock's file: "pid starttime space\n", and more, each on a
+// line of its own; the space is that of [process.Space]. It needs no room on a full file
+// system if the file has held as much before.
 func (l *Lock) Write(pid int, start uint64, more ...string) error {
-	b := fmt.Appendf(nil, "%d %d\n", pid, start)
+	b := fmt.Appendf(nil, "%d %d %s\n", pid, start, process.Space())
 	for _, line := range more {
 		b = append(append(b, line...), '\n')
 	}
@@ -137,7 +222,8 @@ func (l *Lock) Unlock() error {
 	return errors.Join(flock(l.f, syscall.LOCK_UN), l.f.Close())
 }
 
-// Held reports whether a process holds the lock on the file at path, which must exist.
+// Held reports whether a process holds the lock on the file at path, which must exist. It returns false
+// if the process that the file names has ended: then whoever holds the lock does not count, see [Seize].
 // It takes a shared lock for a moment, so that several processes that ask at the same
 // time are not taken for holders.
 func Held(path string) (bool, error) {
@@ -148,7 +234,7 @@ func Held(path string) (bool, error) {
 	defer func() { _ = f.Close() }()
 	err = flock(f, syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, ErrLocked) {
-		return true, nil
+		return !HolderEnded(path), nil
 	}
 	return false, errors.Join(err, flock(f, syscall.LOCK_UN))
 }
@@ -163,6 +249,23 @@ func Holder(path string) (pid int, start uint64, err error) {
 // HolderOf returns what [Holder] does, and the second line of the file, by which the
 // holder says more; it is "" if there is none.
 func HolderOf(path string) (pid int, start uint64, says string, err error) {
+	name, err := readName(path)
+	return name.pid, name.start, name.says, err
+}
+
+// name is what a lock's file says of its holder.
+type name struct {
+	pid   int
+	start uint64
+	space string // see [process.Space]; "" if that was not known
+	says  string // the second line
+}
+
+// errNobody is wrapped by the error about a lock's file that names no process.
+var errNobody = errors.New("it names no process")
+
+// readName reads the file of a lock.
+func readName(path string) (n name, err error) {
 	var b []byte
 	f, err := ownfile.Open(path)
 	if err == nil {
@@ -170,21 +273,21 @@ func HolderOf(path string) (pid int, start uint64, says string, err error) {
 		_ = f.Close()
 	}
 	if err != nil {
-		return 0, 0, "", fmt.Errorf("read lock: %w", err)
+		return n, fmt.Errorf("read lock: %w", err)
 	}
 	first, rest, _ := strings.Cut(string(b), "\n")
-	says, _, _ = strings.Cut(rest, "\n")
-	said := strings.Fields(first)
-	if len(said) != 2 {
-		return 0, 0, "", fmt.Errorf("read lock %s: it names no process", path)
+	pid, left, _ := strings.Cut(first, " ")
+	start, space, _ := strings.Cut(left, " ")
+	n.pid, err = strconv.Atoi(pid)
+	if err == nil {
+		n.start, err = strconv.ParseUint(start, 10, 64)
 	}
-	if pid, err = strconv.Atoi(said[0]); err == nil {
-		start, err = strconv.ParseUint(said[1], 10, 64)
+	if err != nil || n.pid < 1 {
+		return name{}, fmt.Errorf("read lock %s: %w", path, errNobody)
 	}
-	if err != nil || pid < 1 {
-		return 0, 0, "", fmt.Errorf("read lock %s: it names no process", path)
-	}
-	return pid, start, says, nil
+	n.space = space
+	n.says, _, _ = strings.Cut(rest, "\n")
+	return n, nil
 }
 
 // File returns the locked file, for handing the lock over to a successor. The lock

@@ -219,7 +219,8 @@ func TestNextDaemonAttaches(t *testing.T) {
 		t.Errorf("output %q (%d old), want %q", all, got.old, want)
 	}
 
-	// A daemon with a lower epoch is refused, and kills nothing.
+	// A daemon with a lower epoch that has lost its place is refused, and kills nothing.
+	h.still = func() bool { return false }
 	third := h.daemonAt(1)
 	if _, err := third.Attach(t.Context(), h.path("adopt")); err == nil {
 		t.Error("a lower epoch may attach")

@@ -77,14 +77,23 @@ func (p elsewhere) launch(ctx context.Context, w *Worker, env workerwire.Environ
 	return nil
 }
 
+// refusedTime is how long a machine may refuse to say anything of a worker before that counts for dead.
+const refusedTime = 10 * time.Second
+
 // connect attaches to the worker, and tries again as long as it may live. While this daemon was
 // never attached it returns the error of the first attempt: its caller may have something else
 // to do. Once the worker has ended itself for sure, since no daemon could reach it, it is given
 // up; so is one that is to be ended and cannot be reached.
 func (p elsewhere) connect(ctx context.Context, w *Worker) (*client, error) {
+	var refused time.Time // since when that side answers, and refuses what it is asked for
 	for silent := 0; ; {
 		c, err := p.connectOnce(ctx, w)
 		lost, unreachable := errors.AsType[*far.UnreachableError](err)
+		if unreachable && lost.Refused && refused.IsZero() {
+			refused = time.Now()
+		} else if !unreachable || !lost.Refused {
+			refused = time.Time{}
+		}
 		switch {
 		case errors.Is(err, errSilent) && ctx.Err() == nil:
 			if silent++; silent > 1 { // though the machine answers
@@ -93,16 +102,16 @@ func (p elsewhere) connect(ctx context.Context, w *Worker) (*client, error) {
 		case !unreachable || ctx.Err() != nil:
 			return c, err
 		}
-		over := workdirs.EndedAlone(w.dir, &w.spec)
+		over := workdirs.EndedAlone(w.dir, &w.spec) || !refused.IsZero() && time.Since(refused) > refusedTime
 		w.mu.Lock()
 		first := w.pid == 0
 		w.mu.Unlock()
 		switch {
-		case errors.Is(err, errDead):
+		case errors.Is(err, errDead), errors.Is(err, errDisowned):
 			return nil, err
 		case unreachable && (over || w.isOverdue()):
 			return nil, p.abandon(w, lost)
-		case unreachable && first:
+		case unreachable && first && refused.IsZero():
 			return nil, err
 		}
 		if err := w.pauseElsewhere(ctx, p.Hosts().Pause(p.at.Host)); err != nil {
@@ -162,18 +171,19 @@ func (p elsewhere) connectBy(ctx context.Context, w *Worker, session *far.Sessio
 	}
 	limit, cancel := context.WithTimeoutCause(ctx, 2*answerTimeout, errSilent)
 	defer cancel()
-	c, hello, err := openClient(limit, &client{nc: session.Conn, out: session.Out, r: workerwire.Reader{R: session.R}, session: session},
-		w.spec.Version)
+	on := &client{nc: session.Conn, out: session.Out, r: workerwire.Reader{R: session.R}, session: session}
+	c, hello, err := openClient(limit, on, w.spec.Version)
 	if err == nil {
 		c, err = w.attachOn(limit, c, &hello)
 	}
-	if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeVersion {
+	switch {
+	case err == nil:
+		workdirs.Contact(w.dir)
+		return c, nil
+	case errors.Is(err, ErrClosed), errors.Is(err, errSilent), judge(err) == disowned:
+		return nil, err
+	case judge(err) == permanent:
 		return nil, p.giveUp(ctx, w, err)
-	} else if ok || err == nil || errors.Is(err, ErrClosed) || errors.Is(err, errSilent) {
-		if err == nil {
-			workdirs.Contact(w.dir)
-		}
-		return c, err
 	}
 	return nil, p.lost(err)
 }
@@ -183,13 +193,21 @@ func (p elsewhere) lost(err error) error {
 	if u, ok := errors.AsType[*far.UnreachableError](err); ok {
 		return u
 	}
-	return &far.UnreachableError{Host: p.at.Host, Words: err.Error()}
+	refused, ok := errors.AsType[*workerwire.Error](err)
+	return &far.UnreachableError{
+		Host: p.at.Host, Words: err.Error(), Refused: ok && refused.Code != workerwire.CodeExhausted,
+	}
 }
 
 // giveUp ends a worker that lives and cannot be used. It returns errDead once its tree is gone.
 func (p elsewhere) giveUp(ctx context.Context, w *Worker, why error) error {
+	if !p.Still() {
+		return errDisowned
+	}
 	w.recordKill(ctx, why)
-	if err := p.Destroy(ctx, w.dir, false); err != nil {
+	if err := p.Destroy(ctx, w.dir, false); err != nil && ctx.Err() == nil {
+		return p.lost(err)
+	} else if err != nil {
 		return err
 	}
 	return errDead

@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/supervisor/far"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
+	"holdline/daemon/waiting"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/ownfile"
@@ -66,9 +67,8 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 		if !over {
 			log.WarnContext(ctx, "connection to worker lost", "err", err)
 		}
-		if c, err = w.connect(ctx); err != nil && !errors.Is(err, errDead) {
-			if ctx.Err() == nil {
-				// Another daemon has it, or it can be neither reached nor killed.
+		if c, err = w.connectAgain(ctx); err != nil && !errors.Is(err, errDead) {
+			if ctx.Err() == nil && !errors.Is(err, ErrClosed) { // another daemon is in this one's place
 				log.ErrorContext(ctx, "worker given up", "err", err)
 			}
 			w.Close()
@@ -87,6 +87,25 @@ func (w *Worker) keepConnected(ctx context.Context, c *client) {
 		return
 	}
 	w.aftermath(ctx)
+}
+
+// connectPause is the pause between attempts of [Worker.connectAgain].
+const connectPause = time.Second
+
+// connectAgain is [Worker.connect] for a worker to which this daemon was attached. What may pass is no
+// reason to leave calls in flight without anybody who waits for their answers.
+func (w *Worker) connectAgain(ctx context.Context) (*client, error) {
+	for {
+		c, err := w.connect(ctx)
+		over := errors.Is(err, errDead) || errors.Is(err, ErrClosed) || errors.Is(err, errDisowned)
+		if err == nil || over || ctx.Err() != nil {
+			return c, err
+		}
+		w.sup.log.WarnContext(ctx, "worker cannot be reached for now", "worker", w.spec.ID, "err", err)
+		if err := waiting.Pause(ctx, connectPause); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // connect attaches to the worker, wherever it runs, and tries again as long as it lives. It
@@ -131,13 +150,13 @@ func (w *Worker) connectOnce(ctx context.Context) (*client, error) {
 			if err == nil || errors.Is(err, ErrClosed) { // detached
 				return c, err
 			}
-			e, ok := errors.AsType[*workerwire.Error](err)
-			if ok && e.Code == workerwire.CodeVersion {
-				return nil, w.giveUp(ctx, err)
-			}
-			if ok {
-				return nil, e // the worker answers and refuses this daemon
-			}
+		}
+		switch judge(err) {
+		case disowned:
+			return nil, err
+		case permanent:
+			return nil, w.giveUp(ctx, err)
+		case passes:
 		}
 		if perr := near.Pause(limit); perr != nil {
 			if ctx.Err() != nil {
@@ -156,9 +175,13 @@ func (w *Worker) isOverdue() bool {
 	return errors.Is(w.killedBy, errOverdue)
 }
 
-// giveUp kills a worker that lives and cannot be used. It records the reason why, which the
-// fault of the Lost event names. It returns [errDead] once the worker's tree is gone.
+// giveUp kills a worker that lives and cannot be used, unless another daemon is in this one's place. It
+// records the reason why, which the fault of the Lost event names. It returns [errDead] once the worker's
+// tree is gone.
 func (w *Worker) giveUp(ctx context.Context, why error) error {
+	if !w.sup.Still() {
+		return errDisowned
+	}
 	w.recordKill(ctx, why)
 	return w.bury(ctx)
 }
@@ -171,22 +194,43 @@ func (w *Worker) recordKill(ctx context.Context, why error) {
 	w.killedBy = why
 }
 
-// foreign reports whether the worker's files were written by a program whose version is
-// not known here.
+// foreign reports whether the worker's files say nothing that can be believed: they were written by a
+// program whose version is not known here, or its spec is damaged.
 func (w *Worker) foreign() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return errors.Is(w.killedBy, process.ErrVersion)
+	return errors.Is(w.killedBy, process.ErrVersion) || errors.Is(w.killedBy, errDamaged)
 }
 
-// bury kills what is left of the worker and its tree. It returns [errDead] once all of
-// that is gone.
+// unendedError says that a worker could not be ended: nothing more can be found out of it.
+type unendedError struct {
+	dir string
+	why error
+}
+
+// Error returns what is known, and where a person can look.
+func (e *unendedError) Error() string {
+	return fmt.Sprintf("its worker can be neither reached nor ended (%v). See holdline doctor, and the directory %s",
+		e.why, e.dir)
+}
+
+// bury kills what is left of the worker and its tree. It returns [errDead] once all of that is gone, or if
+// it cannot be ended, for another reason than one that may pass: to wait for it any longer helps nobody.
 func (w *Worker) bury(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
+	limit, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	if err := w.sup.Destroy(ctx, w.dir, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := w.sup.Destroy(limit, w.dir, false)
+	if err == nil || errors.Is(err, os.ErrNotExist) {
+		return errDead
+	}
+	if ctx.Err() != nil || mayPass(err) {
 		return err
 	}
+	w.sup.log.ErrorContext(ctx, "worker taken for dead, since it cannot be ended",
+		"worker", w.spec.ID, "dir", w.dir, "err", err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.killedBy = &unendedError{w.dir, err}
 	return errDead
 }
 
@@ -213,8 +257,17 @@ func (w *Worker) attachOn(ctx context.Context, c *client, hello *workerwire.Init
 	w.mu.Unlock()
 	c.onAck = w.ackTaken
 	var a workerwire.AttachResult
-	params := workerwire.AttachParams{Epoch: w.sup.o.Epoch, AfterSeq: after}
-	if err := c.exchange(ctx, workerwire.Attach, params, &a); err != nil {
+	for raised := false; ; raised = true {
+		params := workerwire.AttachParams{Epoch: w.sup.epoch.Load(), AfterSeq: after}
+		err := c.exchange(ctx, workerwire.Attach, params, &a)
+		if err == nil {
+			break
+		}
+		if e, ok := errors.AsType[*workerwire.Error](err); ok && e.Code == workerwire.CodeStaleEpoch && !raised {
+			if err = w.sup.raiseEpoch(ctx, e); err == nil {
+				continue
+			}
+		}
 		c.closeConn()
 		return nil, err
 	}
@@ -380,6 +433,8 @@ func (w *Worker) aftermath(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if u, ok := errors.AsType[*far.UnreachableError](w.killedBy); ok {
+		detail = u.Error()
+	} else if u, ok := errors.AsType[*unendedError](w.killedBy); ok {
 		detail = u.Error()
 	} else if w.killedBy != nil {
 		detail = "its worker was killed, since it cannot be spoken to: " + w.killedBy.Error()

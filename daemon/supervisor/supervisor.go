@@ -20,9 +20,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -55,13 +57,16 @@ type Options struct {
 	Exe        string // the program that has the worker and exec commands
 	RuntimeDir string // servers' directories and all sockets are in w/ of it
 	StateDir   string // holds the generation counter and consults/
-	Epoch      int64  // generation of this daemon
+	Epoch      int64  // generation of this daemon, at first
 	Program    string // version, for people
 	Limits     limits.Placer
 	Log        *slog.Logger
 	// Still reports whether clients reach this daemon. If not, no write is recorded or made any more.
 	// It is called before each record, and must not block. If it is nil they do.
 	Still func() bool
+	// RaiseEpoch takes a generation above that of a daemon of which a worker knows, and returns it. If
+	// it is nil that cannot be done.
+	RaiseEpoch func(ctx context.Context, above int64) (int64, error)
 	// Environ returns the environment of programs that reach other machines. If it is nil they have
 	// none.
 	Environ func(context.Context) []string
@@ -80,13 +85,17 @@ type Supervisor struct {
 	closed  bool               // Close was called
 	workers map[string]*Worker // by id
 
+	epoch atomic.Int64 // generation of this daemon
+
 	generation sync.Mutex // held while the counter is raised
+	last       int64      // the counter, as far as this daemon knows it; guarded by generation
 }
 
 // New makes a supervisor. It does no I/O.
 func New(o Options) *Supervisor {
 	log := o.Log.With("component", "supervisor")
 	s := &Supervisor{o: o, log: log, workers: map[string]*Worker{}}
+	s.epoch.Store(o.Epoch)
 	environ := o.Environ
 	if environ == nil {
 		environ = func(context.Context) []string { return nil }
@@ -276,30 +285,29 @@ func (s *Supervisor) startWorker(
 // Attach adopts the worker of an existing directory, which another daemon may have
 // started. Its events follow from the first that was not acknowledged. If the worker has left in
 // order (it was alone and its child ended) they come from its files. If it died its tree
-// is killed, and the only event is a [Lost]. A worker of a newer program, whose protocol
-// is not known here, is killed.
+// is killed, and the only event is a [Lost]. A worker that no daemon can use is killed: its protocol
+// is not known here, its spec is damaged, or it refuses this daemon.
 //
-// An error is a [*fault.Record]: the directory cannot be read, or the worker
-// lives and could neither be reached nor killed.
+// An error is a [*fault.Record], and may pass: the machine lacks something, or another machine cannot
+// be reached.
 func (s *Supervisor) Attach(ctx context.Context, dir string) (*Worker, error) {
-	spec, err := process.ReadSpec(dir)
-	if err == nil {
-		spec.SetDefaults()
-		err = spec.Check()
-	}
-	var foreign error
-	if errors.Is(err, process.ErrVersion) {
-		foreign, err = err, s.endForeign(ctx, dir, &spec)
-	}
-	if err != nil {
-		return nil, s.attachFault(&spec, err)
+	spec, unusable := readSpecSoon(ctx, dir)
+	if unusable != nil {
+		if judge(unusable) != permanent {
+			return nil, s.attachFault(&spec, unusable)
+		}
+		s.log.ErrorContext(ctx, "worker ended, since no daemon can use it", "worker", filepath.Base(dir),
+			"version", spec.Version, "program", spec.Program, "err", unusable)
+		if err := s.endUnusable(ctx, dir, &spec); err != nil {
+			return nil, s.attachFault(&spec, err)
+		}
 	}
 	w, err := s.register(dir, spec)
 	if err != nil {
 		return nil, s.attachFault(&spec, err)
 	}
 	w.mu.Lock()
-	w.killedBy = foreign
+	w.killedBy = unusable
 	w.mu.Unlock()
 	if err := w.begin(ctx); err != nil {
 		s.unregister(w)
@@ -308,16 +316,20 @@ func (s *Supervisor) Attach(ctx context.Context, dir string) (*Worker, error) {
 	return w, nil
 }
 
-// endForeign kills the worker of a directory whose version is not known here.
-func (s *Supervisor) endForeign(ctx context.Context, dir string, spec *process.Spec) error {
+// endUnusable kills the worker of a directory that no daemon can use.
+func (s *Supervisor) endUnusable(ctx context.Context, dir string, spec *process.Spec) error {
+	if !s.Still() {
+		return errDisowned
+	}
 	if !process.ValidID(spec.ID) {
 		spec.ID = filepath.Base(dir)
 	}
-	s.log.ErrorContext(ctx, "worker of another version ended", "worker", spec.ID,
-		"version", spec.Version, "program", spec.Program)
 	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	return s.Destroy(ctx, dir, false)
+	if err := s.Destroy(ctx, dir, false); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // attachFault returns the fault of an Attach that ended with err.
@@ -357,13 +369,29 @@ func (s *Supervisor) unregister(w *Worker) {
 // generationFile returns the path of the generation counter.
 func (s *Supervisor) generationFile() string { return filepath.Join(s.o.StateDir, "generation") }
 
-// Generation returns how many workers were started since the state directory was made;
-// 0 if that cannot be read.
+// Generation returns how many workers were started since the state directory was made, as far as
+// that is known.
 func (s *Supervisor) Generation() int64 {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	n, _ := statedir.ReadCount(s.generationFile(), s.o.Log)
-	return n
+	return s.lastGeneration()
+}
+
+// lastGeneration returns the counter. A file that was damaged, or is an older one, does not make it go
+// back behind what workers of this daemon's directories have. The caller must hold s.generation.
+func (s *Supervisor) lastGeneration() int64 {
+	n, err := statedir.ReadCount(s.generationFile())
+	if err != nil {
+		s.log.Warn("the count of workers cannot be read", "err", err)
+	}
+	if s.last == 0 {
+		s.last = s.HighestGeneration()
+		if err != nil {
+			s.last = max(s.last, time.Now().Unix())
+		}
+	}
+	s.last = max(s.last, n)
+	return s.last
 }
 
 // nextGeneration raises the counter on disk and returns it. No two workers of a state
@@ -371,14 +399,14 @@ func (s *Supervisor) Generation() int64 {
 func (s *Supervisor) nextGeneration() (int64, error) {
 	s.generation.Lock()
 	defer s.generation.Unlock()
-	n, err := statedir.ReadCount(s.generationFile(), s.o.Log)
-	if err != nil {
+	n := s.lastGeneration() + 1
+	err := statedir.WriteFile(s.generationFile(), fmt.Appendf(nil, "%d\n", n))
+	if err != nil && fault.Exhausted("", err) != nil {
 		return 0, fmt.Errorf("generation counter: %w", err)
+	} else if err != nil {
+		s.log.Warn("the count of workers cannot be written", "err", err)
 	}
-	n++
-	if err := statedir.WriteFile(s.generationFile(), fmt.Appendf(nil, "%d\n", n)); err != nil {
-		return 0, fmt.Errorf("generation counter: %w", err)
-	}
+	s.last = n
 	return n, nil
 }
 

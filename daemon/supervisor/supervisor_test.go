@@ -11,6 +11,7 @@ import (
 	"runtime/pprof"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +38,9 @@ type home struct {
 	t     *testing.T
 	dir   string
 	epoch int64
-	still func() bool // see [supervisor.Options]
+	still func() bool // see [supervisor.Options]; nil if the last daemon is the one in its place
+	raise func(ctx context.Context, above int64) (int64, error)
+	last  atomic.Int32 // number of the last daemon
 }
 
 // newHome makes the directories, with a short path for the sockets.
@@ -64,8 +67,12 @@ func (h *home) daemonAt(epoch int64) *supervisor.Supervisor {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+	still := h.still
+	if number := h.last.Add(1); still == nil {
+		still = func() bool { return h.last.Load() == number }
+	}
 	s := supervisor.New(supervisor.Options{
-		Exe: exe, RuntimeDir: h.dir, StateDir: h.dir, Epoch: epoch, Program: "test", Still: h.still,
+		Exe: exe, RuntimeDir: h.dir, StateDir: h.dir, Epoch: epoch, Program: "test", Still: still, RaiseEpoch: h.raise,
 		Log: slog.New(slog.NewTextHandler(h.t.Output(), nil)),
 	})
 	h.t.Cleanup(func() {

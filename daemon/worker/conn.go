@@ -315,7 +315,9 @@ func (c *conn) initializeLocked(id int64, p workerwire.InitializeParams) {
 func (c *conn) attachLocked(id int64, p workerwire.AttachParams) {
 	w := c.w
 	if p.Epoch < w.epoch {
-		c.fail(id, workerwire.Errorf(workerwire.CodeStaleEpoch, "epoch %d was here, this is %d", w.epoch, p.Epoch))
+		stale := workerwire.Errorf(workerwire.CodeStaleEpoch, "epoch %d was here, this is %d", w.epoch, p.Epoch)
+		stale.Epoch = w.epoch
+		c.fail(id, stale)
 		return
 	}
 	if p.AfterSeq < 0 || p.AfterSeq >= w.out.next {

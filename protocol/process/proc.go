@@ -3,7 +3,9 @@ package process
 import (
 	"errors"
 	"os"
+	"path/filepath"
 
+	"holdline/protocol/bootclock"
 	"holdline/protocol/lockcheck"
 )
 
@@ -33,6 +35,35 @@ func Self() Proc {
 func IsAlive(pid int, start uint64) bool {
 	now, err := Lookup(pid)
 	return err == nil && now.Start == start
+}
+
+// HasEnded reports whether no thread of the process with this pid and start time runs any more. It
+// returns false if that cannot be known.
+func HasEnded(pid int, start uint64) bool {
+	now, err := Lookup(pid)
+	switch {
+	case start == 0:
+		return false
+	case err == nil:
+		return now.Start != start
+	}
+	return errors.Is(err, ErrGone) && !hasThreads(pid)
+}
+
+// WorkerIn returns the process that the state of a worker's directory names, if that runs and is the worker
+// by its own words. That it returns none says nothing: the state may be damaged.
+func WorkerIn(dir string) (Proc, bool) {
+	st, err := ReadState(dir)
+	if err != nil || st.Phase == PhaseExited || st.BootID == "" || st.BootID != bootclock.ID() {
+		return Proc{}, false
+	}
+	return Proc{PID: st.PID, Start: st.Start}, IsAlive(st.PID, st.Start) && IsWorker(st.PID, dir)
+}
+
+// IsWorker reports whether a process is the worker of dir by its own words. The name of the directory
+// decides, which no other worker has: its path may lead over a link.
+func IsWorker(pid int, dir string) bool {
+	return filepath.Base(WorkerDir(Args(pid))) == filepath.Base(dir)
 }
 
 // WorkerDir returns the directory of the worker that has these arguments, or "" if they

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/bootclock"
 )
 
 // Exact reports whether the tree of a worker is known exactly. Here it is not:
@@ -24,6 +26,25 @@ func Lookup(pid int) (Proc, error) {
 		return Proc{}, fmt.Errorf("%w: pid %d", ErrGone, pid)
 	}
 	return proc(k), nil
+}
+
+// hasThreads returns false: a process that is gone has none.
+func hasThreads(int) bool { return false }
+
+// Space returns the name of the set of processes in which a pid means something: this boot of this
+// machine. It is "" if that cannot be known.
+func Space() string { return bootclock.ID() }
+
+// LockHolders returns no process: who holds a lock cannot be known on this system.
+func LockHolders(string) []Proc { return nil }
+
+// Name returns what a process is called, for people; "" if that is not known.
+func Name(pid int) string {
+	k, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
+	if err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(k.Proc.P_comm[:])
 }
 
 // Signal sends sig to p if its pid still has the start time.

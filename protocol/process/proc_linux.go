@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"holdline/protocol/bootclock"
 )
 
 // Exact reports whether the tree of a worker is known exactly: a worker is a
@@ -50,6 +52,56 @@ func Lookup(pid int) (Proc, error) {
 		return p, fmt.Errorf("%w: it is a zombie", ErrGone)
 	}
 	return p, nil
+}
+
+// hasThreads reports whether threads run of a process whose first one has ended: until they have
+// ended, too, they hold its files.
+func hasThreads(pid int) bool {
+	threads, _ := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/task") // there is none of a process that is gone
+	return len(threads) > 1
+}
+
+// Space returns the name of the set of processes in which a pid means something: this boot of this
+// machine, and the namespace. It is "" if that cannot be known.
+func Space() string {
+	boot := bootclock.ID()
+	names, err := os.Readlink("/proc/self/ns/pid")
+	if boot == "" || err != nil {
+		return ""
+	}
+	return boot + " " + names
+}
+
+// LockHolders returns the processes of this user that hold a lock of flock(2) on the file at path. The
+// one that took it may have ended: those that it has passed the file on to hold the lock, too.
+func LockHolders(path string) (holders []Proc) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil
+	}
+	all, _ := pids()
+	for _, pid := range all {
+		fds := "/proc/" + strconv.Itoa(pid) + "/fd"
+		open, _ := os.ReadDir(fds) // those of other users cannot be read
+		for _, fd := range open {
+			file, err := os.Stat(filepath.Join(fds, fd.Name()))
+			if err != nil || !os.SameFile(file, info) {
+				continue
+			}
+			state, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/fdinfo/" + fd.Name())
+			if p, err := Lookup(pid); err == nil && bytes.Contains(state, []byte("FLOCK")) {
+				holders = append(holders, p)
+				break
+			}
+		}
+	}
+	return holders
+}
+
+// Name returns what a process calls itself, for people; "" if that is not known.
+func Name(pid int) string {
+	b, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	return strings.TrimSpace(string(b))
 }
 
 // Signal sends sig to p and to no other process: through a file descriptor of the

@@ -24,6 +24,7 @@ const (
 type Error struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
+	Epoch   int64  `json:"epoch,omitempty"` // of CodeStaleEpoch: generation of that daemon
 }
 
 // Error returns the message.

@@ -2,6 +2,7 @@ package daemoncmd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/daemon/statedir"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
 
@@ -59,7 +61,8 @@ func TestStop_DoesNotListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = held.Unlock() }()
-	if err := held.Write(4711, 1); err != nil {
+	me := process.Self()
+	if err := held.Write(me.PID, me.Start); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -67,8 +70,9 @@ func TestStop_DoesNotListen(t *testing.T) {
 		cmd.SetContext(t.Context())
 		cmd.Flags().String("socket", "", "")
 		err := Stop(cmd, &cmdenv.Process{Getenv: func(name string) string { return env[name] }}, false)
-		if _, hangs := errors.AsType[*attach.HungError](err); !hangs || !strings.Contains(err.Error(), "daemon 4711") {
-			t.Errorf("stop: %v, want that daemon 4711 does not answer", err)
+		name := fmt.Sprintf("daemon %d", me.PID)
+		if _, hangs := errors.AsType[*attach.HungError](err); !hangs || !strings.Contains(err.Error(), name) {
+			t.Errorf("stop: %v, want that %s does not answer", err, name)
 		}
 	})
 }

@@ -39,12 +39,17 @@ type UnreachableError struct {
 	Host  string
 	Words string // why, for people: the last words of ssh, if it said any
 	Fix   string // a command that helps, or shows more; "" for none
-	slow  bool   // it said nothing at all
+	// Refused means that the host was reached, and refused what it was asked for.
+	Refused bool
+	slow    bool // it said nothing at all
 }
 
 // Error returns what happened, and what to do.
 func (e *UnreachableError) Error() string {
 	text := fmt.Sprintf("%s cannot be reached: %s", e.Host, e.Words)
+	if e.Refused {
+		text = fmt.Sprintf("%s refuses: %s", e.Host, e.Words)
+	}
 	if e.Fix != "" {
 		text += ". Run: " + e.Fix
 	}

@@ -12,13 +12,16 @@ import (
 	"holdline/protocol/process"
 )
 
-// Alive reports whether the worker of dir lives: whether its lock is held,
-// whatever any pid says. It leaves nothing in dir, which may be about to be removed. A worker
-// on another machine counts as alive until it is known to be dead: see [Far].
+// Alive reports whether the worker of dir lives: whether its lock is held. It leaves nothing in dir, which
+// may be about to be removed. A worker on another machine counts as alive until it is known to be dead:
+// see [Far]. So does one whose lock's file was removed or replaced: see [process.WorkerIn].
 func Alive(dir string) (bool, error) {
 	alive, err := statedir.Held(filepath.Join(dir, process.FileLock))
 	if errors.Is(err, os.ErrNotExist) {
 		_, err = os.Lstat(dir)
+	}
+	if err == nil && !alive {
+		_, alive = process.WorkerIn(dir)
 	}
 	return alive || err == nil && Far(dir) != nil, err
 }

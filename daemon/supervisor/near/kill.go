@@ -15,6 +15,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -27,10 +28,22 @@ const pollPause = 10 * time.Millisecond
 // A Hunter kills workers and what they left. It logs what it kills.
 type Hunter struct{ Log *slog.Logger }
 
-// Lock takes the lock of a worker's directory. A directory that is not
-// there is an error that wraps [os.ErrNotExist].
+// Lock takes the lock of a worker's directory, also if a process holds it that is not the worker: see
+// [statedir.Seize]. It does not take the lock of a worker that lives and whose lock's file was removed or
+// replaced: then the error wraps [statedir.ErrLocked], too. A directory that is not there is an error
+// that wraps [os.ErrNotExist].
 func Lock(dir string) (*statedir.Lock, error) {
-	return statedir.TryLock(filepath.Join(dir, process.FileLock))
+	path := filepath.Join(dir, process.FileLock)
+	lock, err := statedir.Seize(path)
+	if err != nil {
+		return nil, err
+	}
+	if p, lives := process.WorkerIn(dir); lives {
+		_ = lock.Unlock()
+		return nil, fmt.Errorf("lock %s: process %d is the worker, and holds the lock of another file: %w",
+			path, p.PID, statedir.ErrLocked)
+	}
+	return lock, nil
 }
 
 // KillLeft kills the processes that the dead worker of dir left, until there are none
@@ -73,39 +86,68 @@ func (h Hunter) KillAll(ctx context.Context, dir string, procs []process.Proc) i
 
 // Destroy kills the worker of dir with its tree, whatever state it is in, and returns when
 // all of that is gone. With revoke it also removes spec.json: then a worker process that was
-// started and does not hold its lock yet cannot begin.
+// started and does not hold its lock yet cannot begin. A lock that a process holds which is not the
+// worker does not count, whatever the directory's files say.
 func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
-	for {
+	path := filepath.Join(dir, process.FileLock)
+	for begin := time.Now(); ; {
 		lock, err := Lock(dir)
-		if err == nil {
-			if revoke {
+		// Anything may lie in the place of the lock's file.
+		unusable := errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrPermission)
+		var workers []process.Proc
+		if errors.Is(err, statedir.ErrLocked) || unusable {
+			// The tree comes first. Else the child could still act after the client
+			// has learned that the call's outcome is unknown.
+			if err := h.KillGroup(ctx, dir); err != nil {
+				return err
+			}
+			workers = h.workers(dir)
+			if len(workers) == 0 && !unusable && time.Since(begin) > squatTime {
+				lock, err = statedir.SeizeUnnamed(path)
+			}
+		}
+		if err == nil || unusable && len(workers) == 0 {
+			if err = nil; revoke {
 				err = os.Remove(filepath.Join(dir, process.FileSpec))
 			}
 			if err == nil || errors.Is(err, os.ErrNotExist) {
 				err = h.bury(ctx, dir)
 			}
-			_ = lock.Unlock()
+			if lock != nil {
+				_ = lock.Unlock()
+			}
 			return err
 		}
-		if !errors.Is(err, statedir.ErrLocked) {
+		if !errors.Is(err, statedir.ErrLocked) && !unusable {
 			return err
 		}
-		// The tree comes first. Else the child could still act after the client
-		// has learned that the call's outcome is unknown.
-		if err := h.KillGroup(ctx, dir); err != nil {
-			return err
-		}
-		pid, start, err := statedir.Holder(filepath.Join(dir, process.FileLock))
-		if err == nil && pid != os.Getpid() {
-			if err := process.Signal(process.Proc{PID: pid, Start: start}, syscall.SIGKILL); err != nil &&
-				!errors.Is(err, process.ErrGone) {
-				return fmt.Errorf("kill worker %d: %w", pid, err)
+		for _, p := range workers {
+			if err := process.Signal(p, syscall.SIGKILL); err != nil && !errors.Is(err, process.ErrGone) {
+				return fmt.Errorf("kill worker %d: %w", p.PID, err)
 			}
 		}
 		if err := Pause(ctx); err != nil {
-			return fmt.Errorf("worker %s does not die: %w", filepath.Base(dir), err)
+			return fmt.Errorf("worker %s does not die: %s holds the lock of its directory %s: %w",
+				filepath.Base(dir), statedir.WhoHolds(path), dir, err)
 		}
 	}
+}
+
+// squatTime is how long the lock of a worker that no process seems to be may be held before it counts
+// for held by another program.
+const squatTime = time.Second
+
+// workers returns the processes that are the worker of dir: the one that its state names, or else those
+// that say so themselves. Its files may be damaged, so what a process says decides.
+func (h Hunter) workers(dir string) []process.Proc {
+	if p, lives := process.WorkerIn(dir); lives {
+		return []process.Proc{p}
+	}
+	all, err := process.List()
+	if err != nil {
+		h.Log.Warn("processes cannot be listed", "worker", filepath.Base(dir), "err", err)
+	}
+	return slices.DeleteFunc(all, func(p process.Proc) bool { return !process.IsWorker(p.PID, dir) })
 }
 
 // bury kills the processes that the dead worker of dir left: the child's process group, and

@@ -127,6 +127,18 @@ func (d *Dirs) origin() (string, error) {
 	return name, nil
 }
 
+// HighestGeneration returns the highest generation that stands in the specs of workers, 0 if there is
+// none.
+func (d *Dirs) HighestGeneration() (highest int64) {
+	servers, _ := d.ServerDirs()
+	for _, dir := range append(servers, d.All()...) {
+		if spec, err := process.ReadSpec(dir); err == nil && spec.Generation < statedir.MaxCount {
+			highest = max(highest, spec.Generation)
+		}
+	}
+	return highest
+}
+
 // Versions returns the versions of the workers' protocol that are in use, in ascending
 // order: that of new workers, and those of the workers that live.
 func (d *Dirs) Versions() []int {
