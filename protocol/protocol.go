@@ -276,7 +276,7 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	if err := json.Unmarshal(line, &g); err != nil {
 		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
 	}
-	if err := checkKeys(line); err != nil {
+	if err := greetingKeys.Fields(line, func(string, []byte) error { return nil }); err != nil {
 		return g, &Refusal{RefusedGreeting, "greeting: " + err.Error()}
 	}
 	switch g.Role {
@@ -299,19 +299,12 @@ func ParseGreeting(line []byte) (Greeting, error) {
 	return g, nil
 }
 
-// checkKeys returns an error if a key of the JSON object stands twice, in upper or
-// lower case: two readers could take either for the value that is meant.
-func checkKeys(object []byte) error {
-	seen := map[string]bool{}
-	return jsonrpc.Fields(object, func(key string, _ []byte) error {
-		folded := strings.ToLower(key)
-		if seen[folded] {
-			return fmt.Errorf("%w %q", jsonrpc.ErrDuplicate, key)
-		}
-		seen[folded] = true
-		return nil
-	})
-}
+// greetingKeys are those of a [Greeting]: two readers could take a key that stands twice, or in
+// another case, for either value.
+var greetingKeys = jsonrpc.Keys{Known: []string{
+	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "server",
+	"view", "version", "files", "logins",
+}}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.
 var ErrNoWelcome = errors.New("not from a holdline daemon")

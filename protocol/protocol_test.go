@@ -3,6 +3,8 @@ package protocol
 import (
 	"bytes"
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +67,16 @@ func TestParseGreeting(t *testing.T) {
 		{
 			"token in two cases",
 			`{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","Token":"b"}`,
+			RefusedGreeting,
+		},
+		{
+			"token with a Kelvin sign",
+			`{"holdline":1,"role":"mcp","session":"` + uuid + `","token":"a","to\u212aen":"b"}`,
+			RefusedGreeting,
+		},
+		{
+			"session with a long s",
+			`{"holdline":1,"role":"mcp","ſession":"` + uuid + `"}`,
 			RefusedGreeting,
 		},
 		{"wrong type", `{"holdline":1,"role":"mcp","session":"` + uuid + `","cwd":1}`, RefusedGreeting},
@@ -192,5 +204,17 @@ func TestNumber(t *testing.T) {
 		if message, n := CutNumber([]byte(line)); string(message) != line || n != 0 {
 			t.Errorf("of %s: %s, %d", line, message, n)
 		}
+	}
+}
+
+// TestGreetingKeys checks that all members of a greeting are protected from other spellings.
+func TestGreetingKeys(t *testing.T) {
+	var keys []string
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Greeting]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		keys = append(keys, name)
+	}
+	if !slices.Equal(keys, greetingKeys.Known) {
+		t.Errorf("a greeting has %q, and %q are known", keys, greetingKeys.Known)
 	}
 }

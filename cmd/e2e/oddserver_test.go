@@ -47,6 +47,9 @@ func oddServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 	if len(args) > 0 && args[0] == "stray" {
 		return strayServerMain(args[1:])
 	}
+	if len(args) > 0 && args[0] == "case" {
+		return caseServerMain(args[1:], stdin, stdout)
+	}
 	f := flag.NewFlagSet("oddserver", flag.ContinueOnError)
 	s := &oddServer{standIn: standIn{in: stdin, out: stdout}}
 	f.StringVar(&s.name, "name", "odd", "")

@@ -65,24 +65,26 @@ func BrokenAnswerID(line []byte, err error) jsonrpc.ID {
 	if !errors.Is(err, jsonrpc.ErrInvalid) {
 		return AnswerID(line[:min(len(line), LineEnds)], line[max(len(line)-LineEnds, 0):])
 	}
-	// It is JSON, in which keys may stand twice.
+	// It is JSON, in which keys may stand twice, or in another case.
 	d := json.NewDecoder(bytes.NewReader(line))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return nil
 	}
 	var id jsonrpc.ID
 	for d.More() {
-		key, err := d.Token()
+		token, err := d.Token()
 		var value json.RawMessage
 		if err == nil {
 			err = d.Decode(&value)
 		}
+		key, _ := token.(string)
+		isID := jsonrpc.IsSameKey(key, "id")
 		switch {
-		case err != nil, key == "method":
+		case err != nil, jsonrpc.IsSameKey(key, "method"):
 			return nil
-		case key == "id" && id != nil && !bytes.Equal(id, value):
+		case isID && id != nil && !bytes.Equal(id, value):
 			return nil
-		case key == "id":
+		case isID:
 			id = jsonrpc.ID(value)
 		}
 	}
@@ -107,18 +109,31 @@ func TooLong() string {
 		jsonrpc.MaxFrame>>20)
 }
 
-// CheckAnswer returns nil if clients accept a response of JSON-RPC as one of MCP. Otherwise
+// CheckAnswer returns nil if clients accept the response to a call as one of MCP. Otherwise
 // it returns why not; clients would then wait for another answer until they give up. A
-// result of MCP is always an object.
-func CheckAnswer(msg *jsonrpc.Message) error {
+// result of MCP is always an object. Nor is one accepted that clients may read in another way than
+// Holdline does. asks says that the result is [AsksForInput].
+func CheckAnswer(msg *jsonrpc.Message) (asks bool, err error) {
 	if msg.Error == nil {
 		if msg.Result[0] != '{' {
-			return errors.New("its result is not an object")
+			return false, errors.New("its result is not an object")
 		}
-		return nil
+		err = mcp.ResultObject.Fields(msg.Result, func(key string, value []byte) error {
+			asks = asks || key == "resultType" && string(value) == inputRequired
+			return nil
+		})
+		return asks, err
 	}
+	return false, checkError(msg)
+}
+
+// checkError is [CheckAnswer] for an error.
+func checkError(msg *jsonrpc.Message) error {
 	if msg.Error[0] != '{' {
 		return errors.New("its error is not an object")
+	}
+	if err := mcp.ErrorObject.Check(msg.Error); err != nil {
+		return err
 	}
 	code, err := strconv.ParseFloat(string(jsonrpc.Field(msg.Error, "code")), 64)
 	if err != nil || code != math.Trunc(code) {
@@ -164,7 +179,8 @@ func (e *RefusalError) Error() string {
 }
 
 // ResultOf returns the result in the answer to a request of the daemon's own, or why it
-// has none: a [*RefusalError] if that is the server's word.
+// has none: a [*RefusalError] if that is the server's word. A result that other programs may read in
+// another way is none.
 func ResultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
 	if msg.Error != nil && msg.Kind != jsonrpc.Response { // it answered with something else
 		words, _ := mcp.String(jsonrpc.Field(msg.Error, "message"))
@@ -172,6 +188,9 @@ func ResultOf(method string, msg jsonrpc.Message) (json.RawMessage, error) {
 	}
 	if msg.Error != nil {
 		return nil, &RefusalError{method, msg.Error}
+	}
+	if err := mcp.CheckResult(method, msg.Result); err != nil {
+		return nil, fmt.Errorf("the answer to %s cannot be read: %w", method, err)
 	}
 	return msg.Result, nil
 }

@@ -39,8 +39,11 @@ func IsRetry(params json.RawMessage) bool {
 // AsksForInput reports whether the result of a modern server asks the client for
 // something first.
 func AsksForInput(result json.RawMessage) bool {
-	return string(jsonrpc.Field(result, "resultType")) == `"input_required"`
+	return string(jsonrpc.Field(result, "resultType")) == inputRequired
 }
+
+// inputRequired is the resultType of such a result.
+const inputRequired = `"input_required"`
 
 // CapabilityFor returns the capability that a client must have for requests of that method,
 // or "" if a modern client takes no such requests.

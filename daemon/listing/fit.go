@@ -61,6 +61,9 @@ func (k Kind) fitOne(listing json.RawMessage) (fitted json.RawMessage, less stri
 	if jsonrpc.DeeperThan(listing, maxDepth) {
 		return nil, "", fmt.Errorf("it nests deeper than %d levels", maxDepth)
 	}
+	if err = mcp.EntryObject.Check(listing); err != nil {
+		return nil, "", err
+	}
 	if fitted, err = fitMembers("", listing); err != nil {
 		return nil, "", err
 	}

@@ -143,10 +143,6 @@ func annotate(annotations []byte, note string) []byte {
 	return jsonrpc.Prepend(out, note)
 }
 
-// metaEffect is the key in the _meta of a tool's listing under which a server
-// made with libmcp says whether a call may run again.
-const metaEffect = "io.libmcp/effect"
-
 // contract returns the replay contract of a tool: the operator's setting, else what
 // its listing says, else never_replay. A server that says nothing must not have a
 // call made twice.
@@ -156,7 +152,7 @@ func (s *Source) contract(name string, listing json.RawMessage) tool.Contract {
 			return c
 		}
 	}
-	if effect := jsonrpc.Field(jsonrpc.Field(listing, "_meta"), metaEffect); effect != nil {
+	if effect := jsonrpc.Field(jsonrpc.Field(listing, "_meta"), mcp.MetaEffect); effect != nil {
 		// "deduplicated" and "queryable" count as never_replay: they need an
 		// idempotency key, which only some calls have.
 		if kind, _ := mcp.String(jsonrpc.Field(jsonrpc.Field(effect, "recovery"), "kind")); kind == "replay_safe" {

@@ -14,7 +14,7 @@ import (
 
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
-	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // Limits of what the cache keeps.
@@ -365,14 +365,14 @@ func (c *Cache) Entries(server string) int {
 }
 
 // hint returns how long a result may be kept, which is 0 if not at all, and its
-// cacheScope. whole is false for errors, for results that ask for more input, and for
-// what is no JSON.
+// cacheScope. whole is false for errors, for results that ask for more input, for what is no JSON,
+// and for what other programs may read in another way.
 func hint(result json.RawMessage) (ttl time.Duration, scope string, whole bool) {
 	whole = json.Valid(result)
 	if !whole {
 		return 0, "", false
 	}
-	err := jsonrpc.Fields(result, func(key string, value []byte) error {
+	err := mcp.KeptObject.Fields(result, func(key string, value []byte) error {
 		switch key {
 		case "ttlMs":
 			ms, err := strconv.ParseFloat(string(value), 64)

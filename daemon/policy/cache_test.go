@@ -549,3 +549,26 @@ func FuzzDigest(f *testing.F) {
 		}
 	})
 }
+
+// TestNamesInAnotherCase_NoAnswerIsShared checks that answers are not kept whose arguments, or which
+// themselves, servers and clients may read in two ways: the last of two equal names would count.
+func TestNamesInAnotherCase_NoAnswerIsShared(t *testing.T) {
+	for _, arguments := range []string{
+		`{"id":"x","ID":"y"}`, `{"a":{"b":[{"k":1,"\u212a":2}]}}`, `{"\u017fource":1,"Source":2}`, `{"x":1,"x":2}`,
+	} {
+		if _, err := digest([]byte(arguments)); err == nil {
+			t.Errorf("%s has a key", arguments)
+		}
+	}
+	if _, err := digest([]byte(`{"id":1,"ids":{"ID":2}}`)); err != nil {
+		t.Errorf("names at two levels: %v", err)
+	}
+	for _, result := range []string{
+		`{"ttlMs":1000,"IsError":true}`, `{"ttlMs":1000,"TTLMS":0}`, `{"ttlMs":1000,"cacheScope":"private","CacheScope":"public"}`,
+		`{"ttlMs":1000,"Re\u017fultType":"input_required"}`,
+	} {
+		if _, _, whole := hint([]byte(result)); whole {
+			t.Errorf("%s is kept", result)
+		}
+	}
+}

@@ -107,6 +107,10 @@ func (s *session) handleMessage(ctx context.Context, n int64, l bulk.Line, again
 // handleNotification completes the handshake, cancels a request, or passes roots and progress to
 // hosted servers. It ignores others and malformed ones. Only the reader calls it; it takes s.mu.
 func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
+	if err := mcp.ParamsObject.Check(msg.Params); err != nil {
+		s.log.DebugContext(ctx, "notification ignored", "method", msg.Method, "err", err)
+		return
+	}
 	switch msg.Method {
 	case mcp.Initialized:
 		if s.handshake == initialized {

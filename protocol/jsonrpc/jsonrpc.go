@@ -2,9 +2,9 @@
 // results and errors stay raw bytes, and frames them as lines.
 //
 // It is strict where a loose reader would let two programs disagree about
-// what a message says: keys are compared by exact case, duplicate keys of the
-// envelope are refused, and so are batches (removed from MCP in 2025-06-18)
-// and invalid UTF-8. It starts no goroutine and holds no state but a reader's
+// what a message says: keys are compared by exact case, keys of the envelope
+// that stand twice or in another case are refused (see [Keys]), and so are
+// batches (removed from MCP in 2025-06-18) and invalid UTF-8. It starts no goroutine and holds no state but a reader's
 // buffer.
 package jsonrpc
 
@@ -121,7 +121,7 @@ func Parse(line []byte) (Message, error) {
 	}
 	var version, id, method []byte
 	var bad error
-	err := members(trimmed, longest, func(_ []byte, key string, value []byte) error {
+	err := members(trimmed, longest, &envelope, func(_ []byte, key string, value []byte) error {
 		switch key {
 		case "jsonrpc":
 			version = value
@@ -191,12 +191,12 @@ var ErrDuplicate = errors.New("duplicate key")
 // of f and returns that. Values alias obj. A duplicate key is found when its second
 // member is read, so f may have been called for the first one.
 func Fields(obj []byte, f func(key string, value []byte) error) error {
-	return members(obj, extent{}, func(_ []byte, key string, value []byte) error { return f(key, value) })
+	return members(obj, extent{}, nil, func(_ []byte, key string, value []byte) error { return f(key, value) })
 }
 
-// members is [Fields]; f also gets the key as it is spelled, with its quotes. A string at known is
-// not scanned.
-func members(obj []byte, known extent, f func(spelled []byte, key string, value []byte) error) error {
+// members is [Fields], or [Keys.Fields] if keys is not nil; f also gets the key as it is spelled,
+// with its quotes. A string at known is not scanned.
+func members(obj []byte, known extent, keys *Keys, f func(spelled []byte, key string, value []byte) error) error {
 	i := skipSpace(obj, 0)
 	if i >= len(obj) || obj[i] != '{' {
 		return errors.New("not an object")
@@ -215,16 +215,24 @@ func members(obj []byte, known extent, f func(spelled []byte, key string, value 
 		if err != nil {
 			return err
 		}
-		if _, dup := many[key]; dup || slices.Contains(few, key) {
-			return fmt.Errorf("%w %q", ErrDuplicate, key)
-		}
-		if len(few) < cap(few) {
-			few = append(few, key)
-		} else {
-			if many == nil {
-				many = map[string]struct{}{}
+		mark := key
+		if keys != nil {
+			if mark, err = keys.mark(key); err != nil {
+				return err
 			}
-			many[key] = struct{}{}
+		}
+		if mark != passed {
+			if _, dup := many[mark]; dup || slices.Contains(few, mark) {
+				return fmt.Errorf("%w %q", ErrDuplicate, key)
+			}
+			if len(few) < cap(few) {
+				few = append(few, mark)
+			} else {
+				if many == nil {
+					many = map[string]struct{}{}
+				}
+				many[mark] = struct{}{}
+			}
 		}
 		i = skipSpace(obj, end)
 		if i >= len(obj) || obj[i] != ':' {
@@ -246,7 +254,7 @@ func members(obj []byte, known extent, f func(spelled []byte, key string, value 
 // duplicate keys is an error.
 func Rewrite(obj []byte, f func(key string, value []byte) []byte) (json.RawMessage, error) {
 	out := append(make([]byte, 0, len(obj)+16), '{')
-	err := members(obj, extent{}, func(spelled []byte, key string, value []byte) error {
+	err := members(obj, extent{}, nil, func(spelled []byte, key string, value []byte) error {
 		v := f(key, value)
 		if v == nil {
 			return nil

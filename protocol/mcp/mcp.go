@@ -8,6 +8,7 @@ package mcp
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"holdline/protocol/jsonrpc"
@@ -75,7 +76,14 @@ const (
 	// MetaRepeats marks a tool call to the process that stands for a server by address: it may
 	// be made twice. That process takes the mark out.
 	MetaRepeats = "holdline/repeats"
+	// MetaEffect is the key in a tool's listing under which a server made with libmcp says whether a
+	// call may run again.
+	MetaEffect = "io.libmcp/effect"
 )
+
+// SchemaHeader is the key in the schema of an argument that says in which header of HTTP the
+// argument is repeated.
+const SchemaHeader = "x-mcp-header"
 
 // MaxURI is the most bytes of a URI, and of a server's own name for what it
 // lists: both stand in each record of a call.
@@ -159,18 +167,19 @@ type Params struct {
 	Notifications json.RawMessage // of subscriptions/listen
 }
 
-// ParseParams reads params, which may be nil. Keys count by exact case. A duplicate key is an
-// error, and so are params or a _meta that is no object.
+// ParseParams reads params, which may be nil. Keys count by exact case. A key that programs may read
+// in two ways is an error (see [Object]), and so are params or a _meta that is no object.
 func ParseParams(params json.RawMessage) (Params, error) {
 	var p Params
 	if params == nil {
 		return p, nil
 	}
 	var meta json.RawMessage
-	err := jsonrpc.Fields(params, func(key string, value []byte) error {
+	err := ParamsObject.Keys.Fields(params, func(key string, value []byte) error {
 		switch key {
 		case "_meta":
 			meta = value
+			return nil // it is read below
 		case "name":
 			p.Name = value
 		case "arguments":
@@ -192,12 +201,15 @@ func ParseParams(params json.RawMessage) (Params, error) {
 		case "notifications":
 			p.Notifications = value
 		}
-		return nil
+		return ParamsObject.within(key, value)
 	})
 	if err != nil || meta == nil {
 		return p, err
 	}
-	err = jsonrpc.Fields(meta, func(key string, value []byte) error {
+	if meta[0] != '{' {
+		return p, errors.New("_meta: not an object")
+	}
+	err = MetaObject.Fields(meta, func(key string, value []byte) error {
 		switch key {
 		case MetaVersion:
 			p.Meta.Version = value
@@ -212,7 +224,7 @@ func ParseParams(params json.RawMessage) (Params, error) {
 		}
 		return nil
 	})
-	return p, err
+	return p, named("_meta", err)
 }
 
 // String returns the string that raw spells; false if raw is no JSON string, or nil.

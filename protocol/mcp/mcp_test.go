@@ -21,7 +21,7 @@ func TestNegotiate(t *testing.T) {
 // TestParseParams checks that members are read as they are spelled, and that a repeated one
 // is an error.
 func TestParseParams(t *testing.T) {
-	p, err := ParseParams(json.RawMessage(`{"name":"x","Name":"y","arguments":{"a":1.0},"_meta":{"progressToken":1e3,"io.modelcontextprotocol/protocolVersion":"v"},"requestId":"r"}`))
+	p, err := ParseParams(json.RawMessage(`{"name":"x","Other":"y","arguments":{"a":1.0},"_meta":{"progressToken":1e3,"io.modelcontextprotocol/protocolVersion":"v"},"requestId":"r"}`))
 	if err != nil || string(p.Name) != `"x"` || string(p.Arguments) != `{"a":1.0}` ||
 		string(p.Meta.Progress) != "1e3" || string(p.Meta.Version) != `"v"` || string(p.RequestID) != `"r"` {
 		t.Errorf("ParseParams = %+v, %v", p, err)
@@ -31,6 +31,8 @@ func TestParseParams(t *testing.T) {
 	}
 	for _, bad := range []string{
 		`[]`, `{"name":1,"name":2}`, `{"_meta":7}`, `{"_meta":{"progressToken":1,"progressToken":2}}`,
+		`{"name":"x","Name":"y"}`, `{"_meta":{"ProgressToken":1}}`, `{"_META":{}}`, `{"clientInfo":{"Name":"x"}}`,
+		`{"_meta":{"io.modelcontextprotocol/clientInfo":{"name":"x","NAME":"y"}}}`,
 	} {
 		if _, err := ParseParams(json.RawMessage(bad)); err == nil {
 			t.Errorf("ParseParams(%s) gives no error", bad)

@@ -179,7 +179,7 @@ func (c *Client) learning(ctx context.Context, m *message, emit Emit) Emit {
 func (c *Client) learn(tool []byte) (name string, err error) {
 	name, _ = mcp.String(jsonrpc.Field(tool, "name"))
 	var s headerScan
-	if bytes.Contains(tool, []byte(keyHeader)) { // few have it, and schemas can be long
+	if bytes.Contains(tool, []byte(mcp.SchemaHeader)) { // few have it, and schemas can be long
 		s.schema(jsonrpc.Field(tool, "inputSchema"), nil, true)
 	}
 	c.mu.Lock()
@@ -195,9 +195,6 @@ func (c *Client) learn(tool []byte) (name string, err error) {
 	return name, nil
 }
 
-// keyHeader is the annotation of an argument in a tool's schema.
-const keyHeader = "x-mcp-header"
-
 // headerScan collects the annotated arguments of one schema.
 type headerScan struct {
 	found []mirrored
@@ -209,7 +206,7 @@ type headerScan struct {
 func (s *headerScan) schema(raw []byte, path []string, plain bool) {
 	_ = jsonrpc.Fields(raw, func(key string, value []byte) error {
 		switch key {
-		case keyHeader:
+		case mcp.SchemaHeader:
 			s.add(value, jsonrpc.Field(raw, "type"), path, plain)
 		case "properties":
 			_ = jsonrpc.Fields(value, func(name string, value []byte) error {
@@ -256,7 +253,7 @@ func (s *headerScan) add(value, kind []byte, path []string, plain bool) {
 		return
 	}
 	if s.err == nil {
-		s.err = errors.New(keyHeader + " " + string(value[:min(len(value), 64)]) + ": " + problem)
+		s.err = errors.New(mcp.SchemaHeader + " " + string(value[:min(len(value), 64)]) + ": " + problem)
 	}
 }
 

@@ -363,6 +363,10 @@ func (u *Process) readMessage(l *lines.Line) {
 		faultpoint.At("hosted.answered")
 		u.answered(msg, l)
 	case jsonrpc.Notification:
+		if err := mcp.ParamsObject.Check(msg.Params); err != nil {
+			u.noisy("params of " + fault.Quote([]byte(msg.Method)) + ": " + err.Error())
+			return
+		}
 		switch {
 		case msg.Method == mcp.CancelledNote:
 			u.withdrawn(msg)
@@ -396,15 +400,16 @@ func (u *Process) answered(msg jsonrpc.Message, l *lines.Line) {
 		own.take(owned(msg, l))
 		return
 	}
-	large := l.InFile() && len(msg.Result) >= bulk.Min && !dialect.AsksForInput(msg.Result)
+	asks, bad := dialect.CheckAnswer(&msg) // it may be large: nothing else waits meanwhile
+	large := l.InFile() && len(msg.Result) >= bulk.Min && !asks
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
 	c := u.namedLocked(dialect.ID, msg.ID)
 	if c == nil || c.Phase() == calls.Answered {
 		return // it was cancelled, or is known
 	}
-	if err := dialect.CheckAnswer(&msg); err != nil {
-		u.failLocked(c, dialect.Unreadable(l.Text, err, u.Secrets.Load().Text))
+	if bad != nil {
+		u.failLocked(c, dialect.Unreadable(l.Text, bad, u.Secrets.Load().Text))
 		return
 	}
 	if large && u.fileLocked(c, &msg, l) {

@@ -12,6 +12,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 )
 
 // asked handles a request of the server, which clients see by id: the daemon answers it, refuses
@@ -20,6 +21,9 @@ import (
 func (u *Process) asked(msg jsonrpc.Message, id string, inFile bool) {
 	raw := jsonrpc.ID(bytes.Clone(msg.ID))
 	own, overreaches := dialect.OwnAnswer(msg.Method, raw, u.Owner.Session, u.Owner.Root)
+	if err := mcp.ParamsObject.Check(msg.Params); err != nil {
+		own, overreaches = jsonrpc.AppendError(nil, raw, jsonrpc.CodeInvalidParams, "params: "+err.Error(), nil), false
+	}
 	var line, token []byte // the request for the client, and the server's progress token in it
 	if own == nil {
 		quoted := jsonrpc.AppendString(nil, id)
