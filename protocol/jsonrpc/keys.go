@@ -52,12 +52,16 @@ func (k *Keys) mark(key string) (string, error) {
 	return fold(key), nil
 }
 
-// IsSameKey reports whether readers that ignore case take a key for known, which must be ASCII.
+// IsSameKey reports whether readers that ignore case take one key for the other.
 func IsSameKey(key, known string) bool {
-	if len(key) == len(known) {
-		return strings.EqualFold(key, known) // nearly always decided by the first character
+	if len(key) == len(known) && strings.EqualFold(key, known) {
+		return true
 	}
-	return len(key) > len(known) && !isASCII(key) && fold(key) == fold(known)
+	longer := key // only with other characters than those of ASCII can keys of two lengths be equal
+	if len(known) > len(key) {
+		longer = known
+	}
+	return !isASCII(longer) && fold(key) == fold(known)
 }
 
 // isASCII reports whether s has ASCII characters only.

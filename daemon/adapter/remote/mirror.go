@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -44,9 +45,12 @@ func (c *Client) sendModern(ctx context.Context, m *message, emit Emit) error {
 	case m.Method != mcp.ToolsCall || m.Kind != jsonrpc.Request:
 		return c.post(ctx, m, session{}, emit)
 	}
-	m.mirror = c.mirror(m)
 	var refused []byte
-	err := c.post(ctx, m, session{}, func(line []byte) error {
+	var err error
+	if m.mirror, err = c.mirror(m); err != nil {
+		return err
+	}
+	err = c.post(ctx, m, session{}, func(line []byte) error {
 		if isMismatch(line) {
 			refused = bytes.Clone(line)
 			return nil
@@ -58,7 +62,10 @@ func (c *Client) sendModern(ctx context.Context, m *message, emit Emit) error {
 	}
 	c.listTools(ctx, m)
 	before := m.mirror
-	if m.mirror = c.mirror(m); ctx.Err() != nil || maps.Equal(m.mirror, before) {
+	if m.mirror, err = c.mirror(m); err != nil {
+		return err
+	}
+	if ctx.Err() != nil || maps.Equal(m.mirror, before) {
 		return emit(refused)
 	}
 	return c.post(ctx, m, session{}, emit)
@@ -102,8 +109,9 @@ func (c *Client) listTools(ctx context.Context, call *message) {
 }
 
 // mirror returns the headers that repeat arguments of a call. An argument that is absent,
-// null or no plain value gets none.
-func (c *Client) mirror(m *message) map[string]string {
+// null or no plain value gets none. An argument that the server could read in another way than the
+// gateway reads the header is a fault.
+func (c *Client) mirror(m *message) (map[string]string, error) {
 	c.mu.Lock()
 	known := c.tools[m.name]
 	c.mu.Unlock()
@@ -111,7 +119,11 @@ func (c *Client) mirror(m *message) map[string]string {
 	for _, arg := range known {
 		value := jsonrpc.Field(m.Params, "arguments")
 		for _, name := range arg.path {
-			value = jsonrpc.Field(value, name)
+			var err error
+			if value, err = one(value, name); err != nil {
+				return nil, fault.New(fault.InvalidInput, fault.Host, m.operation(),
+					"arguments: %v; %s stands in a header, too, so that must be certain: the call was not made", err, name)
+			}
 		}
 		if text, ok := plainText(value); ok {
 			if headers == nil {
@@ -120,7 +132,23 @@ func (c *Client) mirror(m *message) map[string]string {
 			headers[arg.header] = headerText(text)
 		}
 	}
-	return headers
+	return headers, nil
+}
+
+// one returns a member of an object, or nil, and an error if the object has that in another case,
+// too, or twice.
+func one(object json.RawMessage, name string) (value json.RawMessage, err error) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil, nil
+	}
+	keys := jsonrpc.Keys{Known: []string{name}, Loose: true}
+	err = keys.Fields(object, func(key string, v []byte) error {
+		if key == name {
+			value = v
+		}
+		return nil
+	})
+	return value, err
 }
 
 // plainText returns the text of a JSON string, boolean or integer. It returns false for

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"holdline/protocol/fault"
 )
 
 // TestArgumentsInHeaders checks that calls of tools which demand arguments in headers reach
@@ -137,5 +140,29 @@ func TestMismatchWithoutChange(t *testing.T) {
 	got, err := send(t, New(Options{Name: "s", URL: url}), fmt.Sprintf(modern, "t"))
 	if err != nil || !slices.Equal(got, []string{refusal}) || calls.Load() != 1 || len(lists) != 2 {
 		t.Errorf("got %q, %v after %d calls and the lists %q", got, err, calls.Load(), lists)
+	}
+}
+
+// TestArgumentOfHeaderIsAmbiguous_CallNotMade checks that an argument which a gateway reads in a header
+// must be one for the server, too.
+func TestArgumentOfHeaderIsAmbiguous_CallNotMade(t *testing.T) {
+	c := &Client{tools: map[string][]mirrored{"t": {{header: "Mcp-Param-A", path: []string{"o", "a"}}}}}
+	for arguments, want := range map[string]string{
+		`{"o":{"a":"x","b":"y"}}`: "x", `{"o":{"b":"y"}}`: "", `{"B":1,"b":2,"o":{"a":"x"}}`: "x", `{}`: "", `7`: "",
+		`{"o":{"a":"x","A":"y"}}`: "refused", `{"o":{"A":"y"}}`: "refused", `{"o":{"a":"x","a":"y"}}`: "refused",
+		`{"o":{"a":"x"},"O":{"a":"y"}}`: "refused",
+	} {
+		m, err := parse([]byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":` + arguments + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers, err := c.mirror(&m)
+		got := headers["Mcp-Param-A"]
+		if f, ok := errors.AsType[*fault.Record](err); ok && f.Fault.Code == fault.InvalidInput && !f.MayHaveActed {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("%s: %q, %v, want %q", arguments, got, err, want)
+		}
 	}
 }
