@@ -180,6 +180,7 @@ const layerMap = `
 0 daemon/plural
 -1 daemon/lazyregexp
 0 daemon/redact
+0 daemon/sendonce
 0 daemon/shellword
 0 daemon/spelling
 0 daemon/telling

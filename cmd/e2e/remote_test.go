@@ -24,6 +24,7 @@ type far struct {
 	handler atomic.Pointer[http.Handler]
 	token   string       // that it requires
 	drops   atomic.Int32 // so many connections are closed instead of an answer in a session
+	loses   atomic.Int32 // a status with which a gateway answers calls after they were made, or 0
 
 	mu    sync.Mutex
 	begun map[string]int // calls of slow, by token; guarded by mu
@@ -62,6 +63,11 @@ func newFar(t *testing.T, stateless bool) *far {
 		if r.Header.Get("Mcp-Session-Id") != "" && f.drops.Load() > 0 && r.Method == http.MethodPost {
 			f.drops.Add(-1)
 			panic(http.ErrAbortHandler)
+		}
+		if status := f.loses.Load(); status != 0 && r.Method == http.MethodPost {
+			(*f.handler.Load()).ServeHTTP(httptest.NewRecorder(), r)
+			w.WriteHeader(int(status))
+			return
 		}
 		// Servers of the older era know neither this method nor its version.
 		if !stateless && r.Header.Get("Mcp-Protocol-Version") == "2026-07-28" {
@@ -206,6 +212,30 @@ func TestRemoteLosesAnswer(t *testing.T) {
 	f.drops.Store(1)
 	if x := a.wait(a.call("far__slow", map[string]any{"token": "x", "ms": 0})); x.code() != "outcome_unknown" {
 		t.Errorf("a call of another tool: %s", x.raw)
+	}
+	a.rest()
+}
+
+// TestGatewayFailsAfterCall_OutcomeIsUnknown checks that a call which a gateway has passed on, and then answers with
+// a status of its own, is made once, and that the agent is not told to make it again.
+func TestGatewayFailsAfterCall_OutcomeIsUnknown(t *testing.T) {
+	t.Parallel()
+	f := newFar(t, false)
+	p := newPlace(t).remote(f, f.token).login()
+	a := p.agent().shake()
+	a.ask("tools/list", map[string]any{})
+	p.untilReady("far")
+	for _, status := range []int{503, 500, 408, 524} { // the fifth failure would open the circuit
+		f.loses.Store(int32(status))
+		token := fmt.Sprint("status ", status)
+		x := a.wait(a.call("far__slow", map[string]any{"token": token, "ms": 0}))
+		if x.code() != "outcome_unknown" || f.times(token) != 1 {
+			t.Errorf("%d: made %d times: %s", status, f.times(token), x.raw)
+		}
+	}
+	f.loses.Store(0)
+	if x := a.wait(a.call("far__slow", map[string]any{"token": "after", "ms": 0})); !strings.Contains(x.text(), "did after") {
+		t.Errorf("the next call: %s", x.raw)
 	}
 	a.rest()
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"net/http"
@@ -15,11 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"holdline/daemon/login/assertion"
 	"holdline/daemon/redact"
+	"holdline/daemon/sendonce"
 	"holdline/protocol/faultpoint"
 )
 
@@ -133,14 +132,14 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		body.Set("client_id", e.ClientID)
 	}
 	text := body.Encode()
-	hook := &hooked{r: strings.NewReader(text), before: before}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, hook)
+	once := sendonce.New([]byte(text), before)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, once)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s is no address", ErrForbidden, Clean(e.URL))
 	}
 	req.Header, req.ContentLength = header, int64(len(text))
 	answer, err := c.Do(req, postTimeout)
-	hook.end()
+	once.End() // the answer may come before the body was read
 	if err != nil {
 		return nil, err
 	}
@@ -167,36 +166,6 @@ func masked(text string, secrets []Secret) string {
 	}
 	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
 	return redact.Mask(text, words)
-}
-
-// hooked is a body that calls before when its first byte is asked for. It cannot be read
-// again, so net/http cannot send it twice. The answer may come before the body was read.
-type hooked struct {
-	mu     sync.Mutex // held for before, too
-	r      io.Reader
-	before func() error
-	err    error // of before, or that the request is over
-}
-
-// Read reads the body.
-func (h *hooked) Read(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if before := h.before; before != nil && h.err == nil {
-		h.before = nil
-		h.err = before()
-	}
-	if h.err != nil {
-		return 0, h.err
-	}
-	return h.r.Read(p)
-}
-
-// end waits for a call of before that is under way, and sees to it that none begins.
-func (h *hooked) end() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.err = io.ErrClosedPipe
 }
 
 // parseGrant reads the answer to a request that began at start.

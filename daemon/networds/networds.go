@@ -9,7 +9,10 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"strings"
 	"syscall"
+
+	"holdline/daemon/lazyregexp"
 )
 
 // Of says in words what went wrong with a connection. It leaves out the address, which
@@ -31,12 +34,40 @@ func Of(err error) string {
 		return "no server listens at its address"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):
 		return "there is no network that leads to it"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE):
 		return "it closed the connection"
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		return "no answer in time"
 	case isDial: // without the address and the name of the system's call
 		return op.Err.Error()
 	}
-	return err.Error()
+	return ofHTTP(err.Error())
 }
+
+// ofHTTP puts a text of net/http into words. Its errors have no types that others can name. What it quotes came
+// from the server, which may repeat a secret that it was sent, so that is left out.
+func ofHTTP(text string) string {
+	if reset := streamReset().FindStringSubmatch(text); reset != nil {
+		return "it ended the request without an answer: " + reset[1]
+	}
+	for _, closed := range []string{
+		"cannot rewind body", "server closed idle connection", "GOAWAY", "client connection lost",
+		"client connection force closed", "use of closed network connection",
+	} {
+		if strings.Contains(text, closed) {
+			return "it closed the connection"
+		}
+	}
+	for _, strange := range []string{
+		"transport connection broken", "malformed", "bad Content-Length", "transfer encoding", "Location header",
+	} {
+		if strings.Contains(text, strange) {
+			return "it sent what is no HTTP answer"
+		}
+	}
+	return text
+}
+
+// streamReset matches the error of a stream of HTTP/2 that the other side has ended.
+var streamReset = lazyregexp.New(`stream error: stream ID \d+; (\w+); received from peer`)

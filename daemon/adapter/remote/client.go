@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -89,16 +88,12 @@ func New(o Options) *Client {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &Client{
 		o: o, renewing: make(chan struct{}, 1), standing: map[string]json.RawMessage{},
 		http: &http.Client{
 			// A body is read for as long as a call takes, so nothing here
 			// limits the whole.
-			Transport: &http.Transport{
-				Proxy: http.ProxyFromEnvironment, DialContext: dialer.DialContext, ForceAttemptHTTP2: true,
-				TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 8,
-			},
+			Transport:     newTransport(),
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -112,7 +107,7 @@ func (c *Client) Close(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), byeTimeout)
 		defer cancel()
 		if req, err := c.request(ctx, http.MethodDelete, nil, s); err == nil {
-			if resp, _, err := c.do(req); err == nil {
+			if resp, _, err := c.do(req, nil, 0); err == nil {
 				_ = resp.Body.Close() // a server need not know DELETE
 			}
 		}
@@ -244,17 +239,13 @@ func (m *message) operation() string {
 }
 
 // request returns an HTTP request of session s with the headers of the transport. m is
-// the message that it carries, or nil. A modern message names its version itself and
+// the message that it is to carry, or nil. A modern message names its version itself and
 // belongs to no session.
 //
 // The user's headers are set first and those of the transport last: a configured
 // Mcp-Session-Id would break every session.
 func (c *Client) request(ctx context.Context, method string, m *message, s session) (*http.Request, error) {
-	var body []byte
-	if m != nil {
-		body = m.line
-	}
-	req, err := http.NewRequestWithContext(ctx, method, c.o.URL, bytes.NewReader(body)) // of no bytes: no body
+	req, err := http.NewRequestWithContext(ctx, method, c.o.URL, nil) // the body comes with each attempt
 	if err != nil {
 		return nil, err
 	}

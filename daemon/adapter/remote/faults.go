@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"holdline/daemon/networds"
@@ -52,6 +53,16 @@ func (c *Client) strange(m *message, what string) error {
 		WithReason(fault.BadOutput)
 }
 
+// senseless returns the fault of an answer of success that makes no sense. It may be the page of a gateway that
+// has passed the request on, so of a request that must not be sent twice the outcome is not known.
+func (c *Client) senseless(m *message, what string) error {
+	if m.Kind != jsonrpc.Request || m.repeats {
+		return c.strange(m, what)
+	}
+	return fault.New(fault.OutcomeUnknown, fault.Server, m.operation(),
+		"server %s: %s. Whether it did what was asked is not known", c.o.Name, what).WithReason(fault.BadOutput)
+}
+
 // tooLarge returns the fault of a message that is larger than [Options.MaxMessage]. The server has
 // carried the request out, and would answer the next one in the same way.
 func (c *Client) tooLarge(m *message) error {
@@ -60,13 +71,42 @@ func (c *Client) tooLarge(m *message) error {
 		c.o.Name, c.o.MaxMessage).WithReason(fault.BadOutput)
 }
 
-// refused returns the fault of a status that is no success. 502 and 504 are those of a
-// proxy in front of the server, which may have lost the answer of a request that did
-// run: that is outcome_unknown. The texts of 401, 403 and of redirects name the
+// refusesUnhandled reports whether a status says that the request was not carried out. Of all others this is not
+// certain: a server may fail in the middle of its work, and a gateway in front of it says 503 or 408, and sends
+// people on to another page with 302 or 303, also after it has passed a request on.
+func refusesUnhandled(code int) bool {
+	switch code {
+	case http.StatusMovedPermanently, http.StatusTemporaryRedirect, http.StatusPermanentRedirect,
+		http.StatusBadRequest, http.StatusUnauthorized, http.StatusPaymentRequired, http.StatusForbidden,
+		http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotAcceptable, http.StatusProxyAuthRequired,
+		http.StatusGone, http.StatusLengthRequired, http.StatusPreconditionFailed,
+		http.StatusRequestEntityTooLarge, http.StatusRequestURITooLong, http.StatusUnsupportedMediaType,
+		http.StatusRequestedRangeNotSatisfiable, http.StatusExpectationFailed, http.StatusMisdirectedRequest,
+		http.StatusUnprocessableEntity, http.StatusLocked, http.StatusTooEarly, http.StatusUpgradeRequired,
+		http.StatusPreconditionRequired, http.StatusTooManyRequests, http.StatusRequestHeaderFieldsTooLarge,
+		http.StatusUnavailableForLegalReasons:
+		return true
+	}
+	return false
+}
+
+// isGatewayLoss reports whether a status is that of a gateway which has lost the answer: a request that may be
+// sent twice is then sent again. 520 to 527 are those of Cloudflare, 598 and 599 those of some proxies.
+func isGatewayLoss(code int) bool {
+	switch code {
+	case http.StatusRequestTimeout, http.StatusBadGateway, http.StatusGatewayTimeout, 598, 599:
+		return true
+	}
+	return code >= 520 && code <= 527
+}
+
+// refused returns the fault of a status that is no success. If the status can follow a request that was carried
+// out, and that must not be sent twice, it is outcome_unknown. The texts of 401, 403 and of redirects name the
 // configuration key to change.
-func (c *Client) refused(m *message, resp *http.Response) error {
+func (c *Client) refused(m *message, resp *http.Response, isSent bool) error {
 	name, op, code := c.o.Name, m.operation(), resp.StatusCode
-	text := strconv.Itoa(code) + " " + http.StatusText(code)
+	text := strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+	mayHaveRun := m.Kind == jsonrpc.Request && isSent && !refusesUnhandled(code)
 	switch {
 	case code == http.StatusUnauthorized:
 		oauth := ""
@@ -86,20 +126,28 @@ func (c *Client) refused(m *message, resp *http.Response) error {
 		if at, err := resp.Location(); err == nil {
 			where = "to " + at.Scheme + "://" + at.Host + redact.URL(at.Path)
 		}
-		return fault.New(fault.DownstreamFailure, fault.Server, op,
+		as, unknown := fault.DownstreamFailure, ""
+		if mayHaveRun && !m.repeats {
+			as, unknown = fault.OutcomeUnknown, ". Whether the server did what was asked is not known"
+		}
+		return fault.New(as, fault.Server, op,
 			"%s has moved %s (%s), and Holdline follows no redirect. If that address is right, put it "+
-				"into mcpServers.%s.url", name, where, text, name).WithReason(fault.Rejected)
-	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+				"into mcpServers.%s.url%s", name, where, text, name, unknown).WithReason(fault.Rejected)
+	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable && (!mayHaveRun || m.repeats):
 		f := fault.New(fault.ResourceExhausted, fault.Server, op, "%s takes no more requests for now (%s)", name, text)
 		f.RetryAfterMS = retryAfter(resp.Header.Get("Retry-After"))
 		if code == http.StatusTooManyRequests {
 			return f.WithReason(fault.RateLimited)
 		}
 		return f.WithReason(fault.Overloaded)
-	case (code == http.StatusBadGateway || code == http.StatusGatewayTimeout) && m.Kind == jsonrpc.Request:
+	case mayHaveRun && isGatewayLoss(code):
 		return fault.New(fault.OutcomeUnknown, fault.Server, op,
 			"the gateway before %s lost its answer (%s). Whether the server did what was asked is not known",
 			name, text)
+	case mayHaveRun && !m.repeats:
+		return fault.New(fault.OutcomeUnknown, fault.Server, op,
+			"%s, or a gateway before it, failed after it had the request (%s). Whether the server did what was "+
+				"asked is not known", name, text)
 	}
 	return fault.New(fault.DownstreamFailure, fault.Server, op, "%s answers %s", name, text).
 		WithReason(fault.Rejected)

@@ -3,8 +3,6 @@ package remote
 import (
 	"context"
 	"net/http"
-	"net/http/httptrace"
-	"sync/atomic"
 
 	"holdline/daemon/redact"
 )
@@ -23,53 +21,6 @@ type Login interface {
 	) (redact.Secret, error)
 	// Answered takes note that the server has answered a request without a token.
 	Answered(ctx context.Context)
-}
-
-// do makes a request, with the token of the login if there is one. A message that the server
-// refuses for its token was not handled: it is sent once more with another token. sent tells
-// whether the server may have got the last one.
-func (c *Client) do(req *http.Request) (resp *http.Response, sent bool, err error) {
-	var token redact.Secret
-	if c.o.Login != nil {
-		if token, err = c.o.Login.Token(req.Context(), req.Method != http.MethodDelete); err != nil {
-			return nil, false, err
-		}
-	}
-	for again := false; ; again = true {
-		resp, sent, err = c.attempt(req, token)
-		if err != nil || c.o.Login == nil {
-			return resp, sent, err
-		}
-		other, err := c.otherToken(req, token, resp, again)
-		if err == nil && other == "" {
-			return resp, sent, nil
-		}
-		_ = resp.Body.Close()
-		if err != nil {
-			return nil, false, err
-		}
-		token = other
-	}
-}
-
-// attempt makes the request once.
-func (c *Client) attempt(req *http.Request, token redact.Secret) (*http.Response, bool, error) {
-	var sent atomic.Bool // from then on the server may have it, whatever comes back
-	req = req.Clone(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		WroteHeaders: func() { sent.Store(true) },
-	}))
-	if req.GetBody != nil {
-		body, err := req.GetBody()
-		if err != nil {
-			return nil, false, err
-		}
-		req.Body = body
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token.Reveal())
-	}
-	resp, err := c.http.Do(req)
-	return resp, sent.Load(), err
 }
 
 // otherToken returns another token with which to send a request again after that answer, or "".

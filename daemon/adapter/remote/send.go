@@ -2,7 +2,9 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +21,8 @@ import (
 // Limits of what the client reads besides messages, and of its resumes.
 const (
 	maxErrorBody = 64 << 10         // bytes
-	maxResumes   = 5                // of a stream, in a row, without progress
+	errorTime    = 5 * time.Second  // for the body of an error status
+	maxResumes   = 5                // of a stream that has brought nonsense, in a row, without progress
 	maxRetry     = 30 * time.Second // that a server can ask for before a resume
 	minRetry     = 100 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
@@ -39,8 +42,11 @@ var errGone = errors.New("the session is gone")
 //   - transport_failure: the message was not sent, or it was sent twice and may be;
 //   - outcome_unknown: it was sent, must not be sent twice, and the answer is lost;
 //   - unauthenticated: the server wants other credentials;
-//   - resource_exhausted: the server refuses it for now, or the answer is too large;
-//   - downstream_failure: the server's answer makes no sense.
+//   - resource_exhausted: the server refuses it for now;
+//   - downstream_failure: the server refuses it, or the answer to a request that may be sent twice makes no sense.
+//
+// Where the status or the body may come from a gateway that has passed the request on, the fault is
+// outcome_unknown, too, unless the body is the server's own answer.
 //
 // Many servers close a kept connection at the moment at which a request is written to it. No
 // client can tell whether they have read it.
@@ -189,12 +195,13 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 	if err != nil {
 		return c.strange(m, "the address or a header makes no sense")
 	}
-	resp, sent, err := c.do(req)
+	// Without space behind it a message makes no sense to a server that lacks its last byte.
+	resp, isSent, err := c.do(req, bytes.TrimSpace(m.line), 0)
 	if err != nil {
-		return c.broken(ctx, m, sent, err)
+		return c.broken(ctx, m, isSent, err)
 	}
 	defer resp.Body.Close()
-	switch err := c.status(m, s, resp, emit); {
+	switch err := c.status(m, s, resp, isSent, emit); {
 	case errors.Is(err, errTold):
 		return nil
 	case err != nil:
@@ -211,11 +218,11 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "application/json":
-		return c.body(ctx, m, resp.Body, emit)
+		return c.body(ctx, m, resp, emit)
 	case "text/event-stream":
 		return c.stream(ctx, m, s, resp.Body, emit)
 	}
-	return c.strange(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)",
+	return c.senseless(m, fmt.Sprintf("its answer is neither JSON nor an event stream (status %d, type %.40q)",
 		resp.StatusCode, kind))
 }
 
@@ -229,7 +236,7 @@ var errTold = errors.New("answered")
 // A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
 // gets it in a session that has only just begun: then it is what this server answers to bad
 // requests, and is passed on from then on.
-func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) error {
+func (c *Client) status(m *message, s session, resp *http.Response, isSent bool, emit Emit) error {
 	code := resp.StatusCode
 	if code >= 200 && code < 300 {
 		return nil
@@ -237,10 +244,7 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 	if code == http.StatusNotFound && s.id != "" && m.version == "" {
 		return errGone
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
-	if err != nil || len(text) == maxErrorBody {
-		text = nil // the status says enough
-	}
+	text := errorText(resp)
 	if code == http.StatusBadRequest && s.id != "" && m.version == "" && isSessionRefusal(text) &&
 		!c.answers400.Load() {
 		if !s.fresh {
@@ -249,61 +253,89 @@ func (c *Client) status(m *message, s session, resp *http.Response, emit Emit) e
 		c.answers400.Store(true)
 	}
 	if speaks(code) && m.Kind == jsonrpc.Request {
-		if told, err := c.errorBody(m, text, emit); err != nil {
+		if told, err := c.errorBody(m, code, text, emit); err != nil {
 			return err
 		} else if told {
 			return errTold
 		}
 	}
-	return c.refused(m, resp)
+	return c.refused(m, resp, isSent)
 }
 
-// speaks reports whether the body of an error status may hold the server's own JSON-RPC
-// error. For the codes of logins, limits and proxies the status itself says what is
-// wrong.
+// errorText reads the body of an error status. It returns nil if that is too long, or takes too long: the status
+// says enough.
+func errorText(resp *http.Response) []byte {
+	if body, ok := resp.Body.(*endingBody); ok {
+		defer time.AfterFunc(errorTime, func() { body.cancel(errNoHead) }).Stop()
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil || len(text) == maxErrorBody {
+		return nil
+	}
+	return text
+}
+
+// speaks reports whether the body of an error status may hold the server's own answer. For the
+// codes of logins and limits the status itself says what is wrong.
 func speaks(code int) bool {
 	switch code {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests,
-		http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests:
 		return false
 	}
 	return code >= 400
 }
 
-// errorBody emits the JSON-RPC error in the body of an error status, and reports
-// whether there was one. It uses the request's own id, since servers leave the id out
-// if they refused the request before they had read it. An unreadable body is no error:
-// the status is enough.
-func (c *Client) errorBody(m *message, text []byte, emit Emit) (told bool, err error) {
+// errorBody emits the JSON-RPC answer in the body of an error status, and reports whether
+// there was one. Servers leave the id out of an error if they refused the request before they
+// had read it; then it gets the request's own. Where the status can follow a request that was
+// carried out, only the id shows that the server itself answers, and not a gateway that lost its
+// answer. An unreadable body is no error: the status is enough.
+func (c *Client) errorBody(m *message, code int, text []byte, emit Emit) (told bool, err error) {
 	answer, err := jsonrpc.Parse(text)
-	if err != nil || answer.Error == nil || answer.ID != nil && answer.ID.Key() != m.ID.Key() {
-		return false, nil //nolint:nilerr // not an answer: the status says enough
+	isOwn := err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
+	isEarly := err == nil && answer.ID == nil && answer.Error != nil && !isGatewayLoss(code) &&
+		code != http.StatusServiceUnavailable && (refusesUnhandled(code) || m.repeats)
+	switch {
+	case isOwn && answer.Error == nil:
+		line, err := oneLine(text)
+		if err != nil {
+			return false, nil //nolint:nilerr // not an answer: the status says enough
+		}
+		return true, emit(line)
+	case isOwn || isEarly:
+		failure, err := oneLine(answer.Error)
+		if err != nil {
+			return false, nil //nolint:nilerr // as above
+		}
+		return true, emit(jsonrpc.AppendFailure(nil, m.ID, failure))
 	}
-	failure, err := oneLine(answer.Error)
-	if err != nil {
-		return false, nil //nolint:nilerr // as above
-	}
-	return true, emit(jsonrpc.AppendFailure(nil, m.ID, failure))
+	return false, nil
 }
 
 // body reads an answer that is one JSON text: the answer to m, or an array that
-// contains it.
-func (c *Client) body(ctx context.Context, m *message, body io.Reader, emit Emit) error {
-	text, err := io.ReadAll(io.LimitReader(body, int64(c.o.MaxMessage)+1))
-	switch {
-	case err != nil:
-		return c.broken(ctx, m, true, err)
-	case len(text) > c.o.MaxMessage:
+// contains it. If the connection breaks behind a whole answer, nothing is lost.
+func (c *Client) body(ctx context.Context, m *message, resp *http.Response, emit Emit) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxMessage)+1))
+	if len(text) > c.o.MaxMessage {
 		return c.tooLarge(m)
+	}
+	if (err != nil || endsWithConnection(resp)) && !json.Valid(text) {
+		return c.broken(ctx, m, true, cmp.Or(err, io.ErrUnexpectedEOF))
 	}
 	answered, err := c.deliver(m, text, emit)
 	if bad, ok := errors.AsType[badMessageError](err); ok {
-		return c.strange(m, string(bad))
+		return c.senseless(m, string(bad))
 	}
 	if err != nil || answered {
 		return err
 	}
-	return c.strange(m, "its answer is to something else")
+	return c.senseless(m, "its answer is to something else")
+}
+
+// endsWithConnection reports whether nothing but the end of the connection says where the body ends. Then an
+// answer that was cut off looks like one that came to its end.
+func endsWithConnection(resp *http.Response) bool {
+	return resp.ProtoMajor == 1 && resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && !resp.Uncompressed
 }
 
 // badMessageError is the error of a text that is no message. It says what the server did.
@@ -347,13 +379,15 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	return answered, emit(line)
 }
 
-// stream reads events until the answer to m has come. If the stream ends before, it
-// resumes the stream, at most [maxResumes] times in a row without progress: a message,
-// another event id, or a stream that was open for a while. After such a stream it resumes
-// at once, since many load balancers close each connection after some time. It cannot
-// resume without an event id, nor for a modern message. Then the answer is lost, and the
-// fault is outcome_unknown. An event that is no message is skipped; if no answer comes
-// besides, it counts as the answer, which makes no sense then.
+// stream reads events until the answer to m has come. If the stream ends before, it resumes
+// the stream, for as long as ctx lives: a server, or a gateway in front of it, may be away for
+// a while. The pauses grow while there is no progress: a message, another event id, or a stream
+// that was open for a while. After such a stream it resumes at once, since many load balancers
+// close each connection after some time.
+//
+// It cannot resume without an event id, nor for a modern message, nor if the server refuses that
+// for good. Then the answer is lost, and the fault is outcome_unknown. An event that is no message
+// is skipped; if no answer comes besides, it counts as the answer, which makes no sense then.
 func (c *Client) stream(ctx context.Context, m *message, s session, body io.ReadCloser, emit Emit) error {
 	e := newEvents(body, c.o.MaxMessage)
 	var bad badMessageError
@@ -382,31 +416,45 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		steady := time.Since(opened) >= steadyStream
-		if n > 0 || e.last != before || steady {
+		isSteady := time.Since(opened) >= steadyStream
+		if n > 0 || e.last != before || isSteady {
 			resumes = 0
 		}
-		if e.last == "" || m.version != "" || resumes == maxResumes {
-			if bad != "" {
-				return c.strange(m, string(bad))
-			}
+		if bad != "" && (e.last == "" || m.version != "" || resumes == maxResumes) {
+			return c.senseless(m, string(bad))
+		}
+		if e.last == "" || m.version != "" {
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)
 		}
-		if !steady {
-			if err := waiting.Pause(ctx, e.retry(resumes)); err != nil {
-				return err
-			}
-		}
-		if body, err = c.resume(ctx, s, e.last); err != nil {
+		if body, err = c.reopen(ctx, s, e, &resumes, isSteady); err != nil {
 			return c.broken(ctx, m, true, err)
 		}
 		e.from(body)
 	}
 }
 
+// reopen opens the stream that follows the last event of e. If that fails in a way that may pass, it tries again
+// until ctx is done, after pauses that grow with the number of tries. The first try is made at once if now is true.
+func (c *Client) reopen(
+	ctx context.Context, s session, e *events, tries *int, now bool,
+) (body io.ReadCloser, err error) {
+	for asked := time.Duration(0); ; *tries++ {
+		if !now {
+			if err := waiting.Pause(ctx, max(e.retry(*tries), asked)); err != nil {
+				return nil, err
+			}
+		}
+		if body, err = c.resume(ctx, s, e.last, resumeTimeout); err == nil || ctx.Err() != nil || !mayPass(err) {
+			return body, err
+		}
+		now, asked = false, pauseAsked(err)
+	}
+}
+
 // resume opens the stream that follows event last, or the server's general stream if
-// last is "". The caller must close it. A status other than 200 is a [*statusError].
-func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadCloser, error) {
+// last is "". The caller must close it. Its head has to come within headTime, if that is not 0.
+// A status other than 200 is a [*statusError].
+func (c *Client) resume(ctx context.Context, s session, last string, headTime time.Duration) (io.ReadCloser, error) {
 	req, err := c.request(ctx, http.MethodGet, nil, s)
 	if err != nil {
 		return nil, err
@@ -414,7 +462,7 @@ func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadClo
 	if last != "" {
 		req.Header.Set(headerLastSeen, last)
 	}
-	resp, _, err := c.do(req)
+	resp, _, err := c.do(req, nil, headTime)
 	if err != nil {
 		return nil, err
 	}
@@ -423,15 +471,47 @@ func (c *Client) resume(ctx context.Context, s session, last string) (io.ReadClo
 		return resp.Body, nil
 	}
 	_ = resp.Body.Close()
-	return nil, &statusError{resp.StatusCode}
+	refused := &statusError{code: resp.StatusCode}
+	if ms := retryAfter(resp.Header.Get("Retry-After")); ms != nil {
+		refused.after = min(time.Duration(*ms)*time.Millisecond, maxRetry)
+	}
+	return nil, refused
 }
 
 // statusError is the error of a stream that the server has not opened.
-type statusError struct{ code int }
+type statusError struct {
+	code  int
+	after time.Duration // that the server asks to wait, at most [maxRetry]
+}
 
 // Error returns the status for people.
 func (e *statusError) Error() string {
 	return fmt.Sprintf("status %d %s", e.code, http.StatusText(e.code))
+}
+
+// mayPass reports whether a stream that could not be opened may open later. A status of 409 may: some servers
+// have not yet noticed that the connection of the stream before has ended. A login that is lost does not come
+// back by itself.
+func mayPass(err error) bool {
+	if refused, ok := errors.AsType[*statusError](err); ok {
+		switch refused.code {
+		case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooEarly, http.StatusTooManyRequests:
+			return true
+		case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+			return false
+		}
+		return refused.code >= 500
+	}
+	f, ok := errors.AsType[*fault.Record](err)
+	return !ok || f.Fault.Code != fault.Unauthenticated
+}
+
+// pauseAsked returns the pause that the server asks for with its refusal, or 0.
+func pauseAsked(err error) time.Duration {
+	if refused, ok := errors.AsType[*statusError](err); ok {
+		return refused.after
+	}
+	return 0
 }
 
 // Listen passes on what the server sends unasked. It blocks until ctx is done and
@@ -446,9 +526,9 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 	heard, wasSteady := false, false
 	for failures := 0; ; failures++ {
 		opened := time.Now()
-		body, err := c.resume(ctx, s, e.last)
-		if refused, ok := errors.AsType[*statusError](err); ok && refused.code < 500 &&
-			refused.code != http.StatusTooManyRequests && (refused.code != http.StatusUnauthorized || !heard) {
+		body, err := c.resume(ctx, s, e.last, 0)
+		if refused, ok := errors.AsType[*statusError](err); ok && !mayPass(err) &&
+			(refused.code != http.StatusUnauthorized || !heard) {
 			isGone := refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest
 			if isGone && wasSteady && s.id != "" {
 				return errGone
@@ -482,7 +562,7 @@ func (c *Client) Listen(ctx context.Context, emit Emit) error {
 				continue
 			}
 		}
-		if err := waiting.Pause(ctx, e.retry(failures)); err != nil {
+		if err := waiting.Pause(ctx, max(e.retry(failures), pauseAsked(err))); err != nil {
 			return err
 		}
 	}

@@ -271,7 +271,7 @@ func TestServeEnds(t *testing.T) {
 	}
 	_ = r.Close()
 	in, toServe := io.Pipe()
-	refusing := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
+	refusing := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) })
 	ended := make(chan error, 1)
 	var said bytes.Buffer
 	go func() {
@@ -285,7 +285,7 @@ func TestServeEnds(t *testing.T) {
 		if err == nil {
 			t.Error("Serve ended without an error")
 		}
-		if !strings.Contains(said.String(), "s answers 418") {
+		if !strings.Contains(said.String(), "s answers 410") {
 			t.Errorf("what was wrong is not said: %s", said.String())
 		}
 	case <-time.After(waitLimit):
