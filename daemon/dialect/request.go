@@ -73,7 +73,9 @@ func (e *Envelope) Line(c *tool.RemoteCall, o *listing.Offer, names *Names) (p b
 
 // Params returns the params of a client's request as the server has to see them:
 // with the server's own name for what is asked for, token as progress token if the
-// client wants progress, and the _meta that a modern server needs.
+// client wants progress, the _meta that a modern server needs, and without the _meta by which a
+// modern client describes itself if the server is a legacy one, whose handshake did that. A
+// server may refuse a request with another revision than that of its handshake.
 func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMessage) (json.RawMessage, error) {
 	quoted := jsonrpc.AppendString(nil, o.Own)
 	complete := e.Era != Modern || c.Modern // _meta has all that the server needs
@@ -100,8 +102,19 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 				return nil
 			}
 		case "_meta":
-			value, err := jsonrpc.Replace(value, mcp.MetaProgress, token)
+			value, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
+				switch {
+				case key == mcp.MetaProgress:
+					return token
+				case c.Modern && e.Era != Modern && isEnvelope(key):
+					return nil
+				}
+				return value
+			})
 			bad = errors.Join(bad, err)
+			if string(value) == "{}" && c.Modern && e.Era != Modern {
+				return nil // it had nothing else
+			}
 			if !complete {
 				complete = true
 				value = jsonrpc.Prepend(value, own)
@@ -117,6 +130,16 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 		params = jsonrpc.Prepend(params, `"_meta":{`+own+`}`)
 	}
 	return params, nil
+}
+
+// isEnvelope reports whether key is a member of _meta by which a modern client describes itself
+// in each request.
+func isEnvelope(key string) bool {
+	switch key {
+	case mcp.MetaVersion, mcp.MetaCapabilities, mcp.MetaClient, mcp.MetaLevel:
+		return true
+	}
+	return false
 }
 
 // Repeats returns the params of a tool call with the mark that it may be made twice, or without
