@@ -115,7 +115,7 @@ func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started
 // lose ends a job of an earlier daemon with a fault, under the lock of its worker: no late one may
 // begin. The audit log gets its line when the answer is loaded, if it may lack it.
 func (m *Manager) lose(rec jobdir.Record, dir string, f *fault.Record) (*Job, error) {
-	lock, err := statedir.TryLock(filepath.Join(dir, process.FileLock))
+	lock, err := statedir.Seize(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, err
 	}

@@ -288,8 +288,7 @@ func (t *Tokens) laterFault(l *Login) error {
 func (t *Tokens) lockFault(err error) error {
 	if busy, ok := errors.AsType[*BusyError](err); ok {
 		return fault.New(fault.Timeout, fault.Host, "",
-			"process %d renews the login of server %s and does not come to an end. See: holdline doctor",
-			busy.PID, t.o.Name)
+			"%s renews the login of server %s and does not come to an end. See: holdline doctor", busy.Holder, t.o.Name)
 	}
 	if errors.Is(err, context.Canceled) {
 		return err

@@ -256,18 +256,22 @@ type Held struct {
 }
 
 // BusyError reports that another process holds the lock of a record for too long.
-type BusyError struct{ PID int }
+type BusyError struct{ Holder string }
 
 // Error names the process.
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("process %d holds the login's lock for more than a minute", e.PID)
+	return e.Holder + " holds the login's lock for more than a minute"
 }
 
 // Limits of the wait for a lock.
 const (
 	lockLimit = time.Minute
-	firstTry  = 25 * time.Millisecond
-	lastTry   = 250 * time.Millisecond
+	// foreignLimit is how long the lock may be held while the process that the file names has ended,
+	// before its holder counts for another program.
+	foreignLimit = 10 * time.Second
+
+	firstTry = 25 * time.Millisecond
+	lastTry  = 250 * time.Millisecond
 )
 
 // Lock takes the lock of the record of that id, and waits for it until ctx is done, at
@@ -286,6 +290,10 @@ func (s *Store) lockUnless(ctx context.Context, id string, r Record, done func()
 	path := strings.TrimSuffix(s.path(id, r), ".json") + ".lock"
 	for begin, pause := time.Now(), firstTry; ; pause = min(2*pause, lastTry) {
 		lock, err := statedir.TryLock(path)
+		// Whoever takes it writes its name at once.
+		if errors.Is(err, statedir.ErrLocked) && time.Since(begin) > foreignLimit && statedir.HolderEnded(path) {
+			lock, err = statedir.Seize(path)
+		}
 		if err == nil {
 			me := process.Self()
 			_ = lock.Write(me.PID, me.Start) // for doctor only: a full disk must not stop a login
@@ -298,8 +306,7 @@ func (s *Store) lockUnless(ctx context.Context, id string, r Record, done func()
 			return nil, nil //nolint:nilnil // documented
 		}
 		if time.Since(begin) > lockLimit {
-			pid, _, _ := statedir.Holder(path)
-			return nil, &BusyError{pid}
+			return nil, &BusyError{statedir.WhoHolds(path)}
 		}
 		select {
 		case <-ctx.Done():

@@ -151,9 +151,8 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 		}
 	}
 	faultpoint.At("start.locked")
-	err := p.dir.Hold()
-	if err != nil {
-		return err
+	if err := p.dir.Hold(); err != nil { // another program has locked the directory, which keeps cleaners off, too
+		o.Log.WarnContext(ctx, "the runtime directory is not held", "by", statedir.WhoHolds(p.dir.Path()), "err", err)
 	}
 	statedir.Sweep(p.dir.Path(), true)
 	_ = os.Remove(p.File(probeFile))
@@ -177,6 +176,7 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 	if err := os.Remove(p.File(socket.StoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the mark that holdline was stopped: %w", err)
 	}
+	var err error
 	if ln != nil {
 		p.listener, err = socket.Adopt(ln, !p.managed)
 	} else {
@@ -228,13 +228,22 @@ func (p *Place) CheckRoom() error {
 //     yielded;
 //   - any other daemon returns [ErrRunning] as soon as the holder answers.
 //
-// A holder that neither answers nor ends within lockWait is an error.
+// A holder that neither answers nor ends within lockWait is an error. One that is not the process in the
+// lock's file, if that has ended, is no daemon: the file is replaced, see [statedir.SeizeUnnamed].
 func (p *Place) takeLock(ctx context.Context, o Options) error {
 	path := p.File(socket.LockFile)
 	replaces := p.managed || o.Notifier.Managed() == service.Launchd
 	limit := time.Now().Add(lockWait)
 	for signalled := 0; ; {
 		lock, err := statedir.TryLock(path)
+		if errors.Is(err, statedir.ErrLocked) && !replaces {
+			if pid, err := askPID(ctx, p.socket, o.Version); err == nil {
+				return fmt.Errorf("%w: pid %d", ErrRunning, pid)
+			}
+		}
+		if errors.Is(err, statedir.ErrLocked) {
+			lock, err = statedir.SeizeUnnamed(path)
+		}
 		if err == nil {
 			p.lock = lock
 			return nil
@@ -242,22 +251,16 @@ func (p *Place) takeLock(ctx context.Context, o Options) error {
 		if !errors.Is(err, statedir.ErrLocked) {
 			return err
 		}
-		holder, start, err := statedir.Holder(path)
-		switch {
-		case replaces && signalled != holder && err == nil:
+		if holder, start, err := statedir.Holder(path); replaces && signalled != holder && err == nil {
 			signalled = holder
 			o.Log.InfoContext(ctx, "asking the daemon that holds the lock to stop", "pid", holder)
 			_ = o.Notifier.ExtendTimeout(2 * lockWait)
 			terminate(holder, start)
-		case !replaces:
-			if pid, err := askPID(ctx, p.socket, o.Version); err == nil {
-				return fmt.Errorf("%w: pid %d", ErrRunning, pid)
-			}
 		}
 		if time.Now().After(limit) {
-			_ = o.Notifier.Status(fmt.Sprintf("waiting for the lock: process %d holds it and does not end", holder))
+			_ = o.Notifier.Status(fmt.Sprintf("waiting for the lock: %s holds it and does not end", statedir.WhoHolds(path)))
 		}
-		if err := waitForHolder(ctx, limit, holder, path); err != nil {
+		if err := waitForHolder(ctx, limit, path); err != nil {
 			return err
 		}
 	}
@@ -265,9 +268,9 @@ func (p *Place) takeLock(ctx context.Context, o Options) error {
 
 // waitForHolder waits a moment before the next attempt to take the lock at path.
 // It returns an error after limit, and when ctx ends.
-func waitForHolder(ctx context.Context, limit time.Time, holder int, path string) error {
+func waitForHolder(ctx context.Context, limit time.Time, path string) error {
 	if time.Now().After(limit) {
-		return fmt.Errorf("process %d holds %s and neither answers nor ends: kill it", holder, path)
+		return fmt.Errorf("%s holds %s and neither answers nor ends: kill it", statedir.WhoHolds(path), path)
 	}
 	select {
 	case <-ctx.Done():

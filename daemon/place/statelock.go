@@ -34,10 +34,11 @@ func (e *InUseError) Error() string {
 func StateLock(dir string) string { return filepath.Join(dir, socket.LockFile) }
 
 // TryState takes the lock of the state directory dir for process pid, without
-// waiting. The error wraps [statedir.ErrLocked] if a daemon holds the lock, or is
-// about to take it again because it is replacing its program.
+// waiting for its holder. The error wraps [statedir.ErrLocked] if a daemon holds the lock, or is
+// about to take it again because it is replacing its program. A process that holds it and is none of
+// Holdline's does not count: see [statedir.SeizeUnnamed].
 func TryState(dir string, pid int) (*statedir.Lock, error) {
-	lock, err := statedir.TryLock(StateLock(dir))
+	lock, err := statedir.SeizeUnnamed(StateLock(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (p *Place) takeState(ctx context.Context, o Options) error {
 				"pid", holder, "socket", at)
 			terminate(holder, start)
 		}
-		if err := waitForHolder(ctx, limit, holder, StateLock(o.StateDir)); err != nil {
+		if err := waitForHolder(ctx, limit, StateLock(o.StateDir)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -302,5 +303,74 @@ func TestHolderNobody(t *testing.T) {
 		if _, _, err := Holder(path); err == nil {
 			t.Errorf("Holder of %q succeeds", content)
 		}
+	}
+}
+
+// TestSeize_AnotherProgramHoldsTheLock checks that a lock which a program holds whose name is not in the
+// file is taken if the process in the file has ended or if there is none, never from one that lives, and
+// that whoever held it learns that its file was replaced. The message names the true holder.
+func TestSeize_AnotherProgramHoldsTheLock(t *testing.T) {
+	t.Parallel()
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	me := process.Self()
+	for name, tt := range map[string]struct {
+		text    string
+		seized  bool // by Seize
+		unnamed bool // by SeizeUnnamed
+		held    bool
+	}{
+		"ended":           {fmt.Sprintf("%d 7 %s\n", dead.Process.Pid, process.Space()), true, true, false},
+		"pid used again":  {fmt.Sprintf("%d %d %s\n", me.PID, me.Start+1, process.Space()), true, true, false},
+		"alive":           {fmt.Sprintf("%d %d %s\n", me.PID, me.Start, process.Space()), false, false, true},
+		"start unknown":   {fmt.Sprintf("%d 0 %s\n", me.PID, process.Space()), false, false, true},
+		"another machine": {fmt.Sprintf("%d 7 elsewhere pid:[1]\n", dead.Process.Pid), false, false, true},
+		"no space":        {fmt.Sprintf("%d 7\n", dead.Process.Pid), false, false, true},
+		"nobody":          {"", false, true, true},
+		"other text":      {"x\n", false, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "lock")
+			if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			squatter, err := TryLock(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = squatter.Unlock() }()
+			if held, err := Held(path); held != tt.held || err != nil {
+				t.Errorf("Held = %v, %v, want %v", held, err, tt.held)
+			}
+			if who := WhoHolds(path); runtime.GOOS == "linux" && !strings.Contains(who, fmt.Sprintf("process %d (", me.PID)) {
+				t.Errorf("WhoHolds = %q, want this process", who)
+			}
+			for _, try := range []struct {
+				take func(string) (*Lock, error)
+				want bool
+			}{{Seize, tt.seized}, {SeizeUnnamed, tt.unnamed}} {
+				l, err := try.take(path)
+				if (err == nil) != try.want || err != nil && !errors.Is(err, ErrLocked) {
+					t.Fatalf("%v, want it taken: %v", err, try.want)
+				}
+				if err != nil {
+					continue
+				}
+				if squatter.Still(path) || !l.Still(path) {
+					t.Error("the path does not name the new file")
+				}
+				if _, err := TryLock(path); !errors.Is(err, ErrLocked) {
+					t.Errorf("the lock is had twice: %v", err)
+				}
+				_ = l.Unlock()
+				return
+			}
+			if !squatter.Still(path) {
+				t.Error("the file was replaced")
+			}
+		})
 	}
 }

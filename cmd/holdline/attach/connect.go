@@ -21,6 +21,7 @@ import (
 	"holdline/cmd/holdline/starter"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
@@ -198,8 +199,8 @@ func (h *HungError) Unwrap() error { return h.err }
 // at what the user can do.
 func Hung(path string, err error) error {
 	h := &HungError{Dir: filepath.Dir(path), name: "the daemon", err: err}
-	holder, _, err := statedir.Holder(filepath.Join(h.Dir, socket.LockFile))
-	if err != nil {
+	holder, start, err := statedir.Holder(filepath.Join(h.Dir, socket.LockFile))
+	if err != nil || !process.IsAlive(holder, start) { // it may be another process's pid by now
 		return cmdenv.WithHint(h, "holdline doctor")
 	}
 	h.name = fmt.Sprintf("daemon %d", holder)

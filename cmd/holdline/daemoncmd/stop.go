@@ -353,9 +353,14 @@ func workersOf(proc *cmdenv.Process, run string) (*supervisor.Supervisor, error)
 // by one, and closes its files with the last.
 const dying = 2 * time.Second
 
-// soonLocked takes the lock at path. If another process holds it, it tries again for [dying].
+// soonLocked takes the lock at path. If another process holds it, it tries again for [dying]. After
+// that it takes the lock from a process that has not written its name into the file: it is no daemon.
 func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
-	return soon(ctx, func() (*statedir.Lock, error) { return statedir.TryLock(path) })
+	lock, err := soon(ctx, func() (*statedir.Lock, error) { return statedir.Seize(path) })
+	if errors.Is(err, statedir.ErrLocked) && ctx.Err() == nil {
+		return statedir.SeizeUnnamed(path)
+	}
+	return lock, err
 }
 
 // aloneIn takes the lock of the state directory. The workers in it may be those of another

@@ -240,12 +240,13 @@ func noDaemon(o Options, err error) Finding {
 			"see holdline logs, or set HOLDLINE_SOCKET to a path elsewhere")
 	}
 	// A daemon that holds its lock and does not listen keeps others from starting.
-	pid, start, err := statedir.Holder(filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile))
+	lock := filepath.Join(filepath.Dir(o.Paths.Start()), socket.LockFile)
+	held, _ := statedir.Held(lock) // without that file there is none
 	other, since, at, noOther := statedir.HolderOf(filepath.Join(o.StateDir, socket.LockFile))
 	switch {
-	case err == nil && process.IsAlive(pid, start):
-		return f.with(Problem, fmt.Sprintf("process %d holds the daemon's lock and does not listen", pid),
-			"no other daemon can start", fmt.Sprintf("kill -9 %d", pid))
+	case held:
+		return f.with(Problem, statedir.WhoHolds(lock)+" holds the daemon's lock and does not listen",
+			"no other daemon can start", "end that process, with kill -9 if need be")
 	case noOther == nil && process.IsAlive(other, since):
 		return f.with(Problem, fmt.Sprintf("no daemon runs, and daemon %d at %s uses the state directory", other, at),
 			"no other daemon can start with that", fmt.Sprintf("holdline stop --socket %s; "+

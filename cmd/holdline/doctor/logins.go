@@ -157,12 +157,11 @@ func longLocks(dir string) (found []Finding) {
 		if !errors.Is(err, statedir.ErrLocked) {
 			continue
 		}
-		pid, _, _ := statedir.Holder(path)
 		found = append(found, Finding{
 			Check: "lock of a login", State: Problem,
-			What: fmt.Sprintf("process %d has held the lock %s for %v", pid, path,
+			What: fmt.Sprintf("%s has held the lock %s for %v", statedir.WhoHolds(path), path,
 				time.Since(info.ModTime()).Round(time.Second)),
-			Why: "no process can renew that login meanwhile", Fix: fmt.Sprintf("if that goes on: kill %d", pid),
+			Why: "no process can renew that login meanwhile", Fix: "if that goes on, kill that process",
 		})
 	}
 	return found

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"holdline/daemon/statedir"
 	"holdline/protocol/ownfile"
 )
 
@@ -87,9 +88,10 @@ func Close(dir string, n int) (more []Message, err error) {
 	return nil, write(f, whole, Message{Closed: true})
 }
 
-// Read returns the messages in dir behind the first n, and none if there is no file.
+// Read returns the messages in dir behind the first n, and none if there is no file. It needs no lock: a
+// line that is being written counts when it is whole.
 func Read(dir string, n int) ([]Message, error) {
-	f, list, _, err := lock(dir, 0)
+	f, err := ownfile.OpenFile(filepath.Join(dir, File), os.O_RDWR|os.O_APPEND)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -97,30 +99,57 @@ func Read(dir string, n int) ([]Message, error) {
 		return nil, err
 	}
 	defer f.Close()
+	list, _, err := read(f)
+	if err != nil {
+		return nil, err
+	}
 	if last := len(list) - 1; last >= 0 && list[last].Closed {
 		list = list[:last]
 	}
 	return list[min(n, len(list)):], nil
 }
 
+// Limits of the wait for the lock: who may hold it unlocks it within milliseconds, if the disk is not slow.
+const (
+	lockLimit = 5 * time.Second
+	lockPause = 5 * time.Millisecond
+)
+
 // lock opens the file, takes its lock, which ends with the file, and reads it. whole reports
-// whether the last line is whole: it is not, if a daemon has died while it wrote.
+// whether the last line is whole: it is not, if a daemon has died while it wrote. The file is no secret
+// to the run's own program, which may lock it for ever: the error names that.
 func lock(dir string, flag int) (f *os.File, list []Message, whole bool, err error) {
-	f, err = ownfile.OpenFile(filepath.Join(dir, File), os.O_RDWR|os.O_APPEND|flag)
+	path := filepath.Join(dir, File)
+	f, err = ownfile.OpenFile(path, os.O_RDWR|os.O_APPEND|flag)
 	if err != nil {
 		return nil, nil, false, err
 	}
-	// Every holder unlocks it within milliseconds.
-	for err = syscall.EINTR; errors.Is(err, syscall.EINTR); {
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+	for begin := time.Now(); ; {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		late := time.Since(begin) > lockLimit
+		if !errors.Is(err, syscall.EINTR) && !errors.Is(err, syscall.EWOULDBLOCK) || late {
+			break
+		}
+		<-time.After(lockPause)
 	}
-	var b []byte
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%s holds the lock of %s: end it", statedir.WhoHolds(path), path)
+	}
 	if err == nil {
-		b, err = io.ReadAll(f)
+		list, whole, err = read(f)
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, nil, false, fmt.Errorf("reading the messages of a consult: %w", err)
+		return nil, nil, false, fmt.Errorf("the messages of a consult: %w", err)
+	}
+	return f, list, whole, nil
+}
+
+// read reads the lines of the file. whole reports whether the last one is whole.
+func read(f *os.File) (list []Message, whole bool, err error) {
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return nil, false, err
 	}
 	for line := range bytes.Lines(b) {
 		var m Message
@@ -128,7 +157,7 @@ func lock(dir string, flag int) (f *os.File, list []Message, whole bool, err err
 			list = append(list, m)
 		}
 	}
-	return f, list, len(b) == 0 || b[len(b)-1] == '\n', nil
+	return list, len(b) == 0 || b[len(b)-1] == '\n', nil
 }
 
 // write appends a line to the disk. A line that is not whole ends in front of it.

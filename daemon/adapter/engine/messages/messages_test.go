@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"holdline/daemon/adapter/engine/messages"
 )
@@ -112,4 +116,31 @@ func TestMessageWithoutLineEnd(t *testing.T) {
 			t.Errorf("behind %s: %v, %v", line, list, err)
 		}
 	}
+}
+
+// TestLockHeldByAnotherProgram_ReadAndRefusedSoon checks that messages can be read while another program
+// holds the lock of their file, and that one is refused then, soon and with the file's name.
+func TestLockHeldByAnotherProgram_ReadAndRefusedSoon(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	add(t, dir, "a")
+	path := filepath.Join(dir, messages.File)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if list, err := messages.Read(dir, 0); err != nil || len(list) != 1 {
+			t.Errorf("Read = %v, %v", list, err)
+		}
+		begin := time.Now()
+		err := messages.Add(dir, messages.Message{ID: "b"})
+		if err == nil || !strings.Contains(err.Error(), path) || time.Since(begin) > 10*time.Second {
+			t.Errorf("Add, after %v: %v", time.Since(begin), err)
+		}
+	})
 }
