@@ -356,7 +356,8 @@ func TestDaemonKilledWhileTwoCallsAsk_EachHasItsOwnQuestion(t *testing.T) {
 }
 
 // TestServerAsksLegacy checks that a question of a modern server reaches a legacy client as
-// one request, once, even if the daemon dies, and that the client sees nothing else of it.
+// one request, once, even if the daemon dies, that the client sees nothing else of it, and that
+// of two answers the first one counts, also if there is no daemon yet to take them.
 func TestServerAsksLegacy(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t).login()
@@ -377,7 +378,10 @@ func TestServerAsksLegacy(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		before, after bool // the daemon dies before the client answers, or right after
-	}{{"calm", false, false}, {"before", true, false}, {"after", false, true}, {"both", true, true}} {
+		atOnce        bool // the client answers before there is another daemon
+	}{{name: "calm"}, {"before", true, false, false}, {name: "after", after: true}, {"both", true, true, false},
+		{"at once", true, false, true}, {"twice", true, true, true},
+	} {
 		id := a.call("sdk__inquire", map[string]any{"word": c.name})
 		x := a.until(func(x *answer) bool { return x.ID != nil })
 		if x.Method != "elicitation/create" || !strings.Contains(x.raw, "a word for "+c.name) {
@@ -385,9 +389,16 @@ func TestServerAsksLegacy(t *testing.T) {
 		}
 		if c.before {
 			kill9(t, pid)
+		}
+		if c.before && !c.atOnce {
 			pid = p.pid(pid)
 		}
-		a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":"yes"}}}`, x.ID))
+		for _, word := range []string{"yes", "too late"} {
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"result":{"action":"accept","content":{"word":%q}}}`, x.ID, word))
+		}
+		if c.atOnce {
+			pid = p.pid(pid)
+		}
 		if c.after {
 			kill9(t, pid)
 			pid = p.pid(pid)

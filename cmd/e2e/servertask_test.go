@@ -353,6 +353,42 @@ func TestDaemonKilledWhileTwoTasksAsk_EachHasItsOwnQuestion(t *testing.T) {
 	a.leave(exitFailure, exitNoDaemon, exitLost)
 }
 
+// TestTaskCancelledRightBehindAKill_ServerHearsOfIt checks that a task that asks its client something
+// and is cancelled right behind a kill, is so at once, that its server hears of that, and that an
+// answer that comes afterwards changes nothing.
+func TestTaskCancelledRightBehindAKill_ServerHearsOfIt(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login().tasking("session")
+	daemon := p.daemon()
+	a := p.taskAgent("--no-autostart")
+	id := a.toBeTask(a.begin("tools/call", modernly(map[string]any{
+		"name":      "tools__ask",
+		"arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 300, "ms": 100},
+	}, mcp.MetaCapabilities, map[string]any{
+		"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
+	}))).TaskID
+	var key string
+	waitFor(t, "the question", func() bool {
+		for key = range a.getTask(id).InputRequests {
+		}
+		return key != ""
+	})
+	kill9(t, daemon.Process.Pid)
+	daemon = p.daemon()
+	a.shaped(a.wait(a.tasky("tasks/cancel", map[string]any{"taskId": id})), doneShape)
+	a.answerTask(id, key, "late")
+	if got := a.getTask(id); got.Status != "cancelled" {
+		t.Errorf("the task is %+v", got)
+	}
+	p.untilEffect("cancelled t")
+	kill9(t, daemon.Process.Pid)
+	p.daemon()
+	if got := a.getTask(id); got.Status != "cancelled" || p.effectsOf("told t") != 0 {
+		t.Errorf("the task is %+v, the server was told %d times", got, p.effectsOf("told t"))
+	}
+	a.leave(exitFailure, exitNoDaemon, exitLost)
+}
+
 // TestServerTaskAsks checks that a server may ask the client of a task, that the client is asked
 // once in any number of daemons, and that a key counts once.
 func TestServerTaskAsks(t *testing.T) {

@@ -256,10 +256,12 @@ func (r *request) question(
 	asked[key] = q
 	if a, ok := r.replies[q.session][id]; ok {
 		delete(r.replies[q.session], id)
+		q.by = a.n
 		q.answer <- a
+	}
+	if r.questions[id] = q; q.by > 0 {
 		return nil, nil
 	}
-	r.questions[id] = q
 	if client := r.hub.Clients[q.session]; client != nil {
 		client.Ask(q.line)
 	}
@@ -274,6 +276,7 @@ const maxRounds = 16
 type inquiry struct {
 	session string
 	line    []byte
+	by      int64      // the client's line with the answer; 0 as long as there is none
 	answer  chan reply // has room for the one answer
 }
 
@@ -316,13 +319,15 @@ func (d *Dispatcher) unask(asked map[string]*inquiry) {
 // repliedLocked takes a client's answer, its line n, to the question with that id. An
 // answer that arrives before this daemon has asked is kept, if a process of an
 // earlier daemon can have asked. It returns false if the answer belongs to no
-// question.
+// question, or to one that has the answer of another line: the first one counts.
 func (d *Dispatcher) repliedLocked(session string, n int64, id string, msg jsonrpc.Message) bool {
 	r := reply{n, msg.Clone()}
 	if q := d.questions[id]; q != nil && q.session == session {
-		delete(d.questions, id)
-		q.answer <- r
-		return true
+		if q.by == 0 {
+			q.by = n
+			q.answer <- r
+		}
+		return q.by == n // also if the proxy has sent the line again
 	}
 	worker, rest, _ := strings.Cut(id, ":")
 	if !strings.Contains(rest, "/") {
@@ -331,6 +336,9 @@ func (d *Dispatcher) repliedLocked(session string, n int64, id string, msg jsonr
 	for u := range d.hub.Processes {
 		if u.ID != worker || u.Owner.Session != session || !u.Restored || d.answeredLocked(u, rest) {
 			continue
+		}
+		if first, given := d.replies[session][id]; given {
+			return first.n == n
 		}
 		if d.replies[session] == nil {
 			d.replies[session] = map[string]reply{}
@@ -359,7 +367,7 @@ func (d *Dispatcher) answeredLocked(u *upstream.Process, place string) bool {
 // back. Its proxy drops those that it has already passed on.
 func (d *Dispatcher) AskAgainLocked(session string) {
 	for _, q := range d.questions {
-		if c := d.hub.Clients[session]; c != nil && q.session == session {
+		if c := d.hub.Clients[session]; c != nil && q.session == session && q.by == 0 {
 			c.Ask(q.line)
 		}
 	}
