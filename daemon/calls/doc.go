@@ -45,7 +45,7 @@
 // (Settle): its record is forgotten, and the next compaction of the journal drops
 // it.
 //
-// Two exhaustive models in the tests drive these types through every order of
+// Three exhaustive models in the tests drive these types through every order of
 // steps and deaths: one of two calls over several workers, attended or detached on the
 // way, and one of a detached call in a private process.
 package calls
