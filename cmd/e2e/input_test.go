@@ -379,8 +379,13 @@ func TestServerAsksLegacy(t *testing.T) {
 		name          string
 		before, after bool // the daemon dies before the client answers, or right after
 		atOnce        bool // the client answers before there is another daemon
-	}{{name: "calm"}, {"before", true, false, false}, {name: "after", after: true}, {"both", true, true, false},
-		{"at once", true, false, true}, {"twice", true, true, true},
+	}{
+		{name: "calm"},
+		{"before", true, false, false},
+		{name: "after", after: true},
+		{"both", true, true, false},
+		{"at once", true, false, true},
+		{"twice", true, true, true},
 	} {
 		id := a.call("sdk__inquire", map[string]any{"word": c.name})
 		x := a.until(func(x *answer) bool { return x.ID != nil })

@@ -47,5 +47,6 @@
 //
 // Three exhaustive models in the tests drive these types through every order of
 // steps and deaths: one of two calls over several workers, attended or detached on the
-// way, and one of a detached call in a private process.
+// way, one of a detached call in a private process, and one of what a server asks during
+// calls.
 package calls
