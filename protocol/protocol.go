@@ -94,6 +94,9 @@ type Greeting struct {
 	Version  string  `json:"version,omitempty"`  // of the program, for people
 	Files    bool    `json:"files,omitempty"`    // it takes a [Long]
 	Numbers  bool    `json:"numbers,omitempty"`  // it takes the numbers of [AppendNumber]
+	// Kept is what daemons have told the proxy to keep, by [Control.Keep]. Nil is from a client
+	// that keeps nothing, and is told nothing.
+	Kept map[string]string `json:"kept,omitzero"`
 	// Logins are the names of [LoginVariables] that the client has.
 	Logins []string `json:"logins,omitempty"`
 }
@@ -165,8 +168,8 @@ const (
 )
 
 // Control is a line of proxy or daemon between the messages of MCP. It is an
-// acknowledgement (Ack), a receipt (Seen), the head of a replayed line (Replay), a Bye, or
-// a Message of the daemon for the client's stderr.
+// acknowledgement (Ack), a receipt (Seen), the head of a replayed line (Replay), a Bye, facts
+// for the proxy to keep (Keep), or a Message of the daemon for the client's stderr.
 type Control struct {
 	Holdline int `json:"holdline"`
 	// Ack, from a proxy: it has received the first Ack lines of this connection whole.
@@ -187,6 +190,9 @@ type Control struct {
 	AgeMS int64 `json:"age_ms,omitempty"`
 	// Bye is the reason why the sender ends the session's connection.
 	Bye string `json:"bye,omitempty"`
+	// Keep, from a daemon: the proxy says these short strings, by their names, to the next daemon in
+	// its greeting. What they mean, only daemons know. An empty one is not kept any more.
+	Keep map[string]string `json:"keep,omitempty"`
 	// Message, with Bye or alone, is for the user.
 	Message string `json:"message,omitempty"`
 	// Long is a long message whose greater part lies in a file. It counts as the message.

@@ -404,7 +404,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		dir = filepath.Dir(a.String())
 	}
 	g.Numbers = true
-	g.Files = dir != "" && !p.noFiles
+	g.Files, g.Kept = dir != "" && !p.noFiles, p.store.factsKept()
 	stream := rawio.New(conn)
 	l := &link{
 		conn: conn, dir: dir, out: stream, turn: make(chan struct{}, 1),

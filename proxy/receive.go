@@ -66,6 +66,8 @@ func (p *proxy) readDaemon(ctx context.Context, l *link, a *acks) ending {
 				if p.out.broken() != nil {
 					return endBroken
 				}
+			case c.Keep != nil:
+				p.store.keep(c.Keep)
 			case c.Bye != "":
 				l.bye = c
 				return endStopped

@@ -518,3 +518,34 @@ func TestManagerAbsent(t *testing.T) {
 		})
 	}
 }
+
+// TestDaemonKilled_FactsOfDaemonKept checks that the next daemon gets what earlier ones have told the
+// proxy to keep, that the client sees nothing of it, and that it is bounded.
+func TestDaemonKilled_FactsOfDaemonKept(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d, g := r.accept()
+		if g.Kept == nil || len(g.Kept) > 0 {
+			t.Errorf("the first greeting has %v, want an empty object", g.Kept)
+		}
+		d.send(welcomeLine)
+		note := `{"jsonrpc":"2.0","method":"notifications/x"}`
+		d.send(`{"holdline":1,"keep":{"a":"1","b":"2","long":"`+strings.Repeat("x", maxFact)+`"}}`, note)
+		r.wantOut(note)
+		d.send(`{"holdline":1,"keep":{"a":"3","b":""}}`)
+		for i := range 2 * maxFacts {
+			d.send(fmt.Sprintf(`{"holdline":1,"keep":{"more%d":"x"}}`, i))
+		}
+		d.send(`{"holdline":1,"keep":{"a":"4"}}`, note) // known, so there is room for it
+		r.wantOut(note)
+		d.conn.Close()
+		d, g = r.accept()
+		if g.Kept["a"] != "4" || g.Kept["more0"] != "x" || g.Kept["b"]+g.Kept["long"] != "" || len(g.Kept) != maxFacts {
+			t.Errorf("the next greeting has %v", g.Kept)
+		}
+		d.send(welcomeLine)
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+}

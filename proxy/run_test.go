@@ -272,7 +272,7 @@ func TestRefusedUngreeted(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon.Close()
-	_, err = (&proxy{}).greet(conn, nil)
+	_, err = (&proxy{store: newStore(1, nil)}).greet(conn, nil)
 	if r, ok := errors.AsType[*protocol.Refusal](err); !ok || r.Message != "no room" {
 		t.Errorf("greet = %v, want what the daemon said", err)
 	}

@@ -28,6 +28,12 @@ const maxSpareQueue = 1 << 10
 // maxRelayed bounds how many ids of server requests are known as copied.
 const maxRelayed = 1024
 
+// What is kept for daemons bounds these: the number of facts, and the bytes of one with its name.
+const (
+	maxFacts = 16
+	maxFact  = 256
+)
+
 // store remembers the client's lines: those not yet sent, and those that a resume must
 // repeat. It also knows which answers the client still waits for. It is safe for concurrent
 // use. A line leaves the store once no daemon can need it again.
@@ -54,6 +60,7 @@ type store struct {
 	subs    map[string]*entry   // by URI: the same of subscribe
 	relayed map[string]struct{} // ids of server requests already copied
 	order   []string            // of relayed, the oldest first
+	facts   map[string]string   // that the daemon has told, for the next one; never nil
 	files   []*os.File          // of lines that are not needed any more
 	spare   []*entry            // not needed any more, for lines to come
 	spared  int                 // bytes of spare
@@ -64,7 +71,7 @@ func newStore(limit int, sinceBoot func() time.Duration) *store {
 	return &store{
 		limit: limit, sinceBoot: sinceBoot,
 		kept: map[int64]*entry{}, byID: map[string]*entry{},
-		subs: map[string]*entry{}, relayed: map[string]struct{}{},
+		subs: map[string]*entry{}, relayed: map[string]struct{}{}, facts: map[string]string{},
 	}
 }
 
@@ -451,6 +458,28 @@ func (s *store) seen(n int64) {
 		e.unseen = false
 		s.release(e)
 	}
+}
+
+// keep keeps what a daemon says for the next one. It ignores what is too long or too much.
+func (s *store) keep(facts map[string]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, value := range facts {
+		_, known := s.facts[name]
+		switch {
+		case value == "":
+			delete(s.facts, name)
+		case len(name)+len(value) <= maxFact && (known || len(s.facts) < maxFacts):
+			s.facts[name] = value
+		}
+	}
+}
+
+// factsKept returns a copy of the facts.
+func (s *store) factsKept() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.facts)
 }
 
 // endInput records that the client sends no more lines.

@@ -222,6 +222,9 @@ func (inst *instance) startLocked() {
 		inst.err = err
 		if err != nil {
 			inst.up = nil
+			if inst.srv.offers.GiveUp() {
+				m.hub.WG.Go(m.Changed)
+			}
 		}
 		if f, ok := errors.AsType[*fault.Record](err); ok && inst.refusalLocked() == nil {
 			inst.failedLocked(f)

@@ -213,7 +213,7 @@ func (m *Manager) newcomers(wanted map[string]*entry.Server) map[string]*server 
 		s.verdict.Ejected, s.verdict.Fault = nil, nil // that the user has stopped it holds
 		if old != nil {
 			m.hub.Mu.Lock()
-			s.offers.Inherit(&old.offers) // also pins that could not be written down
+			s.offers.Inherit(&old.offers, s.source()) // also pins that could not be written down
 			m.hub.Mu.Unlock()
 		}
 		fresh[name] = s

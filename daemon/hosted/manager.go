@@ -123,7 +123,9 @@ func New(o Options) *Manager {
 	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
 	m.calls.Logins, m.sessionCalls = o.Logins, m.calls
-	m.Catalog = catalog.New(catalog.Servers{Find: m.find, View: m.view, Named: m.viewNamed, FirstList: o.FirstList},
+	m.Catalog = catalog.New(catalog.Servers{
+		Find: m.find, View: m.view, Named: m.viewNamed, Expected: m.expected, FirstList: o.FirstList,
+	},
 		m.calls, o.Rules, m.hub.Log)
 	for i := range o.Servers {
 		m.servers[o.Servers[i].Name] = m.newServer(&o.Servers[i])

@@ -43,9 +43,9 @@ func (s *server) read() {
 	case mem == nil:
 	case mem.Key == s.spec.Key:
 		s.era = mem.Era
-		s.offers.Load(mem, s.source())
+		fallthrough
 	default:
-		s.offers.Load(mem, nil)
+		s.offers.Load(mem, s.source(), mem.Key == s.spec.Key)
 	}
 }
 
@@ -91,9 +91,7 @@ func (inst *instance) take(u *upstream.Process, lists handshake.Lists) {
 	}
 	m.hub.Mu.Unlock()
 	for c, kinds := range changed {
-		for _, k := range kinds {
-			c.ListChanged(k.MCP().Changed) // without the mutex: the session may look at its lists
-		}
+		listing.Notify(c, kinds...) // without the mutex: the session looks at its lists
 	}
 	startup.WarnChanged(m.hub.Log, s.spec.Name, taken.Altered)
 	if taken.Store {

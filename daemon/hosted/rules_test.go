@@ -45,7 +45,7 @@ func TestRulesOfPrompts(t *testing.T) {
 		listing.Templates: {
 			json.RawMessage(`{"uriTemplate":"mem://{all}"}`), json.RawMessage(`{"uriTemplate":"mem://secret/{n}"}`),
 		},
-	}, About: json.RawMessage(`{"capabilities":{"resources":{}}}`)}, s.source())
+	}, About: json.RawMessage(`{"capabilities":{"resources":{}}}`)}, s.source(), true)
 
 	for _, x := range []struct {
 		identity, name string
@@ -83,9 +83,9 @@ func TestRulesOfPrompts(t *testing.T) {
 						may, x.may, to)
 				}
 			}
-			_, all, _ := m.List(t.Context(), c, mcp.PromptsList)
+			all, _ := m.List(t.Context(), c, mcp.PromptsList)
 			listed := false
-			for _, l := range all {
+			for _, l := range all.Entries {
 				listed = listed || l.Name == tool.Shown("s", x.name)
 			}
 			if listed != (x.may && routes[mcp.PromptsGet] != "") {

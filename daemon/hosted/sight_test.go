@@ -29,7 +29,7 @@ func sightManager(t *testing.T, look func(root string) bool) (m *Manager, asked 
 	for _, s := range m.servers {
 		s.offers.Load(&listing.Memory{
 			Lists: listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}, About: json.RawMessage(`{}`),
-		}, s.source())
+		}, s.source(), true)
 	}
 	return m, asked
 }
@@ -46,8 +46,8 @@ func TestLookThatHangs(t *testing.T) {
 		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
 		names := func() (all []string, took time.Duration) {
 			begin := time.Now()
-			_, list, _ := m.List(t.Context(), c, mcp.ToolsList)
-			for _, l := range list {
+			list, _ := m.List(t.Context(), c, mcp.ToolsList)
+			for _, l := range list.Entries {
 				all = append(all, l.Name)
 			}
 			return all, time.Since(begin)
@@ -86,8 +86,8 @@ func TestSightsAreRenewed(t *testing.T) {
 		m, asked := sightManager(t, func(string) bool { return visible })
 		c := tool.Caller{Session: "s", Project: "p", Root: "/p"}
 		count := func() int {
-			_, list, _ := m.List(t.Context(), c, mcp.ToolsList)
-			return len(list)
+			list, _ := m.List(t.Context(), c, mcp.ToolsList)
+			return len(list.Entries)
 		}
 		if n := count(); n != 2 || *asked != 1 {
 			t.Fatalf("%d tools, asked %d times", n, *asked)

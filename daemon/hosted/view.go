@@ -43,6 +43,32 @@ func (m *Manager) viewNamed(ctx context.Context, c *tool.Caller, shown string) *
 	return listing.NewView(c, m.o.Rules, seen)
 }
 
+// expected is [Manager.view] with what servers that are not up will probably offer, see
+// [listing.Offers.Expected]. It waits for nothing: known is false if it is not known yet which
+// servers the caller sees. The caller must not hold the hub's mutex.
+func (m *Manager) expected(c *tool.Caller) (view *listing.View, known bool) {
+	m.hub.Mu.Lock()
+	defer m.hub.Mu.Unlock()
+	var seen []listing.ServerView
+	for name, s := range m.servers {
+		if c.Only != "" && c.Only != name {
+			continue
+		}
+		if _, known := s.sights.Sees(c.Place()); !known {
+			return nil, false
+		}
+		if s.visible(c) {
+			v := s.viewLocked(c)
+			if v.Offering == nil {
+				v.Offering = s.offers.Expected(s.Scope(c))
+				v.Unasked = v.Unasked && v.Offering == nil
+			}
+			seen = append(seen, v)
+		}
+	}
+	return listing.NewView(c, m.o.Rules, seen), true
+}
+
 // mayOffer reports whether a name that a caller has may be that of something of the server. The
 // name "" may be, and so may any if the caller sees only one server.
 func (s *server) mayOffer(c *tool.Caller, shown string) bool {
@@ -51,7 +77,9 @@ func (s *server) mayOffer(c *tool.Caller, shown string) bool {
 
 // viewLocked returns what a caller is offered by the server.
 func (s *server) viewLocked(c *tool.Caller) listing.ServerView {
-	return s.offers.View(s.spec.Name, s.Scope(c), s.Entry().BlockChanged)
+	v := s.offers.View(s.spec.Name, s.Scope(c), s.Entry().BlockChanged)
+	v.Unasked = v.Offering == nil && s.Entry().Lazy
+	return v
 }
 
 // View is [server.viewLocked] for a caller that does not hold the hub's mutex.

@@ -9,7 +9,7 @@ import (
 
 // maxMemo bounds the lists that a [Memo] keeps. Most daemons need one or two: all sessions of an
 // identity see the same, but for those of one server and those of a project.
-const maxMemo = 8
+const maxMemo = 16
 
 // Memo keeps the lists that callers were given last. Many sessions ask for the same one, and with
 // thousands of tools it takes a while to make. It is safe for concurrent use; its zero value is
@@ -23,13 +23,17 @@ type Memo struct {
 type kept struct {
 	view *View
 	kind Kind
-	list []tool.Listing
+	list tool.List
 }
 
-// List is [View.List] for a caller that does not change the list.
-func (m *Memo) List(v *View, k Kind) []tool.Listing {
+// List returns what [View.List] has, with its digest. The caller must not change it.
+func (m *Memo) List(v *View, k Kind) tool.List {
+	whole := func() tool.List {
+		list := v.List(k)
+		return tool.List{Member: k.MCP().Member, Entries: list, Digest: v.Digest(list)}
+	}
 	if !v.repeatable() {
-		return v.List(k)
+		return whole()
 	}
 	m.mu.Lock()
 	i := slices.IndexFunc(m.kept, func(old kept) bool { return old.kind == k && old.view.same(v) })
@@ -40,7 +44,7 @@ func (m *Memo) List(v *View, k Kind) []tool.Listing {
 		return found.list
 	}
 	m.mu.Unlock()
-	list := v.List(k)
+	list := whole()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.kept = append(slices.Delete(m.kept, 0, max(0, len(m.kept)+1-maxMemo)), kept{v, k, list})
@@ -58,6 +62,6 @@ func (v *View) same(other *View) bool {
 	return v.caller.Who() == other.caller.Who() && v.caller.Only == other.caller.Only &&
 		v.version == other.version &&
 		slices.EqualFunc(v.servers, other.servers, func(a, b ServerView) bool {
-			return a.Server == b.Server && a.Offering == b.Offering
+			return a.Server == b.Server && a.Offering == b.Offering && a.Unasked == b.Unasked
 		})
 }

@@ -47,11 +47,11 @@ func TestMemo(t *testing.T) {
 		{"where pins decide, again", view("x", 1, one, true), true, []string{"one__a", "one__b"}},
 	} {
 		before := asked
-		if got := names(m.List(c.view, Tools)); !slices.Equal(got, c.tools) || asked > before != c.made {
+		if got := names(m.List(c.view, Tools).Entries); !slices.Equal(got, c.tools) || asked > before != c.made {
 			t.Errorf("%s: got %q, made anew %v, want %q, %v", c.what, got, asked > before, c.tools, c.made)
 		}
 	}
-	if list := m.List(view("x", 1, one, false), Prompts); len(list) > 0 {
+	if list := m.List(view("x", 1, one, false), Prompts).Entries; len(list) > 0 {
 		t.Errorf("prompts: %q", names(list))
 	}
 	for i := range 3 * maxMemo {

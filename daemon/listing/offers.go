@@ -16,6 +16,7 @@ import (
 type Offers struct {
 	latest *Offering            // of the process that listed last, whoever used it; nil until one has
 	own    map[string]*Offering // by scope: what its processes have listed last
+	before *Offering            // what was listed before the entry was edited, until a process lists anew or does not start
 	pins   Pins                 // tools as they were first seen, with any process
 }
 
@@ -28,24 +29,44 @@ func (o *Offers) Own(scope string) *Offering { return o.own[scope] }
 // Of returns what the sessions of a scope are offered, or nil if nothing is known.
 func (o *Offers) Of(scope string) *Offering { return cmp.Or(o.own[scope], o.latest) }
 
+// Expected returns what the sessions of a scope are probably offered once a process is up. It
+// differs from [Offers.Of] after the server's entry was edited, until that is known.
+func (o *Offers) Expected(scope string) *Offering { return cmp.Or(o.Of(scope), o.before) }
+
+// GiveUp records that no process comes up that would list. It reports whether that changes what
+// [Offers.Expected] returns for some scope.
+func (o *Offers) GiveUp() bool {
+	changes := o.before != nil && o.latest == nil
+	o.before = nil
+	return changes
+}
+
 // View returns what the sessions of a scope are offered by the server of that name.
 func (o *Offers) View(server, scope string, blocksChanged bool) ServerView {
 	return ServerView{Server: server, Offering: o.Of(scope), Pins: o.pins, BlocksChanged: blocksChanged}
 }
 
-// Inherit takes over the pins of the server that had the name before.
-func (o *Offers) Inherit(from *Offers) { o.pins = from.pins }
+// Inherit takes over from the server that had the name before: its pins, and what it has listed as
+// what is expected. s makes offers.
+func (o *Offers) Inherit(from *Offers, s *Source) {
+	o.pins = from.pins
+	if from.latest != nil {
+		o.before = from.latest.Remake(s)
+	}
+}
 
-// Load takes over what the server's file has. s makes offers; if it is nil, the lists are
-// those of another configuration, and only the pins are taken over.
-func (o *Offers) Load(mem *Memory, s *Source) {
+// Load takes over what the server's file has. s makes offers. Unless the lists are of the present
+// configuration, only the pins hold, and the lists are expected.
+func (o *Offers) Load(mem *Memory, s *Source, present bool) {
 	o.pins = NewPins(mem.Pins)
-	if s == nil {
+	listed := s.Offering(mem.Lists, mem.About, mem.Cut)
+	if !present {
+		o.before = listed
 		return
 	}
 	// an older daemon has listed them, and pinned nothing
 	o.pins.Compare(Likenesses(mem.Lists[Tools]), time.Now())
-	o.latest = s.Offering(mem.Lists, mem.About, mem.Cut)
+	o.latest = listed
 }
 
 // Memory returns what the server's file is to have.
@@ -76,7 +97,7 @@ func (o *Offers) set(scope string, of *Offering) {
 
 // Taken is what [Offers.Take] has changed.
 type Taken struct {
-	Shared   []Kind   // kinds of which the sessions of the scope are offered something else now
+	Shared   []Kind   // kinds of which the sessions of the scope may be offered something else now
 	Others   []Kind   // the same for sessions of scopes that have never listed
 	Altered  []string // tools that differ from their pins, and did not before
 	Store    bool     // the server's file is to be written
@@ -98,12 +119,21 @@ func (o *Offers) Take(scope string, s *Source, is *Memory, tools []Likeness, now
 		of = s.Offering(is.Lists, is.About, is.Cut)
 	}
 	o.set(scope, of)
-	o.latest = of
+	o.latest, o.before = of, nil
 	var pinned bool
 	t.Altered, pinned = o.pins.Compare(tools, now)
-	t.Shared, t.Others = Differing(before, of), Differing(latest, of)
+	t.Shared, t.Others = changed(before, of), changed(latest, of)
 	t.Store, t.Relisted = latest != of || pinned, own != nil && own != of
 	return t
+}
+
+// changed returns the kinds of which sessions may be offered something else than before: all if
+// it was not known before what they are offered.
+func changed(before, of *Offering) []Kind {
+	if before == nil {
+		return []Kind{Tools, Prompts, Resources, Templates}
+	}
+	return Differing(before, of)
 }
 
 // Remake makes all offerings again, by another configuration. It reports whether one

@@ -1,8 +1,12 @@
 package listing
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
 	"slices"
 	"strings"
 
@@ -20,6 +24,7 @@ type ServerView struct {
 	Offering      *Offering // nil if the server has never listed anything
 	Pins          Pins
 	BlocksChanged bool // tools that differ from their pins are neither listed nor called
+	Unasked       bool // it has never listed anything, and does so when a client asks for a list
 }
 
 // Blocked returns the fault of a tool that cannot be used because it differs from
@@ -133,6 +138,26 @@ func (v *View) List(k Kind) []tool.Listing {
 	}
 	slices.SortFunc(list, func(a, b tool.Listing) int { return cmp.Compare(a.Name, b.Name) })
 	return list
+}
+
+// Digest returns the digest of the caller's list of a kind. White space does not count: a file
+// of lists keeps none. A server that is to be asked first counts as one whose list differs.
+func (v *View) Digest(list []tool.Listing) string {
+	h := sha256.New()
+	var line bytes.Buffer
+	for _, l := range list {
+		line.Reset()
+		if json.Compact(&line, l.Raw) != nil { // it was shown once, so it is JSON
+			line.Write(l.Raw)
+		}
+		_, _ = h.Write(append(line.Bytes(), '\n')) // a hash takes every write
+	}
+	for i := range v.servers {
+		if v.servers[i].Unasked {
+			_, _ = io.WriteString(h, v.servers[i].Server+"\n")
+		}
+	}
+	return tool.Digest(h)
 }
 
 // Find returns the offer of that exposed name by the first server that has one, or
@@ -304,10 +329,17 @@ func KeepUsable(of *control.ServerOffers, rules tool.Rules, who tool.Who) {
 	}
 }
 
-// Announce notifies a session that all its lists may have changed. The caller must hold no lock
-// that the session takes to look at them.
-func Announce(c tool.Client) {
-	for k := range Kinds {
-		c.ListChanged(k.MCP().Changed)
+// Announce has a session look at all its lists, and announce those that have changed. The caller
+// must hold no lock that the session takes to look at them.
+func Announce(c tool.Client) { Notify(c, Tools, Prompts, Resources) }
+
+// Notify is [Announce] for the lists of these kinds.
+func Notify(c tool.Client, kinds ...Kind) {
+	last := ""
+	for _, k := range kinds {
+		if changed := k.MCP().Changed; changed != last { // resources and templates have the same one
+			c.ListChanged(changed)
+			last = changed
+		}
 	}
 }

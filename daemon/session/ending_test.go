@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"holdline/daemon/config"
+	"holdline/daemon/policy"
 	"holdline/daemon/session/executor"
 	"holdline/daemon/session/flight"
 	"holdline/daemon/session/link"
@@ -180,14 +182,16 @@ func TestRefusedSubscription(t *testing.T) {
 // queue is full, does not keep the next change from being announced.
 func TestChangeWithoutRoom(t *testing.T) {
 	l := connection(t, protocol.Greeting{Session: "s", Next: 1})
-	one := attachedTo(t, quietServer(quietParts{}), l)
+	srv := quietServer(quietParts{})
+	srv.o.Catalog, _ = tool.NewCatalog(policy.NewRules(&config.Config{}), nil)
+	one := attachedTo(t, srv, l)
 	one.profile.Era = "legacy"
-	one.noteLists(mcp.PromptsList)
+	one.lists.Given(mcp.ToolsList, "another")
 	for range outbox.MaxLines {
 		l.Out.Offer([]byte("{}\n"), nil)
 	}
-	one.ListChanged(mcp.PromptsChanged)
-	if !one.lists.TakeChange(mcp.PromptsChanged) {
+	one.ListChanged(mcp.ToolsChanged)
+	if !one.lists.Announce(mcp.ToolsChanged, one.look([]string{mcp.ToolsList}), true) {
 		t.Error("a change that was dropped counts as announced")
 	}
 }

@@ -102,8 +102,8 @@ func startWith(tb testing.TB, inFlight int) *host {
 	return startAt(tb, inFlight, time.Now())
 }
 
-// startAt starts a host whose daemon began at begun, with this limit of calls in flight.
-func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
+// startAt starts a host whose daemon began at begun, with this limit of calls in flight and more tools.
+func startAt(tb testing.TB, inFlight int, begun time.Time, more ...tool.Tool) *host {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "hl")
 	if err != nil {
@@ -117,7 +117,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 		resumed: make(chan map[int64]struct{}, 16),
 	}
 	h.store.Store("st")
-	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), nil,
+	cat, err := tool.NewCatalog(policy.NewRules(&config.Config{}), nil, append(more,
 		tool.Tool{
 			Name: "echo", Description: "says it again", Dispatch: tool.OnHost, Contract: tool.Convergent,
 			Properties: json.RawMessage(`{"text":{"type":"string"}}`),
@@ -164,7 +164,7 @@ func startAt(tb testing.TB, inFlight int, begun time.Time) *host {
 				return tool.Result{Text: "done"}, nil
 			},
 		},
-	)
+	)...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"holdline/daemon/session/crew"
+	"holdline/daemon/session/held"
 	"holdline/daemon/session/outbox"
 	"holdline/daemon/session/profile"
 	"holdline/daemon/tool"
@@ -35,6 +36,8 @@ func (s *session) answerAside(ctx context.Context, r *request, calls *crew.Crew,
 		case refusal:
 			s.countRequest(r, 0, nil)
 			s.deliver(ctx, r, outbox.Answer{Line: jsonrpc.AppendFailure(nil, r.msg.ID, v.raw)})
+		case listed:
+			s.giveList(ctx, r, v.page, v.digest)
 		default:
 			s.answerJSON(ctx, r, v)
 		}
@@ -99,13 +102,6 @@ func (s *session) serverInfo() json.RawMessage {
 		return s.info
 	}
 	return s.srv.serverInfo
-}
-
-// noteLists calls [held.Lists.Note] for lists that the client will hold. It takes s.mu.
-func (s *session) noteLists(methods ...string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists.Note(methods...)
 }
 
 // forwardResponse passes on the client's answer in line n. If no server waits for it, see Seen.
@@ -180,49 +176,92 @@ func (s *session) Log(level string, params json.RawMessage, asked bool) {
 	}
 }
 
-// noteTools calls [held.Lists.NoteTools] for the tools that the client was given. Hosted servers
-// change no list of a client that searches for their tools. It takes s.mu.
-func (s *session) noteTools(tools []tool.Listing) {
-	searches := s.srv.o.Catalog.Searches(s.who())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lists.NoteTools(tools, searches)
-}
-
-// holdsTools reports whether the client is known to hold exactly the present list of tools. It
-// returns false for a client that does not search, without building the list, which has the tools
-// of hosted servers. It waits for no server. It takes s.mu.
-func (s *session) holdsTools() bool {
-	who := s.who()
-	if !s.srv.o.Catalog.Searches(who) {
-		return false
+// giveList answers r with one page of a list, and records that the client has the list, here and at
+// its proxy: there by a control line behind the answer. digest is that of the whole list; it is "" on
+// a page that follows another one, which was given with its digest. A change since the list was made
+// is announced behind the answer. It may block, see [session.deliver].
+func (s *session) giveList(ctx context.Context, r *request, page any, digest string) {
+	b, err := jsonrpc.Marshal(page) // unlike json.Marshal, it leaves the characters of servers as they are
+	if err != nil {
+		s.fail(ctx, r, fault.New(fault.InternalFailure, fault.Host, r.operation(), "encoding the answer: %v", err))
+		return
 	}
-	_, list, _ := s.srv.o.Catalog.List(context.Background(), who, mcp.ToolsList) // has nothing to wait for
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lists.HasTools(list)
+	s.countRequest(r, 0, nil)
+	a := outbox.Answer{Line: s.formOf(r).Result(b)}
+	if method := r.msg.Method; digest != "" {
+		a.Behind = s.keepLine(held.KeepGiven(method, digest))
+		a.Queued = func() { s.lists.Given(method, digest) }
+	}
+	s.deliver(ctx, r, a)
+	s.ListChanged(held.ChangeOf(r.msg.Method))
 }
 
-// ListChanged sends the notification method: to a legacy client if it has asked for the list since
-// the last one, to a modern one in each subscription to the list. It never blocks, and sends
-// nothing if the client is not connected or holds the same tools, or without room. It takes s.mu.
-func (s *session) ListChanged(method string) {
-	if method == mcp.ToolsChanged && s.holdsTools() {
+// keepLine returns a control line that has the proxy keep facts; nil if there are none, or if the
+// proxy keeps none.
+func (s *session) keepLine(facts map[string]string) []byte {
+	if !s.keeps || len(facts) == 0 {
+		return nil
+	}
+	return protocol.Append(nil, protocol.Control{Holdline: protocol.Version, Keep: facts})
+}
+
+// look returns the digests of lists as the client would be given them now, by the methods that ask
+// for them. It never blocks. It returns nil if it is not known which servers the client sees: once it
+// is, the servers call ListChanged. It takes s.mu.
+func (s *session) look(methods []string) map[string]string {
+	who, now := s.who(), map[string]string{}
+	for _, method := range methods {
+		digest, known := s.srv.o.Catalog.Peek(who, method)
+		if !known {
+			return nil
+		}
+		now[method] = digest
+	}
+	return now
+}
+
+// lookAtLists announces all lists that have changed since the client was given them.
+func (s *session) lookAtLists() {
+	for _, notification := range []string{mcp.ToolsChanged, mcp.PromptsChanged, mcp.ResourcesChanged} {
+		s.ListChanged(notification)
+	}
+}
+
+// ListChanged looks whether the client would be given other lists now than it was, of those with
+// that notification, and sends it then: to a legacy client if it has asked for one of them since the
+// last notification, to a modern one in each subscription. The proxy keeps what was announced. It
+// never blocks, and sends nothing if the client is not connected, or without room: what was not sent
+// is not recorded either. It takes s.looking, and s.mu.
+func (s *session) ListChanged(notification string) {
+	lists := s.lists.Held(notification)
+	if len(lists) == 0 {
+		return
+	}
+	s.looking.Lock() // what was looked at first is announced first
+	defer s.looking.Unlock()
+	now := s.look(lists)
+	if now == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock() // so that the line stands before all that other goroutines queue afterwards
 	if s.cur == nil {
-		return // a client that comes back counts as one that holds all lists
+		return // its lists are looked at when it is back
 	}
-	if s.profile.Era == profile.Legacy {
-		// A change that is dropped was not announced: the next one is.
-		s.cur.Out.Offer(append(jsonrpc.AppendRequest(nil, nil, method, nil), '\n'), func() bool {
-			return s.lists.TakeChange(method)
+	lines := s.listens.Changed(notification)
+	legacy := s.profile.Era == profile.Legacy
+	if legacy {
+		lines = [][]byte{jsonrpc.AppendRequest(nil, nil, notification, nil)}
+	}
+	announced := false
+	for i, line := range lines {
+		line = append(line, '\n')
+		if i == len(lines)-1 {
+			line = append(line, s.keepLine(held.KeepTold(now))...)
+		}
+		s.cur.Out.Offer(line, func() bool {
+			announced = announced || s.lists.Announce(notification, now, legacy)
+			return announced
 		})
-		return
-	}
-	for _, line := range s.listens.Changed(method) {
-		s.cur.Out.Offer(line, nil)
 	}
 }

@@ -248,9 +248,14 @@ func (s *session) discover(ctx context.Context, r *request) {
 	s.answerJSON(ctx, r, reply.NewDiscovery(&about))
 }
 
+// listed is one page of a list, with the digest of the whole list on the first one.
+type listed struct {
+	page   any
+	digest string
+}
+
 // answerList answers a request for one page of a list, with a fault if the cursor is invalid. A
-// list of tools that needs no hosted server is built at once, others in a goroutine of calls. The
-// list is noted before and after that: a change in between is announced, and so is the next one.
+// list of tools that needs no hosted server is built at once, others in a goroutine of calls.
 func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) {
 	method := r.msg.Method
 	after, err := tool.ParseCursor(method, r.params.Cursor)
@@ -258,29 +263,34 @@ func (s *session) answerList(ctx context.Context, r *request, calls *crew.Crew) 
 		s.fail(ctx, r, fault.New(fault.InvalidInput, fault.Protocol, r.operation(), "%v", err))
 		return
 	}
-	s.noteLists(method)
 	list := func(ctx context.Context) any {
-		member, all, ok := s.srv.o.Catalog.List(ctx, s.who(), method)
+		all, ok := s.srv.o.Catalog.List(ctx, s.who(), method)
 		if !ok {
 			return fault.New(fault.UnknownMethod, fault.Protocol, r.operation(), "unknown method %q", method)
 		}
-		s.noteLists(method)
 		if method == mcp.ToolsList {
-			s.noteTools(all)
-			if who := s.who(); len(all) == 0 && !who.SeesOwn() { // it may have failed to start since the handshake
+			if who := s.who(); len(all.Entries) == 0 && !who.SeesOwn() { // it may have failed to start since the handshake
 				if _, err := s.srv.o.Catalog.About(ctx, who); err != nil {
 					s.unusable(ctx, who.Only, err)
 				}
 			}
 		}
-		part, last := tool.Page(all, after)
+		part, last := tool.Page(all.Entries, after)
 		if last != "" {
 			last = tool.NewCursor(method, last)
 		}
-		return reply.List(member, part, last, r.modern)
+		if after != "" {
+			all.Digest = ""
+		}
+		return listed{reply.List(all.Member, part, last, r.modern), all.Digest}
 	}
 	if method == mcp.ToolsList && !s.srv.o.Catalog.Waits(s.who()) {
-		s.answerJSON(ctx, r, list(ctx))
+		switch v := list(ctx).(type) {
+		case listed:
+			s.giveList(ctx, r, v.page, v.digest)
+		case *fault.Record:
+			s.fail(ctx, r, v)
+		}
 		return
 	}
 	s.answerAside(ctx, r, calls, list)

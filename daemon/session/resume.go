@@ -209,7 +209,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	s.setLocked(attached, l)
 	s.peer, s.version = l.Peer, profile.Clip(g.Version)
 	if g.Resume {
-		s.lists.Note(mcp.ToolsList, mcp.PromptsList, mcp.ResourcesList) // an earlier daemon may have sent them
+		s.lists.Restore(g.Kept, fresh)
 	}
 	s.known = map[int64]struct{}{}
 	again := s.kept.Take(pending)
@@ -243,6 +243,9 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
 		s.srv.o.Executors.Resumed(s.hash, pending)
 		s.listenOn()
+		if !fresh && s.keeps { // if it is fresh, it is not known yet who the client is
+			s.lookAtLists()
+		}
 	}
 	return over
 }
@@ -272,6 +275,9 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, l bulk.Line
 		s.handshake = max(s.handshake, initialized)
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
 			s.learn(&request{n: n, msg: msg, params: params})
+			if s.keeps {
+				s.lookAtLists()
+			}
 		}
 	case msg.Method == mcp.Subscribe:
 		if params, err := mcp.ParseParams(msg.Params); err == nil {
@@ -391,7 +397,7 @@ func (s *session) deliver(ctx context.Context, r *request, a outbox.Answer) {
 // and queues nothing, if allowed returns false. allowed may be nil; it is called under s.mu or the
 // outbox's lock. It returns true also if ctx is done and the answer dropped. It takes s.mu.
 func (s *session) queueAnswer(ctx context.Context, a outbox.Answer, allowed func() bool) bool {
-	a.Line = append(s.numbered(a.Line, a.N), '\n')
+	a.Line = append(append(s.numbered(a.Line, a.N), '\n'), a.Behind...)
 	for {
 		s.mu.Lock()
 		l := s.cur

@@ -32,7 +32,7 @@ var errBye = fmt.Errorf("%w: it said bye", link.ErrGone)
 // connected, its calls go on and their answers wait. The handler of its first connection is the
 // reader: it runs serveLinks, and owns the goroutines of the requests in flight.
 //
-// Locks are taken in this order: Server.mu, session.mu, the lock of an outbox. No goroutine holds
+// Locks are taken in this order: session.looking, Server.mu, session.mu, the lock of an outbox. No goroutine holds
 // one while it reads or writes a connection, or calls an executor.
 type session struct {
 	srv       *Server
@@ -59,7 +59,11 @@ type session struct {
 	known     map[int64]struct{} // lines whose requests this daemon had before the connection; nil before the first one
 	spills    bool               // the client names files
 	numbers   bool               // its proxy takes the numbers of lines with answers
+	keeps     bool               // its proxy keeps what it is told for the next daemon
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
+
+	lists   held.Lists      // the lists that the client holds; has a lock of its own
+	looking lockcheck.Mutex // held while lists are looked at and a change of them is announced; guards nothing
 
 	mu      lockcheck.Mutex  // guards all below
 	last    protocol.Control // the bye of a session that is expelled
@@ -72,7 +76,6 @@ type session struct {
 	profile profile.Profile  // of the client, as far as it is known
 	flights *flight.Table    // requests that are not answered; set with agent
 	listens listen.Table     // open subscriptions of a modern client
-	lists   held.Lists       // the lists that the client holds
 	follows listen.Follows   // subscriptions of a legacy client to resources
 	info    json.RawMessage  // of the one server that the session is for
 }
@@ -126,7 +129,7 @@ func newSession(srv *Server, l *link.Link) *session {
 		version: profile.Clip(g.Version),
 		quiet:   make(chan struct{}, 1), turn: make(chan struct{}, 1), came: make(chan struct{}),
 		claims: make(chan *link.Link), over: make(chan struct{}), cut: make(chan struct{}, 1),
-		listens: listen.Table{}, follows: listen.Follows{}, numbers: g.Numbers,
+		listens: listen.Table{}, follows: listen.Follows{}, numbers: g.Numbers, keeps: g.Kept != nil,
 	}
 	uuid := g.Session
 	if l.Anonymous {

@@ -7,7 +7,9 @@ import (
 
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
+	"holdline/daemon/session/held"
 	"holdline/daemon/session/listen"
+	"holdline/daemon/session/outbox"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
@@ -231,24 +233,39 @@ func (s *session) watchTask(ctx context.Context, l *listen.Subscription, id stri
 }
 
 // acknowledge counts r as a success, queues the acknowledgement, for which it may block, and
-// registers l. For a replayed r it then calls mayHaveChanged. It returns false, and does not
-// register l, if the client has ended the subscription. It takes s.mu.
+// registers l. A client that holds no list of which it wants the changes is told of those from now
+// on; a list that has changed since the client was given it is announced. For a replayed r
+// acknowledge then calls mayHaveChanged. It returns false, and does not register l, if the client has
+// ended the subscription. It takes s.looking and s.mu.
 func (s *session) acknowledge(ctx context.Context, r *request, l *listen.Subscription) bool {
 	if r.flight.At() != flight.Running {
 		return false
 	}
 	s.countRequest(r, 0, nil)
-	s.queueLine(ctx, 0, l.Acknowledgement())
+	var missing []string
+	for notification := range l.Granted {
+		missing = append(missing, s.lists.Missing(notification)...)
+	}
+	now := s.look(missing)
+	s.queueAnswer(ctx, outbox.Answer{
+		Line: l.Acknowledgement(), Behind: s.keepLine(held.KeepTold(now)), Queued: func() { s.lists.Follow(now) },
+	}, nil)
 	s.mu.Lock()
 	wanted := r.flight.At() == flight.Running
 	if wanted {
 		s.listens.Add(l)
 	}
 	s.mu.Unlock()
-	if wanted && r.replay {
+	if !wanted {
+		return false
+	}
+	for notification := range l.Granted {
+		s.ListChanged(notification)
+	}
+	if r.replay {
 		s.mayHaveChanged(l)
 	}
-	return wanted
+	return true
 }
 
 // unlisten ends l here and, without waiting, at the servers. It is idempotent. It takes s.mu.

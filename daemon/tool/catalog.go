@@ -3,9 +3,14 @@ package tool
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
+	"io"
+	"iter"
 	"slices"
 
 	"holdline/protocol/fault"
@@ -18,10 +23,13 @@ import (
 type Provider interface {
 	// Waits reports whether List may block.
 	Waits() bool
-	// List returns what a session sees of the list that method asks for, sorted by name,
-	// and the member of the result that holds it. It returns false if method lists
-	// nothing. It may wait for a while.
-	List(ctx context.Context, c Caller, method string) (member string, list []Listing, ok bool)
+	// List returns what a session sees of the list that method asks for. It returns false
+	// if method lists nothing. It may wait for a while.
+	List(ctx context.Context, c Caller, method string) (list List, ok bool)
+	// Peek returns the digest of that list as it is now, and waits for nothing. A server that
+	// is not up counts with what it has listed last. known is false if it is not known yet
+	// which servers the session sees.
+	Peek(c Caller, method string) (digest string, known bool)
 	// Route returns what answers a request that is no call of a tool, or nil if
 	// nothing does. known is false for an unknown method.
 	Route(ctx context.Context, c Caller, method string, params json.RawMessage) (to *Remote, known bool)
@@ -79,32 +87,73 @@ func (c *Catalog) Searches(who Caller) bool {
 	return who.Only == "" && c.rules.Searches(who.Who())
 }
 
-// List returns what a session sees of the list that method asks for, and the member
-// of the result that holds it; false if method lists nothing. It may wait for a while.
-// Holdline's own tools come before the others; both are sorted by name.
-func (c *Catalog) List(ctx context.Context, who Caller, method string) (member string, list []Listing, ok bool) {
+// List returns what a session sees of the list that method asks for; false if method lists
+// nothing. It may wait for a while. Holdline's own tools come before the others; both are
+// sorted by name.
+func (c *Catalog) List(ctx context.Context, who Caller, method string) (list List, ok bool) {
 	if method != mcp.ToolsList {
 		if !c.others(who) {
-			return "", nil, false
+			return List{}, false
 		}
 		return c.more.List(ctx, who, method)
 	}
-	for _, p := range c.tools {
-		if who.SeesOwn() && c.allowed(who.Who(), p) {
-			list = append(list, Listing{"0" + p.Tool.Name, p.Listing()})
-		}
+	var others List
+	if c.others(who) && !c.Searches(who) {
+		others, _ = c.more.List(ctx, who, method)
 	}
-	if !c.others(who) || c.Searches(who) {
-		return "tools", list, true
+	list = List{Member: "tools", Digest: c.digest(who, others.Digest)}
+	for p := range c.seen(who) {
+		list.Entries = append(list.Entries, Listing{"0" + p.Tool.Name, p.Listing()})
 	}
-	_, others, _ := c.more.List(ctx, who, method)
-	for _, l := range others {
+	for _, l := range others.Entries {
 		if c.byName[l.Name] == nil || who.Only != "" {
-			list = append(list, Listing{"1" + l.Name, l.Raw})
+			list.Entries = append(list.Entries, Listing{"1" + l.Name, l.Raw})
 		}
 	}
-	return "tools", list, true
+	return list, true
 }
+
+// Peek returns the digest of a list as [Catalog.List] would return it now, and waits for
+// nothing. A server that is not up counts with what it has listed last. known is false if it is
+// not known yet what the session sees, or if it sees no such list.
+func (c *Catalog) Peek(who Caller, method string) (digest string, known bool) {
+	switch others := c.others(who); {
+	case method != mcp.ToolsList && !others:
+		return "", false
+	case method != mcp.ToolsList:
+		return c.more.Peek(who, method)
+	case others && !c.Searches(who):
+		if digest, known = c.more.Peek(who, method); !known {
+			return "", false
+		}
+	}
+	return c.digest(who, digest), true
+}
+
+// seen returns holdline's own tools that a session sees, by name.
+func (c *Catalog) seen(who Caller) iter.Seq[*Prepared] {
+	return func(yield func(*Prepared) bool) {
+		for _, p := range c.tools {
+			if who.SeesOwn() && c.allowed(who.Who(), p) && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+// digest returns the digest of a session's list of tools, of which others is that of the hosted
+// servers' tools; "" if the list has none of them.
+func (c *Catalog) digest(who Caller, others string) string {
+	h := sha256.New()
+	for p := range c.seen(who) {
+		_, _ = h.Write(p.sum[:]) // a hash takes every write
+	}
+	_, _ = io.WriteString(h, others)
+	return Digest(h)
+}
+
+// Digest returns the short form of a hash in which [List.Digest] is.
+func Digest(h hash.Hash) string { return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:12]) }
 
 // Route returns what answers a request that is no call of a tool, or nil if nothing
 // does. The second result is false for an unknown method. It may wait for a while. An

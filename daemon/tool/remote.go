@@ -82,6 +82,13 @@ type Has struct {
 	Logging            bool // log messages, if they are asked for
 }
 
+// List is what a session sees of a list.
+type List struct {
+	Member  string    // of the result that holds it
+	Entries []Listing // sorted by name
+	Digest  string    // short; another one if the session sees anything else; never ""
+}
+
 // Listing is one entry of a list.
 type Listing struct {
 	Name string // by which the list is sorted; no two have the same

@@ -3,6 +3,7 @@ package tool
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,7 +40,8 @@ type Prepared struct {
 	remote     Remote
 	operation  string
 	listing    json.RawMessage
-	properties json.RawMessage // schemas of all arguments, by name
+	sum        [sha256.Size]byte // of listing
+	properties json.RawMessage   // schemas of all arguments, by name
 	checkers   map[string]checker
 	names      []string // of all arguments, in the order of the schema
 }
@@ -132,6 +134,7 @@ func Prepare(t *Tool) (*Prepared, error) {
 		return nil, fmt.Errorf("schema: %w", err)
 	}
 	p.listing, err = t.list(schema)
+	p.sum = sha256.Sum256(p.listing)
 	return p, err
 }
 

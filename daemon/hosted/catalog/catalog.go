@@ -35,6 +35,9 @@ type Servers struct {
 	// Named is View of the servers whose tool or prompt may have the name shown. It need not
 	// leave out others.
 	Named func(ctx context.Context, c *tool.Caller, shown string) *listing.View
+	// Expected is View without a wait, and with what servers that are not up have listed last.
+	// known is false if it is not known yet which of them the caller sees.
+	Expected func(c *tool.Caller) (view *listing.View, known bool)
 	// FirstList is how long a call or a search waits for servers that have never listed
 	// their tools; 0 is [FirstList].
 	FirstList time.Duration
@@ -135,21 +138,39 @@ func (d *Catalog) withFirstList(ctx context.Context, operation string) (context.
 		"its server has not said within %v what it offers: it may still be starting, try again", d.s.FirstList))
 }
 
-// List returns what a session sees of the kind that a method lists, by name, and the name
-// of that member in the result. It returns false if no server knows the method. The lists
-// are those of the session's own processes, or else those that any process of the server
+// List returns what a session sees of the kind that a method lists, by name. It returns
+// false if no server knows the method. The lists are those of the session's own processes, or else those that any process of the server
 // has listed last. It starts servers that have never listed, and waits for them for a
 // limited time.
-func (d *Catalog) List(
-	ctx context.Context, c tool.Caller, method string,
-) (member string, list []tool.Listing, ok bool) {
+func (d *Catalog) List(ctx context.Context, c tool.Caller, method string) (list tool.List, ok bool) {
+	k, ok := kindOf(method)
+	if !ok {
+		return tool.List{}, false
+	}
+	d.askAll(ctx, c)
+	return d.memo.List(d.s.View(ctx, &c), k), true
+}
+
+// Peek returns the digest of what [Catalog.List] would return, and waits for nothing. A server
+// that is not up counts with what it has listed last. known is false if it is not known yet which
+// servers the session sees.
+func (d *Catalog) Peek(c tool.Caller, method string) (digest string, known bool) {
+	k, _ := kindOf(method)
+	view, known := d.s.Expected(&c)
+	if !known {
+		return "", false
+	}
+	return d.memo.List(view, k).Digest, true
+}
+
+// kindOf returns the kind that a method lists; false if it lists none.
+func kindOf(method string) (listing.Kind, bool) {
 	for k := range listing.Kinds {
-		if how := k.MCP(); how.List == method {
-			d.askAll(ctx, c)
-			return how.Member, d.memo.List(d.s.View(ctx, &c), k), true
+		if k.MCP().List == method {
+			return k, true
 		}
 	}
-	return "", nil, false
+	return 0, false
 }
 
 // askAll starts the servers that a caller sees and that have never listed, and waits

@@ -56,7 +56,7 @@ func (s *fakeServer) take() {
 			return tool.RemoteResult{}, errors.New("called " + o.Own)
 		},
 		Warn: func(kind string, err error) { panic(kind + ": " + err.Error()) },
-	})
+	}, true)
 }
 
 func (s *fakeServer) Entry() *entry.Server { return &s.entry }
@@ -180,12 +180,12 @@ func TestListWaitsForServers(t *testing.T) {
 		broken.failure = errors.New("no")
 		d := newCatalog(nil, known, quick, quick2, slow, broken)
 		begin := time.Now()
-		member, list, ok := d.List(t.Context(), tool.Caller{}, mcp.ToolsList)
-		if took := time.Since(begin); !ok || member != "tools" || took != listWait {
-			t.Errorf("the list is %q, %v, after %v; want %v", member, ok, took, listWait)
+		list, ok := d.List(t.Context(), tool.Caller{}, mcp.ToolsList)
+		if took := time.Since(begin); !ok || list.Member != "tools" || took != listWait {
+			t.Errorf("the list is %q, %v, after %v; want %v", list.Member, ok, took, listWait)
 		}
 		var names []string
-		for _, l := range list {
+		for _, l := range list.Entries {
 			names = append(names, l.Name)
 		}
 		if want := []string{"known__a", "quick2__b", "quick__b"}; !slices.Equal(names, want) {
@@ -194,7 +194,7 @@ func TestListWaitsForServers(t *testing.T) {
 		if known.asked != 0 || quick.asked != 1 || slow.asked != 1 || broken.asked != 1 {
 			t.Errorf("started %d, %d, %d and %d times", known.asked, quick.asked, slow.asked, broken.asked)
 		}
-		if _, _, ok := d.List(t.Context(), tool.Caller{}, "things/list"); ok {
+		if _, ok := d.List(t.Context(), tool.Caller{}, "things/list"); ok {
 			t.Error("an unknown method lists something")
 		}
 	})

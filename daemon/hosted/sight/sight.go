@@ -24,7 +24,7 @@ const (
 // Its mutex is the innermost one: the table calls its functions without it.
 type Table struct {
 	// looked is called after each look that is still wanted, with the project's root.
-	// news reports that requests went by another answer before.
+	// news reports that requests went by another answer before, or by none.
 	looked func(root string, news bool)
 
 	mu       sync.Mutex
@@ -95,7 +95,7 @@ func (t *Table) project(root string) *project {
 func (t *Table) look(p *project, root string, visible func(root string) bool, version int) {
 	sees := visible(root)
 	t.mu.Lock()
-	news := p.visible != sees && (p.late || p.version != 0)
+	news := p.visible != sees || p.version == 0
 	close(p.looking)
 	*p = project{version: version, visible: sees, at: time.Now()}
 	if version != t.version {

@@ -9,8 +9,8 @@ import (
 )
 
 // TestStateOfProject checks that a project is unknown until the first answer, that an
-// answer stays valid while it is renewed, and that a change is reported only if it differs
-// from what requests were told.
+// answer stays valid while it is renewed, and that the first one is reported, and then each that
+// differs from what requests were told.
 func TestStateOfProject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer, looks, news := true, 0, 0
@@ -34,19 +34,19 @@ func TestStateOfProject(t *testing.T) {
 				t.Errorf("%s: %d looks, %d news, want %d and %d", when, looks, news, wantLooks, wantNews)
 			}
 		}
-		expect("at first", false, false, 1, 0)
-		expect("then", true, true, 1, 0)
+		expect("at first", false, false, 1, 1)
+		expect("then", true, true, 1, 1)
 		answer = false
 		time.Sleep(time.Minute)
-		expect("after a while it goes by what it knows", true, true, 2, 1)
-		expect("then by the new answer", false, true, 2, 1)
+		expect("after a while it goes by what it knows", true, true, 2, 2)
+		expect("then by the new answer", false, true, 2, 2)
 		answer = true
 		table.Configure(visible)
-		expect("with another configuration", false, true, 3, 2)
+		expect("with another configuration", false, true, 3, 3)
 		table.Keep(map[string]struct{}{"/other": {}})
-		expect("forgotten", false, false, 4, 2)
+		expect("forgotten", false, false, 4, 4)
 		table.Configure(nil)
-		expect("shown to all", true, true, 4, 2)
+		expect("shown to all", true, true, 4, 4)
 	})
 }
 

@@ -45,14 +45,14 @@ func (t Table) WithResources() (all []*Subscription) {
 	return all
 }
 
-// Changed returns the notifications that announce the change of a list, each a line with its
+// Changed returns the notifications that announce the change of a list, each a line without its
 // newline: one for each subscription to that list. method is that of the notification. It sends
 // nothing. The caller must hold the session's lock.
 func (t Table) Changed(method string) (lines [][]byte) {
 	for _, l := range t {
 		if l.Granted[method] {
 			params := fmt.Appendf(nil, `{"_meta":{%q:%s}}`, mcp.MetaSubscription, l.ID)
-			lines = append(lines, append(jsonrpc.AppendRequest(nil, nil, method, params), '\n'))
+			lines = append(lines, jsonrpc.AppendRequest(nil, nil, method, params))
 		}
 	}
 	return lines

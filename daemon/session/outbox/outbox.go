@@ -41,7 +41,9 @@ type Answer struct {
 	N       int64  // number of the client's line that asked; 0 for a line that is never asked for again
 	Confirm bool   // an executor waits for the client's confirmation
 	Stored  bool   // an executor has it in a file, and gives it again when it is asked
-	Line    []byte // with its newline
+	Line    []byte // with its newline, and Behind behind it
+	Behind  []byte // control lines
+	Queued  func() // called under the lock as the line is queued, each time; may be nil
 	at      int64  // its place among the connection's lines, control lines not counted
 }
 
@@ -330,6 +332,9 @@ func (o *Outbox) answerLocked(a Answer) {
 		o.settleLocked(&a)
 	}
 	o.queueLocked(a.Line)
+	if a.Queued != nil {
+		a.Queued()
+	}
 }
 
 // settleLocked marks an answer as confirmed: the client holds it, or cannot ask for it again.
