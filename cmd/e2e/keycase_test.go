@@ -57,9 +57,9 @@ func caseServerMain(args []string, stdin io.Reader, stdout io.Writer) int {
 		case mcp.PromptsList:
 			result = `{"prompts":[{"name":"greet"}]}`
 		case mcp.ResourcesList:
-			result = `{"resources":[{"uri":"mem://one","name":"one"}]}`
+			result = `{"resources":[{"uri":"mem://one","name":"one"},{"uri":"FILE:///pub/odd one","name":"odd"}]}`
 		case mcp.TemplatesList:
-			result = `{"resourceTemplates":[]}`
+			result = `{"resourceTemplates":[{"uriTemplate":"file:///{+path}","name":"any"}]}`
 		case mcp.ToolsCall:
 			text := fmt.Sprintf(`{"content":[{"type":"text","text":%q}]}`, "ran "+m.Params.Name+" "+m.Params.Arguments.Text)
 			switch m.Params.Name {
@@ -93,7 +93,7 @@ func (p *place) caseServer(more ...string) (got string) {
 	}
 	p.configure(map[string]any{"s": map[string]any{
 		"command": filepath.Join(programs, "oddserver"), "args": []string{"case", got, list},
-		"holdline": hosting{"scope": "session", "deny": []string{"delete_*"}},
+		"holdline": hosting{"scope": "session", "deny": []string{"delete_*", "file:///secret/*"}},
 	}}).daemon()
 	return got
 }

@@ -64,7 +64,11 @@ func (m *Manager) subscribable(ctx context.Context, c *tool.Caller, uri string) 
 	if o := m.Resource(ctx, *c, uri); o != nil {
 		server, names = o.Remote.Server, o.Remote.Names
 		if m.o.Rules != nil {
-			if err := m.o.Rules.Check(c.Who(), server, names...); err != nil {
+			err := m.o.Rules.Check(c.Who(), server, names...)
+			if err == nil && o.Remote.Unlisted {
+				err = m.o.Rules.CheckURI(c.Who(), server, uri)
+			}
+			if err != nil {
 				return nil, nil, err
 			}
 		}

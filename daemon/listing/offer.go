@@ -47,7 +47,7 @@ func (o *Offer) Completion(handle Handler) *Offer {
 	c := &Offer{Own: o.Own, Method: mcp.Complete}
 	c.Remote = tool.Remote{
 		Name: o.Remote.Name, Server: o.Remote.Server, Names: o.Remote.Names,
-		Contract: tool.Convergent,
+		Contract: tool.Convergent, Unlisted: o.Remote.Unlisted,
 	}
 	c.Bind(handle)
 	return c

@@ -223,6 +223,7 @@ func (v *View) Resource(uri string, handle Handler) *Offer {
 	}
 	own := *best // what is asked for is not the template itself
 	own.Own, own.Remote.Name, own.Remote.Names = uri, uri, v.names(best.Remote.Server, uri)
+	own.Remote.Unlisted = !slices.Contains(own.Remote.Names[1:], uri) // else it is a template
 	own.Bind(handle)
 	return &own
 }

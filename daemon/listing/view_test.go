@@ -25,6 +25,8 @@ func (d denied) Check(who tool.Who, server string, names ...string) error {
 	return nil
 }
 
+func (denied) CheckURI(tool.Who, string, string) error { return nil }
+
 func (d denied) Reaches(tool.Who, string) bool { return true }
 
 func (denied) CheckShown(tool.Who, string, string) error { return nil }

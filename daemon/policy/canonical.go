@@ -27,7 +27,9 @@ var errNoKey = errors.New("no key")
 // digest returns the SHA-256 of arguments in their canonical form: names sorted at each
 // level, and no white space. Strings and numbers keep their spelling, since a tool may
 // treat 1 and 1.0 differently. Absent arguments (nil) have a digest of their own.
-func digest(arguments []byte) (d [sha256.Size]byte, err error) { return digestBy(arguments, names.Fields) }
+func digest(arguments []byte) (d [sha256.Size]byte, err error) {
+	return digestBy(arguments, names.Fields)
+}
 
 // names are those of arguments. Servers that ignore case take the last of those that are equal then,
 // which depends on the order.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -192,45 +190,49 @@ func (r Rules) mayOwn(who tool.Who, name string) (ok bool, reason string) {
 	return ok, reason
 }
 
-// asked has the names for which the lists allow and deny are asked.
-type asked struct{ allow, deny []string }
+// asked has the names for which the lists allow and deny are asked. A list allow has to name one of
+// allow, and one of each of also.
+type asked struct {
+	allow, deny []string
+	also        [][]string
+}
 
 // askedOf returns the names of something of a server: prefix with each of its names,
 // and what sessions see. Sessions see a URI as it is, so a glob of deny without a
 // prefix holds for it, too.
 //
-// Different URIs may mean the same resource. The lists deny therefore also get the URI
-// without escapes and dots. The lists allow get only that form if dots lead out of a
-// directory: otherwise a glob for one directory would allow what lies beside it.
+// Different URIs may mean the same resource. The lists deny therefore also get all that programs
+// could read the URI as. The lists allow must allow its normal form as well. They get only the URI
+// without escapes and dots if dots lead out of a directory: otherwise a glob for one directory would
+// allow what lies beside it.
 func askedOf(server, prefix string, names []string) (a asked) {
 	for _, name := range names {
 		a.allow = append(a.allow, prefix+name, tool.Shown(server, name), prefix+tool.ShownAlone(server, name))
-		if clean, _ := cleanURI(name); clean != "" {
-			a.deny = append(a.deny, name, clean, prefix+clean)
+		if reads := readings(name); reads != nil {
+			a.deny = append(a.deny, name)
+			for _, as := range reads {
+				a.deny = append(a.deny, as, prefix+as)
+			}
 		}
 	}
 	a.deny = append(a.deny, a.allow...)
 	if clean, climbs := cleanURI(names[0]); climbs {
 		a.allow = []string{prefix + clean}
+		for _, end := range []string{"#", "?#"} { // some programs leave out what follows
+			if i := strings.IndexAny(names[0], end); i >= 0 {
+				clean, _ = cleanURI(names[0][:i])
+				a.also = append(a.also, []string{prefix + clean})
+			}
+		}
+	}
+	if normal := normalURI(names[0]); normal != "" && normal != names[0] && strings.Contains(normal, "/") {
+		also := []string{prefix + normal, tool.Shown(server, normal), prefix + tool.ShownAlone(server, normal)}
+		for _, template := range names[1:] {
+			also = append(also, prefix+template)
+		}
+		a.also = append(a.also, also)
 	}
 	return a
-}
-
-// cleanURI returns a URI without percent escapes. If its path contains "..", climbs is
-// true, and the URI has no . and .. any more. It returns "" for a name that is no URI.
-func cleanURI(name string) (clean string, climbs bool) {
-	scheme, rest, ok := strings.Cut(name, ":")
-	if !ok {
-		return "", false
-	}
-	if plain, err := url.PathUnescape(rest); err == nil {
-		rest = plain
-	}
-	root := rest[:len(rest)-len(strings.TrimLeft(rest, "/"))]
-	if slices.Contains(strings.Split(rest, "/"), "..") {
-		return scheme + ":" + root + strings.TrimPrefix(path.Clean("/"+rest), "/"), true
-	}
-	return scheme + ":" + rest, false
 }
 
 // Reaches reports whether a session may use anything of a server, as far as the lists
@@ -293,14 +295,17 @@ func pass(at listsKey, allow, deny []string, undecided string, names func() aske
 	if allow == nil {
 		return true, undecided
 	}
-	if i := matching(allow, by.allow); i >= 0 {
+	unnamed := func(names []string) bool { return matching(allow, names) < 0 }
+	if i := matching(allow, by.allow); i >= 0 && !slices.ContainsFunc(by.also, unnamed) {
 		return true, fmt.Sprintf("%s.allow[%d] %q names it", at, i, allow[i])
 	}
 	return false, fmt.Sprintf("%s.allow does not name it", at)
 }
 
 // only returns a func for [pass] if both lists are asked for the same names.
-func only(names ...string) func() asked { return func() asked { return asked{names, names} } }
+func only(names ...string) func() asked {
+	return func() asked { return asked{allow: names, deny: names} }
+}
 
 // matching returns the index of the first glob that matches one of the names, or -1.
 func matching(globs, names []string) int {

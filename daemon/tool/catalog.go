@@ -167,6 +167,9 @@ func (c *Catalog) Route(ctx context.Context, who Caller, method string, params j
 		return nil, known, nil
 	}
 	err := c.rules.Check(who.Who(), to.Server, to.Names...)
+	if err == nil && to.Unlisted {
+		err = c.rules.CheckURI(who.Who(), to.Server, to.Names[0])
+	}
 	if f, ok := errors.AsType[*fault.Record](err); ok {
 		f.Operation = method
 	}

@@ -17,6 +17,7 @@ type Remote struct {
 	Server   string   // "" for holdline's own tools
 	Names    []string // by which [Rules] know it
 	Contract Contract
+	Unlisted bool // a resource that its server has not listed: whoever asks for it has spelled its URI
 	// Handle runs a call. Its context ends when the client cancels or is gone,
 	// or with [ErrStopping]. An error is a [*fault.Record] or ErrStopping.
 	Handle func(ctx context.Context, c RemoteCall) (RemoteResult, error)

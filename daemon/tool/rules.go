@@ -34,6 +34,9 @@ type Rules interface {
 	May(who Who, server string, names ...string) bool
 	// Check returns nil if it may, else the fault denied, which names the rule.
 	Check(who Who, server string, names ...string) error
+	// CheckURI returns nil if a session may ask a server for a resource that it has not listed by
+	// this spelling of its URI, else a fault that names the right one. Check decides then.
+	CheckURI(who Who, server, uri string) error
 	// Reaches reports whether a session may use anything of a server.
 	Reaches(who Who, server string) bool
 	// CheckShown is Check for a tool of which only one name is known: the one that

@@ -107,6 +107,8 @@ func (r rules) May(who tool.Who, server string, names ...string) bool {
 
 func (r rules) Check(tool.Who, string, ...string) error { return nil }
 
+func (r rules) CheckURI(tool.Who, string, string) error { return nil }
+
 func (r rules) Reaches(who tool.Who, server string) bool {
 	return !slices.Contains(r[who.Identity], server)
 }

@@ -1,0 +1,76 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"holdline/protocol/mcp"
+)
+
+// TestDeniedURIInOtherSpellings_ServerIsNotAsked asks for a resource that a rule forbids, by each
+// request that names a resource and in spellings that servers take for the same one. The server has a
+// template for all files, and never hears of it. Resources that it lists can be had as it lists them.
+func TestDeniedURIInOtherSpellings_ServerIsNotAsked(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	got := p.caseServer()
+	const modern = `"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",` +
+		`"io.modelcontextprotocol/clientCapabilities":{},"io.modelcontextprotocol/clientInfo":{"name":"m","version":"1"}},`
+	for _, only := range []bool{false, true} {
+		a := p.agent().shake()
+		if only {
+			a = p.agent("--server", "s").shake()
+		}
+		ask := func(method, params string) answer {
+			a.next++
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s}}`, a.next, method, params))
+			return a.wait(a.next)
+		}
+		quoted := func(uri string) string {
+			b, _ := json.Marshal(uri) // strings encode
+			return string(b)
+		}
+		for _, uri := range []string{"mem://one", "FILE:///pub/odd one", "file:///pub/a"} {
+			if x := ask(mcp.ResourcesRead, `"uri":`+quoted(uri)); x.Error != nil {
+				t.Errorf("%s cannot be read: %s", uri, x.raw)
+			}
+		}
+		if x := ask(mcp.Complete, `"ref":{"type":"ref/resource","uri":"file:///{+path}"},"argument":{"name":"path","value":"a"}`); x.Error != nil {
+			t.Errorf("the template cannot be completed: %s", x.raw)
+		}
+		if x := ask(mcp.ResourcesRead, `"uri":"file:///pub/./b"`); x.Error == nil || !strings.Contains(x.Error.Message, "ask for file:///pub/b") {
+			t.Errorf("the normal form is not named: %s", x.raw)
+		}
+		for _, uri := range []string{
+			"file:///secret/k", "file:///./secret/k", "file:////secret/k", "file:///sec\tret/k", "file:///%73ecret/k",
+			"file:///%2e/secret/k", "file:///%zz/../secret/k", "file:///pub/../secret/k", `file:\\\secret\k`, "FILE:///secret/k",
+			" file:///secret/k", "file:/secret/k", "file:secret/k", "file://localhost/secret/k", "file:///secret%2Fk",
+			"file:///secret/k#/../../pub/a", "file:///pub/a%00/../../secret/k", "/secret/k",
+		} {
+			for method, params := range map[string]string{
+				mcp.ResourcesRead: `"uri":%s`, mcp.Subscribe: `"uri":%s`,
+				mcp.Complete: `"ref":{"type":"ref/resource","uri":%s},"argument":{"name":"path","value":"a"}`,
+			} {
+				if x := ask(method, fmt.Sprintf(params, quoted(uri))); x.Error == nil {
+					t.Errorf("%s %q: %s", method, uri, x.raw)
+				}
+			}
+			if x := ask(mcp.ResourcesRead, modern+`"uri":`+quoted(uri)); x.Error == nil {
+				t.Errorf("%q of a modern client: %s", uri, x.raw)
+			}
+			a.next++
+			a.send(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":{%s"notifications":{"resourceSubscriptions":[%s]}}}`,
+				a.next, mcp.Listen, modern, quoted(uri)))
+			if line := a.read(); strings.Contains(line, "resourceSubscriptions") {
+				t.Errorf("a subscription to %q is granted: %s", uri, line)
+			}
+		}
+	}
+	lines, err := os.ReadFile(got)
+	if err != nil || strings.Contains(string(lines), "ecret") || strings.Contains(string(lines), `secret`) {
+		t.Errorf("the server was asked: %v\n%s", err, lines)
+	}
+}
