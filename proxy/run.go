@@ -262,11 +262,12 @@ func (p *proxy) giveUp(ctx context.Context, err error, had bool) int {
 		p.firstLine(ctx)
 	}
 	if refused && refusal.Code == protocol.RefusedIdentity {
-		for _, e := range p.store.unanswered() {
-			p.fault(e, fault.New(fault.IdentityRefused, fault.Host, e.op, "%s", refusal.Message))
-		}
+		p.settleAs(err.Error(), func(e *entry) *fault.Record {
+			return fault.New(fault.IdentityRefused, fault.Host, e.op, "%s", refusal.Message)
+		})
+	} else {
+		p.settle(err.Error())
 	}
-	p.settle(err.Error())
 	return p.after(ctx, code)
 }
 
@@ -326,15 +327,22 @@ func (p *proxy) after(ctx context.Context, code int) int {
 // settle answers every pending request with a fault: a tool call that was sent
 // may have had its effect, anything else can be asked again.
 func (p *proxy) settle(why string) {
+	p.settleAs(why, func(e *entry) *fault.Record {
+		if !e.sent {
+			return fault.New(fault.TransportFailure, fault.Transport, e.op, "not sent: %s", why)
+		}
+		return fault.New(fault.TransportFailure, fault.Transport, e.op, "%s", why)
+	})
+}
+
+// settleAs is [proxy.settle] with another fault for the requests that have certainly had no effect.
+func (p *proxy) settleAs(why string, harmless func(*entry) *fault.Record) {
 	for _, e := range p.store.unanswered() {
-		switch {
-		case !e.sent:
-			p.fault(e, fault.New(fault.TransportFailure, fault.Transport, e.op, "not sent: %s", why))
-		case e.call:
+		if e.sent && e.call {
 			p.fault(e, fault.New(fault.OutcomeUnknown, fault.Transport, e.op,
 				"%s while the call was on its way: whether it had its effect is not known", why))
-		default:
-			p.fault(e, fault.New(fault.TransportFailure, fault.Transport, e.op, "%s", why))
+		} else {
+			p.fault(e, harmless(e))
 		}
 	}
 }

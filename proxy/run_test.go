@@ -250,6 +250,24 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestRefusedAtResume_SentCallIsUnknown has the next daemon refuse the identity of a client whose
+// calls are pending. A call that was sent may have had its effect; the others say why they fail.
+func TestRefusedAtResume_SentCallIsUnknown(t *testing.T) {
+	inBubble(t, nil, func(r *rig) {
+		d := r.connect()
+		r.send(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"s__effect"}}`)
+		d.next()
+		r.send(`{"jsonrpc":"2.0","id":2,"method":"tools/list"}`)
+		d.next()
+		d.conn.Close()
+		d, _ = r.accept()
+		d.send(`{"holdline":1,"error":{"code":"identity_refused","message":"it needs a token now"}}`)
+		r.wantFault("1", "outcome_unknown")
+		r.wantFault("2", "identity_refused")
+		r.wantEnd(ExitLost)
+	})
+}
+
 // TestRefusedUngreeted checks that a refusal for lack of room is read, even if the daemon
 // has hung up before the greeting is sent.
 func TestRefusedUngreeted(t *testing.T) {

@@ -96,8 +96,8 @@ func TestEmptyConfig_ServersStayUntilTheUserMeansIt(t *testing.T) {
 	pid := func() int {
 		t.Helper()
 		return p.until("the server's process", func(s control.StatusAnswer) bool {
-			return len(s.Servers) == 1 && len(s.Workers) == 1 && s.Workers[0].PID != 0
-		}).Workers[0].PID
+			return len(s.Servers) == 1 && len(s.Workers) == 1 && s.Workers[0].ChildPID != 0
+		}).Workers[0].ChildPID
 	}
 	before := pid()
 	path := filepath.Join(p.dir, "home/.config/holdline/config.json")

@@ -75,6 +75,8 @@ func TestMain(m *testing.M) {
 		leave(echoServerMain(os.Stdin, os.Stdout))
 	case "toolserver":
 		leave(toolServerMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	case "heldserver":
+		leave(heldServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "oddserver":
 		leave(oddServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "wildserver":
@@ -114,7 +116,7 @@ func TestMain(m *testing.M) {
 		}
 		for _, name := range []string{
 			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
-			"echoserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top, withoutLandlock,
+			"echoserver", "heldserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top, withoutLandlock,
 		} {
 			binaries[name] = self
 		}

@@ -17,7 +17,7 @@ import (
 // Recall returns the tool that line n of a session has called if that has begun a consult which
 // is live or kept here, and nil otherwise. The session uses it for a call that was made at an
 // earlier daemon.
-func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
+func (m *Manager) Recall(session string, n int64, _ string) (t *tool.Remote, recorded bool) {
 	switch j := m.job(jobdir.ID(session, n)); {
 	case j == nil:
 		return nil, false

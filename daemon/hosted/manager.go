@@ -23,7 +23,6 @@ import (
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
-	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
 	"holdline/daemon/waiting"
 	"holdline/protocol"
@@ -182,34 +181,43 @@ func (m *Manager) forsakeLocked(session string) {
 	}
 }
 
-// Recall returns the tool that line n of a session has called, even if its server
-// does not offer it any more or is not configured any more. It returns nil if no
-// process has the call. recorded reports whether the manager knows the call.
-func (m *Manager) Recall(session string, n int64) (t *tool.Remote, recorded bool) {
+// Recall returns what line n of a session has called by a request of that method, even if its
+// server does not offer it any more or is not configured any more. It returns nil if no
+// process has the call, and it has become no task. recorded reports whether the manager knows the
+// call.
+func (m *Manager) Recall(session string, n int64, method string) (t *tool.Remote, recorded bool) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	c := m.hub.Calls[calls.Key{Session: session, N: n, Round: 0}]
-	if c == nil || c.Up == nil {
-		return nil, c != nil || m.calls.Tasks.Has(tasks.ID(session, n))
+	switch {
+	case c != nil && c.Up != nil:
+		_, o := m.recallLocked(c, method)
+		return &o.Remote, true
+	case c != nil:
+		return nil, true
 	}
-	_, o := m.recallLocked(c)
-	return &o.Remote, true
+	t = m.calls.RecallTask(session, n)
+	return t, t != nil
 }
 
-// recall is [Manager.recallLocked] for a caller that does not hold the hub's mutex.
+// recall is [Manager.recallLocked] for the call of a tool, and a caller that does not hold the
+// hub's mutex.
 func (m *Manager) recall(c *upstream.Call) (dispatch.Server, *listing.Offer) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
-	return m.recallLocked(c)
+	return m.recallLocked(c, mcp.ToolsCall)
 }
 
-// recallLocked returns the server whose process has a call, and what was called.
-func (m *Manager) recallLocked(c *upstream.Call) (dispatch.Server, *listing.Offer) {
+// recallLocked returns the server whose process has a call, and what was called by a request of
+// that method.
+func (m *Manager) recallLocked(c *upstream.Call, method string) (dispatch.Server, *listing.Offer) {
 	inst := instanceOf(c.Up)
-	if o := inst.srv.offers.Of(inst.key.of).Tool(c.Name); o != nil {
-		return inst.srv, o
+	if method == mcp.ToolsCall {
+		if o := inst.srv.offers.Of(inst.key.of).Tool(c.Name); o != nil {
+			return inst.srv, o
+		}
 	}
-	return inst.srv, inst.srv.source().Recalled(c.Name, c.Repeats)
+	return inst.srv, inst.srv.source().Recalled(method, c.Name, c.Repeats)
 }
 
 // expect waits for [Options.Return], then gives up earlier sessions that have not come back.

@@ -63,11 +63,14 @@ type Source struct {
 	Warn     func(kind string, malformed error) // an entry was left out
 }
 
-// Recalled returns an offer of a tool that was called by its own name, and is not listed
-// any more. repeats says that it was convergent.
-func (s *Source) Recalled(own string, repeats bool) *Offer {
-	o := &Offer{Own: own, Method: mcp.ToolsCall}
+// Recalled returns an offer of what was called by its own name and a request of that method, and
+// may not be listed any more. repeats says that it was convergent.
+func (s *Source) Recalled(method, own string, repeats bool) *Offer {
+	o := &Offer{Own: own, Method: method}
 	o.Remote = tool.Remote{Name: tool.Shown(s.Server, own), Server: s.Server, Contract: tool.NeverReplay}
+	if method != mcp.ToolsCall {
+		o.Remote.Name, o.Remote.Names = own, []string{own}
+	}
 	if repeats {
 		o.Remote.Contract = tool.Convergent
 	}

@@ -185,8 +185,8 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	who := s.who()
 	var refuse func(context.Context) error
 	var t *tool.Remote
-	if r.replay && r.msg.Method == mcp.ToolsCall {
-		t = s.srv.o.Executors.Recall(s.hash, r.n)
+	if r.replay {
+		t = s.srv.o.Executors.Recall(s.hash, r.n, r.msg.Method)
 	}
 	if t == nil {
 		finding, cancel := ctx, func() {}
@@ -209,11 +209,13 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return res, false, context.Cause(ctx)
-	case err != nil:
-		return res, false, err
 	}
-	if f := s.doubtful(r); f != nil {
+	// This comes before what the configuration says now: a call that may have run is not "unknown".
+	if f := s.doubtful(r, err == nil); f != nil {
 		return res, true, f
+	}
+	if err != nil {
+		return res, false, err
 	}
 	if t.Server == "" && !s.srv.o.Still() { // what is written to a server's worker is checked then
 		return res, true, tool.ErrStopping

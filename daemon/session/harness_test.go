@@ -241,7 +241,7 @@ type jobs struct {
 	cat *tool.Catalog
 }
 
-func (j jobs) Recall(_ string, n int64) (*tool.Remote, bool) {
+func (j jobs) Recall(_ string, n int64, _ string) (*tool.Remote, bool) {
 	if n != 77 {
 		return nil, false
 	}

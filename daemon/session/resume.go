@@ -307,7 +307,7 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 		return
 	}
 	r := s.requestFromReplay(c)
-	if t := s.srv.o.Executors.Recall(s.hash, n); t != nil { // what the line said of the answer's form is lost
+	if t := s.srv.o.Executors.Recall(s.hash, n, mcp.ToolsCall); t != nil { // what the line said of the answer's form is lost
 		r.tool, r.target = t.Name, t
 		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return t, nil })
 		return
@@ -340,12 +340,16 @@ func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
 	}
 }
 
-// doubtful returns an outcome_unknown fault for a replayed call that must not run twice and whose
-// record by an earlier daemon may be lost, else nil. r.target must be set.
-func (s *session) doubtful(r *request) *fault.Record {
-	if !r.replay || r.n >= s.uncertain || r.target.Contract == tool.Convergent ||
+// doubtful returns an outcome_unknown fault for a replayed call that cannot be made and whose record
+// by an earlier daemon may be lost, else nil. It cannot be made if it must not run twice, or if may
+// is false: then its target is not known, or not allowed any more.
+func (s *session) doubtful(r *request, may bool) *fault.Record {
+	if !r.replay || r.n >= s.uncertain || may && r.target.Contract == tool.Convergent ||
 		s.srv.o.Executors.Recorded(s.hash, r.n) {
 		return nil
+	}
+	if r.target == nil || r.tool == "" {
+		return returning.LostRecord(r.operation())
 	}
 	return returning.LostRecord(operation(r.target.Name))
 }

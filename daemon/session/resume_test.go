@@ -214,10 +214,39 @@ func TestResumeWithLostRecords(t *testing.T) {
 	want(t, c.next(), "1", "done")
 	c.replay(4, callLine(2, "hold"))
 	want(t, c.next(), "2", `outcome_unknown`, `"isError":true`)
+	c.replay(5, callLine(9, "gone__since")) // nothing of that name is there any more
+	want(t, c.next(), "9", `outcome_unknown`, `"isError":true`)
 	c.replay(77, callLine(3, "hold")) // the executor has it
 	<-h.began
 	close(h.hold)
 	want(t, c.next(), "3", "held")
+	c.send(callLine(10, "gone__since")) // a new call
+	want(t, c.next(), "10", `unknown_tool`)
+}
+
+// TestResumeBeyondTheLimit replays more lines than the agent may have in flight now. None is refused:
+// the limit was looked at when they were begun. The next new call is.
+func TestResumeBeyondTheLimit(t *testing.T) {
+	h := startWith(t, 2)
+	pending := make([]int64, 5)
+	for i := range pending {
+		pending[i] = 3 + int64(i)
+	}
+	c := h.again(t, protocol.Greeting{Identity: "a", Next: 80, Pending: pending})
+	c.next()
+	c.hand()
+	for i, n := range pending {
+		c.replay(int(n), callLine(i+1, "hold"))
+		<-h.began
+	}
+	c.send(callLine(99, "hold"))
+	want(t, c.next(), "99", "resource_exhausted")
+	close(h.hold)
+	for range pending {
+		if line := c.next(); !strings.Contains(line, "held") {
+			t.Errorf("a call from before: %s", line)
+		}
+	}
 }
 
 // TestResumeTooLate resumes after the daemon has discarded the session's records. Lines

@@ -15,12 +15,15 @@ import (
 )
 
 // enterFlight records r as in flight and sets r.flight; a cancellation calls cancel. At the
-// client's limit it returns a resource_exhausted fault, and records nothing. It takes s.mu.
+// client's limit it returns a resource_exhausted fault, and records nothing; a replayed request is
+// refused by no limit. It takes s.mu.
 func (s *session) enterFlight(r *request, subscription bool, cancel context.CancelCauseFunc) *fault.Record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &flight.Flight{N: r.n, Subscription: subscription, Cancel: cancel}
-	if most, ok := s.flights.Enter(r.msg.ID, f); !ok {
+	if r.replay {
+		s.flights.Continue(r.msg.ID, f)
+	} else if most, ok := s.flights.Enter(r.msg.ID, f); !ok {
 		return fault.New(fault.ResourceExhausted, fault.Host, r.operation(),
 			"%d calls of this agent are in flight, its limit: wait for one of them", most).
 			WithLimit("calls in flight", most, most)

@@ -127,6 +127,20 @@ func (s *Store) Working() int {
 	return n
 }
 
+// Record returns the record of a task. A nil store has none.
+func (s *Store) Record(id string) (r Record, ok bool) {
+	if s == nil {
+		return r, false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.all[id]
+	if t == nil {
+		return r, false
+	}
+	return t.Record, true
+}
+
 // Has reports whether there is a task. A nil store has none.
 func (s *Store) Has(id string) bool {
 	if s == nil {

@@ -121,11 +121,35 @@ func (r *request) createdBefore(id string) (json.RawMessage, error) {
 	r.hub.Mu.Lock()
 	defer r.hub.Mu.Unlock()
 	if c := r.callLocked(0); c != nil && c.Claim().IsDetached() {
-		return nil, fault.New(fault.OutcomeUnknown, fault.Host, r.o.Operation(),
-			"the call became a task that is not kept any more")
+		return nil, fault.New(fault.OutcomeUnknown, fault.Host, r.o.Operation(), taskGone)
 	}
 	return nil, nil
 }
+
+// RecallTask returns what answers line n of a session again if the call has become a task here,
+// whatever the configuration says of its server now; nil if it has not.
+func (d *Dispatcher) RecallTask(session string, n int64) *tool.Remote {
+	id := tasks.ID(session, n)
+	rec, ok := d.Tasks.Record(id)
+	if !ok {
+		return nil
+	}
+	return &tool.Remote{
+		Name: rec.Shown, Server: rec.Server, Contract: rec.Contract,
+		Handle: func(_ context.Context, rc tool.RemoteCall) (tool.RemoteResult, error) {
+			t := d.Tasks.Told(&rc.Caller, id)
+			if t == nil {
+				return tool.RemoteResult{}, fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall+":"+rec.Shown,
+					taskGone)
+			}
+			created, err := t.Created()
+			return tool.RemoteResult{Result: created, Task: id}, err
+		},
+	}
+}
+
+// taskGone says that a call has become a task, and that nothing of it is left.
+const taskGone = "the call became a task that is not kept any more"
 
 // detach detaches the call, which is under way. If it cannot, the client waits on, and detach
 // is called again later.

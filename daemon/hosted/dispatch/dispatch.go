@@ -223,17 +223,18 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 			}
 			return r.loadAnswer(c)
 		case calls.Unknown:
-			return tool.RemoteResult{}, unknownFault(r.o.Remote.Name, death, c.Repeats, c.Replays)
+			return tool.RemoteResult{}, unknownFault(r.o.Operation(), death, c.Repeats, c.Replays)
 		case calls.Dispatch:
 			if attempt++; attempt > MaxAttempts {
-				return tool.RemoteResult{}, fault.New(fault.TransportFailure, fault.Server, r.o.Operation(),
-					"server %s ended %d times before it read the call: it was not made", r.s.Entry().Name, MaxAttempts)
+				return tool.RemoteResult{}, r.refusedAgain(ctx, c, fault.New(
+					fault.TransportFailure, fault.Server, r.o.Operation(),
+					"server %s ended %d times before it read the call: it was not made", r.s.Entry().Name, MaxAttempts))
 			}
 			if patient.IsZero() || at == calls.Lost {
 				patient = r.patientUntil(at == calls.Lost)
 			}
 			if err := r.dispatch(ctx, c, at == calls.Lost, patient); err != nil {
-				return tool.RemoteResult{}, err
+				return tool.RemoteResult{}, r.refusedAgain(ctx, c, err)
 			}
 		case calls.Wait:
 			if r.isDetached() {
@@ -320,6 +321,28 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	ctx, cancel := starting(ctx)
 	defer cancel()
 	return AsFault(u.AwaitLost(ctx, ends), r.o)
+}
+
+// refusedAgain returns err, with which [request.dispatch] has failed, unless the call was made before:
+// its process has died, and it was to be made again. Then whether it had its effect is not known,
+// whatever keeps it from being made now.
+func (r *request) refusedAgain(ctx context.Context, c *upstream.Call, err error) error {
+	r.hub.Mu.Lock()
+	lost, death := c.Phase() == calls.Lost, (*fault.Record)(nil)
+	if c.Up != nil {
+		death = c.Up.Death
+	}
+	r.hub.Mu.Unlock()
+	why, refused := errors.AsType[*fault.Record](err)
+	if !lost || !refused || isAbandoned(ctx) || why.Fault.Code == fault.OutcomeUnknown {
+		return err
+	}
+	f := unknownFault(r.o.Operation(), death, false, 0)
+	f.Fault.Detail += "; it may be made again, and cannot: " + why.Fault.Detail
+	if why.Cause != nil {
+		f.Cause = why.Cause
+	}
+	return f
 }
 
 // goes says to the breaker to which process the call goes now; "" if it waits for one.

@@ -9,7 +9,6 @@ import (
 	"holdline/daemon/tool"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/mcp"
 )
 
 // Proxied returns the fault that our own process for a remote server has answered in
@@ -28,15 +27,15 @@ func Proxied(s Server, failure json.RawMessage) *fault.Record {
 
 // unknownFault says that a call may or may not have had its effect, or that it
 // failed twice.
-func unknownFault(name string, death *fault.Record, convergent bool, replays int) *fault.Record {
+func unknownFault(operation string, death *fault.Record, convergent bool, replays int) *fault.Record {
 	detail := "its worker is gone"
 	if death != nil {
 		detail = death.Fault.Detail
 	}
-	f := fault.New(fault.OutcomeUnknown, fault.Server, mcp.ToolsCall+":"+name,
+	f := fault.New(fault.OutcomeUnknown, fault.Server, operation,
 		"whether the call had its effect is not known: %s", detail)
 	if convergent && replays > 0 {
-		f = fault.New(fault.ProcessFailure, fault.Server, mcp.ToolsCall+":"+name, "the call failed twice: %s", detail)
+		f = fault.New(fault.ProcessFailure, fault.Server, operation, "the call failed twice: %s", detail)
 		f.Retried = true
 	}
 	if death != nil {

@@ -8,6 +8,7 @@ import (
 	"holdline/daemon/hosted/upstream"
 	"holdline/daemon/listing"
 	"holdline/daemon/tasks"
+	"holdline/protocol/mcp"
 )
 
 // A Recall returns the server whose process has a call, and what was called. It is called
@@ -112,7 +113,7 @@ func (d *Dispatcher) lost(rec *detached.Record) {
 	if calls.Decide(f) != calls.Unknown {
 		return
 	}
-	o, message := outcome(nil, unknownFault(rec.Shown, nil, false, 0))
+	o, message := outcome(nil, unknownFault(mcp.ToolsCall+":"+rec.Shown, nil, false, 0))
 	if err := d.Tasks.End(rec.ID, o, message); err != nil {
 		d.hub.Log.Error("what a task has come to cannot be written down", "task", rec.ID, "err", err)
 	}

@@ -73,5 +73,9 @@ func (a *Agent) BeginCall() (limit int, ok bool) {
 	return int(most), true
 }
 
-// EndCall ends a call that [Agent.BeginCall] has counted. It takes no lock.
+// ContinueCall is [Agent.BeginCall] for a call that an earlier daemon has begun: the limit was
+// looked at then.
+func (a *Agent) ContinueCall() { a.calls.Add(1) }
+
+// EndCall ends a call that [Agent.BeginCall] or [Agent.ContinueCall] has counted. It takes no lock.
 func (a *Agent) EndCall() { a.calls.Add(-1) }

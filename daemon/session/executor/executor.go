@@ -1,7 +1,10 @@
 // Package executor names what answers the calls of sessions and keeps records of them.
 package executor
 
-import "holdline/daemon/tool"
+import (
+	"holdline/daemon/tool"
+	"holdline/protocol/mcp"
+)
 
 // An Executor answers calls and keeps records of them: the hosted servers, and the
 // consults. A session owns its calls: it alone knows which answers its client still
@@ -9,9 +12,9 @@ import "holdline/daemon/tool"
 // the number of the client's line. The methods must not block for long.
 type Executor interface {
 	// Recall returns the target that answers the call of line n, nil if it is not
-	// known. recorded reports whether the call may have had an effect; it may be true
-	// although the target is not known.
-	Recall(session string, n int64) (t *tool.Remote, recorded bool)
+	// known. method is that of the client's request. recorded reports whether the call
+	// may have had an effect; it may be true although the target is not known.
+	Recall(session string, n int64, method string) (t *tool.Remote, recorded bool)
 	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
 	Confirmed(session string, n int64)
 	// Resumed reports that the client is back, and which of its lines it waits for.
@@ -25,11 +28,11 @@ type Executor interface {
 // List has all executors.
 type List []Executor
 
-// Recall returns the target of the call that line n of a session began, from the first executor
-// that has a record of the call and knows the target; nil if there is none.
-func (l List) Recall(session string, n int64) *tool.Remote {
+// Recall returns the target of the call that line n of a session began, a request of that method,
+// from the first executor that has a record of the call and knows the target; nil if there is none.
+func (l List) Recall(session string, n int64, method string) *tool.Remote {
 	for _, e := range l {
-		if t, _ := e.Recall(session, n); t != nil {
+		if t, _ := e.Recall(session, n, method); t != nil {
 			return t
 		}
 	}
@@ -40,7 +43,7 @@ func (l List) Recall(session string, n int64) *tool.Remote {
 // effect.
 func (l List) Recorded(session string, n int64) bool {
 	for _, e := range l {
-		if _, recorded := e.Recall(session, n); recorded {
+		if _, recorded := e.Recall(session, n, mcp.ToolsCall); recorded {
 			return true
 		}
 	}

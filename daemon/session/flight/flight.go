@@ -70,10 +70,22 @@ func NewTable(agent *agents.Agent) *Table { return &Table{agent: agent, byKey: m
 // limit is the agent's limit in both cases. The caller must hold the session's lock.
 func (t *Table) Enter(id jsonrpc.ID, f *Flight) (limit int, ok bool) {
 	if limit, ok = t.agent.BeginCall(); ok {
-		f.key = id.Key()
-		t.byKey[f.key] = f
+		t.add(id, f)
 	}
 	return limit, ok
+}
+
+// Continue is [Table.Enter] for a request that was in flight at an earlier daemon: no limit refuses
+// it now, since it may have had its effect.
+func (t *Table) Continue(id jsonrpc.ID, f *Flight) {
+	t.agent.ContinueCall()
+	t.add(id, f)
+}
+
+// add puts f into the table.
+func (t *Table) add(id jsonrpc.ID, f *Flight) {
+	f.key = id.Key()
+	t.byKey[f.key] = f
 }
 
 // Move changes the phase of a flight, and returns true: from Running to any other, or from
