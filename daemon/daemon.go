@@ -239,6 +239,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Authorise:    d.rules().Authorise,
 		Reserved:     d.rules().Reserved,
 		Welcome:      d.welcome,
+		Lost:         d.place.Lost,
 		MaxInFlight:  cfg.Limits.InFlight,
 		MaxKept:      outbox.MaxBytes,
 		Client:       peer.ClientOf,

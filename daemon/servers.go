@@ -30,13 +30,14 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Prepared: d.env.Known,
 		Budget:   func(identity string) int { return d.file.Current().Identities[identity].Budget.Calls },
 		Rules:    d.rules(),
+		Lose:     d.place.Lose,
 		Logins:   d.asker,
 	})
 	if err := d.servers.Load(); err != nil {
 		return err
 	}
-	if d.servers.Unread() {
-		return d.place.RenewStore()
+	if lost := d.servers.Losses(); len(lost) > 0 {
+		return d.place.Lose(lost)
 	}
 	return nil
 }

@@ -45,6 +45,8 @@ type link struct {
 	out     *rawio.Stream    // to conn; for the goroutine that has the turn
 	lines   *jsonrpc.Lines   // reads conn; for readDaemon
 	welcome protocol.Welcome // the daemon's first line
+	since   string           // id of the records that the daemon had when the oldest pending line was sent; see [link.storeFor]
+	below   int64            // lines from here on were sent under the id in welcome
 	replays []replay         // what writeDaemon repeats first
 	watch   *watch
 	bye     protocol.Control // set by the reader before it ends
@@ -55,6 +57,18 @@ type link struct {
 	begun  []*entry // the lines that were begun and not written whole
 	rest   []byte   // of begun
 	joined []byte   // what rest is a part of, if it has several lines; used again
+}
+
+// storeFor returns the id of the daemon's records that the next greeting names: the oldest under
+// which one of the pending lines was sent. Records that were lost since then may be that line's, and
+// the daemon that said so may have died before it answered.
+func (l *link) storeFor(pending []int64) string {
+	for _, n := range pending {
+		if n < l.below {
+			return l.since
+		}
+	}
+	return l.welcome.Store
 }
 
 // farewell returns the reason that the daemon gave when it ended the session.
@@ -412,8 +426,10 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	}
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {
-		g.Resume, g.Store = true, last.welcome.Store
+		g.Resume = true
 		g.Next, g.Pending, l.replays = p.store.recall()
+		g.Store = last.storeFor(g.Pending)
+		l.since, l.below = g.Store, g.Next
 	}
 	faultpoint.At("proxy.dialled")
 	_, err := conn.Write(protocol.Append(nil, g))

@@ -166,9 +166,9 @@ func TestUnansweredPing(t *testing.T) {
 	probed := func() bool {
 		files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", calls.File))
 		for _, file := range files {
-			records, err := calls.ReadRecords(filepath.Dir(file))
+			left, err := calls.Load(filepath.Dir(file), true)
 			isPing := func(r calls.Record) bool { return r.Kind == calls.KindProbe }
-			if err == nil && slices.ContainsFunc(records, isPing) {
+			if err == nil && slices.ContainsFunc(left.Records, isPing) {
 				return true
 			}
 		}

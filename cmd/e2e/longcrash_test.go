@@ -100,11 +100,11 @@ func (p *place) callsOnRecord() (records []calls.Record) {
 		p.t.Fatal(err)
 	}
 	for _, dir := range dirs {
-		all, err := calls.ReadRecords(dir)
-		if err != nil {
-			p.t.Fatal(err)
+		all, err := calls.Load(dir, true)
+		if err != nil || all.Damage != nil {
+			p.t.Fatal(err, all.Damage)
 		}
-		for _, r := range all {
+		for _, r := range all.Records {
 			if r.Kind == calls.KindCall {
 				records = append(records, r)
 			}

@@ -25,6 +25,7 @@ type Call struct {
 	Repeats  bool   // its contract lets it run more than once
 	Deadline Deadline
 	Begun    time.Time // when this daemon dispatched it; zero if it has not
+	Doubtful bool      // see [Record]; false again once it is made anew
 
 	phase                Phase
 	claim                Claim
@@ -60,6 +61,7 @@ func Restore(r *Record, repeats bool) *Call {
 		c.Demand(Detach) // whether its client has read the id, is not known
 	}
 	c.Deadline.inherit(r)
+	c.Doubtful = r.Doubtful
 	return c
 }
 
@@ -77,6 +79,9 @@ func (c *Call) Apply(e Event) {
 	}
 	if c.phase != Open && next == Open {
 		c.left = make(chan struct{})
+	}
+	if next == New {
+		c.Doubtful = false
 	}
 	c.phase = next
 }
@@ -100,6 +105,7 @@ func (c *Call) Demand(d Demand) { c.claim = c.claim.After(d) }
 // hold the lock that guards c (hub.Mu).
 func (c *Call) Facts(pending, alive bool) Facts {
 	f := c.phase.Facts()
+	f.Damaged = c.Doubtful
 	f.Pending, f.Alive, f.Convergent = pending, alive, c.Repeats && c.Replays == 0
 	return f
 }

@@ -10,6 +10,10 @@ import (
 	"holdline/protocol/rawio"
 )
 
+// nearlyFull is how many bytes of room a journal has at most when it is compacted although it has
+// not doubled: more than the lines of one append take.
+const nearlyFull = 1 << 20
+
 // compacted is the suffix of the file that is to replace the journal.
 const compacted = ".new"
 
@@ -36,20 +40,19 @@ func (j *Journal) Forget(writes ...int64) {
 }
 
 // compactIfDue rewrites the file without the lines that are not needed, if that is due before a
-// record is appended. id is the write id of that record, and n the size of its line in bytes.
-// Compaction is due if the file has records of id or later writes, which the new record voids. It
+// record is appended. id is the write id of that record. Compaction is due if the file has records of id or later writes, which the new record voids. It
 // is also due if records were forgotten or deadlines moved, and the file has doubled since it was
 // last rewritten or would exceed [MaxJournal]. If it is not due, compactIfDue returns nil.
 //
 // After an error the file is what it was, and the caller may append all the same: of two records
 // with one write id the later one counts, and forgotten records only cost space. The caller must
 // hold j.file, and must not hold j.mu, which compactIfDue takes. It blocks on the disk.
-func (j *Journal) compactIfDue(id, n int64) error {
+func (j *Journal) compactIfDue(id int64) error {
 	j.mu.Lock()
 	_, high := j.rangeLocked()
 	void := id <= high
 	forgotten := j.forgotten
-	pays := (len(forgotten) > 0 || len(j.deadlines) > 0) && (j.size > j.due || j.size+n > MaxJournal)
+	pays := (len(forgotten) > 0 || len(j.deadlines) > 0) && (j.size > j.due || j.size > MaxJournal-nearlyFull)
 	if void || pays {
 		j.forgotten = nil // what is forgotten from now on is for the next compaction
 	}
@@ -83,13 +86,21 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 		return fmt.Errorf("read call records: %w", err)
 	}
 	lines, deadlines, detached := needed(j.lines, j.deadlines, j.detached, next, forgotten)
-	var kept []byte
+	// All writes before next up to the last one are on record. The highest that is not kept is dropped.
+	dropped, top := j.dropped, min(j.latest, next-1)
+	if len(lines) == 0 || lines[len(lines)-1].write < top {
+		dropped = max(dropped, top)
+	}
+	number := int64(1)
+	kept := header(nil, j.dir, dropped, number+int64(len(lines)+len(deadlines)+len(detached)))
 	for _, list := range [][]span{lines, deadlines, detached} { // these stand behind the record of their call
 		for i := range list {
 			at := &list[i]
-			line := old[at.off : at.off+at.size]
-			at.off = int32(len(kept))
-			kept = append(kept, line...)
+			from := len(kept)
+			kept = append(kept, unsealed(old[at.off:at.off+at.size])...)
+			kept = seal(kept, from, j.dir, number)
+			at.off, at.size = int32(from), int32(len(kept)-from)
+			number++
 		}
 	}
 	f, err := ownfile.Create(j.path + compacted)
@@ -106,7 +117,10 @@ func (j *Journal) compact(next int64, forgotten map[int64]struct{}) error {
 		return fmt.Errorf("compact call records: %w", err)
 	}
 	_ = j.f.Close()
-	j.f, j.size = rawio.NewFile(f), int64(len(kept))
+	j.f, j.size, j.number, j.dropped, j.latest = rawio.NewFile(f), int64(len(kept)), number, dropped, 0
+	if len(lines) > 0 {
+		j.latest = lines[len(lines)-1].write
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.lines, j.deadlines, j.detached = lines, deadlines, detached

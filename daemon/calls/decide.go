@@ -13,6 +13,12 @@ type Facts struct {
 	Convergent bool // the call may run once more
 	Call       bool // it can be cancelled: it is not part of a handshake
 
+	// Damaged says that its record may be one of those that cannot be read. Without a record it
+	// may have been made. A record of it stands before damaged lines: its number may be another
+	// call's by now, so nothing that the process says can be tied to it, and Answered is only true
+	// of a file that names the call.
+	Damaged bool
+
 	// A private process serves one call and is never started twice. The rest
 	// is known of those calls alone.
 	Private bool
@@ -55,11 +61,18 @@ const (
 //	yes      yes       no     yes    no        Dispatch: the record is void
 //	yes      yes       –      no     no        convergent: Dispatch, else Unknown
 //
+// Where its record may be damaged ([Facts].Damaged):
+//
+//	no       –         –      –      –         Forget
+//	yes      yes       –      –      yes       Deliver
+//	yes      –         –      –      –         convergent: Dispatch, else Unknown
+//
 // A private process that was started and is gone is never started again. Its call
 // is delivered if it left an answer, recorded or not. Otherwise it is Unknown if
 // the worker was killed after the process began to act, else it is Fail.
 func Decide(f Facts) Action {
-	inFlight := f.Recorded && f.Alive && f.Taken
+	damaged := f.Damaged && !f.Private // a private process has no calls but its own
+	inFlight := f.Recorded && f.Alive && f.Taken && !damaged
 	switch {
 	case !f.Pending && inFlight && !f.Answered && f.Call:
 		return Cancel
@@ -73,6 +86,8 @@ func Decide(f Facts) Action {
 		return Unknown
 	case f.Private && f.Started && !f.Alive:
 		return Fail
+	case damaged && !f.Convergent:
+		return Unknown
 	case !f.Recorded, f.Alive, f.Convergent:
 		return Dispatch
 	}

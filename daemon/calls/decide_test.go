@@ -36,6 +36,27 @@ func TestDecide(t *testing.T) {
 			Facts{Pending: true, Recorded: true, Taken: true, Call: true},
 			Unknown,
 		},
+		{"its record may be one that cannot be read", Facts{Pending: true, Damaged: true, Call: true}, Unknown},
+		{
+			"its record may be one that cannot be read, may run again",
+			Facts{Pending: true, Damaged: true, Convergent: true, Call: true},
+			Dispatch,
+		},
+		{
+			"in flight by a record that stands before damaged ones",
+			Facts{Pending: true, Recorded: true, Taken: true, Alive: true, Damaged: true, Call: true},
+			Unknown,
+		},
+		{
+			"answered by a file that names it, behind damaged records",
+			Facts{Pending: true, Recorded: true, Answered: true, Damaged: true, Call: true},
+			Deliver,
+		},
+		{
+			"not pending, and its number may be another call's",
+			Facts{Recorded: true, Taken: true, Alive: true, Damaged: true, Call: true},
+			Forget,
+		},
 
 		{"private: the queue", Facts{Pending: true, Private: true, Call: true}, Dispatch},
 		{
@@ -78,10 +99,10 @@ func TestDecide(t *testing.T) {
 
 // allFacts returns every combination of facts.
 func allFacts() []Facts {
-	all := make([]Facts, 0, 1<<11)
-	for bits := range 1 << 11 {
+	all := make([]Facts, 0, 1<<12)
+	for bits := range 1 << 12 {
 		on := func(i int) bool { return bits>>i&1 == 1 }
-		all = append(all, Facts{on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8), on(9), on(10)})
+		all = append(all, Facts{on(0), on(1), on(2), on(3), on(4), on(5), on(6), on(7), on(8), on(9), on(10), on(11)})
 	}
 	return all
 }
@@ -95,8 +116,13 @@ func TestDecideNeverTwice(t *testing.T) {
 		switch gone := f.Private && f.Started && !f.Alive; {
 		case got == Dispatch && (!f.Pending || f.Recorded && !f.Convergent && (!f.Alive || f.Taken || f.Answered)):
 			t.Errorf("%+v: made again", f)
+		case got == Dispatch && f.Damaged && !f.Private && !f.Convergent:
+			t.Errorf("%+v: made, though it may have been made", f)
+		case got == Cancel && f.Damaged && !f.Private, got == Wait && f.Damaged && !f.Private:
+			t.Errorf("%+v: what the process does is tied to it", f)
 		case got == Dispatch && gone:
 			t.Errorf("%+v: a private process is started twice", f)
+		case got == Unknown && f.Damaged && !f.Private && !f.Convergent && !(f.Recorded && f.Answered): // it may have been made
 		case got == Unknown && (f.Recorded && f.Answered || f.Alive || !f.Recorded && !gone || f.Convergent && !gone):
 			t.Errorf("%+v: said to be unknown", f)
 		case got == Fail && (!gone || f.Answered):

@@ -1,11 +1,11 @@
 package calls
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -36,15 +36,19 @@ var ErrJournal = errors.New("call record not written")
 // I/O, so that [Journal.Forget] never blocks on the disk; file belongs to this
 // worker alone, so a slow disk delays no other server.
 type Journal struct {
-	file sync.Mutex // serialises I/O; guards f, path, size, from, due, bad, buf
+	file sync.Mutex // serialises I/O; guards all up to buf
 
-	f    file
-	path string
-	size int64
-	from int64  // bytes: CompactJournal, or less in tests
-	due  int64  // bytes: a longer file is compacted by the next append
-	bad  error  // not nil once a torn line could not be cut off, or after Close
-	buf  []byte // of the latest line, used again by the next
+	f       file
+	path    string
+	dir     string // name of the directory
+	size    int64
+	number  int64  // of the next line
+	dropped int64  // the highest write whose record compaction has dropped
+	latest  int64  // the write of the last record in the file
+	from    int64  // bytes: CompactJournal, or less in tests
+	due     int64  // bytes: a longer file is compacted by the next append
+	bad     error  // not nil if the file is damaged, once a torn line could not be cut off, or after Close
+	buf     []byte // of the latest line, used again by the next
 
 	mu        sync.Mutex // guards all below; lines, deadlines and detached change only while file is held, too
 	lines     []span     // of the records in the file that count, in the order of their writes
@@ -71,27 +75,42 @@ type file interface {
 	Truncate(size int64) error
 }
 
-// OpenJournal opens or creates the file at path, and reads its records. It cuts off a last line
-// without a newline: its write was not begun. It removes the file that a crash left of a
-// compaction. It returns an error, and no journal, for a line that is no record.
-func OpenJournal(path string) (*Journal, error) {
+// OpenJournal opens or creates the journal of the worker directory dir. It cuts off a last line that
+// is torn: its write was not begun. It removes the file that a crash left of a compaction.
+//
+// A journal that is damaged (see [Load]) is opened as it is, and nothing is appended to it: each
+// append returns an error that wraps [ErrDamaged], as [Journal.Damage] does.
+func OpenJournal(dir string) (*Journal, error) {
+	path := filepath.Join(dir, File)
 	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
+		if _, there := os.Lstat(path); there == nil && !Passes(err) {
+			return &Journal{bad: fmt.Errorf("%w: %w: %w", ErrJournal, ErrDamaged, err)}, nil
+		}
 		return nil, err
 	}
 	b, err := io.ReadAll(io.LimitReader(f, MaxJournal+1))
-	if err == nil && len(b) > MaxJournal {
-		err = fmt.Errorf("%s: more than %d bytes", path, MaxJournal)
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("open call records: %w", err)
 	}
-	var records []placed
-	var deadlines, detached []span
-	whole := 0
-	if err == nil {
-		whole = bytes.LastIndexByte(b, '\n') + 1
-		records, deadlines, detached, err = parse(b[:whole])
+	j := &Journal{f: rawio.NewFile(f), path: path, dir: filepath.Base(dir), from: CompactJournal, due: CompactJournal}
+	c := parse(j.dir, b)
+	j.read(&c)
+	e := evidence(dir, &c)
+	e.Intact = e.Intact && len(b) <= MaxJournal
+	if err := e.fault(); err != nil {
+		j.bad = fmt.Errorf("%w: %s is %w", ErrJournal, path, err)
+		return j, nil
 	}
-	if err == nil && whole < len(b) {
-		err = f.Truncate(int64(whole))
+	switch {
+	case !c.named:
+		err = j.begin()
+	case c.unended:
+		_, err = f.WriteAt([]byte("\n"), j.size)
+		j.size++
+	case c.size < len(b):
+		err = f.Truncate(j.size)
 	}
 	if err == nil {
 		if err = os.Remove(path + compacted); errors.Is(err, os.ErrNotExist) {
@@ -102,12 +121,57 @@ func OpenJournal(path string) (*Journal, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("open call records: %w", err)
 	}
-	j := &Journal{f: rawio.NewFile(f), path: path, size: int64(whole), from: CompactJournal, due: CompactJournal}
-	for i := range records {
-		j.noteLocked(records[i].at)
-	}
-	j.deadlines, j.detached = deadlines, detached
 	return j, nil
+}
+
+// read makes j what the file says. The caller is building j.
+func (j *Journal) read(c *content) {
+	for i := range c.records {
+		j.noteLocked(c.records[i].at)
+	}
+	j.deadlines, j.detached = c.moved, c.detached
+	j.size, j.number, j.dropped, j.latest = int64(c.size), c.lines, c.dropped, c.last
+}
+
+// begin writes the first line of a file that has nothing else. The caller is building j.
+func (j *Journal) begin() error {
+	b := header(nil, j.dir, 0, 1)
+	err := j.f.Truncate(0)
+	if err == nil {
+		_, err = j.f.WriteAt(b, 0)
+	}
+	j.size, j.number = int64(len(b)), 1
+	return err
+}
+
+// Covers returns up to which write the file knows all: the highest of the last write in it and those
+// that compaction has dropped. If the worker has taken more, lines are missing. It takes j.file.
+func (j *Journal) Covers() int64 {
+	j.file.Lock()
+	defer j.file.Unlock()
+	return max(j.latest, j.dropped)
+}
+
+// Damage returns why the records of the file cannot be believed; nil if they can. It takes j.file.
+func (j *Journal) Damage() error {
+	j.file.Lock()
+	defer j.file.Unlock()
+	if errors.Is(j.bad, ErrDamaged) {
+		return j.bad
+	}
+	return nil
+}
+
+// Compare compares the file with the last write that the worker has taken. If the worker has taken
+// more than is on record, the journal is damaged from then on, and takes no line any more. It takes
+// j.file.
+func (j *Journal) Compare(taken int64) {
+	j.file.Lock()
+	defer j.file.Unlock()
+	e := Evidence{Named: true, Intact: true, Covers: max(j.latest, j.dropped), Taken: taken}
+	if j.bad == nil && e.Verdict() == Damaged {
+		j.bad = fmt.Errorf("%w: %s is %w", ErrJournal, j.path, e.fault())
+	}
 }
 
 // Last returns the highest write id of the records in the file, 0 if there are none. It takes
@@ -151,6 +215,10 @@ func (j *Journal) Append(rs ...Record) error {
 // returns an error only if they are not in the file: a compaction that fails alone is no error. The
 // caller must hold j.file; append takes j.mu.
 func (j *Journal) append(rs []Record) error {
+	var cerr error
+	if j.bad == nil {
+		cerr = j.compactIfDue(rs[0].Write)
+	}
 	b, at := j.buf[:0], make([]span, len(rs))
 	for i := range rs {
 		before := len(b)
@@ -158,33 +226,28 @@ func (j *Journal) append(rs []Record) error {
 		if b, err = rs[i].line(b); err != nil {
 			return err
 		}
-		at[i] = span{rs[i].Write, int32(before), int32(len(b) - before)}
+		b = seal(b, before, j.dir, j.number+int64(i))
+		at[i] = span{rs[i].Write, int32(j.size) + int32(before), int32(len(b) - before)}
 	}
 	if cap(b) <= maxBuffer {
 		j.buf = b
 	}
-	var err error
-	if j.bad == nil {
-		err = j.compactIfDue(rs[0].Write, int64(len(b)))
+	if err := j.writeLines(b, len(rs)); err != nil {
+		return errors.Join(err, cerr)
 	}
-	start := int32(j.size)
-	if werr := j.writeLine(b); werr != nil {
-		return errors.Join(werr, err)
-	}
+	j.latest = rs[len(rs)-1].Write
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, a := range at {
-		a.off += start
 		j.noteLocked(a)
 	}
 	return nil
 }
 
-// writeLine appends b, which ends with a newline, to the file. It does not sync. If the
-// write fails, writeLine cuts off what was written of the line; if that fails too, the
-// journal takes no line any more, and each later call returns that error. The caller must
-// hold the mutex j.file.
-func (j *Journal) writeLine(b []byte) error {
+// writeLines appends b, which has so many sealed lines, to the file. It does not sync. If the write
+// fails, writeLines cuts off what was written; if that fails too, the journal takes no line any
+// more, and each later call returns that error. The caller must hold the mutex j.file.
+func (j *Journal) writeLines(b []byte, lines int) error {
 	switch {
 	case j.bad != nil:
 		return j.bad
@@ -194,6 +257,7 @@ func (j *Journal) writeLine(b []byte) error {
 	n, err := j.f.WriteAt(b, j.size)
 	if err == nil && n == len(b) {
 		j.size += int64(n)
+		j.number += int64(lines)
 		return nil
 	}
 	if err == nil {
@@ -220,7 +284,7 @@ func (j *Journal) Settle() error {
 		}
 		b, err := r.line(nil)
 		if err == nil {
-			err = j.writeLine(b)
+			err = j.writeLines(seal(b, 0, j.dir, j.number), 1)
 		}
 		if err != nil {
 			j.putBack(r.Done)
@@ -254,8 +318,9 @@ func (j *Journal) note(r *Record, list *[]span) error {
 	}
 	j.file.Lock()
 	defer j.file.Unlock()
+	b = seal(b, 0, j.dir, j.number)
 	at := span{r.Call, int32(j.size), int32(len(b))}
-	if err := j.writeLine(b); err != nil {
+	if err := j.writeLines(b, 1); err != nil {
 		return err
 	}
 	j.mu.Lock()
@@ -308,5 +373,8 @@ func (j *Journal) Close() error {
 	j.file.Lock()
 	defer j.file.Unlock()
 	j.bad = fmt.Errorf("%w: %w", ErrJournal, os.ErrClosed)
+	if j.f == nil { // it could not be opened
+		return nil
+	}
 	return j.f.Close()
 }

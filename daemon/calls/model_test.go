@@ -23,6 +23,8 @@ type mRules struct {
 	claim  func(Claim, Demand) Claim
 	detach bool            // the first call may be detached
 	broken map[string]bool // rules of the store that are not kept
+	harms  int8            // how often a journal may be damaged, or cannot be read for a while
+	judge  func(Evidence) Soundness
 }
 
 const (
@@ -73,6 +75,7 @@ type mWorker struct {
 	out         [mQueue]mOut
 	outs, acked int8
 	recs        [mQueue]mRec
+	harm        mHarm
 }
 
 type world struct {
@@ -94,6 +97,7 @@ type world struct {
 	kills  int8 // of daemons
 	wkills int8
 	tasks  [mCalls]mTask
+	damage mDamage
 }
 
 // push puts v at the first free place of q, and reports whether there was one.
@@ -119,6 +123,7 @@ func (s *world) forgetVolatile() {
 	s.pend, s.c, s.back = [mCalls]bool{}, [mCalls]mCall{}, false
 	s.att, s.read, s.next = [mWorkers]int8{}, [mWorkers]int8{}, [mWorkers]int8{}
 	s.p2d = [mQueue]mMsg{}
+	s.damage.since, s.damage.unread = [mCalls]int8{}, [mWorkers]bool{}
 }
 
 // record finds the record of call n, in the newest directory.
@@ -160,10 +165,12 @@ func (r *mRules) steps(s world, maxKills, maxWorkerKills int8) (all []mStep) {
 	add := func(t world, format string, args ...any) { all = append(all, mStep{t, fmt.Sprintf(format, args...)}) }
 	r.client(s, add)
 	r.deaths(s, maxKills, maxWorkerKills, add)
+	r.harm(s, add)
 	for k := range s.wk {
 		r.worker(s, k, add)
 	}
 	if s.alive {
+		r.readAgain(s, add)
 		r.listen(s, add)
 		for k := range s.wk {
 			r.watch(s, k, add)
@@ -192,7 +199,7 @@ func (r *mRules) client(s world, add adder) {
 	}
 	if s.alive && s.conn != s.ep && s.d2p[0].kind == mNone {
 		t := s
-		t.conn = s.ep
+		t.conn, t.damage.knows = s.ep, s.damage.store
 		var pending int8
 		for n := range s.req {
 			if s.req[n] == 1 {
@@ -202,7 +209,7 @@ func (r *mRules) client(s world, add adder) {
 		push(t.p2d[:], mMsg{mResume, pending, 0})
 		for n := range s.req {
 			if s.req[n] == 1 {
-				push(t.p2d[:], mMsg{mAsk, int8(n), 0})
+				push(t.p2d[:], mMsg{mAsk, int8(n), s.damage.knows + 1})
 			}
 		}
 		add(t, "the proxy resumes, pending %b", pending)
@@ -226,10 +233,14 @@ func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 		t.alive = true
 		t.ep++
 		t.forgetVolatile()
-		for n := range t.c {
-			if k, i := t.record(n); i >= 0 {
-				t.c[n] = mCall{phase: New.After(Sent), write: wSent, k: int8(k), w: t.wk[k].recs[i].w}
+		for k := range t.wk {
+			if t.wk[k].harm.fails {
+				t.damage.unread[k] = !r.broken["Passing"]
+				continue
 			}
+			r.load(&t, k)
+		}
+		for n := range t.c {
 			r.loadTask(&t, n)
 		}
 		add(t, "daemon %d starts", t.ep)
@@ -253,7 +264,7 @@ func (r *mRules) deaths(s world, maxKills, maxWorkerKills int8, add adder) {
 		}
 		t := s
 		w := &t.wk[k]
-		*w = mWorker{dir: w.dir, owner: w.owner, last: w.last, acked: w.acked, recs: w.recs}
+		*w = mWorker{dir: w.dir, owner: w.owner, last: w.last, acked: w.acked, recs: w.recs, harm: w.harm}
 		t.wkills++
 		add(t, "worker %d is killed", k)
 	}
@@ -315,7 +326,7 @@ func (r *mRules) listen(s world, add adder) {
 	shift(t.p2d[:])
 	switch m.kind {
 	case mAsk:
-		t.pend[m.n] = true
+		t.pend[m.n], t.damage.since[m.n] = true, m.val
 		t.c[m.n].claim = r.claim(t.c[m.n].claim, Ask)
 	case mGot:
 		r.confirm(&t, int(m.n))
@@ -355,12 +366,13 @@ func (r *mRules) settle(t *world, n int) {
 // watch adds the steps in which the daemon learns about worker k.
 func (r *mRules) watch(s world, k int, add adder) {
 	w := s.wk[k]
-	if !w.dir {
+	if !w.dir || s.damage.unread[k] {
 		return
 	}
 	switch {
 	case s.att[k] == 0 && w.alive:
 		t := s
+		r.compare(&t, k)
 		t.att[k], t.wk[k].owner, t.read[k], t.next[k] = 1, s.ep, w.acked, w.last+1
 		for _, rec := range w.recs {
 			f := Open.Facts()
@@ -374,6 +386,7 @@ func (r *mRules) watch(s world, k int, add adder) {
 		add(t, "the daemon attaches worker %d, which took %d", k, w.last)
 	case s.att[k] != 2 && !w.alive:
 		t := s
+		r.compare(&t, k)
 		t.att[k] = 2
 		for n := range t.c {
 			switch {
@@ -386,6 +399,8 @@ func (r *mRules) watch(s world, k int, add adder) {
 			}
 		}
 		add(t, "the daemon sees that worker %d is dead", k)
+	case s.att[k] == 2 && w.harm.bad && !r.broken["DamageStays"]:
+		// It stays until no session of an earlier daemon is expected any more.
 	case s.att[k] == 2:
 		unconfirmed := 0
 		for _, rec := range w.recs {
@@ -480,11 +495,15 @@ func (r *mRules) call(s world, n int, add adder) {
 	if r.task(s, n, add) {
 		return
 	}
-	if !s.pend[n] || c.routed || c.phase == Over || c.phase != New && s.att[c.k] == 0 {
+	if !s.pend[n] || c.routed || c.phase == Over || c.phase != New && c.phase != Answered && s.att[c.k] == 0 {
 		return // it waits for its worker, or has nothing to do
+	}
+	if c.phase == New && s.damage.isUnread() {
+		return // its record may be there
 	}
 	f := c.phase.Facts()
 	f.Pending, f.Alive = true, c.phase != New && s.att[c.k] == 1
+	f.Damaged = c.phase == New && s.damage.since[n] > 0 && s.damage.since[n] <= s.damage.store
 	answer := func(val int8) {
 		t := s
 		t.c[n].routed = true
@@ -508,6 +527,9 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 	t := s
 	k := -1
 	for i := range t.wk {
+		if t.wk[i].harm.bad && !r.broken["NoMoreWrites"] {
+			continue // it takes no more writes
+		}
 		if t.wk[i].alive && t.wk[i].dir && t.att[i] == 0 {
 			return // a worker is about to be adopted
 		}
@@ -516,7 +538,7 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 		}
 	}
 	for i := range t.wk {
-		if k < 0 && !t.wk[i].dir {
+		if k < 0 && !t.wk[i].dir && !t.wk[i].harm.bad {
 			k = i
 			t.wk[i] = mWorker{dir: true, alive: true, owner: s.ep}
 			t.att[i], t.next[i], t.read[i] = 1, 1, 0
@@ -536,6 +558,7 @@ func (r *mRules) dispatch(s world, n int, add adder) {
 	if !faultpoint.Broken("record.first") && !push(t.wk[k].recs[:], mRec{int8(n + 1), t.next[k]}) {
 		return
 	}
+	t.wk[k].harm.covers = t.next[k]
 	t.next[k]++
 	add(t, "call %d becomes write %d of worker %d", n, t.c[n].w, k)
 }
@@ -572,7 +595,7 @@ func (s *world) wrong() string {
 			return fmt.Sprintf("call %d got another's answer", n)
 		case s.val[n] == 1 && s.eff[n] != 1:
 			return fmt.Sprintf("call %d was answered and has had its effect %d times", n, s.eff[n])
-		case s.val[n] == 3 && s.wkills == 0:
+		case s.val[n] == 3 && s.wkills == 0 && s.damage.harms == 0:
 			return fmt.Sprintf("call %d is said to be unknown, and no worker was killed", n)
 		}
 		if wrong := s.tasks[n].wrong(s, n); wrong != "" {
@@ -631,7 +654,7 @@ func (r *mRules) explore(maxKills, maxWorkerKills int8) (states int, trace []str
 }
 
 func sound() mRules {
-	return mRules{decide: Decide, claim: Claim.After, broken: map[string]bool{}}
+	return mRules{decide: Decide, claim: Claim.After, broken: map[string]bool{}, judge: Evidence.Verdict}
 }
 
 // TestModel checks that with all rules kept each call is answered once, has its effect at

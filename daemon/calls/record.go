@@ -1,18 +1,12 @@
 package calls
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"math"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"holdline/protocol/jsonrpc"
-	"holdline/protocol/ownfile"
 )
 
 // Names in a worker's directory that belong to this package.
@@ -72,9 +66,13 @@ type Record struct {
 	Detached bool `json:"detached,omitempty"`
 	// Done lists writes whose records before this one are no longer needed.
 	Done []int64 `json:"done,omitempty"`
+
+	// Doubtful says that lines behind this one are damaged or missing: the write may not have been
+	// made, and another one may have its number. It is in no file; [Load] sets it.
+	Doubtful bool `json:"-"`
 }
 
-// line appends the record to b, as one line of JSON with its newline, as the file holds it. It
+// line appends the record to b, as the beginning of a line of JSON, which [seal] is to complete. It
 // returns an error, which wraps [ErrJournal], only if r.ID is not valid JSON. It does not use
 // package json, which takes five times as long: each call has a record.
 func (r *Record) line(b []byte) ([]byte, error) {
@@ -128,20 +126,7 @@ func (r *Record) line(b []byte) ([]byte, error) {
 	if len(r.Done) > 0 {
 		b = append(b, ']')
 	}
-	return append(b, "}\n"...), nil
-}
-
-// ReadRecords reads the journal in the worker directory dir. It returns the records that are still
-// needed, in the order of their write ids: see [ParseRecords]. It leaves out records that a later
-// one with the same or a lower write id voids. Without the file it returns none, and no error. It
-// returns an error, and no records, if the file cannot be read or one of its lines is no record.
-func ReadRecords(dir string) ([]Record, error) {
-	b, err := ownfile.Read(filepath.Join(dir, File), MaxJournal)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	records, err := ParseRecords(b)
-	return latest(records), err
+	return b, nil
 }
 
 // latest returns the records that no later one voids, in the order of their write ids. A record
@@ -159,78 +144,16 @@ func latest(records []Record) []Record {
 	return kept
 }
 
-// ParseRecords parses the lines of calls.jsonl, and returns their records in the order of the
-// file. It leaves out a last line without a newline, whose write was not begun, and records that a
-// later line lists as done. The record of a call has the latest deadline that a later line sets,
-// and says whether a later line detaches the call. An error is returned, with no records, for a
-// line that is not a record.
-func ParseRecords(b []byte) ([]Record, error) {
-	all, _, _, err := parse(b)
-	if err != nil {
-		return nil, err
+// ParseRecords parses the lines of the calls.jsonl of the worker directory dir, and returns their
+// records in the order of the file. It leaves out a last line that is torn, whose write was not
+// begun, and records that a later line lists as done. The record of a call has the latest deadline
+// that a later line sets, and says whether a later line detaches the call. With the records that
+// can be read it returns an error for a file that is damaged: see [Load].
+func ParseRecords(dir string, b []byte) ([]Record, error) {
+	c := parse(filepath.Base(dir), b)
+	records := make([]Record, len(c.records))
+	for i := range c.records {
+		records[i] = c.records[i].Record
 	}
-	records := make([]Record, len(all))
-	for i := range all {
-		records[i] = all[i].Record
-	}
-	return records, nil
-}
-
-// placed is a record, and where its line is in the file.
-type placed struct {
-	Record
-	at span
-}
-
-// parse does what [ParseRecords] says. It also returns where the lines are that move deadlines,
-// only the last one for each call, and those that detach calls, but for lines of void records.
-func parse(b []byte) (records []placed, moved, detached []span, err error) {
-	b = b[:bytes.LastIndexByte(b, '\n')+1]
-	off := 0
-	for line := range bytes.Lines(b) {
-		var r Record
-		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, nil, nil, fmt.Errorf("call record %d: %w", len(records)+1, err)
-		}
-		records = append(records, placed{r, span{r.Write, int32(off), int32(len(line))}})
-		off += len(line)
-	}
-	done, deadlines, lines := map[int64]struct{}{}, map[int64]int64{}, map[int64]int64{}
-	// The lowest write of the records behind a line: they void what it says of that and of later writes.
-	lowest := int64(math.MaxInt64)
-	for i := len(records) - 1; i >= 0; i-- {
-		r := &records[i]
-		switch r.Kind {
-		case KindDeadline:
-			if _, later := deadlines[r.Call]; !later {
-				deadlines[r.Call] = r.DeadlineBootMS
-				if r.Call < lowest {
-					moved = append(moved, span{r.Call, r.at.off, r.at.size})
-				}
-			}
-		case KindDetach:
-			lines[r.Call] = r.N
-			if r.Call < lowest {
-				detached = append(detached, span{r.Call, r.at.off, r.at.size})
-			}
-		case KindCall:
-			if deadline, ok := deadlines[r.Write]; ok {
-				r.DeadlineBootMS = deadline
-			}
-			if n, ok := lines[r.Write]; ok {
-				r.Detached, r.N = true, n // that line may have continued the call
-			}
-		}
-		if r.Write > 0 {
-			lowest = min(lowest, r.Write)
-		}
-		if _, ok := done[r.Write]; ok {
-			r.Write = 0
-		}
-		for _, id := range r.Done { // they count although the record itself is done
-			done[id] = struct{}{}
-		}
-		r.Done = nil
-	}
-	return slices.DeleteFunc(records, func(r placed) bool { return r.Write == 0 }), moved, detached, nil
+	return records, c.harm
 }

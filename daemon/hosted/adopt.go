@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/entry"
@@ -18,10 +20,11 @@ import (
 	"holdline/daemon/masked"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/daemon/supervisor/near"
 	"holdline/protocol/control"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
-	"holdline/protocol/ownfile"
+	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
 
@@ -54,6 +57,7 @@ func (m *Manager) Load() error {
 			found = append(found, e)
 		}
 	}
+	m.loadVanished()
 	slices.SortFunc(found, (*earlier.Process).Compare)
 	for _, e := range found {
 		m.load(e.Dir, func() error {
@@ -75,26 +79,89 @@ func (m *Manager) Load() error {
 }
 
 // load runs read, which reads what an earlier daemon has left in a directory. If that fails or
-// panics, load leaves the directory alone. Then this daemon cannot know which calls were made: see
-// [Manager.Unread]. A directory that is already gone is no failure.
+// panics, this daemon cannot know which calls were made: see [Manager.Losses]. The directory then
+// stays, and what runs in it is ended. A directory that is already gone is no failure.
 func (m *Manager) load(dir string, read func() error) {
 	defer func() {
 		if r := recover(); r != nil {
-			m.unreadable = true
-			_ = m.hub.Panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
+			f := m.hub.Panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
+			m.lost(dir, f)
 			m.hub.Mu.Lock()
 			defer m.hub.Mu.Unlock()
 			m.disownLocked(dir)
 		}
 	}()
 	m.o.Touch(dir)
-	if err := read(); err != nil {
-		m.unreadable = m.unreadable || !errors.Is(err, os.ErrNotExist) // the worker may just have left
+	err := read()
+	for limit := time.Now().Add(passingLimit); calls.Passes(err) && time.Now().Before(limit); err = read() {
+		_ = m.hub.Pause(passingPause, nil)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // the worker may just have left
 		m.hub.Log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
-		if errors.Is(err, ownfile.ErrRefused) { // of a dead worker; one that lives removes it itself
-			_ = m.o.Workers.Reap(dir)
+		m.lost(dir, err)
+	}
+}
+
+// An error of the kind that passes is tried again for that long, with pauses.
+const (
+	passingLimit = 5 * time.Second
+	passingPause = 50 * time.Millisecond
+)
+
+// lost notes that the records in a directory cannot be read, for why. What runs in it is ended.
+func (m *Manager) lost(dir string, why error) {
+	spec, err := m.o.Workers.Spec(dir)
+	if err != nil {
+		spec = process.Spec{ID: filepath.Base(dir)} // any server may have been called
+	}
+	m.losses = append(m.losses, earlier.Loss(&spec, why))
+	m.broken = append(m.broken, dir)
+	m.hub.WG.Go(func() {
+		ctx, cancel := context.WithTimeout(m.hub.Life, near.DeathTimeout)
+		defer cancel()
+		if err := m.o.Workers.Destroy(ctx, dir, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+			m.hub.Log.Warn("a worker whose records cannot be read may be left", "dir", dir, "err", err)
+		}
+	})
+}
+
+// loadVanished notes the directories that are gone though no daemon has removed them, and has what
+// still runs of their workers ended.
+func (m *Manager) loadVanished() {
+	gone, err := m.o.Workers.Vanished()
+	if err != nil {
+		m.hub.Log.Warn("the register of workers cannot be read: directories that were removed are not noticed", "err", err)
+	}
+	for i := range gone {
+		spec := &gone[i]
+		dir := m.o.Workers.Dir(spec.ID)
+		m.hub.Log.Error("the directory of a worker was removed", "dir", dir)
+		m.losses = append(m.losses, earlier.Loss(spec, fmt.Errorf("%s was removed", dir)))
+		m.broken = append(m.broken, dir)
+		m.hub.WG.Go(func() {
+			if err := m.o.Workers.EndVanished(m.hub.Life, dir); err != nil {
+				m.hub.Log.Warn("a worker whose directory was removed may be left", "dir", dir, "err", err)
+			}
+		})
+	}
+}
+
+// sweepBroken removes what [Manager.Load] could not read.
+func (m *Manager) sweepBroken() {
+	for _, dir := range m.broken {
+		err := m.o.Workers.Reap(dir)
+		if err != nil {
+			m.hub.Log.Warn("a damaged directory cannot be removed", "dir", dir, "err", err)
 		}
 	}
+}
+
+// lose records a loss that was found after Load.
+func (m *Manager) lose(l calls.Loss) error {
+	if m.o.Lose == nil {
+		return nil
+	}
+	return m.o.Lose([]calls.Loss{l})
 }
 
 // disownLocked forgets a process that was restored only in part, with its calls and its instance.
@@ -113,9 +180,9 @@ func (m *Manager) disownLocked(dir string) {
 	}
 }
 
-// Unread reports whether [Manager.Load] has left out records that it could not
-// read: a call that is not on record may have been made all the same.
-func (m *Manager) Unread() bool { return m.unreadable }
+// Losses returns what [Manager.Load] has found of which the records cannot be believed: a call that is
+// not on record may have been made all the same.
+func (m *Manager) Losses() []calls.Loss { return m.losses }
 
 // Deserted returns the sessions whose calls [Manager.Load] has given up, since their
 // proxies have ended. Their records are not to be trusted any more.
@@ -127,14 +194,20 @@ func (m *Manager) Deserted() []string { return m.deserted }
 func (m *Manager) restore(e *earlier.Process) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
-	inst := m.ownerLocked(&e.Spec, e.Alive)
+	inst := m.ownerLocked(&e.Spec, e.Alive && e.Damage == nil)
 	// A dead process does not speak for a scope that has a living one: that is restored first.
 	speaks := inst.use != stage.Retired || m.instances[inst.key] == nil
 	if s := inst.srv; speaks && e.Lists != nil && e.Lists.Key == s.spec.Key {
 		s.offers.Restore(inst.key.of, s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut))
 	}
 	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
+	u.Damage = e.Damage
 	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
+	if u.Damage != nil {
+		m.hub.Log.Error("records of a worker cannot be believed: it gets no more calls", "worker", u.ID, "err", e.Damage)
+		m.losses = append(m.losses, earlier.Loss(&e.Spec, e.Damage))
+		u.DoubtLocked(false, lostFault(u))
+	}
 	if inst.use != stage.Retired {
 		inst.adopting = make(chan struct{})
 	}
@@ -148,6 +221,13 @@ func (m *Manager) restore(e *earlier.Process) {
 			u.CatchUp()
 		}
 	})
+}
+
+// lostFault returns the fault of a call of a process whose record cannot be believed.
+func lostFault(u *upstream.Process) *fault.Record {
+	f := fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "the daemon ended, and the records of server %s "+
+		"cannot be believed: %v: whether the call had its effect is not known", u.Server, u.Damage)
+	return f
 }
 
 // taken wakes the callers that wait for the adoption of an instance's process, and
@@ -236,6 +316,14 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	} else {
 		u.Secrets.Store(instanceOf(u).secrets())
 	}
+	found := w.Damage()
+	if found != nil && u.Damage == nil {
+		// It is on disk before anything is written to a process of that server.
+		spec := w.Spec()
+		if err := m.lose(earlier.Loss(&spec, found)); err != nil {
+			u.Log.Error("it cannot be written down that records are damaged", "err", err)
+		}
+	}
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	if m.hub.Closed {
@@ -243,6 +331,11 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 		return false
 	}
 	alive := u.ResumeLocked(w)
+	if found != nil && u.Damage == nil {
+		u.Log.Error("records of a worker cannot be believed: it gets no more calls", "err", found)
+		u.Damage = found
+		u.DoubtLocked(true, lostFault(u))
+	}
 	inst := instanceOf(u)
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	m.o.Watch.WorkerReady(inst.name)
@@ -251,6 +344,14 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 		u.TerminateLocked() // it could not be so far
 	case inst.srv.verdict.Stopped:
 		u.EndLocked()
+	case alive && (u.Damage != nil || err != nil && u.HasWantedCallLocked()):
+		// It takes no more writes, or how it was introduced is lost. It first finishes its calls.
+		if u.HasWantedCallLocked() {
+			u.DrainLocked()
+		} else {
+			u.EndLocked()
+		}
+		inst.mustRecover = inst.use != stage.Retired && inst.up == nil && !inst.srv.Entry().Lazy
 	case err != nil:
 		// A server without a finished handshake has no calls, so it is ended. It had been
 		// started for a reason, so another process follows once it is gone.

@@ -63,6 +63,9 @@ type Options struct {
 	// Gone has the limits for a server that is not configured any more, while a
 	// process of it from an earlier daemon still has calls.
 	Gone entry.Server
+	// Lose records, on disk and for sessions that are connected, that records of a worker cannot be
+	// believed, as was found out after Load. It may be nil.
+	Lose func([]calls.Loss) error
 	// Budget returns how many calls a session of an identity may make; 0 is no limit. It may be nil.
 	Budget func(identity string) int
 	// Rules decide which servers and tools an identity may use. A server of which it
@@ -94,8 +97,9 @@ type Manager struct {
 	calls *dispatch.Dispatcher
 	files *files.Files
 
-	unreadable bool     // records of earlier daemons could not be read; set by Load
-	deserted   []string // sessions that cannot come back; set by Load
+	losses   []calls.Loss // what of earlier daemons cannot be believed; set by Load
+	broken   []string     // directories that stay until no session of an earlier daemon is expected; set by Load
+	deserted []string     // sessions that cannot come back; set by Load
 
 	careful     sync.Mutex // held while a worker is adopted, with Options.Careful
 	configuring sync.Mutex // held while the list of servers is changed
@@ -229,6 +233,7 @@ func (m *Manager) expect() {
 		return
 	case <-t.C:
 	}
+	m.sweepBroken()
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
 	gone := map[string]struct{}{}
@@ -240,7 +245,7 @@ func (m *Manager) expect() {
 			gone[key.of] = struct{}{}
 		}
 	}
-	m.hub.Expected = true
+	m.hub.ExpectNoneLocked()
 	for session := range gone {
 		if m.hub.Clients[session] == nil {
 			m.forsakeLocked(session)

@@ -2,7 +2,6 @@ package place
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -94,6 +93,7 @@ func (p *Place) readStore(ctx context.Context) error {
 	b, err := ownfile.Read(p.File(socket.StoreFile), ownfile.MaxNumber)
 	if err == nil && len(b) > 0 {
 		p.store = string(b)
+		p.readLosses()
 		return nil
 	}
 	if err == nil || !errors.Is(err, os.ErrNotExist) {
@@ -101,22 +101,6 @@ func (p *Place) readStore(ctx context.Context) error {
 			"path", p.File(socket.StoreFile), "err", err)
 	}
 	return p.RenewStore()
-}
-
-// RenewStore gives the runtime directory another id, because records in it are
-// lost. Clients that come back then get outcome_unknown for calls that this daemon
-// has no record of; with the old id those calls would be made once more.
-//
-// If the file cannot be written for another reason than want of room, the id is this daemon's alone.
-func (p *Place) RenewStore() error {
-	p.store = rand.Text()
-	err := statedir.Overwrite(p.File(socket.StoreFile), []byte(p.store))
-	if err == nil || isFull(err) {
-		return err
-	}
-	p.complain(fmt.Errorf("the store's id cannot be written to %s, so after the next start of the daemon calls "+
-		"that run now are answered outcome_unknown: %w", p.File(socket.StoreFile), err))
-	return nil
 }
 
 // MarkStopped writes into the runtime directory dir that the user has stopped the

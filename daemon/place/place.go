@@ -67,7 +67,7 @@ type Options struct {
 }
 
 // Place is the daemon's hold on its runtime directory and its state directory.
-// Its fields do not change after [Take], but for the store's id and those after it.
+// Its fields do not change after [Take], but for the generation, the ids of the records and what guards them.
 type Place struct {
 	log        *slog.Logger
 	dir        *socket.Dir
@@ -76,7 +76,6 @@ type Place struct {
 	listener   *socket.Listener
 	socket     string // path
 	stateDir   string
-	store      string
 	generation atomic.Int64
 	raising    sync.Mutex // orders the writes of the files with the generation
 	complaints sync.Mutex // guards complaint
@@ -84,6 +83,10 @@ type Place struct {
 	// managed means that the service manager owns the socket: it listens there
 	// also while no daemon runs.
 	managed bool
+
+	losing sync.Mutex // held while the records get another id; guards what follows
+	store  string     // id of the records
+	past   []pastIDs  // earlier ids, the oldest first
 }
 
 // Take takes the runtime directory, both locks and the socket. Before it holds
@@ -347,7 +350,11 @@ func (p *Place) complain(errs ...error) {
 
 // Store returns the id of the runtime directory's records. It changes when
 // records are lost; see [Place.RenewStore].
-func (p *Place) Store() string { return p.store }
+func (p *Place) Store() string {
+	p.losing.Lock()
+	defer p.losing.Unlock()
+	return p.store
+}
 
 // Dir returns the path of the runtime directory.
 func (p *Place) Dir() string { return p.dir.Path() }

@@ -188,7 +188,10 @@ func startAt(tb testing.TB, inFlight int, begun time.Time, more ...tool.Tool) *h
 			return protocol.Welcome{Store: h.store.Load().(string), Daemon: protocol.DaemonInfo{PID: 1}}
 		},
 		MaxInFlight: inFlight, MaxKept: 4 << 10, Begun: begun,
-		Alive:     func(peer.Peer) bool { return !h.gone.Load() },
+		Alive: func(peer.Peer) bool { return !h.gone.Load() },
+		Lost: func(since, _, _, _ string) (string, bool) {
+			return "", since != "" && since != h.store.Load().(string)
+		},
 		Still:     func() bool { return true },
 		Client:    func(int) (int, string) { return 0, "" },
 		Executors: executor.List{jobs{h, cat}}, Hosted: noServers{},

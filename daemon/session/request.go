@@ -31,6 +31,8 @@ type request struct {
 	params mcp.Params      // parsed from msg
 	modern bool            // of the modern era
 	replay bool            // sent on an earlier connection
+	since  string          // of a replay: id of the records when it may have been sent first
+	doubt  bool            // of a replay: its records may be discarded
 	sent   time.Time       // when the client sent it, perhaps to an earlier daemon
 	inner  bool            // call_tool was called; this is the call of the hosted server's tool that it named
 	file   *bulk.File      // in which the params of msg lie, as the client sent them; nil if in none
@@ -96,6 +98,9 @@ func (s *session) handleMessage(ctx context.Context, n int64, l bulk.Line, again
 	switch msg.Kind {
 	case jsonrpc.Request:
 		r := &request{n: n, msg: msg, file: l.File.Part(l.Text, msg.Params), replay: again != nil, sent: age.Sent(again)}
+		if r.replay {
+			r.since, r.doubt = s.store, n < s.uncertain
+		}
 		s.handleRequest(ctx, r, calls)
 	case jsonrpc.Notification:
 		s.handleNotification(ctx, msg)

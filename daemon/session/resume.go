@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/flight"
@@ -237,7 +238,7 @@ func (s *session) attachLink(ctx context.Context, l *link.Link) (over bool) {
 	if !s.anonymous {
 		s.srv.o.Hosted.Opened(s.hash, s)
 	}
-	s.markUncertain(g, fresh, g.Store != "" && g.Store != w.Store)
+	s.markUncertain(g, fresh)
 	if g.Resume {
 		s.log.InfoContext(ctx, "session resumed",
 			"pending", len(pending), "answers", len(again), "cancelled", len(dropped))
@@ -294,10 +295,10 @@ func (s *session) replayed(ctx context.Context, c *protocol.Control, l bulk.Line
 func isTrue(p *bool) bool { return p != nil && *p }
 
 // tooLarge handles a line that was too large to be had again: c has only its number and id. A
-// recorded call goes on in a goroutine of calls; another request is answered with a fault. If the
+// recorded call goes on in a goroutine of work; another request is answered with a fault. If the
 // line answered a server's request, the server gets an error. A line without an id, or whose
 // request this daemon still has, is ignored. Only the reader calls it.
-func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew.Crew) {
+func (s *session) tooLarge(ctx context.Context, c *protocol.Control, work *crew.Crew) {
 	n := *c.Replay
 	if _, ok := s.known[n]; ok || len(c.ID) == 0 {
 		return
@@ -309,10 +310,11 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, calls *crew
 	r := s.requestFromReplay(c)
 	if t := s.srv.o.Executors.Recall(s.hash, n, mcp.ToolsCall); t != nil { // what the line said of the answer's form is lost
 		r.tool, r.target = t.Name, t
-		s.pursue(ctx, r, calls, func(context.Context) (*tool.Remote, error) { return t, nil })
+		s.pursue(ctx, r, work, func(context.Context) (*tool.Remote, error) { return t, nil })
 		return
 	}
-	f := returning.LostLine(s.srv.o.Executors.Recorded(s.hash, n), n < s.uncertain)
+	_, lost := s.lost(r, calls.AnyServer)
+	f := returning.LostLine(s.srv.o.Executors.Recorded(s.hash, n), lost)
 	if !c.Call {
 		r.msg.Method = ""
 	}
@@ -325,33 +327,54 @@ func (s *session) requestFromReplay(c *protocol.Control) *request {
 	modern := s.handshake == notInitialized
 	return &request{
 		n: *c.Replay, msg: jsonrpc.Message{Kind: jsonrpc.Request, ID: jsonrpc.ID(c.ID), Method: mcp.ToolsCall},
-		modern: modern, replay: true, sent: age.Sent(c),
+		modern: modern, replay: true, since: s.store, doubt: *c.Replay < s.uncertain, sent: age.Sent(c),
 	}
 }
 
-// markUncertain records that calls up to line g.Next may have run without a record that this daemon
-// can read: the client resumes, and the state directory is new (wiped), or the session is new here
-// (fresh) and its records may be discarded. Replays then answer outcome_unknown unless a record
-// turns up. Call it after the hosted servers know the session: until then its records may expire.
-// Only the reader calls it; it takes the server's mutex.
-func (s *session) markUncertain(g *protocol.Greeting, fresh, wiped bool) {
-	if g.Resume && (wiped || fresh && s.srv.discarded(s.hash)) {
+// markUncertain records what may have become of the records of a client that comes back. Its session
+// may be new here (fresh), and its records discarded: then calls up to line g.Next may have run
+// without a record that this daemon can read. Or the records have another id now: see
+// [session.doubtful]. Call it after the hosted servers know the session: until then its records may
+// expire. Only the reader calls it; it takes the server's mutex.
+func (s *session) markUncertain(g *protocol.Greeting, fresh bool) {
+	if g.Resume && s.store == "" {
+		s.store = g.Store
+	}
+	if g.Resume && fresh && s.srv.discarded(s.hash) {
 		s.uncertain = max(s.uncertain, g.Next)
 	}
 }
 
 // doubtful returns an outcome_unknown fault for a replayed call that cannot be made and whose record
-// by an earlier daemon may be lost, else nil. It cannot be made if it must not run twice, or if may
-// is false: then its target is not known, or not allowed any more.
+// by an earlier daemon may be lost, else nil. The law decides. The call cannot be made if it must not
+// run twice, or if may is false: then its target is not known, or not allowed any more.
 func (s *session) doubtful(r *request, may bool) *fault.Record {
-	if !r.replay || r.n >= s.uncertain || may && r.target.Contract == tool.Convergent ||
-		s.srv.o.Executors.Recorded(s.hash, r.n) {
+	if !r.replay || s.srv.o.Executors.Recorded(s.hash, r.n) {
 		return nil
 	}
-	if r.target == nil || r.tool == "" {
-		return returning.LostRecord(r.operation())
+	server, op := calls.AnyServer, r.operation()
+	if r.target != nil {
+		server = r.target.Server
+		if r.tool != "" {
+			op = operation(r.target.Name)
+		}
 	}
-	return returning.LostRecord(operation(r.target.Name))
+	why, lost := s.lost(r, server)
+	f := calls.Facts{Pending: true, Call: true, Damaged: lost, Convergent: may && r.target.Contract == tool.Convergent}
+	if calls.Decide(f) != calls.Unknown {
+		return nil
+	}
+	return returning.LostRecord(op, server, why)
+}
+
+// lost reports whether a record of r, a replayed call of a server, may be lost. why names the damaged
+// file, if one is known.
+func (s *session) lost(r *request, server string) (why string, lost bool) {
+	if !r.doubt && s.srv.o.Lost != nil {
+		who := s.who()
+		return s.srv.o.Lost(r.since, server, who.Project, who.Session)
+	}
+	return "", r.doubt
 }
 
 // Seen queues a control line that tells the proxy that it need not keep line n, a response to a

@@ -92,6 +92,10 @@ type Options struct {
 	Tasks tasks.Store
 	// RuntimeDir has the socket, and files that clients open by their names in it.
 	RuntimeDir string
+	// Lost reports whether the record may be lost of a call that a session has made while the
+	// records had the id since: of a server, or of an own tool, whose server is "". why names the
+	// damaged file; it is "" if that is not known. If it is nil nothing is lost.
+	Lost func(since, server, project, session string) (why string, lost bool)
 	// Still reports whether clients reach this daemon. If not, it records and calls nothing more.
 	Still func() bool
 	// Begun is when the daemon began, by the clock and by the wall. For [protocol.StartWindow] the

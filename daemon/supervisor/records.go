@@ -32,9 +32,9 @@ func (w *Worker) Detach(write int64, session string, n int64) error {
 	return w.journal.Detach(write, session, n)
 }
 
-// voidUnmade sets the next write id of a worker that has left in order behind the last
-// write in its state.json: the records above that are void. It does nothing while the
-// worker is connected.
+// voidUnmade sets the next write id of a worker that is dead behind the last write that it has
+// taken, as far as its files tell: the records above that are void. It does nothing while the worker
+// is connected.
 func (w *Worker) voidUnmade() {
 	foreign := w.foreign()
 	w.mu.Lock()
@@ -44,5 +44,11 @@ func (w *Worker) voidUnmade() {
 	}
 	if st, err := process.ReadState(w.dir); err == nil && st.Phase == process.PhaseExited {
 		w.next = st.LastWrite + 1
+	} else if taken, err := process.ReadTaken(w.dir); err == nil && w.spec.Far == nil {
+		w.next = taken + 1
 	}
 }
+
+// Damage returns why the records of the worker's writes cannot be believed; nil if they can. Of a
+// worker with damaged records no further write is made.
+func (w *Worker) Damage() error { return w.journal.Damage() }

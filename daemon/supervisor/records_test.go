@@ -35,7 +35,7 @@ func records(t *testing.T, w *supervisor.Worker) []calls.Record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := calls.ParseRecords(b)
+	all, err := calls.ParseRecords(w.Dir(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,13 +103,12 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	}
 	// The first daemon recorded two more writes that the worker never took, one of them
 	// twice, and was killed while it wrote a line.
+	record(t, w.Dir(), calls.Record{N: 8, Write: 5}, calls.Record{N: 9, Write: 5}, calls.Record{N: 10, Write: 6})
 	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{`{"n":8,"write":5}`, `{"n":9,"write":5}`, `{"n":10,"write":6}`, `{"n":11,"wr`} {
-		fmt.Fprint(f, line+strings.Repeat("\n", strings.Count(line, "}")))
-	}
+	fmt.Fprint(f, `{"n":11,"wr`)
 	f.Close()
 
 	second := h.daemon()
@@ -143,6 +142,21 @@ func TestRecordsOfAnEarlierDaemon(t *testing.T) {
 	}
 }
 
+// record appends records to the journal of a worker's directory.
+func record(t *testing.T, dir string, records ...calls.Record) {
+	t.Helper()
+	j, err := calls.OpenJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.Close()
+	for _, r := range records {
+		if err := j.Append(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRecordsOfAWorkerThatLeft checks that a worker that exited in order has saved its last
 // write, so that a record above it is void although the worker cannot be asked.
 func TestRecordsOfAWorkerThatLeft(t *testing.T) {
@@ -158,13 +172,8 @@ func TestRecordsOfAWorkerThatLeft(t *testing.T) {
 		alive, err := finding.Alive(w.Dir())
 		return err == nil && !alive
 	})
-	f, err := os.OpenFile(filepath.Join(w.Dir(), calls.File), os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintln(f, `{"n":8,"write":3}`)
-	f.Close()
-	w, err = h.daemon().Attach(t.Context(), w.Dir())
+	record(t, w.Dir(), calls.Record{N: 8, Write: 3})
+	w, err := h.daemon().Attach(t.Context(), w.Dir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,9 +58,9 @@ const damageTime = 5 * time.Second
 
 // readSpecSoon is [readSpec], and reads again while the error may pass. One of the disk counts for damage
 // after a while; want of descriptors or memory does not: the worker is not to blame for that.
-func readSpecSoon(ctx context.Context, dir string) (process.Spec, error) {
+func (s *Supervisor) readSpecSoon(ctx context.Context, dir string) (process.Spec, error) {
 	for begin := time.Now(); ; {
-		spec, err := readSpec(dir)
+		spec, err := s.readSpec(dir)
 		if !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.EINTR) {
 			return spec, err
 		}
@@ -73,10 +73,10 @@ func readSpecSoon(ctx context.Context, dir string) (process.Spec, error) {
 	}
 }
 
-// readSpec reads the spec of the worker in dir, and checks it. What it returns with an error is fit to
+// readSpec reads the spec of the worker in dir, or takes it from the register, and checks it. What it returns with an error is fit to
 // name the worker.
-func readSpec(dir string) (process.Spec, error) {
-	spec, err := process.ReadSpec(dir)
+func (s *Supervisor) readSpec(dir string) (process.Spec, error) {
+	spec, err := s.Spec(dir)
 	_, unread := errors.AsType[*fs.PathError](err)
 	switch {
 	case unread, errors.Is(err, ownfile.ErrRefused):

@@ -191,14 +191,9 @@ func TestEpochWentBack_WorkerTaken(t *testing.T) {
 	}
 }
 
-// TestSpecDamaged_WorkerEnded attaches to workers whose spec.json is not what their daemon has written. No
-// other worker is ended, and the last event says why the worker was.
-func TestSpecDamaged_WorkerEnded(t *testing.T) {
-	t.Parallel()
-	h := newHome(t)
-	first := h.daemon()
-	h.start(first, shell("other", stubborn))
-	for name, damage := range map[string]func(path string) error{
+// specDamages are what may happen to the spec.json of a worker, beside that of the worker other.
+func specDamages(h *home) map[string]func(path string) error {
+	return map[string]func(path string) error{
 		"torn":      func(path string) error { return os.Truncate(path, 20) },
 		"empty":     func(path string) error { return os.Truncate(path, 0) },
 		"object":    func(path string) error { return os.WriteFile(path, []byte("{}"), 0o600) },
@@ -211,11 +206,57 @@ func TestSpecDamaged_WorkerEnded(t *testing.T) {
 			b, err := os.ReadFile(filepath.Join(h.path("other"), process.FileSpec))
 			return errors.Join(err, os.WriteFile(path, b, 0o600))
 		},
-	} {
+	}
+}
+
+// TestSpecDamaged_RegisterRestoresIt attaches to workers whose spec.json is not what their daemon has
+// written. The register has it: the worker goes on.
+func TestSpecDamaged_RegisterRestoresIt(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	h.start(first, shell("other", stubborn))
+	for name, damage := range specDamages(h) {
+		w := h.start(first, shell(name, `while read a; do echo "got $a"; done`))
+		w.Close()
+		wait(t, "the detachment", w.Done())
+		if err := damage(filepath.Join(h.path(name), process.FileSpec)); err != nil {
+			t.Fatal(err)
+		}
+		w, err := first.Attach(t.Context(), h.path(name))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if _, err := w.Write(t.Context(), calls.Record{N: 1}, []byte("x\n")); err != nil {
+			t.Error(err)
+		}
+		if got := follow(t, w, true, lines(1)); got.stdout.String() != "got x\n" {
+			t.Errorf("%s: output %q", name, got.stdout.String())
+		}
+		if spec, err := process.ReadSpec(h.path(name)); name != "directory" && (err != nil || spec.ID != name) {
+			t.Errorf("%s: the spec is %+v, %v", name, spec, err)
+		}
+		if _, err := w.Terminate(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSpecDamaged_WorkerEnded attaches to workers whose spec.json is not what their daemon has written, and
+// that are not in the register. No other worker is ended, and the last event says why the worker was.
+func TestSpecDamaged_WorkerEnded(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	first := h.daemon()
+	h.start(first, shell("other", stubborn))
+	for name, damage := range specDamages(h) {
 		w := h.start(first, shell(name, stubborn))
 		follow(t, w, true, lines(1))
 		w.Close()
-		if err := damage(filepath.Join(h.path(name), process.FileSpec)); err != nil {
+		wait(t, "the detachment", w.Done())
+		path := h.path(name)
+		if err := errors.Join(damage(filepath.Join(path, process.FileSpec)), os.Remove(process.RegisterFile(path))); err != nil {
 			t.Fatal(err)
 		}
 		w, err := first.Attach(t.Context(), h.path(name))

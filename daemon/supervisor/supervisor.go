@@ -263,6 +263,11 @@ func (s *Supervisor) startWorker(
 		return nil, err
 	}
 	faultpoint.At("launch.counted")
+	if own == dir {
+		if err := s.Enter(&spec); err != nil {
+			return nil, err
+		}
+	}
 	w, err := s.register(dir, spec)
 	if err != nil {
 		return nil, err
@@ -291,7 +296,7 @@ func (s *Supervisor) startWorker(
 // An error is a [*fault.Record], and may pass: the machine lacks something, or another machine cannot
 // be reached.
 func (s *Supervisor) Attach(ctx context.Context, dir string) (*Worker, error) {
-	spec, unusable := readSpecSoon(ctx, dir)
+	spec, unusable := s.readSpecSoon(ctx, dir)
 	if unusable != nil {
 		if judge(unusable) != permanent {
 			return nil, s.attachFault(&spec, unusable)

@@ -339,7 +339,7 @@ func TestLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if recs, err := calls.ParseRecords(b); err != nil || len(recs) != 1 || recs[0].Write != 1 {
+	if recs, err := calls.ParseRecords(w.Dir(), b); err != nil || len(recs) != 1 || recs[0].Write != 1 {
 		t.Errorf("records %+v, %v", recs, err)
 	}
 	if got := w.StderrTail(); len(got) != 1 || got[0] != "oops" {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -258,7 +257,7 @@ func (w *Worker) ExitFault(operation string, exit process.Exit) *fault.Record {
 // goroutine. A dead worker is no error: its events come from its files. On an error no
 // goroutine runs and the journal is closed. The goroutine outlives ctx.
 func (w *Worker) begin(ctx context.Context) error {
-	journal, err := calls.OpenJournal(filepath.Join(w.dir, calls.File))
+	journal, err := calls.OpenJournal(w.dir)
 	if err != nil {
 		return err
 	}
@@ -274,6 +273,7 @@ func (w *Worker) begin(ctx context.Context) error {
 		w.heldBy = w.group.Held(b).String()
 	}
 	w.voidUnmade()
+	w.journal.Compare(w.LastWrite())
 	s := w.sup
 	s.mu.Lock()
 	defer s.mu.Unlock()

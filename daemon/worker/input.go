@@ -152,6 +152,7 @@ func (w *worker) takeLocked(c *conn, f *workerwire.Frame, b inputWrite) (kept bo
 			return false
 		}
 		in.taken = id
+		w.mark.Set(id) // before the child can get a byte of it
 		faultpoint.At("worker.taken")
 		switch {
 		case in.lost > 0:

@@ -117,7 +117,10 @@ func prepare(dir string, env *os.File, stderr io.Writer) (*worker, error) {
 	w := newWorker(dir, spec, environment.Env, stderr)
 	w.self, w.lock, w.ln, w.secrets = me, lock, ln, environment.Secrets
 	w.data = environment.Data
-	if err := w.saveState(); err != nil {
+	if w.mark, err = process.NewTaken(dir); err == nil {
+		err = w.saveState()
+	}
+	if err != nil {
 		_ = ln.Close()
 		return nil, err
 	}

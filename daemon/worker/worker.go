@@ -52,6 +52,7 @@ type worker struct {
 	boot    string           // id of the machine's boot
 	lock    *statedir.Lock   // held as long as the process lives: to daemons it is the sign of life
 	ln      *socket.Listener // for daemons
+	mark    *process.Taken   // what was taken, for later daemons; used with mu
 
 	wg     sync.WaitGroup // all goroutines but those of [conn]
 	wake   chan struct{}  // holds a token when conduct has to check what is due
@@ -354,7 +355,7 @@ func (w *worker) saveState() error {
 	defer w.saving.Unlock()
 	w.mu.Lock()
 	s := process.State{
-		Version: w.spec.Version, Phase: w.phaseLocked(), BootID: w.boot,
+		Version: w.spec.Version, ID: filepath.Base(w.dir), Phase: w.phaseLocked(), BootID: w.boot,
 		PID: w.self.PID, Start: w.self.Start, ChildPID: w.child.PID, ChildStart: w.child.Start,
 		LastWrite: w.in.taken, Acked: w.out.acked, NextSeq: w.out.next, UnixMS: time.Now().UnixMilli(),
 	}
@@ -387,6 +388,7 @@ func (w *worker) shutDown(accepting *sync.WaitGroup) {
 	if alone && w.spec.Orphan.Do == process.OrphanTerminate {
 		// No client still waits for its answers: proxies give up before a worker goes alone.
 		_ = os.RemoveAll(w.dir)
+		_ = os.Remove(process.RegisterFile(w.dir))
 	} else if err := w.saveState(); err != nil {
 		w.logf("%v", err)
 	}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,17 @@ const (
 	FileContact   = "contact"    // of a worker elsewhere: its time is that of the last contact, for daemons alone
 	DirAsks       = "q"          // open requests of a server, named by their place in its output
 )
+
+// DirRegister is the register of a runtime directory, beside w/: a copy of the [Spec] of each
+// server's worker. It is entered before the worker's directory has the spec. The name of the copy
+// is changed before the directory is removed, and the copy is removed after that. So a directory
+// that is gone, and that no daemon has removed, is noticed.
+const DirRegister = "known"
+
+// RegisterFile returns the path of the copy of the spec of the server's worker directory dir.
+func RegisterFile(dir string) string {
+	return filepath.Join(filepath.Dir(filepath.Dir(dir)), DirRegister, filepath.Base(dir))
+}
 
 // What a worker is for. Only people read it: no decision depends on it.
 const (
@@ -264,6 +276,7 @@ const (
 // boot id.
 type State struct {
 	Version    int    `json:"version"` // as in the Spec
+	ID         string `json:"id"`      // of the worker
 	Phase      string `json:"phase"`
 	BootID     string `json:"boot_id"`             // of the machine's boot
 	PID        int    `json:"pid"`                 // of the worker
@@ -290,27 +303,54 @@ type Spool struct {
 // written before the write that follows the handshake.
 type Server struct {
 	Version int             `json:"version"`
+	ID      string          `json:"id"`                // of the worker
 	Era     string          `json:"era"`               // "legacy" or "modern"
 	Result  json.RawMessage `json:"result"`            // of initialize or discover, as it came
 	Offered json.RawMessage `json:"offered,omitempty"` // capabilities told to the server
 	Relay   *string         `json:"relay"`             // hash of the session that its requests go to
 }
 
-// ReadSpec reads the spec of the worker directory dir. Its version is checked
-// by [Spec.Check], not here.
+// ErrOtherDirectory is wrapped by errors about a file that bears the id of another directory.
+var ErrOtherDirectory = errors.New("it is that of another directory")
+
+// belongs returns an error if id, which the file name in the directory dir bears, is not that
+// directory's.
+func belongs(dir, name, id string) error {
+	if id != filepath.Base(dir) {
+		return fmt.Errorf("%s: %w: %q", filepath.Join(dir, name), ErrOtherDirectory, id)
+	}
+	return nil
+}
+
+// ReadSpec reads the spec of the worker directory dir. It returns an error that wraps
+// [ErrOtherDirectory] if that is another one's. Its version is checked by [Spec.Check], not here.
 func ReadSpec(dir string) (Spec, error) {
 	var s Spec
-	return s, ownfile.ReadJSON(filepath.Join(dir, FileSpec), &s)
+	err := ownfile.ReadJSON(filepath.Join(dir, FileSpec), &s)
+	if err == nil {
+		err = belongs(dir, FileSpec, s.ID)
+	}
+	return s, err
 }
 
-// ReadState reads the state of the worker directory dir.
+// ReadState reads the state of the worker directory dir. It returns an error that wraps
+// [ErrOtherDirectory] if that is another one's.
 func ReadState(dir string) (State, error) {
 	var s State
-	return s, ownfile.ReadJSON(filepath.Join(dir, FileState), &s)
+	err := ownfile.ReadJSON(filepath.Join(dir, FileState), &s)
+	if err == nil {
+		err = belongs(dir, FileState, s.ID)
+	}
+	return s, err
 }
 
-// ReadServer reads what the handshake of the server in the worker directory dir came to.
+// ReadServer reads what the handshake of the server in the worker directory dir came to. It returns
+// an error that wraps [ErrOtherDirectory] if that is another one's.
 func ReadServer(dir string) (Server, error) {
 	var s Server
-	return s, ownfile.ReadJSON(filepath.Join(dir, FileServer), &s)
+	err := ownfile.ReadJSON(filepath.Join(dir, FileServer), &s)
+	if err == nil {
+		err = belongs(dir, FileServer, s.ID)
+	}
+	return s, err
 }

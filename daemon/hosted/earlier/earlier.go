@@ -16,7 +16,6 @@ import (
 	"holdline/daemon/listing"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/supervisor/finding"
-	"holdline/daemon/supervisor/workdirs"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -30,25 +29,46 @@ type Process struct {
 	Questions []question.Kept
 	Lists     *listing.Memory // what it has listed; nil if that is not known
 	Alive     bool
+	Damage    error // why its records cannot be believed; nil if they can
 }
 
+// Loss returns what is lost with the records of a process of that spec.
+func Loss(spec *process.Spec, why error) calls.Loss {
+	return calls.Loss{
+		ID: spec.ID, Server: spec.Name, Project: spec.Owner.Project, Session: spec.Owner.Session, Why: why.Error(),
+	}
+}
+
+// UnknownError says that there are records in a directory, and that it is not known of which server.
+type UnknownError struct{ Why error }
+
+// Error returns why.
+func (e *UnknownError) Error() string { return e.Why.Error() }
+
+// Unwrap returns why.
+func (e *UnknownError) Unwrap() error { return e.Why }
+
 // Read decides about the directory of a worker of a server. It removes a directory that no
-// client needs. It returns what is to be restored, or nil if there is nothing to restore.
+// client needs. It returns what is to be restored, or nil if there is nothing to restore. It returns
+// an [*UnknownError] for a directory that stays and cannot be restored.
 func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Process, error) {
-	f, records, err := workdirs.LookServer(dir)
+	l, err := workers.LookServer(dir)
 	if err != nil {
 		return nil, err
 	}
-	switch finding.Decide(f) {
+	if l.Damaged && !l.Facts.Spec && l.Boot {
+		return nil, &UnknownError{l.Damage}
+	}
+	switch finding.Decide(l.Facts) {
 	case finding.Remove:
 		if err := workers.Reap(dir); err != nil {
 			log.Warn("directory of a dead worker cannot be removed", "dir", dir, "err", err)
 		}
 		return nil, nil //nolint:nilnil // no client needs it
 	case finding.Adopt, finding.End: // one without its handshake is ended once it is attached
-		p := &Process{Dir: dir, Records: records, Alive: f.Alive, Questions: question.Read(dir, log)}
-		if p.Spec, err = process.ReadSpec(dir); err != nil {
-			return nil, err
+		p := &Process{
+			Dir: dir, Spec: l.Spec, Records: l.Records, Alive: l.Alive, Damage: l.Damage,
+			Questions: question.Read(dir, log),
 		}
 		if p.Answers, err = calls.AnswersIn(dir); err != nil {
 			return nil, err

@@ -66,25 +66,35 @@ func (l *left) live() {
 func (l *left) ran(boot string) {
 	l.Helper()
 	l.write(process.FileSpec, process.Spec{ID: "s-1", Kind: process.KindServer, Name: "s", Generation: 7})
-	l.write(process.FileState, process.State{Phase: process.PhaseExited, BootID: boot})
+	l.write(process.FileState, process.State{ID: "s-1", Phase: process.PhaseExited, BootID: boot})
 }
 
 // introduced writes the result of the handshake.
 func (l *left) introduced() {
 	l.Helper()
-	l.write(process.FileServer, process.Server{Era: "legacy", Result: json.RawMessage(`{}`)})
+	j, err := calls.OpenJournal(l.dir)
+	l.check(err)
+	l.check(j.Close())
+	l.took(0)
+	l.write(process.FileServer, process.Server{ID: "s-1", Era: "legacy", Result: json.RawMessage(`{}`)})
 }
 
 // called writes the record of a call, under which the worker has write 1.
 func (l *left) called() {
 	l.Helper()
-	r := calls.Record{N: 3, Session: "session", Kind: calls.KindCall, Name: "tool", Write: 1}
-	l.write(calls.File, r)
-	f, err := os.OpenFile(filepath.Join(l.dir, calls.File), os.O_APPEND|os.O_WRONLY, 0)
+	j, err := calls.OpenJournal(l.dir)
 	l.check(err)
-	_, err = f.WriteString("\n")
+	l.check(j.Append(calls.Record{N: 3, Session: "session", Kind: calls.KindCall, Name: "tool", Write: 1}))
+	l.check(j.Close())
+	l.took(1)
+}
+
+// took writes down that the worker has taken write n.
+func (l *left) took(n int64) {
+	l.Helper()
+	mark, err := process.NewTaken(l.dir)
 	l.check(err)
-	l.check(f.Close())
+	mark.Set(n)
 }
 
 // read reads the directory as a new daemon does, and reports whether it is still there.
@@ -157,8 +167,8 @@ func TestReadAll(t *testing.T) {
 	}
 }
 
-// TestReadBroken checks that a process is restored although its lists cannot be read, and
-// that one whose records cannot be read is left alone: its calls are not known.
+// TestReadBroken checks that a process is restored although its lists cannot be read, and that one
+// whose records cannot be read is known to be damaged: its calls are not known.
 func TestReadBroken(t *testing.T) {
 	l := newLeft(t)
 	l.ran(bootclock.ID())
@@ -170,7 +180,7 @@ func TestReadBroken(t *testing.T) {
 	}
 	l.check(os.Remove(filepath.Join(l.dir, calls.File)))
 	l.check(os.Mkdir(filepath.Join(l.dir, calls.File), 0o700))
-	if p, there, err := l.read(); err == nil || p != nil || !there {
+	if p, there, err := l.read(); err != nil || p == nil || p.Damage == nil || !there {
 		t.Errorf("with broken records: %+v, the directory is there %v, error %v", p, there, err)
 	}
 }

@@ -53,7 +53,8 @@ func (u *Process) outlive(w *supervisor.Worker) {
 	for {
 		next := u.settle(w)
 		u.hub.Mu.Lock()
-		removable := u.hub.Ending || calls.MayRemoveDir(len(u.Calls))
+		// With records that are damaged, calls may have been made of which nothing else tells.
+		removable := u.hub.Ending || calls.MayRemoveDir(len(u.Calls)) && (u.Damage == nil || u.hub.Expected)
 		u.hub.Mu.Unlock()
 		if removable {
 			break

@@ -123,6 +123,15 @@ func (h *Hub) eraLocked(session string) string {
 	return ""
 }
 
+// ExpectNoneLocked notes that sessions of an earlier daemon do not come back any more. Directories
+// that stayed for them may go. The caller must hold hub.Mu.
+func (h *Hub) ExpectNoneLocked() {
+	h.Expected = true
+	for u := range h.Processes {
+		u.nudge()
+	}
+}
+
 // ReconcileLocked wakes the reconcile loop of each process, which compares the log level and the
 // subscriptions that sessions want with those that it has. The caller must hold hub.Mu.
 func (h *Hub) ReconcileLocked() {

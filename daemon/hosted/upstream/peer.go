@@ -31,7 +31,7 @@ func (u *Process) Initialized(ctx context.Context) error {
 // Introduced writes the result of the handshake to the worker's directory, for the next daemon, and
 // then records it here, but not after an error. The caller must not hold hub.Mu.
 func (u *Process) Introduced(era string, result json.RawMessage) error {
-	s := process.Server{Version: process.Version, Era: era, Result: result, Offered: u.Capabilities()}
+	s := process.Server{Version: process.Version, ID: u.ID, Era: era, Result: result, Offered: u.Capabilities()}
 	if u.Owner.Session != "" {
 		s.Relay = &u.Owner.Session
 	}

@@ -58,6 +58,7 @@ type Process struct {
 	poke        chan struct{}                  // holds a token while something may be settled
 	asking      sync.Mutex                     // orders the writes of files of requests, and guards nothing else
 	Restored    bool                           // an earlier daemon has started it; set before it is attached
+	Damage      error                          // why its records cannot be believed; nil if they can; set before it is attached
 
 	Guarded
 	output output.Output // the reader's

@@ -6,6 +6,7 @@ import (
 	"holdline/daemon/hosted/question"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 	"holdline/protocol/process"
 )
@@ -78,7 +79,9 @@ func (u *Process) RestoreLocked(
 		u.shownLocked(&k)
 	}
 	for write, size := range answers {
-		if c := u.Calls[write]; c != nil {
+		if c := u.Calls[write]; c != nil && c.Doubtful {
+			continue // whose answer it is is not known
+		} else if c != nil {
 			c.RestoreAnswer(size)
 			u.hub.spooledLocked(c.Key.Session, size)
 		} else { // an earlier daemon died after it had dropped the record
@@ -116,8 +119,8 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	alive = w.Status().State == supervisor.Ready
 	for write, c := range u.Calls {
 		f := c.FactsLocked(true)
-		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
-		if c.Phase() == calls.Open && alive && calls.Decide(f) == calls.Dispatch {
+		f.Alive, f.Taken, f.Recorded, f.Convergent = alive, write <= last, alive || write <= last, false
+		if c.Phase() == calls.Open && calls.Decide(f) == calls.Dispatch {
 			c.ForgetVoidLocked()
 			c.Apply(calls.Unsent)
 		}
@@ -135,6 +138,27 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 		u.records.Made(r.Kind, r.Write)
 	}
 	return alive
+}
+
+// DoubtLocked settles the calls whose records stand before damaged ones, or all if all says so, that
+// have no answer: nothing that the process says can be tied to them. Those that may run again are New
+// then; the others are answered with f. The caller must hold hub.Mu.
+func (u *Process) DoubtLocked(all bool, f *fault.Record) {
+	for _, c := range u.Calls {
+		c.Doubtful = c.Doubtful || all
+		if !c.Doubtful || c.Phase() != calls.Open {
+			continue
+		}
+		switch calls.Decide(c.FactsLocked(true)) {
+		case calls.Unknown:
+			c.Answer.Fault = f
+			c.Apply(calls.Reply)
+		case calls.Dispatch:
+			c.ForgetVoidLocked()
+			c.Apply(calls.Unsent)
+		case calls.Deliver, calls.Wait, calls.Forget, calls.Cancel, calls.Fail:
+		}
+	}
 }
 
 // sureLocked closes u.unsure, if it is open. The caller must hold hub.Mu.

@@ -3,6 +3,7 @@ package returning
 import (
 	"encoding/json"
 
+	"holdline/daemon/calls"
 	"holdline/protocol/fault"
 	"holdline/protocol/mcp"
 )
@@ -16,9 +17,14 @@ var LostAnswer = json.RawMessage(`{"code":-32603,"message":"the daemon ended, an
 	`was too large to be kept for the next one"}`)
 
 // LostRecord returns an outcome_unknown fault for a call that an earlier daemon may have begun,
-// and of which no record is left.
-func LostRecord(operation string) *fault.Record {
-	return fault.New(fault.OutcomeUnknown, fault.Host, operation, lostWords)
+// and of which no record is left. why says which file is damaged, and server whose; without why all
+// records are lost.
+func LostRecord(operation, server, why string) *fault.Record {
+	if why == "" {
+		return fault.New(fault.OutcomeUnknown, fault.Host, operation, lostWords)
+	}
+	return fault.New(fault.OutcomeUnknown, fault.Host, operation, "the daemon ended, and records of %s cannot be "+
+		"believed: %s: whether the call had its effect is not known", serverWords(server), why)
 }
 
 // LostLine returns the fault of a request whose line was too large to be kept. recorded reports
@@ -36,4 +42,12 @@ func LostLine(recorded, uncertain bool) *fault.Record {
 	}
 	return fault.New(fault.ResourceExhausted, fault.Host, mcp.ToolsCall,
 		"the request was too large to be kept in memory, and its bytes are lost: it was not begun, ask again")
+}
+
+// serverWords names a server in a sentence.
+func serverWords(server string) string {
+	if server == calls.AnyServer {
+		return "a server"
+	}
+	return "server " + server
 }

@@ -43,12 +43,13 @@ func Far(dir string) *process.Far {
 // runs, ran or was to run.
 type Facts struct {
 	Alive bool // the lock is held, whatever any pid says
-	Spec  bool // there is a spec.json
-	State bool // there is a state.json: the worker had its lock and its socket
+	Spec  bool // what it runs is known
+	State bool // the worker had its lock and its socket
 	Boot  bool // it ran under this boot of the machine
 
 	Server      bool // its handshake is done
 	Unconfirmed bool // a client may still ask for what became of a call
+	Damaged     bool // records of calls may be missing
 }
 
 // Verdict is what a daemon must do about a directory.
@@ -62,8 +63,8 @@ const (
 	End                       // the worker lives, and no daemon can use it: end it, then remove the directory
 )
 
-// Look finds the facts that the files of a worker's directory tell, whatever its child
-// is: all but Boot and Unconfirmed.
+// Look finds the facts that the files of a consult's directory tell: all but Boot, Unconfirmed and
+// Damaged.
 func Look(dir string) (Facts, error) {
 	var f Facts
 	var err error
@@ -92,7 +93,7 @@ func Look(dir string) (Facts, error) {
 //
 //	alive, no spec   Leave
 //	alive            Adopt if its handshake is done, else End
-//	dead             Adopt if it ran under this boot and a call is unconfirmed, else Remove
+//	dead             Adopt if it ran under this boot and a call is unconfirmed or may be, else Remove
 func Decide(f Facts) Verdict {
 	switch {
 	case f.Alive && !f.Spec:
@@ -101,7 +102,7 @@ func Decide(f Facts) Verdict {
 		return End
 	case f.Alive:
 		return Adopt
-	case f.Spec && f.State && f.Unconfirmed && f.Boot:
+	case f.Spec && f.State && f.Boot && (f.Unconfirmed || f.Damaged):
 		return Adopt
 	}
 	return Remove

@@ -113,6 +113,7 @@ func writeLeft(dir string, st *process.State) error {
 	if st != nil {
 		left = *st
 	}
+	left.ID = filepath.Base(dir)
 	left.PID, left.Start, left.ChildPID, left.ChildStart, left.BootID = 0, 0, 0, 0, bootclock.ID()
 	return statedir.WriteFile(filepath.Join(dir, process.FileState), jsonrpc.Encode(left))
 }

@@ -24,7 +24,7 @@ import (
 // in it.
 func (d *Dirs) Reap(dir string) error {
 	if at := finding.Far(dir); at != nil { // what is left of it there is ended as soon as its host answers
-		err := near.RemoveAll(dir)
+		err := d.remove(dir)
 		d.sweepSoon(at.Host) // only now: a sweep spares what has a directory here
 		return err
 	}
@@ -55,10 +55,20 @@ func (d *Dirs) Reap(dir string) error {
 		_ = os.RemoveAll(d.Dir(spec.ID))
 	}
 	limits.Remove(filepath.Base(dir))
-	if err := near.RemoveAll(dir); err != nil {
+	if err := d.remove(dir); err != nil {
 		return fmt.Errorf("reap: %w", err)
 	}
 	return nil
+}
+
+// remove removes a directory, and takes it out of the register.
+func (d *Dirs) remove(dir string) error {
+	d.settle(dir)
+	err := near.RemoveAll(dir)
+	if err == nil {
+		d.TakeOut(dir)
+	}
+	return err
 }
 
 // Clear ends what is left of a worker whose directory is not in the runtime directory and
@@ -81,26 +91,51 @@ func (d *Dirs) Clear(ctx context.Context, dir string) error {
 	return os.RemoveAll(d.Dir(id))
 }
 
-// LookServer is [finding.Look] for the directory of a server's worker, with what its
-// state and its records tell. It returns the records, too.
-func LookServer(dir string) (finding.Facts, []calls.Record, error) {
-	f, err := finding.Look(dir)
-	if err != nil {
-		return f, nil, err
+// Left is what there is in the directory of a server's worker.
+type Left struct {
+	finding.Facts
+	Spec process.Spec // if Facts.Spec is true
+	calls.Journaled
+}
+
+// LookServer finds what the files of a server's directory tell. It returns an error for a file that
+// cannot be read now and may be read later, see [calls.Passes], and if the directory is gone. What
+// cannot be believed is no error: see Damage of the result.
+func (d *Dirs) LookServer(dir string) (l Left, err error) {
+	if l.Alive, err = finding.Alive(dir); err != nil {
+		return l, err
 	}
-	records, err := calls.ReadRecords(dir)
-	if err != nil {
-		return f, nil, err
+	if l.Journaled, err = calls.Load(dir, l.Alive); err != nil {
+		return l, err
 	}
-	// Confirmed or not, the clients that are back will tell.
-	f.Unconfirmed = slices.ContainsFunc(records, func(r calls.Record) bool { return r.Kind == calls.KindCall })
-	switch st, err := process.ReadState(dir); {
+	st, err := process.ReadState(dir)
+	there := !errors.Is(err, os.ErrNotExist)
+	_, untaken := os.Lstat(filepath.Join(dir, process.FileTaken)) // a worker makes it with its state
+	switch {
+	case calls.Passes(err):
+		return l, err
 	case err == nil:
-		f.Boot = st.BootID != "" && st.BootID == bootclock.ID()
-	case !errors.Is(err, os.ErrNotExist): // which boot it was decides what is said of its calls
-		return f, nil, err
+		l.State, l.Boot = true, st.BootID != "" && st.BootID == bootclock.ID()
+	case there, untaken == nil, len(l.Records) > 0, l.Damage != nil: // without its boot it must be believed to be this one
+		l.State, l.Boot = true, true
 	}
-	return f, records, nil
+	spec := d.Spec
+	if !l.State {
+		spec = process.ReadSpec // it was never begun, or begins now: nothing is missing
+	}
+	switch l.Spec, err = spec(dir); {
+	case err == nil:
+		l.Facts.Spec = true
+	case calls.Passes(err):
+		return l, err
+	case l.State && l.Damage == nil:
+		l.Damage = fmt.Errorf("%s is %w: %w", filepath.Join(dir, process.FileSpec), calls.ErrDamaged, err)
+	}
+	l.Server = calls.HasServed(dir)
+	l.Damaged = l.Damage != nil
+	// Confirmed or not, the clients that are back will tell.
+	l.Unconfirmed = slices.ContainsFunc(l.Records, func(r calls.Record) bool { return r.Kind == calls.KindCall })
+	return l, nil
 }
 
 // ReapSettled removes the directories of dead servers' workers about whose calls no client
@@ -113,7 +148,7 @@ func (d *Dirs) ReapSettled() int {
 	}
 	n := 0
 	for _, dir := range dirs {
-		if f, _, err := LookServer(dir); err != nil || finding.Decide(f) != finding.Remove {
+		if l, err := d.LookServer(dir); err != nil || finding.Decide(l.Facts) != finding.Remove {
 			continue
 		}
 		if err := d.Reap(dir); err != nil {
@@ -291,6 +326,9 @@ func (d *Dirs) SetAside(ctx context.Context, dir, to string) error {
 	}
 	if err == nil {
 		err = os.Rename(dir, to)
+	}
+	if err == nil {
+		d.TakeOut(dir)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
