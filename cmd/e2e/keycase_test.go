@@ -94,7 +94,7 @@ func (p *place) caseServer(more ...string) (got string) {
 	p.configure(map[string]any{"s": map[string]any{
 		"command": filepath.Join(programs, "oddserver"), "args": []string{"case", got, list},
 		"holdline": hosting{"scope": "session", "deny": []string{"delete_*", "file:///secret/*"}},
-	}}).daemon()
+	}}, "identities", searcher()).daemon()
 	return got
 }
 

@@ -74,3 +74,39 @@ func TestDeniedURIInOtherSpellings_ServerIsNotAsked(t *testing.T) {
 		t.Errorf("the server was asked: %v\n%s", err, lines)
 	}
 }
+
+// TestDeniedNameInOtherSpellings_ServerIsNotAsked asks for a tool that a rule forbids by names that a
+// server could take for its name: with white space, NUL, other Unicode forms, or in another case. A
+// server is only ever asked for what it has listed, by the name that it has listed; and so for prompts.
+func TestDeniedNameInOtherSpellings_ServerIsNotAsked(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	got := p.caseServer()
+	a, alone, finds := p.agent().shake(), p.agent("--server", "s").shake(), p.agent("--identity", "s").shake()
+	value := map[string]any{"name": "a", "value": "b"}
+	for _, form := range []string{
+		"%s", "%s ", " %s", "%s\n", "%s\t", "%s\x00", "\x00%s", "%s\x00x", "%s\u00a0", "%s\u200b", "\ufeff%s", "%s\u0301", "%s/", "./%s", "%s%%00",
+	} {
+		for _, name := range []string{"delete_all", "Delete_All", "DELETE_ALL", "dele\u017fte_all", "delete\uff3fall", "delete%5Fall", "greet\u0301"} {
+			spelled := fmt.Sprintf(form, name)
+			for what, x := range map[string]answer{
+				"its name":       a.wait(a.call("s__"+spelled, map[string]any{})),
+				"its own name":   alone.wait(alone.call(spelled, map[string]any{})),
+				"call_tool":      finds.wait(finds.call("call_tool", map[string]any{"server": "s", "tool": spelled})),
+				"as a prompt":    a.ask(mcp.PromptsGet, map[string]any{"name": "s__" + spelled}),
+				"as a reference": a.ask(mcp.Complete, map[string]any{
+					"ref": map[string]any{"type": "ref/prompt", "name": "s__" + spelled}, "argument": value,
+				}),
+			} {
+				if x.Error == nil && !x.Result.IsError {
+					t.Errorf("%s: %q: %s", what, spelled, x.raw)
+				}
+			}
+		}
+	}
+	lines, err := os.ReadFile(got)
+	if err != nil || strings.Contains(string(lines), mcp.ToolsCall) || strings.Contains(string(lines), mcp.PromptsGet) ||
+		strings.Contains(string(lines), mcp.Complete) {
+		t.Errorf("the server was asked: %v\n%s", err, lines)
+	}
+}

@@ -48,11 +48,11 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	many := make([]string, 40)
-	for i := range many {
-		many[i] = `"` + strings.Repeat("k", i+1) + `":0`
+	many := []string{`"` + strings.Repeat("K", 20) + `":1`}
+	for i := range 40 {
+		many = append(many, `"`+strings.Repeat("k", i+1)+`":0`)
 	}
-	obj := "{" + strings.Join(append(many, `"`+strings.Repeat("K", 20)+`":1`), ",") + "}"
+	obj := "{" + strings.Join(many, ",") + "}"
 	if err := strict.Fields([]byte(obj), func(string, []byte) error { return nil }); !errors.Is(err, ErrDuplicate) {
 		t.Errorf("one of many keys stands twice: %v", err)
 	}
