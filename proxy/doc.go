@@ -14,6 +14,9 @@
 // say) to the daemon, one copies the daemon's lines to the client. The store
 // is what a resume repeats after the daemon died; what it holds is bounded.
 //
+// The store also keeps a few short strings that the daemon tells for the next one. What they
+// mean, the proxy does not know.
+//
 // A long line lies in a file of the daemon's runtime directory: proxy and daemon send each
 // other its name (package bulk). The proxy removes that of a request once it is answered. It
 // opens that of an answer before the answer counts as received.

@@ -11,6 +11,12 @@
 // servers and the consults, [executor.Executor] values, answer them and keep records. The session
 // tells them which answers the client holds, awaits or has cancelled, and that it is gone.
 //
+// What the client was last given and told of its lists outlives the daemon, too: the proxy keeps
+// digests of that, which it gets behind each list and each notification (Control.Keep), and says
+// them in its greeting. So a session announces a change if, and only if, the client would be given
+// another list now: when it is back, and whenever a server or the configuration may have changed
+// something ([session.ListChanged]).
+//
 // # Bounds
 //
 // Everything that a client sends is bounded: the line, the calls in flight, the queue of answers. A
@@ -28,7 +34,7 @@
 //	reply      answers, in the form of the request's era
 //	peer       the process at the other end, the client that started it, its project
 //	returning  for how long sessions of an earlier daemon may come back
-//	held       the lists that the client holds
+//	held       the lists that the client was given, and the changes of which it was told
 //	agents     what a client uses in all its sessions
 //	crew       goroutines that are used again
 //	flight     the requests that are not answered yet
