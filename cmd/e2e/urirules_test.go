@@ -90,10 +90,10 @@ func TestDeniedNameInOtherSpellings_ServerIsNotAsked(t *testing.T) {
 		for _, name := range []string{"delete_all", "Delete_All", "DELETE_ALL", "dele\u017fte_all", "delete\uff3fall", "delete%5Fall", "greet\u0301"} {
 			spelled := fmt.Sprintf(form, name)
 			for what, x := range map[string]answer{
-				"its name":       a.wait(a.call("s__"+spelled, map[string]any{})),
-				"its own name":   alone.wait(alone.call(spelled, map[string]any{})),
-				"call_tool":      finds.wait(finds.call("call_tool", map[string]any{"server": "s", "tool": spelled})),
-				"as a prompt":    a.ask(mcp.PromptsGet, map[string]any{"name": "s__" + spelled}),
+				"its name":     a.wait(a.call("s__"+spelled, map[string]any{})),
+				"its own name": alone.wait(alone.call(spelled, map[string]any{})),
+				"call_tool":    finds.wait(finds.call("call_tool", map[string]any{"server": "s", "tool": spelled})),
+				"as a prompt":  a.ask(mcp.PromptsGet, map[string]any{"name": "s__" + spelled}),
 				"as a reference": a.ask(mcp.Complete, map[string]any{
 					"ref": map[string]any{"type": "ref/prompt", "name": "s__" + spelled}, "argument": value,
 				}),
