@@ -20,8 +20,9 @@ type hostileServer struct{ standIn }
 // hostileCall has what a way needs: the call's id as it was written, and the token that a
 // good answer has.
 type hostileCall struct {
-	id    json.RawMessage
-	token string
+	id       json.RawMessage
+	token    string
+	progress json.RawMessage // the token for progress; of none if the client wants none
 }
 
 // hostileWays are the ways to misbehave, by name.
@@ -53,7 +54,7 @@ var hostileWays = map[string]func(*hostileServer, hostileCall){
 	},
 	"progress without end": func(s *hostileServer, c hostileCall) {
 		for i := range 10_000 {
-			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, c.id, i))
+			s.line(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":%s,"progress":%d}}`, c.progress, i))
 		}
 		s.echo(c)
 	},
@@ -169,7 +170,10 @@ func hostileServerMain() int {
 				fmt.Sprintf(`{"protocolVersion":%q,"capabilities":{"tools":{"listChanged":true},"logging":{}},`+
 					`"serverInfo":{"name":"hostile","version":"1"}}`, m.Params.Version))
 		case "tools/call":
-			c := hostileCall{id: m.ID, token: m.Params.Arguments.Token}
+			c := hostileCall{id: m.ID, token: m.Params.Arguments.Token, progress: m.Params.Meta.Progress}
+			if c.progress == nil {
+				c.progress = m.ID
+			}
 			go hostileWays[m.Params.Arguments.Method](s, c) // ends with the process at the latest
 		default:
 			s.reply(m)

@@ -21,7 +21,7 @@ func TestLine(t *testing.T) {
 		c := &tool.RemoteCall{
 			ID: "1", Params: []byte(`{"name":"a__b","arguments":` + arguments + `}`), Arguments: file,
 		}
-		names := NewNames(7, c)
+		names := NewNames(7, c, "key")
 		p, err := (&Envelope{Era: Legacy}).Line(c, &listing.Offer{Method: mcp.ToolsCall, Own: "b"}, &names)
 		if err != nil {
 			t.Fatal(err)

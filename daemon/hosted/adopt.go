@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/events"
 	"holdline/daemon/hosted/earlier"
 	"holdline/daemon/hosted/entry"
@@ -202,6 +203,7 @@ func (m *Manager) restore(e *earlier.Process) {
 	}
 	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
 	u.Damage = e.Damage
+	u.Tokens = dialect.Tokens(e.Spec.Tokens)
 	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
 	if u.Damage != nil {
 		m.hub.Log.Error("records of a worker cannot be believed: it gets no more calls", "worker", u.ID, "err", e.Damage)

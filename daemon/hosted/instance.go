@@ -444,7 +444,7 @@ func (inst *instance) spawn(
 	}
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())
 	u := m.hub.NewProcess(inst, dir, spec.Name, ws.Owner)
-	u.Login = login.Stamp
+	u.Login, u.Tokens = login.Stamp, dialect.Tokens(ws.Tokens)
 	progress := clock.Progress
 	u.OnStderr.Store(&progress)
 	m.hub.Mu.Lock()

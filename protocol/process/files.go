@@ -62,6 +62,7 @@ type Spec struct {
 	Limits     Limits   `json:"limits"`
 	Owner      Owner    `json:"owner"`
 	Orphan     Orphan   `json:"orphan"`
+	Tokens     string   `json:"tokens,omitempty"` // key of the progress tokens that the child sees, for daemons alone
 	// EndGraceMS is the least time that the child has for each step of its end, whoever ends it;
 	// 0 leaves it to them. It is for a child that has to finish what it has begun.
 	EndGraceMS        int64    `json:"end_grace_ms,omitempty"`

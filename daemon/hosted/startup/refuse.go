@@ -53,7 +53,7 @@ func Words(f *fault.Record) string {
 func Spec(server string, p *resolve.Process, owner process.Owner) process.Spec {
 	spec := process.Spec{
 		ID: WorkerID(server), Kind: process.KindServer, Name: server, Argv: append([]string{p.Command}, p.Args...),
-		Cwd: p.Dir, Owner: owner, EndGraceMS: p.EndGrace.Milliseconds(), Confine: p.Confine, Bounds: p.Bounds,
+		Cwd: p.Dir, Owner: owner, Tokens: rand.Text(), EndGraceMS: p.EndGrace.Milliseconds(), Confine: p.Confine, Bounds: p.Bounds,
 	}
 	if p.Host != "" {
 		spec.Far = &process.Far{Host: p.Host, InheritEnv: p.InheritEnv, EnvFile: p.EnvFile}

@@ -204,7 +204,7 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 ) (died bool, err error) {
 	composed := false
 	_, err = u.Worker().WriteFunc(ctx, until, rec, func(id int64) (p bulk.Parts, err error) {
-		envelope, names := u.Envelope(), dialect.NewNames(id, rc)
+		envelope, names := u.Envelope(), dialect.NewNames(id, rc, u.Tokens)
 		if p, err = envelope.Line(rc, o, &names); err != nil {
 			return p, err
 		}
@@ -289,7 +289,11 @@ func (u *Process) recordDeadlines() {
 
 // namedLocked returns the call with that id or, as sort says, token; or nil. hub.Mu must be held.
 func (u *Process) namedLocked(sort dialect.Name, name []byte) *Call {
-	if !sort.IsBroken() {
+	switch {
+	case sort.IsBroken():
+	case sort == dialect.Token:
+		return u.Calls[u.Tokens.Write(name)]
+	default:
 		return u.Calls[dialect.Number(name)]
 	}
 	for _, c := range u.Calls {

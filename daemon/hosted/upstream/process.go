@@ -42,6 +42,7 @@ type Process struct {
 	ID          string // of the worker
 	Server      string // its name
 	Owner       process.Owner
+	Tokens      dialect.Tokens   // of its calls; set before it is attached
 	Login       entry.LoginStamp // of the login's files before its start; zero if an earlier daemon has started it
 	Log         *slog.Logger
 	wake        chan struct{}                  // holds a token if the reconcile loop has to look again
@@ -452,7 +453,7 @@ func (u *Process) progressed(msg jsonrpc.Message, old bool) {
 	u.hub.Mu.Lock()
 	c := u.namedLocked(dialect.Token, jsonrpc.Field(msg.Params, mcp.MetaProgress))
 	var tell func(json.RawMessage)
-	if c != nil && c.Phase() == calls.Open {
+	if c != nil && c.Phase() == calls.Open && c.Up == u {
 		tell = c.OnProgress
 		u.restartClockLocked(c)
 	}
