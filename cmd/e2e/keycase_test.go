@@ -135,8 +135,8 @@ func caseSpellings(key string) []string {
 		strings.ToUpper(key), key[:at] + strings.ToUpper(key[at:at+1]) + key[at+1:],
 		fmt.Sprintf(`%s\u%04x%s`, key[:at], strings.ToUpper(key)[at], key[at+1:]),
 	}
-	if at := strings.IndexByte(key, 's'); at >= 0 {
-		all = append(all, key[:at]+"\u017f"+key[at+1:])
+	if before, after, ok := strings.Cut(key, "s"); ok {
+		all = append(all, before+"\u017f"+after)
 	}
 	return all
 }
