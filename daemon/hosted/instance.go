@@ -195,7 +195,7 @@ func (inst *instance) refusalLocked() error {
 	case inst.use == stage.Retired:
 		return startup.Unused(inst.key.server)
 	case inst.srv.verdict.Stopped:
-		return startup.Stopped(inst.srv.spec.Name)
+		return startup.Stopped(inst.srv.spec.Name, inst.srv.verdict.Damaged)
 	}
 	if f := inst.srv.login.Refusal(); f != nil {
 		return f

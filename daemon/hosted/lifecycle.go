@@ -41,7 +41,7 @@ func (m *Manager) Stop(ctx context.Context, name string) (int, error) {
 		return 0, err
 	}
 	m.hub.Mu.Lock()
-	s.verdict.Stopped = true
+	s.verdict.Stopped, s.verdict.Damaged = true, ""
 	m.hub.Mu.Unlock()
 	written := s.write() // before anything is ended: what was begun to be stopped stays so
 	m.hub.Mu.Lock()

@@ -7,15 +7,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/hosted/entry"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/tool"
 	"holdline/protocol/process"
 )
 
-// TestRecall checks that a stopped server stays stopped whatever its configuration, and
+// TestRecall checks that a stopped server stays stopped whatever its configuration, also if its file is
+// damaged, and
 // that an ejected one stays ejected only while its configuration is unchanged.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
@@ -27,6 +30,11 @@ func TestRecall(t *testing.T) {
 		{`{"version":1,"stopped":true,"ejected":["p"]}`, []string{"p"}}, // written by an older daemon
 		{`{"version":1,"key":"k","stopped":true,"ejected":["p"]}`, []string{"p"}},
 		{`{"version":1,"key":"other","stopped":true,"ejected":["p"]}`, nil},
+		{`{"version":1,"stopp`, nil}, // torn, so that nobody knows
+		{"", nil},
+		{"{}", nil},
+		{"null", nil},
+		{"[1]", nil},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(tc.file), 0o600); err != nil {
 			t.Fatal(err)
@@ -35,6 +43,12 @@ func TestRecall(t *testing.T) {
 		if s.read(); !s.verdict.Stopped || !slices.Equal(s.verdict.Ejected, tc.ejected) {
 			t.Errorf("%s: stopped %v, ejected %v", tc.file, s.verdict.Stopped, s.verdict.Ejected)
 		}
+		if says := startup.Stopped("s", s.verdict.Damaged).Error(); strings.Contains(says, dir) != (len(tc.file) < 22) {
+			t.Errorf("%s: %s", tc.file, says)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "s.json"), []byte(`{"version":1,"stopped":true}`), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	// A server that was removed and is configured again is as the user left it.
 	m.Configure([]entry.Server{{Name: "s", Key: "k", Lazy: true}})

@@ -10,6 +10,7 @@ import (
 
 	"holdline/daemon/hosted/serverlog"
 	"holdline/daemon/hosted/stage"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
 	"holdline/daemon/policy"
 	"holdline/protocol/control"
@@ -92,6 +93,9 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	}
 	if s.verdict.Stopped {
 		st.State = "stopped"
+		if s.verdict.Damaged != "" {
+			st.LastFault = startup.Stopped(s.spec.Name, s.verdict.Damaged)
+		}
 	}
 	return st
 }

@@ -50,7 +50,7 @@ func (s *server) servesLocked() (*instance, tool.Client) {
 // session, a process of the new one must come up first; a goroutine sees to that. It
 // reports whether the server is replaced already.
 func (m *Manager) replaceLocked(old, next *server) bool {
-	next.verdict.Stopped = old.verdict.Stopped
+	next.verdict.Stopped, next.verdict.Damaged = old.verdict.Stopped, old.verdict.Damaged
 	inst, c := old.servesLocked()
 	if inst == nil || old.verdict.Stopped || m.hub.Closed {
 		m.retireLocked(old)
@@ -96,7 +96,7 @@ func (m *Manager) succeed(old *server, trial *instance, err error) error {
 		return err
 	}
 	trial.use = stage.InUse
-	next.verdict.Stopped = old.verdict.Stopped
+	next.verdict.Stopped, next.verdict.Damaged = old.verdict.Stopped, old.verdict.Damaged
 	m.retireLocked(old)
 	m.servers[next.spec.Name] = next
 	m.instances[trial.key] = trial

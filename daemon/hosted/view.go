@@ -125,7 +125,7 @@ func (s *server) Trouble(c *tool.Caller) *fault.Record {
 	s.m.hub.Mu.Lock()
 	defer s.m.hub.Mu.Unlock()
 	if s.verdict.Stopped {
-		return startup.Stopped(s.spec.Name)
+		return startup.Stopped(s.spec.Name, s.verdict.Damaged)
 	}
 	if f := s.login.Missing(); f != nil {
 		return f

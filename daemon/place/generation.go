@@ -117,10 +117,10 @@ func MarkStopped(dir string) error {
 
 // stoppedSince reports whether the user has stopped the daemon after the boot
 // clock showed at. A mark without a readable time, such as an empty file that a
-// user made by hand, counts as older.
+// user made by hand, counts as older. One with a time that has not come yet is damaged, and says nothing.
 func (p *Place) stoppedSince(at time.Duration) bool {
 	mark, err := ownfile.Read(p.File(socket.StoppedFile), ownfile.MaxNumber)
-	if err != nil {
+	if err != nil || bootclock.InFuture(mark) {
 		return false
 	}
 	before, ok := bootclock.Before(mark, at)

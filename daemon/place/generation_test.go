@@ -1,13 +1,16 @@
 package place
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"holdline/daemon/statedir"
+	"holdline/protocol/bootclock"
 	"holdline/protocol/socket"
 )
 
@@ -111,5 +114,30 @@ func TestRaiseGeneration_NextDaemonKnows(t *testing.T) {
 	}
 	if err := p.nextGeneration(t.Context()); err != nil || p.Generation() != 157 {
 		t.Errorf("the next daemon has %d, %v, want 157", p.Generation(), err)
+	}
+}
+
+// TestStoppedSince_TimeInTheFutureIsNotBelieved checks which marks of a stop keep a daemon from starting that
+// a proxy wanted before: a damaged one must not do so for ever.
+func TestStoppedSince_TimeInTheFutureIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	wanted := bootclock.Now()
+	if err := MarkStopped(p.Dir()); err != nil {
+		t.Fatal(err)
+	}
+	if !p.stoppedSince(wanted) || p.stoppedSince(bootclock.Now()) {
+		t.Error("a stop counts for what was wanted before it, and for nothing later")
+	}
+	for _, mark := range []string{"", "x", fmt.Sprintf("%s 9%d\n", bootclock.ID(), bootclock.Now()), "other 5\n"} {
+		if err := os.WriteFile(p.File(socket.StoppedFile), []byte(mark), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if p.stoppedSince(wanted) {
+			t.Errorf("the mark %q is believed", mark)
+		}
+		if future := strings.Contains(mark, " 9"); socket.IsStopped(p.Dir()) == future {
+			t.Errorf("a proxy that comes back believes the mark %q: %v", mark, !future)
+		}
 	}
 }

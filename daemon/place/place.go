@@ -177,7 +177,8 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 		return fmt.Errorf("%w: it was stopped while this one was starting", ErrRunning)
 	}
 	if err := os.Remove(p.File(socket.StoppedFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the mark that holdline was stopped: %w", err)
+		p.complain(fmt.Errorf("the mark that holdline was stopped cannot be removed, so connected agents may not "+
+			"start the next daemon: %w", err))
 	}
 	var err error
 	if ln != nil {

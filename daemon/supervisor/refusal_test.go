@@ -379,3 +379,50 @@ func TestLockHeldByAnotherProgram_DeadWorkerIsDead(t *testing.T) {
 		})
 	}
 }
+
+// TestEndAll_DamagedDirectories checks that all workers are ended, also those whose directory is damaged or
+// gone: nothing of them runs on.
+func TestEndAll_DamagedDirectories(t *testing.T) {
+	t.Parallel()
+	h := newHome(t)
+	s := h.daemon()
+	pids := map[string]int{}
+	damages := map[string]func(dir string) error{
+		"sound":    func(string) error { return nil },
+		"no-state": func(dir string) error { return os.Remove(filepath.Join(dir, process.FileState)) },
+		"bad-state": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, process.FileState), []byte("{}"), 0o600)
+		},
+		"no-spec": func(dir string) error { return os.Remove(filepath.Join(dir, process.FileSpec)) },
+		"no-lock": func(dir string) error { return os.Remove(filepath.Join(dir, process.FileLock)) },
+		"lock-directory": func(dir string) error {
+			path := filepath.Join(dir, process.FileLock)
+			return errors.Join(os.Remove(path), os.Mkdir(path, 0o700))
+		},
+		"neither": func(dir string) error {
+			return errors.Join(os.Remove(filepath.Join(dir, process.FileLock)), os.Remove(filepath.Join(dir, process.FileState)))
+		},
+		"gone": os.RemoveAll,
+	}
+	for name, damage := range damages {
+		w := h.start(s, shell(name, stubborn))
+		follow(t, w, true, lines(1))
+		pids[name] = w.Status().PID
+		w.Close()
+		wait(t, "the detachment", w.Done())
+		if err := damage(h.path(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.EndAll(t.Context()); err != nil || n != len(damages) {
+		t.Errorf("EndAll = %d, %v, want %d", n, err, len(damages))
+	}
+	for name, pid := range pids {
+		if _, err := process.Lookup(pid); !errors.Is(err, process.ErrGone) {
+			t.Errorf("%s: the worker: %v", name, err)
+		}
+		if left := h.carriers(name); len(left) > 0 {
+			t.Errorf("%s: left: %v", name, left)
+		}
+	}
+}

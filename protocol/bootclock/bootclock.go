@@ -24,6 +24,13 @@ func TimeMS(at int64) time.Time { return time.Now().Add(time.Duration(at)*time.M
 // Mark returns the present moment as a file's content; see [Before].
 func Mark() []byte { return fmt.Appendf(nil, "%s %d\n", ID(), Now()) }
 
+// InFuture reports whether the moment that mark holds is one of the present boot, and has not come yet:
+// then the mark is damaged.
+func InFuture(mark []byte) bool {
+	before, ok := Before(mark, Now()+1)
+	return ok && !before
+}
+
 // Before reports whether the moment that mark holds is before the reading at of
 // the present boot. A moment of another boot is. If mark is damaged or does not
 // say its boot, ok is false.

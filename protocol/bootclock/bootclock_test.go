@@ -42,3 +42,18 @@ func TestBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestInFuture checks which marks cannot be believed, since they name a moment that has not come yet.
+func TestInFuture(t *testing.T) {
+	for mark, want := range map[string]bool{
+		string(Mark()): false,
+		fmt.Sprintf("%s %d\n", ID(), Now()+time.Hour): true,
+		fmt.Sprintf("other %d\n", Now()+time.Hour):    false, // of another boot, which counted further
+		fmt.Sprintf("%s 9999999999999999999\n", ID()): false, // no number at all
+		"": false,
+	} {
+		if got := InFuture([]byte(mark)); got != want {
+			t.Errorf("InFuture(%q) = %v", mark, got)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -171,9 +170,5 @@ func nextDaemon(cmd *cobra.Command, proc *cmdenv.Process) (c *control.Client, er
 // isStopped reports whether no daemon runs because the user has stopped it.
 func isStopped(cmd *cobra.Command, proc *cmdenv.Process) bool {
 	paths, err := PathsOf(cmd, proc)
-	if err != nil {
-		return false
-	}
-	_, err = os.Lstat(filepath.Join(filepath.Dir(paths.Start()), socket.StoppedFile))
-	return err == nil
+	return err == nil && socket.IsStopped(filepath.Dir(paths.Start()))
 }

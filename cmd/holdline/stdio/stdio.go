@@ -129,11 +129,8 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 
 	var at string // where the daemon was found last; the proxy makes one dial at a time
 	po := proxy.Options{
-		Stopped: func() bool {
-			_, err := os.Lstat(filepath.Join(filepath.Dir(at), socket.StoppedFile))
-			return at != "" && err == nil
-		},
-		In: in, Out: out, Err: stderr, Greeting: greet(o),
+		Stopped: func() bool { return at != "" && socket.IsStopped(filepath.Dir(at)) },
+		In:      in, Out: out, Err: stderr, Greeting: greet(o),
 		Drain: o.drain, ReconnectTimeout: o.reconnect,
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {

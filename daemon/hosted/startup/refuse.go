@@ -17,8 +17,14 @@ func NoServer(name string) *fault.Record {
 		"there is no server %q; those that there are: holdline servers list", name)
 }
 
-// Stopped returns the fault for callers of a server that the user has stopped.
-func Stopped(server string) *fault.Record {
+// Stopped returns the fault for callers of a server that the user has stopped. damaged is the path of the
+// file that says so, if that is damaged, so that nobody knows.
+func Stopped(server, damaged string) *fault.Record {
+	if damaged != "" {
+		return fault.New(fault.Ejected, fault.Host, Operation(server),
+			"%s counts for stopped: the file %s, which says whether it is, is damaged. To have it back: holdline servers start %s",
+			server, damaged, server)
+	}
 	return fault.New(fault.Ejected, fault.Host, Operation(server),
 		"%s was stopped. To have it back: holdline servers start %s", server, server)
 }

@@ -5,6 +5,7 @@ package verdict
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"slices"
@@ -18,7 +19,8 @@ import (
 // A Verdict says why a server gets no processes. The zero value is that of a server that
 // may have them.
 type Verdict struct {
-	Stopped bool          // by a user; stays so until the server is started
+	Stopped bool          // by a user, as far as is known; stays so until the server is started
+	Damaged string        // path of the file, if it is damaged, so that the server counts for stopped
 	Ejected []string      // scopes whose processes ended, or did not start, too often
 	Fault   *fault.Record // of the last process that ended or did not start
 	FaultAt time.Time
@@ -39,9 +41,13 @@ type file struct {
 // version is the version of the file's format.
 const version = 1
 
+// errDamaged says that the file is not as [Verdict.Write] has written it.
+var errDamaged = errors.New("it is damaged")
+
 // Read reads the file at path, for a server whose entry has that key. If the entry has
 // changed since, the server is not ejected any more: it is fixed, as far as is known.
-// Without a file the verdict is zero. With an error it has what could be read.
+// Without a file the verdict is zero. There is one only of a server that gets no processes, or of one that
+// a user has stopped: so a file that cannot be read makes the server count for stopped, with an error.
 func Read(path, key string) (Verdict, error) {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,6 +57,12 @@ func Read(path, key string) (Verdict, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &f)
 	}
+	if err == nil && (f.Version != version || !f.Stopped && len(f.Ejected) == 0) {
+		err = errDamaged
+	}
+	if err != nil {
+		return Verdict{Stopped: true, Damaged: path}, fmt.Errorf("%s: %w", path, err)
+	}
 	v := Verdict{Stopped: f.Stopped}
 	if f.Key == "" || f.Key == key {
 		v.Ejected = f.Ejected
@@ -58,7 +70,7 @@ func Read(path, key string) (Verdict, error) {
 	if len(v.Ejected) > 0 && f.Fault != nil {
 		v.Fault, v.FaultAt = f.Fault, time.UnixMilli(f.FaultMS)
 	}
-	return v, err
+	return v, nil
 }
 
 // Blame records the fault of a process that ended or did not start.

@@ -94,19 +94,26 @@ func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 		lock, err := Lock(dir)
 		// Anything may lie in the place of the lock's file.
 		unusable := errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrPermission)
+		gone := errors.Is(err, os.ErrNotExist) // the directory
 		var workers []process.Proc
-		if errors.Is(err, statedir.ErrLocked) || unusable {
+		if _, _, nobody := statedir.Holder(path); err == nil && nobody != nil { // its file may be another one
+			if workers = h.workers(dir); len(workers) > 0 {
+				_ = lock.Unlock()
+				err = statedir.ErrLocked
+			}
+		}
+		if errors.Is(err, statedir.ErrLocked) || unusable || gone {
 			// The tree comes first. Else the child could still act after the client
 			// has learned that the call's outcome is unknown.
 			if err := h.KillGroup(ctx, dir); err != nil {
 				return err
 			}
 			workers = h.workers(dir)
-			if len(workers) == 0 && !unusable && time.Since(begin) > squatTime {
+			if len(workers) == 0 && !unusable && !gone && time.Since(begin) > squatTime {
 				lock, err = statedir.SeizeUnnamed(path)
 			}
 		}
-		if err == nil || unusable && len(workers) == 0 {
+		if err == nil || (unusable || gone) && len(workers) == 0 {
 			if err = nil; revoke {
 				err = os.Remove(filepath.Join(dir, process.FileSpec))
 			}
@@ -118,7 +125,7 @@ func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 			}
 			return err
 		}
-		if !errors.Is(err, statedir.ErrLocked) && !unusable {
+		if !errors.Is(err, statedir.ErrLocked) && !unusable && !gone {
 			return err
 		}
 		for _, p := range workers {

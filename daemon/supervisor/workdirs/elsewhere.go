@@ -221,6 +221,19 @@ func (d *Dirs) Far() (dirs []string) {
 	return dirs
 }
 
+// farUnknown returns the directories of workers elsewhere that are damaged: nobody knows where that is.
+func (d *Dirs) farUnknown() (dirs []string) {
+	all, _ := d.ServerDirs()
+	for _, dir := range all {
+		_, heard := os.Lstat(filepath.Join(dir, process.FileContact))
+		_, over := os.Lstat(filepath.Join(dir, process.FileState))
+		if _, err := process.ReadSpec(dir); err != nil && heard == nil && over != nil {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
 // endFar ends the workers elsewhere, and returns how many. One whose host does not answer ends
 // by itself after its window; the error says so.
 func (d *Dirs) endFar(ctx context.Context) (ended int, errs []error) {
@@ -229,6 +242,10 @@ func (d *Dirs) endFar(ctx context.Context) (ended int, errs []error) {
 	own := New(d.o) // d may be closed
 	defer func() { _ = own.CloseHosts(ctx) }()
 	answer := map[string]bool{} // hosts
+	for _, dir := range d.farUnknown() {
+		errs = append(errs, fmt.Errorf("a server on another machine may run on, and ends by itself after its host_window: "+
+			"its directory %s is damaged, and does not say where it is", dir))
+	}
 	for _, dir := range d.Far() {
 		at := finding.Far(dir)
 		if at == nil {

@@ -246,17 +246,20 @@ func (d *Dirs) endUnhurried(ctx context.Context) (ended int) {
 // EndAll ends all workers that live in this daemon's directories, with their trees, and
 // then what dead workers left: it kills them at once, but for [Dirs.EndTime]. It returns
 // the number of workers that it has ended. Call it only while no daemon uses these directories.
+//
+// It also ends workers whose directory is damaged or gone: those that say so themselves. The error names
+// the directories of those that it could not end.
 func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 	ended = d.endUnhurried(ctx)
 	there, errs := d.endFar(ctx)
 	ended += there
 	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	for _, dir := range d.All() {
-		alive, err := finding.Alive(dir)
-		if err != nil || !alive {
-			continue
-		}
+	living, err := d.living()
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for _, dir := range living {
 		if err := d.hunter.Destroy(ctx, dir, false); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 			continue
@@ -264,6 +267,24 @@ func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 		ended++
 	}
 	return ended, errors.Join(append(errs, d.HuntAll(ctx))...)
+}
+
+// living returns the directories in which a worker of this machine lives, or may live, whatever is left of
+// them.
+func (d *Dirs) living() (dirs []string, err error) {
+	for _, dir := range d.All() {
+		if alive, err := finding.Alive(dir); alive || err != nil && !errors.Is(err, os.ErrNotExist) {
+			dirs = append(dirs, dir)
+		}
+	}
+	all, err := process.List()
+	for _, p := range all {
+		dir := process.WorkerDir(process.Args(p.PID))
+		if dir != "" && slices.Contains(d.parents(), filepath.Dir(dir)) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
 }
 
 // parents returns the directories that hold those of this daemon's workers.
