@@ -107,7 +107,10 @@ func (m *Manager) attended(ctx context.Context, c *tool.Call, j *Job, wait time.
 // sees reports whether a caller may know of a job: one of its identity, in its project unless the
 // configuration shares more. The command line passes nil and sees all.
 func (m *Manager) sees(c *tool.Caller, j *Job) bool {
-	return c == nil || c.Identity == j.Rec.Identity &&
+	if c == nil || j.Rec.Damaged && (j.Rec.Identity == "" || c.Identity == j.Rec.Identity) {
+		return true // of a damaged one nothing is known but that it was asked for
+	}
+	return c.Identity == j.Rec.Identity &&
 		(c.Project == j.Rec.Project || m.config.Load().Consult.Share == config.ShareIdentity)
 }
 

@@ -601,6 +601,7 @@ func TestOrphans(t *testing.T) {
 	w.Manager = next
 	for id, want := range map[string]fault.Code{
 		"000000000001": fault.ProcessFailure, "000000000002": fault.OutcomeUnknown,
+		"000000000004": fault.OutcomeUnknown, "000000000005": fault.OutcomeUnknown,
 		"000000000006": fault.ProcessFailure,
 	} {
 		a, err := w.Show(id)
@@ -608,8 +609,14 @@ func TestOrphans(t *testing.T) {
 			t.Errorf("%s: %v %+v", id, err, a)
 		}
 	}
-	if n := len(w.List(nil)); n != 3 {
+	if n := len(w.List(nil)); n != 5 {
 		t.Errorf("%d jobs", n)
+	}
+	for id, name := range map[string]string{"000000000004": "job.json", "000000000005": "answer.json"} {
+		path := filepath.Join(w.dir, id, name)
+		if a, err := w.Show(id); err != nil || !strings.Contains(a.Fault.Fault.Detail, path) {
+			t.Errorf("%s: %v, %+v, want a fault that names %s", id, err, a, path)
+		}
 	}
 	// A directory that was never filled is gone, so that the same line can be asked again.
 	for _, id := range []string{"000000000003"} {

@@ -263,6 +263,7 @@ func (p *fakeProcess) cancelled() {
 	if err != nil {
 		panic(err)
 	}
+	p.out.Job = filepath.Base(p.dir)
 	p.out.Answer, p.out.Partial = said.Text, said.Text != ""
 	p.out.Fault = fault.New(fault.Cancelled, fault.Engine, operation, "cancelled")
 	if err := os.WriteFile(filepath.Join(p.dir, engine.FileOutcome), jsonrpc.Encode(p.out), 0o600); err != nil {

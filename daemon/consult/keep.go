@@ -30,13 +30,21 @@ func (m *Manager) load() error {
 		return fmt.Errorf("reading kept consults: %w", err)
 	}
 	var open []*Job
+	patience := time.Now().Add(damageTime) // for all files together
 	for _, e := range entries {
 		if !e.IsDir() || !jobdir.IsID(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
 		statedir.Sweep(dir, true)
-		j, err := m.loadJob(dir)
+		j, err := m.loadJob(dir, true)
+		for err != nil && jobdir.MayPass(err) && time.Now().Before(patience) {
+			time.Sleep(readPause)
+			j, err = m.loadJob(dir, true)
+		}
+		if err != nil && jobdir.MayPass(err) {
+			j, err = m.loadJob(dir, false)
+		}
 		switch {
 		case err != nil:
 			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
@@ -60,10 +68,17 @@ func (m *Manager) load() error {
 	return nil
 }
 
-// loadJob returns the job of a directory, or nil if no client knows of it.
-func (m *Manager) loadJob(dir string) (*Job, error) {
+// Errors that pass are tried again: damageTime is how long, readPause how often.
+const (
+	damageTime = 5 * time.Second
+	readPause  = 50 * time.Millisecond
+)
+
+// loadJob returns the job of a directory, or nil if no client knows of it. Unless patient is set, an error
+// that may pass is taken for damage: see [jobdir.Look].
+func (m *Manager) loadJob(dir string, patient bool) (*Job, error) {
 	var a answer.Answer
-	f, rec, err := jobdir.Look(dir, &a, &a.Version)
+	f, rec, err := jobdir.Look(dir, &a, &a.Version, &a.ID, patient)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +95,16 @@ func (m *Manager) loadJob(dir string) (*Job, error) {
 	case jobdir.NeverBegan:
 		return m.lose(rec, dir, fault.New(fault.ProcessFailure, fault.Host, operation,
 			"the daemon ended before the consult began"))
+	case jobdir.Torn:
+		return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+			"the consult has ended, and its answer is damaged, with nothing beside it to make it again: %s",
+			filepath.Join(dir, jobdir.FileAnswer)))
 	case jobdir.Lost:
+		if rec.Damaged || f.Damaged {
+			return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
+				"the record of the consult is missing or damaged, and what it did is not known; it is not run again "+
+					"by itself: %s", filepath.Join(dir, jobdir.FileJob)))
+		}
 		return m.lose(rec, dir, fault.New(fault.OutcomeUnknown, fault.Host, operation,
 			"the daemon and the consult's worker ended before there was an answer; it is not run again by itself"))
 	default:
@@ -112,21 +136,51 @@ func (m *Manager) restore(rec jobdir.Record, dir string, f jobdir.Facts, started
 	return j, nil
 }
 
-// lose ends a job of an earlier daemon with a fault, under the lock of its worker: no late one may
-// begin. The audit log gets its line when the answer is loaded, if it may lack it.
+// lose ends a job of an earlier daemon with its outcome if that is there, else with a fault, under the
+// lock of its worker, which it ends: no late one may begin. The audit log gets its line when the answer is
+// loaded, if it may lack it.
 func (m *Manager) lose(rec jobdir.Record, dir string, f *fault.Record) (*Job, error) {
+	if err := m.opt.Host.Clear(context.Background(), dir); err != nil {
+		return nil, err
+	}
 	lock, err := statedir.Seize(filepath.Join(dir, process.FileLock))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = lock.Unlock() }()
-	a, after := m.keepAnswer(m.newJob(rec), engine.Outcome{Fault: f}, time.Now())
+	if rec.Damaged {
+		if err := rec.Write(dir); err != nil {
+			m.opt.Log.Warn("record of a consult cannot be written again", "dir", dir, "err", err)
+		}
+	}
+	out, ended := m.left(dir, f)
+	if out.Fault != nil {
+		m.opt.Log.Warn("a consult of an earlier daemon is lost", "consult", rec.ID, "err", out.Fault)
+	}
+	a, after := m.keepAnswer(m.newJob(rec), out, ended)
 	after.claimAgain()
-	m.noteFailure(time.Now(), f)
+	m.noteFailure(time.Now(), out.Fault)
 	if !unaudited(dir) {
 		m.writeAudit(&rec, a, nil)
 	}
 	return after, nil
+}
+
+// left returns the outcome that a run has left in its directory, and when that was. Without a whole
+// outcome.json it has the fault f, and what the program has said.
+func (m *Manager) left(dir string, f *fault.Record) (engine.Outcome, time.Time) {
+	out, err := jobdir.ReadOutcome(dir)
+	if err == nil {
+		return out, time.UnixMilli(out.EndedUnixMS)
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		m.opt.Log.Error("outcome of a consult cannot be read", "dir", dir, "err", err)
+	}
+	out = engine.Outcome{Fault: f}
+	if said, err := engine.ReadTranscript(dir); err == nil {
+		out.Answer, out.Partial, out.Session, out.CostUSD = said.Text, said.Text != "", said.Session, said.CostUSD
+	}
+	return out, time.Now()
 }
 
 // resume goes on with the jobs of earlier daemons, the oldest first.
@@ -216,6 +270,17 @@ func (m *Manager) read(j *Job) (*answer.Answer, error) {
 	a, err := answer.Read(j.Dir)
 	if err != nil && m.job(j.Rec.ID) != j {
 		return nil, nil //nolint:nilnil // see above
+	}
+	if err != nil && !jobdir.MayPass(err) {
+		if out, oerr := jobdir.ReadOutcome(j.Dir); oerr == nil {
+			m.opt.Log.Warn("the kept answer of a consult is made again", "consult", j.Rec.ID, "err", err)
+			rec, rerr := jobdir.ReadRecord(j.Dir)
+			if rerr != nil {
+				rec = j.Rec
+			}
+			a, _ := m.keepAnswer(m.newJob(rec), out, time.UnixMilli(out.EndedUnixMS))
+			return a, nil
+		}
 	}
 	if err != nil {
 		return nil, fault.New(fault.InternalFailure, fault.Host, operation,

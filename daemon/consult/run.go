@@ -147,13 +147,16 @@ func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
 	switch {
 	case e.Generation > 0:
 	case j.adopted:
+		if out, err := jobdir.ReadOutcome(j.Dir); err == nil { // it counts, whatever became of the worker
+			request.Judge(&out, j.Rec.Request.Schema)
+			return out
+		}
 		return engine.Outcome{Fault: fault.New(fault.OutcomeUnknown, fault.Worker, operation,
 			"the consult was begun by an earlier daemon, and what became of it is not known: %v", e.Err)}
 	default:
 		return engine.Outcome{Fault: fault.From(e.Err, fault.Worker, operation)}
 	}
-	var out engine.Outcome
-	err := jobdir.Read(j.Dir, engine.FileOutcome, &out, &out.Version, engine.Version)
+	out, err := jobdir.ReadOutcome(j.Dir)
 	if err != nil {
 		var result struct {
 			Outcome engine.Outcome `json:"structuredContent"`

@@ -53,7 +53,7 @@ func TestUnknownVersion(t *testing.T) {
 	w.finish()
 
 	const job = `{"version":1,"consult_id":"%s","identity":"a"}`
-	const other = `{"version":99,"consult_id":"%s"}`
+	const other = `{"version":99,"id":"%[1]s","consult_id":"%[1]s"}`
 	dirs := map[string]string{}
 	for n, files := range []map[string]string{
 		{jobdir.FileJob: other},
@@ -68,7 +68,7 @@ func TestUnknownVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, text := range files {
-			if strings.Contains(text, "%s") {
+			if strings.Contains(text, "%") {
 				text = fmt.Sprintf(text, id)
 			}
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -36,16 +36,19 @@ func (w *Worker) Detach(write int64, session string, n int64) error {
 // taken, as far as its files tell: the records above that are void. It does nothing while the worker
 // is connected.
 func (w *Worker) voidUnmade() {
-	foreign := w.foreign()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.c != nil || foreign {
+	if w.foreign() {
 		return
 	}
+	last, known := int64(0), false
 	if st, err := process.ReadState(w.dir); err == nil && st.Phase == process.PhaseExited {
-		w.next = st.LastWrite + 1
+		last, known = st.LastWrite, true
 	} else if taken, err := process.ReadTaken(w.dir); err == nil && w.spec.Far == nil {
-		w.next = taken + 1
+		last, known = taken, true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.c == nil && known {
+		w.next = last + 1
 	}
 }
 

@@ -48,7 +48,7 @@ func keptConsults(proc *cmdenv.Process) ([]control.Consult, error) {
 // keptRow returns the row of the consult in a directory; nil if there is none that can be read.
 func keptRow(dir string) *answer.Info {
 	var a answer.Answer
-	facts, rec, err := jobdir.Look(dir, &a, &a.Version)
+	facts, rec, err := jobdir.Look(dir, &a, &a.Version, &a.ID, true)
 	if err != nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func keptRow(dir string) *answer.Info {
 		info.State, info.TookMS = answer.Queued, sinceBegin
 	case jobdir.NeverBegan:
 		info.Code = string(fault.ProcessFailure)
-	case jobdir.Lost:
+	case jobdir.Lost, jobdir.Torn:
 		info.Code = string(fault.OutcomeUnknown)
 	}
 	return &info

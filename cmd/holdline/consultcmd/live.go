@@ -98,7 +98,7 @@ func (l *live) over() (bool, error) {
 	}
 	l.soon = time.Now().Add(lookEvery)
 	var a answer.Answer
-	facts, _, err := jobdir.Look(l.dir, &a, &a.Version)
+	facts, _, err := jobdir.Look(l.dir, &a, &a.Version, &a.ID, true)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, l.unknown()
 	}
@@ -113,7 +113,7 @@ func (l *live) over() (bool, error) {
 		return false, nil
 	case jobdir.GoesOn:
 		return !facts.Alive && !facts.Panel, nil
-	case jobdir.Ended, jobdir.NeverBegan, jobdir.Lost:
+	case jobdir.Ended, jobdir.NeverBegan, jobdir.Lost, jobdir.Torn:
 	}
 	return true, nil
 }

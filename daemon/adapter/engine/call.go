@@ -73,9 +73,10 @@ const (
 // (Partial). All other fields hold what is known, with a fault or without: a run that
 // failed has cost money, too.
 type Outcome struct {
-	Version int   `json:"version"`
-	State   State `json:"state"`
-	Why     Why   `json:"why"`
+	Version int    `json:"version"`
+	Job     string `json:"job,omitempty"` // name of the directory of which it is the outcome
+	State   State  `json:"state"`
+	Why     Why    `json:"why"`
 
 	Answer  string `json:"answer"` // the answer, or what there was of one
 	Partial bool   `json:"partial"`

@@ -179,10 +179,14 @@ func FromOutcome(rec *jobdir.Record, out *engine.Outcome, ended time.Time, why s
 	return a
 }
 
-// Read reads the answer.json of a job's directory.
+// Read reads the answer.json of a job's directory. One that is another job's is an error.
 func Read(dir string) (*Answer, error) {
 	var a Answer
-	if err := jobdir.Read(dir, jobdir.FileAnswer, &a, &a.Version, jobdir.Version); err != nil {
+	err := jobdir.Read(dir, jobdir.FileAnswer, &a, &a.Version, jobdir.Version)
+	if err == nil {
+		err = jobdir.CheckID(dir, jobdir.FileAnswer, a.ID)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return &a, nil

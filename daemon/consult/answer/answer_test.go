@@ -2,6 +2,7 @@ package answer
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -37,7 +38,10 @@ func TestFromOutcome(t *testing.T) {
 		i.Code != "" {
 		t.Errorf("%+v", a)
 	}
-	dir := t.TempDir()
+	dir := filepath.Join(t.TempDir(), a.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.Write(dir); err != nil {
 		t.Fatal(err)
 	}

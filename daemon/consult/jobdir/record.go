@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -78,6 +79,7 @@ type Record struct {
 	Context     *material.Context `json:"context,omitempty"` // what was put behind the prompt
 	Ending      string            `json:"ending,omitempty"`  // why the job is being cancelled; "" if it is not
 	Task        *tasks.Asked      `json:"task,omitempty"`    // by which the client asks for the job; nil if it got none
+	Damaged     bool              `json:"damaged,omitempty"` // made by Recover: the record itself is lost
 
 	// Of a panel: its members, in the order in which the caller named them, without what is
 	// the same as in this record. With Judged the last one is the judge.
@@ -132,11 +134,60 @@ func IsID(name string) bool {
 	return len(name) == 12 && strings.Trim(name, "0123456789abcdef") == ""
 }
 
-// ReadRecord reads the job.json of a job's directory.
+// ReadRecord reads the job.json of a job's directory. One that is another job's is an error.
 func ReadRecord(dir string) (Record, error) {
 	var rec Record
 	err := Read(dir, FileJob, &rec, &rec.Version, Version)
+	if err == nil {
+		err = CheckID(dir, FileJob, rec.ID)
+	}
 	return rec, err
+}
+
+// CheckID returns an error if the file of that name in a job's directory bears another id than the
+// job's: it was put there from elsewhere.
+func CheckID(dir, name, id string) error {
+	if id != filepath.Base(dir) {
+		return fmt.Errorf("%s is of another consult, %q", filepath.Join(dir, name), id)
+	}
+	return nil
+}
+
+// ReadOutcome reads the outcome.json of a job's directory. One that is another job's is an error.
+func ReadOutcome(dir string) (engine.Outcome, error) {
+	var out engine.Outcome
+	err := Read(dir, engine.FileOutcome, &out, &out.Version, engine.Version)
+	if err == nil {
+		err = CheckID(dir, engine.FileOutcome, out.Job)
+	}
+	return out, err
+}
+
+// Recover returns what is known of a job whose job.json is not whole: its id, and who has asked for it if its
+// worker's files tell.
+func Recover(dir string) Record {
+	rec := Record{Version: Version, ID: filepath.Base(dir), Damaged: true}
+	if info, err := os.Stat(dir); err == nil {
+		rec.CreatedUnixMS = info.ModTime().UnixMilli()
+	}
+	if spec, err := process.ReadSpec(dir); err == nil && spec.ID == rec.ID {
+		rec.Session, rec.N, rec.Identity = spec.Owner.Session, spec.Owner.N, spec.Owner.Identity
+		rec.Engine = spec.Name
+	}
+	return rec
+}
+
+// MayPass reports whether an error at reading a file says nothing about the file: the machine or this
+// process lacks something for the moment.
+func MayPass(err error) bool {
+	for _, errno := range []syscall.Errno{
+		syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN,
+	} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
 }
 
 // Write replaces job.json in the directory dir.
@@ -181,6 +232,12 @@ func Write(dir, name string, v any) error {
 // a job that has yet to begin.
 func Remove(dir string) error {
 	lockcheck.Blocking("remove directory")
+	// Without its job.json a directory with these is taken for a job whose record is lost.
+	for _, name := range []string{process.FileSpec, process.FileState} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
 	if err := os.Remove(filepath.Join(dir, FileJob)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

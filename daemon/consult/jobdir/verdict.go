@@ -16,9 +16,12 @@ import (
 // the job was asked for under this boot of the machine.
 type Facts struct {
 	finding.Facts
-	Job    bool // there is a job.json
-	Answer bool // there is an answer.json
+	Job    bool // there is a whole job.json
+	Answer bool // there is a whole answer.json
 	Panel  bool // the job is a panel: it has members, and no worker
+
+	Torn    bool // there is an answer.json that is not whole
+	Damaged bool // there is a job.json that is not whole, or it is not known which files a worker has
 }
 
 // Verdict says what became of a job of an earlier daemon.
@@ -32,30 +35,50 @@ const (
 	Waits                         // it has not begun, and is queued
 	NeverBegan                    // it has not begun, and its client ended with the machine
 	Lost                          // it is not known what became of it
+	Torn                          // it has ended, and its answer is to be made again from what else is there
 )
 
 // Look returns the facts of a job's directory and its record, and decodes answer.json
-// into answer, and its version into version. A file that is there but cannot be read is an
-// error, but job.json does not matter if there is an answer.
+// into answer, and its version into version, its id into id. With patient set an error that may pass is
+// returned: see [MayPass]. Otherwise a file that cannot be read is damaged, as is one that
+// bears the id of another job. If job.json is not whole, the record is that of [Recover].
 //
 // A file of a version that this program does not know is always an error, which wraps
 // [ErrVersion]: what another program wrote is neither used nor changed. The exception are
 // files of a worker that lives: the supervisor ends it if it is not known here, since
 // no other part would.
-func Look(dir string, answer any, version *int) (Facts, Record, error) {
+func Look(dir string, answer any, version *int, id *string, patient bool) (Facts, Record, error) {
 	var f Facts
-	var err error
-	if f.Facts, err = finding.Look(dir); err != nil {
+	// fails reports whether err ends the look; other errors but that of a missing file are damage.
+	fails := func(err error, damaged *bool) bool {
+		if errors.Is(err, ErrVersion) || patient && MayPass(err) {
+			return true
+		}
+		*damaged = *damaged || err != nil && !errors.Is(err, os.ErrNotExist)
+		return false
+	}
+	_, err := process.ReadSpec(dir)
+	if patient && MayPass(err) {
 		return f, Record{}, err
 	}
-	err = Read(dir, FileAnswer, answer, version, Version)
-	if f.Answer = err == nil; err != nil && !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir); err != nil {
+		return f, Record{}, err
+	}
+	if f.Facts, err = finding.Look(dir); fails(err, &f.Damaged) {
+		return f, Record{}, err
+	}
+	if err = Read(dir, FileAnswer, answer, version, Version); err == nil {
+		err = CheckID(dir, FileAnswer, *id)
+	}
+	if f.Answer = err == nil; fails(err, &f.Torn) {
 		return f, Record{}, err
 	}
 	rec, err := ReadRecord(dir)
-	if f.Job = err == nil; errors.Is(err, ErrVersion) ||
-		err != nil && !errors.Is(err, os.ErrNotExist) && !f.Answer {
+	if f.Job = err == nil; fails(err, &f.Damaged) {
 		return f, rec, err
+	}
+	if !f.Job {
+		rec = Recover(dir)
 	}
 	if !f.Alive && !f.Answer {
 		if err := checkRun(dir); err != nil {
@@ -88,6 +111,9 @@ func checkRun(dir string) error {
 // its cases can be named and tested. The first row that matches decides:
 //
 //	an answer               Ended
+//	a torn answer           Torn, unless it is a panel's, or its worker lives and has it still
+//	damaged                 Lost: it may have run
+//	no job.json, a spec, a state, or alive   Lost, too: the job is written before all of these
 //	no job.json             Unknown: it is written before the call is answered or queued
 //	a panel                 GoesOn, whatever became of its members
 //	alive, with a spec      GoesOn
@@ -99,6 +125,10 @@ func Decide(f Facts) Verdict {
 	switch {
 	case f.Answer:
 		return Ended
+	case f.Torn && !f.Panel && !(f.Job && f.Spec && f.Alive):
+		return Torn
+	case f.Damaged, !f.Job && (f.Spec || f.State || f.Alive):
+		return Lost
 	case !f.Job:
 		return Unknown
 	case f.Panel, f.Spec && (f.Alive || f.State):

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer, Panel.
-const letters = "ASTBJNP"
+// letters stand for facts: Alive, Spec, sTate, Boot, Job, aNswer, Panel, torn answer (W), Damaged.
+const letters = "ASTBJNPWD"
 
 // factsOf returns the facts whose letters has has.
 func factsOf(has string) Facts {
 	var f Facts
 	for _, l := range has {
 		*map[rune]*bool{
-			'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot, 'J': &f.Job, 'N': &f.Answer, 'P': &f.Panel,
+			'A': &f.Alive, 'S': &f.Spec, 'T': &f.State, 'B': &f.Boot, 'J': &f.Job, 'N': &f.Answer, 'P': &f.Panel, 'W': &f.Torn, 'D': &f.Damaged,
 		}[l] = true
 	}
 	return f
@@ -26,8 +26,17 @@ func TestDecide(t *testing.T) {
 		want        Verdict
 	}{
 		{"directory made, and nothing more", "", Unknown},
-		{"spec without its job", "SB", Unknown},
-		{"job removed, a worker lives", "ASTB", Unknown},
+		{"spec without its job", "SB", Lost},
+		{"job removed, a worker lives", "ASTB", Lost},
+		{"job removed, a worker comes to its lock", "AB", Lost},
+		{"job damaged, a worker lives", "ASTBD", Lost},
+		{"job damaged, and no worker", "BD", Lost},
+		{"spec damaged, no state yet", "AJBD", Lost},
+		{"job damaged, answered", "ND", Ended},
+		{"answer damaged, the worker gone", "JSTWB", Torn},
+		{"answer damaged, and the job", "STWDB", Torn},
+		{"answer damaged, the worker lives on and has it", "AJSTWB", GoesOn},
+		{"answer of a panel damaged: its members have theirs", "JPWB", GoesOn},
 		{"in the queue", "JB", Waits},
 		{"in the queue when the machine went down", "J", NeverBegan},
 		{"being started: spec, no worker", "JSB", Waits},
@@ -69,8 +78,10 @@ func TestDecideAlways(t *testing.T) {
 			t.Errorf("%s: verdict %d loses an answer", has, got)
 		case !f.Answer && f.Job && got == Unknown:
 			t.Errorf("%s: a job whose id may have been told is lost", has)
-		case f.Alive && f.Spec && f.Job && !f.Answer && got != GoesOn:
+		case f.Alive && f.Spec && f.Job && !f.Answer && !f.Damaged && got != GoesOn:
 			t.Errorf("%s: verdict %d on a worker that lives", has, got)
+		case (f.Alive || f.Spec || f.State || f.Damaged) && !f.Answer && (got == Unknown || f.Damaged && got == Waits):
+			t.Errorf("%s: verdict %d begins again what may have run", has, got)
 		case f.State && got == Waits:
 			t.Errorf("%s: it would run twice", has)
 		}

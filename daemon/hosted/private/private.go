@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -35,6 +36,8 @@ const (
 	// attachRetry is the pause between attempts to attach to a worker that lives and can
 	// be neither reached nor killed.
 	attachRetry = time.Second
+	// attachTime is how long that is tried; then the worker counts for damaged, and is ended.
+	attachTime = 5 * time.Second
 	// cancelTime is how long a process may take to end after a cancellation; then its
 	// worker ends it.
 	cancelTime = 2200 * time.Millisecond
@@ -156,10 +159,10 @@ type caller struct {
 }
 
 // open starts the process, or attaches to it if the call is adopted. While the worker of
-// an adopted one lives but cannot be reached, open tries again every second: no outcome
-// may be reported as long as the process may still finish.
+// an adopted one lives but cannot be reached, open tries again every second, and after attachTime it
+// ends the worker: no outcome may be reported as long as the process may still finish.
 func (c *caller) open(ctx context.Context) error {
-	for {
+	for begin := time.Now(); ; {
 		err := c.openOnce(ctx)
 		if err == nil || !c.Adopt {
 			return err
@@ -167,7 +170,15 @@ func (c *caller) open(ctx context.Context) error {
 		if alive, lerr := finding.Alive(c.Dir); lerr != nil || !alive {
 			return err
 		}
-		c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed", "err", err)
+		if time.Since(begin) >= attachTime {
+			cerr := c.workers.Clear(ctx, c.Dir)
+			if cerr == nil {
+				c.log.ErrorContext(ctx, "worker of a private call ended, since it cannot be reached", "err", err)
+				return err
+			}
+			c.log.ErrorContext(ctx, "worker of a private call can be neither reached nor killed",
+				"err", errors.Join(err, cerr))
+		}
 		select {
 		case <-time.After(attachRetry):
 		case <-ctx.Done():

@@ -130,6 +130,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if out.State == engine.Aborted {
 		faultpoint.At("adapter.cancelled")
 	}
+	out.Job = filepath.Base(params.Dir)
 	// The daemon reads the file first, so it must be there before the result line.
 	if err := statedir.WriteFile(filepath.Join(params.Dir, engine.FileOutcome),
 		append(jsonrpc.Encode(out), '\n')); err != nil {
