@@ -81,7 +81,7 @@ const layerMap = `
 0 daemon/session/agents
 4 daemon/session/held
 2 daemon/session/listen
-1 daemon/session/returning
+2 daemon/session/returning
 2 daemon/tasks
 0 daemon/hosted/sight
 0 daemon/config/foreign
