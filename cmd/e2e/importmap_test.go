@@ -109,7 +109,7 @@ const layerMap = `
 6 daemon/hosted/relist
 4 daemon/dialect
 7 daemon/consult
-4 daemon/hosted/private
+5 daemon/hosted/private
 8 daemon/hosted
 3 daemon/listener
 3 daemon/listing

@@ -29,8 +29,9 @@ import (
 // of a server. Its effects are lines in a ledger, a file to which all processes of the
 // server append, one write for each line: a verb, the call's token, the pid.
 //
-//	effect {token, ms}     notes "begin", waits ms milliseconds, notes "end"; answers with the token
-//	look {token, ms}       notes "look"; the same as a read-only tool
+//	effect {token, ms, bytes, until} notes "begin", waits ms milliseconds, and until there is that
+//	                       file, notes "end"; answers with the token, and so many bytes more
+//	look {token, ms, bytes, until} notes "look"; the same as a read-only tool
 //	big {token, bytes}     answers with the token and this many bytes
 //	ask {token, method, ms} notes "asked", sends the client a request, notes "told", waits;
 //	                       answers with the client's answer; with progress: true it asks for
@@ -65,6 +66,7 @@ type toolServer struct {
 	errOut io.Writer
 	other  string // path of the members for the listing of effect
 	logs   bool
+	late   bool // the id is the last member of an answer
 
 	resources string
 	level     string // that a client has set; guarded by mu
@@ -91,6 +93,7 @@ type toolServer struct {
 //	              "told" all but mem://fixed can be subscribed to
 //	-own          lists what other processes of it do not: the resources mem://pid/PID and
 //	              mem://in/NAME, of its directory, and tools
+//	-late         the id is the last member of each answer
 //	-noise        writes a line that is no JSON before anything else
 //	-listing FILE while there is such a file, lists the tool effect with the members in it
 //	              instead of its own; a name with a slash in it does what look does
@@ -106,6 +109,7 @@ func toolServerMain(args []string, stdin io.Reader, stdout, stderr io.Writer) in
 	sick := f.String("sick", "", "")
 	f.StringVar(&s.other, "listing", "", "")
 	f.BoolVar(&s.logs, "logs", false, "")
+	f.BoolVar(&s.late, "late", false, "")
 	f.StringVar(&s.resources, "resources", "", "")
 	f.BoolVar(&s.own, "own", false, "")
 	if err := f.Parse(args); err != nil {
@@ -179,6 +183,7 @@ type toolArgs struct {
 	Token  string  `json:"token"`
 	MS     float64 `json:"ms"`
 	Before float64 `json:"before"` // ask pauses for so many milliseconds first
+	Until  string  `json:"until"`
 	Bytes  int     `json:"bytes"`
 	Method string  `json:"method"`
 	Code   int     `json:"code"`
@@ -190,6 +195,21 @@ type toolArgs struct {
 	Text  string `json:"text"`
 	Late  bool   `json:"late"`
 	Count int    `json:"count"`
+}
+
+// long returns the token, and behind it as many bytes as are wanted.
+func (a *toolArgs) long() string { return a.Token + strings.Repeat("x", a.Bytes) }
+
+// pause waits as long as a call of effect is to take; false if it was cancelled.
+func (a *toolArgs) pause(ctx context.Context) bool {
+	for ok := toolPause(ctx, a.MS); ; ok = toolPause(ctx, 5) {
+		if !ok || a.Until == "" {
+			return ok
+		}
+		if _, err := os.Stat(a.Until); err == nil {
+			return true
+		}
+	}
 }
 
 // line handles a line from the client.
@@ -418,16 +438,16 @@ func (s *toolServer) tool(ctx context.Context, m *toolMessage) (string, error) {
 	case "effect":
 		s.note("begin", a.Token)
 		s.progress(m, 1)
-		if !toolPause(ctx, a.MS) {
+		if !a.pause(ctx) {
 			return "", nil
 		}
 		s.note("end", a.Token)
 		s.progress(m, 2)
-		return a.Token, nil
+		return a.long(), nil
 	case "look":
 		s.note("look", a.Token)
-		toolPause(ctx, a.MS)
-		return a.Token, nil
+		a.pause(ctx)
+		return a.long(), nil
 	case "big":
 		return a.Token + " " + strings.Repeat("x", a.Bytes), nil
 	case "ask":
@@ -556,6 +576,14 @@ func (s *toolServer) note(verb, token string) {
 }
 
 func (s *toolServer) answer(id json.RawMessage, result any) {
+	if s.late {
+		b, err := json.Marshal(result)
+		if err != nil {
+			panic(err)
+		}
+		s.print(fmt.Appendf(nil, `{"jsonrpc":"2.0","result":%s,"id":%s}`, b, id))
+		return
+	}
 	s.send(map[string]any{"jsonrpc": "2.0", "id": id, "result": result})
 }
 

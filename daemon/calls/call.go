@@ -30,6 +30,7 @@ type Call struct {
 	phase                Phase
 	claim                Claim
 	keeping              Keeping
+	repeating            bool          // see [Repetition]
 	size                 int64         // bytes of the answer's file
 	resultAt, resultSize int64         // where the result is in that; 0 if unknown
 	left                 chan struct{} // closed when the phase is not Open

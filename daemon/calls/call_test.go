@@ -39,6 +39,30 @@ func TestLeft(t *testing.T) {
 	}
 }
 
+// TestRepetition_KeptUntilOnRecord checks that the place of a lost answer is kept until the call's new
+// write is on record, or the call is over.
+func TestRepetition_KeptUntilOnRecord(t *testing.T) {
+	for _, end := range []func(c *Call){
+		(*Call).Repeated,
+		func(c *Call) { c.Apply(Settle) },
+		func(c *Call) { c.Apply(Reply) },
+	} {
+		c := NewCall(Key{Session: "s", N: 1}, "t", true)
+		c.Apply(Sent)
+		r := c.Repeat()
+		if c.Phase() != Lost || !r.NeedsLine() || r.BeginWriting() {
+			t.Errorf("a call whose answer is lost is %v, and its place is kept: %v", c.Phase(), r.NeedsLine())
+		}
+		c.Apply(Sent)
+		if !r.NeedsLine() {
+			t.Error("the place goes before the new write is on record")
+		}
+		if end(c); r.NeedsLine() {
+			t.Errorf("the place is kept for a call that is %v", c.Phase())
+		}
+	}
+}
+
 // TestAnswerInFile checks that an answer written to a file is read unchanged by this daemon
 // and the next, and that an answer stays in memory if its file cannot be written.
 func TestAnswerInFile(t *testing.T) {

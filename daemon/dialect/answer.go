@@ -31,6 +31,7 @@ type answerForms struct {
 	head *regexp.Regexp // id first; with the id
 	late *regexp.Regexp // result or error first
 	tail *regexp.Regexp // id last; with the id
+	note *regexp.Regexp // a notification
 }
 
 var forms = sync.OnceValue(func() answerForms {
@@ -40,6 +41,7 @@ var forms = sync.OnceValue(func() answerForms {
 		head: regexp.MustCompile(begin + id + ws + `,\s*(?:` + version + `\s*,\s*)?"(?:result|error)"\s*:`),
 		late: regexp.MustCompile(begin + `"(?:result|error)"\s*:`),
 		tail: regexp.MustCompile(`,\s*` + id + ws + `(?:,\s*` + version + ws + `)?\}\s*$`),
+		note: regexp.MustCompile(begin + `"method"\s*:\s*"notifications/`),
 	}
 })
 
@@ -58,6 +60,10 @@ func AnswerID(head, tail []byte) jsonrpc.ID {
 	}
 	return nil
 }
+
+// IsNotification reports whether a line that begins with head is certainly a notification, which
+// answers nothing and asks for nothing.
+func IsNotification(head []byte) bool { return forms().note.Match(head) }
 
 // BrokenAnswerID returns the id of the call that a line answers, although the line is no
 // message for the reason err. It returns nil unless that is certain.

@@ -51,6 +51,7 @@ const (
 	Skipping              // a line is too long; Head has its beginning
 	Endless               // the line that is being skipped has MaxSkipped bytes, and no end yet
 	Skipped               // the line that was skipped has ended; Head and Tail have its ends
+	Lost                  // output is missing for the reason Err; Head is the beginning of the line that it cuts
 )
 
 // Piece is a piece of output.
@@ -58,6 +59,7 @@ type Piece struct {
 	Seq  int64 // its number
 	Data []byte
 	Span protocol.Span // of a file in the worker's directory that has the piece, and before it the line so far; or none
+	Sum  uint32        // [bulk.Sum] of the span
 	Gap  bool          // output before it was dropped
 	Old  bool          // the server wrote it before this daemon attached
 }
@@ -72,6 +74,8 @@ type Line struct {
 	Owned bool   // the reader may keep Text; else it is valid until the reader returns
 	Torn  bool   // its beginning may be missing
 	file  string // path of the worker's file in which it lies; "" if it is in memory
+	Err   error  // why output is missing
+	Many  bool   // more than one line may be missing
 
 	Head, Tail []byte // at most so many bytes as [New] was given
 }
@@ -91,6 +95,9 @@ type skippedLine struct {
 
 // Splitter splits the stdout of one server. It belongs to one goroutine.
 type Splitter struct {
+	// Stop ends the wait for a file that cannot be read just now, when it is closed. It may be nil.
+	Stop <-chan struct{}
+
 	dir  string // of the worker
 	ends int    // bytes of each end of a skipped line that are kept
 	log  *slog.Logger
@@ -125,7 +132,7 @@ func (s *Splitter) Split(p Piece) {
 		return
 	}
 	if p.Gap {
-		s.torn, s.rest = true, nil
+		s.lose(&p, true, errDropped)
 	}
 	if len(s.rest) == 0 && s.skip == nil {
 		s.begin = p.Seq
@@ -154,6 +161,30 @@ func (s *Splitter) Split(p Piece) {
 	if s.rest = append(jsonrpc.Grow(s.rest, len(data)), data...); isTooLong(s.rest) {
 		s.beginSkipped()
 	}
+}
+
+// errDropped is why output is missing that the worker itself does not have any more.
+var errDropped = errors.New("its worker has lost it")
+
+// lose reports that output is missing between what was read so far and what follows p: the rest of
+// one line, or many lines.
+func (s *Splitter) lose(p *Piece, many bool, err error) {
+	s.seq, s.old, s.nth = p.Seq, p.Old, 0
+	if len(s.rest) == 0 && s.skip == nil {
+		s.begin = p.Seq
+	}
+	skipped := s.skip != nil
+	if skipped {
+		s.endSkipped()
+		s.begin = p.Seq
+	}
+	if s.torn = true; skipped && !many {
+		return // it was reported when it was begun to be skipped
+	}
+	l := s.line(Lost)
+	l.Head, l.Many, l.Err = s.rest[:min(len(s.rest), s.ends)], many, err
+	s.read(l)
+	s.rest = nil
 }
 
 // line returns what was found in the present piece.

@@ -21,6 +21,7 @@ type reader struct {
 	*Splitter
 	found []string
 	nth   []int
+	begun []int64 // where the lines begin that are lost
 }
 
 // newReader returns a splitter for a worker's directory that notes what it finds.
@@ -34,6 +35,13 @@ func newReader(dir string) *reader {
 				word = "torn " + word
 			}
 			r.found, r.nth = append(r.found, word), append(r.nth, l.Nth)
+		case Lost:
+			word := "lost "
+			if l.Many {
+				word = "lost many "
+			}
+			r.found = append(r.found, word+string(l.Head))
+			r.begun = append(r.begun, r.Begin())
 		case Skipping:
 			r.found = append(r.found, fmt.Sprintf("skipping %s", l.Head))
 		case Endless:
@@ -118,7 +126,7 @@ func TestTorn(t *testing.T) {
 	r.MarkTorn()
 	r.Split(Piece{Seq: 1, Data: []byte("a\nb\nc")})
 	r.Split(Piece{Seq: 4, Data: []byte("d\ne\n"), Gap: true})
-	r.check(t, "torn a", "b", "torn d", "e")
+	r.check(t, "torn a", "b", "lost many c", "torn d", "e")
 }
 
 // TestOwnedText checks that only the text of a long line that came in pieces belongs to the

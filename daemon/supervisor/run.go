@@ -371,7 +371,7 @@ func (w *Worker) queueEvent(f *workerwire.Frame) error {
 	switch f.Kind {
 	case workerwire.Stdout:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stdout, f.Payload, dropped.Bytes
-		e.Span = dropped.Span
+		e.Span, e.Sum = dropped.Span, dropped.Sum
 		w.held = append(w.held, held{f.N, len(e.Data) + int(e.Span.Size+e.Dropped)})
 	case workerwire.Stderr:
 		e.Kind, e.Stream, e.Data, e.Dropped = Output, process.Stderr, f.Payload, dropped.Bytes

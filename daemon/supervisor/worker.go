@@ -38,6 +38,7 @@ type Event struct {
 	Stream  string // of Output: process.Stdout or process.Stderr
 	Data    []byte
 	Span    protocol.Span // of Output that lies in a file, instead of Data; File is relative to the worker's directory
+	Sum     uint32        // of the bytes that Span names: see package bulk
 	Dropped int64         // of Output: bytes that were dropped or lost in this place
 	Old     bool          // it happened before this daemon attached
 	Exit    process.Exit  // of Exited; of Closed and Lost, if known

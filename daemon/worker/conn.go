@@ -481,6 +481,7 @@ func (c *conn) eventLocked() workerwire.Frame {
 	if e.file != "" {
 		size = e.size
 		dropped.Span = protocol.Span{File: e.file, Offset: e.off, Size: int64(e.size)}
+		dropped.Sum = e.sum
 	}
 	if e.first != e.seq {
 		dropped.First = e.first

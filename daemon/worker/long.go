@@ -21,6 +21,7 @@ type longLine struct {
 	name    string      // of the file, in the worker's directory
 	sent    int64       // bytes at the beginning of the file that were sent
 	size    int64       // bytes of the file
+	sum     uint32      // of the bytes that were not sent
 	last    int64       // number of the last file
 	refused bool        // the line has begun and cannot go into a file
 }
@@ -45,6 +46,7 @@ func (w *worker) intoFile(data []byte) (rest []byte) {
 		l.refused = true
 		return data
 	}
+	l.sum = bulk.AddSum(l.sum, part)
 	if l.size += int64(len(part)); whole || l.size > jsonrpc.MaxFrame {
 		w.endLong(whole)
 		l.refused = !whole // the daemon skips the rest, and acknowledges it
@@ -70,7 +72,7 @@ func (w *worker) beginLong() bool {
 	var err error
 	if ok {
 		l.last++
-		l.name, l.size = fmt.Sprint(process.FileLong, l.last), 0
+		l.name, l.size, l.sum = fmt.Sprint(process.FileLong, l.last), 0, 0
 		err = l.create(w.dir, pieces)
 	}
 	if l.refused = !ok || err != nil; l.refused {
@@ -121,12 +123,12 @@ func (w *worker) endLong(whole bool) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.out.addFiled(l.name, l.sent, int(l.size-l.sent), whole)
+	w.out.addFiled(l.name, l.sent, int(l.size-l.sent), l.sum, whole)
 	w.cond.Broadcast()
 }
 
 // readFiled reads the bytes of the entry e, which must have a file, from that file. It returns an
-// error if the file cannot be opened, or has too few bytes. The caller must not hold w.mu.
+// error if the file cannot be opened, or has too few or other bytes. The caller must not hold w.mu.
 func (w *worker) readFiled(e *entry) ([]byte, error) {
 	f, err := ownfile.Open(filepath.Join(w.dir, e.file))
 	if err != nil {
@@ -134,7 +136,9 @@ func (w *worker) readFiled(e *entry) ([]byte, error) {
 	}
 	defer func() { _ = f.Close() }()
 	b := make([]byte, e.size)
-	_, err = f.ReadAt(b, e.off)
+	if _, err = f.ReadAt(b, e.off); err == nil && bulk.Sum(b) != e.sum {
+		err = fmt.Errorf("%w: %s is damaged", bulk.ErrSpan, f.Name())
+	}
 	return b, err
 }
 

@@ -36,6 +36,7 @@ type entry struct {
 	file       string // name of its own file that has it, instead of the spool; "" if none has
 	off        int64  // in the spool or in that file, in bytes
 	size       int    // bytes of data, wherever they are
+	sum        uint32 // of data that lie in their own file: see package bulk
 	begun      int    // of them, those behind the last newline; gate.NoNewline if there is none
 	dropped    int64  // bytes of stderr that this marker stands for
 }
@@ -102,12 +103,12 @@ func (o *output) addStdout(data []byte) (kept bool) {
 
 // addFiled adds an entry for n bytes of stdout in a file, from off to its end. They count against
 // the limit as if in memory. whole says that a line ends with them. The caller must hold w.mu.
-func (o *output) addFiled(file string, off int64, n int, whole bool) {
+func (o *output) addFiled(file string, off int64, n int, sum uint32, whole bool) {
 	begun := gate.NoNewline
 	if whole {
 		begun = 0
 	}
-	o.push(entry{kind: stdout, file: file, off: off, size: n, begun: begun})
+	o.push(entry{kind: stdout, file: file, off: off, size: n, sum: sum, begun: begun})
 	o.in.Add(n, begun, true)
 }
 

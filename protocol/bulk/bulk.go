@@ -9,6 +9,7 @@ package bulk
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -42,6 +43,16 @@ func HasRoom(dir string) error {
 	}
 	return nil
 }
+
+// castagnoli is the polynomial that processors compute.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum returns the checksum by which a reader of a file notices that its bytes are not those that
+// were written.
+func Sum(b []byte) uint32 { return AddSum(0, b) }
+
+// AddSum returns the checksum of what has sum, followed by b.
+func AddSum(sum uint32, b []byte) uint32 { return crc32.Update(sum, castagnoli, b) }
 
 // File names bytes in a file, which is never changed.
 type File struct {
@@ -96,7 +107,7 @@ func Open(dir string, s protocol.Span) (*os.File, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Size()-s.Size < s.Offset {
-		err = fmt.Errorf("it has %d bytes, want %d from %d on", info.Size(), s.Size, s.Offset)
+		err = fmt.Errorf("%s has %d bytes, want %d from %d on", f.Name(), info.Size(), s.Size, s.Offset)
 	}
 	if err != nil {
 		_ = f.Close()
@@ -114,7 +125,7 @@ func Read(dir string, s protocol.Span) ([]byte, error) {
 	defer func() { _ = f.Close() }()
 	b := make([]byte, s.Size)
 	if _, err := f.ReadAt(b, s.Offset); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrSpan, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrSpan, f.Name(), err)
 	}
 	return b, nil
 }

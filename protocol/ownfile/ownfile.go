@@ -195,6 +195,16 @@ func check(f *os.File) error {
 	return nil
 }
 
+// Passes reports whether an error is one that passes: the same file may be read a moment later.
+func Passes(err error) bool {
+	for _, e := range []error{syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // refuse returns an [ErrRefused] about what lies at path.
 func refuse(path, what string) error {
 	return fmt.Errorf("%s is %s, %w: Holdline has not put it there; move it away", path, what, ErrRefused)

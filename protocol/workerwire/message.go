@@ -116,6 +116,7 @@ type Dropped struct {
 	First int64         `json:"first,omitempty"` // 0 if it is N
 	Bytes int64         `json:"bytes,omitempty"`
 	Span  protocol.Span `json:"span,omitzero"` // of a file in the worker's directory
+	Sum   uint32        `json:"sum,omitempty"` // of the span's bytes: see package bulk
 }
 
 // Filed is the body of a Write some of whose bytes lie in a file. The worker removes the file's

@@ -204,10 +204,7 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 	for attempt := 0; ; {
 		r.hub.Mu.Lock()
 		f := c.FactsLocked(true)
-		at, death := c.Phase(), (*fault.Record)(nil)
-		if c.Up != nil {
-			death = c.Up.Death
-		}
+		at, end := c.Phase(), c.EndLocked()
 		r.hub.Mu.Unlock()
 		if at == calls.Over { // it was made, and no client waits for it
 			return tool.RemoteResult{}, fault.New(
@@ -223,7 +220,7 @@ func (r *request) pursue(ctx context.Context, c *upstream.Call) (tool.RemoteResu
 			}
 			return r.loadAnswer(c)
 		case calls.Unknown:
-			return tool.RemoteResult{}, unknownFault(r.o.Operation(), death, c.Repeats, c.Replays)
+			return tool.RemoteResult{}, upstream.UnknownFault(r.o.Operation(), end, c.Repeats, c.Replays)
 		case calls.Dispatch:
 			if attempt++; attempt > MaxAttempts {
 				return tool.RemoteResult{}, r.refusedAgain(ctx, c, fault.New(
@@ -328,16 +325,13 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 // whatever keeps it from being made now.
 func (r *request) refusedAgain(ctx context.Context, c *upstream.Call, err error) error {
 	r.hub.Mu.Lock()
-	lost, death := c.Phase() == calls.Lost, (*fault.Record)(nil)
-	if c.Up != nil {
-		death = c.Up.Death
-	}
+	lost, end := c.Phase() == calls.Lost, c.EndLocked()
 	r.hub.Mu.Unlock()
 	why, refused := errors.AsType[*fault.Record](err)
 	if !lost || !refused || isAbandoned(ctx) || why.Fault.Code == fault.OutcomeUnknown {
 		return err
 	}
-	f := unknownFault(r.o.Operation(), death, false, 0)
+	f := upstream.UnknownFault(r.o.Operation(), end, false, 0)
 	f.Fault.Detail += "; it may be made again, and cannot: " + why.Fault.Detail
 	if why.Cause != nil {
 		f.Cause = why.Cause

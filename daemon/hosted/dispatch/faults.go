@@ -25,25 +25,6 @@ func Proxied(s Server, failure json.RawMessage) *fault.Record {
 	return &f
 }
 
-// unknownFault says that a call may or may not have had its effect, or that it
-// failed twice.
-func unknownFault(operation string, death *fault.Record, convergent bool, replays int) *fault.Record {
-	detail := "its worker is gone"
-	if death != nil {
-		detail = death.Fault.Detail
-	}
-	f := fault.New(fault.OutcomeUnknown, fault.Server, operation,
-		"whether the call had its effect is not known: %s", detail)
-	if convergent && replays > 0 {
-		f = fault.New(fault.ProcessFailure, fault.Server, operation, "the call failed twice: %s", detail)
-		f.Retried = true
-	}
-	if death != nil {
-		f.Fault.Generation, f.Cause = death.Fault.Generation, death.Cause
-	}
-	return f
-}
-
 // AsFault returns err as the fault that ends a call; a stopping daemon is no fault.
 func AsFault(err error, o *listing.Offer) error {
 	if err == nil {

@@ -113,7 +113,7 @@ func (d *Dispatcher) lost(rec *detached.Record) {
 	if calls.Decide(f) != calls.Unknown {
 		return
 	}
-	o, message := outcome(nil, unknownFault(mcp.ToolsCall+":"+rec.Shown, nil, false, 0))
+	o, message := outcome(nil, upstream.UnknownFault(mcp.ToolsCall+":"+rec.Shown, nil, false, 0))
 	if err := d.Tasks.End(rec.ID, o, message); err != nil {
 		d.hub.Log.Error("what a task has come to cannot be written down", "task", rec.ID, "err", err)
 	}

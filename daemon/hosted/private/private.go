@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"holdline/daemon/calls"
+	"holdline/daemon/dialect"
 	"holdline/daemon/lines"
 	"holdline/daemon/supervisor"
 	"holdline/daemon/supervisor/finding"
@@ -118,7 +119,8 @@ func (p Processes) Call(ctx context.Context, call *Call, settle func(End)) {
 		Call: call, id: id, log: p.Log.With("worker", id), workers: p.Workers,
 		failed: make(chan error, 1), keep: math.MaxInt64,
 	}
-	c.stdout = lines.New(call.Dir, 0, c.log, c.readLine)
+	c.stdout = lines.New(call.Dir, dialect.LineEnds, c.log, c.readLine)
+	c.stdout.Stop = ctx.Done()
 	p.Watch.WorkerStarting(id, 0) // which generation it is, is known once it runs
 	defer p.Watch.WorkerEnded(id)
 	if err := c.open(ctx); err != nil {
@@ -154,6 +156,7 @@ type caller struct {
 	ops     sync.WaitGroup
 	stdout  *lines.Splitter
 	last    int64 // highest number received
+	lost    bool  // output is lost, in which the result may have been
 	keep    int64 // what begins with this number stays with the worker until the call is settled
 	end     End
 }
@@ -283,6 +286,9 @@ func (c *caller) follow(ctx context.Context) (closed bool) {
 			events, detached := c.w.Take()
 			for i := range events {
 				c.readEvent(&events[i])
+				if c.lost && c.end.Result == nil {
+					c.terminate(writing) // it would wait for ever: what it has left says what the call came to
+				}
 				if kind := events[i].Kind; kind == supervisor.Closed || kind == supervisor.Lost {
 					return kind == supervisor.Closed
 				}
@@ -375,7 +381,9 @@ func (c *caller) readEvent(ev *supervisor.Event) {
 	c.last = max(c.last, ev.Seq)
 	switch {
 	case ev.Kind == supervisor.Output && ev.Stream == process.Stdout:
-		c.stdout.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Gap: ev.Dropped > 0, Old: ev.Old})
+		c.stdout.Split(lines.Piece{
+			Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Sum: ev.Sum, Gap: ev.Dropped > 0, Old: ev.Old,
+		})
 	case ev.Kind == supervisor.Exited:
 		faultpoint.At("private.exited")
 		c.end.Exit, c.keep = ev.Exit, min(c.keep, ev.Seq)
@@ -388,6 +396,8 @@ func (c *caller) readEvent(ev *supervisor.Event) {
 func (c *caller) readLine(l *lines.Line) {
 	msg, err := jsonrpc.Parse(l.Text)
 	switch {
+	case l.Event == lines.Lost:
+		c.lost = c.lost || l.Many || !dialect.IsNotification(l.Head)
 	case l.Event != lines.Whole || err != nil:
 	case msg.Kind == jsonrpc.Response && msg.ID.Key() == callID.Key() && msg.Result != nil:
 		c.end.Result, c.keep = bytes.Clone(msg.Result), min(c.keep, c.stdout.Begin())

@@ -215,6 +215,63 @@ func TestPrivateLeft(t *testing.T) {
 	}
 }
 
+// TestPrivateLongResultLost_ProcessIsEnded takes away the file with the long result of a call that
+// was made while there was no daemon. The next daemon does not wait for it until the call's limit,
+// but ends the process; a lost notification ends nothing.
+func TestPrivateLongResultLost_ProcessIsEnded(t *testing.T) {
+	t.Parallel()
+	const long = `head -c 300000 /dev/zero | tr '\0' x; `
+	for name, x := range map[string]struct {
+		line string
+		want bool
+	}{
+		"result":       {`printf '{"jsonrpc":"2.0","id":1,"result":{"t":"'; ` + long + `echo '"}}'; `, false},
+		"notification": {`printf '{"jsonrpc":"2.0","method":"notifications/progress","params":{"t":"'; ` + long + `echo '"}}'; `, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t)
+			ctx, leave := context.WithCancel(t.Context())
+			rest := "sleep 600"
+			if x.want {
+				rest = `until [ -e "$LOG.more" ]; do sleep 0.01; done; ` + answer
+			}
+			c := r.call(hear + progress + `until [ -e "$LOG.go" ]; do sleep 0.01; done; ` + x.line + `: > "$LOG.said"; ` + rest)
+			c.Progress = func(json.RawMessage) { leave() }
+			if e := run(ctx, r.daemon(), c); !e.Left {
+				t.Errorf("ended with %+v", e)
+			}
+			until := func(path string) {
+				for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+					if found, _ := filepath.Glob(path); len(found) > 0 {
+						return
+					} else if time.Now().After(deadline) {
+						t.Fatalf("there is no %s", path)
+					}
+				}
+			}
+			if err := os.WriteFile(r.log()+".go", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			until(r.log() + ".said")
+			file := filepath.Join(r.job, process.FileLong+"1")
+			until(file)
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(r.log()+".more", nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.Adopt, c.Progress = true, func(json.RawMessage) {}
+			begun := time.Now()
+			e := run(t.Context(), r.daemon(), c)
+			if took := time.Since(begun); e.Left || (e.Result != nil) != x.want || took > 30*time.Second {
+				t.Errorf("the next daemon has, after %v, %+v", took, e)
+			}
+		})
+	}
+}
+
 // TestMain lets the test binary stand in for the program that workers run.
 func TestMain(m *testing.M) {
 	workertest.Dispatch(os.Args[1:], os.Environ(), os.Stderr)

@@ -20,9 +20,7 @@ func (u *Process) badAnswer(operation, why string) *fault.Record {
 // with that id has arrived that cannot be read; why is that of badAnswer. hub.Mu must not be held.
 func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	if own, ok := u.takeInquiry(dialect.Number(id)); ok {
-		f := u.badAnswer("run:"+u.Server, why)
-		line := jsonrpc.AppendError(nil, id, f.JSONRPCCode, f.Fault.Detail, nil)
-		own.take(jsonrpc.Message{Error: jsonrpc.Field(line, "error")}) // of no kind, since it is not the server's
+		u.refuseInquiry(&own, id, u.badAnswer("run:"+u.Server, why).Fault.Detail)
 		return
 	}
 	u.hub.Mu.Lock()
@@ -30,6 +28,14 @@ func (u *Process) failAnswer(id jsonrpc.ID, why string) {
 	if c := u.namedLocked(dialect.ID, id); c != nil && c.Phase() == calls.Open {
 		u.failLocked(c, why)
 	}
+}
+
+// refuseInquiry answers the daemon's own request of that id with an error that says why. The caller
+// must not hold hub.Mu.
+func (u *Process) refuseInquiry(own *inquiry, id jsonrpc.ID, why string) {
+	f := u.badAnswer("run:"+u.Server, why)
+	line := jsonrpc.AppendError(nil, id, f.JSONRPCCode, why, nil)
+	own.take(jsonrpc.Message{Error: jsonrpc.Field(line, "error")}) // of no kind, since it is not the server's
 }
 
 // failSkipped fails the call, or the daemon's own request, whose answer was too long to be read, if

@@ -12,8 +12,10 @@ import (
 	"holdline/daemon/hosted/background"
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/listing"
+	"holdline/daemon/supervisor"
 	"holdline/daemon/tool"
 	"holdline/protocol/bulk"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 )
@@ -25,6 +27,8 @@ type Call struct {
 	Up      *Process // the process that has it, or had it last; nil for none
 	write   int64    // its write to that process
 	earlier []place  // its writes to processes that died before
+	// lost says why the process that has the call cannot answer it any more, though it lives; nil if it can.
+	lost *fault.Record
 
 	// Of the request that waits, or waited last.
 	OnProgress   func(params json.RawMessage) // nil if the client wants none, or none waits
@@ -46,7 +50,16 @@ func NewCall(c *calls.Call) *Call { return &Call{Call: c, Asked: make(chan struc
 
 // FactsLocked returns a call's facts; pending: its owner wants the answer. hub.Mu must be held.
 func (c *Call) FactsLocked(pending bool) calls.Facts {
-	return c.Facts(pending, c.Up != nil && c.Up.State != stage.Exited)
+	return c.Facts(pending, c.Up != nil && c.Up.State != stage.Exited && c.lost == nil)
+}
+
+// EndLocked returns why the process that had the call last cannot answer it; nil if it lives, or if
+// that is not known. The caller must hold hub.Mu.
+func (c *Call) EndLocked() *fault.Record {
+	if c.lost == nil && c.Up != nil {
+		return c.Up.Death
+	}
+	return c.lost
 }
 
 // DropLocked settles a call that no owner wants any more, and cancels it if it is in flight. The
@@ -227,12 +240,17 @@ func (u *Process) WriteCall(ctx context.Context, rec calls.Record, c *Call, o *l
 		default:
 			c.ForgetVoidLocked()
 		}
-		c.Up, c.write, c.names, c.Begun = u, id, names, time.Now()
+		c.Up, c.write, c.names, c.Begun, c.lost = u, id, names, time.Now(), nil
 		c.Deadline.Set(until)
 		u.Calls[id] = c
 		c.Apply(calls.Sent)
 		return p, nil
 	})
+	if !supervisor.NotDispatched(err) {
+		u.hub.Mu.Lock()
+		defer u.hub.Mu.Unlock()
+		c.Repeated()
+	}
 	return died, err
 }
 
@@ -287,17 +305,21 @@ func (u *Process) recordDeadlines() {
 	}
 }
 
-// namedLocked returns the call with that id or, as sort says, token; or nil. hub.Mu must be held.
+// namedLocked returns the call with that id or, as sort says, token; or nil. A write of the call
+// that was followed by another one names it no more. The caller must hold hub.Mu.
 func (u *Process) namedLocked(sort dialect.Name, name []byte) *Call {
-	switch {
-	case sort.IsBroken():
-	case sort == dialect.Token:
-		return u.Calls[u.Tokens.Write(name)]
-	default:
-		return u.Calls[dialect.Number(name)]
+	if !sort.IsBroken() {
+		write := dialect.Number(name)
+		if sort == dialect.Token {
+			write = u.Tokens.Write(name)
+		}
+		if c := u.Calls[write]; c != nil && c.hasLocked(u, write) {
+			return c
+		}
+		return nil
 	}
-	for _, c := range u.Calls {
-		if c.names[sort] == string(name) {
+	for write, c := range u.Calls {
+		if c.hasLocked(u, write) && c.names[sort] == string(name) {
 			return c
 		}
 	}

@@ -102,7 +102,9 @@ func (h *Hub) NewProcess(inst Instance, dir, server string, owner process.Owner)
 		},
 	}
 	u.writes, u.ask = background.NewQueue(u.Log), u.inquire
-	u.output = output.New(lines.New(dir, dialect.LineEnds, u.Log, u.readLine))
+	split := lines.New(dir, dialect.LineEnds, u.Log, u.readLine)
+	split.Stop = h.Life.Done()
+	u.output = output.New(split)
 	return u
 }
 
@@ -275,7 +277,9 @@ func (u *Process) event(ev *supervisor.Event) {
 	switch ev.Kind {
 	case supervisor.Output:
 		if ev.Stream == process.Stdout {
-			u.output.Split(lines.Piece{Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Gap: ev.Dropped > 0, Old: ev.Old})
+			u.output.Split(lines.Piece{
+				Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Sum: ev.Sum, Gap: ev.Dropped > 0, Old: ev.Old,
+			})
 		} else if call := u.OnStderr.Load(); call != nil {
 			(*call)()
 		}
@@ -328,7 +332,8 @@ func (u *Process) caughtLocked() {
 func (u *Process) hasCaughtUp() bool { return waiting.IsClosed(u.caughtUp) }
 
 // readLine handles one line of the server's stdout, or the report that one is too long: then its
-// call fails, or the process is ended if the line never ends. The caller must not hold hub.Mu.
+// call fails, or the process is ended if the line never ends; or the report that output is lost:
+// see [Process.lose]. The caller must not hold hub.Mu.
 func (u *Process) readLine(l *lines.Line) {
 	switch l.Event {
 	case lines.Skipping:
@@ -338,6 +343,8 @@ func (u *Process) readLine(l *lines.Line) {
 	case lines.Skipped:
 		u.noisy("longer than a message may be")
 		u.failSkipped(l)
+	case lines.Lost:
+		u.lose(l)
 	case lines.Whole:
 		u.readMessage(l)
 	}
