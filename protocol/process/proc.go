@@ -60,10 +60,16 @@ func WorkerIn(dir string) (Proc, bool) {
 	return Proc{PID: st.PID, Start: st.Start}, IsAlive(st.PID, st.Start) && IsWorker(st.PID, dir)
 }
 
-// IsWorker reports whether a process is the worker of dir by its own words. The name of the directory
-// decides, which no other worker has: its path may lead over a link.
+// IsWorker reports whether a process is the worker of dir by its own words. Its path to that may lead over
+// a link.
 func IsWorker(pid int, dir string) bool {
-	return filepath.Base(WorkerDir(Args(pid))) == filepath.Base(dir)
+	of := WorkerDir(Args(pid))
+	if of == dir || of == "" || filepath.Base(of) != filepath.Base(dir) {
+		return of == dir
+	}
+	at, err := os.Stat(of)
+	here, herr := os.Stat(dir)
+	return err == nil && herr == nil && os.SameFile(at, here)
 }
 
 // WorkerDir returns the directory of the worker that has these arguments, or "" if they
