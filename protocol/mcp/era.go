@@ -14,8 +14,7 @@ func ModernResult(method string, result json.RawMessage) json.RawMessage {
 		return result
 	}
 	kind := jsonrpc.Field(result, "resultType")
-	complete := kind == nil || string(kind) == `"complete"`
-	if method == ResourcesRead && complete {
+	if method == ResourcesRead && IsComplete(result) {
 		if jsonrpc.Field(result, "cacheScope") == nil {
 			result = jsonrpc.Prepend(result, `"cacheScope":"private"`)
 		}
@@ -27,6 +26,13 @@ func ModernResult(method string, result json.RawMessage) json.RawMessage {
 		result = jsonrpc.Prepend(result, `"resultType":"complete"`)
 	}
 	return result
+}
+
+// IsComplete reports whether a result, an object, is what was asked for: it does not ask the client
+// for something first, and is no task.
+func IsComplete(result json.RawMessage) bool {
+	kind := jsonrpc.Field(result, "resultType")
+	return kind == nil || string(kind) == `"complete"`
 }
 
 // ModernError returns a server's error with a code that the modern era has: it has

@@ -239,6 +239,10 @@ func (r *request) question(
 	if method == mcp.RootsList && u.Owner.Session == "" && u.Owner.Root != "" {
 		return dialect.Roots(u.Owner.Root), nil
 	}
+	if r.rc.Caller.Guest != "" {
+		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
+			"server %s asks its client for %s: guests are asked nothing", u.Server, method)
+	}
 	if u.Owner.Session != r.rc.Caller.Session {
 		return nil, fault.New(fault.DownstreamFailure, fault.Server, mcp.ToolsCall,
 			"server %s asks for %s, which is for servers of scope \"session\", each of which has one client",

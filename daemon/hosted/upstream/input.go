@@ -31,11 +31,14 @@ func (u *Process) putLocked(q *question.Question) {
 		u.InterruptLocked() // a task may ask for it
 		return
 	}
-	switch c.Era() {
-	case dialect.Legacy:
+	who := c.Caller()
+	switch era := c.Era(); {
+	case who.Guest != "":
+		u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client is a guest, and is not asked "+q.Method)
+	case era == dialect.Legacy:
 		c.Ask(q.Line)
 		faultpoint.At("hosted.asked")
-	case dialect.Modern:
+	case era == dialect.Modern:
 		u.InterruptLocked()
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"holdline/daemon/tool"
 	"holdline/protocol"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
 	"holdline/protocol/project"
@@ -111,6 +112,40 @@ func ForGuest(params json.RawMessage) json.RawMessage {
 	}
 	kept, _ := json.Marshal(all)
 	return kept
+}
+
+// ResultForGuest returns the result of a guest's request to t, of that operation. In place of one
+// that asks the client for something, or is a task, it returns a fault: servers ask guests nothing,
+// and guests have no tasks. A result that is loaded later is looked at then.
+func ResultForGuest(t *tool.Remote, operation string, res tool.RemoteResult) (tool.RemoteResult, error) {
+	check := func(result json.RawMessage) error {
+		if len(result) == 0 || mcp.IsComplete(result) {
+			return nil
+		}
+		f := fault.New(fault.DownstreamFailure, fault.Server, operation,
+			"server %s asks its client for something, or makes the call a task: guests are asked nothing, and have no tasks",
+			t.Server)
+		if t.Contract != tool.Convergent {
+			f = f.WithMayHaveActed()
+		}
+		return f
+	}
+	if load := res.Load; load != nil {
+		res.File = nil // its result would pass unseen
+		res.Load = func() (result, failure json.RawMessage, err error) {
+			if result, failure, err = load(); err == nil {
+				err = check(result)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			return result, failure, nil
+		}
+	}
+	if err := check(res.Result); err != nil {
+		return tool.RemoteResult{Replays: res.Replays}, err
+	}
+	return res, nil
 }
 
 // learnName sets the client's name from name, an object of JSON; it does nothing if that has no
