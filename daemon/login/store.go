@@ -64,6 +64,7 @@ type Record interface {
 // so that a newer version does not lose them.
 type Head struct {
 	Version int                        `json:"version"`
+	ID      string                     `json:"id"` // of the record: the name of its file
 	unknown map[string]json.RawMessage // keys of the file that the record has no field for
 }
 
@@ -138,8 +139,27 @@ func (s *Store) Read(id string, r Record) error {
 	if err == nil {
 		err = decode(b, r)
 	}
+	// A file that bears another id was put there from elsewhere: one server's token must not reach another.
+	if err == nil && r.head().ID != id {
+		err = ErrBroken
+	}
 	if err != nil {
+		reflect.ValueOf(r).Elem().SetZero()
 		return fmt.Errorf("%s %w", path, err)
+	}
+	return nil
+}
+
+// IsDamaged reports whether an error of [Store.Read] is about a file of which nothing is left to keep: it is
+// no record, or another one's, or it cannot be opened. A login or a logout replaces it.
+func IsDamaged(err error) bool {
+	return errors.Is(err, ErrBroken) || errors.Is(err, ownfile.ErrRefused) || errors.Is(err, fs.ErrPermission)
+}
+
+// ReadWhole is [Store.ReadIfThere], and leaves r empty without an error also if the file is damaged.
+func (s *Store) ReadWhole(id string, r Record) error {
+	if err := s.ReadIfThere(id, r); err != nil && !IsDamaged(err) {
+		return err
 	}
 	return nil
 }
@@ -212,12 +232,30 @@ var errUnchanged = errors.New("unchanged")
 // Update waits for the lock until ctx is done, at most a minute. A caller that changes
 // several records holds no lock meanwhile; [Store.Lock] is for those that must.
 func (s *Store) Update(ctx context.Context, id string, r Record, change func() error) error {
+	return s.update(ctx, id, r, s.ReadIfThere, change)
+}
+
+// Renew is [Store.Update] for a login, which replaces a damaged record, too: that is empty for change.
+func (s *Store) Renew(ctx context.Context, id string, r Record, change func() error) error {
+	read := func(id string, r Record) error {
+		if err := moveDirectory(s.path(id, r)); err != nil {
+			return err
+		}
+		return s.ReadWhole(id, r)
+	}
+	return s.update(ctx, id, r, read, change)
+}
+
+// update is [Store.Update], and reads the record by read.
+func (s *Store) update(
+	ctx context.Context, id string, r Record, read func(id string, r Record) error, change func() error,
+) error {
 	held, err := s.Lock(ctx, id, r)
 	if err != nil {
 		return err
 	}
 	defer held.Unlock()
-	if err := s.ReadIfThere(id, r); err != nil {
+	if err := read(id, r); err != nil {
 		return err
 	}
 	if err := change(); err != nil {
@@ -334,7 +372,7 @@ func (s *Store) makeDirs(sub string) error {
 
 // Write puts r durably into the file whose lock is held.
 func (h *Held) Write(r Record) error {
-	r.head().Version = version
+	r.head().Version, r.head().ID = version, h.id
 	fields, err := encode(r)
 	if err != nil {
 		return err
@@ -349,8 +387,19 @@ func (h *Held) Write(r Record) error {
 	return statedir.WriteDurable(h.s.path(h.id, r), append(b, '\n'))
 }
 
+// moveDirectory moves a directory at path away, which nothing can take the place of.
+func moveDirectory(path string) error {
+	if info, err := os.Lstat(path); err != nil || !info.IsDir() {
+		return nil //nolint:nilerr // what is wrong with the path is found out when it is used
+	}
+	return os.Rename(path, path+".damaged-"+time.Now().Format("20060102T150405.000000"))
+}
+
 // Remove deletes the file whose lock is held. It is no error if there is none.
 func (h *Held) Remove(r Record) error {
+	if err := moveDirectory(h.s.path(h.id, r)); err != nil {
+		return err
+	}
 	if err := os.Remove(h.s.path(h.id, r)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

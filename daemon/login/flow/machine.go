@@ -3,6 +3,7 @@ package flow
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -64,8 +65,15 @@ func Logout(
 		return out, err
 	}
 	defer target.Unlock()
-	if err := s.ReadIfThere(id, &t); err != nil {
+	whole := s.ReadIfThere(id, &t)
+	if err := s.ReadWhole(id, &t); err != nil {
 		return out, err
+	}
+	if whole != nil { // which login it had, is not known: those that nobody else has may be it
+		out = LoggedOut{Had: true, Why: "its file was damaged"}
+		if err := removeUnused(ctx, s, c, id, cred); err != nil {
+			return out, err
+		}
 	}
 	var stored login.Credentials
 	if s.Read(id, &stored) == nil && stored.Typed {
@@ -90,6 +98,34 @@ func Logout(
 		return out, err
 	}
 	return out, s.Remove(ctx, id, &stored)
+}
+
+// removeUnused ends the logins that no target but the damaged one of that id can have.
+func removeUnused(
+	ctx context.Context, s *login.Store, c *login.Client, damaged string, cred *login.Credentials,
+) error {
+	used := map[string]bool{}
+	targets, err := s.IDs(new(login.Target))
+	if err != nil {
+		return err
+	}
+	for _, id := range targets {
+		var t login.Target
+		if err := s.ReadIfThere(id, &t); err != nil && id != damaged {
+			return nil //nolint:nilerr // it may have any of them
+		}
+		used[t.Login] = true
+	}
+	all, err := s.IDs(new(login.Login))
+	for _, id := range all {
+		var l login.Login
+		if used[id] || s.Read(id, &l) != nil {
+			continue
+		}
+		_ = revoke(ctx, c, &l, cred)
+		err = errors.Join(err, s.Remove(ctx, id, &l))
+	}
+	return err
 }
 
 // revoke has the authorization server take back the tokens of a login (RFC 7009), the refresh

@@ -173,7 +173,7 @@ func (r *run) unwanted(ctx context.Context, err error) error {
 	if !ok || e.code != "invalid_scope" || len(lacked) == 0 {
 		return err
 	}
-	if r.Store.Update(ctx, r.id, &r.target, func() error {
+	if r.Store.Renew(ctx, r.id, &r.target, func() error {
 		r.target.Wanted = login.Without(r.target.Wanted, lacked)
 		r.target.Challenge.Scopes = login.Without(r.target.Challenge.Scopes, lacked)
 		return nil
@@ -190,10 +190,10 @@ func (o *Options) targetID() string {
 
 // load reads what the store has of the target.
 func (r *run) load() error {
-	if err := r.Store.ReadIfThere(r.id, &r.target); err != nil {
+	if err := r.Store.ReadWhole(r.id, &r.target); err != nil {
 		return err
 	}
-	return errors.Join(r.Store.ReadIfThere(r.target.Login, &r.before), r.Store.ReadIfThere(r.id, &r.stored))
+	return errors.Join(r.Store.ReadWhole(r.target.Login, &r.before), r.Store.ReadWhole(r.id, &r.stored))
 }
 
 // find fills in where to log in, and which way.
@@ -296,7 +296,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	m := r.found.Server
 	if reg := r.client.registered; r.isNew {
 		was := new(login.Registration)
-		err := r.Store.Update(ctx, reg.ID(), was, func() error {
+		err := r.Store.Renew(ctx, reg.ID(), was, func() error {
 			head := was.Head
 			*was = *reg
 			was.Head = head
@@ -308,7 +308,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 	}
 	if r.client.typed || r.Client.ClientID != "" {
 		c := new(login.Credentials)
-		err := r.Store.Update(ctx, r.id, c, func() error {
+		err := r.Store.Renew(ctx, r.id, c, func() error {
 			c.ClientID, c.Secret, c.Typed, c.Bound = r.client.id, r.client.secret, r.client.typed, m.Issuer
 			return nil
 		})
@@ -317,7 +317,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 		}
 	}
 	l := new(login.Login)
-	err := r.Store.Update(ctx, r.key().ID(), l, func() error {
+	err := r.Store.Renew(ctx, r.key().ID(), l, func() error {
 		head, generation := l.Head, l.Generation
 		*l = *r.key()
 		l.Head, l.Generation = head, generation
@@ -344,7 +344,7 @@ func (r *run) store(ctx context.Context, g *login.Grant) (*login.Login, error) {
 // storeTarget makes a login that of the target, and drops the one before.
 func (r *run) storeTarget(ctx context.Context, id string, fresh bool) error {
 	before := ""
-	err := r.Store.Update(ctx, r.id, &r.target, func() error {
+	err := r.Store.Renew(ctx, r.id, &r.target, func() error {
 		before = r.target.Login
 		r.target.URL, r.target.Login = login.BareAddress(r.Address), id
 		r.target.Wanted = login.Without(r.target.Wanted, r.scopes)
