@@ -84,7 +84,7 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, Hung(path, err)
-		case !isBroken(err) || losses == maxLosses:
+		case !IsBroken(err) || losses == maxLosses:
 			return c, err
 		}
 	}
@@ -174,8 +174,8 @@ func Start(cmd *cobra.Command, proc *cmdenv.Process) (*control.Client, error) {
 	return c, err
 }
 
-// isBroken reports whether a connection to the daemon ended before its time.
-func isBroken(err error) bool {
+// IsBroken reports whether a connection to the daemon ended before its time.
+func IsBroken(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -48,7 +48,7 @@ func WithDaemon(cmd *cobra.Command, proc *cmdenv.Process, f func(context.Context
 	}
 	return reconnect(cmd, c, f, func(lost error) (*control.Client, error) {
 		c, err := Connect(cmd.Context(), cmd, proc)
-		if err != nil && !isBroken(err) { // it was stopped, not replaced
+		if err != nil && !IsBroken(err) { // it was stopped, not replaced
 			return nil, unanswered(lost)
 		}
 		return c, err
@@ -134,7 +134,7 @@ func IsLost(err error) bool {
 		f := remote.Fault // it is stopping, unless it says that the host of a server cannot be reached
 		return f.Stage == fault.Host && f.Fault.Code == fault.TransportFailure && f.Reason() != fault.Unreachable
 	}
-	return isBroken(err)
+	return IsBroken(err)
 }
 
 // nextDaemon connects to the daemon that follows one that has ended. It starts one

@@ -24,6 +24,7 @@ import (
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -87,7 +88,7 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 			limit += workers.EndTime()
 		}
 	}
-	err = requestStop(cmd, c, all, limit)
+	err = requestStop(cmd, c, all, limit, filepath.Join(dir, socket.LockFile))
 	// A daemon may answer the greeting and hang after that.
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		return stopHung(cmd, proc, dir)
@@ -105,15 +106,23 @@ func connectSoon(cmd *cobra.Command, proc *cmdenv.Process, dir string) (c *contr
 		// In this order: a daemon that has begun to listen meanwhile is connected to.
 		held, _ := statedir.Held(filepath.Join(dir, socket.LockFile)) // without that file there is none
 		c, err = attach.Connect(cmd.Context(), cmd, proc)
-		return !held || !errors.Is(err, socket.ErrNoDaemon), nil
+		return !held || !errors.Is(err, socket.ErrNoDaemon) && !isEnding(err), nil
 	})
 	switch {
+	case late == nil && isEnding(err): // it has ended meanwhile
+		return nil, fmt.Errorf("%w: %w", socket.ErrNoDaemon, err)
 	case late == nil:
 		return c, err
 	case cmd.Context().Err() != nil:
 		return nil, context.Cause(cmd.Context())
 	}
 	return nil, attach.Hung(filepath.Join(dir, socket.LockFile), late)
+}
+
+// isEnding reports whether err is that of a connection to a daemon which ends, as after another stop.
+func isEnding(err error) bool {
+	refusal, refused := errors.AsType[*protocol.Refusal](err)
+	return attach.IsBroken(err) || refused && refusal.Code == protocol.RefusedStopping
 }
 
 // onCall reports whether systemd listens for the daemon and no daemon runs. Then a connection
@@ -166,8 +175,8 @@ func workersEnded(n int) string {
 }
 
 // requestStop asks the daemon to stop, waits until it has ended, and prints what that did. The
-// error wraps [context.DeadlineExceeded] if the daemon does not stop within limit.
-func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration) error {
+// error wraps [context.DeadlineExceeded] if the daemon does not stop within limit. lock is the path of its lock.
+func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration, lock string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	var answer control.StopAnswer
@@ -176,6 +185,8 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Dur
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdenv.WithHint(&slowError{fmt.Sprintf("daemon %d does not answer", c.Daemon.PID), err},
 			doctor.WayOut(c.Daemon.PID))
+	case isEnding(err): // another command has told it to stop, and its answer may never come
+		answer.PID, answer.Lock = c.Daemon.PID, lock
 	case err != nil:
 		return err
 	}
