@@ -309,7 +309,7 @@ func ParseGreeting(line []byte) (Greeting, error) {
 // another case, for either value.
 var greetingKeys = jsonrpc.Keys{Known: []string{
 	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "server",
-	"view", "version", "files", "numbers", "logins",
+	"view", "version", "files", "numbers", "kept", "logins",
 }}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.
