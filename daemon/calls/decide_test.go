@@ -122,7 +122,7 @@ func TestDecideNeverTwice(t *testing.T) {
 			t.Errorf("%+v: what the process does is tied to it", f)
 		case got == Dispatch && gone:
 			t.Errorf("%+v: a private process is started twice", f)
-		case got == Unknown && f.Damaged && !f.Private && !f.Convergent && !(f.Recorded && f.Answered): // it may have been made
+		case got == Unknown && f.Damaged && !f.Private && !f.Convergent && (!f.Recorded || !f.Answered): // it may have been made
 		case got == Unknown && (f.Recorded && f.Answered || f.Alive || !f.Recorded && !gone || f.Convergent && !gone):
 			t.Errorf("%+v: said to be unknown", f)
 		case got == Fail && (!gone || f.Answered):

@@ -129,7 +129,10 @@ func Load(dir string, alive bool) (Journaled, error) {
 	}
 	j := Journaled{Records: latest(all)}
 	if err := e.fault(); err != nil {
-		j.Damage = fmt.Errorf("%s is %w", path, errors.Join(err, c.harm))
+		if e.Named && c.harm != nil {
+			err = c.harm // which names the line
+		}
+		j.Damage = fmt.Errorf("%s is %w", path, err)
 	} else if !alive && terr == nil {
 		for n := len(j.Records); n > 0 && j.Records[n-1].Write > taken; n-- {
 			j.Records = j.Records[:n-1] // the worker cannot take it any more

@@ -74,7 +74,7 @@ func (t *Taken) Set(n int64) {
 	}()
 	word := takenWord(t.name, n)
 	for _, at := range takenAt {
-		atomic.StoreUint64((*uint64)(unsafe.Pointer(&t.page[at])), word)
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&t.page[at])), word) //nolint:gosec // a place in the page, which is aligned
 	}
 }
 

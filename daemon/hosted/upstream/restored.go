@@ -80,7 +80,7 @@ func (u *Process) RestoreLocked(
 	}
 	for write, size := range answers {
 		if c := u.Calls[write]; c != nil && c.Doubtful {
-			continue // whose answer it is is not known
+			continue // it may be that of another call
 		} else if c != nil {
 			c.RestoreAnswer(size)
 			u.hub.spooledLocked(c.Key.Session, size)
