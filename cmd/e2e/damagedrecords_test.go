@@ -49,10 +49,10 @@ func cutFile(path string, to func(size int64) int64) error {
 }
 
 // damagedFiles are the files of a worker's directory that a daemon reads, by name; "" is the directory
-// itself. An empty string in a cell says that the call of the living worker gets its answer,
-// whatever happens to the file.
+// itself. The value says what may happen to the file so that the call of the living worker gets its
+// answer all the same; "" stands for everything.
 var damagedFiles = map[string]string{
-	calls.File:           "without its last byte", // alone leaves all records readable
+	calls.File:           "without its last byte, with one bit flipped", // which is in an earlier record
 	process.FileSpec:     "",
 	process.FileState:    "",
 	process.FileServer:   "",
@@ -77,7 +77,7 @@ func TestRecordsDamagedOverKill_EachCallHasOneHonestAnswer(t *testing.T) {
 				continue
 			}
 			for _, worker := range []string{"lives", "killed"} {
-				answered := worker == "lives" && (readable == "" || readable == way || file == calls.File && way == "none")
+				answered := worker == "lives" && (readable == "" || strings.Contains(readable, way))
 				t.Run(fmt.Sprintf("%s %s, worker %s", file, way, worker), func(t *testing.T) {
 					t.Parallel()
 					(&damagedRecords{place: newPlace(t), file: file, damage: damage, killed: worker == "killed"}).run(t, answered)

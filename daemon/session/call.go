@@ -220,11 +220,15 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	if t.Server == "" && !s.srv.o.Still() { // what is written to a server's worker is checked then
 		return res, true, tool.ErrStopping
 	}
+	var doubt func() *fault.Record
+	if r.replay {
+		doubt = func() *fault.Record { return s.unrecorded(r, true) }
+	}
 	s.calls.Add(1)
 	res, err = t.Handle(ctx, tool.RemoteCall{
 		Caller: who, N: r.n, ID: string(r.msg.ID), Params: r.msg.Params, Arguments: r.args,
 		Modern: r.modern, Replay: r.replay, Sent: r.sent,
-		Level: s.levelOf(r), Refuse: refuse, Progress: s.progressOf(r), TakesTask: s.takesTasks(r),
+		Level: s.levelOf(r), Refuse: refuse, Doubt: doubt, Progress: s.progressOf(r), TakesTask: s.takesTasks(r),
 	})
 	if s.guest != "" && err == nil {
 		res, err = profile.ResultForGuest(t, r.operation(), res)

@@ -352,6 +352,11 @@ func (s *session) doubtful(r *request, may bool) *fault.Record {
 	if !r.replay || s.srv.o.Executors.Recorded(s.hash, r.n) {
 		return nil
 	}
+	return s.unrecorded(r, may)
+}
+
+// unrecorded is [session.doubtful] for a replayed call of which there is no record.
+func (s *session) unrecorded(r *request, may bool) *fault.Record {
 	server, op := calls.AnyServer, r.operation()
 	if r.target != nil {
 		server = r.target.Server

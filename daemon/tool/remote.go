@@ -45,6 +45,10 @@ type RemoteCall struct {
 	// made any more; nil lets every call through. An earlier daemon may have
 	// accepted the call under another configuration.
 	Refuse func(ctx context.Context) error
+	// Doubt returns the fault of a call that an earlier daemon may have made although no record of it
+	// is left, or nil. It is asked when the process is known to which the call is to go: only then
+	// all that is damaged is known. nil doubts no call.
+	Doubt func() *fault.Record
 }
 
 // RemoteResult is the answer to a call: one of Result, Error and Load.

@@ -283,6 +283,16 @@ func (r *request) dispatch(ctx context.Context, c *upstream.Call, again bool, pa
 	if err != nil {
 		return AsFault(err, r.o)
 	}
+	if r.rc.Doubt != nil && !again {
+		r.hub.Mu.Lock()
+		doubt := c.Doubt
+		r.hub.Mu.Unlock()
+		if doubt != nil {
+			if f := doubt(); f != nil {
+				return f
+			}
+		}
+	}
 	u.AwaitLevel(ctx)
 	timeout := r.s.Entry().Timeout
 	until := time.Now().Add(timeout) // a server may hang that has yet to read what was said before

@@ -70,6 +70,9 @@ func (r *request) round(ctx context.Context, round int) (tool.RemoteResult, erro
 	if c == nil {
 		c = upstream.NewCall(calls.NewCall(key, r.o.Own, r.o.Remote.Contract == tool.Convergent))
 		r.hub.Calls[key] = c
+		if round == 0 {
+			c.Doubt = r.rc.Doubt
+		}
 	}
 	r.hub.Mu.Unlock()
 	res, err := r.follow(ctx, c)

@@ -29,6 +29,8 @@ type Call struct {
 	earlier []place  // its writes to processes that died before
 	// lost says why the process that has the call cannot answer it any more, though it lives; nil if it can.
 	lost *fault.Record
+	// Doubt is that of its [tool.RemoteCall] if no record of it was found. It never changes.
+	Doubt func() *fault.Record
 
 	// Of the request that waits, or waited last.
 	OnProgress   func(params json.RawMessage) // nil if the client wants none, or none waits

@@ -266,6 +266,16 @@ func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 		}
 		ended++
 	}
+	gone, err := d.Vanished()
+	errs = append(errs, err)
+	for i := range gone {
+		dir := d.Dir(gone[i].ID)
+		if err := d.EndVanished(ctx, dir); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		d.TakeOut(dir)
+	}
 	return ended, errors.Join(append(errs, d.HuntAll(ctx))...)
 }
 
@@ -292,16 +302,19 @@ func (d *Dirs) parents() []string {
 	return []string{filepath.Join(d.o.RuntimeDir, "w"), filepath.Join(d.o.StateDir, "consults")}
 }
 
-// All returns the directories of this daemon's workers.
+// All returns the directories of this daemon's workers, also of those whose state.json is lost.
 func (d *Dirs) All() []string {
 	var found []string
 	for _, parent := range d.parents() {
-		all, _ := filepath.Glob(filepath.Join(parent, "*", process.FileState))
-		for _, f := range all {
-			found = append(found, filepath.Dir(f))
+		for _, name := range []string{process.FileState, process.FileLock} {
+			all, _ := filepath.Glob(filepath.Join(parent, "*", name))
+			for _, f := range all {
+				found = append(found, filepath.Dir(f))
+			}
 		}
 	}
-	return found
+	slices.Sort(found)
+	return slices.Compact(found)
 }
 
 // ServerDirs lists the directories of servers' workers, living and dead ones, and those whose
