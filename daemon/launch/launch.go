@@ -129,7 +129,7 @@ func (l *Start) remoteProcess(s *config.Settings, a resolve.Around) (resolve.Pro
 	if err != nil {
 		return resolve.Process{}, err
 	}
-	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers}
+	target := remote.Target{Name: s.Name, URL: address.URL, Headers: address.Headers, Secrets: address.Sent}
 	if target.Login, err = l.loginOf(s, a, address.URL); err != nil {
 		return resolve.Process{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	stdlog "log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -59,7 +60,10 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	defer stop()
 	defer keepSmall(ctx)()
 	log := childLog(proc)
-	o := remote.Options{Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version}
+	stdlog.SetOutput(io.Discard) // net/http quotes there what a server sends, which may be a secret that it was sent
+	o := remote.Options{
+		Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version, Secrets: target.Secrets,
+	}
 	if at := target.Login; at != nil {
 		tokens := login.NewTokens(login.Options{
 			Name: target.Name, URL: target.URL, Target: at.Target, Version: cmdenv.Version, Log: log,

@@ -41,6 +41,7 @@ type Options struct {
 	Version    string            // of this program, for the User-Agent
 	Log        *slog.Logger      // of what the client skips; nil for none
 	Login      Login             // nil if requests carry no token of a login
+	Secrets    []string          // that it is sent besides tokens of the login, and must not be shown when it repeats them
 }
 
 // Emit receives one message, without a newline. For each call of the client, one
@@ -50,8 +51,9 @@ type Emit func(line []byte) error
 
 // Client is one session with a server. It is safe for concurrent use.
 type Client struct {
-	o    Options
-	http *http.Client
+	o      Options
+	http   *http.Client
+	unsaid *unsaid // what the server must not show
 
 	renewing  chan struct{} // holds a token while one caller begins a new session
 	onRenewed func()        // called after that; it does not block; nil for none
@@ -89,7 +91,7 @@ func New(o Options) *Client {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Client{
-		o: o, renewing: make(chan struct{}, 1), standing: map[string]json.RawMessage{},
+		o: o, unsaid: newUnsaid(o.Secrets), renewing: make(chan struct{}, 1), standing: map[string]json.RawMessage{},
 		http: &http.Client{
 			// A body is read for as long as a call takes, so nothing here
 			// limits the whole.

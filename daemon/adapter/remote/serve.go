@@ -44,9 +44,11 @@ func Serve(ctx context.Context, in io.ReadCloser, out io.Writer, log *slog.Logge
 	defer cancel(nil)
 	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
 	defer stop()
-	o.Log = log
+	c := New(o)
+	log = c.unsaid.log(log)
+	c.o.Log = log
 	b := &bridge{
-		c: New(o), log: log, out: out, left: cancel, calls: map[string]*call{}, notes: make(chan note, maxNotes),
+		c: c, log: log, out: out, left: cancel, calls: map[string]*call{}, notes: make(chan note, maxNotes),
 	}
 	b.c.onRenewed = func() { b.listen(ctx) }
 	sent := make(chan struct{})
@@ -255,9 +257,10 @@ func (b *bridge) fail(ctx context.Context, m *message, f *fault.Record) {
 	_ = b.emit(jsonrpc.AppendError(nil, m.ID, f.JSONRPCCode, f.Error(), f.JSON()))
 }
 
-// emit writes one message. Any goroutine may call it. If the write fails, no message
-// can be written any more, so it ends Serve.
+// emit writes one message, without secrets that the server was sent. Any goroutine may call it. If the write fails,
+// no message can be written any more, so it ends Serve.
 func (b *bridge) emit(line []byte) error {
+	line = b.c.unsaid.line(line)
 	b.writing.Lock()
 	defer b.writing.Unlock()
 	_, err := b.out.Write(append(slices.Clip(line), '\n'))
@@ -274,7 +277,8 @@ type Target struct {
 	Name    string            `json:"name"`
 	URL     string            `json:"url"`
 	Headers map[string]string `json:"headers,omitempty"`
-	Login   *LoginAt          `json:"login,omitempty"` // nil if requests carry no token of a login
+	Login   *LoginAt          `json:"login,omitempty"`   // nil if requests carry no token of a login
+	Secrets []string          `json:"secrets,omitempty"` // among these, that are surely secret
 }
 
 // LoginAt says where the login of a server is. None of it is secret.

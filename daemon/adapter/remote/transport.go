@@ -147,7 +147,7 @@ func (c *Client) attempt(
 	if headTime > 0 {
 		defer time.AfterFunc(headTime, func() { cancel(errNoHead) }).Stop()
 	}
-	if token != "" {
+	if c.unsaid.sent(token); token != "" {
 		req.Header.Set("Authorization", "Bearer "+token.Reveal())
 	}
 	resp, err = c.http.Do(req)

@@ -125,6 +125,9 @@ type Address struct {
 	URL     string
 	Headers map[string]string
 	Secrets []string // what must be shown as *** wherever it turns up
+	// Sent are those that are surely secret. They are hidden in the server's messages, too, where a common word
+	// must stay.
+	Sent []string
 }
 
 // Address expands the settings of a server of transport HTTP or SSE. The error names
@@ -146,13 +149,17 @@ func (a Around) Address(s config.Settings) (Address, error) {
 			return Address{}, fmt.Errorf("mcpServers.%s.headers.%s: must be one line", s.Name, name)
 		}
 	}
-	for _, value := range out.Headers {
+	for name, value := range out.Headers {
 		// The token of "Bearer token" is one by itself, too.
-		out.Secrets = append(out.Secrets, strings.Fields(value)...)
+		words := slices.DeleteFunc(strings.Fields(value), func(v string) bool { return len(v) < leastSecret })
+		out.Secrets = append(out.Secrets, words...)
+		if redact.NamesSecret(name) {
+			out.Sent = append(append(out.Sent, value), words...)
+		}
 	}
-	words := slices.DeleteFunc(out.Secrets, func(v string) bool { return len(v) < leastSecret })
-	words = slices.Concat(words, []string{client}, e.used, redact.Secrets([]string{out.URL}))
-	out.Secrets = secrets(out.Headers, words)
+	sure := slices.Concat([]string{client}, e.used, redact.Secrets([]string{out.URL}))
+	out.Secrets = secrets(out.Headers, append(out.Secrets, sure...))
+	out.Sent = secrets(nil, append(out.Sent, sure...))
 	return out, nil
 }
 

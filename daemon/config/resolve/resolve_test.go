@@ -81,12 +81,17 @@ func TestProcess(t *testing.T) {
 // invalid result is refused.
 func TestAddress(t *testing.T) {
 	s, _ := parsed(t,
-		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {"Authorization": "Bearer ${TOKEN}", "X": "y"}}`).
+		`"a": {"url": "https://${HOST:-example.com}/mcp", "headers": {
+			"Authorization": "Bearer ${TOKEN}", "X": "y", "X-Workspace": "a common phrase"}}`).
 		Server("a")
 	got, err := Around{Variables: []string{"TOKEN=0123456789"}}.Address(s)
 	want := Address{
-		URL: "https://example.com/mcp", Headers: map[string]string{"Authorization": "Bearer 0123456789", "X": "y"},
-		Secrets: []string{"Bearer 0123456789", "0123456789"},
+		URL: "https://example.com/mcp",
+		Headers: map[string]string{
+			"Authorization": "Bearer 0123456789", "X": "y", "X-Workspace": "a common phrase",
+		},
+		Secrets: []string{"Bearer 0123456789", "a common phrase", "0123456789"},
+		Sent:    []string{"Bearer 0123456789", "0123456789"},
 	}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("Address:\n got %#v, %v\nwant %#v", got, err, want)
