@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	stdlog "log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -60,7 +59,8 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	defer stop()
 	defer keepSmall(ctx)()
 	log := childLog(proc)
-	stdlog.SetOutput(io.Discard) // net/http quotes there what a server sends, which may be a secret that it was sent
+	// This is also the default of package log, into which net/http quotes what a server sends.
+	slog.SetDefault(slog.New(slog.DiscardHandler))
 	o := remote.Options{
 		Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version, Secrets: target.Secrets,
 	}

@@ -212,6 +212,8 @@ func (h *hidingHandler) attr(a slog.Attr) slog.Attr {
 			all = append(all, h.attr(one))
 		}
 		a.Value = slog.GroupValue(all...)
+	case slog.KindBool, slog.KindDuration, slog.KindFloat64, slog.KindInt64, slog.KindTime, slog.KindUint64,
+		slog.KindLogValuer: // numbers; and a resolved value is no LogValuer
 	}
 	return a
 }

@@ -48,6 +48,9 @@ var escapes = map[string]func(s string) string{
 	"in a query":   url.QueryEscape,
 }
 
+// resultBegin is how a result begins whose end has secrets.
+const resultBegin = `{"n":1.0,"content":[{"type":"text","text":"a\n`
+
 // TestServerRepeatsSecrets_NobodySeesThem checks that a server which repeats the secrets that it was sent, wherever
 // it can, gets none of them into a message or a line of the log, and that the rest of a message arrives as it is.
 func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
@@ -79,14 +82,17 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 		"bad event":        asHTTP("200 OK\r\nContent-Type: text/event-stream", "data: "+all+"\n\n"),
 	}
 	for how, escape := range escapes {
-		error, result := `{"code":1,"message":"%s","data":{"%s":["%s"]}}`, `{"n":1.0,"content":[{"type":"text","text":"a\n%s"}],"%s":"%s"}`
-		for kind, text := range map[string]string{"error": error, "result": result} {
+		for kind, text := range map[string]string{
+			"error":  `{"code":1,"message":"%s","data":{"%s":["%s"]}}`,
+			"result": resultBegin + `%s"}],"%s":"%s"}`,
+		} {
 			text = `{"jsonrpc":"2.0","id":7,"` + kind + `":` + strings.ReplaceAll(text, "%s", escape(all)) + `}`
 			answers[kind+" "+how] = asHTTP(ok, text)
 			answers[kind+" of a bad request "+how] = asHTTP("400 Bad Request", text)
 			answers[kind+" of a server that fails "+how] = asHTTP("500 Internal Server Error", text)
+			note := `{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"` + escape(all) + `"}}`
 			answers[kind+" as event "+how] = asHTTP("200 OK\r\nContent-Type: text/event-stream",
-				`data: {"jsonrpc":"2.0","method":"notifications/message","params":{"data":"`+escape(all)+`"}}`+"\n\ndata: "+text+"\n\n")
+				"data: "+note+"\n\ndata: "+text+"\n\n")
 		}
 	}
 	for name, text := range answers {
@@ -121,7 +127,7 @@ func TestServerRepeatsSecrets_NobodySeesThem(t *testing.T) {
 			if m, err := jsonrpc.Parse(lines.Bytes()); err == nil && string(m.ID) == "7" && !told {
 				told = true
 				_ = say.Close()
-				if strings.HasPrefix(name, "result") && !strings.Contains(lines.Text(), `"n":1.0,"content":[{"type":"text","text":"a\n`) {
+				if strings.HasPrefix(name, "result") && !strings.Contains(lines.Text(), resultBegin) {
 					t.Errorf("%s: the rest of the answer is changed: %s", name, lines.Text())
 				}
 			}

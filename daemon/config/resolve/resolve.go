@@ -125,8 +125,8 @@ type Address struct {
 	URL     string
 	Headers map[string]string
 	Secrets []string // what must be shown as *** wherever it turns up
-	// Sent are those that are surely secret. They are hidden in the server's messages, too, where a common word
-	// must stay.
+	// Sent are those that the server itself is sent, and that are surely secret. They are hidden in its messages,
+	// too, where a common word must stay.
 	Sent []string
 }
 
@@ -136,6 +136,7 @@ type Address struct {
 func (a Around) Address(s config.Settings) (Address, error) {
 	e := newExpander(a, s.Commands)
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
+	sent := slices.Concat(e.used, redact.Secrets([]string{out.URL}))
 	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too
 	client := e.one("oauth.clientSecret", s.OAuth.ClientSecret.Reveal())
 	if e.err != nil {
@@ -157,9 +158,8 @@ func (a Around) Address(s config.Settings) (Address, error) {
 			out.Sent = append(append(out.Sent, value), words...)
 		}
 	}
-	sure := slices.Concat([]string{client}, e.used, redact.Secrets([]string{out.URL}))
-	out.Secrets = secrets(out.Headers, append(out.Secrets, sure...))
-	out.Sent = secrets(nil, append(out.Sent, sure...))
+	out.Secrets = secrets(out.Headers, slices.Concat(out.Secrets, sent, []string{client}, e.used))
+	out.Sent = secrets(nil, append(out.Sent, sent...))
 	return out, nil
 }
 
