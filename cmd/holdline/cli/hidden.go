@@ -59,8 +59,8 @@ func runRemote(_ []string, proc *cmdenv.Process) error {
 	defer stop()
 	defer keepSmall(ctx)()
 	log := childLog(proc)
-	// This is also the default of package log, into which net/http quotes what a server sends.
-	slog.SetDefault(slog.New(slog.DiscardHandler))
+	// This turns off package log, too, in which net/http quotes what a server sends.
+	slog.SetDefault(slog.New(slog.DiscardHandler)) //nolint:forbidigo // net/http takes no logger
 	o := remote.Options{
 		Name: target.Name, URL: target.URL, Headers: target.Headers, Version: cmdenv.Version, Secrets: target.Secrets,
 	}
