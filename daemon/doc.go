@@ -152,7 +152,8 @@
 //     it is made again if its contract is convergent; else its answer is outcome_unknown.
 //  8. outcome_unknown is only said after the worker's lock is free and its tree is killed.
 //  9. Output is acknowledged, and a record dropped, only after the owner has the answer.
-//  10. The owner of a call is a session or the job store; nothing else may drop it.
+//  10. A record that cannot be believed is not taken for none: see [holdline/daemon/calls.Evidence].
+//  11. The owner of a call is a session or the job store; nothing else may drop it.
 //
 // Package calls is that law: [holdline/daemon/calls.Decide] and the states of a call.
 //
@@ -192,11 +193,13 @@
 //	detach       leave a worker alone; it lives on
 //	eject        give up a server that fails too often, until the user reloads it
 //	engine       a consult program; adapter/engines lists them
+//	doubtful     a record that stands before damaged ones, and its call
 //	generation   number of a daemon (on disk: epoch), or of a worker's start
 //	hand-over    the daemon executes a newer program; socket and lock stay open
 //	instance     the processes of a server for one scope, one after the other
 //	line number  what a proxy gives each line of its client, from 1
 //	place        runtime directory and state directory of one daemon
+//	register     specs of all servers' workers, outside of their directories: known/
 //	scope        which sessions share a process: shared, project or session
 //	settle       the fate of a write or a call is known and recorded
 //	spool        file with a child's output while no daemon is there

@@ -72,10 +72,26 @@ func AnswerFile(dir string, write int64) string {
 
 // WriteAnswer writes the answer to a write into its file in the worker directory dir; a reader
 // finds the whole answer or none of it. It returns the size of the answer in bytes, with an error,
-// too. It blocks on the disk, so the caller must not hold hub.Mu.
-func WriteAnswer(dir string, write int64, a Answer) (size int64, err error) {
+// too, and its [AnswerSum]. It blocks on the disk, so the caller must not hold hub.Mu.
+func WriteAnswer(dir string, write int64, a Answer) (size int64, sum uint32, err error) {
 	line := a.line(write)
-	return int64(len(line)), statedir.WriteFile(AnswerFile(dir, write), line)
+	return int64(len(line)), AnswerSum(dir, write, line), statedir.WriteFile(AnswerFile(dir, write), line)
+}
+
+// AnswerSum returns the checksum of an answer to a write, whose file is in the worker directory dir.
+// It is that of this write in this directory alone.
+func AnswerSum(dir string, write int64, line []byte) uint32 {
+	return checksum(AnswerFile(filepath.Base(dir), write), line)
+}
+
+// IsFiled reports whether the file with the answer to a recorded call, in the worker directory dir, is
+// as the journal says. It returns true if the journal says nothing of a file. It blocks on the disk.
+func IsFiled(dir string, r *Record) bool {
+	if r.FileSize == 0 {
+		return true
+	}
+	line, err := ownfile.Read(AnswerFile(dir, r.Write), ownfile.MaxDocument)
+	return err == nil && int64(len(line)) >= r.FileSize && AnswerSum(dir, r.Write, line[:r.FileSize]) == r.FileSum
 }
 
 // ReadAnswer reads the answer to a write from its file in the worker directory dir. It returns an

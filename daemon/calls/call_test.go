@@ -78,17 +78,17 @@ func TestAnswerInFile(t *testing.T) {
 		t.Errorf("a file that cannot be written: grown %d, keeping %d, answer %+v", grown, c.keeping, c.Answer)
 	}
 	c.BeginWriting()
-	if _, err := WriteAnswer(dir, 7, c.Answer); err == nil {
+	if _, _, err := WriteAnswer(dir, 7, c.Answer); err == nil {
 		t.Error("an answer is written into a directory that is not there")
 	}
 	if err := os.Mkdir(filepath.Join(dir, DirAnswers), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	size, err := WriteAnswer(dir, 7, c.Answer)
+	size, _, err := WriteAnswer(dir, 7, c.Answer)
 	if grown := c.Written(size, err); err != nil || grown != size || !c.Answer.IsZero() || c.keeping != InFile {
 		t.Errorf("written: %v, grown %d of %d, keeping %d", err, grown, size, c.keeping)
 	}
-	if _, err := WriteAnswer(dir, 8, Answer{Error: []byte(`{"code":1,"message":"m"}`)}); err != nil {
+	if _, _, err := WriteAnswer(dir, 8, Answer{Error: []byte(`{"code":1,"message":"m"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	sizes, err := AnswersIn(dir)

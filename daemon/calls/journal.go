@@ -53,7 +53,7 @@ type Journal struct {
 	mu        sync.Mutex // guards all below; lines, deadlines and detached change only while file is held, too
 	lines     []span     // of the records in the file that count, in the order of their writes
 	deadlines []span     // of the lines that move the deadline of a call
-	detached  []span     // of the lines that detach a call
+	detached  []span     // of the lines that detach a call, or say that its answer is in a file
 	forgotten map[int64]struct{}
 	fresh     []int64 // forgotten writes that no line of the file lists as done
 }
@@ -306,6 +306,14 @@ func (j *Journal) MoveDeadline(call, bootMS int64) error {
 // j.mu, and blocks on the disk.
 func (j *Journal) Detach(call int64, session string, n int64) error {
 	return j.note(&Record{Kind: KindDetach, Call: call, Session: session, N: n}, &j.detached)
+}
+
+// Filed appends a line to the file: the answer to the call with the write id call is in its file, of
+// which size and sum tell. The line of the output that has the answer must not be acknowledged before
+// Filed has returned. After an error, which Filed returns, it must be kept. It takes j.file and j.mu,
+// and blocks on the disk.
+func (j *Journal) Filed(call, size int64, sum uint32) error {
+	return j.note(&Record{Kind: KindFiled, Call: call, FileSize: size, FileSum: sum}, &j.detached)
 }
 
 // note appends the line of r, which says something of the call r.Call, to the file, and the place

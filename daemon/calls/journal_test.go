@@ -97,7 +97,7 @@ func TestRecordLine(t *testing.T) {
 	r := Record{
 		N: 1, Session: "s", ID: json.RawMessage(`"a"`), Kind: KindCall, Name: "n", Write: 2, Contract: "c",
 		DeadlineBootMS: 3, Identity: "i", ProxyPID: 4, ProxyStart: math.MaxUint64, Round: 5, Call: 6,
-		Detached: true, Done: []int64{7, 8},
+		Detached: true, FileSize: 9, FileSum: math.MaxUint32, Done: []int64{7, 8},
 	}
 	for v, i := reflect.ValueOf(r), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() && v.Type().Field(i).Name != "Doubtful" {

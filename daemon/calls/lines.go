@@ -79,7 +79,7 @@ func header(b []byte, dir string, dropped, lines int64) []byte {
 // content is what the lines of a journal say.
 type content struct {
 	records         []placed // in the order of the file, without those that are done
-	moved, detached []span   // of the lines that move deadlines, only the last one for each call, and that detach calls
+	moved, detached []span   // of the lines that move deadlines, only the last one for each call, and that detach or file calls
 	named           bool     // the first line is whole
 	dropped         int64    // of the first line
 	last            int64    // write id of the last record, done or not; 0 if there is none
@@ -158,6 +158,7 @@ func parse(dir string, b []byte) (c content) {
 // that are not done. It fills in moved and detached, without the lines for void records.
 func (c *content) resolve() {
 	done, deadlines, lines := map[int64]struct{}{}, map[int64]int64{}, map[int64]int64{}
+	filed := map[int64]*placed{}
 	// The lowest write of the records behind a line: they void what it says of that and of later writes.
 	lowest := int64(math.MaxInt64)
 	for i := len(c.records) - 1; i >= 0; i-- {
@@ -175,7 +176,15 @@ func (c *content) resolve() {
 			if r.Call < lowest {
 				c.detached = append(c.detached, span{r.Call, r.at.off, r.at.size})
 			}
+		case KindFiled:
+			if r.Call < lowest {
+				filed[r.Call] = r
+				c.detached = append(c.detached, span{r.Call, r.at.off, r.at.size})
+			}
 		case KindCall:
+			if f := filed[r.Write]; f != nil && r.Write < lowest {
+				r.FileSize, r.FileSum = f.FileSize, f.FileSum
+			}
 			if deadline, ok := deadlines[r.Write]; ok {
 				r.DeadlineBootMS = deadline
 			}

@@ -33,6 +33,7 @@ const (
 	KindDone        = "done"     // no write: carries only Done
 	KindDeadline    = "deadline" // no write: moves the deadline of Call to DeadlineBootMS
 	KindDetach      = "detach"   // no write: Call belongs to the job store from now on
+	KindFiled       = "filed"    // no write: the answer to Call is in its file, which has FileSize and FileSum
 )
 
 // RecordVersion is the version of the lines in calls.jsonl.
@@ -64,6 +65,10 @@ type Record struct {
 	Call int64 `json:"call,omitempty"`
 	// Detached says that the job store owns the call.
 	Detached bool `json:"detached,omitempty"`
+	// FileSize and FileSum are the bytes and the checksum of the file with the answer, as far as it is
+	// the answer; 0 if there is none.
+	FileSize int64  `json:"file_size,omitempty"`
+	FileSum  uint32 `json:"file_sum,omitempty"`
 	// Done lists writes whose records before this one are no longer needed.
 	Done []int64 `json:"done,omitempty"`
 
@@ -105,6 +110,8 @@ func (r *Record) line(b []byte) ([]byte, error) {
 		{`,"round":`, int64(r.Round)},
 		{`,"call":`, r.Call},
 		{`,"proxy_pid":`, int64(r.ProxyPID)},
+		{`,"file_size":`, r.FileSize},
+		{`,"file_sum":`, int64(r.FileSum)},
 	} {
 		if m.n != 0 {
 			number(m.key, m.n)

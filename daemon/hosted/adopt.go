@@ -35,6 +35,7 @@ import (
 // Call it once, before the daemon serves any session: a session that came earlier
 // could repeat a call whose record is still unread.
 func (m *Manager) Load() error {
+	m.loading = time.Now()
 	for _, dir := range []string{m.o.CatalogDir, m.o.StateDir} {
 		if err := statedir.MakeDir(dir); err != nil {
 			return fmt.Errorf("files of servers: %w", err)
@@ -94,8 +95,9 @@ func (m *Manager) load(dir string, read func() error) {
 	}()
 	m.o.Touch(dir)
 	err := read()
-	for limit := time.Now().Add(passingLimit); calls.Passes(err) && time.Now().Before(limit); err = read() {
+	for calls.Passes(err) && time.Since(m.loading) < passingLimit {
 		_ = m.hub.Pause(passingPause, nil)
+		err = read()
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // the worker may just have left
 		m.hub.Log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
@@ -103,7 +105,7 @@ func (m *Manager) load(dir string, read func() error) {
 	}
 }
 
-// An error of the kind that passes is tried again for that long, with pauses.
+// What fails with an error of the kind that passes is read again, with pauses, until Load has taken so long.
 const (
 	passingLimit = 5 * time.Second
 	passingPause = 50 * time.Millisecond
@@ -208,7 +210,10 @@ func (m *Manager) restore(e *earlier.Process) {
 	if u.Damage != nil {
 		m.hub.Log.Error("records of a worker cannot be believed: it gets no more calls", "worker", u.ID, "err", e.Damage)
 		m.losses = append(m.losses, earlier.Loss(&e.Spec, e.Damage))
-		u.DoubtLocked(false, lostFault(u))
+		u.DoubtLocked(false, lostFault(u, u.Damage))
+	} else if e.LostFile != nil {
+		m.hub.Log.Error("an answer that was in a file is lost", "worker", u.ID, "err", e.LostFile)
+		u.DoubtLocked(false, lostFault(u, e.LostFile))
 	}
 	if inst.use != stage.Retired {
 		inst.adopting = make(chan struct{})
@@ -225,10 +230,10 @@ func (m *Manager) restore(e *earlier.Process) {
 	})
 }
 
-// lostFault returns the fault of a call of a process whose record cannot be believed.
-func lostFault(u *upstream.Process) *fault.Record {
+// lostFault returns the fault of a call of a process whose record or answer cannot be believed, for why.
+func lostFault(u *upstream.Process, why error) *fault.Record {
 	f := fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall, "the daemon ended, and the records of server %s "+
-		"cannot be believed: %v: whether the call had its effect is not known", u.Server, u.Damage)
+		"cannot be believed: %v: whether the call had its effect is not known", u.Server, why)
 	return f
 }
 
@@ -336,7 +341,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	if found != nil && u.Damage == nil {
 		u.Log.Error("records of a worker cannot be believed: it gets no more calls", "err", found)
 		u.Damage = found
-		u.DoubtLocked(true, lostFault(u))
+		u.DoubtLocked(true, lostFault(u, u.Damage))
 	}
 	inst := instanceOf(u)
 	m.o.Watch.WorkerStarting(inst.name, w.Generation())

@@ -97,6 +97,7 @@ type Manager struct {
 	calls *dispatch.Dispatcher
 	files *files.Files
 
+	loading  time.Time    // when Load was called
 	losses   []calls.Loss // what of earlier daemons cannot be believed; set by Load
 	broken   []string     // directories that stay until no session of an earlier daemon is expected; set by Load
 	deserted []string     // sessions that cannot come back; set by Load

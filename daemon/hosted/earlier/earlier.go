@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -30,6 +31,7 @@ type Process struct {
 	Lists     *listing.Memory // what it has listed; nil if that is not known
 	Alive     bool
 	Damage    error // why its records cannot be believed; nil if they can
+	LostFile  error // that files of answers are missing or damaged; the records of their calls are doubtful
 }
 
 // Loss returns what is lost with the records of a process of that spec.
@@ -73,12 +75,25 @@ func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Proces
 		if p.Answers, err = calls.AnswersIn(dir); err != nil {
 			return nil, err
 		}
+		p.checkFiles()
 		if p.Lists, err = listing.ReadMemory(filepath.Join(dir, process.FileLists)); err != nil {
 			log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
 		}
 		return p, nil
 	default: // Leave: it sees to itself
 		return nil, nil //nolint:nilnil // and nothing is wrong with it
+	}
+}
+
+// checkFiles compares the files of answers with what the journal says of them. The line of such an
+// answer was acknowledged: without its file it is lost.
+func (p *Process) checkFiles() {
+	for i := range p.Records {
+		if r := &p.Records[i]; !calls.IsFiled(p.Dir, r) {
+			delete(p.Answers, r.Write)
+			r.Doubtful = true
+			p.LostFile = fmt.Errorf("the file of the answer, %s, is missing or damaged", calls.AnswerFile(p.Dir, r.Write))
+		}
 	}
 }
 

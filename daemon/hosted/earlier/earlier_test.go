@@ -144,7 +144,7 @@ func TestReadAll(t *testing.T) {
 	l.introduced()
 	l.called()
 	l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
-	size, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
+	size, _, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
 	l.check(err)
 	l.check(question.Write(l.dir, "4.1", []byte(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`),
 		question.Shown{}))
@@ -246,5 +246,41 @@ func TestDeserted(t *testing.T) {
 		if got := earlier.Deserted(tc.found); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: sessions %q are deserted, want %q", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestAnswerFileLost_CallIsNotMadeAgain has an answer in a file, whose line was acknowledged. Once the file is not
+// what the journal says, the call is doubtful: it was made, and its answer is lost.
+func TestAnswerFileLost_CallIsNotMadeAgain(t *testing.T) {
+	for name, damage := range map[string]func(path string) error{
+		"whole":   func(string) error { return nil },
+		"missing": os.Remove,
+		"emptied": func(path string) error { return os.Truncate(path, 0) },
+		"another call's": func(path string) error {
+			_, _, err := calls.WriteAnswer(filepath.Dir(filepath.Dir(path)), 1, calls.Answer{Result: json.RawMessage(`{"a":2}`)})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeft(t)
+			l.live()
+			l.ran(bootclock.ID())
+			l.introduced()
+			l.called()
+			l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
+			size, sum, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
+			l.check(err)
+			j, err := calls.OpenJournal(l.dir)
+			l.check(err)
+			l.check(j.Filed(1, size, sum))
+			l.check(j.Close())
+			l.check(damage(calls.AnswerFile(l.dir, 1)))
+			p, _, err := l.read()
+			l.check(err)
+			lost := name != "whole"
+			if len(p.Records) != 1 || p.Records[0].Doubtful != lost || (p.LostFile != nil) != lost || (len(p.Answers) == 0) != lost {
+				t.Errorf("%+v", p)
+			}
+		})
 	}
 }

@@ -77,9 +77,12 @@ func (u *Process) writeDown(c output.Content) error {
 // error the answer stays. It takes hub.Mu, but not while it writes.
 func (u *Process) spool(c *Call) error {
 	u.hub.Mu.Lock()
-	a, write := c.Answer, c.write
+	a, write, w := c.Answer, c.write, u.attached
 	u.hub.Mu.Unlock()
-	size, err := calls.WriteAnswer(u.Dir, write, a)
+	size, sum, err := calls.WriteAnswer(u.Dir, write, a)
+	if err == nil && a.Fault == nil { // a daemon that finds no fault decides as this one did
+		err = w.Filed(write, size, sum)
+	}
 	faultpoint.At("hosted.spooled")
 	u.hub.Mu.Lock()
 	defer u.hub.Mu.Unlock()
@@ -91,7 +94,7 @@ func (u *Process) spool(c *Call) error {
 // that fails. The file of a call that was settled meanwhile is removed. The caller must hold
 // hub.Mu, which it unlocks while it works on files.
 func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool {
-	write := c.write
+	write, w := c.write, u.attached
 	unlocked := func(f func()) {
 		u.hub.Mu.Unlock()
 		defer u.hub.Mu.Lock() // after a panic, too: the caller unlocks it
@@ -99,7 +102,9 @@ func (u *Process) fileLocked(c *Call, msg *jsonrpc.Message, l *lines.Line) bool 
 	}
 	var err error
 	unlocked(func() {
-		err = l.Keep(calls.AnswerFile(u.Dir, write))
+		if err = l.Keep(calls.AnswerFile(u.Dir, write)); err == nil {
+			err = w.Filed(write, int64(len(l.Text)), calls.AnswerSum(u.Dir, write, l.Text))
+		}
 		faultpoint.At("hosted.filed")
 	})
 	switch {
