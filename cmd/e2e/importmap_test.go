@@ -158,6 +158,7 @@ const layerMap = `
 0 daemon/config/glob
 0 daemon/config/hostname
 2 daemon/config/resolve
+1 daemon/gitguard
 1 daemon/program
 1 daemon/sandbox
 1 daemon/calls

@@ -7,23 +7,11 @@ import (
 	"holdline/daemon/command"
 )
 
-// git are the variables that every program gets for the git commands that it runs, so
-// that git runs no program of the repository's choice, and takes no lock that another
-// process waits for.
-var git = []string{
-	"GIT_OPTIONAL_LOCKS=0",
-	"GIT_TERMINAL_PROMPT=0",
-	"GIT_CONFIG_COUNT=2",
-	"GIT_CONFIG_KEY_0=core.fsmonitor", "GIT_CONFIG_VALUE_0=false",
-	"GIT_CONFIG_KEY_1=core.pager", "GIT_CONFIG_VALUE_1=cat",
-}
-
 // Environment returns the environment of a program; see [command.Compose]. A later
 // source replaces an earlier one:
 //
 //   - base, the daemon's own environment: the names of any session, those that say how to
 //     reach the network, and those that pass accepts,
-//   - the variables that keep git from running programs,
 //   - set,
 //   - extra, which the configuration names.
 //
@@ -35,5 +23,5 @@ func Environment(base []string, pass func(name string) bool, set, extra []string
 		return command.Loaders.Has(name) || command.Agents.Has(name) || name == "LD_LIBRARY_PATH" ||
 			strings.HasPrefix(name, "HOLDLINE_")
 	}
-	return command.Compose(base, inherits, slices.Concat(git, set, extra), never)
+	return command.Compose(base, inherits, slices.Concat(set, extra), never)
 }

@@ -5,16 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/command"
+	"holdline/daemon/gitguard"
 	"holdline/daemon/program"
 	"holdline/protocol/fault"
 )
@@ -37,26 +34,17 @@ const (
 )
 
 // git runs git commands in one directory. The repository may be hostile: it can name
-// programs that git would run, as hooks, filters or pagers. This git runs none of them,
-// writes nothing and reaches no network. The configuration of the user and of the machine
-// counts, for safe.directory, but it is overruled in the same way.
+// programs that git would run, as hooks, filters or pagers, and files that it would read. This git
+// runs and reads none of them, writes nothing and reaches no network; see package gitguard. The
+// configuration of the user and of the machine counts, for safe.directory.
 type git struct {
-	program program.Program
-	path    string
-	version [3]int
-	cwd     string
-	top     string   // directory that has .git: the work tree, whatever the repository's settings say
-	user    []string // variables by which git finds the user's configuration
-	config  []string // what overrules all configuration: name and value by turns
-}
-
-// fixedConfig overrules the settings that could run a program or write something: names
-// and values by turns. The drivers of diffs are switched off by options of the command
-// diff instead.
-var fixedConfig = []string{
-	"core.fsmonitor", "false", "core.untrackedCache", "false", "core.hooksPath", "/dev/null", "core.pager", "cat",
-	"diff.submodule", "short", "submodule.recurse", "false", "protocol.allow", "never",
-	"diff.autoRefreshIndex", "false", "safe.bareRepository", "explicit",
+	program  program.Program
+	path     string
+	version  [3]int
+	cwd      string
+	top      string   // directory that has .git: the work tree, whatever the repository's settings say
+	user     []string // variables by which git finds the user's configuration
+	settings gitguard.Settings
 }
 
 // newGit finds git and the repository around cwd. It checks that git runs none of the
@@ -66,7 +54,7 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 	if home == "" {
 		home = "/nonexistent"
 	}
-	g := &git{cwd: cwd, config: slices.Clone(fixedConfig), user: []string{
+	g := &git{cwd: cwd, top: gitguard.Top(cwd), settings: gitguard.Fixed(), user: []string{
 		"HOME=" + home, "XDG_CONFIG_HOME=" + r.Variable("XDG_CONFIG_HOME"), // empty is as good as unset
 	}, program: program.Program{
 		Name: "git", Bin: "git", Env: []string{"PATH=" + r.Variable("PATH")}, Operation: engine.Operation,
@@ -76,13 +64,8 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 	if g.path, _, err = g.program.Find(); err != nil {
 		return nil, err
 	}
-	for g.top = cwd; ; g.top = filepath.Dir(g.top) {
-		if _, err := os.Lstat(filepath.Join(g.top, ".git")); err == nil {
-			break
-		}
-		if g.top == filepath.Dir(g.top) {
-			return nil, engine.Invalid("diff: %s is in no git repository", cwd)
-		}
+	if g.top == "" {
+		return nil, engine.Invalid("diff: %s is in no git repository", cwd)
 	}
 	if err = g.askVersion(ctx); err == nil {
 		err = g.overrule(ctx)
@@ -94,34 +77,32 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 }
 
 // run runs git with args and blocks until it has ended. It returns the first limit
-// bytes of what git prints. If git fails, the error is an invalid_input fault with git's
-// own words. If ctx is done, it is as [late] says.
+// bytes of what git prints. If git fails, the error is an invalid_input fault that does not quote
+// git: its words can hold lines of any file that the repository names. If ctx is done, it is as
+// [late] says.
 func (g *git) run(ctx context.Context, limit int, args ...string) ([]byte, error) {
-	cmd := command.Command{
-		Path: g.path, Args: append([]string{"--no-pager"}, args...), Dir: g.cwd, Stdout: limit,
-		Stderr: maxGitErrors,
-	}
-	cmd.Env = append([]string{
-		"PATH=" + command.Variable(g.program.Env, "PATH"), "LC_ALL=C",
-		"GIT_ATTR_NOSYSTEM=1", "GIT_OPTIONAL_LOCKS=0", "GIT_TERMINAL_PROMPT=0",
-		"GIT_WORK_TREE=" + g.top, "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "GIT_PAGER=cat",
-		"GIT_CONFIG_COUNT=" + strconv.Itoa(len(g.config)/2),
-	}, g.user...)
-	for i := 0; i < len(g.config); i += 2 {
-		n := strconv.Itoa(i / 2)
-		cmd.Env = append(cmd.Env, "GIT_CONFIG_KEY_"+n+"="+g.config[i], "GIT_CONFIG_VALUE_"+n+"="+g.config[i+1])
-	}
-	printed, err := cmd.Run(ctx)
-	switch exit, failed := errors.AsType[*exec.ExitError](err); {
+	printed, err := g.ask(ctx, limit, args...)
+	failure, failed := errors.AsType[*gitguard.Failure](err)
+	switch {
 	case ctx.Err() != nil:
 		return nil, late(ctx)
 	case failed:
-		said := strings.TrimSpace(strings.ToValidUTF8(string(printed.Stderr), "\uFFFD"))
-		return nil, engine.Invalid("diff: git %s in %s: exit code %d: %s", args[0], g.cwd, exit.ExitCode(), said)
+		return nil, engine.Invalid("diff: git %s in %s failed (exit code %d): %v", args[0], g.cwd, failure.Code, failure)
 	case err != nil:
 		return nil, fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: cannot run git: %v", err)
 	}
-	return printed.Stdout, nil
+	return printed, nil
+}
+
+// ask is [git.run] with the errors of package gitguard.
+func (g *git) ask(ctx context.Context, limit int, args ...string) ([]byte, error) {
+	env := slices.Concat([]string{
+		"PATH=" + command.Variable(g.program.Env, "PATH"), "LC_ALL=C", "GIT_ATTR_NOSYSTEM=1", "GIT_WORK_TREE=" + g.top,
+	}, g.settings.Environ(), g.user)
+	cmd := gitguard.Command(g.path, g.cwd, env, args...)
+	cmd.Stdout = limit
+	printed, err := cmd.Run(ctx)
+	return printed.Stdout, gitguard.Explain(err, printed.Stderr)
 }
 
 // errGitSlow is the cause of a context that ends after [gitTimeout].

@@ -199,6 +199,27 @@ func TestDiffOfHostileRepository_RunsAndShowsNothingElse(t *testing.T) {
 			partial(p)
 			p.wrapGit(`unset GIT_NO_LAZY_FETCH; case "$*" in *version*) echo git version 2.39.3; exit;; esac`)
 		}, code: fault.InvalidInput},
+		"a file of attributes that is secret": {hostile: func(p *place) {
+			p.put(p.secret+"/key", "name: SECRET=\nSECRET: SECRET\n")
+			p.put(p.project+"/.git/config", "[core]\n\tattributesFile = "+p.secret+"/key\n")
+		}},
+		"an order of files that has no end": {hostile: func(p *place) {
+			p.put(p.project+"/.git/config", "[diff]\n\torderFile = /dev/zero\n[mailmap]\n\tfile = /dev/zero\n")
+		}},
+		"a secret file of attributes, and an object is broken": {hostile: func(p *place) {
+			p.put(p.secret+"/key", "name: SECRET=\nSECRET: SECRET\n")
+			p.put(p.project+"/.git/config", "[core]\n\tattributesFile = "+p.secret+"/key\n")
+			blob := p.git(p.project, "rev-parse", "HEAD:one")
+			if err := os.Remove(filepath.Join(p.project, ".git/objects", blob[:2], blob[2:])); err != nil {
+				p.t.Fatal(err)
+			}
+		}, code: fault.InvalidInput},
+		"attributes of the repository quote themselves": {hostile: func(p *place) {
+			p.link(p.secret+"/one", p.project+"/.git/info/attributes")
+		}, code: fault.Denied},
+		"a configuration that includes a secret file": {hostile: func(p *place) {
+			p.put(p.project+"/.git/config", "[include]\n\tpath = "+p.secret+"/one\n")
+		}},
 		"a .git file": {hostile: func(p *place) {
 			p.link(store(p), p.project+"/.git") // in place of the directory
 			if err := os.Remove(p.project + "/.git"); err != nil {
@@ -276,8 +297,8 @@ func TestDiffOfHostileRepository_RunsAndShowsNothingElse(t *testing.T) {
 				t.Errorf("got %v, prompt %q; want a diff", err, prompt)
 			case tt.code != "" && (f == nil || f.Fault.Code != tt.code):
 				t.Errorf("got %v, prompt %.300q; want %s", err, prompt, tt.code)
-			case strings.Contains(prompt, "SECRET"):
-				t.Errorf("another repository is shown: %q", prompt)
+			case strings.Contains(prompt+fmt.Sprint(err), "SECRET"):
+				t.Errorf("another repository is shown: %q, %v", prompt, err)
 			}
 			if ran, err := os.ReadDir(p.traps); err != nil || len(ran) > 0 {
 				t.Errorf("a program of the repository ran: %v, %v", ran, err)

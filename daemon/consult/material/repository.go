@@ -3,7 +3,6 @@ package material
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -12,23 +11,16 @@ import (
 	"strings"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/gitguard"
 	"holdline/protocol/fault"
 )
 
-// Versions of git decide what a repository could do.
+// Since leastLazy git can be kept from fetching the objects that a partial clone lacks, and so can
+// these older versions, by their second number, from that third number on.
 var (
-	// Since then the environment can overrule every setting. Older versions ignore such
-	// variables silently.
-	leastGit = [3]int{2, 31}
-	// Since then git can be kept from fetching the objects that a partial clone lacks, and so
-	// can these older versions, by their second number, from that third number on.
 	leastLazy = [3]int{2, 45}
 	lazyFixed = map[int]int{39: 4, 40: 2, 41: 1, 42: 2, 43: 4, 44: 1}
 )
-
-// maxFilters bounds the names of the settings of filters, in bytes: each becomes a variable of
-// git's environment.
-const maxFilters = 64 << 10
 
 // askVersion asks git for its version. It returns a fault if git is so old that a repository's
 // settings cannot be overruled.
@@ -37,12 +29,11 @@ func (g *git) askVersion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v := &g.version
-	// Builds between versions have no third number.
-	if n, _ := fmt.Sscanf(string(out), "git version %d.%d.%d", &v[0], &v[1], &v[2]); n < 2 || g.before(leastGit) {
+	ok, least := false, gitguard.Least
+	if g.version, ok = gitguard.ParseVersion(out); !ok || g.before(least) {
 		return fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: %s is %q, and git %d.%d or newer is "+
 			"needed to keep repositories from running programs; update git, or leave diff out",
-			g.path, fault.Short(string(out), 80), leastGit[0], leastGit[1]).WithReason(fault.Version)
+			g.path, fault.Short(string(out), 80), least[0], least[1]).WithReason(fault.Version)
 	}
 	return nil
 }
@@ -50,38 +41,24 @@ func (g *git) askVersion(ctx context.Context) error {
 // before reports whether this git is older than version.
 func (g *git) before(version [3]int) bool { return slices.Compare(g.version[:], version[:]) < 0 }
 
-// overrule overrules each filter that the configuration defines: git diff would run it on the
-// files. The error is a fault if there are too many, or if git would fetch objects that are
-// missing.
+// overrule overrules what the repository's configuration names. The error is a fault if that is
+// too much, or if git would fetch objects that are missing.
 func (g *git) overrule(ctx context.Context) error {
-	out, err := g.run(ctx, maxGitNames, "config", "--null", "--name-only", "--list")
-	if err != nil {
-		return err
-	}
-	partial, size := false, 0
-	names := strings.Split(string(out), "\x00")
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		switch {
-		case strings.HasPrefix(name, "filter."): // clean and process run, required makes their absence an error
-			value := ""
-			if strings.HasSuffix(name, ".required") {
-				value = "false"
-			}
-			g.config = append(g.config, name, value)
-			size += len(name)
-		case name == "extensions.partialclone",
-			strings.HasPrefix(name, "remote.") && strings.HasSuffix(name, ".promisor"):
-			partial = true
-		}
-	}
-	if fixed, ok := lazyFixed[g.version[1]]; partial && g.before(leastLazy) && (!ok || g.version[2] < fixed) {
+	var err error
+	g.settings, err = gitguard.Read(func(limit int, args ...string) ([]byte, error) {
+		return g.ask(ctx, limit, args...)
+	}, g.top)
+	fixed, ok := lazyFixed[g.version[1]]
+	switch failure, failed := errors.AsType[*gitguard.Failure](err); {
+	case ctx.Err() != nil:
+		return late(ctx)
+	case failed:
+		return engine.Invalid("diff: git config in %s failed (exit code %d): %v", g.cwd, failure.Code, failure)
+	case err != nil:
+		return engine.Invalid("diff: the git repository in %s: %v, or leave diff out", g.top, err)
+	case g.settings.Partial && g.before(leastLazy) && (!ok || g.version[2] < fixed):
 		return engine.Invalid("diff: the git repository in %s is a partial clone, and this version of git would "+
 			"fetch what it lacks; update git to %d.%d or newer, or leave diff out", g.top, leastLazy[0], leastLazy[1])
-	}
-	if len(out) == maxGitNames || size > maxFilters {
-		return engine.Invalid("diff: the configuration of the git repository in %s has too many settings to be "+
-			"sure that git runs no program of its choice; shorten .git/config, or leave diff out", g.top)
 	}
 	return nil
 }

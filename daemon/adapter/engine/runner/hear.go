@@ -168,8 +168,11 @@ func (r *run) next(ctx context.Context) bool {
 	for ; n > 1 && r.eng.Fits(req) != nil; req.Prompt = joined(r.ear.held[:n]) {
 		n--
 	}
-	cmd := r.eng.Command(req, r.info)
-	prog, err := startProgram(&cmd, r.params.Cwd, r.o.Worker)
+	cmd, err := guarded(ctx, r.eng, req, r.info)
+	var prog *program
+	if err == nil {
+		prog, err = startProgram(&cmd, r.params.Cwd, r.o.Worker)
+	}
 	if err != nil {
 		r.o.Log.WarnContext(ctx, "the program cannot be started again for a message", "err", err)
 		return false

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/gitguard"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -187,7 +188,10 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	r.eng, r.cmd, r.talk = eng, eng.Command(p.Request, r.info), eng.NewRun(p.Request, r.info)
+	if r.cmd, err = guarded(ctx, eng, p.Request, r.info); err != nil {
+		return err
+	}
+	r.eng, r.talk = eng, eng.NewRun(p.Request, r.info)
 	if r.cmd.EnforcedBy == "" { // an engine that names nothing must not run as if it were confined
 		return fault.New(fault.Denied, fault.Engine, engine.Operation, "engine %s does not say what enforces level %s",
 			r.o.Name, r.cmd.Level)
@@ -210,6 +214,19 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.prog, err = startProgram(&r.cmd, p.Cwd, r.o.Worker)
 	return err
+}
+
+// guarded returns the command of eng for a request, with an environment in which git runs and reads
+// nothing that a repository of the request's directories names. The error is a fault.
+func guarded(ctx context.Context, eng engine.Engine, req engine.Request, info engine.Info) (engine.Command, error) {
+	cmd := eng.Command(req, info)
+	env, err := gitguard.Guard(ctx, cmd.Env, append([]string{req.Cwd}, req.AddDirs...)...)
+	if err != nil {
+		return cmd, fault.New(fault.Denied, fault.Engine, engine.Operation,
+			"cwd: the program would run git, and what the repository makes git run cannot be overruled: %v", err)
+	}
+	cmd.Env = env
+	return cmd, nil
 }
 
 // conduct drives the run until the program has ended and its output is read. It is the

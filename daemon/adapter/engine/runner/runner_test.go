@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -625,6 +626,66 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 	if out := h.next("").Result.Outcome; out.State != engine.Failed || out.Why != engine.Deadline ||
 		out.Session != "T" {
 		t.Errorf("outcome %s", jsonrpc.Encode(out))
+	}
+}
+
+// TestRepositoryNamesAFilter_ProgramsGitDoesNotRunIt has a program that asks git what has changed,
+// as Codex does at its start, in a repository whose configuration names a filter.
+func TestRepositoryNamesAFilter_ProgramsGitDoesNotRunIt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	ran, trap, bin := filepath.Join(dir, "ran"), filepath.Join(dir, "trap"), filepath.Join(dir, "codex")
+	programtest.Write(t, trap, "#!/bin/sh\n: >"+ran+"\nexit 1\n")
+	programtest.Write(t, bin, `#!/bin/sh
+git status >/dev/null 2>&1
+printf '{"type":"thread.started","thread_id":"T"}\n{"type":"item.completed","item":{"type":"agent_message","text":"%s"}}\n' \
+	"$(git status --porcelain | tr -d '\n')"
+echo '{"type":"turn.completed","usage":{}}'
+`)
+	project := filepath.Join(dir, "project")
+	git := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", project}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %s %v", args, out, err)
+		}
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git")
+	}
+	if err := os.Mkdir(project, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	git("init", "-q")
+	for _, text := range []string{"first\n", "third\n"} { // of one length: git reads the file
+		if err := os.WriteFile(filepath.Join(project, "one"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if text == "first\n" {
+			git("add", ".")
+			git("commit", "-q", "-m", "one")
+		}
+	}
+	if err := os.WriteFile(filepath.Join(project, ".git/info/attributes"), []byte("* filter=x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	git("config", "filter.x.clean", trap)
+	program := engine.Info{
+		Path: bin, Version: "0.171.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
+	}
+	h := newHost(t, true, "codex", "")
+	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "cwd": project})
+	if out := h.next("").Result.Outcome; out.State != engine.Done || !strings.Contains(out.Answer, "M one") {
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the filter ran")
+	}
+	git("status")
+	if _, err := os.Stat(ran); err != nil {
+		t.Error("control: the filter does not run without the guard either")
 	}
 }
 
