@@ -14,7 +14,7 @@ import (
 type kind uint8
 
 const (
-	kindOther kind = iota // a notification, or a line that is answered with id null
+	kindOther kind = iota // a notification, or a line that gets no answer
 	kindRequest
 	kindInitialize
 	kindInitialized
@@ -48,9 +48,9 @@ type entry struct {
 	op     string // for the fault record: method, and name of the tool; see describe
 	modern bool   // the request is of the modern era; see describe
 
+	unclear  bool   // no message: by its id alone it is a request, or an answer to a server's one
 	call     bool   // of a tool: it may have an effect
 	calling  bool   // a call that was handed to a connection, and is pending
-	bad      bool   // not a message, to be answered with id null
 	sent     bool   // handed to a connection, perhaps not whole
 	pending  bool   // the client waits for the answer
 	standing bool   // replayed for its effect although answered
@@ -86,19 +86,18 @@ func (e *entry) read() (m jsonrpc.Message, err error) {
 		e.id = append(e.id, m.ID...)
 	}
 	switch {
+	case m.Kind == jsonrpc.Response: // the server gets an error for one that cannot be read
+		e.kind = kindResponse
+		return m, err
 	case err != nil && m.ID == nil:
-		e.bad = true
 	case err != nil: // the refusal bears the id
-		e.kind = kindRequest
+		e.kind, e.unclear = kindRequest, m.Kind == 0
 	case m.Kind == jsonrpc.Request:
 		e.kind, e.call = requestKind(m.Method), m.Method == mcp.ToolsCall
 		if e.kind == kindSubscribe || e.kind == kindUnsubscribe {
 			params, _ := mcp.ParseParams(m.Params) // the daemon refuses what cannot be read
 			e.uri, _ = mcp.String(params.URI)
 		}
-	case m.Kind == jsonrpc.Response:
-		e.kind = kindResponse
-		return m, nil
 	case m.Method == "notifications/initialized":
 		e.kind = kindInitialized
 	case m.Method == "notifications/cancelled":

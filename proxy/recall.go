@@ -41,21 +41,10 @@ type replay struct {
 // recall returns what a resume reports: the kept lines before next, in order, and the numbers
 // of those that still want an answer. Lines from next on were not handed to a connection; they
 // follow as usual.
-//
-// Malformed lines before next are not repeated. Their answers, with id null, are no longer
-// waited for.
 func (s *store) recall() (next int64, pending []int64, lines []replay) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = s.nextLocked()
-	bad := 0
-	for _, e := range s.unsent() {
-		if e.bad {
-			bad++
-		}
-	}
-	s.due -= s.badDue - bad
-	s.badDue = bad
 	for _, e := range s.kept {
 		if e.n >= next {
 			continue

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 
@@ -41,7 +42,7 @@ func (p *proxy) spillFile() *os.File {
 // addSpilled adds a line of so many bytes to the store, which lies in a file. If the line is
 // kept until it is answered, the daemon gets the name of the file, and finds it whenever it
 // looks. Else it gets the bytes.
-func (p *proxy) addSpilled(f *os.File, size int) {
+func (p *proxy) addSpilled(ctx context.Context, f *os.File, size int) {
 	var e *entry
 	kept := false
 	_ = bulk.Use(f, size, func(line []byte) { // after an error there is no entry
@@ -56,7 +57,7 @@ func (p *proxy) addSpilled(f *os.File, size int) {
 		}
 	})
 	if e == nil {
-		p.refuse(nil, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message",
+		p.refuse(ctx, nil, 0, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message",
 			"a long line is no message, or its file cannot be read"))
 	}
 	if !kept {

@@ -51,7 +51,6 @@ type store struct {
 	kept    map[int64]*entry    // that are pending, standing or unseen, by number
 	byID    map[string]*entry   // pending, the oldest of its id: cancellations name ids
 	due     int                 // answers that the client waits for, and those being copied
-	badDue  int                 // of those, answers with id null
 	calls   int                 // entries that are calling
 	eof     bool                // the client sends no more lines
 	initial *entry              // the initialize that has succeeded
@@ -112,6 +111,9 @@ func (s *store) add(e *entry, size int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, asked := s.relayed[e.key]; asked && e.unclear {
+		e.kind = kindResponse
+	}
 	s.last++
 	e.n = s.last
 	e.size = size
@@ -137,10 +139,6 @@ func (s *store) add(e *entry, size int) {
 	case kindResponse:
 		e.unseen = true
 	case kindOther:
-		if e.bad {
-			s.due++
-			s.badDue++
-		}
 	case kindInitialized:
 		s.ready = s.stand(s.ready, e)
 	}
@@ -359,19 +357,11 @@ func (s *store) isFull() bool {
 
 // answer reports whether the proxy must copy the answer to line n to the client: if, and only if,
 // the client waits for it. Then the caller must call [store.copied] afterwards. n is 0 if the daemon
-// has not said it: the answer is for the oldest request of its id then, or for a line without one.
+// has not said it: the answer is for the oldest request of its id then.
 // A request that has succeeded may have an effect that a resume repeats; answer records that, too.
 func (s *store) answer(n int64, id jsonrpc.ID, failed bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n == 0 && string(id) == "null" {
-		if s.badDue > 0 {
-			s.badDue--
-		} else {
-			s.due++
-		}
-		return true
-	}
 	e := s.awaitedLocked(n, id)
 	if e == nil {
 		return false

@@ -37,7 +37,7 @@ func (p *proxy) readClient(ctx context.Context) {
 		switch {
 		case err == nil && protocol.IsControl(line): // the daemon would take it for the proxy's and not count it
 			m, err := jsonrpc.Parse(line)
-			p.refuse(m.ID, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
+			p.refuse(ctx, m.ID, m.Kind, fault.New(fault.InvalidRequest, fault.Protocol, "jsonrpc.message", "%v", err))
 		case err == nil:
 			if len(line) < maxSpareLine {
 				p.store.addCopy(line)
@@ -50,12 +50,14 @@ func (p *proxy) readClient(ctx context.Context) {
 				p.forward()
 			}
 		case errors.Is(err, jsonrpc.ErrSpilled):
-			p.addSpilled(lines.TakeSpilled())
+			f, size := lines.TakeSpilled()
+			p.addSpilled(ctx, f, size)
 			faultpoint.At("proxy.spilled")
 			p.forward()
 		case errors.Is(err, jsonrpc.ErrTooLong):
-			p.refuse(nil, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
-				"the line has more than %d bytes, the most that one message may have", jsonrpc.MaxFrame))
+			id, kind := jsonrpc.Glimpse(lines.Ends())
+			p.refuse(ctx, id, kind, fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
+				"the message has more than %d MiB, the most that one may have", jsonrpc.MaxFrame>>20))
 		default:
 			if !errors.Is(err, io.EOF) && ctx.Err() == nil {
 				p.log.WarnContext(ctx, "reading from the client ended", "err", err)
@@ -66,9 +68,19 @@ func (p *proxy) readClient(ctx context.Context) {
 	}
 }
 
-// refuse answers a line that the proxy does not pass to the daemon.
-func (p *proxy) refuse(id jsonrpc.ID, f *fault.Record) {
-	p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'), func() {})
+// refuse does what is right for a line that the proxy does not pass to the daemon, by what can be seen
+// of it: its request is answered, and a server gets an error in place of its answer. A line with no id
+// is only logged: an answer without one would end some clients.
+func (p *proxy) refuse(ctx context.Context, id jsonrpc.ID, kind jsonrpc.Kind, f *fault.Record) {
+	switch {
+	case id == nil:
+		p.log.WarnContext(ctx, "a line of the client is dropped", "err", f)
+	case kind == jsonrpc.Response:
+		p.store.addLine(append(jsonrpc.AppendError(nil, id, jsonrpc.CodeInternal,
+			"the client's answer is left out: "+f.Fault.Detail, nil), '\n'))
+	default:
+		p.out.line(append(mcp.AppendFault(nil, id, "", "", f), '\n'), func() {})
+	}
 }
 
 // talk carries lines over one connection until that or the client's side ends. It closes the

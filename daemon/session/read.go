@@ -65,7 +65,7 @@ func (s *session) drain(ctx context.Context, l *link.Link) error {
 
 // readLines handles the client's lines, l.First before all others. It returns nil after the client
 // has closed its side, errBye after a bye, [tool.ErrStopping] if ctx is done, else why l ended. It
-// answers a line that is too long with an error. A control line precedes a replayed one.
+// calls refuse for a line that is too long. A control line precedes a replayed one.
 func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew) error {
 	if l.First != nil {
 		s.handleLine(ctx, bulk.Line{Text: l.First}, calls)
@@ -77,8 +77,11 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 		switch {
 		case err == nil:
 		case errors.Is(err, jsonrpc.ErrTooLong):
-			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse", "%v", err)
-			s.refuse(ctx, 0, nil, f)
+			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
+				"the message has more than %d MiB, the most that one may have", jsonrpc.MaxFrame>>20)
+			var seen jsonrpc.Message
+			seen.ID, seen.Kind = jsonrpc.Glimpse(l.Lines.Ends())
+			s.refuse(ctx, 0, seen, f)
 			continue
 		case l.Why() != nil:
 			return l.Why()

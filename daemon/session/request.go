@@ -72,7 +72,7 @@ func (s *session) handleLine(ctx context.Context, l bulk.Line, calls *crew.Crew)
 }
 
 // handleMessage handles line n of the client; again is the control line before a replayed one, else
-// nil. An invalid message is answered with an error. The message keeps parts of l.Text: the caller
+// nil. For an invalid message it calls [session.refuse]. The message keeps parts of l.Text: the caller
 // must not reuse it. Work that may block goes on in goroutines of calls. Only the reader calls it.
 func (s *session) handleMessage(ctx context.Context, n int64, l bulk.Line, again *protocol.Control, calls *crew.Crew) {
 	msg, err := jsonrpc.Parse(l.Text)
@@ -81,7 +81,7 @@ func (s *session) handleMessage(ctx context.Context, n int64, l bulk.Line, again
 		if errors.Is(err, jsonrpc.ErrParse) {
 			code = fault.ParseError
 		}
-		s.refuse(ctx, n, msg.ID, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
+		s.refuse(ctx, n, msg, fault.New(code, fault.Protocol, "jsonrpc.message", "%v", err))
 		return
 	}
 	faultpoint.At("session.read")
@@ -148,7 +148,13 @@ func (s *session) handleNotification(ctx context.Context, msg jsonrpc.Message) {
 // request has its id. It sets r.params and r.modern, and calls learn. Only the reader calls it.
 func (s *session) handleRequest(ctx context.Context, r *request, calls *crew.Crew) {
 	var err error
-	if r.params, err = mcp.ParseParams(r.msg.Params); err != nil {
+	if r.params, err = mcp.ParseParams(r.msg.Params); err == nil && r.params.Nulls {
+		r.file = nil // what follows is not as the client sent it
+		if r.msg.Params, err = mcp.WithoutNulls(r.msg.Params); err == nil {
+			r.params, err = mcp.ParseParams(r.msg.Params)
+		}
+	}
+	if err != nil {
 		err = fmt.Errorf("params: %w", err)
 	} else if err = r.params.CheckNames(&r.msg); err == nil {
 		if r.modern = r.params.Meta.Version != nil || r.msg.Method == mcp.Discover; r.modern {
@@ -360,11 +366,19 @@ func (s *session) fail(ctx context.Context, r *request, f *fault.Record) {
 	s.deliver(ctx, r, outbox.Answer{Line: s.formOf(r).Fault(f)})
 }
 
-// refuse queues an error as the answer to line n. id is nil if the line could not be parsed: then
-// the answer is not kept for a client that comes back. It may block until there is room.
-func (s *session) refuse(ctx context.Context, n int64, id jsonrpc.ID, f *fault.Record) {
-	if id == nil {
-		n = 0 // the client cannot ask for it again
+// refuse does what is right for line n, which cannot be read for the reason f, by what can be seen of it:
+// id and kind. A request is answered, and a server that waits for an answer gets an error in its place.
+// Nothing that may be a notification is answered: the clients of some libraries end at an answer
+// without id. refuse may block until there is room.
+func (s *session) refuse(ctx context.Context, n int64, seen jsonrpc.Message, f *fault.Record) {
+	s.log.WarnContext(ctx, "a line of the client cannot be read", "line", n, "err", f)
+	words := jsonrpc.AppendString(nil, "the client's answer cannot be read: "+f.Fault.Detail)
+	seen.Error = fmt.Appendf(nil, `{"code":%d,"message":%s}`, jsonrpc.CodeInternal, words)
+	switch {
+	case seen.Kind == jsonrpc.Response:
+		s.forwardResponse(n, seen)
+	case seen.Kind == 0 && seen.ID != nil && s.srv.o.Hosted.Respond(s.hash, n, seen): // only its id shows what it is
+	case seen.ID != nil:
+		s.queueLine(ctx, n, mcp.AppendFault(nil, seen.ID, "", "", f))
 	}
-	s.queueLine(ctx, n, mcp.AppendFault(nil, id, "", "", f))
 }

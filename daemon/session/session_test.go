@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestLegacyHandshake(t *testing.T) {
 	h := start(t)
 	for _, tc := range []struct{ asked, want string }{
 		{"2024-11-05", "2024-11-05"},
-		{"2025-03-26", "2025-03-26"},
+		{"2025-03-26", "2024-11-05"},
 		{"2025-06-18", "2025-06-18"},
 		{"2025-11-25", "2025-11-25"},
 		{"1999-01-01", "2025-11-25"},
@@ -96,6 +97,48 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
+// TestLineWithoutID_IsNotAnswered sends lines that cannot be read, and notifications that make no sense.
+// None is answered, since some clients end at an answer without id, and the session continues.
+func TestLineWithoutID_IsNotAnswered(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	for _, line := range []string{
+		`garbage`, `42`, `{}`, `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`,
+		`{"jsonrpc":"2.0","ID":1,"Method":"ping"}`, `{"jsonrpc":"2.0","id":{},"method":"ping"}`,
+		`{"jsonrpc":"2.0","id":null,"method":"ping"}`, `{"jsonrpc":"2.0","method":"no/such"}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":1}`,
+		`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"requestId":2}}`,
+		`{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"x"}}`,
+		`{"jsonrpc":"2.0","id":9,"result":{},"error":{}}`, // an answer that nobody waits for
+	} {
+		c.send(line)
+		c.send(`{"jsonrpc":"2.0","id":"next","method":"ping"}`)
+		answer := c.next()
+		if protocol.IsControl([]byte(answer)) { // nobody waits for an answer of the client
+			answer = c.next()
+		}
+		want(t, answer, `"next"`)
+	}
+}
+
+// TestMembersThatAreNull_CountAsAbsent sends requests of clients that write all members that a message
+// can have.
+func TestMembersThatAreNull_CountAsAbsent(t *testing.T) {
+	h := start(t)
+	c := h.open(t, protocol.Greeting{Identity: "a"})
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"ping","params":null,"result":null,"error":null}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":null,"_meta":null}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"progressToken":null}}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"echo","arguments":{"text":"x"},"_meta":null}}`,
+	} {
+		c.send(line)
+		if answer := c.next(); !strings.Contains(answer, `"id":1,"result"`) || strings.Contains(answer, `"isError":true`) {
+			t.Errorf("%s: %s", line, answer)
+		}
+	}
+}
+
 // TestBadLines sends invalid lines. Each gets its answer, and the session continues.
 func TestBadLines(t *testing.T) {
 	h := start(t)
@@ -104,15 +147,11 @@ func TestBadLines(t *testing.T) {
 		name, line, id string
 		parts          []string
 	}{
-		{"not JSON", `{"jsonrpc":"2.0","id":1,`, "null", []string{`-32700`, `"parse_error"`}},
-		{"batch", `[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null", []string{`-32600`, "batches"}},
-		{"bare value", `42`, "null", []string{`-32600`}},
+		{"not JSON", `{"jsonrpc":"2.0","id":1,`, "1", []string{`-32700`, `"parse_error"`}},
 		{"duplicate keys", `{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, "1", []string{`-32600`, "duplicate"}},
-		{"invalid UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"p\xff\"}", "null", []string{`-32700`, "UTF-8"}},
+		{"invalid UTF-8", "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"p\xff\"}", "1", []string{`-32700`, "UTF-8"}},
 		{"no version", `{"id":1,"method":"ping"}`, "1", []string{`-32600`}},
-		{"wrong case", `{"jsonrpc":"2.0","ID":1,"Method":"ping"}`, "null", []string{`-32600`}},
-		{"id null", `{"jsonrpc":"2.0","id":null,"method":"ping"}`, "null", []string{`-32600`, "id"}},
-		{"id object", `{"jsonrpc":"2.0","id":{},"method":"ping"}`, "null", []string{`-32600`}},
+		{"no method", `{"jsonrpc":"2.0","id":7}`, "7", []string{`-32600`}},
 		{"method number", `{"jsonrpc":"2.0","id":7,"method":7}`, "7", []string{`-32600`}},
 		{"params string", `{"jsonrpc":"2.0","id":7,"method":"ping","params":"x"}`, "7", []string{`-32600`}},
 		{"unknown method", `{"jsonrpc":"2.0","id":7,"method":"no/such"}`, "7", []string{`-32601`, `"unknown_method"`}},
@@ -192,19 +231,28 @@ func TestBadLines(t *testing.T) {
 	}
 }
 
-// TestLineTooLong checks that a line over the limit is answered with an error, and that the
-// session continues.
+// TestLineTooLong checks that a request over the limit is answered with an error under its own id,
+// nothing else over the limit is, and the session continues.
 func TestLineTooLong(t *testing.T) {
 	h := start(t)
 	c := h.open(t, protocol.Greeting{Identity: "a"})
 	junk := strings.Repeat("x", 1<<20)
-	for range 65 {
-		if _, err := c.conn.Write([]byte(junk)); err != nil {
+	for _, ends := range [][2]string{
+		{`{"method":"ping","params":{"x":"`, `"},"jsonrpc":"2.0","id":7}`},
+		{``, ``},
+		{`{"method":"x","params":{"id":5,"x":"`, `"},"jsonrpc":"2.0"}`},
+	} {
+		if _, err := io.WriteString(c.conn, ends[0]); err != nil {
 			t.Fatal(err)
 		}
+		for range 65 {
+			if _, err := c.conn.Write([]byte(junk)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.send(ends[1])
 	}
-	c.send("")
-	want(t, c.next(), "null", "-32700", "too long")
+	want(t, c.next(), "7", "-32700", "more than 64 MiB")
 	c.send(`{"jsonrpc":"2.0","id":8,"method":"ping"}`)
 	want(t, c.next(), "8")
 }

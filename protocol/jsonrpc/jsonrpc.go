@@ -94,12 +94,24 @@ func (id ID) Key() string {
 func IntID(n int64) ID { return strconv.AppendInt(nil, n, 10) }
 
 // Parse reads one line, without its newline. The error wraps [ErrParse] if the line is not
-// JSON, and [ErrInvalid] if it is no message. In the second case the message still has the
-// id if that could be read: the error can then be sent as the answer.
+// JSON, and [ErrInvalid] if it is no message. Then the message still has the id and the kind as far
+// as [Glimpse] sees them: the error can be sent as the answer to a request.
 //
 // It checks the envelope only. Params, result and error may be any JSON, except that params
-// must be an object or an array.
+// must be an object or an array. Some programs write all members that a message can have: one that is
+// null counts as absent, except for the result of an answer that has no error. A message with a method
+// whose id is null is a notification.
 func Parse(line []byte) (Message, error) {
+	m, err := parse(line)
+	if err != nil {
+		m = Message{}
+		m.ID, m.Kind = Glimpse(line, nil)
+	}
+	return m, err
+}
+
+// parse is [Parse], whose message has no meaning after an error.
+func parse(line []byte) (Message, error) {
 	var m Message
 	if !utf8.Valid(line) {
 		return m, fmt.Errorf("%w: invalid UTF-8", ErrParse)
@@ -120,7 +132,6 @@ func Parse(line []byte) (Message, error) {
 		return m, fmt.Errorf("%w: an object is wanted", ErrInvalid)
 	}
 	var version, id, method []byte
-	var bad error
 	err := members(trimmed, longest, &envelope, func(_ []byte, key string, value []byte) error {
 		switch key {
 		case "jsonrpc":
@@ -139,21 +150,20 @@ func Parse(line []byte) (Message, error) {
 		return nil
 	})
 	if err != nil {
-		bad = fmt.Errorf("%w: %w", ErrInvalid, err)
+		return m, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	if id != nil {
+	if id = present(id); id != nil {
 		switch {
-		case id[0] == '"', id[0] == '-', id[0] >= '0' && id[0] <= '9':
-			m.ID = id
-		case bad == nil && (method != nil || string(id) != "null"):
-			bad = fmt.Errorf("%w: id is neither a string nor a number", ErrInvalid)
+		case !isID(id):
+			return m, fmt.Errorf("%w: id is neither a string nor a number", ErrInvalid)
+		case len(id) > MaxID:
+			return m, fmt.Errorf("%w: id has %d bytes, the most is %d", ErrInvalid, len(id), MaxID)
 		}
-		if bad == nil && len(id) > MaxID {
-			bad = fmt.Errorf("%w: id has %d bytes, the most is %d", ErrInvalid, len(id), MaxID)
-		}
+		m.ID = id
 	}
-	if bad != nil {
-		return m, bad
+	method, m.Params, m.Error = present(method), present(m.Params), present(m.Error)
+	if method != nil || m.Error != nil {
+		m.Result = present(m.Result)
 	}
 	if string(version) != `"2.0"` {
 		return m, fmt.Errorf(`%w: "jsonrpc":"2.0" is missing`, ErrInvalid)
@@ -179,6 +189,14 @@ func Parse(line []byte) (Message, error) {
 		return m, fmt.Errorf("%w: no method, and not one of result and error", ErrInvalid)
 	}
 	return m, nil
+}
+
+// present returns value, or nil if it is null.
+func present(value []byte) []byte {
+	if string(value) == "null" {
+		return nil
+	}
+	return value
 }
 
 // ErrDuplicate is returned by [Fields] for an object that has a key twice. Two readers could

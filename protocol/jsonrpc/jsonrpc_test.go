@@ -27,6 +27,10 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":-1.5e3,"result":null}`, Response, "-1.5e3", "", ""},
 		{`{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"x"}}`, Response, "", "", ""},
 		{`{"jsonrpc":"2.0","id":1,"method":"m","extra":{"deep":[{"}":"]"}]}}`, Request, "1", "m", ""},
+		{`{"jsonrpc":"2.0","id":1,"method":"m","params":null,"result":null,"error":null}`, Request, "1", "m", ""},
+		{`{"jsonrpc":"2.0","id":null,"method":"m","params":null}`, Notification, "", "m", ""},
+		{`{"jsonrpc":"2.0","id":1,"method":null,"params":null,"result":{},"error":null}`, Response, "1", "", ""},
+		{`{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1,"message":"x"}}`, Response, "1", "", ""},
 	} {
 		m, err := Parse([]byte(tc.line))
 		if err != nil || m.Kind != tc.kind || string(m.ID) != tc.id || m.Method != tc.method ||
@@ -39,7 +43,7 @@ func TestParse(t *testing.T) {
 		`[]`: ErrInvalid, `1`: ErrInvalid, `"x"`: ErrInvalid, `null`: ErrInvalid, `{}`: ErrInvalid,
 		`{"jsonrpc":"1.0","id":1,"method":"m"}`:                 ErrInvalid,
 		`{"jsonrpc":"2.0","id":true,"method":"m"}`:              ErrInvalid,
-		`{"jsonrpc":"2.0","id":null,"method":"m"}`:              ErrInvalid,
+		`{"jsonrpc":"2.0","id":1,"error":null}`:                 ErrInvalid,
 		`{"jsonrpc":"2.0","id":1}`:                              ErrInvalid,
 		`{"jsonrpc":"2.0","id":1,"result":1,"error":{}}`:        ErrInvalid,
 		`{"jsonrpc":"2.0","id":1,"method":"m","result":1}`:      ErrInvalid,

@@ -17,8 +17,8 @@ const MaxFrame = 64 << 20
 // with 256 KiB a thousand sessions that each had one line of 64 KiB would hold 128 MiB.
 const keepBuffer = 32 << 10
 
-// ErrTooLong is returned by [Lines.Next] and [ReadLine] for a line over the limit. The rest
-// of that line is skipped by the following call of Next, so reading can go on.
+// ErrTooLong is returned by [Lines.Next] and [ReadLine] for a line over the limit. Next returns it
+// once the line has ended, so reading can go on; [Lines.Ends] has its beginning and its end.
 var ErrTooLong = errors.New("line too long")
 
 // Lines reads newline-delimited messages. A carriage return before the
@@ -41,7 +41,9 @@ type Lines struct {
 	start    int    // first byte not yet returned
 	scanned  int    // no newline in buf[start:scanned]
 	err      error  // of r; returned once all that was read before is taken
-	skipping bool   // inside a line that was too long
+	skipping bool   // inside a line that is too long
+	head     []byte // of the latest such line, at most [LineEnds] bytes
+	tail     []byte // the same of its end
 	spilled  spilled
 }
 
@@ -62,7 +64,8 @@ func (l *Lines) Next() ([]byte, error) {
 				l.start = l.scanned + i + 1
 				l.scanned = l.start
 				if l.spilled.size > l.max {
-					l.dropSpilled()
+					l.beginSkip(line)
+					l.skipping = false
 					return nil, l.tooLong()
 				}
 				return nil, ErrSpilled
@@ -71,10 +74,13 @@ func (l *Lines) Next() ([]byte, error) {
 			l.scanned = l.start
 			l.spilled.refused = false
 			if l.skipping {
+				l.keepTail(line)
 				l.skipping = false
-				continue
+				return nil, l.tooLong()
 			}
 			if len(line) > l.max {
+				l.beginSkip(line)
+				l.skipping = false
 				return nil, l.tooLong()
 			}
 			if line = trim(line); len(line) > 0 {
@@ -85,14 +91,17 @@ func (l *Lines) Next() ([]byte, error) {
 		l.scanned = len(l.buf)
 		l.spill()
 		if l.skipping {
+			l.keepTail(l.buf[l.start:])
 			l.start = l.scanned
 		} else if l.spilled.size+l.scanned-l.start > l.max+1 {
-			l.dropSpilled()
-			l.skipping = true
+			l.beginSkip(l.buf[l.start:])
 			l.start = l.scanned
-			return nil, l.tooLong()
 		}
 		if l.err != nil {
+			if l.skipping && errors.Is(l.err, io.EOF) {
+				l.skipping = false
+				return nil, l.tooLong()
+			}
 			if l.spilled.f != nil && errors.Is(l.err, io.EOF) && !l.DropTail && l.endSpilled(nil) {
 				return nil, ErrSpilled
 			}
@@ -107,6 +116,35 @@ func (l *Lines) Next() ([]byte, error) {
 		l.fill()
 	}
 }
+
+// beginSkip begins to skip the line of which rest was read last, behind what is in its file if it has
+// one. It keeps the ends of what was read, and removes the file.
+func (l *Lines) beginSkip(rest []byte) {
+	l.skipping, l.tail = true, l.tail[:0]
+	if s := &l.spilled; s.f != nil {
+		l.head = append(l.head[:0], make([]byte, min(s.size, LineEnds))...)
+		if _, err := s.f.ReadAt(l.head, 0); err != nil {
+			l.head = l.head[:0] // then its beginning is not known
+		}
+		end := make([]byte, min(s.size, LineEnds))
+		if _, err := s.f.ReadAt(end, int64(s.size-len(end))); err == nil {
+			l.keepTail(end)
+		}
+		l.dropSpilled()
+	} else {
+		l.head = append(l.head[:0], rest[:min(len(rest), LineEnds)]...)
+	}
+	l.keepTail(rest)
+}
+
+// keepTail keeps the last bytes of a line that is skipped and goes on with part.
+func (l *Lines) keepTail(part []byte) {
+	l.tail = append(l.tail, part[max(len(part)-LineEnds, 0):]...)
+	l.tail = append(l.tail[:0], l.tail[max(len(l.tail)-LineEnds, 0):]...)
+}
+
+// Ends returns the beginning and the end of the line for which Next has just returned [ErrTooLong].
+func (l *Lines) Ends() (head, tail []byte) { return l.head, l.tail }
 
 // Own returns line, which Next has just returned, in memory of its caller's own, with a
 // newline behind its end. Of a long line that fills much of the buffer it makes no copy, but

@@ -106,3 +106,31 @@ func TestSpillLost(t *testing.T) {
 		}
 	}
 }
+
+// TestLineOverTheLimitInAFile_ItsIDIsFound checks that the ends of a line are known although the greater
+// part of it was in a file, which is removed.
+func TestLineOverTheLimitInAFile_ItsIDIsFound(t *testing.T) {
+	dir := t.TempDir()
+	filler := strings.Repeat("x", 5*minSpilled)
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":7,"method":"m","params":{"x":"` + filler + `"}}`,
+		`{"method":"m","params":{"x":"` + filler + `"},"jsonrpc":"2.0","id":7}`,
+	} {
+		l := NewLines(&slowReader{[]byte(line + "\n"), minSpilled / 3}, 2*minSpilled)
+		l.Spill = func() *os.File {
+			f, err := os.CreateTemp(dir, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		_, err := l.Next()
+		head, tail := l.Ends()
+		if id, kind := Glimpse(head, tail); !errors.Is(err, ErrTooLong) || string(id) != "7" || kind != Request {
+			t.Errorf("%.30s: id %s, kind %d, %v", line, id, kind, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("files are left: %v, %v", left, err)
+	}
+}

@@ -17,17 +17,25 @@ import (
 // Modern is the modern version.
 const Modern = "2026-07-28"
 
+// batches is the version that requires batches of messages: it is spoken with servers only.
+const batches = "2025-03-26"
+
 // Legacy lists the legacy versions, newest first.
 func Legacy() []string {
-	return []string{"2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"}
+	return []string{"2025-11-25", "2025-06-18", batches, "2024-11-05"}
 }
 
 // Supported lists all versions, newest first.
 func Supported() []string { return append([]string{Modern}, Legacy()...) }
 
 // Negotiate returns the legacy version to answer a client that asks for one: the client's
-// own if it is known here, else the newest. The client then decides whether it goes on.
+// own if it is known here, else the newest. Who asks for the one with batches gets the one before
+// it: what is kept of a client's requests goes by its lines. The client then decides whether it goes on.
 func Negotiate(asked string) string {
+	if asked == batches {
+		all := Legacy()
+		return all[slices.Index(all, batches)+1]
+	}
 	if slices.Contains(Legacy(), asked) {
 		return asked
 	}
@@ -165,9 +173,25 @@ type Params struct {
 	// Capabilities of initialize.
 	Capabilities  json.RawMessage
 	Notifications json.RawMessage // of subscriptions/listen
+	// Nulls says that a member is null that may be absent: [WithoutNulls] takes it out.
+	Nulls bool
 }
 
-// ParseParams reads params, which may be nil. Keys count by exact case. A key that programs may read
+// WithoutNulls returns params without the members that are null, of those that a request may lack. Some
+// clients write all members that a request can have, and not all servers take that.
+func WithoutNulls(params json.RawMessage) (json.RawMessage, error) {
+	return jsonrpc.Rewrite(params, func(key string, value []byte) []byte {
+		if isOptional(key) && string(value) == "null" {
+			return nil
+		}
+		return value
+	})
+}
+
+// isOptional reports whether a member of params may be absent whatever the method is.
+func isOptional(key string) bool { return key == "_meta" || key == "arguments" || key == "cursor" }
+
+// ParseParams reads params, which may be nil. A member that may be absent is so if it is null. Keys count by exact case. A key that programs may read
 // in two ways is an error (see [Object]), and so are params or a _meta that is no object.
 func ParseParams(params json.RawMessage) (Params, error) {
 	var p Params
@@ -176,6 +200,10 @@ func ParseParams(params json.RawMessage) (Params, error) {
 	}
 	var meta json.RawMessage
 	err := ParamsObject.Keys.Fields(params, func(key string, value []byte) error {
+		if isOptional(key) && string(value) == "null" {
+			p.Nulls = true
+			return nil
+		}
 		switch key {
 		case "_meta":
 			meta = value
@@ -218,7 +246,9 @@ func ParseParams(params json.RawMessage) (Params, error) {
 		case MetaClient:
 			p.Meta.Client = value
 		case MetaProgress:
-			p.Meta.Progress = value
+			if string(value) != "null" {
+				p.Meta.Progress = value
+			}
 		case MetaLevel:
 			p.Meta.Level = value
 		}

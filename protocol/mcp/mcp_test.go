@@ -9,7 +9,7 @@ import (
 // TestNegotiate checks which version a legacy client gets.
 func TestNegotiate(t *testing.T) {
 	for asked, want := range map[string]string{
-		"2024-11-05": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25",
+		"2024-11-05": "2024-11-05", "2025-03-26": "2024-11-05", "2025-11-25": "2025-11-25", "2026-07-28": "2025-11-25", "": "2025-11-25",
 		"x": "2025-11-25",
 	} {
 		if got := Negotiate(asked); got != want {

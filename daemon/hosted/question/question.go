@@ -3,6 +3,8 @@ package question
 import (
 	"encoding/json"
 	"fmt"
+	"math"
+	"strconv"
 
 	"holdline/daemon/calls"
 	"holdline/protocol/jsonrpc"
@@ -83,12 +85,24 @@ func (q *Question) isShown() bool {
 	return c != nil && (c.Claim().IsSuspended() || c.Claim().IsDetached())
 }
 
-// Answer returns the line that gives a client's answer to the server.
+// Answer returns the line that gives a client's answer to the server: an error for one that is not as
+// MCP has it. The server could wait for another one for ever.
 func (q *Question) Answer(msg jsonrpc.Message) []byte {
-	if msg.Error != nil {
-		return jsonrpc.AppendFailure(nil, q.Raw, msg.Error)
+	var why string
+	switch {
+	case msg.Error != nil:
+		code, err := strconv.ParseFloat(string(jsonrpc.Field(msg.Error, "code")), 64)
+		_, words := mcp.String(jsonrpc.Field(msg.Error, "message"))
+		if err == nil && code == math.Trunc(code) && words {
+			return jsonrpc.AppendFailure(nil, q.Raw, msg.Error)
+		}
+		why = "its error has no code that is a whole number, or no message"
+	case len(msg.Result) > 0 && msg.Result[0] == '{':
+		return jsonrpc.AppendResult(nil, q.Raw, msg.Result)
+	default:
+		why = "its result is not an object"
 	}
-	return jsonrpc.AppendResult(nil, q.Raw, msg.Result)
+	return jsonrpc.AppendError(nil, q.Raw, jsonrpc.CodeInternal, "the client's answer makes no sense: "+why, nil)
 }
 
 // Progress returns the params of a client's notification of its progress with the request,

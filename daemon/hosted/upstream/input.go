@@ -351,6 +351,6 @@ func (h *Hub) tellLocked(c *Call, id string, result []byte) {
 		msg := jsonrpc.Message{Result: bytes.Clone(result)}
 		u.questions.KeepEarly(id, question.Early{Msg: msg, By: c.Call, Write: c.write})
 	case q != nil && !q.IsAnswered():
-		u.respondLocked(q, calls.Record{N: c.Key.N, Call: c.write}, jsonrpc.AppendResult(nil, q.Raw, result))
+		u.respondLocked(q, calls.Record{N: c.Key.N, Call: c.write}, q.Answer(jsonrpc.Message{Result: result}))
 	}
 }
