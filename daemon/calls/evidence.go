@@ -96,7 +96,8 @@ func HasServed(dir string) bool {
 // Journaled is what the journal of a worker's directory holds.
 type Journaled struct {
 	// Records are those that are still needed, and that no later one voids, in the order of their
-	// write ids: see [ParseRecords]. The void ones of a dead worker are left out, too.
+	// write ids: see [ParseRecords]. Those of a dead worker may be void; that is not believed, since the
+	// file that says so may be an old copy.
 	Records []Record
 	// Damage is why the journal cannot be believed, with the path of the file. It is nil if it can.
 	Damage error
@@ -133,10 +134,6 @@ func Load(dir string, alive bool) (Journaled, error) {
 			err = c.harm // which names the line
 		}
 		j.Damage = fmt.Errorf("%s is %w", path, err)
-	} else if !alive && terr == nil {
-		for n := len(j.Records); n > 0 && j.Records[n-1].Write > taken; n-- {
-			j.Records = j.Records[:n-1] // the worker cannot take it any more
-		}
 	}
 	return j, nil
 }

@@ -45,8 +45,6 @@ func (w *Worker) voidUnmade() {
 	last, known := int64(0), false
 	if st, err := process.ReadState(w.dir); err == nil && st.Phase == process.PhaseExited {
 		last, known = st.LastWrite, true
-	} else if taken, err := process.ReadTaken(w.dir); err == nil && w.spec.Far == nil {
-		last, known = taken, true
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

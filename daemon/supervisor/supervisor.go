@@ -263,6 +263,7 @@ func (s *Supervisor) startWorker(
 		return nil, err
 	}
 	faultpoint.At("launch.counted")
+	spec.Seal()
 	if own == dir {
 		if err := s.Enter(&spec); err != nil {
 			return nil, err

@@ -274,7 +274,11 @@ func (w *Worker) begin(ctx context.Context) error {
 		w.heldBy = w.group.Held(b).String()
 	}
 	w.voidUnmade()
-	w.journal.Compare(w.LastWrite())
+	taken := w.LastWrite()
+	if c == nil && w.spec.Far == nil {
+		taken, _ = process.ReadTaken(w.dir) // 0 after an error
+	}
+	w.journal.Compare(taken)
 	s := w.sup
 	s.mu.Lock()
 	defer s.mu.Unlock()

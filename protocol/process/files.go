@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -72,7 +73,22 @@ type Spec struct {
 	Program           string   `json:"program"`             // version of the program that wrote it, for people
 	Far               *Far     `json:"far,omitempty"`       // nil for a worker on its daemon's machine
 	Inline            bool     `json:"inline,omitempty"`    // long lines go over the connection, not in files
+	Sum               uint32   `json:"sum,omitempty"`       // set by [Spec.Seal]
 }
+
+// Seal sets the checksum of the spec, so that a wrong bit in its file is noticed.
+func (s *Spec) Seal() { s.Sum = s.sum() }
+
+// sum returns the checksum of the spec without its field Sum.
+func (s *Spec) sum() uint32 {
+	plain := *s
+	plain.Sum = 0
+	b, _ := json.Marshal(&plain) // plain fields encode
+	return max(1, crc32.Checksum(b, takenTable))
+}
+
+// errSum says that a file is not as it was written.
+var errSum = errors.New("its checksum is wrong")
 
 // Far says where a worker runs whose daemon is on another machine. Two directories stand for it.
 // The one there is that of any worker, and its spec has no Far. The one here has [FileSpec],
@@ -330,6 +346,9 @@ func ReadSpec(dir string) (Spec, error) {
 	err := ownfile.ReadJSON(filepath.Join(dir, FileSpec), &s)
 	if err == nil {
 		err = belongs(dir, FileSpec, s.ID)
+	}
+	if err == nil && s.Sum != 0 && s.Sum != s.sum() {
+		err = fmt.Errorf("%s: %w", filepath.Join(dir, FileSpec), errSum)
 	}
 	return s, err
 }

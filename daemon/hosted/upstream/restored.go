@@ -119,8 +119,8 @@ func (u *Process) ResumeLocked(w *supervisor.Worker) (alive bool) {
 	alive = w.Status().State == supervisor.Ready
 	for write, c := range u.Calls {
 		f := c.FactsLocked(true)
-		f.Alive, f.Taken, f.Recorded, f.Convergent = alive, write <= last, alive || write <= last, false
-		if c.Phase() == calls.Open && calls.Decide(f) == calls.Dispatch {
+		f.Alive, f.Taken, f.Convergent = alive, write <= last, false
+		if c.Phase() == calls.Open && alive && calls.Decide(f) == calls.Dispatch {
 			c.ForgetVoidLocked()
 			c.Apply(calls.Unsent)
 		}
