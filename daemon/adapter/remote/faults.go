@@ -103,9 +103,13 @@ func isGatewayLoss(code int) bool {
 // refused returns the fault of a status that is no success. If the status can follow a request that was carried
 // out, and that must not be sent twice, it is outcome_unknown. The texts of 401, 403 and of redirects name the
 // configuration key to change.
-func (c *Client) refused(m *message, resp *http.Response, isSent bool) error {
+// Texts quote what the body says.
+func (c *Client) refused(m *message, resp *http.Response, body []byte, isSent bool) error {
 	name, op, code := c.o.Name, m.operation(), resp.StatusCode
 	text := strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+	if said, err := jsonrpc.Parse(body); code >= 400 && (err != nil || said.ID == nil || said.ID.Key() == m.ID.Key()) {
+		text += words(body) // and not what is for another client
+	}
 	mayHaveRun := m.Kind == jsonrpc.Request && isSent && !refusesUnhandled(code)
 	switch {
 	case code == http.StatusUnauthorized:
@@ -166,4 +170,13 @@ func retryAfter(s string) *int64 {
 	}
 	ms := wait.Milliseconds()
 	return &ms
+}
+
+// doubtful returns err, an answer of success to m that makes no sense, as a [*doubt] if it may mean that the
+// session is lost.
+func (c *Client) doubtful(m *message, s session, err error) error {
+	if !mayBeLost(m, s) {
+		return err
+	}
+	return &doubt{err: err}
 }

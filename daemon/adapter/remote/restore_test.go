@@ -246,3 +246,121 @@ func TestHandshakeIsResumed(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
+
+// TestSessionLostInOwnWords_NextCallWorks checks that a server which says in its own way that it has
+// lost the session gets a new one, that a call is made at most once, and that it is made if the
+// server has certainly not handled it.
+func TestSessionLostInOwnWords_NextCallWorks(t *testing.T) {
+	status := func(code int, kind, body string, headers ...string) func(w http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			for i := 0; i < len(headers); i += 2 {
+				w.Header().Set(headers[i], headers[i+1])
+			}
+			w.Header().Set("Content-Type", kind)
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	const plain, page = "text/plain; charset=utf-8", "<html>down</html>"
+	for about, c := range map[string]struct {
+		unknown   func(w http.ResponseWriter)
+		unhandled bool
+	}{
+		"404":                   {status(404, plain, "no such session"), true},
+		"400 as the SDK":        {exampleRefusal, true},
+		"400 in words":          {status(400, plain, "Bad Request: No valid session ID provided"), true},
+		"400 in JSON":           {status(400, asJSON, `{"error":"No active session"}`), true},
+		"400 in JSON-RPC":       {status(400, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"?"}}`), true},
+		"400 without a word":    {status(400, "", ""), true},
+		"401 in words":          {status(401, plain, "Unauthorized: Session not found"), true},
+		"401 of a token":        {status(401, asJSON, `{"error":"invalid_token"}`, "WWW-Authenticate", `Bearer error="invalid_token"`), true},
+		"409":                   {status(409, asJSON, `{"error":"stale session"}`), true},
+		"500":                   {status(500, asJSON, `{"error":"unknown session"}`), false},
+		"502, a page":           {status(502, "text/html", page), false},
+		"503 in JSON-RPC":       {status(503, asJSON, `{"jsonrpc":"2.0","id":null,"error":{"code":-32000,"message":"session lost"}}`), false},
+		"200 with an error":     {status(200, asJSON, `{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"Session not found"}}`), false},
+		"200 with a BOM":        {status(200, asJSON, "\ufeff"+`{"jsonrpc":"2.0","id":7,"error":{"code":-32001,"message":"Session not found"}}`), false},
+		"200, no JSON-RPC":      {status(200, asJSON, `{"error":"Session not found"}`), false},
+		"an event, no JSON-RPC": {status(200, asEvents, "data: {\"error\":\"Session not found\"}\n\n"), false},
+		"an event":              {status(200, asEvents, "data: {\"jsonrpc\":\"2.0\",\"id\":7,\"error\":{\"code\":-32600,\"message\":\"Session expired\"}}\n\n"), false},
+	} {
+		for _, repeats := range []bool{false, true} {
+			f := &forgetful{unknown: c.unknown}
+			cl := New(Options{Name: "s", URL: serve(t, f.ServeHTTP)})
+			if _, err := send(t, cl, helloLine); err != nil {
+				t.Fatal(err)
+			}
+			call := callLine
+			if repeats {
+				call = strings.Replace(callLine, `"params":{`, `"params":{"_meta":{"holdline/repeats":true},`, 1)
+			}
+			f.forget()
+			got, err := send(t, cl, call)
+			made := len(got) == 1 && strings.Contains(got[0], `"result"`)
+			if made != (c.unhandled || repeats) {
+				t.Errorf("%s, may be repeated %t: got %q, %v", about, repeats, got, err)
+			}
+			if rec, ok := errors.AsType[*fault.Record](err); !made && (!ok || rec.Fault.Code != fault.OutcomeUnknown) {
+				t.Errorf("%s: got %v, want outcome_unknown", about, err)
+			}
+			if got, err := send(t, cl, call); err != nil || len(got) != 1 || !strings.Contains(got[0], `"result"`) {
+				t.Errorf("%s: the next call: %q, %v", about, got, err)
+			}
+			f.mu.Lock()
+			if n := len(f.asked); n != 1 && n != 2 || f.n != 2 {
+				t.Errorf("%s: %d sessions, and in the second one %q", about, f.n, f.asked)
+			}
+			f.mu.Unlock()
+			cl.Close(t.Context())
+		}
+	}
+}
+
+// TestSessionLives_AnswersArePassedOn checks that answers which could mean a lost session are passed on,
+// and no new session is begun, while the server answers a ping in the session; and that faults
+// quote what the server says.
+func TestSessionLives_AnswersArePassedOn(t *testing.T) {
+	for about, c := range map[string]struct {
+		code       int
+		kind, body string
+		want       string
+	}{
+		"400 in words":      {400, "text/plain", "The tenant header X-Tenant is missing", `"The tenant header X-Tenant is missing"`},
+		"400 with a BOM":    {400, asJSON, "\ufeff" + `{"error":"no tenant"}`, `"no tenant"`},
+		"401":               {401, asJSON, `{"error":"invalid_token","error_description":"it has expired"}`, `"it has expired: invalid_token"`},
+		"403":               {403, asJSON, `{"error":"IP 10.0.0.1 is not on the list"}`, `"IP 10.0.0.1 is not on the list"`},
+		"409":               {409, asJSON, `{"errors":[{"message":"a conflict"},{"message":"another"}]}`, `"a conflict; another"`},
+		"422":               {422, asJSON, `{"detail":[{"loc":["limit"],"msg":"must be below 100"}]}`, `"must be below 100"`},
+		"500, a page":       {500, "text/html", "<html>secret</html>", "(500 Internal Server Error)"},
+		"200, no JSON-RPC":  {200, asJSON, `{"error":"token is of another region"}`, `"token is of another region"`},
+		"an error of words": {200, asJSON, `{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"no session of that name"}}`, "no session of that name"},
+	} {
+		var hellos atomic.Int32
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			switch m, _ := jsonrpc.Parse(b); m.Method {
+			case mcp.Initialize:
+				w.Header().Set("Mcp-Session-Id", fmt.Sprint("s", hellos.Add(1)))
+				answer(w, asJSON, helloBack)
+			case mcp.Ping:
+				answer(w, asJSON, string(jsonrpc.AppendResult(nil, m.ID, []byte("{}"))))
+			default:
+				w.Header().Set("Content-Type", c.kind)
+				w.WriteHeader(c.code)
+				_, _ = io.WriteString(w, c.body)
+			}
+		})
+		cl := New(Options{Name: "s", URL: url})
+		if _, err := send(t, cl, helloLine); err != nil {
+			t.Fatal(err)
+		}
+		got, err := send(t, cl, callLine)
+		if text := fmt.Sprint(got, err); !strings.Contains(text, c.want) || strings.Contains(text, "secret") {
+			t.Errorf("%s: got %q, %v, want %s", about, got, err, c.want)
+		}
+		if hellos.Load() != 1 {
+			t.Errorf("%s: %d sessions", about, hellos.Load())
+		}
+		cl.Close(t.Context())
+	}
+}

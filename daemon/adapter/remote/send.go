@@ -92,7 +92,10 @@ func (c *Client) sendOnce(ctx context.Context, m *message, emit Emit) error {
 	}
 	s := c.session()
 	emit = c.noting(m, emit)
-	err := c.post(ctx, m, s, emit)
+	err := c.postOnce(ctx, m, s, emit)
+	if d, ok := errors.AsType[*doubt](err); ok {
+		return c.resolve(ctx, m, s, d, emit)
+	}
 	if !errors.Is(err, errGone) {
 		return err
 	}
@@ -218,7 +221,7 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "application/json":
-		return c.body(ctx, m, resp, emit)
+		return c.body(ctx, m, s, resp, emit)
 	case "text/event-stream":
 		return c.stream(ctx, m, s, resp.Body, emit)
 	}
@@ -231,7 +234,7 @@ func (c *Client) exchange(ctx context.Context, m *message, s session, emit Emit,
 var errTold = errors.New("answered")
 
 // status returns nil if the response's body holds the answer. Otherwise it returns
-// errGone, errTold, or a fault.
+// errGone, errTold, a [*doubt], or a fault.
 //
 // A 400 that looks like a lost session (see [isSessionRefusal]) is believed until a message
 // gets it in a session that has only just begun: then it is what this server answers to bad
@@ -252,14 +255,22 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 		}
 		c.answers400.Store(true)
 	}
+	var line []byte
+	isOwn := false
 	if speaks(code) && m.Kind == jsonrpc.Request {
-		if told, err := c.errorBody(m, code, text, emit); err != nil {
-			return err
-		} else if told {
-			return errTold
-		}
+		line, isOwn = c.errorBody(m, code, text)
 	}
-	return c.refused(m, resp, isSent)
+	may, unhandled := doubts(code)
+	if may && !isOwn && mayBeLost(m, s) && !(code == http.StatusBadRequest && c.answers400.Load()) {
+		return &doubt{unhandled, line, c.refused(m, resp, text, isSent)}
+	}
+	if line != nil {
+		if err := emit(line); err != nil {
+			return err
+		}
+		return errTold
+	}
+	return c.refused(m, resp, text, isSent)
 }
 
 // errorText reads the body of an error status. It returns nil if that is too long, or takes too long: the status
@@ -272,7 +283,7 @@ func errorText(resp *http.Response) []byte {
 	if err != nil || len(text) == maxErrorBody {
 		return nil
 	}
-	return text
+	return bytes.TrimPrefix(text, bom)
 }
 
 // speaks reports whether the body of an error status may hold the server's own answer. For the
@@ -285,51 +296,50 @@ func speaks(code int) bool {
 	return code >= 400
 }
 
-// errorBody emits the JSON-RPC answer in the body of an error status, and reports whether
-// there was one. Servers leave the id out of an error if they refused the request before they
-// had read it; then it gets the request's own. Where the status can follow a request that was
-// carried out, only the id shows that the server itself answers, and not a gateway that lost its
-// answer. An unreadable body is no error: the status is enough.
-func (c *Client) errorBody(m *message, code int, text []byte, emit Emit) (told bool, err error) {
+// errorBody returns the JSON-RPC answer in the body of an error status, or nil if there is none. isOwn says
+// that it has the id of the request. Servers leave the id out of an error if they refused the
+// request before they had read it; then it gets the request's own. Where the status can follow a
+// request that was carried out, only the id shows that the server itself answers, and not a
+// gateway that lost its answer.
+func (c *Client) errorBody(m *message, code int, text []byte) (line []byte, isOwn bool) {
 	answer, err := jsonrpc.Parse(text)
-	isOwn := err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
+	isOwn = err == nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
 	isEarly := err == nil && answer.ID == nil && answer.Error != nil && !isGatewayLoss(code) &&
 		code != http.StatusServiceUnavailable && (refusesUnhandled(code) || m.repeats)
 	switch {
 	case isOwn && answer.Error == nil:
-		line, err := oneLine(text)
-		if err != nil {
-			return false, nil //nolint:nilerr // not an answer: the status says enough
-		}
-		return true, emit(line)
+		line, err = oneLine(text)
 	case isOwn || isEarly:
-		failure, err := oneLine(answer.Error)
-		if err != nil {
-			return false, nil //nolint:nilerr // as above
+		var failure []byte
+		if failure, err = oneLine(answer.Error); err == nil {
+			line = jsonrpc.AppendFailure(nil, m.ID, failure)
 		}
-		return true, emit(jsonrpc.AppendFailure(nil, m.ID, failure))
 	}
-	return false, nil
+	if err != nil { // the status says enough
+		return nil, false
+	}
+	return line, isOwn
 }
 
 // body reads an answer that is one JSON text: the answer to m, or an array that
 // contains it. If the connection breaks behind a whole answer, nothing is lost.
-func (c *Client) body(ctx context.Context, m *message, resp *http.Response, emit Emit) error {
+func (c *Client) body(ctx context.Context, m *message, s session, resp *http.Response, emit Emit) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, int64(c.o.MaxMessage)+1))
 	if len(text) > c.o.MaxMessage {
 		return c.tooLarge(m)
 	}
-	if (err != nil || endsWithConnection(resp)) && !json.Valid(text) {
+	if (err != nil || endsWithConnection(resp)) && !json.Valid(bytes.TrimPrefix(text, bom)) {
 		return c.broken(ctx, m, true, cmp.Or(err, io.ErrUnexpectedEOF))
 	}
+	text = bytes.TrimPrefix(text, bom)
 	answered, err := c.deliver(m, text, emit)
 	if bad, ok := errors.AsType[badMessageError](err); ok {
-		return c.senseless(m, string(bad))
+		return c.doubtful(m, s, c.senseless(m, string(bad)))
 	}
 	if err != nil || answered {
 		return err
 	}
-	return c.senseless(m, "its answer is to something else")
+	return c.doubtful(m, s, c.senseless(m, "its answer is to something else"+words(text)))
 }
 
 // endsWithConnection reports whether nothing but the end of the connection says where the body ends. Then an
@@ -358,7 +368,7 @@ func (c *Client) skip(ctx context.Context, why error) {
 func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err error) {
 	line, err := oneLine(text)
 	if err != nil {
-		return false, badMessageError("it sent what is no JSON")
+		return false, badMessageError("it sent what is no JSON" + words(text))
 	}
 	if line[0] == '[' { // batches were part of 2025-03-26
 		err := jsonrpc.Elements(line, func(value []byte) error {
@@ -373,7 +383,7 @@ func (c *Client) deliver(m *message, text []byte, emit Emit) (answered bool, err
 	}
 	answer, err := jsonrpc.Parse(line)
 	if err != nil {
-		return false, badMessageError("it sent what is no JSON-RPC message")
+		return false, badMessageError("it sent what is no JSON-RPC message" + words(text))
 	}
 	answered = m != nil && answer.Kind == jsonrpc.Response && answer.ID != nil && answer.ID.Key() == m.ID.Key()
 	return answered, emit(line)
@@ -421,7 +431,7 @@ func (c *Client) stream(ctx context.Context, m *message, s session, body io.Read
 			resumes = 0
 		}
 		if bad != "" && (e.last == "" || m.version != "" || resumes == maxResumes) {
-			return c.senseless(m, string(bad))
+			return c.doubtful(m, s, c.senseless(m, string(bad)))
 		}
 		if e.last == "" || m.version != "" {
 			return c.broken(ctx, m, true, io.ErrUnexpectedEOF)

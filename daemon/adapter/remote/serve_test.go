@@ -100,6 +100,8 @@ func TestServe(t *testing.T) {
 			began <- struct{}{}
 			<-r.Context().Done()
 			gone <- struct{}{}
+		case strings.Contains(s, `"ping"`):
+			answer(w, asJSON, `{"jsonrpc":"2.0","id":`+string(jsonrpc.Field(b, "id"))+`,"result":{}}`)
 		case strings.Contains(s, `"id":7`):
 			w.WriteHeader(http.StatusUnauthorized)
 		default:
