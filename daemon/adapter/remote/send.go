@@ -261,7 +261,7 @@ func (c *Client) status(m *message, s session, resp *http.Response, isSent bool,
 		line, isOwn = c.errorBody(m, code, text)
 	}
 	may, unhandled := doubts(code)
-	if may && !isOwn && mayBeLost(m, s) && !(code == http.StatusBadRequest && c.answers400.Load()) {
+	if may && !isOwn && mayBeLost(m, s) && (code != http.StatusBadRequest || !c.answers400.Load()) {
 		return &doubt{unhandled, line, c.refused(m, resp, text, isSent)}
 	}
 	if line != nil {

@@ -21,7 +21,7 @@ var bom = []byte("\xef\xbb\xbf")
 // page of HTML.
 func words(body []byte) string {
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, bom))
-	text := ""
+	var text string
 	switch {
 	case len(body) == 0 || body[0] == '<':
 		return ""
