@@ -60,6 +60,7 @@ func exists(path string) bool {
 func installFaults(args []string) {
 	if dir, ok := faultsOf(args); ok {
 		faultpoint.Install(dieIn(dir))
+		faultpoint.InstallOpening(openIn(dir))
 	}
 }
 
@@ -143,6 +144,32 @@ func dieIn(dir string) func(name string) {
 			panic("on purpose, at " + name)
 		}
 		d.kill()
+	}
+}
+
+// Files of [faultDir] about the files that processes open: one in which they note each path while it
+// is there, and two with a path that they cannot open, the next time or ever.
+const (
+	faultOpened     = "opened"
+	faultUnreadOnce = "unreadable.once"
+	faultUnread     = "unreadable"
+)
+
+// openIn returns what processes of the place with that directory do when they open a file.
+func openIn(dir string) func(path string) error {
+	return func(path string) error {
+		if opened, err := os.OpenFile(filepath.Join(dir, faultOpened), os.O_APPEND|os.O_WRONLY, 0); err == nil {
+			_, _ = fmt.Fprintf(opened, "%s %s\n", role(os.Args[1:]), path)
+			_ = opened.Close()
+		}
+		once := filepath.Join(dir, faultUnreadOnce)
+		if b, err := os.ReadFile(once); err == nil && string(b) == path && os.Remove(once) == nil {
+			return &os.PathError{Op: "open", Path: path, Err: syscall.EIO}
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, faultUnread)); err == nil && string(b) == path {
+			return &os.PathError{Op: "open", Path: path, Err: syscall.EIO}
+		}
+		return nil
 	}
 }
 

@@ -200,7 +200,7 @@ const layerMap = `
 -1 protocol/ownfile/ownfiletest
 -2 protocol/bootclock (below all, which read the time)
 -1 protocol/fault
--1 protocol/faultpoint (below all, which all pass through points)
+-3 protocol/faultpoint (below all, which all pass through points)
 -3 protocol/jsonrpc
 -4 protocol/idlemem
 -2 protocol/ownfile (below all, which open files)

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"holdline/daemon/shellword"
+	"holdline/protocol/faultpoint"
 )
 
 // MaxFile bounds a configuration file in bytes.
@@ -42,6 +43,9 @@ func Read(path string) ([]byte, error) {
 // ReadSafe reads at most one byte more than [MaxFile] from the file at path, and returns
 // its mode, too. The error wraps [ErrUnsafe] if other users can write the file.
 func ReadSafe(path string) ([]byte, fs.FileMode, error) {
+	if err := faultpoint.Opening(path); err != nil {
+		return nil, 0, err
+	}
 	// Non-blocking, since opening a pipe would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -27,6 +27,22 @@ func At(name string) {
 // for test binaries, before they start goroutines.
 func Install(f func(name string)) { hook = f }
 
+// opening is nil but in test binaries. It is written before anything else runs.
+var opening func(path string) error
+
+// Opening tells a test that the file at path is to be opened next. An error that it returns stands
+// for the one with which the file cannot be opened. It may be called with locks held.
+func Opening(path string) error {
+	if opening == nil {
+		return nil
+	}
+	return opening(path)
+}
+
+// InstallOpening makes every [Opening] call f, in its own goroutine; nil ends that. It is for test
+// binaries, before they start goroutines.
+func InstallOpening(f func(path string) error) { opening = f }
+
 // broken is nil but in test binaries. It is written before anything else runs.
 var broken func(name string) bool
 

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck"
 )
 
@@ -38,6 +39,9 @@ func Open(path string) (*os.File, error) { return OpenFile(path, os.O_RDONLY) }
 // have [os.O_TRUNC], which would act before the file is looked at.
 func OpenFile(path string, flag int) (*os.File, error) {
 	lockcheck.Blocking("open")
+	if err := faultpoint.Opening(path); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(path, flag|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	switch {
 	case errors.Is(err, syscall.ELOOP):

@@ -1,0 +1,407 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A damageRow is a file that processes open, and what may be lost by its damage. Whatever is not
+// lost must be as if nothing had happened.
+type damageRow struct {
+	path string // below the place, with * for what differs between places
+	// loses says that the outcome of the call to m may be unknown that must not run twice: what is
+	// damaged is the only record of it.
+	loses bool
+	// stops says that m may be refused afterwards, with a message that names the file: whether it was
+	// stopped is not known.
+	stops bool
+	// except are the damages of which nothing is promised, as "how" or as "how/dead" and "how/alive" for
+	// one state of the worker: an old counter and a changed letter of a kept answer cannot be told from
+	// true ones, no daemon starts if its locks or its log can never be opened, and whether a worker
+	// lives is not known if its lock cannot.
+	except []string
+}
+
+// damageRows are the files of [TestDamage]: all that [TestDamage_EveryFileHasARow] finds.
+var damageRows = []damageRow{
+	{path: "home/.config/holdline/config.json"},
+	{path: "home/.config/holdline/env"},
+	{path: "home/.local/state/holdline/catalog/m.json"},
+	{path: "home/.local/state/holdline/config/*.json"},
+	{path: "home/.local/state/holdline/daemon.lock", except: []string{"unreadable"}},
+	{path: "home/.local/state/holdline/daemon.path"},
+	{path: "home/.local/state/holdline/environ"},
+	{path: "home/.local/state/holdline/epoch"},
+	{path: "home/.local/state/holdline/generation"},
+	{path: "home/.local/state/holdline/logs/daemon.log", except: []string{"unreadable"}},
+	{path: "home/.local/state/holdline/servers/m.json", stops: true},
+	{path: "home/.local/state/holdline/spent.json"},
+	{path: "home/.local/state/holdline/telemetry.jsonl"},
+	{path: "run/holdline/adopting"},
+	{path: "run/holdline/crash"},
+	{path: "run/holdline/daemon.lock", except: []string{"unreadable"}},
+	{path: "run/holdline/epoch"},
+	{path: "run/holdline/losses.json"},
+	{path: "run/holdline/start.lock"},
+	{path: "run/holdline/stopped"},
+	{path: "run/holdline/store"},
+	{path: "run/holdline/w/sm-*/a/*", loses: true, except: []string{"one bit"}},
+	{path: "run/holdline/w/sm-*/calls.jsonl", loses: true},
+	{path: "run/holdline/w/sm-*/lists.json"},
+	{path: "run/holdline/w/sm-*/lock", loses: true, except: []string{"unreadable/alive"}},
+	{path: "run/holdline/w/sm-*/long.*", loses: true},
+	{path: "run/holdline/w/sm-*/longline.json"},
+	{path: "run/holdline/w/sm-*/server.json", loses: true},
+	{path: "run/holdline/w/sm-*/spec.json", loses: true},
+	{path: "run/holdline/w/sm-*/state.json", loses: true},
+	{path: "run/holdline/w/sm-*/taken", loses: true, except: []string{"old copy/dead"}},
+	{path: "run/holdline/w/sm-*/worker.log"},
+}
+
+// damages are what can happen to a file. Each gets its path, its content, an earlier one, and that
+// of a neighbour, of the same kind where there is one.
+var damages = map[string]func(p *place, path string, now, old, other []byte) error{
+	"emptied": func(_ *place, path string, _, _, _ []byte) error { return os.Truncate(path, 0) },
+	"halved":  func(_ *place, path string, now, _, _ []byte) error { return os.Truncate(path, int64(len(now)/2)) },
+	"last byte": func(_ *place, path string, now, _, _ []byte) error {
+		return os.Truncate(path, int64(max(len(now)-1, 0)))
+	},
+	"one bit": func(_ *place, path string, now, _, _ []byte) error {
+		if len(now) == 0 {
+			return nil
+		}
+		return flipBit(path, int64(len(now)/2))
+	},
+	"old copy": func(_ *place, path string, _, old, _ []byte) error { return os.WriteFile(path, old, 0o600) },
+	"swapped":  func(_ *place, path string, _, _, other []byte) error { return os.WriteFile(path, other, 0o600) },
+	"missing":  func(_ *place, path string, _, _, _ []byte) error { return os.Remove(path) },
+	"unreadable once": func(p *place, path string, _, _, _ []byte) error {
+		return os.WriteFile(filepath.Join(p.dir, faultDir, faultUnreadOnce), []byte(path), 0o600)
+	},
+	"unreadable": func(p *place, path string, _, _, _ []byte) error {
+		return os.WriteFile(filepath.Join(p.dir, faultDir, faultUnread), []byte(path), 0o600)
+	},
+}
+
+// damagePlace returns a place with two servers, of which an agent uses both.
+func damagePlace(t *testing.T) (*place, *agent) {
+	t.Helper()
+	p := newPlace(t).login().faults()
+	p.configure(map[string]any{
+		"m": p.toolsEntry(hosting{"scope": "shared"}), "o": p.toolsEntry(hosting{"scope": "shared"}),
+	})
+	a := p.agent().shake()
+	for _, server := range []string{"m", "o"} {
+		if x := a.wait(a.call(server+"__effect", map[string]any{"token": "first"})); x.text() != "first" {
+			t.Fatalf("the first call of %s: %s", server, x.raw)
+		}
+	}
+	return p, a
+}
+
+// damagedIDs match what differs between places in paths.
+var damagedIDs = regexp.MustCompile(`s([mo])-[0-9a-f]{8}`)
+
+// TestDamage damages each file that processes open, in each way, while no daemon runs and the agent
+// has calls in flight; the worker of the file lives, or dies, too. Each pending call gets one answer
+// within ten seconds, that of a server which is not concerned its own; what may not run twice does
+// not, and what may is made; new calls work, and nothing runs on at the end. Without HOLDLINE_LONG
+// it takes a share of the cells, another one each time.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	type cell struct {
+		row   damageRow
+		how   string
+		alive bool
+	}
+	var cells []cell
+	for _, row := range damageRows {
+		for how := range damages {
+			for _, alive := range []bool{true, false} {
+				state := how + map[bool]string{true: "/alive", false: "/dead"}[alive]
+				if !slices.Contains(row.except, how) && !slices.Contains(row.except, state) {
+					cells = append(cells, cell{row, how, alive})
+				}
+			}
+		}
+	}
+	rand.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
+	if os.Getenv("HOLDLINE_LONG") == "" {
+		cells = cells[:60]
+	}
+	slots := make(chan struct{}, atOnce)
+	var wait sync.WaitGroup
+	for _, c := range cells {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			t.Run(fmt.Sprintf("%s/%s/alive=%v", c.row.path, c.how, c.alive), func(t *testing.T) {
+				damageCell(t, c.row, c.how, c.alive)
+			})
+		})
+	}
+	wait.Wait()
+}
+
+// damageCell damages one file in one way.
+func damageCell(t *testing.T, row damageRow, how string, alive bool) {
+	t.Helper()
+	p, a := damagePlace(t)
+	old := p.contentsOfState(t)
+	calls := map[string]int{}
+	for name, tool := range map[string]string{"e": "m__effect", "l": "m__look", "u": "o__effect"} {
+		bytes := 0
+		if name == "e" {
+			bytes = 300_000
+		}
+		calls[name] = a.call(tool, map[string]any{"token": name, "until": p.latch(name), "bytes": bytes})
+	}
+	p.untilEffect("begin e")
+	p.untilEffect("look l")
+	p.untilEffect("begin u")
+	daemon := p.pid(0)
+	halt(t, a.cmd.Process.Pid)
+	answered := strings.Contains(row.path, "/long.") || strings.Contains(row.path, "/a/")
+	if strings.Contains(row.path, "/long.") { // the worker alone has the answer
+		halt(t, daemon)
+	}
+	if answered {
+		p.letThrough("e") // its answer lies in a file, and the agent has not read it
+		p.untilDamageable(filepath.Join(p.dir, row.path))
+	}
+	kill9(t, daemon)
+	path := p.damaged(row.path)
+	now, err := os.ReadFile(path)
+	if path == "" || err != nil {
+		p.damageContinues(a)
+		a.waitAllLatched(p, calls)
+		return // what is not there cannot be damaged
+	}
+	if !alive {
+		p.killWorker(t, "sm-")
+	}
+	if err := damages[how](p, path, now, old[path], p.neighbour(path)); err != nil {
+		t.Fatal(err)
+	}
+	p.damageContinues(a)
+	begun := time.Now()
+	for name := range calls {
+		p.letThrough(name)
+	}
+	got := a.waitAll(calls["e"], calls["l"], calls["u"])
+	if took := time.Since(begun); took > slowness*10*time.Second {
+		t.Errorf("the answers took %v", took)
+	}
+	p.checkEffect(t, "begin e", got[calls["e"]], alive && !row.loses, 300_000)
+	if x := got[calls["l"]]; !strings.HasPrefix(x.text(), "l") || x.code() != "" {
+		t.Errorf("the call that may run again: %.300s", x.raw)
+	}
+	p.checkEffect(t, "begin u", got[calls["u"]], true, 0)
+	if x := got[calls["e"]]; alive && x.code() == "outcome_unknown" {
+		out, errs, _ := p.run("", "doctor")
+		log, _ := os.ReadFile(filepath.Join(p.stateRoot(), "logs/daemon.log"))
+		if all := x.raw + out + errs + string(log); !strings.Contains(all, filepath.Base(path)) {
+			t.Errorf("nothing names %s: %s", filepath.Base(path), x.raw)
+		}
+	}
+	begun = time.Now()
+	for _, server := range []string{"m", "o"} {
+		x := a.wait(a.call(server+"__effect", map[string]any{"token": "after"}))
+		if row.stops && server == "m" && strings.Contains(x.raw, path) {
+			continue
+		}
+		if x.text() != "after" {
+			t.Errorf("a new call of %s: %.300s", server, x.raw)
+		}
+	}
+	if took := time.Since(begun); took > slowness*10*time.Second {
+		t.Errorf("new calls took %v", took)
+	}
+	a.rest(calls["e"], calls["l"], calls["u"])
+}
+
+// checkEffect checks the answer to a call that must not run twice against its effects.
+func (p *place) checkEffect(t *testing.T, verb string, x answer, sound bool, size int) {
+	t.Helper()
+	n := p.effectsOf(verb)
+	token := strings.TrimPrefix(verb, "begin ")
+	switch {
+	case n != 1:
+		t.Errorf("%s ran %d times, and got %.300s", token, n, x.raw)
+	case x.code() == "" && x.text() == token+strings.Repeat("x", size):
+	case x.code() == "outcome_unknown" && !sound:
+	default:
+		t.Errorf("%s got %.400s", token, x.raw)
+	}
+}
+
+// damageContinues lets a stopped agent go on.
+func (p *place) damageContinues(a *agent) {
+	p.t.Helper()
+	if err := syscall.Kill(a.cmd.Process.Pid, syscall.SIGCONT); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// waitAllLatched ends the calls.
+func (a *agent) waitAllLatched(p *place, calls map[string]int) {
+	a.t.Helper()
+	for name, id := range calls {
+		p.letThrough(name)
+		a.wait(id)
+	}
+}
+
+// damaged returns the path that a row means, of several files the largest; "" if there is none.
+func (p *place) damaged(pattern string) string {
+	found, err := filepath.Glob(filepath.Join(p.dir, pattern))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	largest, most := "", int64(-1)
+	for _, path := range found {
+		if info, err := os.Stat(path); err == nil && info.Size() > most {
+			largest, most = path, info.Size()
+		}
+	}
+	return largest
+}
+
+// untilDamageable waits until there is a file of that pattern which has the whole long answer.
+func (p *place) untilDamageable(pattern string) {
+	p.t.Helper()
+	waitFor(p.t, pattern, func() bool {
+		found, _ := filepath.Glob(pattern)
+		return slices.ContainsFunc(found, func(path string) bool {
+			info, err := os.Stat(path)
+			return err == nil && info.Size() > 300_001
+		})
+	})
+}
+
+// contentsOfState returns the contents of all files of the runtime and the state directory.
+func (p *place) contentsOfState(t *testing.T) map[string][]byte {
+	t.Helper()
+	all := map[string][]byte{}
+	for _, root := range []string{"run/holdline", "home/.local/state/holdline", "home/.config/holdline"} {
+		_ = filepath.WalkDir(filepath.Join(p.dir, root), func(path string, d os.DirEntry, err error) error {
+			if err == nil && d.Type().IsRegular() {
+				if b, err := os.ReadFile(path); err == nil {
+					all[path] = b
+				}
+			}
+			return nil
+		})
+	}
+	return all
+}
+
+// neighbour returns the content of the same file of the other server, or of another file beside it.
+func (p *place) neighbour(path string) []byte {
+	p.t.Helper()
+	name := filepath.Base(path)
+	for _, pattern := range []string{
+		filepath.Join(p.dir, "run/holdline/w/so-*", name),
+		strings.Replace(path, "/m.json", "/o.json", 1),
+		filepath.Join(filepath.Dir(path), "*"),
+	} {
+		found, _ := filepath.Glob(pattern)
+		for _, other := range found {
+			if info, err := os.Lstat(other); err == nil && info.Mode().IsRegular() && other != path {
+				b, err := os.ReadFile(other)
+				if err == nil {
+					return b
+				}
+			}
+		}
+	}
+	return []byte("nonsense\n")
+}
+
+// killWorker kills the worker whose directory has a name that begins with prefix.
+func (p *place) killWorker(t *testing.T, prefix string) {
+	t.Helper()
+	for pid, argv := range p.processes() {
+		if strings.Contains(argv, "/w/"+prefix) && strings.Contains(argv, "worker") {
+			kill9(t, pid)
+			return
+		}
+	}
+	t.Fatalf("there is no worker of %s", prefix)
+}
+
+// TestDamage_EveryFileHasARow records which files are opened in a session over a kill of the daemon,
+// by the proxy, daemons, workers and commands, and checks that [TestDamage] damages each.
+func TestDamage_EveryFileHasARow(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login().faults()
+	opened := filepath.Join(p.dir, faultDir, faultOpened)
+	if err := os.WriteFile(opened, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.configure(map[string]any{
+		"m": p.toolsEntry(hosting{"scope": "shared"}), "o": p.toolsEntry(hosting{"scope": "shared"}),
+	})
+	a := p.agent().shake()
+	long := a.call("m__effect", map[string]any{"token": "e", "until": p.latch("e"), "bytes": 300_000})
+	look := a.call("o__look", map[string]any{"token": "l", "until": p.latch("l")})
+	p.untilEffect("begin e")
+	p.untilEffect("look l")
+	kill9(t, p.pid(0))
+	p.letThrough("e")
+	p.letThrough("l")
+	a.waitAll(long, look)
+	for _, args := range [][]string{
+		{"status"},
+		{"doctor"},
+		{"servers", "list"},
+		{"config", "check"},
+		{"logs"},
+		{"telemetry"},
+		{"reload"},
+		{"servers", "stop", "o"},
+		{"servers", "start", "o"},
+		{"consult", "list"},
+	} {
+		p.run("", args...)
+	}
+	a.rest()
+	p.run("", "stop", "--all")
+	p.agent().shake().rest()
+	b, err := os.ReadFile(opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for line := range bytes.Lines(b) {
+		_, path, _ := strings.Cut(strings.TrimSpace(string(line)), " ")
+		name, below := strings.CutPrefix(path, p.dir+"/")
+		if !below {
+			continue
+		}
+		name = damagedIDs.ReplaceAllString(name, "sm-00000000") // m and o are alike
+		name = strings.ReplaceAll(name, "/o.json", "/m.json")
+		seen[name] = true
+	}
+	for name := range seen {
+		if !slices.ContainsFunc(damageRows, func(row damageRow) bool {
+			ok, _ := filepath.Match(row.path, name)
+			return ok
+		}) {
+			t.Errorf("%s is opened, and no row damages it", name)
+		}
+	}
+	if len(seen) < 25 {
+		t.Errorf("only %d files were opened: %v", len(seen), seen)
+	}
+}
