@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -357,4 +360,43 @@ func TestLogoutNamesServersThatShareTheLogin(t *testing.T) {
 	if out := p.must("servers", "logout", "--url", s.URL); !strings.Contains(out, "kin: logged out as well") {
 		t.Errorf("servers logout --url says %s", out)
 	}
+}
+
+// TestLoginCannotBeRenewed_EachCallSaysWhy lets the gateway before the authorization server answer 502 while the
+// login has run out. The server is neither ejected nor left alone, also if its process has to be started
+// meanwhile: each call says what the gateway answers. The login is there again by itself afterwards.
+func TestLoginCannotBeRenewed_EachCallSaysWhy(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	p, s := locked(t, logintest.Options{Life: time.Hour, Token: func(int, url.Values) *logintest.Reply {
+		if down.Load() {
+			return &logintest.Reply{Status: http.StatusBadGateway, Text: "<html>the gateway is upset</html>"}
+		}
+		return nil
+	}})
+	s.LogIn(t, p.logins())
+	a := p.agent().shake()
+	if x := a.echo(); !strings.Contains(x.text(), "done") {
+		t.Fatalf("a call before: %s", x.raw)
+	}
+	const restarts = 5 // so many failed starts eject a server
+	for _, started := range []bool{false, true} {
+		down.Store(true)
+		s.Expire()
+		if started {
+			_, _, _ = p.run("", "servers", "restart", "far") // its start fails
+		}
+		for range restarts + 2 {
+			if text := a.echo().text(); !strings.Contains(text, "the gateway is upset") ||
+				!strings.Contains(text, "cannot be renewed at the moment") {
+				t.Errorf("started anew: %t, a call says: %s", started, text)
+			}
+		}
+		if far := p.server("far"); far.Ejected || far.Circuit != "closed" || far.Restarts != 0 {
+			t.Errorf("started anew: %t, %+v", started, far)
+		}
+		down.Store(false)
+		waitFor(t, "the login is renewed", func() bool { return strings.Contains(a.echo().text(), "done") })
+	}
+	a.rest()
 }

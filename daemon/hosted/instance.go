@@ -270,6 +270,12 @@ func (inst *instance) failedLocked(f *fault.Record) {
 			events.NewBad(control.Crashed, inst.key.server, "%s", startup.Words(f)))
 		return
 	}
+	if f.RetryAfterMS != nil { // such as a login that cannot be renewed now; the next call tries again, and learns why
+		inst.notUntil, inst.mustRecover = now.Add(startup.ExhaustedPause), false
+		inst.m.hub.Log.Warn("server not started, it may be later", "server", inst.key.server, "err", f, "event",
+			events.NewBad(control.Crashed, inst.key.server, "%s", startup.Words(f)))
+		return
+	}
 	before := inst.guards.Restarts.Ejected()
 	wait, ok := inst.guards.Restarts.Failed(now)
 	inst.notUntil = now.Add(wait)

@@ -156,7 +156,7 @@ func (c *Client) Do(req *http.Request, limit time.Duration) (*Answer, error) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
-	if err != nil {
+	if err != nil && resp.StatusCode/100 == 2 { // another status says by itself that nothing was given out
 		return nil, err
 	}
 	return &Answer{resp.StatusCode, resp.Header, b}, nil

@@ -1,6 +1,7 @@
 package login
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -16,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/lazyregexp"
 	"holdline/daemon/login/assertion"
 	"holdline/daemon/redact"
 	"holdline/daemon/sendonce"
@@ -40,6 +42,9 @@ const (
 
 // maxToken bounds a token, in bytes.
 const maxToken = 16 << 10
+
+// maxNested bounds how deep the words of an error are looked for in an answer.
+const maxNested = 4
 
 // Endpoint is a token endpoint, or another endpoint of the same server, and the client
 // that asks there.
@@ -69,7 +74,7 @@ type Grant struct {
 type RefusalError struct {
 	Status      int
 	Code        string        // such as invalid_grant; "" if it names none
-	Description string        // cleaned
+	Description string        // what else it says, cleaned
 	RetryAfter  time.Duration // 0 if it names none
 	Skew        time.Duration // how far the server's clock is ahead
 }
@@ -83,6 +88,28 @@ func (e *RefusalError) Error() string {
 	return text
 }
 
+// IsVerdict reports whether the answer is one about the grant or the client, by the authorization server
+// itself: a status with which it refuses, and a code as OAuth has them. Others, such as that of a gateway or of
+// a server that is down or busy, say nothing of them.
+func (e *RefusalError) IsVerdict() bool {
+	switch e.Status {
+	case http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity:
+	default:
+		if e.Status/100 != 2 { // some say by 200 that they refuse
+			return false
+		}
+	}
+	switch e.Code {
+	case "server_error", "internal_error", "internal_server_error", "temporarily_unavailable", "service_unavailable",
+		"slow_down", "too_many_requests", "rate_limited", "rate_limit_exceeded":
+		return false
+	}
+	return oauthCode().MatchString(e.Code)
+}
+
+// oauthCode matches codes such as invalid_grant.
+var oauthCode = lazyregexp.New(`^[a-z]+(_[a-z]+)+$`)
+
 // ErrNonsense reports an answer of success that cannot be used.
 var ErrNonsense = errors.New("the answer makes no sense")
 
@@ -94,13 +121,18 @@ var ErrNonsense = errors.New("the answer makes no sense")
 // connection.
 func (c *Client) Ask(ctx context.Context, e Endpoint, form url.Values, before func() error) (Grant, error) {
 	start := time.Now()
-	answer, err := c.PostForm(ctx, e, form, before)
+	answer, secrets, err := c.post(ctx, e, form, before)
 	faultpoint.At("login.sent")
 	if err != nil {
 		return Grant{}, err
 	}
 	g, err := parseGrant(answer.Body, start)
 	if err != nil {
+		if refused := ParseRefusal(answer, secrets...); refused.Code != "" {
+			return Grant{}, refused
+		} else if refused.Description != "" {
+			err = fmt.Errorf("%w: %s", err, refused.Error())
+		}
 		return Grant{}, err
 	}
 	g.Skew = skew(answer.Header)
@@ -108,9 +140,17 @@ func (c *Client) Ask(ctx context.Context, e Endpoint, form url.Values, before fu
 }
 
 // PostForm posts a form to an endpoint as the client that e names, and returns an answer of
-// success (200), or an error as [Client.Ask] does. It is for endpoints that issue no token:
+// success (2xx), or an error as [Client.Ask] does. It is for endpoints that issue no token:
 // device authorization and revocation. It does not change form.
 func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, before func() error) (*Answer, error) {
+	answer, _, err := c.post(ctx, e, form, before)
+	return answer, err
+}
+
+// post is [Client.PostForm], and returns what an answer must not repeat, too.
+func (c *Client) post(
+	ctx context.Context, e Endpoint, form url.Values, before func() error,
+) (*Answer, []Secret, error) {
 	body := maps.Clone(form)
 	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
 	switch e.Method {
@@ -121,7 +161,7 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 		who := assertion.Client{ID: e.ClientID, Key: e.Key, KeyID: e.KeyID, Alg: e.Alg}
 		jwt, err := who.Assert(e.Issuer, time.Now())
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		body.Set("client_assertion_type", "urn:ietf:params:oauth:client-assertion-type:jwt-bearer")
 		body.Set("client_assertion", jwt)
@@ -135,24 +175,24 @@ func (c *Client) PostForm(ctx context.Context, e Endpoint, form url.Values, befo
 	once := sendonce.New([]byte(text), before)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, e.URL, once)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s is no address", ErrForbidden, Clean(e.URL))
+		return nil, nil, fmt.Errorf("%w: %s is no address", ErrForbidden, Clean(e.URL))
 	}
 	req.Header, req.ContentLength = header, int64(len(text))
 	answer, err := c.Do(req, postTimeout)
 	once.End() // the answer may come before the body was read
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if answer.Status != http.StatusOK {
-		var secrets []Secret
-		for _, key := range []string{
-			"refresh_token", "code", "code_verifier", "device_code", "client_secret", "client_assertion", "token",
-		} {
-			secrets = append(secrets, Secret(body.Get(key)))
-		}
-		return nil, ParseRefusal(answer, append(secrets, e.Secret)...)
+	secrets := []Secret{e.Secret}
+	for _, key := range []string{
+		"refresh_token", "code", "code_verifier", "device_code", "client_secret", "client_assertion", "token",
+	} {
+		secrets = append(secrets, Secret(body.Get(key)))
 	}
-	return answer, nil
+	if answer.Status/100 != 2 {
+		return nil, nil, ParseRefusal(answer, secrets...)
+	}
+	return answer, secrets, nil
 }
 
 // masked returns a text with *** in place of secrets, also as they stand in a form; the longest
@@ -227,14 +267,10 @@ func personOf(idToken string) string {
 // ParseRefusal returns the error of an answer that issues nothing. Some servers repeat the secrets
 // of the request in it.
 func ParseRefusal(a *Answer, secrets ...Secret) *RefusalError {
-	var body struct {
-		Code        string `json:"error"`
-		Description string `json:"error_description"`
-	}
-	_ = json.Unmarshal(a.Body, &body) // the status is enough
+	code, description := wordsOf(a.Body, maxNested)
 	e := &RefusalError{
 		Status: a.Status, Skew: skew(a.Header),
-		Code: Clean(masked(body.Code, secrets)), Description: Clean(masked(body.Description, secrets)),
+		Code: Clean(masked(code, secrets)), Description: Clean(masked(description, secrets)),
 	}
 	text := a.Header.Get("Retry-After")
 	if n, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -243,6 +279,81 @@ func ParseRefusal(a *Answer, secrets ...Secret) *RefusalError {
 		e.RetryAfter = max(0, time.Until(at))
 	}
 	return e
+}
+
+// wordsOf returns the code of the error that an answer names, and what else it says. Not every server
+// writes as RFC 6749 wants: the error may be an object, in a list, or under another name, and gateways
+// answer by text or by a page. Of those the words are shown, unless they may have a token.
+func wordsOf(body []byte, depth int) (code, description string) {
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
+	var (
+		text   string
+		list   []json.RawMessage
+		object map[string]json.RawMessage
+	)
+	switch {
+	case !json.Valid(body):
+		text = strings.Join(strings.Fields(markup().ReplaceAllString(string(body), " ")), " ")
+		return "", withoutTokens(text)
+	case json.Unmarshal(body, &text) == nil:
+		return "", withoutTokens(text)
+	case depth == 0:
+		return "", withoutTokens(string(body))
+	case json.Unmarshal(body, &list) == nil && len(list) > 0:
+		if code, description = wordsOf(list[0], depth-1); code == "" && len(list) > 1 {
+			description = withoutTokens(string(body))
+		}
+		return code, description
+	case json.Unmarshal(body, &object) != nil || len(object) == 0:
+		return "", ""
+	}
+	first := func(keys ...string) string {
+		for _, key := range keys {
+			var s string
+			if json.Unmarshal(object[key], &s) == nil && s != "" {
+				return s
+			}
+		}
+		return ""
+	}
+	description = first("error_description", "message", "error_message", "msg", "detail", "title")
+	for _, key := range []string{"error", "errors"} {
+		if inner := object[key]; code == "" && len(inner) > 0 && (inner[0] == '{' || inner[0] == '[') {
+			var nested string
+			code, nested = wordsOf(inner, depth-1)
+			if code == "" {
+				code = textOf(inner, "code")
+			}
+			description = cmp.Or(description, nested)
+		}
+	}
+	if code = cmp.Or(first("error"), code); code == "" && description == "" {
+		description = withoutTokens(string(body))
+	}
+	return code, description
+}
+
+// textOf returns the text of a key of an object, or "".
+func textOf(object json.RawMessage, key string) (text string) {
+	var o map[string]json.RawMessage
+	if json.Unmarshal(object, &o) == nil {
+		_ = json.Unmarshal(o[key], &text) // a number stays in the description
+	}
+	return text
+}
+
+// markup matches what a page has beside its words.
+var markup = lazyregexp.New(`(?is)<script\b.*?</script>|<style\b.*?</style>|<!--.*?-->|<[^>]*>`)
+
+// token matches where an answer of another form may have a token.
+var token = lazyregexp.New(`(?i)token("\s*:|=)`)
+
+// withoutTokens returns the words of an answer of another form, or nothing if a token may be among them.
+func withoutTokens(words string) string {
+	if token().MatchString(words) {
+		return ""
+	}
+	return words
 }
 
 // skew returns how far the server's clock is ahead of ours, by the Date of its answer.

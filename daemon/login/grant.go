@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -125,11 +126,13 @@ func (t *Tokens) grantLocked(
 	if err != nil {
 		t.o.Log.WarnContext(ctx, "no token was granted", "server", t.o.Name, "err", err)
 		e, answered := errors.AsType[*RefusalError](err)
-		if answered && e.Status < 500 && e.RetryAfter == 0 {
+		if answered && e.RetryAfter == 0 && (e.IsVerdict() || e.Status == http.StatusUnauthorized) {
 			l.Retry = l.Retry.after(clientRetry, "the authorization server answers "+e.Error())
 			l.Retry.Client = e.Code != "invalid_scope"
 		} else if answered {
 			l.Retry = l.Retry.after(e.RetryAfter, "the authorization server answers "+e.Error())
+		} else if errors.Is(err, ErrNonsense) {
+			l.Retry = l.Retry.after(0, "its authorization server gives out no token: "+err.Error())
 		} else {
 			l.Retry = l.Retry.after(0, "its authorization server is unreachable")
 		}

@@ -121,7 +121,7 @@ type Lost struct {
 type Retry struct {
 	At       time.Time `json:"at,omitzero"`
 	Failures int       `json:"failures,omitzero"` // in a row
-	Refusals int       `json:"refusals,omitzero"` // answers 4xx in a row
+	Refusals int       `json:"refusals,omitzero"` // verdicts in a row about something else than the token
 	Since    time.Time `json:"since,omitzero"`    // of the first failure
 	Why      string    `json:"why,omitempty"`     // for people
 	Client   bool      `json:"client,omitempty"`  // the server refuses the client, not the token

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"time"
 
@@ -19,10 +18,12 @@ const (
 	lastRetry   = time.Minute
 	longest     = 5 * time.Minute // that a server can make us wait
 	clientRetry = time.Minute     // after the server refused the client
-	maxRefusals = 5               // answers 4xx in a row, after which a person must log in
-	markPause   = time.Second     // before a token whose fate is unknown is sent again
-	storePause  = time.Second     // between tries to store what was renewed
-	storeLog    = time.Minute     // between errors in the log about that
+	maxRefusals = 5               // verdicts in a row, after which a person must log in
+	// manyFailures in a row are named together with the way to log in anew.
+	manyFailures = 8
+	markPause    = time.Second // before a token whose fate is unknown is sent again
+	storePause   = time.Second // between tries to store what was renewed
+	storeLog     = time.Minute // between errors in the log about that
 )
 
 // refresh renews the login of that id, unless another process has done so already: see the
@@ -183,8 +184,8 @@ func (t *Tokens) keep(l *Login) {
 // that the refresh token may have been sent; previous is the mark of an earlier one, or nil.
 func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err error) error {
 	refused, answered := errors.AsType[*RefusalError](err)
-	known := answered && (refused.Status/100 == 4 || refused.Status == http.StatusServiceUnavailable)
-	if marked && !known {
+	isNonsense := errors.Is(err, ErrNonsense)
+	if marked && !answered && !isNonsense {
 		t.o.Log.Warn("a renewal has an unknown outcome", "server", t.o.Name, "err", err)
 		if l.spentTwice() {
 			return t.end(held, l, lostTwice)
@@ -192,7 +193,14 @@ func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err e
 		l.Retry = l.Retry.after(backOff(l.Mark.Try-1), "the answer to the last one was lost")
 		return t.record(held, l, t.laterFault(l))
 	}
-	l.Mark = previous // of this one it is known that nothing is spent
+	// Of this one nothing is known to be spent: an answer that was read whole and brings no token costs
+	// nothing, unless it is a verdict.
+	l.Mark = previous
+	if isNonsense {
+		l.Retry = l.Retry.after(0, "its authorization server gives out no token: "+err.Error())
+		t.o.Log.Warn("a login was not renewed", "server", t.o.Name, "err", err)
+		return t.record(held, l, t.laterFault(l))
+	}
 	if !answered {
 		l.Retry = l.Retry.after(0, "its authorization server is unreachable")
 		t.o.Log.Warn("a login could not be renewed", "server", t.o.Name, "err", err)
@@ -200,7 +208,11 @@ func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err e
 	}
 	l.Skew = refused.Skew
 	t.o.Log.Warn("a login was not renewed", "server", t.o.Name, "err", err)
-	switch refused.Code {
+	code := refused.Code
+	if !refused.IsVerdict() {
+		code = ""
+	}
+	switch code {
 	case "invalid_grant":
 		l.Access, l.Refresh = "", ""
 		if previous != nil {
@@ -223,7 +235,7 @@ func (t *Tokens) failed(held *Held, l *Login, previous *Mark, marked bool, err e
 		return t.record(held, l, t.laterFault(l))
 	}
 	l.Retry = l.Retry.after(refused.RetryAfter, "its authorization server answers "+refused.Error())
-	if busy := refused.Status == http.StatusTooManyRequests || refused.Status >= 500; !busy {
+	if refused.IsVerdict() {
 		if l.Retry.Refusals++; l.Retry.Refusals >= maxRefusals {
 			return t.end(held, l, "its renewal was refused: "+refused.Error())
 		}
@@ -277,8 +289,17 @@ func (t *Tokens) laterFault(l *Login) error {
 				"Check oauth.clientId and oauth.clientSecret or oauth.privateKeyFile of mcpServers.%[1]s, "+
 				"then: holdline servers %[3]s %[1]s", t.o.Name, l.Issuer, then).WithReason(fault.Rejected)
 	}
-	f := fault.New(fault.TransportFailure, fault.Server, "", "the login of server %s cannot be renewed at the moment "+
-		"(%s); next try in %d s", t.o.Name, l.Retry.Why, int(wait.Seconds()+0.999)).WithReason(fault.Unreachable)
+	way := ""
+	if l.Refresh != "" && l.Retry.Failures >= manyFailures {
+		way = ". If it goes on, the person at this machine runs: holdline servers login " + t.o.Name
+	}
+	return retryIn(wait, fault.New(fault.TransportFailure, fault.Server, "",
+		"the login of server %s cannot be renewed at the moment (%s); next try in %d s%s",
+		t.o.Name, l.Retry.Why, int(wait.Seconds()+0.999), way).WithReason(fault.Unreachable))
+}
+
+// retryIn sets when a call may be tried again. A fault that says so opens no circuit, which would hide it.
+func retryIn(wait time.Duration, f *fault.Record) *fault.Record {
 	ms := wait.Milliseconds()
 	f.RetryAfterMS = &ms
 	return f
@@ -287,8 +308,8 @@ func (t *Tokens) laterFault(l *Login) error {
 // lockFault returns the fault of a lock that could not be had.
 func (t *Tokens) lockFault(err error) error {
 	if busy, ok := errors.AsType[*BusyError](err); ok {
-		return fault.New(fault.Timeout, fault.Host, "",
-			"%s renews the login of server %s and does not come to an end. See: holdline doctor", busy.Holder, t.o.Name)
+		return retryIn(firstRetry, fault.New(fault.Timeout, fault.Host, "",
+			"%s renews the login of server %s and does not come to an end. See: holdline doctor", busy.Holder, t.o.Name))
 	}
 	if errors.Is(err, context.Canceled) {
 		return err

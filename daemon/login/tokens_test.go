@@ -213,7 +213,7 @@ func TestRenewalRefused(t *testing.T) {
 			text: "does not know the client any more", tokens: true, lost: true,
 		},
 		"created, with no token that we would take": {
-			reply: refused(201, ""), code: fault.TransportFailure, reason: fault.Unreachable, tokens: true, mark: true,
+			reply: refused(201, ""), code: fault.TransportFailure, reason: fault.Unreachable, tokens: true,
 		},
 		"wait for 63 years": {
 			reply: &logintest.Reply{Status: 429, Header: http.Header{"Retry-After": {"2000000000"}}},
@@ -235,11 +235,11 @@ func TestRenewalRefused(t *testing.T) {
 		},
 		"another 5xx": {
 			reply: refused(500, ""), code: fault.TransportFailure, reason: fault.Unreachable,
-			text: "the answer to the last one was lost", tokens: true, mark: true,
+			text: "answers 500 Internal Server Error", tokens: true,
 		},
 		"no sense": {
 			reply: &logintest.Reply{Status: 200, Text: "<html>"}, code: fault.TransportFailure, reason: fault.Unreachable,
-			tokens: true, mark: true,
+			tokens: true,
 		},
 		"cut at its first byte": {
 			reply: &logintest.Reply{Handle: true, Break: true}, code: fault.TransportFailure, reason: fault.Unreachable,

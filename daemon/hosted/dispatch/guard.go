@@ -201,6 +201,9 @@ func blames(err error) bool {
 	if !ok {
 		return false
 	}
+	if f.RetryAfterMS != nil { // such as a login that cannot be renewed now: the circuit would only hide why
+		return false
+	}
 	switch f.Fault.Code {
 	case fault.SpawnFailure, fault.ProcessFailure, fault.TransportFailure, fault.OutcomeUnknown, fault.Timeout:
 		return true

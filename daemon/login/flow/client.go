@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -17,13 +16,15 @@ import (
 
 // known reports whether the target's login, or a registration, is of an issuer.
 func (r *run) known(issuer string) bool {
-	if r.before.Issuer == issuer {
+	if sameIssuer(r.before.Issuer, issuer) {
 		return true
 	}
 	for _, redirect := range r.redirects() {
-		reg := login.Registration{Issuer: issuer, RedirectURI: redirect}
-		if r.Store.Read(reg.ID(), &reg) == nil {
-			return true
+		for _, spelling := range []string{issuer, strings.TrimSuffix(issuer, "/"), issuer + "/"} {
+			reg := login.Registration{Issuer: spelling, RedirectURI: redirect}
+			if r.Store.Read(reg.ID(), &reg) == nil {
+				return true
+			}
 		}
 	}
 	return false
@@ -56,7 +57,7 @@ func (r *run) usable(m *Metadata) error {
 // boundTo returns why a client that was registered by hand at an issuer, or "" if it is unknown
 // where, is not shown to an authorization server.
 func boundTo(issuer string, m *Metadata) error {
-	if issuer == "" || strings.TrimSuffix(issuer, "/") == strings.TrimSuffix(m.Issuer, "/") {
+	if issuer == "" || sameIssuer(issuer, m.Issuer) {
 		return nil
 	}
 	return fmt.Errorf("its client id belongs to %s, and the login would be at %s; if the client id is "+
@@ -275,7 +276,7 @@ func (r *run) askRegistration(ctx context.Context) (*login.Registration, error) 
 	if err != nil {
 		return nil, err
 	}
-	if answer.Status != http.StatusOK && answer.Status != http.StatusCreated {
+	if answer.Status/100 != 2 {
 		return nil, login.ParseRefusal(answer)
 	}
 	err = readRegistration(answer.Body, reg)

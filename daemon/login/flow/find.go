@@ -215,8 +215,7 @@ func (f *finder) metadata(issuer string, guessed bool) (*Metadata, error) {
 		if !f.get(at, &m) {
 			continue
 		}
-		same := m.Issuer == issuer || guessed && strings.TrimSuffix(m.Issuer, "/") == strings.TrimSuffix(issuer, "/")
-		if !same {
+		if !sameIssuer(m.Issuer, issuer) {
 			return nil, fmt.Errorf("the metadata of the authorization server %s is of another one: %s",
 				quote(issuer), quote(m.Issuer))
 		}
@@ -227,6 +226,10 @@ func (f *finder) metadata(issuer string, guessed bool) (*Metadata, error) {
 	}
 	return nil, f.absent(issuer, guessed)
 }
+
+// sameIssuer reports whether two issuers are one. A / at the end makes no difference: RFC 8414, section
+// 3.1, removes it, so that both lead to the same document.
+func sameIssuer(a, b string) bool { return strings.TrimSuffix(a, "/") == strings.TrimSuffix(b, "/") }
 
 // absent returns the error of a server whose metadata is nowhere, with what went wrong.
 func (f *finder) absent(issuer string, guessed bool) error {

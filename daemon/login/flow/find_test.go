@@ -217,7 +217,9 @@ func TestServerRefused(t *testing.T) {
 		issuer + `, "authorization_endpoint": "ORIGIN/a",` + pkce:                                           "names no address to get a token",
 		issuer + `, "authorization_endpoint": "javascript:alert(1)", "token_endpoint": "ORIGIN/t",` + pkce:  "to log in",
 		issuer + `, "authorization_endpoint": "ORIGIN/a", "token_endpoint": "http://example.com/t",` + pkce: "to get a token",
-		`"issuer": "ORIGIN/",` + endpoints + `,` + pkce:                                                     "is of another one",
+		`"issuer": "ORIGIN/",` + endpoints + `,` + pkce:                                                     "",
+		`"issuer": "ORIGIN/t",` + endpoints + `,` + pkce:                                                    "is of another one",
+		`"issuer": "ORIGIN//",` + endpoints + `,` + pkce:                                                    "is of another one",
 		`"issuer": "https://example.com",` + endpoints + `,` + pkce:                                         "is of another one",
 		endpoints + `,` + pkce: "is of another one",
 	} {

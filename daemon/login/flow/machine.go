@@ -18,7 +18,7 @@ func Machine(
 ) (login.Login, error) {
 	f, err := Find(ctx, &Query{
 		HTTP: c, Address: address, Metadata: challenge.Metadata, Issuer: cred.Issuer, Resource: cred.Resource,
-		Known:  func(issuer string) bool { return issuer == cred.Bound },
+		Known:  func(issuer string) bool { return sameIssuer(issuer, cred.Bound) },
 		Usable: func(m *Metadata) error { return boundTo(cmp.Or(cred.Issuer, cred.Bound), m) },
 		Way:    func(*Metadata) Way { return nobody },
 	})
@@ -112,7 +112,7 @@ func removeUnused(
 	for _, id := range targets {
 		var t login.Target
 		if err := s.ReadIfThere(id, &t); err != nil && id != damaged {
-			return nil //nolint:nilerr // it may have any of them
+			return nil // it may have any of them
 		}
 		used[t.Login] = true
 	}

@@ -218,6 +218,8 @@ func (r *run) poll(ctx context.Context, device string, pause time.Duration) (*lo
 			pause = min(pause+devicePause, maxDeviceWait)
 		case ok && timeout.Timeout():
 			pause = min(2*pause, maxDeviceWait)
+		case refused && !e.IsVerdict() && e.Code != "access_denied" && e.Code != "expired_token":
+			pause = min(max(2*pause, e.RetryAfter), maxDeviceWait) // a gateway, or a server that is down or busy
 		case refused && e.Code == "access_denied":
 			return nil, declined(e.Code, e.Description)
 		case refused && e.Code == "expired_token":
