@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,6 +183,26 @@ func (e *RefusalError) Error() string {
 	}
 	return fmt.Sprintf("%s is refused: %s (%s)", e.Method, fault.Quote([]byte(words)),
 		fault.Quote(jsonrpc.Field(e.Raw, "code")))
+}
+
+// IsUnknownMethod reports whether the server says that it knows no such method.
+func (e *RefusalError) IsUnknownMethod() bool {
+	return string(jsonrpc.Field(e.Raw, "code")) == strconv.Itoa(jsonrpc.CodeUnknownMethod)
+}
+
+// OtherVersions returns which of these versions of MCP a server names that has refused to be introduced
+// with the version asked: in the data of its error, in whatever form, or in its words. If it names
+// none and yet blames the version, those behind asked count as named.
+func (e *RefusalError) OtherVersions(all []string, asked string) []string {
+	text := string(e.Raw)
+	named := slices.DeleteFunc(slices.Clone(all), func(version string) bool {
+		return version == asked || !strings.Contains(text, version)
+	})
+	at := slices.Index(all, asked)
+	if len(named) == 0 && at >= 0 && strings.Contains(strings.ToLower(text), "version") {
+		return all[at+1:]
+	}
+	return named
 }
 
 // ResultOf returns the result in the answer to a request of the daemon's own, or why it

@@ -11,7 +11,8 @@ import (
 
 // Has reports whether a server has a capability, by the result of its handshake.
 func Has(about json.RawMessage, capability string) bool {
-	return jsonrpc.Field(jsonrpc.Field(about, "capabilities"), capability) != nil
+	has := jsonrpc.Field(jsonrpc.Field(about, "capabilities"), capability)
+	return has != nil && string(has) != "null"
 }
 
 // Subscribable reports whether a server notifies of changed resources, by the
@@ -59,15 +60,21 @@ func unknownVersion(server string) json.RawMessage {
 }
 
 // forward returns those of a server's capabilities that Holdline passes on. The
-// daemon itself notifies of changed lists, so listChanged is always promised.
-// Capabilities that are no object, or too large, are replaced by tools alone.
+// daemon itself notifies of changed lists, so listChanged is always promised, and so are
+// tools: some servers have them and declare nothing. Capabilities that are no object, or too large,
+// are replaced by tools alone.
 func forward(capabilities json.RawMessage) json.RawMessage {
 	onlyTools := json.RawMessage(`{"tools":{"listChanged":true}}`)
 	if len(capabilities) == 0 || capabilities[0] != '{' || len(capabilities) > maxListing ||
 		jsonrpc.DeeperThan(capabilities, maxDepth) {
 		return onlyTools
 	}
+	hasTools := false
 	out, err := jsonrpc.Rewrite(capabilities, func(key string, value []byte) []byte {
+		if string(value) == "null" {
+			return nil
+		}
+		hasTools = hasTools || key == "tools"
 		switch key {
 		case "tools", "prompts":
 			return []byte(`{"listChanged":true}`)
@@ -83,6 +90,9 @@ func forward(capabilities json.RawMessage) json.RawMessage {
 	})
 	if err != nil {
 		return onlyTools
+	}
+	if !hasTools {
+		out = jsonrpc.Prepend(out, `"tools":{"listChanged":true}`)
 	}
 	return out
 }

@@ -96,13 +96,7 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		}
 		_, denied = errors.AsType[*dialect.RefusalError](err)
 	}
-	params, err := json.Marshal(map[string]any{
-		"protocolVersion": mcp.Legacy()[0], "capabilities": p.Capabilities(), "clientInfo": info,
-	})
-	if err != nil {
-		return "", false, fmt.Errorf("introduction: %w", err)
-	}
-	result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
+	result, err := initialize(ctx, p, info)
 	if question != nil {
 		if late, err := question.wait(lateTimeout); err == nil {
 			return dialect.Modern, false, p.Introduced(dialect.Modern, late)
@@ -123,6 +117,35 @@ func introduce(ctx context.Context, p Peer, info mcp.Implementation, era string)
 		return "", false, err
 	}
 	return dialect.Legacy, false, p.Initialized(ctx)
+}
+
+// initialize asks a process to begin in the legacy era: in the newest version or, if it refuses that,
+// in others that it names, the newest first.
+func initialize(ctx context.Context, p Peer, info mcp.Implementation) (json.RawMessage, error) {
+	left := mcp.Legacy()
+	var first error
+	for len(left) > 0 {
+		params, err := json.Marshal(map[string]any{
+			"protocolVersion": left[0], "capabilities": p.Capabilities(), "clientInfo": info,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("introduction: %w", err)
+		}
+		result, err := p.Request(ctx, calls.KindInitialize, mcp.Initialize, params)
+		refusal, refused := errors.AsType[*dialect.RefusalError](err)
+		exited, _ := p.Ended()
+		if first == nil {
+			first = err
+		}
+		switch {
+		case err == nil:
+			return result, nil
+		case !refused || exited:
+			return nil, first // what it has refused says more than how it has ended since
+		}
+		left = refusal.OtherVersions(left, left[0])
+	}
+	return nil, first
 }
 
 // A discovery is the question server/discover to a process, in a goroutine.

@@ -19,7 +19,8 @@ import (
 
 var errEnded = errors.New("it ended")
 
-// A peer answers from a table with the result of a method. "!" is a refusal, "…" silence,
+// A peer answers from a table with the result of a method, or of a method with the cursor or the
+// version of its params. "!" is a refusal, with its code or error behind it, "…" silence,
 // and "x" the end of the process. An answer behind "late " comes a little after the next
 // question is answered, and one behind "slow " after some seconds. A method that is not in the
 // table is refused.
@@ -29,23 +30,42 @@ type peer struct {
 	asked   []string // guarded by mu
 	ended   bool     // guarded by mu
 	era     string
+
+	versions []string // that it was asked for; guarded by mu
 }
 
-func (p *peer) Request(ctx context.Context, _, method string, _ json.RawMessage) (json.RawMessage, error) {
+func (p *peer) Request(ctx context.Context, _, method string, params json.RawMessage) (json.RawMessage, error) {
+	var with struct {
+		Cursor, ProtocolVersion string
+	}
+	_ = json.Unmarshal(params, &with)
 	p.mu.Lock()
 	p.asked = append(p.asked, method)
+	if with.ProtocolVersion != "" {
+		p.versions = append(p.versions, with.ProtocolVersion)
+	}
 	ended := p.ended
 	p.mu.Unlock()
 	if ended {
 		return nil, errEnded
 	}
-	answer, late := strings.CutPrefix(p.answers[method], "late ")
+	answer, ok := p.answers[method+with.Cursor+with.ProtocolVersion]
+	if !ok {
+		answer = p.answers[method]
+	}
+	answer, late := strings.CutPrefix(answer, "late ")
 	if late {
 		time.Sleep(1050 * time.Millisecond)
 	}
 	answer, slow := strings.CutPrefix(answer, "slow ")
 	if slow {
 		time.Sleep(4 * time.Second)
+	}
+	if why, refused := strings.CutPrefix(answer, "!"); refused && why != "" {
+		if why[0] != '{' {
+			why = `{"code":` + why + `,"message":"no"}`
+		}
+		return nil, &dialect.RefusalError{Method: method, Raw: json.RawMessage(why)}
 	}
 	switch answer {
 	case "", "!":
@@ -177,11 +197,78 @@ func TestListWithoutAnswer(t *testing.T) {
 		if len(lists.Raw[listing.Tools]) != 1 || len(lists.Raw[listing.Prompts]) != 1 {
 			t.Errorf("tools %s, prompts %s", lists.Raw[listing.Tools], lists.Raw[listing.Prompts])
 		}
-		p.answers[mcp.ToolsList] = "!"
-		if _, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, before); err == nil {
-			t.Error("a server without its tools is of use")
-		}
 	})
+}
+
+// TestListThatIsRefused_OthersStand checks what becomes of a server whose declarations and lists
+// disagree: it has what it lists.
+func TestListThatIsRefused_OthersStand(t *testing.T) {
+	const tools, prompts = `{"tools":[{"name":"t"}]}`, `{"prompts":[{"name":"p"}]}`
+	for _, x := range []struct {
+		name, capabilities string
+		answers            map[string]string
+		tools, prompts     int
+		notes              int
+		fails              bool
+	}{
+		{"declares nothing", `{}`, map[string]string{mcp.ToolsList: tools}, 1, 0, 0, false},
+		{"declares null", `null`, map[string]string{mcp.ToolsList: tools}, 1, 0, 0, false},
+		{"says nothing of it", ``, map[string]string{mcp.ToolsList: tools}, 1, 0, 0, false},
+		{"its tools are null", `{"tools":null}`, map[string]string{mcp.ToolsList: tools}, 1, 0, 0, false},
+		{"declares nothing and has nothing", `{}`, map[string]string{}, 0, 0, 0, false},
+		{"declares nothing and is silent", `{}`, map[string]string{mcp.ToolsList: "…"}, 0, 0, 0, false},
+		{
+			"knows no list of tools", `{"tools":{},"prompts":{}}`,
+			map[string]string{mcp.PromptsList: prompts},
+			0, 1, 0, false,
+		},
+		{
+			"refuses its tools", `{"tools":{},"prompts":{}}`,
+			map[string]string{mcp.ToolsList: "!-32000", mcp.PromptsList: prompts},
+			0, 1, 1, false,
+		},
+		{"refuses its tools and has nothing else", `{"tools":{}}`, map[string]string{mcp.ToolsList: "!-32000"}, 0, 0, 0, true},
+		{"knows no list of tools and has nothing else", `{"tools":{}}`, map[string]string{}, 0, 0, 0, false},
+		{
+			"refuses the second page", `{"tools":{}}`,
+			map[string]string{
+				mcp.ToolsList: `{"tools":[{"name":"t"}],"nextCursor":"2"}`, mcp.ToolsList + "2": "!-32000",
+			},
+			1, 0, 1, false,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{era: dialect.Legacy, answers: x.answers}
+			about := json.RawMessage(`{}`)
+			if x.capabilities != "" {
+				about = json.RawMessage(`{"capabilities":` + x.capabilities + `}`)
+			}
+			lists, err := handshake.ReadLists(t.Context(), p, slog.New(slog.DiscardHandler), about, listing.Lists{})
+			if (err != nil) != x.fails || len(lists.Raw[listing.Tools]) != x.tools ||
+				len(lists.Raw[listing.Prompts]) != x.prompts || len(lists.Cut) != x.notes || lists.Unheard {
+				t.Errorf("%s: %+v, %v", x.name, lists, err)
+			}
+		})
+	}
+}
+
+// TestVersionThatIsRefused_NextCommonOne checks that a server which refuses the newest version is
+// introduced in the newest one that both speak, however it says which it does.
+func TestVersionThatIsRefused_NextCommonOne(t *testing.T) {
+	for refusal, want := range map[string]string{
+		`{"code":-32602,"message":"no","data":{"supported":["2024-11-05","2025-06-18"]}}`: "2025-11-25 2025-06-18",
+		`{"code":-32602,"message":"no","data":{"supportedVersions":["2024-11-05"]}}`:      "2025-11-25 2024-11-05",
+		`{"code":-32000,"message":"Unsupported protocol version (supported versions: 2025-03-26, 2024-10-07)"}`: "2025-11-25 " +
+			"2025-03-26",
+		`{"code":-32602,"message":"Unsupported protocol version: 2025-11-25"}`: "2025-11-25 2025-06-18",
+		`{"code":-32000,"message":"no key"}`:                                   "2025-11-25",
+	} {
+		p := &peer{answers: map[string]string{mcp.Initialize: "{}", mcp.Initialize + "2025-11-25": "!" + refusal}}
+		_, err := handshake.Introduce(t.Context(), p, mcp.Implementation{}, dialect.Legacy)
+		if got := strings.Join(p.versions, " "); got != want || (err != nil) != (want == "2025-11-25") {
+			t.Errorf("%s: it was asked for %q, %v; want %q", refusal, got, err, want)
+		}
+	}
 }
 
 // TestListOfMostEntries checks that no note says that entries are left out of a list that has

@@ -25,17 +25,31 @@ type Lists struct {
 }
 
 // ReadLists reads all lists that a process declares in about, the result of its
-// handshake. before has what it listed before, or another process of its server.
+// handshake, and its tools even if it declares none: some servers declare nothing. A list that is
+// refused is left out, as long as the process has another one; it is an error if it has nothing else and
+// does not say that it knows no such list. before has what it listed before, or another process of
+// its server.
 func ReadLists(
 	ctx context.Context, p Peer, log *slog.Logger, about json.RawMessage, before listing.Lists,
 ) (Lists, error) {
-	has := jsonrpc.Field(about, "capabilities")
 	var all Lists
+	var refused error // to list tools
+	listed := 0       // entries of all lists
 	for k := range listing.Kinds {
-		if jsonrpc.Field(has, k.MCP().Capability) == nil {
+		declared := listing.Has(about, k.MCP().Capability)
+		if !declared && k != listing.Tools {
 			continue
 		}
-		raw, note, err := listOne(ctx, p, log, k)
+		raw, note, err := listOne(ctx, p, log, k, declared)
+		if refusal, ok := errors.AsType[*dialect.RefusalError](err); ok { // of tools
+			if refused = err; before[k] != nil {
+				raw = before[k]
+			}
+			note, err = refusal.Error()+": what it would list is left out", nil
+		}
+		if errors.Is(err, errUnheard) && !declared {
+			continue
+		}
 		if errors.Is(err, errUnheard) {
 			all.Unheard = true
 			stands := "what it would list is left out"
@@ -49,10 +63,14 @@ func ReadLists(
 		}
 		var notes []string
 		all.Raw[k], notes = listing.Fit(k, raw)
+		listed += len(all.Raw[k])
 		if note != "" {
 			all.Cut = append(all.Cut, note)
 		}
 		all.Cut = append(all.Cut, notes...)
+	}
+	if refused != nil && listed == 0 && !all.Unheard {
+		return Lists{}, refused
 	}
 	return all, nil
 }
@@ -61,19 +79,24 @@ func ReadLists(
 // which is not the same as empty.
 var errUnheard = errors.New("no answer in time")
 
-// listPatience bounds the wait for a list other than the tools. A server without that
+// listPatience bounds the wait for a list other than declared tools. A server without that
 // list is still useful.
 const listPatience = 5 * time.Second
 
-// listOne reads the list of one kind. It returns [errUnheard] if the server is
-// silent, and any other error if the server is useless without the answer. A refusal
-// means that the server has nothing of the kind. more is a note for the user if
-// something was left out.
+// listOne reads the list of one kind; declared says that the server has said that it has that. It
+// returns [errUnheard] if the server is silent, a [*dialect.RefusalError] if it refuses to list
+// the tools that it has declared, and any other error if the server is useless without the answer. Any
+// other refusal, and one by which it knows no such list, means that the server has nothing of the kind.
+// more is a note for the user if something was left out.
 func listOne(
-	ctx context.Context, p Peer, log *slog.Logger, k listing.Kind,
+	ctx context.Context, p Peer, log *slog.Logger, k listing.Kind, declared bool,
 ) (all []json.RawMessage, more string, err error) {
-	if k == listing.Tools {
-		return list(ctx, p, k.MCP())
+	if k == listing.Tools && declared {
+		all, more, err = list(ctx, p, k.MCP())
+		if refusal, ok := errors.AsType[*dialect.RefusalError](err); ok && refusal.IsUnknownMethod() {
+			return nil, "", nil
+		}
+		return all, more, err
 	}
 	patient, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
@@ -97,7 +120,8 @@ func listOne(
 }
 
 // list reads one list, page by page, up to the limits of package listing. more says
-// what was left out, or is "".
+// what was left out, or is "". If a page behind the first is refused, or makes no sense, those
+// before it stand.
 func list(ctx context.Context, p Peer, how listing.Protocol) (all []json.RawMessage, more string, err error) {
 	e := p.Envelope()
 	all = []json.RawMessage{}
@@ -109,14 +133,18 @@ func list(ctx context.Context, p Peer, how listing.Protocol) (all []json.RawMess
 			params = jsonrpc.Prepend(params, `"cursor":`+string(cursor))
 		}
 		result, err := p.Request(ctx, calls.KindList, how.List, params)
-		if err != nil {
+		_, refused := errors.AsType[*dialect.RefusalError](err)
+		if err != nil && (cursor == nil || !refused) {
 			return nil, "", err
 		}
 		var page []json.RawMessage
 		if listed := jsonrpc.Field(result, how.Member); listed != nil {
 			err = json.Unmarshal(listed, &page)
 		}
-		if err != nil {
+		switch {
+		case err != nil && cursor != nil:
+			return all, fmt.Sprintf("what follows the first %d entries of %s is left out: %v", len(all), how.List, err), nil
+		case err != nil:
 			return nil, "", fmt.Errorf("%s: %w", how.List, err)
 		}
 		for i, one := range page {
