@@ -125,6 +125,7 @@ const layerMap = `
 2 daemon/adapter/engine/claude
 2 daemon/adapter/engine/codex
 1 daemon/adapter/engine/messages
+2 daemon/adapter/engine/form
 4 daemon/consult/answer
 2 daemon/consult/budget
 3 daemon/consult/jobdir

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/form"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/budget"
@@ -249,6 +250,7 @@ func (p *fakeProcess) say(lines ...string) {
 			p.out.Argv, p.out.Exit = []string{"/bin/fake"}, "exit code 0"
 			p.cost += 0.5
 			p.out.CostUSD = &p.cost
+			form.Judge(&p.out, p.params.Schema) // as the engine process does
 			p.end.Result = jsonrpc.Encode(map[string]any{"structuredContent": p.out})
 			p.once.Do(func() { close(p.closed) })
 		}

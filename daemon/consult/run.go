@@ -148,7 +148,6 @@ func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
 	case e.Generation > 0:
 	case j.adopted:
 		if out, err := jobdir.ReadOutcome(j.Dir); err == nil { // it counts, whatever became of the worker
-			request.Judge(&out, j.Rec.Request.Schema)
 			return out
 		}
 		return engine.Outcome{Fault: fault.New(fault.OutcomeUnknown, fault.Worker, operation,
@@ -170,7 +169,6 @@ func (m *Manager) outcome(j *Job, e *private.End) engine.Outcome {
 			out = m.reconstruct(j, e)
 		}
 	}
-	request.Judge(&out, j.Rec.Request.Schema)
 	if out.Fault != nil && out.Fault.Fault.Generation == 0 {
 		out.Fault.Fault.Generation = e.Generation
 	}

@@ -17,7 +17,6 @@ import (
 	"holdline/daemon/commands"
 	"holdline/daemon/consult/answer"
 	"holdline/daemon/consult/jobdir"
-	"holdline/daemon/consult/request"
 	"holdline/daemon/consult/steps"
 	"holdline/daemon/statedir"
 	"holdline/protocol/control"
@@ -250,6 +249,5 @@ func (l *live) answer() (control.ConsultAnswer, error) {
 		return got, cmdenv.WithHint(fmt.Errorf("consult %s has ended without an outcome, and Holdline is not running "+
 			"to find out why", l.id), "holdline consult wait "+l.id)
 	}
-	request.Judge(&out, rec.Request.Schema)
 	return commands.EncodeAnswer(answer.FromOutcome(&rec, &out, time.UnixMilli(out.EndedUnixMS), rec.Ending))
 }

@@ -117,6 +117,7 @@ type Info struct {
 	Features []string `json:"features,omitempty"` // what this version can do beyond the least, in the engine's words
 	Levels   []Level  `json:"levels,omitempty"`   // those that the engine knows; any other one is refused
 	Settings []string `json:"settings,omitempty"` // that the configuration gives the program, in its own form
+	Emptied  []string `json:"emptied,omitempty"`  // names of variables that the model's shell has without values
 	Agent    *Agent   `json:"agent,omitempty"`    // of the engines acp:NAME; nil for the others
 }
 

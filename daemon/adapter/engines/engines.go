@@ -45,7 +45,7 @@ var BuiltIn = []Engine{
 		Login:   "run claude and /login", ByKey: "set consult.env_file or give the daemon ANTHROPIC_API_KEY",
 		Bin: func(c *config.Consult) *string { return &c.ClaudeBin },
 		New: func(c *config.Consult, environ, extra []string) engine.Engine {
-			return claude.New(claude.Options{Bin: c.ClaudeBin, Env: environ, Extra: extra})
+			return claude.New(claude.Options{Bin: c.ClaudeBin, Env: environ, Extra: own(c, "claude", extra)})
 		},
 	},
 	{
@@ -54,7 +54,10 @@ var BuiltIn = []Engine{
 		Login:   "run codex login", ByKey: "set CODEX_API_KEY in consult.env_file",
 		Bin: func(c *config.Consult) *string { return &c.CodexBin },
 		New: func(c *config.Consult, environ, extra []string) engine.Engine {
-			return codex.New(codex.Options{Bin: c.CodexBin, Env: environ, Extra: extra, Config: c.CodexConfig})
+			return codex.New(codex.Options{
+				Bin: c.CodexBin, Env: environ, Extra: own(c, "codex", extra), Emptied: engine.Names(extra),
+				Config: c.CodexConfig,
+			})
 		},
 	},
 }

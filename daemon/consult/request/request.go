@@ -1,5 +1,5 @@
 // Package request makes the request to an engine out of the arguments of a call of the
-// tool consult, and checks the answer against the schema that the caller gave.
+// tool consult.
 //
 // The tool's own schema, see [Properties], is checked before a call gets here. This
 // package checks what a schema cannot say: the sizes of prompt and schema, that the
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/form"
 	"holdline/daemon/config"
 	"holdline/daemon/consult/material"
 )
@@ -74,7 +75,7 @@ func (a *Arguments) Resolve(
 	if err != nil {
 		return none, 0, err
 	}
-	if err := checkSchema(a.Schema); err != nil {
+	if err := form.Check(a.Schema); err != nil {
 		return none, 0, err
 	}
 	req := engine.Request{

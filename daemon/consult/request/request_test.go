@@ -2,9 +2,6 @@ package request
 
 import (
 	"encoding/json"
-	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +9,6 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/consult/material"
 	"holdline/daemon/tool"
-	"holdline/protocol/fault"
 )
 
 // fakeEngine refuses requests with a limit that it cannot hold. Nothing else is asked of
@@ -95,42 +91,5 @@ func TestResolve(t *testing.T) {
 	asked := Arguments{Prompt: "x", MaxUSD: 1}
 	if _, _, err := asked.Resolve(&set, reader, dir, fakeEngine{}); err == nil {
 		t.Error("a limit that the call asks for is left out")
-	}
-}
-
-// TestJudge checks that an answer has the form that the schema asks for, or else a fault,
-// and that its text stays as a partial answer.
-func TestJudge(t *testing.T) {
-	schema := json.RawMessage(`{"type":"object","required":["a"]}`)
-	if err := checkSchema(schema); err != nil {
-		t.Error(err)
-	}
-	for _, bad := range []string{`{"type":"nothing","properties":7}`, `"` + strings.Repeat("x", maxSchema) + `"`} {
-		if f, ok := errors.AsType[*fault.Record](checkSchema(json.RawMessage(bad))); !ok ||
-			f.Fault.Code != fault.InvalidInput {
-			t.Errorf("%.40s: %v", bad, f)
-		}
-	}
-	for name, tt := range map[string]struct {
-		out  engine.Outcome
-		code fault.Code
-	}{
-		"right":      {engine.Outcome{Structured: json.RawMessage(`{"a":1}`)}, ""},
-		"wrong":      {engine.Outcome{Structured: json.RawMessage(`{}`)}, fault.DownstreamFailure},
-		"none":       {engine.Outcome{}, fault.DownstreamFailure},
-		"none, late": {engine.Outcome{Partial: true}, fault.Timeout},
-	} {
-		out := tt.out
-		out.Answer = "in words"
-		Judge(&out, schema)
-		if tt.code == "" {
-			if out.Fault != nil || !slices.Equal(out.Structured, tt.out.Structured) {
-				t.Errorf("%s: %+v", name, out)
-			}
-			continue
-		}
-		if out.Fault == nil || out.Fault.Fault.Code != tt.code || !out.Partial || out.Structured != nil {
-			t.Errorf("%s: %+v", name, out)
-		}
 	}
 }

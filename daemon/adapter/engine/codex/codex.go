@@ -44,6 +44,9 @@ type Options struct {
 	// Extra is what the configuration adds; it passes unfiltered but for what
 	// no program may inherit.
 	Extra []string
+	// Emptied are the names of the variables that the configuration gives programs. The model's shell
+	// has them without their values.
+	Emptied []string
 	// Config are settings in the form of Codex's option -c, for example
 	// model_provider="azure". The program's own configuration file is not read, since
 	// it may name programs to run.
@@ -128,7 +131,7 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 // inspectProgram asks the program at path for its version and options. It asks for the login only
 // if neither the environment nor the configuration provides one.
 func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, error) {
-	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config}
+	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config, Emptied: c.opt.Emptied}
 	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
@@ -212,6 +215,30 @@ func levels() []engine.Level {
 	}
 }
 
+// shellNames are the variables of the model's shell: those of any session, and those which keep its
+// git from running what a repository names.
+var shellNames = []string{
+	"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TERM", "TZ", "TMPDIR", "GIT_CONFIG_*",
+	"GIT_OPTIONAL_LOCKS", "GIT_TERMINAL_PROMPT", "GIT_NO_LAZY_FETCH", "GIT_ALLOW_PROTOCOL", "GIT_PAGER", "GIT_WORK_TREE",
+}
+
+// shellVariables returns the setting that says which variables the model's shell has: [shellNames],
+// and the variables of the configuration without their values. So a command sees that there is no
+// key for it. The program's usual list of what to leave out would take GIT_CONFIG_KEY_0 for a key.
+func shellVariables(emptied []string) string {
+	var only, set []string
+	for _, name := range shellNames {
+		only = append(only, strconv.Quote(name))
+	}
+	for _, name := range emptied {
+		if quoted := strconv.Quote(name); !command.Core.Has(name) && !slices.Contains(only, quoted) {
+			only, set = append(only, quoted), append(set, quoted+`=""`)
+		}
+	}
+	return `shell_environment_policy={inherit="all",ignore_default_excludes=true,include_only=[` +
+		strings.Join(only, ",") + `],set={` + strings.Join(set, ",") + `}}`
+}
+
 // Command returns the command line of a run inside the program's own sandbox, which
 // allows no write and no network. The program reads no configuration file, rule or
 // server of the user or of the project. The prompt is not part of the command line: it
@@ -233,7 +260,8 @@ func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 	set(info.Settings...)
 	// Behind what the user says: the last one counts.
 	set(`sandbox_mode="read-only"`, `approval_policy="never"`, "project_doc_max_bytes=0",
-		"check_for_update_on_startup=false", "analytics.enabled=false")
+		"check_for_update_on_startup=false", "analytics.enabled=false", "skills.include_instructions=false",
+		shellVariables(info.Emptied))
 	if !req.Web {
 		set(`web_search="disabled"`)
 	}

@@ -388,3 +388,34 @@ func TestEvents(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 }
+
+// TestShellOfTheModel_HasNoKeys checks that the variables of the configuration stand in the model's
+// shell without their values, and that those which bind git pass.
+func TestShellOfTheModel_HasNoKeys(t *testing.T) {
+	t.Parallel()
+	c := codex.New(codex.Options{
+		Env: []string{"PATH=/bin"}, Extra: []string{"MY_KEY=secret"}, Emptied: []string{"MY_KEY", "OTHER_KEY", "PATH"},
+		Config: []string{`shell_environment_policy={inherit="all"}`},
+	})
+	info := engine.Info{
+		Path: "/codex", Settings: []string{`shell_environment_policy={inherit="all"}`},
+		Emptied: []string{"MY_KEY", "OTHER_KEY", "PATH"},
+	}
+	argv := c.Command(engine.Request{}, info).Argv
+	last := ""
+	for _, arg := range argv {
+		if strings.HasPrefix(arg, "shell_environment_policy=") {
+			last = arg
+		}
+	}
+	for _, part := range []string{
+		`"MY_KEY"=""`, `"OTHER_KEY"=""`, `"GIT_CONFIG_*"`, `"PATH"`, `"MY_KEY"`, "ignore_default_excludes=true",
+	} {
+		if !strings.Contains(last, part) {
+			t.Errorf("%s is not in %s", part, last)
+		}
+	}
+	if strings.Contains(last, `"PATH"=`) || strings.Contains(strings.Join(argv, " "), "secret") {
+		t.Errorf("the command line is %q", argv)
+	}
+}

@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
+
+	"holdline/protocol/jsonrpc"
 )
 
 // masker replaces secrets in what is written and reported.
@@ -26,6 +29,10 @@ func newMasker(environ, names []string) *masker {
 	var pairs []string
 	for _, secret := range m.secrets {
 		pairs = append(pairs, secret, "***")
+		quoted := strings.Trim(string(jsonrpc.Encode(secret)), `"`) // as it stands in JSON
+		if plain, err := json.Marshal(secret); err == nil && quoted != secret {
+			pairs = append(pairs, quoted, "***", strings.Trim(string(plain), `"`), "***")
+		}
 	}
 	m.Replacer = strings.NewReplacer(pairs...)
 	return &m

@@ -2,9 +2,11 @@ package runner
 
 import (
 	"cmp"
+	"encoding/json"
 	"time"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/adapter/engine/form"
 	"holdline/protocol/fault"
 	"holdline/protocol/process"
 )
@@ -36,6 +38,8 @@ func (r *run) outcome(err error) engine.Outcome {
 	if r.exit != (process.Exit{}) {
 		out.Exit = r.exit.String()
 	}
+	form.Judge(&out, r.params.Schema)
+	r.maskOutcome(&out)
 	switch {
 	case out.Fault == nil:
 		out.State = engine.Done
@@ -43,9 +47,22 @@ func (r *run) outcome(err error) engine.Outcome {
 		out.State = engine.Aborted
 	default:
 		out.State = engine.Failed
-		out.Fault.Fault.Detail = r.hide.Replace(out.Fault.Fault.Detail)
 	}
 	return out
+}
+
+// maskOutcome replaces secrets in the texts of an outcome: a model can print what it finds in the
+// environment of its program, or in a file.
+func (r *run) maskOutcome(out *engine.Outcome) {
+	out.Answer = r.hide.Replace(out.Answer)
+	for _, raw := range []*json.RawMessage{&out.Structured, &out.ModelUsage, &out.RateLimit} {
+		if len(*raw) > 0 {
+			*raw = json.RawMessage(r.hide.Replace(string(*raw)))
+		}
+	}
+	if out.Fault != nil {
+		out.Fault.Fault.Detail = r.hide.Replace(out.Fault.Fault.Detail)
+	}
 }
 
 // said returns what the program has said of the run. A cancelled run counts as

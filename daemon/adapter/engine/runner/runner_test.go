@@ -548,7 +548,7 @@ func TestUnknownVersion(t *testing.T) {
 	}
 }
 
-// TestSecrets checks that values set in the configuration appear in no file, no progress
+// TestSecrets checks that values set in the configuration appear in no answer, no file, no progress
 // and no fault.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
@@ -566,8 +566,9 @@ func TestSecrets(t *testing.T) {
 	})
 	progress := h.next(mcp.ProgressNote)
 	answers := h.wait()
-	if len(answers) != 1 || !strings.Contains(answers[0].Result.Outcome.Answer, secret) {
-		t.Errorf("the answer is the model's own word: %+v", answers)
+	if len(answers) != 1 || !strings.Contains(answers[0].Result.Outcome.Answer, "it is ***") ||
+		strings.Contains(string(jsonrpc.Encode(answers[0].Result.Outcome)), secret) {
+		t.Errorf("the answer is not masked: %+v", answers)
 	}
 	b, err := os.ReadFile(filepath.Join(dir, engine.FileTranscript))
 	if err != nil || strings.Contains(string(b), secret) || !strings.Contains(string(b), "it is ***") {
