@@ -37,11 +37,11 @@ func (o oneToken) Answered(context.Context) {}
 var escapes = map[string]func(s string) string{
 	"as it is": func(s string) string { return s },
 	"\\u00xx": func(s string) string {
-		out := ""
+		var out strings.Builder
 		for i := range len(s) {
-			out += fmt.Sprintf(`\u%04X`, s[i])
+			fmt.Fprintf(&out, `\u%04X`, s[i])
 		}
-		return out
+		return out.String()
 	},
 	"\\/":          func(s string) string { return strings.ReplaceAll(s, "/", `\/`) },
 	"+ as \\u002b": func(s string) string { return strings.ReplaceAll(s, "+", `\u002b`) },
