@@ -26,9 +26,9 @@ type damageRow struct {
 	// stopped is not known.
 	stops bool
 	// except are the damages of which nothing is promised, as "how" or as "how/dead" and "how/alive" for
-	// one state of the worker: an old counter and a changed letter of a kept answer cannot be told from
-	// true ones, no daemon starts if its locks or its log can never be opened, and whether a worker
-	// lives is not known if its lock cannot.
+	// one state of the worker: a proxy that was given the name of a file with an answer believes each letter in
+	// it, no daemon starts if its locks or its log can never be opened, and whether a worker lives is not
+	// known if its lock cannot.
 	except []string
 }
 
@@ -64,7 +64,7 @@ var damageRows = []damageRow{
 	{path: "run/holdline/w/sm-*/server.json", loses: true},
 	{path: "run/holdline/w/sm-*/spec.json", loses: true},
 	{path: "run/holdline/w/sm-*/state.json", loses: true},
-	{path: "run/holdline/w/sm-*/taken", loses: true, except: []string{"old copy/dead"}},
+	{path: "run/holdline/w/sm-*/taken", loses: true},
 	{path: "run/holdline/w/sm-*/worker.log"},
 }
 

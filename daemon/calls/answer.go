@@ -94,6 +94,13 @@ func IsFiled(dir string, r *Record) bool {
 	return err == nil && int64(len(line)) >= r.FileSize && AnswerSum(dir, r.Write, line[:r.FileSize]) == r.FileSum
 }
 
+// IsFault reports whether the file with the answer to a write, in the worker directory dir, has a fault
+// of a daemon's own. It blocks on the disk.
+func IsFault(dir string, write int64) bool {
+	a, err := ReadAnswer(dir, write)
+	return err == nil && a.Fault != nil
+}
+
 // ReadAnswer reads the answer to a write from its file in the worker directory dir. It returns an
 // error if the file does not exist, is larger than [ownfile.MaxDocument], or holds no answer. It
 // blocks on the disk, so the caller must not hold hub.Mu.

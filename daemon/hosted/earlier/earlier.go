@@ -86,10 +86,17 @@ func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Proces
 }
 
 // checkFiles compares the files of answers with what the journal says of them. The line of such an
-// answer was acknowledged: without its file it is lost.
+// answer was acknowledged: without its file it is lost. A file of which the journal says nothing was
+// not finished: nothing shows whether it is damaged, and the worker still has the line.
 func (p *Process) checkFiles() {
 	for i := range p.Records {
-		if r := &p.Records[i]; !calls.IsFiled(p.Dir, r) {
+		r := &p.Records[i]
+		if _, there := p.Answers[r.Write]; there && r.FileSize == 0 && !calls.IsFault(p.Dir, r.Write) {
+			delete(p.Answers, r.Write)
+			calls.RemoveAnswers(p.Dir, []int64{r.Write})
+			continue
+		}
+		if !calls.IsFiled(p.Dir, r) {
 			delete(p.Answers, r.Write)
 			r.Doubtful = true
 			p.LostFile = fmt.Errorf("the file of the answer, %s, is missing or damaged", calls.AnswerFile(p.Dir, r.Write))

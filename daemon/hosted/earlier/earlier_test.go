@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/process"
 )
@@ -144,8 +145,12 @@ func TestReadAll(t *testing.T) {
 	l.introduced()
 	l.called()
 	l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
-	size, _, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
+	size, sum, err := calls.WriteAnswer(l.dir, 1, calls.Answer{Result: json.RawMessage(`{"a":1}`)})
 	l.check(err)
+	j, err := calls.OpenJournal(l.dir)
+	l.check(err)
+	l.check(j.Filed(1, size, sum))
+	l.check(j.Close())
 	l.check(question.Write(l.dir, "4.1", []byte(`{"jsonrpc":"2.0","id":"q","method":"roots/list"}`),
 		question.Shown{}))
 	memory := listing.Memory{Key: "k", Lists: listing.Lists{listing.Tools: {json.RawMessage(`{"name":"t"}`)}}}
@@ -282,5 +287,28 @@ func TestAnswerFileLost_CallIsNotMadeAgain(t *testing.T) {
 				t.Errorf("%+v", p)
 			}
 		})
+	}
+}
+
+// TestAnswerFileNotOnRecord_IsNotBelieved checks that a file of which the journal says nothing is
+// dropped, since the worker still has the line, unless it has a fault.
+func TestAnswerFileNotOnRecord_IsNotBelieved(t *testing.T) {
+	for name, a := range map[string]calls.Answer{
+		"a result": {Result: json.RawMessage(`{"a":1}`)},
+		"a fault":  {Fault: fault.New(fault.ProcessFailure, fault.Server, "tools/call:t", "it died")},
+	} {
+		l := newLeft(t)
+		l.live()
+		l.ran(bootclock.ID())
+		l.introduced()
+		l.called()
+		l.check(os.Mkdir(filepath.Join(l.dir, calls.DirAnswers), 0o700))
+		_, _, err := calls.WriteAnswer(l.dir, 1, a)
+		l.check(err)
+		p, _, err := l.read()
+		l.check(err)
+		if len(p.Records) != 1 || p.Records[0].Doubtful || p.LostFile != nil || (len(p.Answers) == 1) != (a.Fault != nil) {
+			t.Errorf("%s: %+v", name, p)
+		}
 	}
 }
