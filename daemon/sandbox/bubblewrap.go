@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -54,6 +55,33 @@ func Bubblewrap(ctx context.Context, env []string) error {
 			"kernel.apparmor_restrict_unprivileged_userns of sysctl", err, words)
 	}
 	return nil
+}
+
+// Resolved returns path without symbolic links, as far as it exists. Bubblewrap does
+// not follow links, and users keep such directories elsewhere.
+func Resolved(path string) string {
+	rest := ""
+	for dir := path; ; dir = filepath.Dir(dir) {
+		if p, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(p, rest)
+		}
+		if dir == filepath.Dir(dir) {
+			return path
+		}
+		rest = filepath.Join(filepath.Base(dir), rest)
+	}
+}
+
+// Nests returns nil if the bubblewrap at path can make a sandbox, and another one in it, for a program
+// with this environment. It runs a trial, which takes five seconds at most.
+func Nests(ctx context.Context, path string, env []string) error {
+	if runtime.GOOS != "linux" {
+		return errors.New("bubblewrap is for Linux alone")
+	}
+	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
+	defer cancel()
+	_, err := trial(ctx, path, env)
+	return err
 }
 
 // trial runs the program true inside two sandboxes of the kind that a consult needs. It

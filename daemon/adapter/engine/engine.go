@@ -118,6 +118,7 @@ type Info struct {
 	Levels   []Level  `json:"levels,omitempty"`   // those that the engine knows; any other one is refused
 	Settings []string `json:"settings,omitempty"` // that the configuration gives the program, in its own form
 	Emptied  []string `json:"emptied,omitempty"`  // names of variables that the model's shell has without values
+	Wall     string   `json:"wall,omitempty"`     // path of the bubblewrap around the program; "" for none
 	Agent    *Agent   `json:"agent,omitempty"`    // of the engines acp:NAME; nil for the others
 }
 

@@ -18,8 +18,7 @@ func (c *Claude) readLevel(info *engine.Info) engine.Level {
 	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
 	if !slices.Contains(info.Features, optRestricted) {
 		level.Notes = append(level.Notes, "Claude Code "+info.Version+
-			" has no --restricted: settings files are left out by --setting-sources instead, and no @path in the "+
-			"prompt is attached")
+			" has no --restricted: settings files are left out by --setting-sources instead")
 	}
 	abi := c.opt.Landlock()
 	switch {
@@ -95,25 +94,10 @@ func (c *Claude) owned(req *engine.Request) []string {
 	var dirs []string
 	for _, dir := range []string{c.configDir(), req.TempDir} {
 		if dir != "" {
-			dirs = append(dirs, resolved(dir))
+			dirs = append(dirs, sandbox.Resolved(dir))
 		}
 	}
 	return dirs
-}
-
-// resolved returns path without symbolic links, as far as it exists. Bubblewrap does
-// not follow links, and users keep such directories elsewhere.
-func resolved(path string) string {
-	rest := ""
-	for dir := path; ; dir = filepath.Dir(dir) {
-		if p, err := filepath.EvalSymlinks(dir); err == nil {
-			return filepath.Join(p, rest)
-		}
-		if dir == filepath.Dir(dir) {
-			return path
-		}
-		rest = filepath.Join(filepath.Base(dir), rest)
-	}
 }
 
 // wrapped returns the command line argv inside the outer sandbox. All is read-only
@@ -136,11 +120,11 @@ func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
 func (c *Claude) unwritable(req *engine.Request) []string {
 	deny := append([]string{req.Cwd, "/tmp/claude"}, req.AddDirs...)
 	if dir := c.configDir(); dir != "" {
-		deny = append(deny, filepath.Join(resolved(dir), "debug"))
+		deny = append(deny, filepath.Join(sandbox.Resolved(dir), "debug"))
 	}
 	if home := command.Variable(c.env, "HOME"); home != "" {
-		deny = append(deny, resolved(filepath.Join(home, ".claude", "debug")),
-			resolved(filepath.Join(home, ".npm", "_logs")))
+		deny = append(deny, sandbox.Resolved(filepath.Join(home, ".claude", "debug")),
+			sandbox.Resolved(filepath.Join(home, ".npm", "_logs")))
 	}
 	return deny
 }

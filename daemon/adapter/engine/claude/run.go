@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -32,7 +33,6 @@ type Run struct {
 	engine.Stream
 
 	req     engine.Request
-	confine bool // the program itself does not keep an @path inside the directory
 	session string
 	model   string // of the beginning
 	started bool
@@ -63,7 +63,7 @@ type Run struct {
 // NewRun returns the reader of one run of req with the program info.
 func (c *Claude) NewRun(req engine.Request, info engine.Info) engine.Run {
 	return &Run{
-		req: req, confine: !slices.Contains(info.Features, optRestricted), spent: map[string]usage{},
+		req: req, spent: map[string]usage{},
 		replays: slices.Contains(info.Features, optReplay), open: map[string]string{},
 	}
 }
@@ -86,12 +86,9 @@ func (r *Run) Say(id, text string) []byte {
 
 // plain returns text as the program takes it for words alone. It would take one that begins
 // with a slash for one of its commands and answer "not available" as a success, so plain puts
-// a space in front.
+// a space in front. It would attach a file that an @ names, so plain puts a space behind each.
 func (r *Run) plain(text string) string {
-	text = clean(text)
-	if r.confine {
-		text = detach(text)
-	}
+	text = detach(clean(text), append([]string{r.req.Cwd}, r.req.AddDirs...))
 	if strings.HasPrefix(text, "/") {
 		text = " " + text
 	}
@@ -128,17 +125,34 @@ func clean(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// mention matches an @ that a program without --restricted takes for a file to attach,
-// whatever its permissions say: the @ is not inside a word, and what follows contains a
-// slash or begins with a quote, a tilde, a dot or a backslash.
-var mention = lazyregexp.New(`(^|[^\pL\pN_])@([/~."'\\]|[^\s@]*/)`)
+// mention matches an @ that the program may take for the name of a file to attach: one that is not
+// inside a word, before anything but a space. Which form the name has depends on the version, and a
+// name as plain as "notes" can be a link to any file. Of two, as in a diff, the second one counts
+// only before what is surely a path.
+var mention = lazyregexp.New(`(^|[^\pL\pN_@])@([^\s@])|(@)@([/~."'\\]|[^\s@]*/)`)
 
-// detach disarms every mention in text by a space behind its @.
-func detach(text string) string {
+// doubled matches two, of which the first one names a file whose name begins with the second.
+var doubled = lazyregexp.New(`(^|[^\pL\pN_])@(@)`)
+
+// detach disarms every mention in text by a space behind its @. Two of them are left alone, unless
+// one of dirs has a file whose name begins with an @.
+func detach(text string, dirs []string) string {
 	for mention().MatchString(text) { // again where two matches share a character
-		text = mention().ReplaceAllString(text, "${1}@ ${2}")
+		text = mention().ReplaceAllString(text, "${1}${3}@ ${2}${4}")
+	}
+	if strings.Contains(text, "@@") && slices.ContainsFunc(dirs, hasAtSign) {
+		for doubled().MatchString(text) {
+			text = doubled().ReplaceAllString(text, "${1}@ ${2}")
+		}
+		text = detach(text, nil)
 	}
 	return text
+}
+
+// hasAtSign reports whether a directory has a file whose name begins with an @, or cannot be read.
+func hasAtSign(dir string) bool {
+	list, err := os.ReadDir(dir)
+	return err != nil || slices.ContainsFunc(list, func(e os.DirEntry) bool { return strings.HasPrefix(e.Name(), "@") })
 }
 
 // userMessage returns a user message as one line, with a uuid unless that is "".

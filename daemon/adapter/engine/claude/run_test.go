@@ -458,12 +458,20 @@ func TestPrompt(t *testing.T) {
 			}
 		})
 	}
-	// A mention of a path outside the directory is defused: the program may not confine its
-	// reads.
+	empty, strange := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(strange, "@notes"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := newRun(engine.Request{Prompt: "@@notes @@ x", Cwd: strange}).Begin(); !bytes.Contains(got,
+		[]byte("@ @ notes @ @ x")) {
+		t.Errorf("a mention of a name with an @ is sent: %s", got)
+	}
+	// A mention of any form is disarmed: the program would attach the file, and it may be a link.
 	for in, want := range map[string]string{
 		"@/etc/passwd": "@ /etc/passwd", "see @~/.ssh/id": "see @ ~/.ssh/id", "(@../x)": "(@ ../x)",
 		"@a/../../x": "@ a/../../x", "@\"/a b\"": "@ \"/a b\"", "@/a@/b @/c": "@ /a@/b @ /c", "x@/y": "x@/y",
-		"@Override": "@Override", "a@b.c/d": "a@b.c/d", "@@/x": "@@ /x", "@ /x": "@ /x", "é@/x": "é@/x",
+		"@notes": "@ notes", "see @notes#L1-3": "see @ notes#L1-3", "+@notes": "+@ notes", "@@ -1 +1 @@": "@@ -1 +1 @@",
+		"`@x` @y @z": "`@ x` @ y @ z", "@@FAKE": "@@FAKE", "a@b.c/d": "a@b.c/d", "@@/x": "@@ /x", "@ /x": "@ /x", "é@/x": "é@/x",
 		"\"@/x": "\"@ /x",
 	} {
 		var m struct {
@@ -473,7 +481,7 @@ func TestPrompt(t *testing.T) {
 				} `json:"content"`
 			} `json:"message"`
 		}
-		if err := json.Unmarshal(newRun(engine.Request{Prompt: in}).Begin(), &m); err != nil ||
+		if err := json.Unmarshal(newRun(engine.Request{Prompt: in, Cwd: empty}).Begin(), &m); err != nil ||
 			m.Message.Content[0].Text != want {
 			t.Errorf("%s: %v %+v, want %s", in, err, m, want)
 		}

@@ -23,6 +23,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/command"
 	"holdline/daemon/program"
+	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 )
 
@@ -53,6 +54,11 @@ type Options struct {
 	Config []string
 	// Timeout bounds a check; 0 means 10 s.
 	Timeout time.Duration
+	// Landlock returns the version of the kernel's Landlock ABI, 0 for none, and Wall the path of
+	// a bubblewrap that works around the program at path, or "". If they are nil, New takes what
+	// asks the machine.
+	Landlock func() int
+	Wall     func(ctx context.Context, path string, env []string) string
 }
 
 // Codex is the Codex that is installed on this machine. It is safe for concurrent use.
@@ -68,6 +74,12 @@ type Codex struct {
 func New(opt Options) *Codex {
 	opt.Bin = cmp.Or(opt.Bin, "codex")
 	opt.Timeout = cmp.Or(opt.Timeout, defaultTimeout)
+	if opt.Landlock == nil {
+		opt.Landlock = sandbox.Landlock
+	}
+	if opt.Wall == nil {
+		opt.Wall = findWall
+	}
 	c := &Codex{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()
 	c.program = program.Program{
@@ -131,7 +143,8 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 // inspectProgram asks the program at path for its version and options. It asks for the login only
 // if neither the environment nor the configuration provides one.
 func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, error) {
-	info := engine.Info{Path: path, Levels: levels(), Settings: c.opt.Config, Emptied: c.opt.Emptied}
+	info := engine.Info{Path: path, Settings: c.opt.Config, Emptied: c.opt.Emptied, Wall: c.opt.Wall(ctx, path, c.env)}
+	info.Levels = levels(c.around(&info))
 	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
@@ -207,11 +220,11 @@ func (c *Codex) Fits(req engine.Request) error {
 const elsewhere = "Codex can read files outside of the directory, too"
 
 // levels returns both levels. At each, the model has its shell inside the program's own
-// sandbox, so they differ only in name.
-func levels() []engine.Level {
+// sandbox, so they differ only in name. around says what is around the program.
+func levels(around string) []engine.Level {
 	return []engine.Level{
-		{Name: engine.LevelRead, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere}},
-		{Name: engine.LevelShell, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere}},
+		{Name: engine.LevelRead, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere, around}},
+		{Name: engine.LevelShell, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere, around}},
 	}
 }
 
@@ -246,7 +259,7 @@ func shellVariables(emptied []string) string {
 func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 	cmd := engine.Command{
 		Level: req.Level, EnforcedBy: engine.BySandbox,
-		Notes: []string{elsewhere},
+		Notes: []string{elsewhere, c.around(&info)},
 	}
 	argv := []string{
 		info.Path, "exec", "--json", optSandbox, "read-only", "--skip-git-repo-check", "--ignore-user-config",
@@ -282,6 +295,7 @@ func (c *Codex) Command(req engine.Request, info engine.Info) engine.Command {
 		argv = append(argv, "fork", req.Session)
 	}
 	cmd.Argv = append(argv, "-")
+	c.wall(&req, &info, &cmd)
 	cmd.Env = c.env
 	if req.TempDir != "" {
 		cmd.Env = c.environment("TMPDIR=" + req.TempDir)

@@ -419,3 +419,38 @@ func TestShellOfTheModel_HasNoKeys(t *testing.T) {
 		t.Errorf("the command line is %q", argv)
 	}
 }
+
+// TestWallAroundCodex_OnlySessionsAndLoginAreItsOwn checks what a run may write of the program's own
+// directory.
+func TestWallAroundCodex_OnlySessionsAndLoginAreItsOwn(t *testing.T) {
+	t.Parallel()
+	home := "/nonexistent/home"
+	for name, tt := range map[string]struct {
+		wall     string
+		landlock int
+		argv     string // its beginning
+		dirs     []string
+	}{
+		"bubblewrap": {
+			wall: "/bwrap", landlock: 7, argv: "/bwrap --ro-bind / / --dev-bind /dev /dev --bind /proc /proc --bind /t /t " +
+				"--bind /t/codex /nonexistent/home/.codex " +
+				"--bind /nonexistent/home/.codex/sessions /nonexistent/home/.codex/sessions " +
+				"--bind-try /nonexistent/home/.codex/auth.json /nonexistent/home/.codex/auth.json --die-with-parent -- /codex",
+		},
+		"Landlock":             {landlock: 7, argv: "/codex exec", dirs: []string{home + "/.codex", "/t"}},
+		"nothing is to be had": {argv: "/codex exec"},
+	} {
+		c := codex.New(codex.Options{
+			Env: []string{"HOME=" + home}, Landlock: func() int { return tt.landlock },
+		})
+		cmd := c.Command(engine.Request{TempDir: "/t"}, engine.Info{Path: "/codex", Wall: tt.wall})
+		var dirs []string
+		if cmd.Writable != nil {
+			dirs = cmd.Writable.Dirs
+		}
+		if argv := strings.Join(cmd.Argv, " "); !strings.HasPrefix(argv, tt.argv) || !slices.Equal(dirs, tt.dirs) ||
+			len(cmd.Notes) != 2 {
+			t.Errorf("%s: %q, writable %q, notes %q", name, argv, dirs, cmd.Notes)
+		}
+	}
+}
