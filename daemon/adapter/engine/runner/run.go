@@ -168,6 +168,9 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := eng.Fits(p.Request); err != nil {
 		return err
 	}
+	if err := r.checkDirs(); err != nil {
+		return err
+	}
 	if p.TempDir == "" {
 		if r.temp, err = os.MkdirTemp("", "holdline-engine-"); err != nil {
 			return fmt.Errorf("making the run's temporary directory: %w", err)
@@ -214,6 +217,21 @@ func (r *run) prepare(ctx context.Context) error {
 	}
 	r.prog, err = startProgram(&r.cmd, p.Cwd, r.o.Worker)
 	return err
+}
+
+// checkDirs returns a denied fault if a directory of a job is not what the daemon has allowed any
+// more: while the job was queued, a link was put in its place, or in that of a directory above it.
+func (r *run) checkDirs() error {
+	if r.params.Dir == "" {
+		return nil // by hand, paths may have links
+	}
+	for _, dir := range append([]string{r.params.Cwd}, r.params.AddDirs...) {
+		if real, err := filepath.EvalSymlinks(dir); err == nil && real != filepath.Clean(dir) {
+			return fault.New(fault.Denied, fault.Engine, engine.Operation,
+				"cwd: %s has become a link to another directory since the consult was asked for; ask again", dir)
+		}
+	}
+	return nil
 }
 
 // guarded returns the command of eng for a request, with an environment in which git runs and reads

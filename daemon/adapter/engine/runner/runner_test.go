@@ -608,7 +608,7 @@ read line
 case $line in
 hang) sleep 100;;
 esac
-printf '{"type":"item.completed","item":{"type":"agent_message","text":"%s %s"}}\n' "$line" "$(wc -c <"$2")"
+printf '{"type":"item.completed","item":{"type":"agent_message","text":"{\\"said\\":\\"%s %s\\"}"}}\n' "$line" "$(wc -c <"$2")"
 echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 `
 	programtest.Write(t, bin, script)
@@ -618,7 +618,8 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 	h := newHost(t, true, "codex", "")
 	begin := time.Now()
 	h.run(1, map[string]any{"prompt": "hello\n", "program": program, "schema": map[string]any{"type": "object"}})
-	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != "hello 17" || out.Session != "T" {
+	if out := h.next("").Result.Outcome; out.State != engine.Done || out.Answer != `{"said":"hello 17"}` ||
+		out.Session != "T" {
 		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
 	// The program must have told its session by then, also on a slow machine.
@@ -687,6 +688,29 @@ echo '{"type":"turn.completed","usage":{}}'
 	git("status")
 	if _, err := os.Stat(ran); err != nil {
 		t.Error("control: the filter does not run without the guard either")
+	}
+}
+
+// TestDirectoryBecameALink_ProgramIsNotStartedThere has a job whose directory was replaced by a link
+// while it was queued.
+func TestDirectoryBecameALink_ProgramIsNotStartedThere(t *testing.T) {
+	t.Parallel()
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(base+"/home", 0o700), os.Symlink("home", base+"/project")); err != nil {
+		t.Fatal(err)
+	}
+	for _, dirs := range []map[string]any{
+		{"cwd": base + "/project"}, {"cwd": base + "/home", "add_dirs": []string{base + "/project"}},
+	} {
+		h := newHost(t, true, "claude", "swapped")
+		dirs["prompt"], dirs["dir"] = "hello", t.TempDir()
+		h.run(1, dirs)
+		if f := h.next("").Result.Outcome.Fault; f == nil || f.Fault.Code != fault.Denied {
+			t.Errorf("%v: fault %+v, want denied", dirs, f)
+		}
 	}
 }
 
