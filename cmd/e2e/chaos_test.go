@@ -326,7 +326,11 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 // spenders returns how many sessions the daemon's ledger has: what consults have cost whose
 // answers are gone. It is bounded, and full after some minutes of chaos.
 func (r *chaosRun) spenders() int {
-	return len(budget.Read(filepath.Join(r.p.dir, "home/.local/state/holdline/spent.json")).Sessions)
+	ledger, err := budget.Read(filepath.Join(r.p.dir, "home/.local/state/holdline/spent.json"), time.Now())
+	if err != nil {
+		r.p.t.Errorf("the ledger: %v", err)
+	}
+	return len(ledger.Sessions)
 }
 
 // holdings describes the heap of the daemon pid.

@@ -98,6 +98,7 @@ func (d *Daemon) consultCounts() control.Consults {
 	c.Running, c.Queued, c.Kept = d.Consults.Counts()
 	c.RecentFailures, c.LastFailure = d.Consults.Failures(control.Recent)
 	c.Unwritten, c.Unread = d.Consults.BadFiles(control.Recent)
+	c.CostsLost = d.Consults.CostsLost()
 	if w := d.Consults.Window(); w != nil {
 		c.Window = &control.Window{
 			Kind: w.Kind, Status: w.Status, Used: w.Used, ResetMS: w.ResetUnixMS, Text: w.String(),

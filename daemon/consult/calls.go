@@ -347,7 +347,7 @@ func (m *Manager) Remove(id string) error {
 	if err != nil {
 		return err
 	}
-	m.writeLedger()
+	m.writeLedger(false)
 	return jobdir.Remove(j.Dir)
 }
 

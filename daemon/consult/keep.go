@@ -61,7 +61,10 @@ func (m *Manager) load() error {
 		}
 		m.jobs[j.Rec.ID] = j
 	}
-	m.ledger = budget.Read(m.opt.Ledger)
+	if m.ledger, err = budget.Read(m.opt.Ledger, time.Now()); err != nil {
+		m.opt.Log.Error("budgets of today count as used up", "err", err)
+		m.writeLedger(true) // so that the day is known to the next daemon, too
+	}
 	m.resume(open) // before answers are pruned: a panel needs those of its members
 	m.prune()
 	m.serving.Go(m.expire)
@@ -385,7 +388,7 @@ func (m *Manager) prune() (written bool) {
 	}
 	m.mu.Unlock()
 	if len(gone) > 0 {
-		m.writeLedger()
+		m.writeLedger(false)
 	}
 	for _, j := range gone {
 		if err := jobdir.Remove(j.Dir); err != nil {

@@ -1,6 +1,9 @@
 package consult
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -26,6 +29,7 @@ func (m *Manager) sumsLocked(self *Job, reserved bool) *budget.Ledger {
 func (m *Manager) afford(
 	cfg *config.Config, identity, session string, eng engine.Engine, req engine.Request,
 ) (float64, error) {
+	m.beginAnew()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sumsLocked(nil, true).Afford(cfg.Identities[identity].Budget, identity, session, eng, req, time.Now())
@@ -62,8 +66,40 @@ func (m *Manager) Spendings() []control.Spending {
 	return sums.Spendings(m.config.Load().Identities)
 }
 
-// writeLedger writes what consults have cost whose answers are removed.
-func (m *Manager) writeLedger() {
+// CostsLost returns the path of the file of costs if it was found damaged today, and the user has not removed it
+// since; else "".
+func (m *Manager) CostsLost() string {
+	m.beginAnew()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.ledger.IsLost(time.Now()) {
+		return ""
+	}
+	return m.opt.Ledger
+}
+
+// beginAnew lets budgets count again after the file of costs was damaged, if the user has removed that file.
+func (m *Manager) beginAnew() {
+	m.mu.Lock()
+	lost := m.ledger.Lost
+	m.mu.Unlock()
+	if lost == "" {
+		return
+	}
+	if _, err := os.Lstat(m.opt.Ledger); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.Lost = ""
+}
+
+// writeLedger writes what consults have cost whose answers are removed. damaged says that the file which is
+// there cannot be believed.
+func (m *Manager) writeLedger(damaged bool) {
+	if !damaged {
+		m.beginAnew()
+	}
 	m.ledgerFile.Lock()
 	defer m.ledgerFile.Unlock()
 	m.mu.Lock()

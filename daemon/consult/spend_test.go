@@ -289,3 +289,57 @@ func TestAudit(t *testing.T) {
 		t.Errorf("told again %+v", told[1:])
 	}
 }
+
+// TestLedgerDamaged_ConsultsWithABudgetWait checks that a daemon which finds the file of costs damaged names it,
+// refuses consults that have a budget until midnight or until the file is removed, also after a restart, and
+// makes the others.
+func TestLedgerDamaged_ConsultsWithABudgetWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := defaults()
+		cfg.Identities = map[string]config.Identity{"a": {Budget: config.Budget{MaxUSDPerDay: 9}}}
+		w := newWorld(t, answers(0), func(o *Options) { o.Config, o.Return = cfg, time.Second })
+		next := func() {
+			t.Helper()
+			w.finish()
+			var err error
+			if w.Manager, err = New(w.opt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n := int64(0)
+		refused := func(when string, want bool) {
+			t.Helper()
+			n++
+			f, _ := w.spends("one", "a", n, nil)
+			if got := f != nil && f.Fault.Code == fault.BudgetExceeded; got != want || f != nil && !got {
+				t.Errorf("%s: %v", when, f)
+			}
+			if named := w.CostsLost() == w.opt.Ledger; named != want {
+				t.Errorf("%s: named is %q", when, w.CostsLost())
+			}
+		}
+		damage := func() {
+			t.Helper()
+			if err := os.WriteFile(w.opt.Ledger, []byte("{"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			next()
+		}
+		damage()
+		refused("damaged", true)
+		if f, _ := w.spends("two", "b", 1, nil); f != nil {
+			t.Errorf("a consult without a budget: %v", f)
+		}
+		next()
+		refused("after a restart", true)
+		if err := os.Remove(w.opt.Ledger); err != nil {
+			t.Fatal(err)
+		}
+		refused("the file is removed", false)
+		damage()
+		refused("damaged again", true)
+		time.Sleep(24 * time.Hour)
+		refused("the next day", false)
+		w.finish()
+	})
+}

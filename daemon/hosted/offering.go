@@ -41,11 +41,11 @@ func (s *server) read() {
 	s.verdict, mem = s.m.files.Read(s.spec.Name, s.spec.Key)
 	switch {
 	case mem == nil:
-	case mem.Key == s.spec.Key:
+	case mem.Lost == "" && mem.Key == s.spec.Key:
 		s.era = mem.Era
 		fallthrough
 	default:
-		s.offers.Load(mem, s.source(), mem.Key == s.spec.Key)
+		s.offers.Load(mem, s.source(), mem.Lost == "" && mem.Key == s.spec.Key)
 	}
 }
 

@@ -56,8 +56,9 @@ func (s *server) statusLocked(now time.Time) control.Server {
 	}
 	if latest := s.offers.Latest(); latest != nil {
 		st.Tools, st.Changed = new(len(latest.All(listing.Tools))), s.offers.CountChanged()
-		st.Blocked = s.Entry().BlockChanged && st.Changed > 0
 	}
+	st.PinsLost = s.offers.Lost()
+	st.Blocked = s.Entry().BlockChanged && (st.Changed > 0 || st.PinsLost != "")
 	for inst := range s.instancesLocked() {
 		for session, c := range s.m.hub.Clients {
 			if !inst.sharedByLocked(session, c) {

@@ -1,6 +1,8 @@
 package listing
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,26 +25,38 @@ type Memory struct {
 	Lists   Lists           `json:"lists"`           // by [Kind]
 	About   json.RawMessage `json:"about,omitempty"` // result of the handshake
 	Pins    []Pin           `json:"pins,omitempty"`
+	Sum     string          `json:"sum,omitempty"` // of the pins, set by [Memory.Write]
 	Cut     []string        `json:"cut,omitempty"` // notes for users: which entries are left out
+
+	Lost string `json:"-"` // path of the file, if it cannot be believed, or be read: then nothing else is set
 }
+
+// sum returns a sum of the pins: one wrong bit in a pin must not make another tool of it.
+func (mem *Memory) sum() string {
+	b, _ := json.Marshal(mem.Pins) // texts and numbers
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// ErrDamaged is wrapped by errors about a file that is not as [Memory.Write] has written it.
+var ErrDamaged = errors.New("it is damaged")
 
 // memoryVersion is the version of the format. A file of another one is not read.
 const memoryVersion = 2
 
 // ReadMemory reads the file at path. It returns nil without an error if there is no
-// file, or one of another version: the lists are then unknown, and the server is
-// asked again.
+// file: the lists are then unknown, and the server is asked again.
 func ReadMemory(path string) (*Memory, error) {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // nothing is remembered
 	}
 	mem := &Memory{}
-	if err == nil {
-		err = json.Unmarshal(b, mem)
-	}
-	if err != nil || mem.Version != memoryVersion {
+	switch {
+	case err != nil:
 		return nil, err
+	case json.Unmarshal(b, mem) != nil || mem.Version != memoryVersion || mem.Sum != mem.sum():
+		return nil, fmt.Errorf("%s: %w", path, ErrDamaged)
 	}
 	return mem, nil
 }
@@ -50,7 +64,7 @@ func ReadMemory(path string) (*Memory, error) {
 // Write replaces the file at path. Listings keep their spelling except for white
 // space. The caller must see to it that only one goroutine writes a path.
 func (mem *Memory) Write(path string) error {
-	mem.Version = memoryVersion
+	mem.Version, mem.Sum = memoryVersion, mem.sum()
 	b, err := jsonrpc.Marshal(mem)
 	if err != nil {
 		return fmt.Errorf("encoding what a server lists: %w", err)

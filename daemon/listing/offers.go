@@ -59,6 +59,9 @@ func (o *Offers) Inherit(from *Offers, s *Source) {
 // configuration, only the pins hold, and the lists are expected.
 func (o *Offers) Load(mem *Memory, s *Source, present bool) {
 	o.pins = NewPins(mem.Pins)
+	if o.pins.lost = mem.Lost; mem.Lost != "" {
+		return
+	}
 	listed := s.Offering(mem.Lists, mem.About, mem.Cut)
 	if !present {
 		o.before = listed
@@ -69,8 +72,15 @@ func (o *Offers) Load(mem *Memory, s *Source, present bool) {
 	o.latest = listed
 }
 
-// Memory returns what the server's file is to have.
+// Lost returns the path of the file that had the server's pins and is damaged, or "". Nothing is pinned, and
+// the file stays as it is, until the user accepts the tools.
+func (o *Offers) Lost() string { return o.pins.lost }
+
+// Memory returns what the server's file is to have, or nil if it is to stay as it is.
 func (o *Offers) Memory(key, era string) *Memory {
+	if o.pins.lost != "" {
+		return nil
+	}
 	return &Memory{
 		Key: key, Era: era, Lists: o.latest.Lists(), About: o.latest.About(),
 		Cut: o.latest.Cut(), Pins: o.pins.Stored(),

@@ -80,6 +80,7 @@ func Likenesses(list []json.RawMessage) []Likeness {
 // copied of.
 type Pins struct {
 	byTool map[string]*Pin
+	lost   string // path of the file that had them and is damaged; "" once the user has accepted the tools
 }
 
 // NewPins returns pins that were stored.
@@ -110,6 +111,9 @@ func (ps *Pins) Find(own string) *Pin { return ps.byTool[own] }
 // If there are more than [MaxEntries] pins, those of tools that are not listed are
 // dropped. So their number is bounded even if a server lists other names each time.
 func (ps *Pins) Compare(list []Likeness, now time.Time) (changed []string, dirty bool) {
+	if ps.lost != "" { // to pin the tools as they are now would be to accept them
+		return nil, false
+	}
 	next := map[string]*Pin{}
 	maps.Copy(next, ps.byTool)
 	listed := map[string]bool{}
@@ -185,6 +189,9 @@ func undone(change *control.ServerToolChange, ms int64) *control.ServerToolChang
 // parts of its listing that do.
 func (ps *Pins) Blocked(o *Offer) (what string, blocked bool) {
 	p := ps.byTool[o.Own]
+	if ps.lost != "" && o.Hash != "" {
+		return "how it was is lost, since the file " + ps.lost + " is damaged", true
+	}
 	if o.Hash == "" || p == nil || p.Hash == o.Hash {
 		return "", false
 	}
@@ -209,8 +216,8 @@ func (ps *Pins) CountChanged(of *Offering) int {
 // those for which keep is true. It returns the names of tools that were pinned
 // otherwise, sorted.
 func (ps *Pins) Accept(list []Likeness, keep map[string]bool, now time.Time) []string {
-	before := ps.byTool
-	ps.byTool = map[string]*Pin{}
+	before, lost := ps.byTool, ps.lost != ""
+	ps.byTool, ps.lost = map[string]*Pin{}, ""
 	for name, p := range before {
 		if keep[name] {
 			ps.byTool[name] = p
@@ -224,7 +231,7 @@ func (ps *Pins) Accept(list []Likeness, keep map[string]bool, now time.Time) []s
 		switch {
 		case was != nil && was.Hash == is.hash:
 			next.Parts, next.Description, next.SinceMS = was.Parts, was.Description, was.SinceMS
-		case was != nil:
+		case was != nil || lost:
 			accepted = append(accepted, is.tool)
 		}
 		ps.byTool[is.tool] = next

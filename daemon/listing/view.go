@@ -37,6 +37,11 @@ func (s *ServerView) Blocked(o *Offer) *fault.Record {
 	if !blocked {
 		return nil
 	}
+	if s.Pins.lost != "" {
+		return fault.New(fault.Denied, fault.Host, o.Operation(),
+			"tool %s of server %s may have changed since it was first seen (%s), and is blocked until the user accepts it: "+
+				"holdline servers tools %s shows it, --accept takes it", o.Own, s.Server, what, s.Server)
+	}
 	return fault.New(fault.Denied, fault.Host, o.Operation(),
 		"tool %s of server %s has changed since it was first seen (%s), and is blocked until the user accepts it: "+
 			"holdline servers tools %s --changes shows how, --accept in its place takes it",

@@ -75,6 +75,12 @@ func All(s *control.StatusAnswer) []Trouble {
 	for i := range s.Servers {
 		all = append(all, OfServer(&s.Servers[i])...)
 	}
+	if s.Consults.CostsLost != "" {
+		all = append(all, Trouble{
+			What: "What consults have cost today is lost, so budgets count as used up until midnight", Bad: true,
+			Why: s.Consults.CostsLost + " was damaged", Fix: "to begin anew now, remove that file",
+		})
+	}
 	if n := s.Consults.RecentFailures; n > 0 {
 		all = append(all, Trouble{
 			What: fmt.Sprintf("%s failed within the last %d minutes",
@@ -130,6 +136,14 @@ func OfServer(s *control.Server) []Trouble {
 			what += "; blocked until you accept"
 		}
 		add(s.Blocked, what, "", fmt.Sprintf("holdline servers tools %s --changes", s.Name))
+	}
+	if s.PinsLost != "" {
+		what := fmt.Sprintf("may have changed tools: the file %s, which says how they were when first seen, is damaged",
+			s.PinsLost)
+		if s.Blocked {
+			what += "; blocked until you accept"
+		}
+		add(s.Blocked, what, "", fmt.Sprintf("look at: holdline servers tools %s; then: holdline servers tools %[1]s --accept", s.Name))
 	}
 	if s.NoiseLines > 0 {
 		add(false, fmt.Sprintf("wrote %s to stdout besides messages of MCP; that was skipped",

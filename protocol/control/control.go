@@ -388,6 +388,7 @@ type Server struct {
 	Tools       *int          `json:"tools"`                     // null if it was never listed
 	Blocked     bool          `json:"changed_blocked,omitempty"` // changed tools cannot be used until they are accepted
 	Changed     int           `json:"changed_tools"`             // tools that differ from when they were first seen
+	PinsLost    string        `json:"pins_lost,omitempty"`       // file that had its pins and is damaged, until the user accepts its tools
 	NoiseLines  int64         `json:"noise_lines"`               // lines on stdout that were no messages
 	Notes       []string      `json:"notes,omitempty"`           // offers that sessions do not get, and why; for people
 	LastFault   *fault.Record `json:"last_fault"`                // of its process; null after a start by hand
@@ -448,6 +449,9 @@ type Consults struct {
 
 	Unwritten []Unwritten `json:"unwritten,omitempty"` // files that could not be written
 	Unread    []string    `json:"unread,omitempty"`    // why directories could not be read, for people
+
+	// CostsLost is the file of what consults have cost, if it was damaged today: budgets count as used up.
+	CostsLost string `json:"costs_lost,omitempty"`
 
 	Today  []Spending `json:"today"`            // of those who have asked today
 	Window *Window    `json:"window,omitempty"` // of the subscription, as last heard of

@@ -8,8 +8,8 @@ import (
 )
 
 // checkConsultFiles returns a finding for each file of a consult that could not be written,
-// and for each directory of a consult that the daemon cannot read. Only an answer that is
-// nowhere but in the daemon's memory is a problem.
+// for a damaged file of costs, and for each directory of a consult that the daemon cannot read. Only an answer that
+// is nowhere but in the daemon's memory, and lost costs, are problems.
 func checkConsultFiles(c *control.Consults) []Finding {
 	var found []Finding
 	for _, u := range c.Unwritten {
@@ -24,6 +24,11 @@ func checkConsultFiles(c *control.Consults) []Finding {
 					"the file itself is not written again")
 		}
 		found = append(found, f)
+	}
+	if c.CostsLost != "" {
+		found = append(found, Finding{Check: "costs of consults"}.with(Problem, c.CostsLost+" was damaged",
+			"what consults have cost today is not known, so budgets count as used up until midnight",
+			"to begin anew now, remove that file"))
 	}
 	for _, why := range c.Unread {
 		found = append(found, Finding{Check: "directory of a consult"}.with(Note, why,

@@ -25,6 +25,11 @@ func (l *Ledger) Afford(
 	today, inSession := l.Identities[identity], l.Sessions[session]
 	tomorrow := time.Date(now.Year(), now.Month(), now.Day()+1, 0, 0, 0, 0, now.Location())
 	switch {
+	case l.IsLost(now) && (b.ConsultsPerDay > 0 || b.MaxUSDPerDay > 0 || b.MaxUSDPerSession > 0):
+		return 0, overspent(tomorrow.Sub(now), "consults a day", 0, 0,
+			"what the consults of %s have cost is lost, since the file spent.json of the state directory was damaged; so "+
+				"its budgets count as used up until midnight. To begin anew now, remove that file (holdline doctor "+
+				"names it)", identity)
 	case b.ConsultsPerDay > 0 && today.Consults >= b.ConsultsPerDay:
 		return 0, overspent(tomorrow.Sub(now), "consults a day", b.ConsultsPerDay, today.Consults,
 			"%s has asked for %d consults today and may ask for %d; identities.%s.budget.consults_per_day sets the "+

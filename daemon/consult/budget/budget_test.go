@@ -1,11 +1,14 @@
 package budget
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +61,10 @@ func TestLedgerFull(t *testing.T) {
 // was. A ledger that was written is read as it was.
 func TestWith(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "spent.json")
-	l := Read(path)
+	l, err := Read(path, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
 	l.Add(Cost{Identity: "a", Session: "one", USD: new(0.5), Ended: noon}, noon)
 	l.Add(Cost{Identity: "a", Session: "one", USD: new(0.5), Ended: noon.AddDate(0, 0, -1)}, noon)
 	if err := l.Write(path); err != nil {
@@ -73,7 +79,7 @@ func TestWith(t *testing.T) {
 		b.USD != 0 || b.Consults != 1 || s.USD != 1.25 || s.Consults != 3 || len(sum.Sessions) != 1 {
 		t.Errorf("sum %+v", sum)
 	}
-	if read := Read(path); !reflect.DeepEqual(read, l) {
+	if read, err := Read(path, noon); err != nil || !reflect.DeepEqual(read, l) {
 		t.Errorf("read %+v, written %+v", read, l)
 	}
 	next := noon.AddDate(0, 0, 1)
@@ -118,5 +124,78 @@ func TestAfford(t *testing.T) {
 	if got := l.Spendings(map[string]config.Identity{"a": {Budget: config.Budget{MaxUSDPerDay: 2}}, "b": {}}); !slices.
 		Equal(got, want) {
 		t.Errorf("spendings %+v", got)
+	}
+}
+
+// TestLedgerDamaged_NoBudgetGrowsBack damages the file of costs in each way: it is said, and on that day nothing
+// is left of any budget, also for the next daemon; consults without a budget go on. A file that the user has
+// removed begins anew, and so does the next day.
+func TestLedgerDamaged_NoBudgetGrowsBack(t *testing.T) {
+	for name, damage := range map[string]func(path string, text []byte) error{
+		"emptied":    func(path string, _ []byte) error { return os.WriteFile(path, nil, 0o600) },
+		"halved":     func(path string, b []byte) error { return os.WriteFile(path, b[:len(b)/2], 0o600) },
+		"other JSON": func(path string, _ []byte) error { return os.WriteFile(path, []byte(`{"day":"2026-01-01"}`), 0o600) },
+		"a list":     func(path string, _ []byte) error { return os.WriteFile(path, []byte("[]"), 0o600) },
+		"one bit": func(path string, b []byte) error {
+			at := bytes.Index(b, []byte(`"usd":5`))
+			b[at+len(`"usd":`)] ^= 4 // 5 becomes 1
+			return os.WriteFile(path, b, 0o600)
+		},
+		"a directory":        func(path string, _ []byte) error { return errors.Join(os.Remove(path), os.Mkdir(path, 0o700)) },
+		"readable by others": func(path string, _ []byte) error { return os.Chmod(path, 0o666) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "spent.json")
+			var spent Ledger
+			spent.Add(Cost{Identity: "a", Session: "one", USD: new(5.0), Ended: noon}, noon)
+			if err := spent.Write(path); err != nil {
+				t.Fatal(err)
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := damage(path, text); err != nil {
+				t.Fatal(err)
+			}
+			l, err := Read(path, noon)
+			if err == nil || !strings.Contains(err.Error(), path) {
+				t.Fatalf("read: %v", err)
+			}
+			if name != "a directory" { // the next daemon reads what this one has written
+				if err := l.Write(path); err != nil {
+					t.Fatal(err)
+				}
+				if l, err = Read(path, noon.Add(time.Hour)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for what, tt := range map[string]struct {
+				budget  config.Budget
+				days    int
+				refused bool
+			}{
+				"no budget":                {},
+				"dollars of the day":       {config.Budget{MaxUSDPerDay: 6}, 0, true},
+				"consults of the day":      {config.Budget{ConsultsPerDay: 9}, 0, true},
+				"dollars of a session":     {config.Budget{MaxUSDPerSession: 6}, 0, true},
+				"dollars of the next day":  {config.Budget{MaxUSDPerDay: 6}, 1, false},
+				"consults of the next day": {config.Budget{ConsultsPerDay: 9}, 1, false},
+			} {
+				now := noon.AddDate(0, 0, tt.days)
+				_, err := l.With(slices.Values([]Cost{}), now).Afford(tt.budget, "a", "one", fakeEngine{}, engine.Request{}, now)
+				f, refused := errors.AsType[*fault.Record](err)
+				if refused != tt.refused || refused && (f.Fault.Code != fault.BudgetExceeded || f.RetryAfterMS == nil ||
+					!strings.Contains(f.Fault.Detail, "spent.json")) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if err := os.RemoveAll(path); err != nil {
+				t.Fatal(err)
+			}
+			if l, err := Read(path, noon); err != nil || l.Lost != "" {
+				t.Errorf("after it was removed: %+v, %v", l, err)
+			}
+		})
 	}
 }

@@ -3,7 +3,12 @@ package budget
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"iter"
 	"maps"
 	"slices"
@@ -39,26 +44,59 @@ type Ledger struct {
 	Day        string           `json:"day"`        // of Identities
 	Identities map[string]Spent `json:"identities"` // on that day
 	Sessions   map[string]Spent `json:"sessions"`   // ever, by hash
+	// Lost is the day on which the file was found damaged: what was spent before is not known. On that day
+	// each budget counts as used up.
+	Lost string `json:"lost,omitempty"`
+	Sum  string `json:"sum"` // of all the rest, set by [Ledger.Write]
 }
+
+// sum returns a sum of the ledger: one wrong bit must not make a budget larger.
+func (l *Ledger) sum() string {
+	rest := *l
+	rest.Sum = ""
+	b, _ := json.Marshal(rest) // texts and finite numbers
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// ErrDamaged is wrapped by errors about a file that is not as [Ledger.Write] has written it.
+var ErrDamaged = errors.New("what consults have cost is lost, since the file is damaged")
+
+// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
+const readTries = 3
 
 // day returns the local date of a time. Budgets of a day begin anew at the user's
 // midnight.
 func day(t time.Time) string { return t.Local().Format(time.DateOnly) }
 
-// Read returns the ledger that earlier daemons have written. A file that is missing or
-// cannot be read gives an empty ledger: the daemon starts all the same.
-func Read(path string) Ledger {
-	var l Ledger
-	if b, err := ownfile.Read(path, ownfile.MaxDocument); err != nil || json.Unmarshal(b, &l) != nil {
-		return Ledger{}
+// Read returns the ledger that earlier daemons have written. A file that is missing gives an empty one: the
+// user may remove it. One that is damaged or cannot be read gives an error, and a ledger in which the day of
+// now is lost; the daemon starts all the same.
+func Read(path string, now time.Time) (Ledger, error) {
+	b, err := ownfile.Read(path, ownfile.MaxDocument)
+	for try := 1; err != nil && !errors.Is(err, fs.ErrNotExist) && try < readTries; try++ {
+		b, err = ownfile.Read(path, ownfile.MaxDocument)
 	}
-	return l
+	var l Ledger
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return l, nil
+	case err != nil:
+		return Ledger{Lost: day(now)}, fmt.Errorf("what consults have cost cannot be read: %w", err)
+	case json.Unmarshal(b, &l) != nil || l.Sum != l.sum():
+		return Ledger{Lost: day(now)}, fmt.Errorf("%s: %w", path, ErrDamaged)
+	}
+	return l, nil
 }
+
+// IsLost reports whether what was spent on the day of now is not known.
+func (l *Ledger) IsLost(now time.Time) bool { return l.Lost == day(now) }
 
 // Write replaces the file of the ledger. Call it before the booked answers are removed. A
 // daemon that dies in between counts these twice; the other order could count them not at
 // all.
 func (l *Ledger) Write(path string) error {
+	l.Sum = l.sum()
 	b, err := json.Marshal(l)
 	if err != nil {
 		return err
@@ -81,7 +119,7 @@ func (l *Ledger) Add(c Cost, now time.Time) {
 
 // Clone returns a copy that shares nothing with l.
 func (l *Ledger) Clone() *Ledger {
-	return &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions)}
+	return &Ledger{Day: l.Day, Identities: maps.Clone(l.Identities), Sessions: maps.Clone(l.Sessions), Lost: l.Lost}
 }
 
 // With returns a ledger with more costs: what identities have spent today, and sessions

@@ -27,11 +27,20 @@ func (f *Files) offers(server string) string { return filepath.Join(f.CatalogDir
 // verdict returns the path of the file with a server's verdict.
 func (f *Files) verdict(server string) string { return filepath.Join(f.StateDir, server+".json") }
 
+// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
+const readTries = 3
+
 // Read reads the files of a server whose entry has that key. The offers are nil if they are not
-// known. It logs a failure.
+// known; of a file that is damaged they say that. It logs a failure.
 func (f *Files) Read(server, key string) (verdict.Verdict, *listing.Memory) {
 	v, err := verdict.Read(f.verdict(server), key)
 	mem, unread := listing.ReadMemory(f.offers(server))
+	for try := 1; unread != nil && !errors.Is(unread, listing.ErrDamaged) && try < readTries; try++ {
+		mem, unread = listing.ReadMemory(f.offers(server))
+	}
+	if unread != nil {
+		mem = &listing.Memory{Lost: f.offers(server)}
+	}
 	if err = errors.Join(err, unread); err != nil {
 		f.Log.Warn("what was known of a server is forgotten", "server", server, "err", err)
 	}
