@@ -350,6 +350,7 @@ func (inst *instance) start() error {
 		failure := startup.Failure{Server: inst.key.server}
 		inst.m.hub.Mu.Lock()
 		failure.Generation, failure.Death, failure.Ended = u.Generation, u.Death, u.EndedBy == upstream.EndedByHoldline
+		failure.Printed = u.PrintedLocked()
 		inst.m.hub.Mu.Unlock()
 		switch {
 		case ended:

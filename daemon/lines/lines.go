@@ -122,6 +122,10 @@ func New(dir string, ends int, log *slog.Logger, read func(*Line)) *Splitter {
 // Begin returns the number of the piece in which the present line begins.
 func (s *Splitter) Begin() int64 { return s.begin }
 
+// Rest returns the beginning of a line that has not ended, as far as it is in memory. It is valid until
+// the next Split.
+func (s *Splitter) Rest() []byte { return s.rest }
+
 // path returns the path of the file that records a skipped line.
 func (s *Splitter) path() string { return filepath.Join(s.dir, process.FileLongLine) }
 

@@ -23,19 +23,21 @@ import (
 // running daemon. If none answers, it takes the journal if systemd would start one, else the file
 // of daemons that are started on demand.
 func newLogsCommand(proc *cmdenv.Process) *cobra.Command {
-	var follow bool
+	var follow, raw bool
 	lines := uint(200)
 	cmd := &cobra.Command{
 		Use:   "logs [NAME]",
 		Short: "Show the daemon's log, or what a server wrote to stderr",
 		Long: `Show the end of the daemon's log: the journal's where systemd runs it, the file in
 ~/Library/Logs where launchd does, else the file that a daemon started on demand
-writes. With NAME, what the processes of that MCP server wrote to stderr; values that
-its env and headers configure, and secrets in its args and url, are shown as ***.`,
+writes. With NAME, what the processes of that MCP server wrote to stderr, behind the
+first lines to stdout that are no MCP; values that its env and headers configure, and
+secrets in its args and url, are shown as ***, and characters that control a terminal
+as ?.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				return serverscmd.PrintLogs(cmd, proc, args[0], lines, follow)
+				return serverscmd.PrintLogs(cmd, proc, args[0], serverscmd.LogOptions{Lines: lines, Follow: follow, Raw: raw})
 			}
 			// An error is no reason to fail here: the log is needed most when the daemon does
 			// not answer. Then it is where the log of a daemon would be that is started now.
@@ -71,6 +73,7 @@ its env and headers configure, and secrets in its args and url, are shown as ***
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")
 	cmd.Flags().UintVarP(&lines, "lines", "n", lines, "how many lines to begin with")
+	serverscmd.RawFlag(cmd, &raw)
 	return cmd
 }
 

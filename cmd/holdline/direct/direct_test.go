@@ -96,3 +96,38 @@ func TestTryLeavesAProgramBehind(t *testing.T) {
 	}
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
+
+// TestTrialOfOddServers_SaysWhatTheDaemonSays checks that the trial takes what the daemon takes: ids of
+// another type, cursors that are no strings, a later page that is refused, an older version; and that
+// it quotes a program that speaks no MCP.
+func TestTrialOfOddServers_SaysWhatTheDaemonSays(t *testing.T) {
+	t.Parallel()
+	const begin = `read -r begin; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-06-18"}}'; read -r note; read -r list;`
+	for name, x := range map[string]struct{ script, tools, err string }{
+		"string ids": {
+			`read -r begin; echo '{"jsonrpc":"2.0","id":"1","result":{},"error":null}'; read -r note; read -r list;` +
+				`echo '{"jsonrpc":"2.0","id":2.0,"result":{"tools":[{"name":"a"}]}}'`, "a", "",
+		},
+		"cursors": {begin + `echo '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a"}],"nextCursor":7}}'; read -r more;` +
+			`case $more in *'"cursor":7}'*) echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"b"}],"nextCursor":null}}';; esac`, "a b", ""},
+		"second page refused": {begin + `echo '{"jsonrpc":"2.0","id":2,"result":{"tools":[{"name":"a"}],"nextCursor":"2"}}'; read -r more;` +
+			`echo '{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"no"}}'`, "a", ""},
+		"older version": {
+			`read -r begin; echo '{"jsonrpc":"2.0","id":1,"error":{"code":-32602,"message":"no","data":{"supported":["2024-11-05"]}}}'; read -r begin;` +
+				`case $begin in *2024-11-05*) echo '{"jsonrpc":"2.0","id":2,"result":{}}'; read -r note; read -r list;` +
+				`echo '{"jsonrpc":"2.0","id":3,"result":{"tools":[{"name":"a"}]}}';; esac`, "a", "",
+		},
+		"no MCP, and ends":  {`echo Credit balance is too low; exit 1`, "", "Credit balance is too low"},
+		"no MCP, and waits": {`echo Listening on port 3000; printf 'Name: '; exec sleep 60`, "", "Listening on port 3000 / Name:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := resolve.Process{Command: "/bin/sh", Args: []string{"-c", x.script}}
+			tools, err := ask(t.Context(), p, "", wanted{patience: 5 * time.Second}, nil)
+			if got := strings.Join(tools, " "); got != x.tools || (err != nil) != (x.err != "") ||
+				err != nil && !strings.Contains(err.Error(), x.err) {
+				t.Errorf("%q, %v; want %q, %q", got, err, x.tools, x.err)
+			}
+		})
+	}
+}

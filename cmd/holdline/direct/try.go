@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/config"
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/dialect"
+	"holdline/daemon/hosted/startup"
 	"holdline/daemon/listing"
 	"holdline/daemon/redact"
 	"holdline/daemon/spawn"
@@ -37,7 +38,8 @@ const (
 	tryStderr   = 16 << 10         // bytes of the end of what it prints
 	tryPages    = 100              // of its list of tools
 	leaveWait   = 2 * time.Second  // for it to end by itself once its stdin is closed
-	maxLastLine = 200              // bytes of its last line that are shown
+	maxLastLine = 200              // bytes of one of its lines that are shown
+	maxStrays   = 5                // of its lines to stdout that are no messages
 )
 
 // ErrNeedsLogin is wrapped by the error of a server that wants a login which it has not got
@@ -45,7 +47,7 @@ const (
 var ErrNeedsLogin = errors.New("it needs a login")
 
 // ErrLate is wrapped by the error of a server that did not answer in time.
-var ErrLate = errors.New("it did not answer within " + tryTimeout.String())
+var ErrLate = errors.New("it did not answer")
 
 // Try starts a server, asks it for its tools as a client does, and kills its process group. It
 // returns the names of the tools; nil if the server does not say. said may be nil; another
@@ -69,7 +71,7 @@ func (l *Launcher) Try(
 	if s.Scope == config.ScopeProject {
 		root = cmp.Or(project, p.Dir)
 	}
-	tools, err = ask(ctx, p, root, wanted{}, said)
+	tools, err = ask(ctx, p, root, wanted{patience: s.StartTimeout}, said)
 	if errors.Is(err, ErrNeedsLogin) && len(s.Headers) > 0 {
 		err = errors.New("it refuses the headers that its client's file has for it (401)")
 	}
@@ -83,7 +85,7 @@ func (l *Launcher) Try(
 func TryEntry(
 	ctx context.Context, p resolve.Process, want []string, limit time.Duration,
 ) (tools []string, err error) {
-	tools, err = ask(ctx, p, "", wanted{want, limit}, nil)
+	tools, err = ask(ctx, p, "", wanted{tools: want, limit: limit}, nil)
 	if lacks := missing(tools, want); err == nil && len(lacks) > 0 {
 		err = fmt.Errorf("it lists %d of its %d tools after %v, and not: %s", len(want)-len(lacks), len(want),
 			limit.Round(time.Second), tool.Cut(strings.Join(lacks, ", "), maxLastLine))
@@ -91,10 +93,12 @@ func TryEntry(
 	return tools, err
 }
 
-// wanted are tools that a list is to have, and how long to wait for them once one lacks some.
+// wanted are tools that a list is to have, how long to wait for them once one lacks some, and for how
+// long the program may write nothing to stderr before it has answered: 0 is [tryTimeout].
 type wanted struct {
-	tools []string
-	limit time.Duration
+	tools    []string
+	limit    time.Duration
+	patience time.Duration
 }
 
 // missing returns which of want a list has not.
@@ -112,10 +116,11 @@ func missing(list, want []string) []string {
 func ask(
 	all context.Context, p resolve.Process, root string, want wanted, said func(line string),
 ) (tools []string, err error) {
-	ctx, cancel := context.WithTimeout(all, tryTimeout+want.limit)
+	patience := cmp.Or(want.patience, tryTimeout)
+	ctx, clock, cancel := startup.NewClock(all, patience+want.limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, p.Command, p.Args...)
-	words := &lastBytes{most: tryStderr, secrets: p.Secrets, said: said}
+	words := &lastBytes{most: tryStderr, secrets: p.Secrets, said: said, each: clock.Progress}
 	cmd.Env, cmd.Dir, cmd.Stderr = p.Env, p.Dir, words
 	// A group of its own, so that programs which the server starts end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -172,9 +177,9 @@ func ask(
 	case late && tools != nil: // it works, and lacks tools
 		return tools, nil
 	case late:
-		return nil, fmt.Errorf("%w%s", ErrLate, words.last(p.Secrets))
+		return nil, fmt.Errorf("%w within %v%s%s", ErrLate, patience, words.last(p.Secrets), c.printed())
 	case errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("it ended before it answered (%s)%s", cmd.ProcessState, words.last(p.Secrets))
+		return nil, fmt.Errorf("it ended before it answered (%s)%s%s", cmd.ProcessState, words.last(p.Secrets), c.printed())
 	case errors.Is(err, ErrNeedsLogin):
 		return nil, err // its last words say it again
 	case err != nil:
@@ -229,13 +234,11 @@ type conversation struct {
 	secrets []string       // that its words may have
 	root    string         // of the project that the server gets; "" for none
 	asked   int            // id of the last request
+	strays  []string       // the first lines of the server that are no messages
 	changed bool           // the server has said since then that its tools are others
 	end     func()         // kills the server
 	late    *time.Timer    // calls end, once the list lacks tools
 }
-
-// unknownMethod is the code of the answer to a method that the server does not know.
-const unknownMethod = "-32601"
 
 // tools makes the handshake and lists the tools, again and again until the list has all of
 // want. It returns nil for a server of 2026-07-28 alone, which knows no handshake: it works,
@@ -243,10 +246,18 @@ const unknownMethod = "-32601"
 //
 // With an error the last list is returned, too.
 func (c *conversation) tools(want wanted) ([]string, error) {
-	_, code, err := c.request(mcp.Initialize, `{"protocolVersion":"2025-11-25","capabilities":`+
-		string(dialect.OwnCapabilities(c.root != ""))+`,"clientInfo":{"name":"holdline","version":"1"}}`)
-	if code == unknownMethod {
-		return nil, nil
+	var refusal *dialect.RefusalError
+	var err error
+	for left := mcp.Legacy(); len(left) > 0; {
+		_, refusal, err = c.request(mcp.Initialize, `{"protocolVersion":"`+left[0]+`","capabilities":`+
+			string(dialect.OwnCapabilities(c.root != ""))+`,"clientInfo":{"name":"holdline","version":"1"}}`)
+		if refusal == nil {
+			break
+		}
+		if refusal.IsUnknownMethod() {
+			return nil, nil
+		}
+		left = refusal.OtherVersions(left, left[0])
 	}
 	if err == nil {
 		err = c.write(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
@@ -280,16 +291,16 @@ func (c *conversation) tools(want wanted) ([]string, error) {
 func (c *conversation) list() ([]string, error) {
 	names, params := []string{}, "{}"
 	for range tryPages {
-		result, code, err := c.request(mcp.ToolsList, params)
-		if code == unknownMethod {
-			return names, nil // it has none
+		result, refusal, err := c.request(mcp.ToolsList, params)
+		if refusal != nil && (refusal.IsUnknownMethod() || len(names) > 0) {
+			return names, nil // it has no more
 		}
 		if err != nil {
 			return nil, err
 		}
 		var page struct {
 			Tools []json.RawMessage `json:"tools"`
-			Next  string            `json:"nextCursor"`
+			Next  json.RawMessage   `json:"nextCursor"`
 		}
 		if json.Unmarshal(result, &page) != nil {
 			return nil, errors.New("its list of tools cannot be read")
@@ -299,41 +310,38 @@ func (c *conversation) list() ([]string, error) {
 			name, _ := mcp.String(jsonrpc.Field(one, listing.Tools.MCP().Key))
 			names = append(names, name)
 		}
-		if page.Next == "" {
+		if next := string(page.Next); next == "" || next == "null" || next == `""` {
 			return names, nil
 		}
-		cursor, err := json.Marshal(map[string]string{"cursor": page.Next})
-		if err != nil {
-			return nil, err
-		}
-		params = string(cursor)
+		params = `{"cursor":` + string(page.Next) + `}`
 	}
 	return nil, errors.New("its list of tools does not end")
 }
 
 // request sends a request and returns the result of the answer. If the server refuses the
-// request, it returns the code of the answer and an error. The error is [io.EOF] if the server
+// request, it returns the refusal and an error for people. The error is [io.EOF] if the server
 // ends without an answer.
-func (c *conversation) request(method, params string) (result []byte, code string, err error) {
+func (c *conversation) request(
+	method, params string,
+) (result []byte, refusal *dialect.RefusalError, err error) {
 	c.asked++
 	id := fmt.Sprint(c.asked)
 	err = c.write(`{"jsonrpc":"2.0","id":` + id + `,"method":"` + method + `","params":` + params + `}`)
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	for {
 		m, err := c.next()
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		if m.Kind != jsonrpc.Response || string(m.ID) != id {
+		if m.Kind != jsonrpc.Response || dialect.Number(m.ID) != int64(c.asked) {
 			continue
 		}
-		code := string(jsonrpc.Field(m.Error, "code"))
-		if code == "" {
-			return m.Result, "", nil
+		if m.Error == nil {
+			return m.Result, nil, nil
 		}
-		return nil, code, c.refusal(method, m.Error)
+		return nil, &dialect.RefusalError{Method: method, Raw: bytes.Clone(m.Error)}, c.refusal(method, m.Error)
 	}
 }
 
@@ -358,6 +366,9 @@ func (c *conversation) next() (jsonrpc.Message, error) {
 	for c.lines.Scan() {
 		m, err := jsonrpc.Parse(c.lines.Bytes())
 		if err != nil {
+			if line := strings.TrimSpace(c.lines.Text()); line != "" && len(c.strays) < maxStrays {
+				c.strays = append(c.strays, tool.Cut(redact.Mask(line, c.secrets), maxLastLine))
+			}
 			continue
 		}
 		c.changed = c.changed || m.Method == mcp.ToolsChanged
@@ -375,6 +386,15 @@ func (c *conversation) next() (jsonrpc.Message, error) {
 	return jsonrpc.Message{}, io.EOF
 }
 
+// printed says which lines the server has written that are no messages, to be added to an error; "" if
+// there are none.
+func (c *conversation) printed() string {
+	if len(c.strays) == 0 {
+		return ""
+	}
+	return "; it printed to stdout, where only MCP may be: " + fault.Quote([]byte(strings.Join(c.strays, " / ")))
+}
+
 // write sends a line. It fails with [io.EOF] if the server has ended.
 func (c *conversation) write(line string) error {
 	if _, err := io.WriteString(c.stdin, line+"\n"); err != nil {
@@ -390,10 +410,14 @@ type lastBytes struct {
 	b       []byte
 	secrets []string
 	said    func(line string) // nil, or called with the last whole line of each write
+	each    func()            // nil, or called at each write
 }
 
 // Write keeps the last bytes of all writes. It never fails.
 func (t *lastBytes) Write(p []byte) (int, error) {
+	if t.each != nil {
+		t.each()
+	}
 	t.b = append(t.b, p...)
 	if extra := len(t.b) - t.most; extra > 0 {
 		t.b = append(t.b[:0], t.b[extra:]...)

@@ -17,6 +17,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/cmd/holdline/screen"
 	"holdline/daemon/plural"
 	"holdline/protocol/control"
 	"holdline/protocol/jsonrpc"
@@ -393,25 +394,39 @@ func resultText(result json.RawMessage) string {
 
 // logsCommand returns the command servers logs, which is the same as logs with a name.
 func (s *serversCommand) logsCommand() *cobra.Command {
-	var follow bool
-	lines := uint(200)
+	how := LogOptions{Lines: 200}
 	cmd := &cobra.Command{
 		Use: "logs NAME", Short: "Show what a server wrote to stderr", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return PrintLogs(cmd, s.proc, args[0], lines, follow)
+			return PrintLogs(cmd, s.proc, args[0], how)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as it writes")
-	cmd.Flags().UintVarP(&lines, "lines", "n", lines, "how many lines of each process to begin with")
+	cmd.Flags().BoolVarP(&how.Follow, "follow", "f", false, "go on as it writes")
+	cmd.Flags().UintVarP(&how.Lines, "lines", "n", how.Lines, "how many lines of each process to begin with")
+	RawFlag(cmd, &how.Raw)
 	return cmd
+}
+
+// LogOptions says how to print the log of a server.
+type LogOptions struct {
+	Lines  uint // how many of each process to begin with
+	Follow bool // go on as it grows
+	Raw    bool // also characters that control a terminal, unless the output is one
+}
+
+// RawFlag adds the flag --raw to a command that prints logs of servers.
+func RawFlag(cmd *cobra.Command, raw *bool) {
+	cmd.Flags().BoolVar(raw, "raw", false,
+		"into a pipe or a file: with the escape sequences of the server, which otherwise show as ?")
 }
 
 // PrintLogs prints what the running processes of a server have written to stderr: the last
 // lines of each. With follow it goes on as they write, also when the daemon is replaced, until
 // the user ends it, which is no error. It asks again every [console.LogPoll].
-func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, lines uint, follow bool) error {
+func PrintLogs(cmd *cobra.Command, proc *cmdenv.Process, name string, how LogOptions) error {
+	follow := how.Follow
 	// The printer outlives connections, so that nothing is printed twice.
-	p := &logPrinter{out: cmd.OutOrStdout(), lines: lines, after: map[string]int64{}}
+	p := &logPrinter{out: cmd.OutOrStdout(), lines: how.Lines, raw: how.Raw, after: map[string]int64{}}
 	// look prints the logs of one daemon. It may be called again for the next one: p.after
 	// says how far each log was printed, by worker, and workers outlive daemons.
 	look := func(ctx context.Context, c *control.Client) error {
@@ -461,7 +476,7 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer)
 		console.Warn(cmd, "the last one: %s", strings.Map(console.Printable, f.Fault.Detail))
 		if f.Cause != nil {
 			for _, line := range f.Cause.StderrTail {
-				fmt.Fprintln(cmd.OutOrStdout(), line)
+				fmt.Fprintln(cmd.OutOrStdout(), strings.Map(console.Printable, line))
 			}
 		}
 	}
@@ -471,6 +486,8 @@ func lastWords(cmd *cobra.Command, name string, answer control.ServerLogsAnswer)
 type logPrinter struct {
 	out       io.Writer
 	lines     uint             // how many of each process to begin with
+	raw       bool             // also characters that control a terminal
+	filter    screen.Filter    // unless raw
 	after     map[string]int64 // by worker: how far its log was printed
 	last, end string           // worker whose log was printed last, and the line end that this part lacks
 }
@@ -492,6 +509,9 @@ func (p *logPrinter) printNew(logs []control.ServerLog) error {
 			fmt.Fprintf(p.out, "%s==> process %d %s\n", p.end, l.PID, l.Root)
 		}
 		p.last, p.end = l.Worker, strings.TrimPrefix("\n", string(text[len(text)-1:]))
+		if !p.raw {
+			text = p.filter.Legible(text)
+		}
 		if _, err := p.out.Write(text); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"holdline/daemon/hosted/stage"
 	"holdline/daemon/hosted/upstream"
@@ -29,7 +30,7 @@ func Logs(h *upstream.Hub, server string, after map[string]int64, follow bool) (
 	logs := []control.ServerLog{}
 	for _, u := range running {
 		from, known := after[u.ID]
-		l, err := read(u, masked.Place{From: from, Known: known, Follow: follow})
+		l, err := read(h, u, masked.Place{From: from, Known: known, Follow: follow})
 		if err != nil {
 			return nil, fmt.Errorf("log of %s: %w", u.ID, err)
 		}
@@ -57,9 +58,10 @@ func Remask(h *upstream.Hub, find func(*upstream.Process) *masked.Secrets) {
 	}
 }
 
-// read reads what the process wrote to stderr. It returns no text while the
+// read reads what the process wrote to stderr, behind the first lines of what it wrote to stdout that is
+// no MCP. It returns no text while the
 // secrets of the process are unknown.
-func read(u *upstream.Process, at masked.Place) (l control.ServerLog, err error) {
+func read(h *upstream.Hub, u *upstream.Process, at masked.Place) (l control.ServerLog, err error) {
 	l = control.ServerLog{Worker: u.ID, Next: at.From}
 	w := u.Worker()
 	secrets := u.Secrets.Load() // not before: it is known when there is a worker
@@ -68,5 +70,14 @@ func read(u *upstream.Process, at masked.Place) (l control.ServerLog, err error)
 	}
 	l.PID = w.Status().ChildPID
 	l.Text, l.Next, err = secrets.ReadLog(filepath.Join(u.Dir, process.FileStderr), at)
+	if !at.Known {
+		h.Mu.Lock()
+		printed := u.PrintedLocked()
+		h.Mu.Unlock()
+		for i, line := range printed {
+			printed[i] = "[stdout, no MCP] " + line + "\n"
+		}
+		l.Text = strings.Join(printed, "") + l.Text
+	}
 	return l, err
 }

@@ -82,6 +82,15 @@ type Failure struct {
 	Generation int64
 	Death      *fault.Record // of the process; nil if it has not exited
 	Ended      bool          // by Holdline, which Death then says
+	Printed    []string      // to stdout, though it is no MCP
+}
+
+// printed says what was printed to stdout, to follow other words; "" if nothing was.
+func (f *Failure) printed() string {
+	if len(f.Printed) == 0 {
+		return ""
+	}
+	return ". It printed to stdout, where only MCP may be: " + fault.Quote([]byte(strings.Join(f.Printed, " / ")))
 }
 
 // Fault returns the fault of a start that failed with err. It prefers the most useful
@@ -109,7 +118,7 @@ func (f *Failure) Fault(err error) *fault.Record {
 			why += ", " + words
 		}
 	}
-	r := fault.New(fault.SpawnFailure, fault.Server, operation, "%s did not start: %s", f.Server, why)
+	r := fault.New(fault.SpawnFailure, fault.Server, operation, "%s did not start: %s%s", f.Server, why, f.printed())
 	if f.Death != nil {
 		r.Fault.Generation, r.Cause = f.Death.Fault.Generation, f.Death.Cause
 	}
@@ -123,10 +132,13 @@ func (f *Failure) Slow(took time.Duration, again bool) *fault.Record {
 	if again {
 		next = "Holdline starts it again by itself. "
 	}
+	does := "If it needs more time: holdline config set mcpServers." + f.Server + ".holdline.start_timeout 5m"
+	if words := f.printed(); words != "" { // more time would not help
+		does = strings.TrimPrefix(words, ". ") + ". See whether it is an MCP server on stdin and stdout, or needs " +
+			"another argument to be one: holdline config edit"
+	}
 	r := fault.New(fault.Timeout, fault.Server, Operation(f.Server),
-		"%s had not started after %v, so Holdline has ended it. %s"+
-			"If it needs more time: holdline config set mcpServers.%s.holdline.start_timeout 5m",
-		f.Server, took.Round(time.Second), next, f.Server)
+		"%s had not started after %v, so Holdline has ended it. %s%s", f.Server, took.Round(time.Second), next, does)
 	r.Fault.Generation = f.Generation
 	if f.Death != nil {
 		r.Cause = f.Death.Cause

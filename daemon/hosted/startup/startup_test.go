@@ -65,6 +65,12 @@ func TestFault(t *testing.T) {
 			t.Errorf("%s: %v", x.name, r)
 		}
 	}
+	f := startup.Failure{Server: "s", Death: death, Printed: []string{"Listening on port 3000", "Name: "}}
+	for _, words := range []string{f.Fault(upstream.ErrExited).Fault.Detail, f.Slow(time.Minute, true).Fault.Detail} {
+		if !strings.Contains(words, "Listening on port 3000 / Name:") || strings.Contains(words, "more time") {
+			t.Errorf("of a program that is no MCP server it says %q", words)
+		}
+	}
 	slow := startup.Failure{Server: "s", Death: death}
 	if words := slow.Slow(time.Minute, true).Fault.Detail; !strings.Contains(words, "bad credentials") {
 		t.Errorf("a slow start says %q", words)

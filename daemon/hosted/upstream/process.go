@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -74,10 +76,12 @@ type Guarded struct {
 	Calls      map[int64]*Call // by write
 	Suspect    bool            // a call had no answer, and it is asked for a sign of life
 	Noise      int64           // lines that were no messages
+	Printed    []string        // the first of them, for people: see PrintedLocked
 	Condemned  *fault.Record   // why Holdline ends it: it hangs, or Holdline itself failed; nil if neither is so
 	Death      *fault.Record   // why it has exited; nil until then
 	EndedBy    Ender           // once it is exited
 
+	prompt    string             // in a start, the beginning of a line to stdout without an end
 	attached  *supervisor.Worker // nil while it is being taken up
 	era       string             // of the server
 	logs      bool               // by the result of the handshake it can send log messages
@@ -280,6 +284,11 @@ func (u *Process) event(ev *supervisor.Event) {
 			u.output.Split(lines.Piece{
 				Seq: ev.Seq, Data: ev.Data, Span: ev.Span, Sum: ev.Sum, Gap: ev.Dropped > 0, Old: ev.Old,
 			})
+			if rest := u.output.Rest(); len(rest) > 0 && u.OnStderr.Load() != nil {
+				u.hub.Mu.Lock()
+				u.prompt = printable(rest) // a program that asks a person writes no newline
+				u.hub.Mu.Unlock()
+			}
 		} else if call := u.OnStderr.Load(); call != nil {
 			(*call)()
 		}
@@ -341,7 +350,7 @@ func (u *Process) readLine(l *lines.Line) {
 	case lines.Endless:
 		u.condemnEndless()
 	case lines.Skipped:
-		u.noisy("longer than a message may be")
+		u.noisy("longer than a message may be", l.Head)
 		u.failSkipped(l)
 	case lines.Lost:
 		u.lose(l)
@@ -359,7 +368,7 @@ func (u *Process) readMessage(l *lines.Line) {
 	msg, err := jsonrpc.Parse(l.Text)
 	if err != nil {
 		if !l.Torn {
-			u.noisy(err.Error())
+			u.noisy(err.Error(), l.Text)
 			if id := dialect.BrokenAnswerID(l.Text, err); id != nil {
 				u.failAnswer(id, dialect.Unreadable(l.Text, err, u.Secrets.Load().Text))
 			}
@@ -373,7 +382,7 @@ func (u *Process) readMessage(l *lines.Line) {
 		u.answered(msg, l)
 	case jsonrpc.Notification:
 		if err := mcp.ParamsObject.Check(msg.Params); err != nil {
-			u.noisy("params of " + fault.Quote([]byte(msg.Method)) + ": " + err.Error())
+			u.noisy("params of "+fault.Quote([]byte(msg.Method))+": "+err.Error(), nil)
 			return
 		}
 		switch {
@@ -389,16 +398,48 @@ func (u *Process) readMessage(l *lines.Line) {
 	}
 }
 
-// noisy counts a line that is no message, and logs the first one with the reason why. Such lines
-// are never fatal: many servers print a banner. It takes hub.Mu.
-func (u *Process) noisy(why string) {
+// maxPrinted bounds the lines to stdout that were no messages and are kept for people, and maxPrintedLine
+// one of them, in bytes.
+const (
+	maxPrinted     = 5
+	maxPrintedLine = 200
+)
+
+// noisy counts a line that is no message, keeps it for people if it is one of the first, and logs the
+// first one with the reason why. Such lines are never fatal: many servers print a banner. It takes hub.Mu.
+func (u *Process) noisy(why string, line []byte) {
+	text := u.Secrets.Load().Text(printable(line))
 	u.hub.Mu.Lock()
 	u.Noise++
 	first := u.Noise == 1
+	if text != "" && len(u.Printed) < maxPrinted {
+		u.Printed = append(u.Printed, text)
+	}
 	u.hub.Mu.Unlock()
 	if first {
-		u.Log.Warn("server writes lines to stdout that are no messages; they are skipped", "err", why)
+		u.Log.Warn("server writes lines to stdout that are no messages; they are skipped", "err", why, "line", text)
 	}
+}
+
+// printable returns what of a line is kept for people, before secrets are removed from it.
+func printable(line []byte) string {
+	line = bytes.TrimSpace(line)
+	return strings.ToValidUTF8(string(line[:min(len(line), 8*maxPrintedLine)]), "\uFFFD")
+}
+
+// PrintedLocked returns the first lines to stdout that were no messages, without secrets, and what has
+// followed without an end. The caller must hold hub.Mu.
+func (u *Process) PrintedLocked() []string {
+	all := slices.Clone(u.Printed)
+	if rest := u.Secrets.Load().Text(u.prompt); rest != "" && len(all) < maxPrinted {
+		all = append(all, rest)
+	}
+	for i, line := range all {
+		if len(line) > maxPrintedLine {
+			all[i] = strings.ToValidUTF8(line[:maxPrintedLine], "") + "…"
+		}
+	}
+	return all
 }
 
 // answered delivers msg, an answer that was parsed from l, to the call or the daemon's own request
