@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"holdline/protocol"
@@ -247,6 +249,11 @@ func (s *search) startOne(ctx context.Context) error {
 		return nil
 	}
 	s.starts++
+	if err != nil && s.starts < maxStarts && isReplaced(err) {
+		s.failed = fmt.Errorf("start the daemon: %w", err)
+		s.pauseStarts()
+		return nil
+	}
 	if err != nil {
 		return s.startFailed(ctx, fmt.Errorf("start the daemon: %w", err))
 	}
@@ -254,6 +261,13 @@ func (s *search) startOne(ctx context.Context) error {
 	s.exited, s.wait = exited, firstWait
 	s.awaitStart()
 	return nil
+}
+
+// isReplaced reports whether err is that of a program which is missing, incomplete or open for
+// writing. That passes soon if it is being installed.
+func isReplaced(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) ||
+		errors.Is(err, syscall.ENOEXEC) || errors.Is(err, syscall.ETXTBSY)
 }
 
 // awaitStart makes the search wait for the end of a start that is under way, instead of dialling

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -466,6 +468,38 @@ func TestAutostart(t *testing.T) {
 		r.down = errNobody
 		r.o.Autostart = func(context.Context) (<-chan error, error) { return nil, errors.New("no such file") }
 	}, func(r *rig) { r.wantEnd(ExitNoDaemon) })
+	// The program is being installed: it is missing, then incomplete, then open for writing.
+	starts = 0
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		second := start(r, time.Second, nil)
+		r.o.Autostart = func(ctx context.Context) (<-chan error, error) {
+			wrong := []error{os.ErrNotExist, syscall.ENOEXEC, syscall.ETXTBSY, os.ErrPermission}
+			if starts < len(wrong) {
+				starts++
+				return nil, wrong[starts-1]
+			}
+			return second(ctx)
+		}
+	}, func(r *rig) {
+		d := r.connect()
+		r.in.Close()
+		d.want(byeClient)
+		d.wantEnd()
+		r.wantEnd(ExitDone)
+	})
+	// It stays missing.
+	starts = 0
+	inBubble(t, func(r *rig) {
+		r.down = errNobody
+		r.o.Autostart = func(context.Context) (<-chan error, error) { starts++; return nil, os.ErrNotExist }
+	}, func(r *rig) {
+		begin := time.Now()
+		r.wantEnd(ExitNoDaemon)
+		if took := time.Since(begin); starts != maxStarts || took > 10*time.Second {
+			t.Errorf("%d starts in %v, want %d within 10s", starts, took, maxStarts)
+		}
+	})
 	// The daemon never comes up.
 	starts = 0
 	inBubble(t, func(r *rig) {

@@ -18,12 +18,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/statedir"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/ownfile"
+	"holdline/protocol/process"
 	"holdline/protocol/socket"
 	"holdline/proxy"
 )
@@ -62,6 +67,10 @@ const (
 // whyTimeout bounds the question why a service manager does not start the daemon.
 const whyTimeout = 5 * time.Second
 
+// hungAfter is how long a daemon that was started may take until it has the daemon's lock or
+// listens. After that it is taken for one that hangs, and ended.
+const hungAfter = 10 * time.Second
+
 // Starter starts the daemon whose socket is at given paths. Make it with [New]. One goroutine
 // may use it at a time.
 type Starter struct {
@@ -69,9 +78,11 @@ type Starter struct {
 	environ []string
 	args    []string // that say where the socket is
 	paths   socket.Paths
-	socket  string // its path
-	log     string // path of the daemon's log
-	err     error  // why there is none
+	socket  string        // its path
+	log     string        // path of the daemon's log
+	err     error         // why there is none
+	hung    time.Duration // hungAfter; tests replace it
+	wanted  time.Duration // reading of the boot clock at the last [Starter.Want]; 0 after a start
 
 	refusedBy os.FileInfo   // the lock's file that another process has locked; nil if none has
 	refused   time.Time     // since when it has
@@ -82,7 +93,7 @@ type Starter struct {
 // environment getenv. It starts nothing before [Starter.Start] is called. program returns
 // the path of holdline.
 func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
-	s := &Starter{program: program, paths: paths, socket: paths.Start()}
+	s := &Starter{program: program, paths: paths, socket: paths.Start(), hung: hungAfter}
 	for _, name := range Variables {
 		value := getenv(name)
 		if name == "HOLDLINE_CONFIG" || strings.HasSuffix(name, "_BIN") && strings.Contains(value, "/") {
@@ -109,20 +120,30 @@ func absolute(path string, getenv func(string) string) string {
 	return path
 }
 
+// Want notes that the next start is wanted as of now. Call it before a check whether the user has
+// stopped the daemon: one who does so after the check counts for that start. Without a call
+// the moment of the start counts.
+func (s *Starter) Want() { s.wanted = bootclock.Now() }
+
 // Start starts the daemon in a session of its own, so that nothing that happens to the
 // agent's terminal or process group reaches it. Until it serves, its stderr is a file of
 // its own. No context ends that process: the daemon outlives this one.
 //
 // The channel has how the process ended, if it ends before this one: nil if it left the
 // socket to another daemon or the start to a service manager, and a [*proxy.ManagedError]
-// if a service manager has to start the daemon and does not.
+// if a service manager has to start the daemon and does not. A process that hangs is ended
+// after hungAfter, with an error that wraps [proxy.ErrKilled].
 //
 // The error is [proxy.ErrStarting] if another process is starting a daemon. Then this one starts
 // none: see [Starter.Settled].
 func (s *Starter) Start() (<-chan error, error) {
 	// If the user stops holdline from now on, that counts for this start, too: asking
 	// systemd may take its time.
-	wanted := "--wanted=" + bootclock.Now().String()
+	if s.wanted == 0 {
+		s.Want()
+	}
+	wanted := "--wanted=" + s.wanted.String()
+	s.wanted = 0
 	if s.err != nil {
 		return nil, s.err
 	}
@@ -162,11 +183,37 @@ func (s *Starter) Start() (<-chan error, error) {
 	exited := make(chan error, 1)
 	go func() { // it ends with the daemon, which is reaped, or with this process
 		defer words.Close()
+		var hung atomic.Bool
+		killer := time.AfterFunc(s.hung, func() { hung.Store(s.endHung(cmd.Process)) })
 		_ = cmd.Wait()
+		killer.Stop()
+		if hung.Load() {
+			exited <- fmt.Errorf("%w, since it hung: %s did nothing for %v\n%s(log: %s)",
+				proxy.ErrKilled, exe, s.hung, lastLines(words), s.log)
+			return
+		}
 		status, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		exited <- s.verdict(status, words)
 	}()
 	return exited, nil
+}
+
+// endHung ends a process that was started and is not at work as a daemon, and reports whether it
+// did. It ends the whole process group, since the program may be a script.
+func (s *Starter) endHung(p *os.Process) bool {
+	holder, start, err := statedir.Holder(filepath.Join(filepath.Dir(s.socket), socket.LockFile))
+	if err == nil && process.IsAlive(holder, start) {
+		// A daemon of this start is in its session.
+		if session, err := unix.Getsid(holder); err != nil || session == p.Pid {
+			return false
+		}
+	} else if s.listens() {
+		return false // a daemon without a lock, which this program does not know
+	}
+	if p.Signal(syscall.Signal(0)) != nil { // it has ended, and another may have its number
+		return false
+	}
+	return syscall.Kill(-p.Pid, syscall.SIGKILL) == nil
 }
 
 // listens reports whether a daemon listens. It may have come up after the caller's last dial and
@@ -235,7 +282,6 @@ func (s *Starter) verdict(status syscall.WaitStatus, words *os.File) error {
 		return managed(lastLines(words))
 	}
 	if words != nil {
-		// Without a log this start has failed since there can be none.
 		if log, err := ownfile.OpenFile(s.log, os.O_WRONLY|os.O_APPEND); err == nil {
 			_, _ = io.Copy(log, io.NewSectionReader(words, 0, maxWords))
 			log.Close()

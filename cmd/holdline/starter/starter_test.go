@@ -5,14 +5,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"holdline/protocol/process"
 	"holdline/protocol/programtest"
 	"holdline/protocol/socket"
 	"holdline/proxy"
@@ -226,6 +230,103 @@ func TestStartEnds(t *testing.T) {
 	s.program = func() (string, error) { return "/nonexistent/holdline", nil }
 	if _, err := s.Start(); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("start of a program that is not there: %v", err)
+	}
+}
+
+// TestStartHangs_EndedAndNextOneServes starts a program that hangs, with a child of its own, and is then
+// repaired. It is ended with all that belongs to it, and the next start brings up a daemon.
+func TestStartHangs_EndedAndNextOneServes(t *testing.T) {
+	s, paths, vars := newTestStarter(t, "")
+	s.hung = 300 * time.Millisecond
+	exe, err := s.program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	works, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := filepath.Join(vars["HOME"], "child")
+	programtest.Write(t, exe, "#!/bin/sh\nsleep 1000 &\necho $! > "+child+"\nwait\n")
+	var b []byte
+	for ; len(b) == 0; s.hung *= 2 { // a busy machine may take longer to run the script
+		exited, err := s.Start()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-exited; !errors.Is(err, proxy.ErrKilled) || !strings.Contains(err.Error(), exe) {
+			t.Fatalf("the program that hung: %v, want that it was killed, and its name", err)
+		}
+		if b, err = os.ReadFile(child); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); isThere(pid); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("process %d of the program that hung is left", pid)
+		}
+	}
+	programtest.Write(t, exe, string(works))
+	s.hung = time.Minute
+	exited, err := s.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dialUntil(t, paths, exited).Close()
+	if err := <-exited; err != nil {
+		t.Errorf("the repaired program: %v", err)
+	}
+}
+
+// isThere reports whether a process with this number runs.
+func isThere(pid int) bool {
+	_, err := process.Lookup(pid)
+	return err == nil
+}
+
+// TestSlowStart_EndedWithoutLockOnly checks that a daemon which has its lock and takes long until it
+// listens is not ended, and that one is which another daemon's lock keeps from serving.
+func TestSlowStart_EndedWithoutLockOnly(t *testing.T) {
+	s, paths, vars := newTestStarter(t, "")
+	dir, err := socket.OpenDir(paths.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	slow := exec.Command("sleep", "1000")
+	slow.Dir, slow.SysProcAttr = vars["HOME"], &syscall.SysProcAttr{Setsid: true}
+	if err := slow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- slow.Wait() }()
+	t.Cleanup(func() { _ = slow.Process.Kill() })
+	holds := func(pid int) {
+		t.Helper()
+		holder, err := process.Lookup(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("%d %d\n", holder.PID, holder.Start)
+		if err := os.WriteFile(filepath.Join(filepath.Dir(paths.Start()), socket.LockFile), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	holds(slow.Process.Pid)
+	if s.endHung(slow.Process) {
+		t.Fatal("the daemon that holds its lock was ended")
+	}
+	holds(os.Getpid())
+	if !s.endHung(slow.Process) {
+		t.Fatal("a daemon without the lock was not ended")
+	}
+	<-ended
+	if s.endHung(slow.Process) {
+		t.Error("a process that has ended was ended again")
 	}
 }
 

@@ -128,9 +128,13 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 	defer signal.Stop(pipe)
 
 	var at string // where the daemon was found last; the proxy makes one dial at a time
+	start := starter.New(paths, env, whole.Path)
 	po := proxy.Options{
-		Stopped: func() bool { return at != "" && socket.IsStopped(filepath.Dir(at)) },
-		In:      in, Out: out, Err: stderr, Greeting: greet(o),
+		Stopped: func() bool {
+			start.Want()
+			return at != "" && socket.IsStopped(filepath.Dir(at))
+		},
+		In: in, Out: out, Err: stderr, Greeting: greet(o),
 		Drain: o.drain, ReconnectTimeout: o.reconnect,
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -152,7 +156,6 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 			return sortDial(err, at != "" && at != paths.Start())
 		},
 	}
-	start := starter.New(paths, env, whole.Path)
 	po.Absent = start.Absent
 	if !o.noAutostart {
 		po.Autostart = func(context.Context) (<-chan error, error) { return start.Start() }
