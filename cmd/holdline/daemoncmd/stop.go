@@ -68,32 +68,65 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	dir := filepath.Dir(paths.Start())
 	if onCall(proc, paths) {
-		return stopAbsent(cmd, proc, all, dir)
+		return stopAbsent(cmd, proc, all, dir, "Holdline is not running")
 	}
+	// The mark comes before the question whether a daemon runs: a proxy may have started one that
+	// has no lock yet. That one finds the mark, and ends.
+	marked := markIfUsed(dir)
 	c, err := connectSoon(cmd, proc, dir)
+	if err != nil && !errors.Is(err, socket.ErrNoDaemon) && marked {
+		// The daemon lives on, so proxies may look for it again.
+		_ = os.Remove(filepath.Join(dir, socket.StoppedFile))
+	}
 	// A daemon that hangs is killed with --all only.
 	h, hangs := errors.AsType[*attach.HungError](err)
 	switch {
 	case errors.Is(err, socket.ErrNoDaemon):
-		return stopAbsent(cmd, proc, all, dir)
+		return stopAbsent(cmd, proc, all, dir, "Holdline is not running")
 	case hangs && all:
 		return stopHung(cmd, proc, h.Dir)
 	case err != nil:
 		return err
 	}
-	defer c.Close()
 	limit := stopWait
 	if all {
 		if workers, err := workersOf(proc, dir); err == nil {
 			limit += workers.EndTime()
 		}
 	}
-	err = requestStop(cmd, c, all, limit, filepath.Join(dir, socket.LockFile))
+	for range maxRequests {
+		pid := c.Daemon.PID
+		err = requestStop(cmd, c, all, limit)
+		_ = c.Close()
+		if !isEnding(err) {
+			break
+		}
+		// Another command has told the daemon to stop, or it hands over to another program: that one is asked.
+		if c, err = connectSoon(cmd, proc, dir); errors.Is(err, socket.ErrNoDaemon) {
+			return stopAbsent(cmd, proc, all, dir, fmt.Sprintf("daemon %d stopped", pid))
+		} else if err != nil {
+			return err
+		}
+	}
 	// A daemon may answer the greeting and hang after that.
 	if all && errors.Is(err, context.DeadlineExceeded) {
 		return stopHung(cmd, proc, dir)
 	}
 	return err
+}
+
+// maxRequests bounds how many connections a stop makes to daemons that hand over to another program.
+const maxRequests = 5
+
+// markIfUsed writes the mark that the daemon was stopped into the runtime directory dir, if a daemon was ever
+// started there, and reports whether it did.
+func markIfUsed(dir string) bool {
+	for _, name := range []string{socket.LockFile, socket.StartLock} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
+			return place.MarkStopped(dir) == nil // a daemon that answers writes it, too, and says why it cannot
+		}
+	}
+	return false
 }
 
 // connectSoon connects to the daemon as [attach.Connect] does. A daemon that holds the lock of
@@ -150,10 +183,9 @@ func onCall(proc *cmdenv.Process, paths socket.Paths) bool {
 	return true
 }
 
-// stopAbsent prints that no daemon runs, which is no error. With all it ends the workers that
+// stopAbsent prints what, which says that no daemon runs. That is no error. With all it ends the workers that
 // an earlier daemon has left. dir is the runtime directory.
-func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir string) error {
-	what := "Holdline is not running"
+func stopAbsent(cmd *cobra.Command, proc *cmdenv.Process, all bool, dir, what string) error {
 	// Workers outlive their daemon, so some may run.
 	if all {
 		n, err := endAll(cmd, proc, dir)
@@ -175,8 +207,9 @@ func workersEnded(n int) string {
 }
 
 // requestStop asks the daemon to stop, waits until it has ended, and prints what that did. The
-// error wraps [context.DeadlineExceeded] if the daemon does not stop within limit. lock is the path of its lock.
-func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration, lock string) error {
+// error wraps [context.DeadlineExceeded] if the daemon does not stop within limit, and is one of
+// [isEnding] if the daemon went away before it answered.
+func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	var answer control.StopAnswer
@@ -185,8 +218,6 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Dur
 	case errors.Is(err, context.DeadlineExceeded):
 		return cmdenv.WithHint(&slowError{fmt.Sprintf("daemon %d does not answer", c.Daemon.PID), err},
 			doctor.WayOut(c.Daemon.PID))
-	case isEnding(err): // another command has told it to stop, and its answer may never come
-		answer.PID, answer.Lock = c.Daemon.PID, lock
 	case err != nil:
 		return err
 	}
