@@ -59,11 +59,13 @@ type Options struct {
 	FlushLog  func()         // writes what waits of the log; it takes a moment at most
 	Listening func()         // called once the socket listens
 	Ready     func()         // called once the daemon serves
-	Exe       string         // the path that this program was started by, links kept; it is watched
-	Image     string         // the path of the very file that runs, for workers
-	Argv      []string       // how this program was called, for its successor
-	Units     service.Units
-	Config    string // path of the configuration file
+	// LogTrouble returns for people why the log is not where it should be; "" if it is.
+	LogTrouble func() string
+	Exe        string   // the path that this program was started by, links kept; it is watched
+	Image      string   // the path of the very file that runs, for workers
+	Argv       []string // how this program was called, for its successor
+	Units      service.Units
+	Config     string // path of the configuration file
 	// FindConfig returns that path for another environment.
 	FindConfig func(getenv func(string) string) (string, error)
 	Home       string
@@ -223,7 +225,7 @@ func (d *daemon) build(ctx context.Context) error {
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,
 		Events: d.events, Servers: d.servers, Consults: d.consults, Rules: d.rules(),
 		Stop: d.stopAsked, Upgrade: d.upgrade, Memory: new(footprint.Meter),
-		Login: d.launcher.Login, Asker: d.asker,
+		Login: d.launcher.Login, Asker: d.asker, Troubles: d.troubles,
 	}
 	tools := append(d.consults.Tools(), tool.NewHealth(d.commands.Health), tool.NewTelemetry(d.commands.Snapshot),
 		tool.NewFindTools(d.servers.Discover), tool.NewCallTool())
@@ -256,6 +258,17 @@ func (d *daemon) build(ctx context.Context) error {
 	d.commands.Sessions, d.commands.Guests = d.sessions, d.guests
 	d.buildRollout()
 	return nil
+}
+
+// troubles returns for people what keeps the daemon itself from working as it should.
+func (d *daemon) troubles() (list []string) {
+	if log := d.LogTrouble(); log != "" {
+		list = append(list, log)
+	}
+	if refused := d.listener.Trouble(); refused != "" {
+		list = append(list, refused)
+	}
+	return list
 }
 
 // rules returns the rules of the configuration in force at each question.

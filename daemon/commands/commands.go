@@ -67,6 +67,8 @@ type Daemon struct {
 	Login func(s *config.Settings) *control.Login
 	// Asker asks people to log in.
 	Asker *asklogin.Asker
+	// Troubles returns for people what keeps the daemon itself from working as it should.
+	Troubles func() []string
 	// Stop begins to stop the daemon, and ends workers and consults if all is set.
 	Stop func(all bool)
 	// Upgrade hands over to the program at the watched path, and returns only if that

@@ -122,7 +122,7 @@ func (d *Daemon) look() (control.StatusAnswer, telemetry.Health) {
 	if files := d.Place.Complaint(); files != "" {
 		degraded = append(degraded, files)
 	}
-	s.Daemon.Degraded = strings.Join(degraded, "; ")
+	s.Daemon.Degraded = strings.Join(append(degraded, d.Troubles()...), "; ")
 	if f := health.Refusal; f != nil {
 		s.Daemon.Refusal = f.Fault.Detail
 	}

@@ -40,6 +40,14 @@ type Conn struct {
 	Guest     *Guest // nil at the daemon's own socket
 }
 
+// role returns the role of the other side.
+func (c *Conn) role() string {
+	if c.Anonymous {
+		return protocol.RoleMCP
+	}
+	return c.Greeting.Role
+}
+
 // Guest is what a client is by the socket at which it connected, whatever its greeting says.
 type Guest struct {
 	Socket   string // name in the configuration
@@ -76,6 +84,7 @@ type Server struct {
 	most   atomic.Int64  // sessions at once, and connections of another role
 	open   atomic.Int64  // connections, those without a greeting included
 	paused chan struct{} // holds a token while [Server.Pause] is in force
+	scarce scarcity
 
 	mu     lockcheck.Mutex
 	places map[string]map[string]int // connections by role, and by session; guarded by mu
@@ -127,21 +136,33 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 	defer conns.Wait()
 	defer cancel() // runs before Wait, so that handlers see it when Accept fails
 	backoff := firstBackoff
+	var spare spareFiles
+	defer spare.close()
+	spare.fill()
 	for {
 		conn, err := ln.AcceptUnix()
 		s.awaitResume(ctx)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // by Pause
 			continue
-		case err == nil:
+		case err == nil && spare.fill():
 			backoff = firstBackoff
 			conns.Go(func() { s.serveConn(ctx, conn) })
+			continue
+		case err == nil:
+			backoff = firstBackoff
+			s.serveScarce(ctx, conn, &conns)
+			spare.fill()
 			continue
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept: %w", err)
+		case isScarce(err) && len(spare.files) > 0 && awaitConn(ln):
+			spare.release()
+			continue
 		}
+		spare.fill()
 		s.Log.WarnContext(ctx, "accept refused by the system, trying again", "err", err, "after", backoff)
 		select {
 		case <-ctx.Done():
@@ -195,10 +216,9 @@ func (s *Server) serveConn(ctx context.Context, unix *net.UnixConn) {
 		s.Log.WarnContext(ctx, "connection refused: peer unknown", "err", err)
 		return
 	}
-	if !slices.Contains(s.UIDs, peer.UID) {
+	if r := s.refuseUser(peer.UID); r != nil {
 		s.Log.WarnContext(ctx, "connection refused: another user", "uid", peer.UID, "client_pid", peer.PID)
-		Refuse(conn, refusal(protocol.RefusedIdentity, "this socket serves uid %s only, not %d",
-			strings.Trim(fmt.Sprint(s.UIDs), "[]"), peer.UID))
+		Refuse(conn, r)
 		return
 	}
 	conn = rawio.Quiet(unix)
@@ -210,10 +230,7 @@ func (s *Server) serveConn(ctx context.Context, unix *net.UnixConn) {
 		s.Log.InfoContext(ctx, "connection without a usable greeting closed", "client_pid", peer.PID, "err", err)
 		return
 	}
-	role := c.Greeting.Role
-	if c.Anonymous {
-		role = protocol.RoleMCP
-	}
+	role := c.role()
 	handler := s.Handlers[role]
 	if handler == nil {
 		Refuse(conn, refusal(protocol.RefusedGreeting, "role %q is not served here", role))
@@ -226,6 +243,15 @@ func (s *Server) serveConn(ctx context.Context, unix *net.UnixConn) {
 	}
 	defer leave()
 	handler(ctx, c)
+}
+
+// refuseUser returns the refusal of a user who may not connect; nil for one who may.
+func (s *Server) refuseUser(uid int) *protocol.Refusal {
+	if slices.Contains(s.UIDs, uid) {
+		return nil
+	}
+	return refusal(protocol.RefusedIdentity, "this socket serves uid %s only, not %d",
+		strings.Trim(fmt.Sprint(s.UIDs), "[]"), uid)
 }
 
 // enter takes a place for a connection of that role, and reports whether there was one. The caller

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"syscall"
 )
@@ -21,6 +22,25 @@ func InJournal(variable string, stderr *os.File) bool {
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	return ok && uint64(st.Dev) == dev && st.Ino == ino //nolint:unconvert // the width of Dev depends on the system
+}
+
+// journalSocket is where systemd's journal takes the output of programs.
+const journalSocket = "/run/systemd/journal/stdout"
+
+// OpenJournal returns a file to which lines for systemd's journal can be written; they get the
+// name identifier there. It returns an error on a machine without a journal. The caller must close the file.
+func OpenJournal(identifier string) (*os.File, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: journalSocket, Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	defer conn.Close()
+	// As sd_journal_stream_fd(3) does: the name, no unit, priority "info", prefixes with another
+	// priority, and no copy for syslog, the kernel's log or the console.
+	if _, err := io.WriteString(conn, identifier+"\n\n6\n1\n0\n0\n0\n"); err != nil {
+		return nil, fmt.Errorf("open the journal: %w", err)
+	}
+	return conn.File()
 }
 
 // NewJournalHandler writes records to w, which the journal reads, as plain lines. Each

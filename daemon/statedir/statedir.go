@@ -7,6 +7,7 @@ package statedir
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -53,14 +54,19 @@ func In(root string) Dirs {
 
 // Open creates what is missing of the state directory at root, with mode 0700, and
 // returns the paths of its parts. The error wraps [ErrForeign] if a part cannot be
-// trusted.
+// trusted. Logs alone may be missing after that, since no log is needed to serve: who writes
+// one says what is wrong.
 func Open(root string) (Dirs, error) {
 	d := In(root)
 	if err := MakeRoot(root); err != nil {
 		return Dirs{}, err
 	}
 	for _, dir := range []string{d.Logs, d.Consults, d.Catalog} {
-		if err := MakeDir(dir); err != nil {
+		err := MakeDir(dir)
+		if _, unusable := errors.AsType[*fs.PathError](err); unusable && dir == d.Logs {
+			continue // no directory, or one that cannot be read, made or entered; one of others is an error
+		}
+		if err != nil {
 			return Dirs{}, err
 		}
 	}

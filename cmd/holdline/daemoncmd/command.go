@@ -1,7 +1,8 @@
 // Package daemoncmd has the command daemon: it makes the options of package daemon from
 // flags, variables and descriptors (command.go). A daemon that was started on demand makes
-// its log and its environment ready first (ondemand.go), and bounds the log (log.go). The
-// log is written without blocking the daemon (asynclog.go). Beside it are start (start.go)
+// its log and its environment ready first (ondemand.go), and bounds the log (log.go), or logs
+// elsewhere if it cannot open it (straylog.go). The log is written without blocking the daemon
+// (asynclog.go). Beside it are start (start.go)
 // and stop (stop.go).
 package daemoncmd
 
@@ -160,9 +161,10 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 		shell = &user
 	}
 	level := new(slog.LevelVar)
-	to := proc.Stderr
+	to, serveLog, logTrouble := proc.Stderr, func() error { return nil }, func() string { return "" }
 	if !inJournal(proc) {
-		to = logOf(filepath.Join(state, starter.DaemonLog), proc.Stderr, proc.Stdout)
+		to, serveLog, logTrouble = prepareLog(proc.Getenv, filepath.Join(state, starter.DaemonLog), o.startedBy,
+			proc.Stdout, proc.Stderr)
 	}
 	handler := func(w io.Writer) slog.Handler { return LogHandler(proc, w, level) }
 	queue := newAsyncLog(to, handler)
@@ -174,14 +176,11 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 			"the configuration that was named is not there, all is as it is by default", "path", cfg)
 	}
 	ready := func() {
-		bounded, ok := to.(*boundedLog)
-		stderr, file := proc.Stderr.(*os.File)
-		if o.startedBy != starter.StartedBy || !ok || !file {
-			return
-		}
-		// Until now stderr was a file of the proxy's, from which it reports a failed start.
-		if err := bounded.adopt(stderr); err != nil {
+		if err := serveLog(); err != nil {
 			log.WarnContext(cmd.Context(), "a crash of the runtime will not be in the log", "err", err)
+		}
+		if why := logTrouble(); why != "" {
+			log.WarnContext(cmd.Context(), why)
 		}
 	}
 	// The context of the command ends at a signal, which would stop all parts at once. The
@@ -193,7 +192,8 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 			StartedBy: o.startedBy, Wanted: o.wanted, StateDir: state,
 		},
 		Level: level, Stderr: proc.Stderr, FlushLog: queue.Flush, Listening: listening, Ready: ready,
-		Exe: exe, Image: image, Argv: os.Args,
+		LogTrouble: logTrouble,
+		Exe:        exe, Image: image, Argv: os.Args,
 		Units: service.FindUnits(proc.Getenv), Config: cfg, FindConfig: findConfig, Home: proc.Getenv("HOME"),
 		Environ: proc.Environ(), Shell: shell, IdleExit: o.idleExit, Signals: signals,
 	})

@@ -45,9 +45,7 @@ func prepare(ctx context.Context, proc *cmdenv.Process, paths socket.Paths, only
 	case onlyWhy, !paths.Explicit() && service.FindLaunchAgent(proc.Getenv).Start(ctx):
 		return cmdenv.ExitWith(cmdenv.ExitOK)
 	}
-	if err := redirect(proc.Getenv); err != nil {
-		return err
-	}
+	redirect(proc.Getenv)
 	environ := attach.DaemonEnv(proc.Getenv)
 	os.Clearenv()
 	for _, kv := range environ {
@@ -60,21 +58,26 @@ func prepare(ctx context.Context, proc *cmdenv.Process, paths socket.Paths, only
 }
 
 // redirect makes the log file the stdout of this process, and also its stderr if that is
-// nowhere else.
-func redirect(getenv func(string) string) error {
+// nowhere else. A log file that cannot be opened keeps no daemon from starting: see [strayLog].
+func redirect(getenv func(string) string) {
+	streams := []*os.File{os.Stdout}
+	if null, err := os.Stat(os.DevNull); err == nil {
+		if now, err := os.Stderr.Stat(); err != nil || os.SameFile(now, null) {
+			streams = append(streams, os.Stderr)
+		}
+	}
+	_ = becomeLog(getenv, streams) // runDaemon sees which streams are the log
+}
+
+// becomeLog makes the log file of daemons these standard streams of the process.
+func becomeLog(getenv func(string) string, streams []*os.File) error {
 	log, err := openLog(getenv)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	streams := []int{1}
-	if null, err := os.Stat(os.DevNull); err == nil {
-		if now, err := os.Stderr.Stat(); err != nil || os.SameFile(now, null) {
-			streams = append(streams, 2)
-		}
-	}
-	for _, fd := range streams {
-		if err := unix.Dup2(int(log.Fd()), fd); err != nil {
+	for _, stream := range streams {
+		if err := unix.Dup2(int(log.Fd()), int(stream.Fd())); err != nil {
 			return fmt.Errorf("open the daemon's log: %w", err)
 		}
 	}
@@ -88,7 +91,11 @@ func openLog(getenv func(string) string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := statedir.Open(dir); err != nil {
+	dirs, err := statedir.Open(dir)
+	if err == nil {
+		err = statedir.MakeDir(dirs.Logs) // Open leaves it to those that write there to say what is wrong with it
+	}
+	if err != nil {
 		return nil, err
 	}
 	f, err := ownfile.OpenFile(filepath.Join(dir, starter.DaemonLog), os.O_WRONLY|os.O_APPEND|os.O_CREATE)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/cmd/holdline/starter"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/resolve"
@@ -51,7 +52,7 @@ func checkMachine(ctx context.Context, o *Options) []Finding {
 	found := append([]Finding{f}, o.checkPrograms(o.path)...)
 	found = append(found, checkDisk("disk of the state directory", o.StateDir, leastState),
 		checkDisk("disk of the runtime directory", run, leastRuntime),
-		checkLock(run, "daemon"), checkLock(o.StateDir, "state"))
+		checkLock(run, "daemon"), checkLock(o.StateDir, "state"), checkLog(o.StateDir))
 	return append(found, o.checkOrphans(ctx, run)...)
 }
 
@@ -280,6 +281,29 @@ func checkLock(dir, what string) Finding {
 	}
 	return f.with(Note, fmt.Sprintf("%s was left by daemon %d, which was killed", path, pid),
 		"the lock went with its process; the next daemon takes the file over", "nothing has to be done")
+}
+
+// checkLog checks that a daemon that is started on demand can open its log in the state directory dir.
+func checkLog(dir string) Finding {
+	path := filepath.Join(dir, starter.DaemonLog)
+	f := Finding{Check: "log of daemons", State: OK, What: path}
+	log, err := ownfile.OpenFile(path, os.O_WRONLY|os.O_APPEND)
+	const why = "the daemon serves all the same, and logs to stderr or the journal instead; `holdline logs` does not show it"
+	fix := "make " + filepath.Dir(path) + " a directory that you can write to"
+	switch {
+	case err == nil:
+		log.Close()
+		return f
+	case errors.Is(err, os.ErrNotExist) && unix.Access(nearest(path), unix.W_OK|unix.X_OK) == nil:
+		f.What += " (not there yet)"
+		return f
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, unix.ENOTDIR):
+	case errors.Is(err, os.ErrPermission):
+		fix += ", and " + path + " a file that you can write to"
+	case errors.Is(err, ownfile.ErrRefused):
+		fix = moveAway(path)
+	}
+	return f.with(Problem, fmt.Sprintf("%s cannot be opened: %v", path, err), why, fix)
 }
 
 // checkOrphans looks for holdline's processes that no daemon knows. A process that has just
