@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"holdline/protocol"
@@ -158,11 +159,13 @@ func (s *Server) Serve(ctx context.Context, ln Listener) error {
 			return nil
 		case errors.Is(err, net.ErrClosed):
 			return fmt.Errorf("accept: %w", err)
-		case isScarce(err) && len(spare.files) > 0 && awaitConn(ln):
-			spare.release()
+		}
+		if waits, ok := ln.(syscall.Conn); ok && isScarce(err) && (spare.fill() || len(spare.files) > 0) {
+			if awaitConn(waits) {
+				spare.release()
+			}
 			continue
 		}
-		spare.fill()
 		s.Log.WarnContext(ctx, "accept refused by the system, trying again", "err", err, "after", backoff)
 		select {
 		case <-ctx.Done():

@@ -26,6 +26,9 @@ import (
 // meanwhile no other is accepted.
 const scarceGreeting = time.Second
 
+// scarcePoll bounds a wait that the end of the server does not cut short.
+const scarcePoll = 100 * time.Millisecond
+
 // scarceMemory is how long a lack of descriptors is reported after the last refusal.
 const scarceMemory = time.Minute
 
@@ -69,22 +72,17 @@ func isScarce(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// awaitConn blocks until a connection waits to be accepted from ln, for which it needs no descriptor.
-// It returns false if that cannot be known, and if the wait was ended as an accept would be.
-func awaitConn(ln Listener) bool {
-	sys, ok := ln.(syscall.Conn)
-	if !ok {
-		return false
-	}
-	raw, err := sys.SyscallConn()
+// awaitConn waits until a connection can be accepted from ln, for scarcePoll at most, and reports whether
+// one can. It needs no descriptor. An accept would need one even to find out that none can.
+func awaitConn(ln syscall.Conn) (waits bool) {
+	raw, err := ln.SyscallConn()
 	if err != nil {
 		return false
 	}
-	waits := false
-	err = raw.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0) //nolint:gosec // a descriptor fits
+	err = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, //nolint:gosec // a descriptor fits
+			int(scarcePoll/time.Millisecond))
 		waits = err == nil && n > 0
-		return waits || err != nil && !errors.Is(err, unix.EINTR)
 	})
 	return err == nil && waits
 }
