@@ -23,6 +23,9 @@ import (
 // not a directory, not ours, or open to others.
 var ErrForeign = errors.New("directory cannot be trusted")
 
+// DaemonLog is the log of daemons that are started on demand, in the state directory.
+const DaemonLog = "logs/daemon.log"
+
 // Dirs is the layout of the state directory.
 type Dirs struct {
 	Root      string

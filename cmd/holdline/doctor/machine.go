@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"holdline/cmd/holdline/cmdenv"
-	"holdline/cmd/holdline/starter"
 	"holdline/daemon/command"
 	"holdline/daemon/config"
 	"holdline/daemon/config/resolve"
@@ -285,7 +284,7 @@ func checkLock(dir, what string) Finding {
 
 // checkLog checks that a daemon that is started on demand can open its log in the state directory dir.
 func checkLog(dir string) Finding {
-	path := filepath.Join(dir, starter.DaemonLog)
+	path := filepath.Join(dir, statedir.DaemonLog)
 	f := Finding{Check: "log of daemons", State: OK, What: path}
 	log, err := ownfile.OpenFile(path, os.O_WRONLY|os.O_APPEND)
 	const why = "the daemon serves all the same, and logs to stderr or the journal instead; `holdline logs` does not show it"

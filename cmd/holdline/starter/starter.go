@@ -56,7 +56,7 @@ var Variables = []string{
 }
 
 // DaemonLog is the log of daemons that are started on demand, in the state directory.
-const DaemonLog = "logs/daemon.log"
+const DaemonLog = statedir.DaemonLog
 
 // Limits of what a daemon says when it does not start, in bytes.
 const (
