@@ -61,7 +61,14 @@ func TestConfinedServer_ChangesOnlyWhatItMay(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	at := func(name string) string { return filepath.Join(p.dir, name) }
-	named, cache := at("named"), func(server string) string { return at("home/.cache/holdline/" + server + "/tmp/own") }
+	named := at("named")
+	cache := func(server string) string { // it has one of its own for this project
+		dirs, err := filepath.Glob(at("home/.cache/holdline/" + server + "/*/tmp"))
+		if err != nil || len(dirs) != 1 {
+			t.Fatalf("caches of %s: %q, %v", server, dirs, err)
+		}
+		return filepath.Join(dirs[0], "own")
+	}
 	outside := []string{at("outside"), at("home/outside"), at("home/.config/holdline/outside"), at("run/outside")}
 	inside := filepath.Join(p.project, "inside")
 	for _, dir := range append(slices.Clone(outside), named, inside) {

@@ -34,6 +34,8 @@ var otherKeys = map[string]string{
 // are equal in any case, with what makes that harmless.
 var otherDecoders = map[string]string{
 	"daemon/adapter/remote.ParseTarget":   "from our own daemon",
+	"daemon/adapter/remote.appendHidden":  "a string",
+	"daemon/adapter/remote.wordsOf":       "a string",
 	"daemon/dialect.BrokenAnswerID":       "token by token, with keys in any case",
 	"daemon/hosted/asklogin.run":          "from our own program",
 	"daemon/hosted/detached":              "its own files, and maps",

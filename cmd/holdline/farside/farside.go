@@ -184,6 +184,7 @@ func (s *side) start(ctx context.Context, dir string, q *farwire.Request) error 
 			return err
 		}
 	}
+	spec.Seal() // it differs from what the daemon has sent
 	if err = statedir.WriteFile(filepath.Join(dir, process.FileSpec), jsonrpc.Encode(spec)); err == nil {
 		err = near.Launch(ctx, s.exe, dir, env, nil)
 	}
