@@ -241,6 +241,7 @@ var (
 		{point: "proxy.took", times: 4},
 		{point: "proxy.forwarded"},
 		{point: "proxy.forwarded", times: 4},
+		{point: "proxy.received"},
 		{point: "proxy.answered"},
 		{point: "proxy.answered", times: 3},
 		{point: "proxy.copied"},
@@ -462,7 +463,7 @@ func TestEveryFaultPoint(t *testing.T) {
 	walked := map[string]bool{}
 	for _, c := range slices.Concat(daemonCrashes, workerCrashes, engineCrashes, proxyCrashes, stopCrashes,
 		aloneCrashes, serverCrashes, askCrashes, questionCrashes, loginCrashes, longCrashes, panelCrashes, sayCrashes,
-		taskCrashes) {
+		taskCrashes, answerCrashes) {
 		walked[c.point] = true
 	}
 	points := faultPoints(t)

@@ -451,3 +451,43 @@ func TestServerTaskAsks(t *testing.T) {
 	}
 	a.leave(exitFailure, exitNoDaemon, exitLost)
 }
+
+// answerCrashes are the deaths of [TestTaskAnswerOnDisk_ServerHasItOnce].
+var answerCrashes = []crash{{point: "task.answered"}}
+
+// TestTaskAnswerOnDisk_ServerHasItOnce kills the daemon when the answer to a task's question is on disk
+// and the server does not have it yet. The next daemon gives it to the server, once, and the client's
+// request succeeds.
+func TestTaskAnswerOnDisk_ServerHasItOnce(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).login().tasking("session").faults()
+	p.daemon()
+	a := p.taskAgent("--no-autostart")
+	id := a.toBeTask(a.begin("tools/call", modernly(map[string]any{
+		"name": "tools__ask", "arguments": map[string]any{"token": "t", "method": "elicitation/create", "before": 300, "ms": 300},
+	}, mcp.MetaCapabilities, map[string]any{
+		"elicitation": map[string]any{}, "extensions": map[string]any{mcp.Tasks: map[string]any{}},
+	}))).TaskID
+	var key string
+	waitFor(t, "the question", func() bool {
+		for key = range a.getTask(id).InputRequests {
+			return true
+		}
+		return false
+	})
+	point := answerCrashes[0].point
+	p.dieAs(point, death{})
+	update := a.tasky("tasks/update", map[string]any{"taskId": id, "inputResponses": map[string]any{
+		key: map[string]any{"action": "accept", "content": map[string]any{"word": "right"}},
+	}})
+	waitFor(t, "the death", func() bool { return p.died(point) })
+	p.daemon()
+	a.shaped(a.wait(update), doneShape)
+	if got := a.untilTask(t, id); got.Status != "completed" || !strings.Contains(got.Result.Content[0].Text, "right") {
+		t.Errorf("the task ends as %+v", got)
+	}
+	if asked, told := p.effectsOf("asked t"), p.effectsOf("told t"); asked != 1 || told != 1 {
+		t.Errorf("the server has asked %d times, and was told %d times", asked, told)
+	}
+	a.leave(exitFailure, exitNoDaemon, exitLost)
+}
