@@ -9,7 +9,8 @@ const LineEnds = 4 << 10
 // Glimpse returns what can be seen of a line that is no valid message, or of which only the beginning
 // and the end are known: its kind, and its id if that is a member of the line's own object. If two
 // members give different ids, it is the first one of a request, and nil for others. The kind is 0 if
-// neither end shows it. Of a line that is known whole, tail is nil.
+// neither end shows it. Of a line that is known whole, tail is nil. The id may have more bytes than [MaxID]:
+// its refusal bears it.
 func Glimpse(head, tail []byte) (ID, Kind) {
 	var g glimpse
 	head = bytes.TrimLeft(head, " \t\r\n")
@@ -19,7 +20,7 @@ func Glimpse(head, tail []byte) (ID, Kind) {
 	g.forward(head)
 	g.backward(bytes.TrimRight(tail, " \t\r\n"))
 	id := g.id
-	if g.differs && !g.method || len(id) > MaxID {
+	if g.differs && !g.method {
 		id = nil
 	}
 	switch {

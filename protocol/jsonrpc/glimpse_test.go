@@ -10,6 +10,7 @@ import (
 // TestLineThatIsNoMessage_ItsIDIsFound checks what is seen of lines that cannot be read: the id of their
 // own object alone.
 func TestLineThatIsNoMessage_ItsIDIsFound(t *testing.T) {
+	longID := strings.Repeat("a", MaxID) // with its quotes it is too long
 	for _, tc := range []struct {
 		line, id string
 		kind     Kind
@@ -25,7 +26,7 @@ func TestLineThatIsNoMessage_ItsIDIsFound(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":1,"error":null}`, "1", Response},
 		{`{"jsonrpc":"2.0","id":1}`, "1", 0},
 		{`{"jsonrpc":"2.0","id":{},"method":"m"}`, "", Notification},
-		{`{"id":"` + strings.Repeat("a", MaxID) + `","method":"m"`, "", Request},
+		{`{"jsonrpc":"2.0","id":"` + longID + `","method":"m"}`, `"` + longID + `"`, Request},
 		{`[{"jsonrpc":"2.0","id":1,"method":"m"}]`, "", 0},
 		{`"id":1`, "", 0},
 		{`{"id"`, "", 0},
