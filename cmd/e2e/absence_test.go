@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestEpochLost checks that a daemon starts although the file with the daemons' numbers is
-// garbage, and that workers of earlier daemons accept it.
+// TestEpochLost checks that a daemon starts although both files with the daemons' numbers
+// are garbage, and that workers of earlier daemons accept it.
 func TestEpochLost(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
@@ -21,8 +21,14 @@ func TestEpochLost(t *testing.T) {
 	p.untilSteps(1)
 	before := p.status().Daemon.Epoch
 	kill9(t, d.Process.Pid)
-	if err := os.WriteFile(filepath.Join(p.dir, "run/holdline/epoch"), []byte("garbage"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, file := range []string{"run/holdline/epoch", "home/.local/state/holdline/epoch"} {
+		file = filepath.Join(p.dir, file)
+		if _, err := os.Stat(file); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("garbage"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p.daemon()
 	if now := p.status().Daemon.Epoch; now <= before {

@@ -42,6 +42,7 @@ func (p *Place) nextGeneration(ctx context.Context) error {
 	}
 	if unknown && last == 0 {
 		last = time.Now().Unix()
+		p.log.WarnContext(ctx, "no number of an earlier daemon is known: counting on from the clock", "number", last+1)
 	}
 	return p.writeGeneration(ctx, last+1)
 }
