@@ -17,6 +17,7 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
+	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -39,7 +40,9 @@ func (m *Manager) load() error {
 		statedir.Sweep(dir, true)
 		j, err := m.loadJob(dir, true)
 		for err != nil && jobdir.MayPass(err) && time.Now().Before(patience) {
-			time.Sleep(readPause)
+			if waiting.Pause(m.life, readPause) != nil {
+				break
+			}
 			j, err = m.loadJob(dir, true)
 		}
 		if err != nil && jobdir.MayPass(err) {

@@ -8,15 +8,15 @@ import (
 	"holdline/daemon/lazyregexp"
 )
 
-// Failure is the error of a git that has failed. Its text has nothing that git quotes of files:
+// FailureError is the error of a git that has failed. Its text has nothing that git quotes of files:
 // git quotes the lines of a file that it cannot read, and a repository chooses which one that is.
-type Failure struct {
+type FailureError struct {
 	Code int    // exit code
 	text string // what happened, in our words
 }
 
 // Error implements error.
-func (f *Failure) Error() string { return f.text }
+func (f *FailureError) Error() string { return f.text }
 
 // complaint is a pattern of words that git prints itself, and what they mean.
 type complaint struct {
@@ -46,13 +46,13 @@ var known = []complaint{
 	{lazyregexp.New(`(?m)Permission denied`), "one of its files may not be read"},
 }
 
-// Explain returns the error of a git that ended with err and wrote stderr: a [*Failure] if it ran.
+// Explain returns the error of a git that ended with err and wrote stderr: a [*FailureError] if it ran.
 func Explain(err error, stderr []byte) error {
 	exit, failed := errors.AsType[*exec.ExitError](err)
 	if !failed {
 		return err
 	}
-	f := &Failure{Code: exit.ExitCode(), text: "run it there to see its words"}
+	f := &FailureError{Code: exit.ExitCode(), text: "run it there to see its words"}
 	for _, k := range known {
 		if k.said().Match(stderr) {
 			f.text = k.text

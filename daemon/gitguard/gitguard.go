@@ -156,7 +156,7 @@ func submodules(ask Ask, top string) ([]string, error) {
 	for _, place := range places {
 		out, err := ask(maxList, append([]string{"config", "--null", "--name-only", "--list"}, place...)...)
 		if err != nil {
-			if _, failed := errors.AsType[*Failure](err); failed {
+			if _, failed := errors.AsType[*FailureError](err); failed {
 				continue // there is none
 			}
 			return nil, err

@@ -422,7 +422,7 @@ func TestGitQuotesAFile_FailureDoesNot(t *testing.T) {
 		"SECRET is not a valid attribute name: f:1", "fatal: bad config line 1 in file SECRET", "fatal: SECRET",
 	} {
 		err := Explain(exit, []byte(said))
-		if f, ok := errors.AsType[*Failure](err); !ok || f.Code != 128 || strings.Contains(err.Error(), "SECRET") {
+		if f, ok := errors.AsType[*FailureError](err); !ok || f.Code != 128 || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%q is explained as %v", said, err)
 		}
 	}

@@ -80,7 +80,7 @@ func awaitConn(ln syscall.Conn) (waits bool) {
 		return false
 	}
 	err = raw.Control(func(fd uintptr) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, //nolint:gosec // a descriptor fits
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}},
 			int(scarcePoll/time.Millisecond))
 		waits = err == nil && n > 0
 	})

@@ -180,7 +180,7 @@ func runDaemon(cmd *cobra.Command, proc *cmdenv.Process, o daemonOptions) error 
 			log.WarnContext(cmd.Context(), "a crash of the runtime will not be in the log", "err", err)
 		}
 		if why := logTrouble(); why != "" {
-			log.WarnContext(cmd.Context(), why)
+			log.WarnContext(cmd.Context(), "the log goes elsewhere", "why", why)
 		}
 	}
 	// The context of the command ends at a signal, which would stop all parts at once. The

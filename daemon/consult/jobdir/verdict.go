@@ -125,7 +125,7 @@ func Decide(f Facts) Verdict {
 	switch {
 	case f.Answer:
 		return Ended
-	case f.Torn && !f.Panel && !(f.Job && f.Spec && f.Alive):
+	case f.Torn && !f.Panel && (!f.Job || !f.Spec || !f.Alive):
 		return Torn
 	case f.Damaged, !f.Job && (f.Spec || f.State || f.Alive):
 		return Lost

@@ -82,7 +82,7 @@ func (r *Reader) newGit(ctx context.Context, cwd string) (*git, error) {
 // [late] says.
 func (g *git) run(ctx context.Context, limit int, args ...string) ([]byte, error) {
 	printed, err := g.ask(ctx, limit, args...)
-	failure, failed := errors.AsType[*gitguard.Failure](err)
+	failure, failed := errors.AsType[*gitguard.FailureError](err)
 	switch {
 	case ctx.Err() != nil:
 		return nil, late(ctx)

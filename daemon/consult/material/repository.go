@@ -29,8 +29,9 @@ func (g *git) askVersion(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ok, least := false, gitguard.Least
-	if g.version, ok = gitguard.ParseVersion(out); !ok || g.before(least) {
+	version, ok := gitguard.ParseVersion(out)
+	least := gitguard.Least
+	if g.version = version; !ok || g.before(least) {
 		return fault.New(fault.SpawnFailure, fault.Host, engine.Operation, "diff: %s is %q, and git %d.%d or newer is "+
 			"needed to keep repositories from running programs; update git, or leave diff out",
 			g.path, fault.Short(string(out), 80), least[0], least[1]).WithReason(fault.Version)
@@ -49,7 +50,7 @@ func (g *git) overrule(ctx context.Context) error {
 		return g.ask(ctx, limit, args...)
 	}, g.top)
 	fixed, ok := lazyFixed[g.version[1]]
-	switch failure, failed := errors.AsType[*gitguard.Failure](err); {
+	switch failure, failed := errors.AsType[*gitguard.FailureError](err); {
 	case ctx.Err() != nil:
 		return late(ctx)
 	case failed:

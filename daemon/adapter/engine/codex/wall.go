@@ -38,9 +38,9 @@ var besides = []string{
 // works; "" if there is none.
 func findWall(ctx context.Context, path string, env []string) string {
 	found := []string{sandbox.Wrapper(env)}
-	if real, err := filepath.EvalSymlinks(path); err == nil {
+	if program, err := filepath.EvalSymlinks(path); err == nil {
 		for _, place := range besides {
-			matches, _ := filepath.Glob(filepath.Join(filepath.Dir(real), place))
+			matches, _ := filepath.Glob(filepath.Join(filepath.Dir(program), place))
 			found = append(found, matches...)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -187,12 +188,10 @@ func (w *walker) cost(v any, at string, same []string, depth int) (int, error) {
 		return 1, nil
 	}
 	if at != "" {
-		for _, before := range same {
-			if before == at {
-				return 0, fmt.Errorf("%s refers to itself, and no value ends that", at)
-			}
+		if slices.Contains(same, at) {
+			return 0, fmt.Errorf("%s refers to itself, and no value ends that", at)
 		}
-		same = append(same[:len(same):len(same)], at)
+		same = append(slices.Clip(same), at)
 	}
 	sum := 1
 	add := func(n int, err error) error {

@@ -226,7 +226,7 @@ func (r *run) checkDirs() error {
 		return nil // by hand, paths may have links
 	}
 	for _, dir := range append([]string{r.params.Cwd}, r.params.AddDirs...) {
-		if real, err := filepath.EvalSymlinks(dir); err == nil && real != filepath.Clean(dir) {
+		if now, err := filepath.EvalSymlinks(dir); err == nil && now != filepath.Clean(dir) {
 			return fault.New(fault.Denied, fault.Engine, engine.Operation,
 				"cwd: %s has become a link to another directory since the consult was asked for; ask again", dir)
 		}
