@@ -438,6 +438,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 		conn: conn, dir: dir, out: stream, turn: make(chan struct{}, 1),
 		lines: jsonrpc.NewLines(stream, protocol.MaxGreeting),
 	}
+	l.lines.AtOnce = true   // what says nothing else than a long line is no daemon
 	l.lines.DropTail = true // a daemon that died while it wrote leaves half a line
 	if last != nil {
 		g.Resume = true
@@ -453,6 +454,7 @@ func (p *proxy) greet(conn net.Conn, last *link) (*link, error) {
 	}
 	faultpoint.At("proxy.welcomed")
 	l.sharesFiles = err == nil && g.Files && sharesFiles(dir, &l.welcome)
+	l.lines.AtOnce = false
 	l.lines.SetLimit(jsonrpc.MaxFrame + slack)
 	return l, err
 }

@@ -297,6 +297,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 		return err
 	}
 	c.Lines = jsonrpc.NewLines(rawio.New(c.Socket), protocol.MaxGreeting)
+	c.Lines.AtOnce = true
 	line, err := c.Lines.Next()
 	switch {
 	case errors.Is(err, jsonrpc.ErrTooLong):
@@ -312,6 +313,7 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 	case err != nil:
 		return err
 	}
+	c.Lines.AtOnce = false
 	c.Lines.SetLimit(jsonrpc.MaxFrame)
 	return c.SetReadDeadline(time.Time{})
 }

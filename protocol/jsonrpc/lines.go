@@ -18,7 +18,7 @@ const MaxFrame = 64 << 20
 const keepBuffer = 32 << 10
 
 // ErrTooLong is returned by [Lines.Next] and [ReadLine] for a line over the limit. Next returns it
-// once the line has ended, so reading can go on; [Lines.Ends] has its beginning and its end.
+// once the line has ended, unless AtOnce is set, so reading can go on; [Lines.Ends] has its beginning and its end.
 var ErrTooLong = errors.New("line too long")
 
 // Lines reads newline-delimited messages. A carriage return before the
@@ -28,6 +28,9 @@ type Lines struct {
 	// DropTail leaves out a last line without a newline: from a peer that died
 	// in the middle of a write it is no message.
 	DropTail bool
+	// AtOnce makes Next return [ErrTooLong] before the line has ended, which may be never. It is for
+	// a reader that gives up then.
+	AtOnce bool
 	// BeforeRead, if not nil, is called before each read, which may block: nothing more
 	// of what was read before can be taken then.
 	BeforeRead func()
@@ -96,6 +99,9 @@ func (l *Lines) Next() ([]byte, error) {
 		} else if l.spilled.size+l.scanned-l.start > l.max+1 {
 			l.beginSkip(l.buf[l.start:])
 			l.start = l.scanned
+			if l.AtOnce {
+				return nil, l.tooLong()
+			}
 		}
 		if l.err != nil {
 			if l.skipping && errors.Is(l.err, io.EOF) {
