@@ -24,8 +24,11 @@ func TestForeignWorker(t *testing.T) {
 	}
 	spec := w.Spec()
 	spec.Version, spec.Program = process.Version+1, "9.9.9"
-	if err := os.WriteFile(filepath.Join(w.Dir(), process.FileSpec), jsonrpc.Encode(spec), 0o600); err != nil {
-		t.Fatal(err)
+	spec.Sum++ // it also covers what the other version has more
+	for _, path := range []string{filepath.Join(w.Dir(), process.FileSpec), process.RegisterFile(w.Dir())} {
+		if err := os.WriteFile(path, jsonrpc.Encode(spec), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, when := range []string{"alive", "dead"} {
 		w, err := h.daemon().Attach(t.Context(), h.path("foreign"))

@@ -3,6 +3,7 @@ package supervisor_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -206,7 +207,17 @@ func specDamages(h *home) map[string]func(path string) error {
 			b, err := os.ReadFile(filepath.Join(h.path("other"), process.FileSpec))
 			return errors.Join(err, os.WriteFile(path, b, 0o600))
 		},
+		"byte": func(path string) error { return replaceIn(path, `"cwd":"/"`, `"cwd":"."`) },
 	}
+}
+
+// replaceIn replaces what must be in a file.
+func replaceIn(path, old, with string) error {
+	b, err := os.ReadFile(path)
+	if err == nil && !strings.Contains(string(b), old) {
+		err = errors.New(path + " has no " + old)
+	}
+	return errors.Join(err, os.WriteFile(path, []byte(strings.Replace(string(b), old, with, 1)), 0o600))
 }
 
 // TestSpecDamaged_RegisterRestoresIt attaches to workers whose spec.json is not what their daemon has
@@ -216,7 +227,11 @@ func TestSpecDamaged_RegisterRestoresIt(t *testing.T) {
 	h := newHome(t)
 	first := h.daemon()
 	h.start(first, shell("other", stubborn))
-	for name, damage := range specDamages(h) {
+	damages := specDamages(h)
+	damages["version"] = func(path string) error {
+		return replaceIn(path, fmt.Sprintf(`"version":%d`, process.Version), fmt.Sprintf(`"version":%d`, process.Version+1))
+	}
+	for name, damage := range damages {
 		w := h.start(first, shell(name, `while read a; do echo "got $a"; done`))
 		w.Close()
 		wait(t, "the detachment", w.Done())
@@ -402,7 +417,7 @@ func TestEndAll_DamagedDirectories(t *testing.T) {
 		"neither": func(dir string) error {
 			return errors.Join(os.Remove(filepath.Join(dir, process.FileLock)), os.Remove(filepath.Join(dir, process.FileState)))
 		},
-		"gone": os.RemoveAll,
+		"gone": func(dir string) error { return os.Rename(dir, filepath.Join(h.dir, "gone")) }, // also while it writes there
 	}
 	for name, damage := range damages {
 		w := h.start(s, shell(name, stubborn))

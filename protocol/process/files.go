@@ -340,14 +340,15 @@ func belongs(dir, name, id string) error {
 }
 
 // ReadSpec reads the spec of the worker directory dir. It returns an error that wraps
-// [ErrOtherDirectory] if that is another one's. Its version is checked by [Spec.Check], not here.
+// [ErrOtherDirectory] if that is another one's. Its version is checked by [Spec.Check], not here; the
+// checksum of another version covers what this one does not know.
 func ReadSpec(dir string) (Spec, error) {
 	var s Spec
 	err := ownfile.ReadJSON(filepath.Join(dir, FileSpec), &s)
 	if err == nil {
 		err = belongs(dir, FileSpec, s.ID)
 	}
-	if err == nil && s.Sum != 0 && s.Sum != s.sum() {
+	if err == nil && s.Version == Version && s.Sum != 0 && s.Sum != s.sum() {
 		err = fmt.Errorf("%s: %w", filepath.Join(dir, FileSpec), errSum)
 	}
 	return s, err

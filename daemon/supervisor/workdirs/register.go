@@ -90,15 +90,22 @@ func (d *Dirs) registered(dir string) (process.Spec, error) {
 	return spec, err
 }
 
+// errVersion says that a spec has a version with which its worker was not started.
+var errVersion = errors.New("its version is not the one in the register")
+
 // Spec returns the spec of the worker of a directory. If spec.json is missing, damaged or another
-// directory's, the register has it: Spec then writes the file anew.
+// directory's, the register has it: Spec then writes the file anew. A spec of a version that this
+// program does not know is damaged if the register has one of this version.
 func (d *Dirs) Spec(dir string) (process.Spec, error) {
 	spec, err := process.ReadSpec(dir)
-	if err == nil {
+	if err == nil && spec.Version == process.Version {
 		return spec, nil
 	}
 	kept, kerr := d.registered(dir)
-	if kerr != nil {
+	if err == nil && kerr == nil && kept.Version == process.Version {
+		err = fmt.Errorf("%s: %w", filepath.Join(dir, process.FileSpec), errVersion)
+	}
+	if err == nil || kerr != nil {
 		return spec, err
 	}
 	d.o.Log.Warn("the spec of a worker cannot be read, and is restored from the register", "dir", dir, "err", err)
