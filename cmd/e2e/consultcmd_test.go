@@ -39,6 +39,22 @@ esac
 	programtest.Write(p.t, path, script)
 }
 
+// codexLedger returns the file in which a fake Codex notes what it does. It lies among the sessions, where
+// the wall around Codex lets it write; p.ledger becomes a link to it.
+func (p *place) codexLedger() string {
+	p.t.Helper()
+	file := filepath.Join(p.dir, "home", ".codex", "sessions", "ledger")
+	for _, dir := range []string{filepath.Dir(file), filepath.Dir(p.ledger())} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(file, p.ledger()); err != nil {
+		p.t.Fatal(err)
+	}
+	return file
+}
+
 // TestConsultCommandEngine checks that an option names the engine, that a missing program
 // is one fault, and that the same daemon finds it once it is installed.
 func TestConsultCommandEngine(t *testing.T) {
@@ -238,8 +254,10 @@ func TestConsultEnvFile(t *testing.T) {
 	}
 	put("MINE=first\n", 0o600)
 	ask("MINE=first")
-	put("MINE=the next\n", 0o600)
-	ask("MINE=the next")
+	put("MINE=other\n", 0o600)
+	ask("MINE=other")
+	put("MINE=may be a secret\n", 0o600) // no word that occurs by chance: it is not shown
+	ask("MINE=***")
 }
 
 // TestConsultCodexOutlives kills the daemon during a consult of Codex, which reads its
@@ -254,7 +272,7 @@ func TestConsultCodexOutlives(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := fmt.Sprintf(`{"consult": {"engine": "codex", "codex_bin": %q, "env": {"LEDGER": %q, "PAUSE": "1"}}}`,
-		bin, p.ledger())
+		bin, p.codexLedger())
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func TestSayInTheNextTurn(t *testing.T) {
 	p.fakeCodex(bin)
 	p.env = append(p.env, "HOLDLINE_CODEX_BIN="+bin, "CODEX_API_KEY=x")
 	p.configure(map[string]any{}, "consult", map[string]any{
-		"env": map[string]any{"LEDGER": p.ledger()},
+		"env": map[string]any{"LEDGER": p.codexLedger()},
 	})
 	held := bin + ".held"
 	if err := os.WriteFile(held, nil, 0o600); err != nil { // the first turn lasts until the message is there
