@@ -285,6 +285,9 @@ func (r *run) conduct(ctx context.Context) {
 			r.keepStderr(data)
 		case r.exit = <-p.exited:
 			faultpoint.At("adapter.exited")
+			if _, reads := r.talk.(engine.Listener); r.phase == working && !reads {
+				r.listen() // what came before the end is for the next start, although the last output is not read yet
+			}
 			r.enter(drained, r.lingerTime())
 		// After the working phase the run is being ended anyway.
 		case err := <-p.failed:
