@@ -167,13 +167,15 @@ func (h Hunter) bury(ctx context.Context, dir string) error {
 }
 
 // KillGroup kills the process group of the child that state.json in dir names, and returns
-// when the group is empty. It kills nothing if the group is not that child's any more: pid,
+// when the group is empty, or five seconds have passed. It kills nothing if the group is not that child's any more: pid,
 // start time and boot must be the same. Another program may have the pid by now.
 func (h Hunter) KillGroup(ctx context.Context, dir string) error {
 	st, err := process.ReadState(dir)
 	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != bootclock.ID() {
 		return nil //nolint:nilerr // without a whole state no child was ever let run
 	}
+	ctx, cancel := context.WithTimeout(ctx, DeathTimeout)
+	defer cancel()
 	leader := process.Proc{PID: st.ChildPID, Start: st.ChildStart}
 	led := func() bool {
 		now, err := process.Lookup(leader.PID)

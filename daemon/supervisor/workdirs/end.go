@@ -253,14 +253,12 @@ func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 	ended = d.endUnhurried(ctx)
 	there, errs := d.endFar(ctx)
 	ended += there
-	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
-	defer cancel()
 	living, err := d.living()
 	if err != nil {
 		errs = append(errs, err)
 	}
 	for _, dir := range living {
-		if err := d.hunter.Destroy(ctx, dir, false); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := d.destroyInTime(ctx, dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)
 			continue
 		}
@@ -277,6 +275,14 @@ func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 		d.TakeOut(dir)
 	}
 	return ended, errors.Join(append(errs, d.HuntAll(ctx))...)
+}
+
+// destroyInTime kills the worker of dir with its tree. Each worker has the whole of the time: on a busy
+// machine a few of them would use up what is for all.
+func (d *Dirs) destroyInTime(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
+	defer cancel()
+	return d.hunter.Destroy(ctx, dir, false)
 }
 
 // living returns the directories in which a worker of this machine lives, or may live, whatever is left of
