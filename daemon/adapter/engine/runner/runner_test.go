@@ -18,6 +18,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/claude/claudetest"
+	"holdline/daemon/adapter/engine/messages"
 	"holdline/protocol/fault"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/mcp"
@@ -629,6 +630,41 @@ echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
 		out.Session != "T" {
 		t.Errorf("outcome %s", jsonrpc.Encode(out))
 	}
+}
+
+// TestMessageJustBeforeProgramEnds_NextStartHasIt says something to a program that reads no messages just
+// before it ends. Its last output comes behind its end, as it may with any program.
+func TestMessageJustBeforeProgramEnds_NextStartHasIt(t *testing.T) {
+	t.Parallel()
+	dir, open := t.TempDir(), filepath.Join(t.TempDir(), "open")
+	bin := filepath.Join(t.TempDir(), "codex")
+	programtest.Write(t, bin, `#!/bin/sh
+echo '{"type":"thread.started","thread_id":"T"}'
+read line
+while [ ! -e '`+open+`' ]; do sleep 0.01; done
+(
+	sleep 0.3
+	printf '{"type":"item.completed","item":{"type":"agent_message","text":"to %s"}}\n' "$line"
+	echo '{"type":"turn.completed","usage":{"input_tokens":3,"output_tokens":2}}'
+) &
+`)
+	program := engine.Info{
+		Path: bin, Version: "0.169.0", Levels: []engine.Level{{Name: engine.LevelRead, EnforcedBy: engine.BySandbox}},
+	}
+	h := newHost(t, true, "codex", "once")
+	h.run(1, map[string]any{"prompt": "first\n", "program": program, "dir": dir})
+	transcriptHas(t, dir, engine.KindSession, "")
+	if err := messages.Add(dir, messages.Message{ID: "m", Text: "second\n"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(open, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.wait()
+	if out := outcomeOf(t, dir); out.State != engine.Done || out.Answer != "to second" {
+		t.Errorf("outcome %s", jsonrpc.Encode(out))
+	}
+	transcriptHas(t, dir, engine.KindHeard, "")
 }
 
 // TestRepositoryNamesAFilter_ProgramsGitDoesNotRunIt has a program that asks git what has changed,
