@@ -249,7 +249,7 @@ func (s *search) startOne(ctx context.Context) error {
 		return nil
 	}
 	s.starts++
-	if err != nil && s.starts < maxStarts && isReplaced(err) {
+	if err != nil && s.last == nil && s.starts < maxStarts && isReplaced(err) {
 		s.failed = fmt.Errorf("start the daemon: %w", err)
 		s.pauseStarts()
 		return nil

@@ -53,13 +53,13 @@ servers (name, scope, state, active, lazy, ref_count, processes, restart_count,
 consecutive_failures, circuit, ejected, suspect, in_flight, queued, cache_entries, tools,
 changed_tools, changed_blocked, noise_lines, notes, last_fault, last_fault_unix_ms,
 last_fault_over, load: calls, errors, p50_ms; transport, host: where it runs if not here,
-unreachable: as of a worker, confine, held_by: what holds a confined
+unreachable: as of a worker, pins_lost: a damaged file of pins, confine, held_by: what holds a confined
 server, limits, limits_held_by: what holds those, login: of a server by address, with state, account, issuer,
 resource, scopes, wanted_scopes, expires_unix_ms, renews, why, since_unix_ms,
 next_try_unix_ms; sessions: ids, os_processes, memory_bytes, private_bytes), consults
 (running, queued, kept, recent_failures and last_failure: of the last 15 minutes,
 unwritten: files that could not be written, path, unix_ms, in_memory: the daemon has the
-only copy; unread: why directories could not be read,
+only copy; unread: why directories could not be read, costs_lost: a damaged file of costs,
 today: a list of identity, cost_usd, consults, max_usd, max_consults;
 window: kind, status, used, reset_unix_ms, text), cache (of servers' answers: hits,
 misses, entries, bytes), sockets (of guests: name, path, identity, disabled, trouble,

@@ -167,6 +167,11 @@ func ask(
 		_ = kill()
 		closeSoon()
 	})
+	for err != nil { // what it printed before it stopped reading says why
+		if _, last := c.next(); last != nil {
+			break
+		}
+	}
 	_, _ = io.Copy(io.Discard, stdout) // until it has ended
 	killer.Stop()
 	_ = kill()     // programs that it has left
