@@ -34,7 +34,7 @@ const (
 	chaosServer   = "tools"  // name of the hosted server that all sessions share
 	ownServer     = "own"    // and of the one with a process for each session
 	keptInChaos   = 300      // answers of consults
-	keptBytes     = 1280     // that the daemon may hold of each, with the beginning of its question
+	keptBytes     = 1792     // that the daemon may hold of each, with the beginning of its question
 	eventBytes    = 96 << 10 // that it may hold of the last events
 	spentBytes    = 160      // that it may hold of what each session has spent on consults
 
@@ -376,7 +376,7 @@ func (r *chaosRun) pause(d time.Duration) { time.Sleep(d) }
 // workerFiles are the files that a consult's directory may have at the end.
 var workerFiles = []string{
 	"job.json", "spec.json", "calls.jsonl", "state.json", "answer.json", "outcome.json", "transcript.jsonl", "lock",
-	"stderr.log", "worker.log", "a", messages.File,
+	"stderr.log", "worker.log", "a", "taken", messages.File,
 }
 
 // files checks that no file is left that should not be.
