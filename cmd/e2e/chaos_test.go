@@ -30,13 +30,14 @@ import (
 )
 
 const (
-	chaosSessions = 8        // at once
-	chaosServer   = "tools"  // name of the hosted server that all sessions share
-	ownServer     = "own"    // and of the one with a process for each session
-	keptInChaos   = 300      // answers of consults
-	keptBytes     = 1792     // that the daemon may hold of each, with the beginning of its question
-	eventBytes    = 96 << 10 // that it may hold of the last events
-	spentBytes    = 160      // that it may hold of what each session has spent on consults
+	chaosSessions = 8         // at once
+	chaosServer   = "tools"   // name of the hosted server that all sessions share
+	ownServer     = "own"     // and of the one with a process for each session
+	keptInChaos   = 300       // answers of consults
+	keptBytes     = 1792      // that the daemon may hold of each, with the beginning of its question
+	eventBytes    = 96 << 10  // that it may hold of the last events
+	readBytes     = 512 << 10 // of what a daemon has read since its start: lists of servers, and the types of its decoders
+	spentBytes    = 160       // that it may hold of what each session has spent on consults
 
 	hostileShared   = "wild"  // name of a hosted server that misbehaves and that sessions share
 	hostileOwn      = "feral" // and of one with a process for each session
@@ -301,7 +302,7 @@ func (r *chaosRun) check(t *testing.T, base control.Runtime) {
 	limit := time.Now().Add(protocol.StartWindow/shorter + 10*time.Second)
 	for ; ; r.pause(100 * time.Millisecond) {
 		s := r.collected(t)
-		heap := base.HeapBytes + base.HeapBytes/5 + eventBytes +
+		heap := base.HeapBytes + base.HeapBytes/5 + eventBytes + readBytes +
 			int64(s.Consults.Kept)*keptBytes + int64(r.spenders())*spentBytes
 		left := r.processes()
 		delete(left, s.Daemon.PID)

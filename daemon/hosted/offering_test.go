@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,14 +64,14 @@ func TestOfferingShared(t *testing.T) {
 type lister struct {
 	tool.Client
 	m      *Manager
-	looked int
+	looked atomic.Int32
 }
 
 func (l *lister) Caller() tool.Caller { return tool.Caller{Session: "l", Project: "p", Root: "/p"} }
 
 func (l *lister) ListChanged(string) {
 	l.m.List(context.Background(), l.Caller(), mcp.ToolsList)
-	l.looked++
+	l.looked.Add(1)
 }
 
 // TestChangedWithoutLock checks that a session that is notified of changed lists can look
@@ -80,12 +81,12 @@ func TestChangedWithoutLock(t *testing.T) {
 	l := &lister{m: m}
 	m.hub.Clients["l"] = l
 	m.Changed()
-	if l.looked == 0 {
+	if l.looked.Load() == 0 {
 		t.Error("it was not notified")
 	}
 	l.looked = 0
 	m.servers["all"].looked("/p", true)
-	if l.looked == 0 {
+	if l.looked.Load() == 0 {
 		t.Error("it was not notified that it sees the server")
 	}
 }
