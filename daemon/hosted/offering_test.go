@@ -84,7 +84,7 @@ func TestChangedWithoutLock(t *testing.T) {
 	if l.looked.Load() == 0 {
 		t.Error("it was not notified")
 	}
-	l.looked = 0
+	l.looked.Store(0)
 	m.servers["all"].looked("/p", true)
 	if l.looked.Load() == 0 {
 		t.Error("it was not notified that it sees the server")
