@@ -633,7 +633,7 @@ func TestE2EConfinedReferences(t *testing.T) {
 	needConfinement(t)
 	p := newPlace(t)
 	cache := filepath.Join(p.dir, "home/.cache/holdline")
-	file, inside, outside := filepath.Join(p.project, "new"), filepath.Join(cache, "memory/npm/new"), filepath.Join(p.dir, "new")
+	file, inside, outside := filepath.Join(p.project, "new"), filepath.Join(p.project, "memory"), filepath.Join(p.dir, "new")
 	long := os.Getenv("HOLDLINE_LONG") != ""
 	entry := func(of, memory string, argv ...string) map[string]any {
 		r := reference{name: of, scope: "project", argv: argv, env: map[string]string{"MEMORY_FILE_PATH": memory}}
@@ -664,7 +664,7 @@ func TestE2EConfinedReferences(t *testing.T) {
 		args map[string]any
 		want string
 	}{
-		{"everything__get-env", map[string]any{}, fmt.Sprintf(`"npm_config_cache": %q`, filepath.Join(cache, "everything/npm"))},
+		{"everything__get-env", map[string]any{}, `"npm_config_cache": "` + filepath.Join(cache, "everything") + "/"},
 		{"filesystem__write_file", map[string]any{"path": file, "content": "Ann"}, "Successfully wrote"},
 		{"memory__create_entities", ann, `"Ann"`},
 		{"outside__create_entities", ann, "EACCES"},

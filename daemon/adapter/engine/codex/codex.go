@@ -58,7 +58,10 @@ type Options struct {
 	// a bubblewrap that works around the program at path, or "". If they are nil, New takes what
 	// asks the machine.
 	Landlock func() int
-	Wall     func(ctx context.Context, path string, env []string) string
+	// Outer puts a bubblewrap around the program. Codex 0.171.0 cannot make its own sandbox in it for
+	// every directory, so it is off, and Landlock holds the program.
+	Outer bool
+	Wall  func(ctx context.Context, path string, env []string) string
 }
 
 // Codex is the Codex that is installed on this machine. It is safe for concurrent use.
@@ -77,8 +80,11 @@ func New(opt Options) *Codex {
 	if opt.Landlock == nil {
 		opt.Landlock = sandbox.Landlock
 	}
-	if opt.Wall == nil {
+	if opt.Wall == nil && opt.Outer {
 		opt.Wall = findWall
+	}
+	if opt.Wall == nil {
+		opt.Wall = func(context.Context, string, []string) string { return "" }
 	}
 	c := &Codex{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()
