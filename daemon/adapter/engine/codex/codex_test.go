@@ -441,7 +441,8 @@ func TestWallAroundCodex_OnlySessionsAndLoginAreItsOwn(t *testing.T) {
 		"nothing is to be had": {argv: "/codex exec"},
 	} {
 		c := codex.New(codex.Options{
-			Env: []string{"HOME=" + home}, Landlock: func() int { return tt.landlock },
+			Outer: true,
+			Env:   []string{"HOME=" + home}, Landlock: func() int { return tt.landlock },
 		})
 		cmd := c.Command(engine.Request{TempDir: "/t"}, engine.Info{Path: "/codex", Wall: tt.wall})
 		var dirs []string

@@ -82,7 +82,7 @@ func (c *Codex) wall(req *engine.Request, info *engine.Info, cmd *engine.Command
 			"--bind", temp, temp, "--bind", state, home, "--bind", sessions, sessions,
 			"--bind-try", login, login, "--die-with-parent", "--",
 		}, cmd.Argv...)
-	case c.opt.Landlock() > 0:
+	case c.opt.Outer && c.opt.Landlock() > 0: // behind Landlock Codex makes no sandbox of its own for some directories
 		cmd.Writable = &engine.Writable{Dirs: []string{home, req.TempDir}}
 	}
 }
@@ -93,7 +93,7 @@ func (c *Codex) around(info *engine.Info) string {
 	case c.home() == "":
 	case info.Wall != "":
 		return walled
-	case c.opt.Landlock() > 0:
+	case c.opt.Outer && c.opt.Landlock() > 0:
 		return landlocked
 	}
 	return unwalled
