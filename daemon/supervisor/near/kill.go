@@ -171,8 +171,9 @@ func (h Hunter) bury(ctx context.Context, dir string) error {
 // start time and boot must be the same. Another program may have the pid by now.
 func (h Hunter) KillGroup(ctx context.Context, dir string) error {
 	st, err := process.ReadState(dir)
-	if err != nil || st.ChildPID < 2 || st.ChildStart == 0 || st.BootID == "" || st.BootID != bootclock.ID() {
-		return nil //nolint:nilerr // without a whole state no child was ever let run
+	whole := err == nil && st.ChildPID > 1 && st.ChildStart != 0 && st.BootID != ""
+	if !whole || st.BootID != bootclock.ID() {
+		return nil // without a whole state no child was ever let run
 	}
 	ctx, cancel := context.WithTimeout(ctx, DeathTimeout)
 	defer cancel()
