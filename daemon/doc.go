@@ -82,6 +82,7 @@
 //	             assertion proves by its key who a client is; flow logs in and out
 //	policy       whether and when a call to a hosted server may be made
 //	program      programs of other vendors: finds them, and makes their environment
+//	clienttable  what is known of each MCP client, a row each
 //	command      runs a program and waits for it
 //	sandbox      Landlock and bubblewrap, which keep consults and servers from writing
 //	tool         the tools that a session sees: own tools, consult tools, hosted tools
@@ -226,6 +227,7 @@
 //     into Writable, as in acp.go. The command line and the texts for agents follow the
 //     row. By hand: its Variable in starter.Variables (TestVariablesAreEnough), the
 //     variables of its login in protocol.LoginVariables, its levels in doctor (checkEngines).
+//   - An MCP client: a row of the table in clienttable, and its snippet in contrib/clients.
 //   - A command of the command line: a func in cmd/holdline/cli (or a package beside it),
 //     a line in cli/run.go and a row in contrib/doc/guide.md. If it asks the daemon: a
 //     method in protocol/control and a handler in

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
+	"holdline/daemon/clienttable"
 	"holdline/daemon/command"
 	"holdline/daemon/config/expand"
 	"holdline/daemon/config/hostname"
 	"holdline/daemon/redact"
-	"holdline/protocol"
 )
 
 // Longest names and tokens, in bytes.
@@ -32,7 +32,7 @@ func (d *decoder) check(c *Config) {
 		d.identity(name, c.Identities[name])
 	}
 	for _, name := range sorted(c.Consult.Allow) {
-		if known := protocol.ClientName(name); known != name && name != Everyone {
+		if known := clienttable.Identity(name); known != name && name != Everyone {
 			d.wrongKey("consult.allow."+name, "this client is called %q here, so the key means no client", known)
 		}
 	}
@@ -90,7 +90,7 @@ func (d *decoder) name(path, name string, ok func(rune) bool, want string) {
 // its token, and what makes no sense for anonymous clients. The token is not shown.
 func (d *decoder) identity(name string, id Identity) {
 	at := "identities." + name
-	if known := protocol.ClientName(name); known != name {
+	if known := clienttable.Identity(name); known != name {
 		d.wrongKey(at, "this client is called %q here, so the key means no client", known)
 	}
 	d.name(at, name, func(r rune) bool { return r >= ' ' && r != 0x7f }, "characters, none of them a control character")

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/clienttable"
 	"holdline/daemon/listener"
 	"holdline/daemon/session/agents"
 	"holdline/daemon/session/crew"
@@ -237,7 +238,7 @@ func Hash(uuid string) string {
 // is closed. A client is refused if its identity or view is not allowed, if its session belongs to
 // another identity or is connected elsewhere, or after [Server.Farewell].
 func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
-	c.Greeting.Identity = protocol.ClientName(c.Greeting.Identity)
+	c.Greeting.Identity = clienttable.Identity(c.Greeting.Identity)
 	g := c.Greeting
 	if !c.Anonymous && c.Guest == nil {
 		if err := s.o.Authorise(g.Identity, g.Token); err != nil {

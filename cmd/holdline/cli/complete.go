@@ -13,11 +13,11 @@ import (
 	"holdline/cmd/holdline/consultcmd"
 	"holdline/cmd/holdline/setupcmd"
 	"holdline/daemon/adapter/engines"
+	"holdline/daemon/clienttable"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
-	"holdline/protocol"
 )
 
 // completer proposes arguments to the user's shell. It asks no daemon: what it knows is in the
@@ -183,7 +183,7 @@ func (c completer) tools([]string) []string {
 
 // identities returns the identities of well-known clients and of the configuration.
 func (c completer) identities([]string) []string {
-	all := append(protocol.ClientNames(), slices.Collect(maps.Keys(c.config().Identities))...)
+	all := append(clienttable.Identities(), slices.Collect(maps.Keys(c.config().Identities))...)
 	slices.Sort(all)
 	return slices.Compact(all)
 }

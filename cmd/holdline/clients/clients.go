@@ -5,126 +5,28 @@ import (
 	"path/filepath"
 	"slices"
 
+	"holdline/daemon/clienttable"
 	"holdline/protocol/project"
 )
 
-// Syntax is how a client writes variables into the strings of a server's entry.
-type Syntax int
-
-// The syntaxes.
-const (
-	Literal  Syntax = iota // the client replaces nothing
-	Shell                  // ${NAME} and ${NAME:-default}
-	Dollar                 // those of Shell, and $NAME
-	Editor                 // ${env:NAME}, ${workspaceFolder}, ${input:id} and others
-	Brackets               // {env:NAME} and {file:path}
-)
+// Field is a member of an entry: see [clienttable.Field].
+type Field = clienttable.Field
 
 // Client is a program that keeps a configuration of MCP servers.
-type Client struct {
-	Name    string // as the flag --from takes it
-	Title   string // as people call it
-	Key     string // of the object, or table, that has the servers as its members
-	Syntax  Syntax // of variables
-	Seconds bool   // the unit of its timeouts is a second, not a millisecond
-	TOML    bool   // its files are TOML, not JSON
+type Client struct{ clienttable.Row }
 
-	kind    Field    // member with which an entry begins that starts a program; its Key is "" if there is none
-	files   []string // the user's own, as patterns; the first is created if none exists
-	project []string // a project's, by their paths from its root
-	used    string   // pattern of a directory that exists where the client is used; "" is that of files[0]
-	logins  string   // pattern of the file with its logins to servers; "" if there is none
-	own     []Field  // further members that a new entry needs
-}
-
-// Files inside the directory of an editor's settings.
-const (
-	codeFile  = "User/mcp.json"
-	clineFile = "User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"
-)
-
-// table lists the clients in order of precedence: if two clients have different
-// servers of one name, the first client's keeps the name. Patterns are resolved by
-// [Places.path].
-var table = []Client{
-	{
-		Name: "claude", Title: "Claude Code", Key: "mcpServers", Syntax: Shell,
-		kind: Field{"type", "stdio"}, files: []string{"$CLAUDE_FILE_DIR/.claude.json"}, project: []string{".mcp.json"},
-		used: "$CLAUDE_CONFIG_DIR", logins: "$CLAUDE_SECURESTORAGE_CONFIG_DIR/.credentials.json",
-	},
-	{
-		Name: "codex", Title: "Codex", Key: "mcp_servers", Seconds: true, TOML: true,
-		files: []string{"$CODEX_HOME/config.toml"}, project: []string{".codex/config.toml"},
-		logins: "$CODEX_HOME/.credentials.json",
-	},
-	{
-		Name: "cursor", Title: "Cursor", Key: "mcpServers", Syntax: Editor,
-		files: []string{"$HOME/.cursor/mcp.json"}, project: []string{".cursor/mcp.json"},
-	},
-	{
-		Name: "vscode", Title: "VS Code", Key: "servers", Syntax: Editor,
-		kind: Field{"type", "stdio"}, files: inEditors(codeFile), project: []string{".vscode/mcp.json"},
-	},
-	{
-		Name: "gemini", Title: "Gemini CLI", Key: "mcpServers", Syntax: Dollar,
-		files: []string{"$HOME/.gemini/settings.json"}, project: []string{".gemini/settings.json"},
-		used: "$HOME/.gemini/tmp", logins: "$HOME/.gemini/mcp-oauth-tokens.json", // Antigravity is in ~/.gemini, too
-	},
-	{
-		Name: "zed", Title: "Zed", Key: "context_servers",
-		kind: Field{"source", "custom"}, files: []string{"$XDG_CONFIG_HOME/zed/settings.json"},
-		project: []string{".zed/settings.json"},
-	},
-	{
-		Name: "opencode", Title: "opencode", Key: "mcp", Syntax: Brackets, kind: Field{"type", "local"},
-		files: []string{
-			"$XDG_CONFIG_HOME/opencode/opencode.json", "$XDG_CONFIG_HOME/opencode/opencode.jsonc",
-			"$XDG_CONFIG_HOME/opencode/config.json",
-		},
-		project: []string{"opencode.json", "opencode.jsonc"}, logins: "$XDG_DATA_HOME/opencode/mcp-auth.json",
-	},
-	{
-		// It is also a program of its own.
-		Name: "cline", Title: "Cline", Key: "mcpServers", Syntax: Editor, Seconds: true,
-		files: append(inEditors(clineFile), "$HOME/.cline/data/settings/cline_mcp_settings.json"),
-	},
-	{
-		Name: "claude-desktop", Title: "Claude Desktop", Key: "mcpServers",
-		files: []string{"$APPLICATIONS/Claude/claude_desktop_config.json"},
-	},
-	{
-		Name: "windsurf", Title: "Windsurf", Key: "mcpServers", Syntax: Editor,
-		files: []string{"$HOME/.codeium/windsurf/mcp_config.json"},
-	},
-	{
-		// The file, its members and the project's file: docs.github.com, "Adding MCP servers for GitHub Copilot
-		// CLI". COPILOT_HOME: github/copilot-cli issues 1750 and 3000. Variables: issue 903, since 1.0.10.
-		Name: "copilot", Title: "GitHub Copilot CLI", Key: "mcpServers", Syntax: Dollar,
-		kind: Field{"type", "local"}, files: []string{"$COPILOT_HOME/mcp-config.json"},
-		project: []string{".github/mcp.json"}, own: []Field{{"tools", []any{"*"}}},
-	},
-	{
-		// Antigravity 2 and its command line read the first file, older versions of the editor the second:
-		// antigravity.google/docs/cli/mcp and browseros-ai/BrowserOS pull request 1862. The address of a remote
-		// server is its serverUrl. Variables stay as they are: google-antigravity/antigravity-cli issue 233.
-		Name: "antigravity", Title: "Antigravity", Key: "mcpServers",
-		files: []string{"$HOME/.gemini/config/mcp_config.json", "$HOME/.gemini/antigravity/mcp_config.json"},
-		used:  "$HOME/.gemini/antigravity",
-	},
-}
-
-// inEditors returns the patterns of a file in each of the editors of one family.
-func inEditors(file string) []string {
-	var files []string
-	for _, editor := range []string{"Code", "Code - Insiders", "VSCodium"} {
-		files = append(files, "$APPLICATIONS/"+editor+"/"+file)
+// table has a client for each row, in order of precedence.
+var table = func() []Client {
+	var all []Client
+	for _, row := range clienttable.Rows() {
+		all = append(all, Client{row})
 	}
-	return files
-}
+	return all
+}()
 
 // Holdline stands for holdline's own configuration file, so that it can be edited
 // as those of the clients are. It is not one of [Names].
-var Holdline = Client{Title: "holdline", Key: "mcpServers"}
+var Holdline = Client{clienttable.Row{Title: "holdline", Entry: clienttable.Entry{Key: "mcpServers"}}}
 
 // ByName returns the client of that name, or [Holdline] for any other name.
 func ByName(name string) *Client {
@@ -160,7 +62,7 @@ const OwnEntry = "holdline"
 // none: those of [Client.StartingFields], and what else the client wants in an entry.
 // The snippets in contrib/clients have the same members.
 func (c *Client) OwnFields(command string, more ...string) []Field {
-	return append(c.StartingFields(command, more...), c.own...)
+	return append(c.StartingFields(command, more...), c.Own...)
 }
 
 // StartingFields returns the members of an entry by which the client starts command
@@ -171,13 +73,15 @@ func (c *Client) StartingFields(command string, more ...string) []Field {
 		args = append(args, m)
 	}
 	var fields []Field
-	if c.kind.Key != "" {
-		fields = append(fields, c.kind)
+	if c.Kind.Key != "" {
+		fields = append(fields, c.Kind)
 	}
-	if c.Name == "opencode" {
-		return append(fields, Field{"command", append([]any{command}, args...)}, Field{"enabled", true})
+	if c.OneCommand {
+		fields = append(fields, Field{Key: "command", Value: append([]any{command}, args...)})
+	} else {
+		fields = append(fields, Field{Key: "command", Value: command}, Field{Key: "args", Value: args})
 	}
-	return append(fields, Field{"command", command}, Field{"args", args})
+	return append(fields, c.Always...)
 }
 
 // Places says where one user's clients keep their files.
@@ -252,12 +156,12 @@ func Files(p Places, from []string) []File {
 			continue
 		}
 		var files []string
-		for _, pattern := range c.files {
+		for _, pattern := range c.User {
 			files = append(files, p.path(pattern))
 		}
 		used := filepath.Dir(files[0])
-		if c.used != "" {
-			used = p.path(c.used)
+		if c.UsedIf != "" {
+			used = p.path(c.UsedIf)
 		}
 		switch {
 		case slices.ContainsFunc(files, exists):
@@ -269,7 +173,7 @@ func Files(p Places, from []string) []File {
 		case from != nil || exists(used):
 			add(File{Client: c, Path: files[0], Missing: true})
 		}
-		for _, rel := range c.project {
+		for _, rel := range c.OfProject {
 			// In the home directory these are the user's own files, which are listed above.
 			if path := filepath.Join(root, rel); exists(path) && !slices.Contains(files, path) {
 				add(File{Client: c, Path: path, Project: root})

@@ -42,13 +42,6 @@ type Entry struct {
 	Odd     string         // why it cannot be edited, or ""
 }
 
-// Field is a member of an entry. Its value is a string, a bool, or a list of strings
-// as []any; in a JSON file it may be anything that has a JSON.
-type Field struct {
-	Key   string
-	Value any
-}
-
 // Name returns the name of the server.
 func (e *Entry) Name() string { return e.Path[len(e.Path)-1] }
 

@@ -45,16 +45,16 @@ func parseJSON(data []byte, c *Client) (Document, error) {
 	return &jsonFile{x, c}, nil
 }
 
-// Entries returns the servers for all projects, then, for Claude Code, those of
-// single projects, which its file has under "projects".
+// Entries returns the servers for all projects, then those of single projects, if the
+// client has such in the same file.
 func (f *jsonFile) Entries() []Entry {
 	out := f.entriesAt([]string{f.c.Key}, "")
-	if f.c.Name != "claude" {
+	if f.c.Nested == "" {
 		return out
 	}
-	for _, dir := range f.Keys("projects") {
+	for _, dir := range f.Keys(f.c.Nested) {
 		if filepath.IsAbs(dir) {
-			out = append(out, f.entriesAt([]string{"projects", dir, f.c.Key}, dir)...)
+			out = append(out, f.entriesAt([]string{f.c.Nested, dir, f.c.Key}, dir)...)
 		}
 	}
 	return out

@@ -12,10 +12,10 @@ import (
 // into holdline's configuration, a user has to log in there. Logins that a client keeps
 // in the system's keychain cannot be seen.
 func (c *Client) LoggedIn(p Places, name, url string) string {
-	if c.logins == "" {
+	if c.Logins == "" {
 		return ""
 	}
-	path := p.path(c.logins)
+	path := p.path(c.Logins)
 	data, err := ReadFile(path)
 	if err != nil { // the client cannot use the file either
 		return ""

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"holdline/daemon/clienttable"
 	"holdline/protocol/ownfile/ownfiletest"
 )
 
@@ -16,7 +17,7 @@ func TestSwapMounted(t *testing.T) {
 	old := `{"some":"text"}`
 	from := ownfiletest.Mount(t, path, old)
 	for _, text := range []string{`{"some":"longer text"}`, `{}`} {
-		if err := (&Client{Name: "cursor"}).Swap(t.Context(), path, []byte(old), []byte(text)); err != nil {
+		if err := (&Client{clienttable.Row{Name: "cursor"}}).Swap(t.Context(), path, []byte(old), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(from); err != nil || string(got) != text {

@@ -55,8 +55,8 @@ func withoutPath(err error) error {
 //
 // The new bytes are written to a temporary file and synced before the old ones are
 // compared, so that little time is left for a client to write the file between the
-// comparison and the rename, which is that of [ownfile.Rename]. While Swap edits Claude Code's
-// file it holds the lock that Claude Code takes. Other clients have no lock.
+// comparison and the rename, which is that of [ownfile.Rename]. While Swap edits a file that its
+// client locks, which only Claude Code does, it holds that lock.
 //
 // Holdline's own file is replaced by [edit.Swap], which has a lock of its own.
 //
@@ -66,7 +66,7 @@ func (c *Client) Swap(ctx context.Context, path string, before, after []byte) er
 	switch {
 	case c == &Holdline:
 		return edit.Swap(ctx, path, before, after)
-	case c.Name == "claude" && filepath.Base(path) == ".claude.json":
+	case c.Locked != "" && filepath.Base(path) == c.Locked:
 		if before == nil { // the lock lies beside the file
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return withoutPath(err)

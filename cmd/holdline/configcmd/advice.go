@@ -13,13 +13,13 @@ import (
 
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
+	"holdline/daemon/clienttable"
 	"holdline/daemon/config"
 	"holdline/daemon/config/glob"
 	"holdline/daemon/listing"
 	"holdline/daemon/spelling"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
-	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/ownfile"
 )
@@ -43,7 +43,7 @@ func newAdviser(cmd *cobra.Command, proc *cmdenv.Process, cfg *config.Config) *a
 	a := &adviser{
 		cfg: cfg, identities: map[string]struct{}{tool.Anonymous: {}, "cli": {}}, names: map[string][]string{},
 	}
-	for _, name := range protocol.ClientNames() {
+	for _, name := range clienttable.Identities() {
 		a.identities[name] = struct{}{}
 	}
 	a.askDaemon(cmd, proc)
@@ -75,7 +75,7 @@ func (a *adviser) askDaemon(cmd *cobra.Command, proc *cmdenv.Process) {
 		return
 	}
 	for i := range status.Sessions {
-		a.identities[protocol.ClientName(status.Sessions[i].Identity)] = struct{}{}
+		a.identities[clienttable.Identity(status.Sessions[i].Identity)] = struct{}{}
 	}
 }
 
@@ -97,7 +97,7 @@ func (a *adviser) readCallLog(path string) {
 				Identity string `json:"identity"`
 			}
 			if json.Unmarshal(lines.Bytes(), &line) == nil && line.Identity != "" {
-				a.identities[protocol.ClientName(line.Identity)] = struct{}{}
+				a.identities[clienttable.Identity(line.Identity)] = struct{}{}
 			}
 		}
 		_ = f.Close()

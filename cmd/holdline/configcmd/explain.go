@@ -11,6 +11,7 @@ import (
 	"holdline/cmd/holdline/attach"
 	"holdline/cmd/holdline/cmdenv"
 	"holdline/cmd/holdline/console"
+	"holdline/daemon/clienttable"
 	"holdline/daemon/config"
 	"holdline/daemon/listing"
 	"holdline/daemon/plural"
@@ -19,7 +20,6 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/tool"
 	"holdline/daemon/trouble"
-	"holdline/protocol"
 	"holdline/protocol/control"
 )
 
@@ -86,7 +86,7 @@ state (of the server, as in status).`,
 			if err := policy.NewRules(&cfg).CheckView(view); err != nil {
 				return err
 			}
-			who := tool.Who{Identity: protocol.ClientName(args[0]), View: view, Guest: guest}
+			who := tool.Who{Identity: clienttable.Identity(args[0]), View: view, Guest: guest}
 			name := args[len(args)-1]
 			if s, there := cfg.Sockets[guest]; there {
 				who.Identity, who.Homeless = s.IdentityOf(guest), len(s.Paths) == 0

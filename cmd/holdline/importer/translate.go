@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"holdline/cmd/holdline/clients"
+	"holdline/daemon/clienttable"
 	"holdline/daemon/config"
 	"holdline/protocol/project"
 )
@@ -138,8 +139,8 @@ func (t *translation) refuseClientFeatures() {
 	}
 	switch {
 	case t.keys["command"] != nil || t.keys["url"] != nil:
-	case t.c.Name == "zed":
-		t.stays("it is an extension of the client")
+	case t.c.Bare != "":
+		t.stays("it is %s", t.c.Bare)
 	default:
 		t.stays("it has neither a command nor a url")
 	}
@@ -235,7 +236,7 @@ func (t *translation) readDirectory() {
 	switch {
 	case dir == "" || dir == "." || dir == "./":
 		return
-	case t.c.Syntax == clients.Editor && strings.TrimSuffix(dir, "/") == "${workspaceFolder}" && t.project == "":
+	case t.c.Syntax == clienttable.Editor && strings.TrimSuffix(dir, "/") == "${workspaceFolder}" && t.project == "":
 		return
 	}
 	dir = t.expand("cwd", dir)
@@ -404,28 +405,18 @@ func (t *translation) setHosting() {
 // for holdline's file: those that are longer than holdline's defaults, else "". A shorter
 // limit is not copied: it stays in the client's entry, and the client keeps to it.
 func (t *translation) longLimits() (call, start string) {
-	unit, key := time.Millisecond, "timeout"
-	if t.c.Seconds {
-		unit = time.Second
-	}
-	if t.c.TOML {
-		key = "tool_timeout_sec"
-	}
-	if t.c.Name != "opencode" { // its timeout limits the list of tools, not a call
-		call = t.longLimit(key, unit, 300*time.Second)
-	}
-	start = t.longLimit("startup_timeout_sec", time.Second, 2*time.Minute)
-	return call, cmp.Or(start, t.longLimit("startup_timeout_ms", time.Millisecond, 2*time.Minute))
+	return t.longLimit(t.c.CallKeys, 300*time.Second), t.longLimit(t.c.StartKeys, 2*time.Minute)
 }
 
-// longLimit returns the number of a key, in that unit, as a duration for holdline's file.
-// It returns "" if the number is not above a default, or above what holdline's file may
-// say.
-func (t *translation) longLimit(key string, unit, least time.Duration) string {
-	number, _ := t.keys[key].(json.Number)
-	n, err := strconv.ParseFloat(number.String(), 64)
-	if limit := time.Duration(n * float64(unit)); err == nil && n <= 1e9 && limit > least && limit <= 168*time.Hour {
-		return limit.String()
+// longLimit returns the limit that the first of the keys sets, as a duration for holdline's
+// file. It returns "" if no limit is above a default and at most what holdline's file may say.
+func (t *translation) longLimit(keys []clienttable.Limit, least time.Duration) string {
+	for _, key := range keys {
+		number, _ := t.keys[key.Key].(json.Number)
+		n, err := strconv.ParseFloat(number.String(), 64)
+		if limit := time.Duration(n * float64(key.Unit)); err == nil && n <= 1e9 && limit > least && limit <= 168*time.Hour {
+			return limit.String()
+		}
 	}
 	return ""
 }

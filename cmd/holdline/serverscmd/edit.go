@@ -408,11 +408,8 @@ func (s *serversCommand) sayUnseen(cmd *cobra.Command, name string) {
 			continue
 		}
 		titles = append(titles, f.Title)
-		switch f.Client {
-		case "claude":
-			fixes = append(fixes, "  claude mcp add --scope user "+entry)
-		case "codex":
-			fixes = append(fixes, "  codex mcp add "+entry)
+		if add := clients.ByName(f.Client).Add; add != "" {
+			fixes = append(fixes, "  "+add+" "+entry)
 		}
 	}
 	if len(titles) == 0 {

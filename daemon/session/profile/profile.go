@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 
+	"holdline/daemon/clienttable"
 	"holdline/daemon/tool"
 	"holdline/protocol"
 	"holdline/protocol/fault"
@@ -162,7 +163,7 @@ func (p *Profile) learnName(name json.RawMessage, reserved func(identity string)
 	if p.Claimed != "" || p.Caller.Identity == tool.Anonymous {
 		return
 	}
-	identity := protocol.ClientName(client.Name)
+	identity := clienttable.Identity(client.Name)
 	if reserved(identity) || identity == p.Caller.Identity {
 		identity = "unverified:" + identity
 	}

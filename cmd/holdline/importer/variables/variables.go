@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"holdline/cmd/holdline/clients"
+	"holdline/daemon/clienttable"
 	"holdline/daemon/config/expand"
 )
 
@@ -22,16 +22,16 @@ var (
 
 // dollarBefore finds a dollar in front of a variable, by the syntax of the variable. Clients put it
 // before the value; for holdline it makes the variable a plain text.
-var dollarBefore = map[clients.Syntax]*regexp.Regexp{
-	clients.Shell:    regexp.MustCompile(`\$\$\{`),
-	clients.Dollar:   regexp.MustCompile(`\$\$[{A-Za-z_]`),
-	clients.Editor:   regexp.MustCompile(`\$\$\{`),
-	clients.Brackets: regexp.MustCompile(`\$\{(env|file):`),
+var dollarBefore = map[clienttable.Syntax]*regexp.Regexp{
+	clienttable.Shell:    regexp.MustCompile(`\$\$\{`),
+	clienttable.Dollar:   regexp.MustCompile(`\$\$[{A-Za-z_]`),
+	clienttable.Editor:   regexp.MustCompile(`\$\$\{`),
+	clienttable.Brackets: regexp.MustCompile(`\$\{(env|file):`),
 }
 
 // A Translator translates the strings of one entry.
 type Translator struct {
-	Syntax  clients.Syntax
+	Syntax  clienttable.Syntax
 	Project string // root; "" if the entry is for all projects
 	// Stays is called with the reason why a string cannot be translated: it names the key, and
 	// shows no value.
@@ -46,13 +46,13 @@ func (t *Translator) Translate(key, s string) string {
 		return s
 	}
 	switch t.Syntax {
-	case clients.Literal:
+	case clienttable.Literal:
 		return escape(s)
-	case clients.Shell, clients.Dollar:
+	case clienttable.Shell, clienttable.Dollar:
 		return t.expandShell(key, s)
-	case clients.Editor:
+	case clienttable.Editor:
 		return braced.ReplaceAllStringFunc(s, func(m string) string { return t.expandEditor(key, m[2:len(m)-1]) })
-	case clients.Brackets:
+	case clienttable.Brackets:
 		return bracketed.ReplaceAllStringFunc(escape(s), func(m string) string {
 			parts := bracketed.FindStringSubmatch(m)
 			if parts[1] == "env" && variable.MatchString(parts[2]) {
@@ -82,7 +82,7 @@ func (t *Translator) expandShell(key, s string) string {
 	if strings.Contains(s, "${CLAUDE_PLUGIN_ROOT") {
 		t.Stays("its %s has ${CLAUDE_PLUGIN_ROOT}, which only its client knows", key)
 	}
-	if t.Syntax == clients.Dollar {
+	if t.Syntax == clienttable.Dollar {
 		s = dollarName.ReplaceAllString(s, "$${$1}")
 	}
 	if _, err := expand.Text(s, func(string) (string, bool) { return "", true }); err != nil {

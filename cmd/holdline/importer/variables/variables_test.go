@@ -5,26 +5,26 @@ import (
 	"strings"
 	"testing"
 
-	"holdline/cmd/holdline/clients"
+	"holdline/daemon/clienttable"
 )
 
 // TestTranslate checks variables and dollars of each syntax. A want that begins with "stays" is in
 // the reason why the string cannot be translated.
 func TestTranslate(t *testing.T) {
 	for _, tt := range []struct {
-		syntax     clients.Syntax
+		syntax     clienttable.Syntax
 		text, want string
 	}{
-		{clients.Literal, "a$${A} ${A}", "a$$${A} $${A}"},
-		{clients.Shell, "${A} ${B:-c} $5 $$ $$D", "${A} ${B:-c} $5 $$ $$D"},
-		{clients.Shell, "x$${A}", "stays: its args has a $ in front"},
-		{clients.Dollar, "$A-${B} $5 $$", "${A}-${B} $5 $$"},
-		{clients.Dollar, "$$A", "stays: its args has a $ in front"},
-		{clients.Dollar, "$${A}", "stays: its args has a $ in front"},
-		{clients.Editor, "${env:A} $A $$", "${A} $A $$"},
-		{clients.Editor, "$${env:A}", "stays: its args has a $ in front"},
-		{clients.Brackets, "{env:A} $A ${B}", "${A} $A $${B}"},
-		{clients.Brackets, "${env:A}", "stays: its args has a $ in front"},
+		{clienttable.Literal, "a$${A} ${A}", "a$$${A} $${A}"},
+		{clienttable.Shell, "${A} ${B:-c} $5 $$ $$D", "${A} ${B:-c} $5 $$ $$D"},
+		{clienttable.Shell, "x$${A}", "stays: its args has a $ in front"},
+		{clienttable.Dollar, "$A-${B} $5 $$", "${A}-${B} $5 $$"},
+		{clienttable.Dollar, "$$A", "stays: its args has a $ in front"},
+		{clienttable.Dollar, "$${A}", "stays: its args has a $ in front"},
+		{clienttable.Editor, "${env:A} $A $$", "${A} $A $$"},
+		{clienttable.Editor, "$${env:A}", "stays: its args has a $ in front"},
+		{clienttable.Brackets, "{env:A} $A ${B}", "${A} $A $${B}"},
+		{clienttable.Brackets, "${env:A}", "stays: its args has a $ in front"},
 	} {
 		why := ""
 		translator := Translator{Syntax: tt.syntax, Stays: func(format string, args ...any) {
