@@ -50,3 +50,22 @@ func TestServerStartedAgain(t *testing.T) {
 	p.untilReady("tools")
 	a.rest()
 }
+
+// TestWorkerDiesWhileItIsTakenUp_ServerIsBackWithoutCall checks that a server whose worker dies between the
+// moment in which the next daemon attaches to it and the one in which it goes on with the server is started
+// again without a call.
+func TestWorkerDiesWhileItIsTakenUp_ServerIsBackWithoutCall(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t).faults().serve("shared")
+	a := p.agent().shake()
+	before := p.untilReady("tools")
+	s := p.status()
+	p.dieAs("hosted.adopted", death{held: true})
+	kill9(t, s.Daemon.PID)
+	waitFor(t, "the next daemon", func() bool { return p.died("hosted.adopted") })
+	p.until("the session is back", func(s control.StatusAnswer) bool { return len(s.Sessions) == 1 })
+	kill9(t, s.Workers[0].PID)
+	p.letGo("hosted.adopted")
+	p.untilAnother("tools", before)
+	a.rest()
+}

@@ -374,7 +374,8 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 		} else {
 			u.EndLocked()
 		}
-	case !alive: // its reader will handle the event of its death
+	case !alive: // its reader handles the event of its death, for which it was only starting
+		inst.mustRecover = !inst.srv.Entry().Lazy
 	default:
 		inst.runLocked(u)
 		u.AdoptedLocked(&server)
