@@ -67,7 +67,7 @@ picture: build ## record the demo for the README: contrib/doc/demo.svg
 	go run ./cmd/picture < bin/demo.txt > bin/demo.svg
 	mv bin/demo.svg contrib/doc/demo.svg
 
-test: ## run the tests; the last lines name those that were skipped (RUN=name, PKG=./proxy, HOLDLINE_LONG=1: much deeper)
+test: ## run the tests; the last lines name those that were skipped, and count all (RUN=name, PKG=./proxy, HOLDLINE_LONG=1: much deeper)
 	@CGO_ENABLED=0 $(TEST) -v $(ATONCE) $(if $(HOLDLINE_LONG),-timeout 1h) $(if $(RUN),-count=1 -run '$(RUN)') $(PKG) | awk -f .ci/tests.awk
 
 race: ## run the tests under the race detector, in any order

@@ -1,34 +1,51 @@
-# Reads `go test -v` and prints what people want to see: one line a package,
-# everything of a package that fails, and last the tests that were skipped, by
-# name and with the reason that they gave, and those that failed.
+# Reads `go test -v` and prints what people want to see: everything of a package that fails,
+# at the end the tests that were skipped, by reason and name, those that failed, and how many of
+# all there were. On a terminal one line shows how far it is.
+
+BEGIN { terminal = system("test -t 1") == 0 }
 
 function flush_all(   i) {
 	for (i = 1; i <= n; i++) print held[i]
 	n = 0
 }
 
+# progress shows the package that has just ended.
+function progress() {
+	packages++
+	if (!terminal) return
+	printf "\r\033[K%d packages, %d tests passed: %s", packages, passed, $2
+	fflush()
+}
+
+function clear() { if (terminal) printf "\r\033[K" }
+
 /^=== (RUN|CONT|NAME)/ { test = $3; next }
 
 /^=== PAUSE/ { next }
 
 /^ *--- SKIP: / {
-	skipped[++skips] = "  " $3 (said[$3] == "" ? "" : ": " said[$3])
+	names[++skips] = $3
+	why[skips] = said[$3] == "" ? "no reason given" : said[$3]
 	next
 }
 
-/^ *--- PASS: / { next }
+/^ *--- PASS: / { passed++; next }
 
-/^(ok|\?)[ \t]/ || /\[no test files\]$/ || /^\t.*coverage: / {
+/^(ok|\?)[ \t]/ || /\[no test files\]$/ {
 	n = 0
-	print
-	fflush()
+	progress()
 	where()
 	next
 }
 
+/^\t.*coverage: / { next }
+
+/^ *--- FAIL: / { failures++ }
+
 /^--- FAIL: / { bad[++bads] = $3 }
 
 /^FAIL[ \t]/ {
+	clear()
 	flush_all()
 	print
 	fflush()
@@ -45,24 +62,58 @@ function flush_all(   i) {
 	if ($0 ~ /^(panic: |fatal error: )/) failed = 1
 }
 
-# where adds the package to the skips that it had.
+# where adds the package to the tests that failed in it.
 function where(   i) {
-	for (i = marked + 1; i <= skips; i++) skipped[i] = "  " $2 "." substr(skipped[i], 3)
-	marked = skips
 	for (i = told + 1; i <= bads; i++) bad[i] = $2 "." bad[i]
 	told = bads
 	split("", said)
 }
 
+# groups sorts the skipped tests by reason. The cases of one test are one name with their number.
+function groups(   i, reason, name, key) {
+	for (i = 1; i <= skips; i++) {
+		reason = why[i]
+		if (match(reason, /^HOLDLINE_[A-Z0-9]+=[^ :]* is not set/)) reason = substr(reason, 1, RLENGTH)
+		name = names[i]
+		sub(/\/.*/, "", name)
+		key = reason SUBSEP name
+		if (!(reason in count)) order[++reasons] = reason
+		count[reason]++
+		if (!(key in cases)) list[reason] = list[reason] SUBSEP name
+		cases[key]++
+	}
+}
+
+# wrapped prints the names of a reason in lines of at most 100 columns.
+function wrapped(reason,   parts, i, k, line, word) {
+	k = split(substr(list[reason], 2), parts, SUBSEP)
+	line = "  " reason ":"
+	for (i = 1; i <= k; i++) {
+		word = parts[i]
+		if (cases[reason, word] > 1) word = word " (" cases[reason, word] " cases)"
+		if (i < k) word = word ","
+		if (length(line " " word) > 100) {
+			print line
+			line = "   "
+		}
+		line = line " " word
+	}
+	print line
+}
+
 END {
+	clear()
 	flush_all()
+	groups()
 	if (skips) {
 		printf "skipped %d test%s:\n", skips, skips == 1 ? "" : "s"
-		for (i = 1; i <= skips; i++) print skipped[i]
-	} else print "skipped no test"
+		for (i = 1; i <= reasons; i++) wrapped(order[i])
+	}
 	if (bads) {
 		printf "failed %d test%s:\n", bads, bads == 1 ? "" : "s"
 		for (i = 1; i <= bads; i++) print "  " bad[i]
 	}
+	if (failed && !failures) failures = 1 # a package that did not build, or that ended early
+	printf "%d passed, %d failed, %d skipped\n", passed, failures, skips
 	exit failed
 }

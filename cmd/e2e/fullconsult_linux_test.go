@@ -12,11 +12,11 @@ import (
 	"holdline/daemon/adapter/engine/claude/claudetest"
 )
 
-// TestConsultDiskFull fills the disk of the state directory while a consult runs: when its
+// TestConsultDiskFullRoot fills the disk of the state directory while a consult runs: when its
 // program has just begun, when that has ended, and when the outcome is written but the answer
 // is not. The answer arrives once all the same, and doctor names the files that could not be
 // written. An answer that is only in memory is on disk once there is room.
-func TestConsultDiskFull(t *testing.T) {
+func TestConsultDiskFullRoot(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string

@@ -50,9 +50,9 @@ func fill(t *testing.T, dir string) {
 	}
 }
 
-// TestFullRuntimeDir checks that a daemon starts in a runtime directory without a free
+// TestFullRuntimeDirRoot checks that a daemon starts in a runtime directory without a free
 // byte, however the daemon before it ended, and that a session continues.
-func TestFullRuntimeDir(t *testing.T) {
+func TestFullRuntimeDirRoot(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
@@ -115,9 +115,9 @@ func TestFullRuntimeDir(t *testing.T) {
 	p.agent("--no-autostart").shake().rest()
 }
 
-// TestSmallRuntimeDir checks that long requests and results need no files: a runtime directory
+// TestSmallRuntimeDirRoot checks that long requests and results need no files: a runtime directory
 // with little room has none of them.
-func TestSmallRuntimeDir(t *testing.T) {
+func TestSmallRuntimeDirRoot(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}

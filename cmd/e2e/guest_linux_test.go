@@ -257,9 +257,9 @@ func TestGuest_IsAskedNothing(t *testing.T) {
 	}
 }
 
-// TestGuest_WrongUser checks that only the users that a socket names may connect, and that others
+// TestGuest_WrongUserRoot checks that only the users that a socket names may connect, and that others
 // than its own user can, if it names them.
-func TestGuest_WrongUser(t *testing.T) {
+func TestGuest_WrongUserRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
@@ -316,9 +316,9 @@ func TestGuest_InFlight(t *testing.T) {
 	}
 }
 
-// TestGuest_InNamespaces checks an agent that has a network of its own, and of the host's files not
+// TestGuest_InNamespacesRoot checks an agent that has a network of its own, and of the host's files not
 // the runtime directory, the home or the project, but for the socket: its calls work.
-func TestGuest_InNamespaces(t *testing.T) {
+func TestGuest_InNamespacesRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root makes namespaces everywhere")
@@ -366,10 +366,10 @@ exec "$@"`
 	return p.agentOf(cmd).shake()
 }
 
-// TestGuest_EveryMethod has a guest in namespaces ask, by each method that there is, for what belongs to a server
+// TestGuest_EveryMethodRoot has a guest in namespaces ask, by each method that there is, for what belongs to a server
 // that is not for guests. It gets nothing of it, is told the same as of a server that there is not, and the server
 // hears of nothing. At the end it is disconnected by the number of its session.
-func TestGuest_EveryMethod(t *testing.T) {
+func TestGuest_EveryMethodRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root makes namespaces everywhere")

@@ -10,9 +10,9 @@ import (
 	"holdline/protocol"
 )
 
-// TestOtherUser checks that another user who can reach the socket, which should be
+// TestOtherUserRoot checks that another user who can reach the socket, which should be
 // impossible, is refused because of the user id that the kernel reports.
-func TestOtherUser(t *testing.T) {
+func TestOtherUserRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")

@@ -143,9 +143,9 @@ func TestStoreRefuses(t *testing.T) {
 	}
 }
 
-// TestStoreOfAnotherOwner checks that a file of the store is refused if another user owns it, its lock or a
+// TestStoreOfAnotherOwnerRoot checks that a file of the store is refused if another user owns it, its lock or a
 // directory of them.
-func TestStoreOfAnotherOwner(t *testing.T) {
+func TestStoreOfAnotherOwnerRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a file to another user")
 	}

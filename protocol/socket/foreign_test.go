@@ -58,9 +58,9 @@ func TestDial_DirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestDial_FullBacklogOfAnotherUser checks that another user's socket that accepts no
+// TestDial_FullBacklogOfAnotherUserRoot checks that another user's socket that accepts no
 // connection does not look like a busy daemon.
-func TestDial_FullBacklogOfAnotherUser(t *testing.T) {
+func TestDial_FullBacklogOfAnotherUserRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can give a directory away")
 	}

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestDialOtherUser checks that a socket of another user is refused before a byte is sent
+// TestDialOtherUserRoot checks that a socket of another user is refused before a byte is sent
 // to it.
-func TestDialOtherUser(t *testing.T) {
+func TestDialOtherUserRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}

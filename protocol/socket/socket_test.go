@@ -235,40 +235,48 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
+// refuses checks that a directory of dir is refused for a socket as prepare leaves it, that the error says
+// what to do, and that the directory stays as it is.
+func refuses(t *testing.T, dir, name, want string, prepare func(path string) error) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := prepare(path); err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.Lstat(path)
+	d, err := OpenDir(filepath.Join(path, "s"))
+	if err == nil {
+		d.Close()
+		t.Fatalf("%s: OpenDir worked", name)
+	}
+	if msg := err.Error(); !strings.Contains(msg, path) || !strings.Contains(msg, Env) ||
+		!strings.Contains(msg, want) {
+		t.Errorf("%s: error %q, want the path, %s and %q", name, msg, Env, want)
+	}
+	if after, _ := os.Lstat(path); after.Mode() != before.Mode() {
+		t.Errorf("%s: mode changed from %v to %v", name, before.Mode(), after.Mode())
+	}
+}
+
+// TestOpenDirOfAnotherUserRoot checks that a directory of another user is refused for a socket.
+func TestOpenDirOfAnotherUserRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory away")
+	}
+	refuses(t, shortDir(t), "foreign", "belongs to user 1", func(p string) error {
+		return errors.Join(os.Mkdir(p, 0o700), os.Chown(p, 1, 1))
+	})
+}
+
 // TestOpenDirRefuses checks which directories are refused for a socket, and that the error
 // says what to do.
 func TestOpenDirRefuses(t *testing.T) {
 	dir := shortDir(t)
-	check := func(name, want string, prepare func(path string) error) {
-		t.Helper()
-		path := filepath.Join(dir, name)
-		if err := prepare(path); err != nil {
-			t.Fatal(err)
-		}
-		before, _ := os.Lstat(path)
-		d, err := OpenDir(filepath.Join(path, "s"))
-		if err == nil {
-			d.Close()
-			t.Fatalf("%s: OpenDir worked", name)
-		}
-		if msg := err.Error(); !strings.Contains(msg, path) || !strings.Contains(msg, Env) ||
-			!strings.Contains(msg, want) {
-			t.Errorf("%s: error %q, want the path, %s and %q", name, msg, Env, want)
-		}
-		if after, _ := os.Lstat(path); after.Mode() != before.Mode() {
-			t.Errorf("%s: mode changed from %v to %v", name, before.Mode(), after.Mode())
-		}
-	}
-	check("open", "0755", func(p string) error { return os.Mkdir(p, 0o755) })
+	refuses(t, dir, "open", "0755", func(p string) error { return os.Mkdir(p, 0o755) })
 	// The user may have named any path, so the advice must not be to remove it.
-	check("mine", "or if this is one: chmod 700 ", func(p string) error { return os.Mkdir(p, 0o755) })
-	check("file", "is a file or a link", func(p string) error { return os.WriteFile(p, nil, 0o600) })
-	check("link", "is a file or a link", func(p string) error { return os.Symlink(t.TempDir(), p) })
-	if os.Geteuid() == 0 {
-		check("foreign", "belongs to user 1", func(p string) error {
-			return errors.Join(os.Mkdir(p, 0o700), os.Chown(p, 1, 1))
-		})
-	}
+	refuses(t, dir, "mine", "or if this is one: chmod 700 ", func(p string) error { return os.Mkdir(p, 0o755) })
+	refuses(t, dir, "file", "is a file or a link", func(p string) error { return os.WriteFile(p, nil, 0o600) })
+	refuses(t, dir, "link", "is a file or a link", func(p string) error { return os.Symlink(t.TempDir(), p) })
 	if _, err := OpenDir(filepath.Join(dir, "absent", "holdline", "s")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without a parent: %v", err)
 	}

@@ -1,9 +1,11 @@
 package doctor
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,15 +106,29 @@ func TestLogins(t *testing.T) {
 		}
 	}
 	check(want...)
-	if os.Geteuid() == 0 { // only root can give a file to another user
-		if err := os.Chown(filepath.Join(dir, "targets"), 65534, -1); err != nil {
-			t.Fatal(err)
-		}
-		check("logins problem " + filepath.Join(dir, "targets") + " can be read or changed by other users")
-	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Logins.KeyCommand = []string{"false"}
 	check("logins problem "+dir+" can be read or changed by other users", "key of logins problem each login")
+}
+
+// TestLoginsOfAnotherUserRoot checks that a file of the logins that another user owns is a problem.
+func TestLoginsOfAnotherUserRoot(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a file to another user")
+	}
+	o := Options{StateDir: t.TempDir(), Home: t.TempDir(), Config: filepath.Join(t.TempDir(), "config.json")}
+	o.Loaded = &config.Config{}
+	targets := filepath.Join(statedir.In(o.StateDir).Logins, "targets")
+	err := errors.Join(os.Chmod(o.StateDir, 0o700), os.MkdirAll(targets, 0o700), os.Chown(targets, 65534, -1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := targets + " can be read or changed by other users"
+	if found := checkLogins(o); !slices.ContainsFunc(found, func(f Finding) bool {
+		return f.State == Problem && strings.Contains(f.What, want)
+	}) {
+		t.Errorf("found %+v, want %q", found, want)
+	}
 }
