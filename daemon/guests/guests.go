@@ -47,10 +47,12 @@ type Manager struct {
 	o       Options
 	changed chan struct{}  // holds a token when the configuration has changed
 	serving sync.WaitGroup // the goroutines of Run
+	room    *listener.Room // for long messages of all guests
 
 	mu      lockcheck.Mutex
-	trouble map[string]string  // why a socket is not listened at; guarded by mu
-	forward map[forwarding]int // how many commands do that; guarded by mu
+	shares  map[string]*listener.Share // of room, by socket; guarded by mu
+	trouble map[string]string          // why a socket is not listened at; guarded by mu
+	forward map[forwarding]int         // how many commands do that; guarded by mu
 }
 
 // forwarding is what a command does that forwards a socket to a host.
@@ -59,7 +61,7 @@ type forwarding struct{ socket, host string }
 // New returns a manager that does not listen yet.
 func New(o Options) *Manager {
 	return &Manager{
-		o: o, changed: make(chan struct{}, 1),
+		o: o, changed: make(chan struct{}, 1), room: listener.NewRoom(), shares: map[string]*listener.Share{},
 		trouble: map[string]string{}, forward: map[forwarding]int{},
 	}
 }
@@ -240,7 +242,7 @@ func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
 		Holdline: g.Holdline, Role: g.Role, Session: g.Session, Resume: g.Resume, Store: g.Store, Next: g.Next,
 		Pending: g.Pending, Server: g.Server, Version: g.Version, Identity: s.IdentityOf(name),
 	}
-	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestCalls)}
+	c.Guest = &listener.Guest{Socket: name, InFlight: cmp.Or(s.InFlight, config.GuestCalls), Room: m.shareOf(name)}
 	c.Peer.PID = 0
 	dir, err := m.projectOf(s.ProjectOf(g.Cwd))
 	if err != nil {
@@ -252,6 +254,17 @@ func (m *Manager) admit(name string, c *listener.Conn) *protocol.Refusal {
 	}
 	c.Greeting.Cwd, c.Greeting.Project = dir, projectKey(name, dir)
 	return nil
+}
+
+// shareOf returns the room of a socket. It stays that of the name for good: what guests of before hold
+// of it may not be given back yet.
+func (m *Manager) shareOf(name string) *listener.Share {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shares[name] == nil {
+		m.shares[name] = m.room.Share()
+	}
+	return m.shares[name]
 }
 
 // projectOf returns the real path of a project of guests; "" for "". It refuses one that lies in the

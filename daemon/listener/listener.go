@@ -53,6 +53,7 @@ func (c *Conn) role() string {
 type Guest struct {
 	Socket   string // name in the configuration
 	InFlight int    // calls at once of all guests of the socket
+	Room     *Share // for long messages of all guests of the socket
 }
 
 // Handler serves one connection until it ends. It must return soon after ctx

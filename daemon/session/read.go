@@ -1,7 +1,9 @@
 package session
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -73,15 +75,21 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 	}
 	var replay *protocol.Control // describes the next line, which the proxy sends again; nil if it is a new one
 	for {
-		text, err := l.Lines.Next()
+		text, err := l.Next()
 		switch {
 		case err == nil:
+		case errors.Is(err, jsonrpc.ErrNoRoom):
+			head, tail := l.Lines.Ends()
+			s.crowded(ctx, head, tail, replay, calls)
+			replay = nil
+			continue
 		case errors.Is(err, jsonrpc.ErrTooLong):
 			f := fault.New(fault.ParseError, fault.Protocol, "jsonrpc.parse",
 				"the message has more than %d MiB, the most that one may have", jsonrpc.MaxFrame>>20)
 			var seen jsonrpc.Message
 			seen.ID, seen.Kind = jsonrpc.Glimpse(l.Lines.Ends())
 			s.refuse(ctx, 0, seen, f)
+			replay = nil
 			continue
 		case l.Why() != nil:
 			return l.Why()
@@ -111,13 +119,59 @@ func (s *session) readLines(ctx context.Context, l *link.Link, calls *crew.Crew)
 				s.handleLong(ctx, &control, replay, calls)
 				replay = nil
 			}
-		case replay != nil:
-			s.replayed(ctx, replay, bulk.Line{Text: l.Lines.Own(text)}, calls)
-			replay = nil
 		default:
-			s.handleLine(ctx, bulk.Line{Text: l.Lines.Own(text)}, calls)
+			s.handleText(ctx, l, l.Lines.Own(text), replay, calls)
+			replay = nil
 		}
 	}
+}
+
+// handleText handles a line of the client, whose memory it keeps; again is the control line before a
+// replayed one, else nil. Only the reader calls it.
+func (s *session) handleText(ctx context.Context, l *link.Link, text []byte, again *protocol.Control, calls *crew.Crew) {
+	if s.guest != "" {
+		var ok bool
+		if s.release, ok = l.Hold(cap(text)); !ok {
+			s.crowded(ctx, text, nil, again, calls)
+			return
+		}
+		defer s.giveRoom()
+	}
+	if again != nil {
+		s.replayed(ctx, again, bulk.Line{Text: text}, calls)
+	} else {
+		s.handleLine(ctx, bulk.Line{Text: text}, calls)
+	}
+}
+
+// giveRoom gives back the room of a guest's line that is handled, unless the goroutine that works on its
+// request has taken s.release over. Only the reader calls it.
+func (s *session) giveRoom() {
+	if s.release != nil {
+		s.release()
+		s.release = nil
+	}
+}
+
+// crowded handles a line of a guest for whose bytes there is no room, by its beginning, and its end if it
+// is not known whole; again is the control line before a replayed one, else nil. A request is answered
+// with a fault: it may be sent again. A replayed one is handled by tooLarge. Only the reader calls it.
+func (s *session) crowded(ctx context.Context, head, tail []byte, again *protocol.Control, calls *crew.Crew) {
+	id, kind := jsonrpc.Glimpse(head, tail)
+	switch {
+	case again != nil:
+		again.ID = bytes.Clone(json.RawMessage(id)) // not all of the line
+		s.tooLarge(ctx, again, calls)
+		return
+	case kind == jsonrpc.Response: // no server asks a guest
+		s.n++
+		s.Seen(s.n)
+		return
+	}
+	s.n++
+	s.refuse(ctx, s.n, jsonrpc.Message{ID: id, Kind: kind}, fault.New(fault.ResourceExhausted, fault.Host, "jsonrpc.read",
+		"the guests of this machine have sent as many long messages as the daemon holds at once: "+
+			"wait until one of them is answered, or send less"))
 }
 
 // handleLong reads a line of the client from the file that c names, and handles it; again is the

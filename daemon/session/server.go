@@ -262,6 +262,7 @@ func (s *Server) ServeConn(ctx context.Context, c *listener.Conn) {
 	l.First = c.First
 	if c.Guest != nil {
 		l.Guest = c.Guest.Socket
+		l.Bound(c.Guest.Room.Resize)
 	}
 	for ctx.Err() == nil {
 		one, fresh, refusal := s.openSession(l, c.Guest)

@@ -61,6 +61,7 @@ type session struct {
 	numbers   bool               // its proxy takes the numbers of lines with answers
 	keeps     bool               // its proxy keeps what it is told for the next daemon
 	store     string             // id of the records with which the client came back first; "" if it did not
+	release   func()             // gives back the room that the present line of a guest takes; nil for none
 	uncertain int64              // lines below it may have run without a record that this daemon can read; 0 for none
 
 	lists   held.Lists      // the lists that the client holds; has a lock of its own

@@ -60,7 +60,7 @@ func (s *session) busy(id jsonrpc.ID) bool {
 // startWork runs work and then finish in a goroutine of calls, and returns at once; r is in flight
 // until work returns. why is nil if the client still wants the answer, else why the request has
 // ended. An error of work matters only if it is [tool.ErrStopping]: it is then why. At the client's
-// limit of calls in flight r is answered with a fault, and neither is called. It takes s.mu.
+// limit of calls in flight r is answered with a fault, and neither is called. Only the reader calls it; it takes s.mu.
 func (s *session) startWork(
 	ctx context.Context, r *request, calls *crew.Crew, work func(context.Context) error, finish func(why error),
 ) {
@@ -71,9 +71,14 @@ func (s *session) startWork(
 		return
 	}
 	s.running.Add(1)
+	release := s.release // the goroutine holds the line
+	s.release = nil
 	calls.Go(func() {
 		defer s.ended()
 		defer cancel(nil)
+		if release != nil {
+			defer release()
+		}
 		if err := work(callCtx); errors.Is(err, tool.ErrStopping) {
 			cancel(tool.ErrStopping)
 		}

@@ -21,6 +21,9 @@ const keepBuffer = 32 << 10
 // once the line has ended, unless AtOnce is set, so reading can go on; [Lines.Ends] has its beginning and its end.
 var ErrTooLong = errors.New("line too long")
 
+// ErrNoRoom is returned by [Lines.Next] in place of ErrTooLong for a line for which [Lines.Hold] had no room.
+var ErrNoRoom = errors.New("no room for the line")
+
 // Lines reads newline-delimited messages. A carriage return before the
 // newline is dropped, empty lines are skipped, and a last line without a
 // newline still counts. It is for one goroutine.
@@ -37,6 +40,9 @@ type Lines struct {
 	// Spill, if not nil, returns a new file for a long line that has not ended yet; nil if the
 	// line has to stay in memory. See [ErrSpilled].
 	Spill func() *os.File
+	// Hold, if not nil, is called with the size that the buffer is about to get, in bytes. If it returns
+	// false for a greater one, the line is skipped; of a smaller one it is only told.
+	Hold func(size int) bool
 
 	r        io.Reader
 	max      int    // longest line, in bytes
@@ -45,6 +51,8 @@ type Lines struct {
 	scanned  int    // no newline in buf[start:scanned]
 	err      error  // of r; returned once all that was read before is taken
 	skipping bool   // inside a line that is too long
+	noRoom   bool   // it is skipped since there was no room for it
+	skipped  int    // bytes of it that were read before buf[start:]
 	head     []byte // of the latest such line, at most [LineEnds] bytes
 	tail     []byte // the same of its end
 	spilled  spilled
@@ -78,8 +86,7 @@ func (l *Lines) Next() ([]byte, error) {
 			l.spilled.refused = false
 			if l.skipping {
 				l.keepTail(line)
-				l.skipping = false
-				return nil, l.tooLong()
+				return nil, l.endSkip()
 			}
 			if len(line) > l.max {
 				l.beginSkip(line)
@@ -95,9 +102,11 @@ func (l *Lines) Next() ([]byte, error) {
 		l.spill()
 		if l.skipping {
 			l.keepTail(l.buf[l.start:])
+			l.skipped += l.scanned - l.start
 			l.start = l.scanned
 		} else if l.spilled.size+l.scanned-l.start > l.max+1 {
 			l.beginSkip(l.buf[l.start:])
+			l.skipped = l.scanned - l.start
 			l.start = l.scanned
 			if l.AtOnce {
 				return nil, l.tooLong()
@@ -105,8 +114,7 @@ func (l *Lines) Next() ([]byte, error) {
 		}
 		if l.err != nil {
 			if l.skipping && errors.Is(l.err, io.EOF) {
-				l.skipping = false
-				return nil, l.tooLong()
+				return nil, l.endSkip()
 			}
 			if l.spilled.f != nil && errors.Is(l.err, io.EOF) && !l.DropTail && l.endSpilled(nil) {
 				return nil, ErrSpilled
@@ -143,13 +151,41 @@ func (l *Lines) beginSkip(rest []byte) {
 	l.keepTail(rest)
 }
 
+// endSkip ends a skip, and returns why the line was skipped.
+func (l *Lines) endSkip() error {
+	noRoom := l.noRoom
+	l.skipping, l.noRoom, l.skipped = false, false, 0
+	if noRoom {
+		return ErrNoRoom
+	}
+	return l.tooLong()
+}
+
+// Begun returns how many bytes were read of a line that has not ended. It is for BeforeRead.
+func (l *Lines) Begun() int { return l.skipped + l.spilled.size + l.scanned - l.start }
+
+// Close lets go of what was read. Next must not be called any more.
+func (l *Lines) Close() {
+	l.dropSpilled()
+	l.buf, l.start, l.scanned, l.err = nil, 0, 0, io.EOF
+	l.hold()
+}
+
+// hold tells l.Hold the size of the buffer, which has become smaller.
+func (l *Lines) hold() {
+	if l.Hold != nil {
+		l.Hold(cap(l.buf))
+	}
+}
+
 // keepTail keeps the last bytes of a line that is skipped and goes on with part.
 func (l *Lines) keepTail(part []byte) {
 	l.tail = append(l.tail, part[max(len(part)-LineEnds, 0):]...)
 	l.tail = append(l.tail[:0], l.tail[max(len(l.tail)-LineEnds, 0):]...)
 }
 
-// Ends returns the beginning and the end of the line for which Next has just returned [ErrTooLong].
+// Ends returns the beginning and the end of the line for which Next has just returned [ErrTooLong] or
+// [ErrNoRoom].
 func (l *Lines) Ends() (head, tail []byte) { return l.head, l.tail }
 
 // Own returns line, which Next has just returned, in memory of its caller's own, with a
@@ -161,6 +197,7 @@ func (l *Lines) Own(line []byte) []byte {
 	}
 	l.buf = append(make([]byte, 0, keepBuffer/8), l.buf[l.start:]...)
 	l.start, l.scanned = 0, 0
+	l.hold()
 	return line
 }
 
@@ -170,11 +207,16 @@ func Grow(b []byte, n int) []byte {
 	if len(b)+n <= cap(b) {
 		return b
 	}
+	return append(make([]byte, 0, grown(b, n)), b...)
+}
+
+// grown returns the room of the slice that [Grow] makes of b, which has too little.
+func grown(b []byte, n int) int {
 	next := 2 * cap(b)
 	if cap(b) < 1<<20 {
 		next = 4 * cap(b)
 	}
-	return append(make([]byte, 0, max(next, len(b)+n)), b...)
+	return max(next, len(b)+n)
 }
 
 // ReadLine returns the next line of r with its newline, in memory of the caller's own. With an
@@ -205,6 +247,7 @@ func (l *Lines) fill() {
 		held := l.buf[l.start:]
 		if cap(l.buf) > keepBuffer && len(held) < keepBuffer/4 && l.spilled.f == nil {
 			l.buf = append(make([]byte, 0, keepBuffer/8), held...)
+			l.hold()
 		} else {
 			l.buf = l.buf[:copy(l.buf, held)]
 		}
@@ -212,7 +255,7 @@ func (l *Lines) fill() {
 		l.start = 0
 	}
 	if len(l.buf) == cap(l.buf) {
-		l.buf = Grow(l.buf, 4<<10)
+		l.grow()
 	}
 	if l.BeforeRead != nil {
 		l.BeforeRead()
@@ -220,6 +263,21 @@ func (l *Lines) fill() {
 	n, err := l.r.Read(l.buf[len(l.buf):cap(l.buf)])
 	l.buf = l.buf[:len(l.buf)+n]
 	l.err = err
+}
+
+// grow makes the full buffer greater, though not for more than the longest line. If there is no room for
+// that, it begins to skip the line instead.
+func (l *Lines) grow() {
+	const least = 4 << 10
+	size := max(min(grown(l.buf, least), l.max+keepBuffer), len(l.buf)+least)
+	if l.Hold == nil || l.Hold(size) {
+		l.buf = append(make([]byte, 0, size), l.buf...)
+		return
+	}
+	l.beginSkip(l.buf)
+	l.noRoom, l.skipped = true, len(l.buf)
+	l.buf, l.scanned = make([]byte, 0, keepBuffer/8), 0
+	l.hold()
 }
 
 // trim returns a line without carriage returns at its end.

@@ -23,16 +23,24 @@ var (
 	ErrSuperseded = errors.New("the client has connected again")
 	ErrTooMuch    = errors.New("more answers waited for this client than are kept")
 	ErrExpelled   = errors.New("the user of the daemon has disconnected this client")
+	ErrUnfinished = errors.New("a line that this guest has begun does not end")
 )
 
 // lastWrites bounds the sending of what is still queued when a session ends.
 const lastWrites = 2 * time.Second
 
+// A line that a guest has begun goes on by lineStep bytes in lineWait at least, or ends: it takes room
+// from others. A guest whose network has been away connects again and repeats the line.
+const (
+	lineStep = 256 << 10
+	lineWait = 15 * time.Second
+)
+
 // A Link is one connection of a session. The goroutine that serves the session reads
 // it; another one, of [Link.Write], writes what is queued in Out.
 type Link struct {
 	Conn      rawio.Socket
-	Lines     *jsonrpc.Lines    // reads Conn; only the session's reader uses it
+	Lines     *jsonrpc.Lines    // reads Conn, see Next; only the session's reader uses it
 	First     []byte            // a line already read; nil if none
 	Greeting  protocol.Greeting // empty if Anonymous
 	Anonymous bool              // the client sent no greeting
@@ -42,6 +50,12 @@ type Link struct {
 	Done      chan struct{} // closed when the session has ended the connection
 
 	writer sync.WaitGroup // the goroutine of Write
+
+	// Only the session's reader uses these, for a guest.
+	late  *time.Timer // fires if a line does not go on; nil before the first
+	begun int         // bytes of the line when late was set last; 0 if it is not set
+	room  Resize
+	held  int // bytes of room that the buffer of Lines takes
 
 	mu    lockcheck.Mutex
 	cause error // why the reader's wait was ended; nil if it was not; guarded by mu
@@ -59,6 +73,63 @@ func New(
 	}
 	l.Out = outbox.New(rawio.NewConn(conn), !l.Anonymous, confirm)
 	return l
+}
+
+// Resize takes room for size bytes in place of what held takes, as listener.Share does.
+type Resize func(held, size int) (now int, ok bool)
+
+// Bound bounds the memory and the time that a line of a guest takes which has not ended: see
+// [jsonrpc.ErrNoRoom] and [ErrUnfinished].
+func (l *Link) Bound(room Resize) {
+	l.room = room
+	l.Lines.BeforeRead = l.watchLine
+	l.Lines.Hold = func(size int) (ok bool) {
+		l.held, ok = room(l.held, size)
+		return ok
+	}
+}
+
+// watchLine sets l.late anew if the line that has begun goes on, and ends it if there is none.
+func (l *Link) watchLine() {
+	switch begun := l.Lines.Begun(); {
+	case begun == 0 && l.begun > 0:
+		l.late.Stop()
+		l.begun = 0
+	case begun > 0 && (l.begun == 0 || begun >= l.begun+lineStep):
+		if l.late == nil {
+			l.late = time.AfterFunc(lineWait, func() { l.Fail(ErrUnfinished) })
+		}
+		l.late.Reset(lineWait)
+		l.begun = begun
+	}
+}
+
+// Next returns the next line, as [jsonrpc.Lines.Next] does.
+func (l *Link) Next() ([]byte, error) {
+	line, err := l.Lines.Next()
+	if l.begun > 0 { // what is read next may be another line, as long as this one
+		l.late.Stop()
+		l.begun = 0
+	}
+	return line, err
+}
+
+// Hold returns a func that gives back the room which a line takes, with so many bytes of memory, and true;
+// or false if there is none.
+func (l *Link) Hold(size int) (release func(), ok bool) {
+	held, ok := l.room(0, size)
+	if held == 0 || !ok {
+		return func() {}, ok
+	}
+	return func() { l.room(held, 0) }, true
+}
+
+// endReading gives back what the reader of the connection holds.
+func (l *Link) endReading() {
+	if l.late != nil {
+		l.late.Stop()
+	}
+	l.Lines.Close()
 }
 
 // Write starts the goroutine that writes what is queued in l.Out, and returns at once. The
@@ -121,6 +192,7 @@ func (l *Link) Drop() {
 	l.Out.Abort()
 	_ = l.Conn.Close()
 	l.writer.Wait()
+	l.endReading()
 	close(l.Done)
 }
 
@@ -138,5 +210,6 @@ func (l *Link) Finish() {
 	late := time.AfterFunc(lastWrites, func() { _ = l.Conn.Close() })
 	l.writer.Wait()
 	late.Stop()
+	l.endReading()
 	close(l.Done)
 }
