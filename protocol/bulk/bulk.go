@@ -33,12 +33,15 @@ const minFree = 128 << 20
 var ErrNoRoom = errors.New("the file system has too little room for long lines")
 
 // HasRoom returns nil if the file system of a directory has room for files of payloads.
-func HasRoom(dir string) error {
+func HasRoom(dir string) error { return HasRoomFor(dir, 0) }
+
+// HasRoomFor is [HasRoom] with room for so many bytes besides.
+func HasRoomFor(dir string, size int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
 		return err
 	}
-	if uint64(st.Bavail)*uint64(st.Bsize) < minFree { //nolint:unconvert // the types differ by system
+	if uint64(st.Bavail)*uint64(st.Bsize) < minFree+uint64(size) { //nolint:unconvert // the types differ by system
 		return ErrNoRoom
 	}
 	return nil

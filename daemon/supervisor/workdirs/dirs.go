@@ -48,7 +48,8 @@ type Dirs struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sweeping map[string]bool // hosts for which a sweep is due; true if another one is due after that
+	sweeping map[string]bool  // hosts for which a sweep is due; true if another one is due after that
+	fetching map[string]fetch // by directory
 
 	naming sync.Mutex // held while the state directory gets its name
 }

@@ -88,22 +88,46 @@ func (p Elsewhere) Bury(ctx context.Context, dir string, session *far.Session) e
 	if err != nil {
 		return err
 	}
+	whole := true // all that the other side sends was read
 	if left.Spool > 0 {
-		path := filepath.Join(dir, process.FileSpool)
-		_ = os.Remove(path) // of an attempt that failed
-		f, err := ownfile.Create(path)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(session.CopyTo(ctx, f, left.Spool), f.Close()); err != nil {
+		if whole, err = p.fetchSpool(ctx, dir, session, left.Spool); err != nil {
 			return fmt.Errorf("fetch the output of %s: %w", id, err)
 		}
 	}
 	if err := writeLeft(dir, left.State); err != nil {
 		return err
 	}
+	if !whole {
+		p.d.sweepSoon(p.at.Host)
+		return nil
+	}
 	_, _ = session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id}) // else a sweep does
 	return nil
+}
+
+// fetchSpool puts the spool of the worker of dir, size bytes from the other side, into that directory. A
+// spool that is too long counts as lost: then whole is false, since its bytes still come.
+func (p Elsewhere) fetchSpool(ctx context.Context, dir string, session *far.Session, size int64) (whole bool, err error) {
+	path := filepath.Join(dir, process.FileSpool)
+	_ = os.Remove(path) // of an attempt that failed
+	done, err := p.d.takeSpool(p.at.Host, dir, size)
+	if errors.Is(err, errSpoolTooLong) {
+		p.d.o.Log.WarnContext(ctx, "the output of a server on another machine is left out",
+			"worker", filepath.Base(dir), "host", p.at.Host, "err", err)
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	defer done()
+	f, err := ownfile.Create(path)
+	if err != nil {
+		return true, err
+	}
+	if err = errors.Join(session.CopyTo(ctx, f, size), f.Close()); err != nil {
+		_ = os.Remove(path)
+	}
+	return true, err
 }
 
 // writeLeft writes the last state of a worker elsewhere into its directory here, where it means
