@@ -14,8 +14,7 @@ func TestNoRoomForALine_ItIsSkippedAndOthersAreRead(t *testing.T) {
 	big := `{"method":"m","params":{"x":"` + strings.Repeat("x", 3*room) + `"},"jsonrpc":"2.0","id":7}`
 	fits := strings.Repeat("y", room/4)
 	held, most, refused := 0, 0, 0
-	var l *Lines
-	l = NewLines(&slowReader{[]byte("short\n" + big + "\n" + fits + "\n" + big + "\n" + "short\n" + big), 10_000}, MaxFrame)
+	l := NewLines(&slowReader{[]byte("short\n" + big + "\n" + fits + "\n" + big + "\n" + "short\n" + big), 10_000}, MaxFrame)
 	l.Hold = func(size int) bool {
 		if size > room {
 			refused++

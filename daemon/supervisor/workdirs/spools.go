@@ -3,6 +3,7 @@ package workdirs
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -53,9 +54,7 @@ func (d *Dirs) takeSpool(host, dir string, size int64) (done func(), err error) 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for other, f := range d.fetching { // of one that is being fetched, all counts
-		there[other] = f
-	}
+	maps.Copy(there, d.fetching) // of one that is being fetched, all counts
 	of, all := size, size
 	for _, f := range there {
 		all += f.size
