@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -347,6 +348,9 @@ func TestLoad(t *testing.T) {
 	}
 	write := func(mode os.FileMode) {
 		t.Helper()
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err) // it may be one that nobody but root can write to
+		}
 		if err := os.WriteFile(path, []byte(sample), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -439,7 +439,7 @@ func TestDiffOfLinkedRepository_WorksWhereItMayBeRead(t *testing.T) {
 func TestDiffOfRepositoryOfAnotherUser_NeedsSafeDirectory(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	p.wrapGit("export GIT_TEST_ASSUME_DIFFERENT_OWNER=1")
+	p.wrapGit("export GIT_TEST_ASSUME_DIFFERENT_OWNER=1 GIT_CONFIG_NOSYSTEM=1")
 	p.put(p.project+"/.git/config", "[safe]\n\tdirectory = *\n")
 	for _, tt := range []struct {
 		name, file string // where the configuration is
