@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -292,8 +293,19 @@ func (d *daemon) welcome() protocol.Welcome {
 		ResumeWindowMS: protocol.StartWindow.Milliseconds(),
 		Daemon: protocol.DaemonInfo{
 			Version: d.Version, PID: d.PID, Epoch: d.place.Generation(), Managed: d.Notifier.Managed(),
+			State: d.StateDir,
 		},
 	}
+}
+
+// getenv returns a variable of the daemon's own environment.
+func (d *daemon) getenv(name string) string {
+	for _, kv := range d.Environ {
+		if value, ok := strings.CutPrefix(kv, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // serve runs the actors until the first one ends, stops the others, and returns the error of
@@ -301,7 +313,7 @@ func (d *daemon) welcome() protocol.Welcome {
 func (d *daemon) serve(ctx context.Context) error {
 	d.listener = listener.New(listener.Options{
 		Log: d.Log.With("component", "listener"), UIDs: []int{os.Geteuid()},
-		MaxConns: d.file.Current().Limits.Connections,
+		MaxConns: d.file.Current().Limits.Connections, States: d.Paths.States(),
 		Handlers: map[string]listener.Handler{
 			protocol.RoleMCP: d.sessions.ServeConn,
 			protocol.RoleControl: (&commands.Server{
@@ -309,6 +321,9 @@ func (d *daemon) serve(ctx context.Context) error {
 			}).ServeConn,
 		},
 	})
+	if err := d.Paths.WritePlace(d.place.Socket(), d.getenv); err != nil {
+		d.Log.WarnContext(ctx, "the next daemon may listen elsewhere, and not find what this one leaves", "err", err)
+	}
 	if err := d.Paths.WritePointer(d.place.Socket()); err != nil {
 		d.Log.WarnContext(ctx, "proxies without XDG_RUNTIME_DIR will not find this daemon", "err", err)
 	}

@@ -91,6 +91,7 @@ type Greeting struct {
 	Cwd      string  `json:"cwd,omitempty"`      // working directory of the proxy
 	Server   string  `json:"server,omitempty"`   // narrows the session to one hosted server
 	View     string  `json:"view,omitempty"`     // of the configuration, that the session wants
+	State    string  `json:"state,omitempty"`    // the client's state directory: a daemon of another one refuses
 	Version  string  `json:"version,omitempty"`  // of the program, for people
 	Files    bool    `json:"files,omitempty"`    // it takes a [Long]
 	Numbers  bool    `json:"numbers,omitempty"`  // it takes the numbers of [AppendNumber]
@@ -134,8 +135,9 @@ type Welcome struct {
 type DaemonInfo struct {
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
-	Epoch   int64  `json:"epoch"`   // generation of the daemon, counted in its runtime directory
-	Managed string `json:"managed"` // "systemd", "launchd" or "no"
+	Epoch   int64  `json:"epoch"`           // generation of the daemon, counted in its runtime directory
+	Managed string `json:"managed"`         // "systemd", "launchd" or "no"
+	State   string `json:"state,omitempty"` // the state directory that it serves
 }
 
 // Refusal says why a daemon does not serve a connection. It is an error.
@@ -149,6 +151,7 @@ const (
 	RefusedIdentity = "identity_refused"
 	RefusedVersion  = "version"
 	RefusedView     = "unknown_view"
+	RefusedHome     = "another_home" // the daemon serves another state directory than the client's
 	RefusedGreeting = "bad_greeting"
 	RefusedBusy     = "session_busy"         // tried again by the proxy until its timeout
 	RefusedLimit    = "too_many_connections" // tried again by a proxy that resumes
@@ -309,7 +312,7 @@ func ParseGreeting(line []byte) (Greeting, error) {
 // another case, for either value.
 var greetingKeys = jsonrpc.Keys{Known: []string{
 	"holdline", "role", "session", "resume", "store", "next", "pending", "identity", "token", "project", "cwd", "server",
-	"view", "version", "files", "numbers", "kept", "logins",
+	"view", "state", "version", "files", "numbers", "kept", "logins",
 }}
 
 // ErrNoWelcome is wrapped by the error of [ParseWelcome] for a line that is no daemon's.

@@ -63,9 +63,12 @@ type Handler func(ctx context.Context, c *Conn)
 // Options are a server's settings.
 type Options struct {
 	Log      *slog.Logger
-	UIDs     []int              // the users who may connect
-	MaxConns int                // sessions, and connections of another role, at once; see [Server.Limit]
-	Strict   bool               // sessions that resume may not exceed MaxConns, as those of guests
+	UIDs     []int // the users who may connect
+	MaxConns int   // sessions, and connections of another role, at once; see [Server.Limit]
+	Strict   bool  // sessions that resume may not exceed MaxConns, as those of guests
+	// States are the state directories of this daemon's home, see [socket.Serves]. None is for guests, who
+	// may have any.
+	States   []string
 	Handlers map[string]Handler // by role; role "mcp" also takes connections without greeting
 	// Greeting bounds the wait for the first line; 0 takes
 	// [protocol.GreetingTimeout].
@@ -313,6 +316,9 @@ func (s *Server) greet(ctx context.Context, c *Conn) error {
 		c.First = append([]byte(nil), line...)
 	case err != nil:
 		return err
+	case len(s.States) > 0 && !socket.Serves(s.States, c.Greeting.State):
+		return refusal(protocol.RefusedHome, "%s", socket.OtherHome(c.Socket.LocalAddr().String(), s.States[0],
+			c.Greeting.State))
 	}
 	c.Lines.AtOnce = false
 	c.Lines.SetLimit(jsonrpc.MaxFrame)

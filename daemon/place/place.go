@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/rollout"
 	"holdline/daemon/service"
 	"holdline/daemon/statedir"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/process"
@@ -162,7 +163,13 @@ func (p *Place) takePlace(ctx context.Context, o Options, ln *net.UnixListener) 
 	if err := p.retryInRoom(ctx, o, func() error { return p.lock.Write(o.PID, process.Self().Start) }); err != nil {
 		return err
 	}
+	if err := p.checkHome(o); err != nil {
+		return err
+	}
 	if err := p.takeState(ctx, o); err != nil {
+		return err
+	}
+	if err := p.takeHome(ctx, o); err != nil {
 		return err
 	}
 	faultpoint.At("start.sole")
@@ -241,8 +248,12 @@ func (p *Place) takeLock(ctx context.Context, o Options) error {
 	for signalled := 0; ; {
 		lock, err := statedir.TryLock(path)
 		if errors.Is(err, statedir.ErrLocked) && !replaces {
-			if pid, err := askPID(ctx, p.socket, o.Version); err == nil {
+			pid, err := askPID(ctx, p.socket, o)
+			if err == nil {
 				return fmt.Errorf("%w: pid %d", ErrRunning, pid)
+			}
+			if refusal, ok := errors.AsType[*protocol.Refusal](err); ok && refusal.Code == protocol.RefusedHome {
+				return fmt.Errorf("%w: %w", socket.ErrOtherHome, refusal)
 			}
 		}
 		if errors.Is(err, statedir.ErrLocked) {
@@ -293,10 +304,10 @@ func terminate(pid int, start uint64) {
 }
 
 // askPID asks the daemon at the socket at path for its pid.
-func askPID(ctx context.Context, path, version string) (int, error) {
+func askPID(ctx context.Context, path string, o Options) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	c, err := connect(ctx, path, version)
+	c, err := connect(ctx, path, o.Version, o.Paths.State())
 	if err != nil {
 		return 0, err
 	}
@@ -304,15 +315,15 @@ func askPID(ctx context.Context, path, version string) (int, error) {
 	return c.Daemon.PID, nil
 }
 
-// connect returns a control connection to the daemon at the socket at path. The
-// caller must close it.
-func connect(ctx context.Context, path, version string) (*control.Client, error) {
+// connect returns a control connection to the daemon at the socket at path, for a program with this
+// version and state directory. The caller must close it.
+func connect(ctx context.Context, path, version, state string) (*control.Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
 	if err != nil {
 		return nil, err
 	}
-	return control.NewClient(ctx, conn, version)
+	return control.NewClientOf(ctx, conn, version, state)
 }
 
 // Socket returns the path of the socket.

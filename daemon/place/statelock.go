@@ -71,7 +71,7 @@ func (p *Place) takeState(ctx context.Context, o Options) error {
 		switch {
 		case err != nil: // the holder has not written its name yet
 		case at != p.socket && !p.replaces(o, at):
-			if pid, err := askPID(ctx, at, o.Version); err == nil && pid == holder {
+			if pid, err := askPID(ctx, at, o); err == nil && pid == holder {
 				return &InUseError{Dir: o.StateDir, PID: holder, Socket: at}
 			}
 		case !signalled:

@@ -13,7 +13,7 @@ import (
 // way of the socket, the listener and every part of the daemon that a status needs.
 // It returns an error if one of them hangs, and else a line for people.
 func (p *Place) AskSelf(ctx context.Context, version string) (string, error) {
-	c, err := connect(ctx, p.socket, version)
+	c, err := connect(ctx, p.socket, version, p.stateDir)
 	if refusal, ok := errors.AsType[*protocol.Refusal](err); ok {
 		// The daemon is well, but all its connections are in use.
 		return "serving at " + p.socket + ": " + refusal.Message, nil

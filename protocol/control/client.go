@@ -39,9 +39,15 @@ func (e *RemoteError) Error() string { return e.Message }
 // [*protocol.Refusal]. If ctx is done the error is its cause, so that an interrupt is
 // not taken for a daemon that does not answer. version is that of the calling program.
 func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, error) {
+	return NewClientOf(ctx, conn, version, "")
+}
+
+// NewClientOf is [NewClient] for a program whose state directory is state: a daemon that serves
+// another one refuses.
+func NewClientOf(ctx context.Context, conn net.Conn, version, state string) (*Client, error) {
 	c := &Client{conn: conn, lines: jsonrpc.NewLines(conn, jsonrpc.MaxFrame)}
 	c.lines.DropTail = true // of a daemon that died while it wrote
-	err := c.greet(ctx, version)
+	err := c.greet(ctx, version, state)
 	if err == nil {
 		return c, nil
 	}
@@ -53,13 +59,15 @@ func NewClient(ctx context.Context, conn net.Conn, version string) (*Client, err
 }
 
 // greet sends the greeting and reads the welcome, within [protocol.GreetingTimeout].
-func (c *Client) greet(ctx context.Context, version string) error {
+func (c *Client) greet(ctx context.Context, version, state string) error {
 	if err := c.conn.SetDeadline(time.Now().Add(protocol.GreetingTimeout)); err != nil {
 		return err
 	}
 	stop := c.interruptBy(ctx)
 	defer stop()
-	greeting := protocol.Greeting{Holdline: protocol.Version, Role: protocol.RoleControl, Version: version}
+	greeting := protocol.Greeting{
+		Holdline: protocol.Version, Role: protocol.RoleControl, Version: version, State: state,
+	}
 	_, werr := c.conn.Write(protocol.Append(nil, greeting))
 	welcome, err := protocol.ReadWelcome(c.lines, werr)
 	if err != nil {

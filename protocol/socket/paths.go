@@ -49,9 +49,10 @@ type Candidate struct {
 // it starts one. Make it with [Resolve].
 type Paths struct {
 	explicit *Candidate
-	guest    bool     // the daemon may be another user's
-	runtime  string   // "" if XDG_RUNTIME_DIR cannot be used
-	pointers []string // files
+	guest    bool                // the daemon may be another user's
+	env      func(string) string // for [Paths.States]; nil if no home is known
+	runtime  string              // "" if XDG_RUNTIME_DIR cannot be used
+	pointers []string            // files
 	fallback []Candidate
 	uid      int
 }
@@ -73,7 +74,7 @@ func CheckPath(path string) error {
 // environment. An explicit path is made absolute with [Absolute]. The path at which a
 // daemon would be started is checked with [CheckPath].
 func Resolve(flag string, env func(string) string) (Paths, error) {
-	p := Paths{uid: os.Geteuid()}
+	p := Paths{uid: os.Geteuid(), env: env}
 	explicit := Candidate{Path: flag, Origin: "--socket"}
 	if flag == "" {
 		explicit = Candidate{Path: env(Env), Origin: Env}
@@ -90,7 +91,7 @@ func Resolve(flag string, env func(string) string) (Paths, error) {
 	if dir := env("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && ownDir(dir, p.uid) {
 		p.runtime = filepath.Join(dir, dirName, socketName)
 	}
-	for _, dir := range stateDirs(env) {
+	for _, dir := range p.States() {
 		p.pointers = append(p.pointers, filepath.Join(dir, pointerName))
 	}
 	id := strconv.Itoa(p.uid)
@@ -142,8 +143,12 @@ func stateDirs(env func(string) string) []string {
 // no pointer is kept.
 func (p Paths) Explicit() bool { return p.explicit != nil }
 
-// Start is the path at which a daemon listens that is started now.
+// Start is the path at which a daemon listens that is started now: where the home's daemon before listened,
+// if that place is still there, else where the environment says. It reads files.
 func (p Paths) Start() string {
+	if earlier, err := p.Earlier(); earlier != "" && err == nil {
+		return earlier
+	}
 	switch {
 	case p.explicit != nil:
 		return p.explicit.Path
@@ -156,7 +161,8 @@ func (p Paths) Start() string {
 }
 
 // Candidates lists the paths to dial, in order and each once. It reads the
-// pointer files; one that cannot be read or trusted is left out.
+// pointer files; one that cannot be read or trusted is left out. So is a path that is only
+// looked at because a daemon may be there, if the daemon there serves another home.
 func (p Paths) Candidates() []Candidate { return slices.Collect(p.each) }
 
 // each yields the candidates. It reads a pointer file when it comes to that.
@@ -165,13 +171,20 @@ func (p Paths) each(yield func(Candidate) bool) {
 		yield(*p.explicit)
 		return
 	}
+	start := p.Start() // there the daemon itself says whether it serves this home
 	var done []string
 	next := func(path, origin string) (more bool) {
 		if CheckPath(path) != nil || slices.Contains(done, path) {
 			return true
 		}
 		done = append(done, path)
+		if served := servedIn(filepath.Dir(path)); path != start && len(served) > 0 && !Serves(served, p.State()) {
+			return true
+		}
 		return yield(Candidate{path, origin})
+	}
+	if earlier, err := p.Earlier(); earlier != "" && err == nil && !next(earlier, "the daemon before") {
+		return
 	}
 	if p.runtime != "" && !next(p.runtime, "XDG_RUNTIME_DIR") {
 		return

@@ -20,6 +20,7 @@ import (
 	"holdline/cmd/holdline/pair"
 	"holdline/cmd/holdline/starter"
 	"holdline/daemon/statedir"
+	"holdline/protocol"
 	"holdline/protocol/control"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
@@ -80,10 +81,13 @@ func dial(ctx context.Context, paths socket.Paths) (*control.Client, error) {
 			return nil, cmdenv.WithHint(fmt.Errorf("the daemon cannot be reached: %w", err),
 				"holdline doctor says what is wrong; "+socket.Env+" names another socket")
 		}
-		c, err := control.NewClient(ctx, conn, cmdenv.Version)
+		c, err := control.NewClientOf(ctx, conn, cmdenv.Version, paths.State())
+		refusal, _ := errors.AsType[*protocol.Refusal](err)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, Hung(path, err)
+		case refusal != nil && refusal.Code == protocol.RefusedHome:
+			return nil, cmdenv.WithHint(err, socket.HomeHint)
 		case !IsBroken(err) || losses == maxLosses:
 			return c, err
 		}

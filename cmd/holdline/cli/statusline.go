@@ -92,7 +92,7 @@ func askStatusline(ctx context.Context, paths socket.Paths) string {
 	} else if err != nil {
 		return "holdline busy"
 	}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version)
+	c, err := control.NewClientOf(ctx, conn, cmdenv.Version, paths.State())
 	if err != nil {
 		return "holdline busy"
 	}

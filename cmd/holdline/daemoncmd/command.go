@@ -211,6 +211,9 @@ func inUse(err error) error {
 		return cmdenv.WithHint(err, "most likely a service manager listens there "+
 			"(systemctl --user status holdline.socket): it starts the daemon when an agent connects")
 	}
+	if errors.Is(err, socket.ErrOtherHome) {
+		return cmdenv.WithHint(err, socket.HomeHint)
+	}
 	other, ok := errors.AsType[*place.InUseError](err)
 	if !ok {
 		return err

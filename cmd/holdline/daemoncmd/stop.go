@@ -67,6 +67,9 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 		return err
 	}
 	dir := filepath.Dir(paths.Start())
+	if err := paths.CheckHome(); err != nil { // also if that daemon hangs, or has left workers
+		return cmdenv.WithHint(err, socket.HomeHint)
+	}
 	if onCall(proc, paths) {
 		return stopAbsent(cmd, proc, all, dir, "Holdline is not running")
 	}

@@ -269,7 +269,7 @@ func WayOut(pid int) string {
 // left out.
 func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []Finding {
 	f := Finding{Check: "daemon", State: OK}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version)
+	c, err := control.NewClientOf(ctx, conn, cmdenv.Version, o.Paths.State())
 	if err != nil {
 		return []Finding{noWelcome(f, path, err)}
 	}

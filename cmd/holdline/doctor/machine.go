@@ -66,7 +66,7 @@ func (o *Options) askEnvironment(ctx context.Context) (manager string) {
 	if err != nil {
 		return ""
 	}
-	c, err := control.NewClient(ctx, conn, cmdenv.Version)
+	c, err := control.NewClientOf(ctx, conn, cmdenv.Version, o.Paths.State())
 	if err != nil {
 		return ""
 	}

@@ -76,9 +76,10 @@ const hungAfter = 10 * time.Second
 type Starter struct {
 	program func() (string, error) // returns the path of holdline
 	environ []string
+	getenv  func(string) string
 	args    []string // that say where the socket is
 	paths   socket.Paths
-	socket  string        // its path
+	socket  string        // its path, as of the latest look
 	log     string        // path of the daemon's log
 	err     error         // why there is none
 	hung    time.Duration // hungAfter; tests replace it
@@ -93,7 +94,7 @@ type Starter struct {
 // environment getenv. It starts nothing before [Starter.Start] is called. program returns
 // the path of holdline.
 func New(paths socket.Paths, getenv func(string) string, program func() (string, error)) *Starter {
-	s := &Starter{program: program, paths: paths, socket: paths.Start(), hung: hungAfter}
+	s := &Starter{program: program, paths: paths, socket: paths.Start(), hung: hungAfter, getenv: getenv}
 	for _, name := range Variables {
 		value := getenv(name)
 		if name == "HOLDLINE_CONFIG" || strings.HasSuffix(name, "_BIN") && strings.Contains(value, "/") {
@@ -151,6 +152,7 @@ func (s *Starter) Start() (<-chan error, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.socket = s.paths.Start() // a daemon of an agent with another environment may have served elsewhere meanwhile
 	lock, err := s.takeTurn()
 	if err != nil {
 		return nil, err
@@ -167,11 +169,11 @@ func (s *Starter) Start() (<-chan error, error) {
 	closeOnExec()
 	args := append([]string{exe, "daemon", "--started-by", StartedBy, "--idle-exit", "30m", wanted}, s.args...)
 	cmd := exec.Cmd{
-		Path: exe, Args: args, Dir: "/", Env: s.environ, SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+		Path: exe, Args: args, Dir: "/", Env: s.environment(), SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	if lock != nil {
 		cmd.ExtraFiles = []*os.File{lock} // the first is lockFD
-		cmd.Env = append(slices.Clone(s.environ), LockEnv+"="+strconv.Itoa(lockFD))
+		cmd.Env = append(cmd.Env, LockEnv+"="+strconv.Itoa(lockFD))
 	}
 	if words != nil {
 		cmd.Stderr = words
@@ -196,6 +198,18 @@ func (s *Starter) Start() (<-chan error, error) {
 		exited <- s.verdict(status, words)
 	}()
 	return exited, nil
+}
+
+// environment returns the environment of the daemon. If a daemon was killed, the next one finds its
+// files by the same variables, although this process may lack them: some clients clear the environment.
+func (s *Starter) environment() []string {
+	environ := slices.Clone(s.environ)
+	for _, kv := range s.paths.Lost() {
+		if name, _, _ := strings.Cut(kv, "="); s.getenv(name) == "" {
+			environ = append(environ, kv)
+		}
+	}
+	return environ
 }
 
 // endHung ends a process that was started and is not at work as a daemon, and reports whether it

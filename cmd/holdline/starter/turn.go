@@ -81,6 +81,7 @@ func (s *Starter) Settled() <-chan struct{} {
 	if s.settled != nil && !waiting.IsClosed(s.settled) {
 		return s.settled // one goroutine waits, however often a caller asks
 	}
+	s.socket = s.paths.Start()
 	lock, err := ownfile.Open(s.lockPath())
 	if err != nil {
 		return nil

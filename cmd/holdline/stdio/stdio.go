@@ -134,7 +134,7 @@ func Run(args []string, proc *cmdenv.Process, whole Whole) int {
 			start.Want()
 			return at != "" && socket.IsStopped(filepath.Dir(at))
 		},
-		In: in, Out: out, Err: stderr, Greeting: greet(o),
+		In: in, Out: out, Err: stderr, Greeting: greet(o, paths.State()),
 		Drain: o.drain, ReconnectTimeout: o.reconnect,
 		Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Dial: func(ctx context.Context) (net.Conn, error) {
@@ -313,7 +313,7 @@ func readToken(path string) (string, error) {
 
 // greet returns the greeting of a new session, which says what the daemon must know of this
 // process: its directory, its project and its logins.
-func greet(o Options) protocol.Greeting {
+func greet(o Options, state string) protocol.Greeting {
 	// A working directory that was removed under us is no reason to fail. Without links it stays
 	// the same directory for all daemons, whatever a link in its path leads to later.
 	cwd, _ := os.Getwd()
@@ -328,7 +328,7 @@ func greet(o Options) protocol.Greeting {
 		return protocol.Greeting{Session: newSession(), Cwd: cwd, Server: o.server, Version: cmdenv.Version}
 	}
 	return protocol.Greeting{
-		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server,
+		Session: newSession(), Identity: o.identity, Token: o.token, Project: key, Cwd: cwd, Server: o.server, State: state,
 		View: o.view, Version: cmdenv.Version, Logins: protocol.LoginVariables(os.Environ()),
 	}
 }

@@ -55,7 +55,7 @@ func (f *feed) connect() (*control.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return control.NewClient(f.ctx, conn, cmdenv.Version)
+	return control.NewClientOf(f.ctx, conn, cmdenv.Version, f.paths.State())
 }
 
 // follow calls do with a connection to the daemon, and again with the next one whenever do
