@@ -16,6 +16,7 @@ type listener struct {
 	*agent
 	name   string
 	modern bool
+	whole  bool           // it has all servers
 	told   map[string]int // by the list, since the agent has listed it
 }
 
@@ -30,7 +31,7 @@ func (p *place) listeners(server string) []*listener {
 	for _, modern := range []bool{false, true} {
 		for _, flags := range [][]string{nil, {"--server", server}} {
 			name := fmt.Sprintf("modern %v, for %q", modern, flags)
-			l := &listener{agent: p.agent(append(flags, "--identity", "test")...), name: name, modern: modern}
+			l := &listener{agent: p.agent(append(flags, "--identity", "test")...), name: name, modern: modern, whole: flags == nil}
 			if modern {
 				l.begin("subscriptions/listen", modernly(map[string]any{"notifications": map[string]any{
 					"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true,
@@ -106,15 +107,17 @@ func TestDaemonKilledWithoutChange_NobodyIsTold(t *testing.T) {
 		"lazy": p.toolsEntry(hosting{"scope": "project", "lazy": true}),
 	}).daemon()
 	all := p.listeners("all")
-	p.until("each session has its own process", func(s control.StatusAnswer) bool {
-		ready := 0
-		for _, w := range s.Workers {
-			if w.Name == "mine" && w.State == "ready" {
-				ready++
+	for i, l := range all {
+		if l.whole { // what its own process lists is known before it answers
+			params := map[string]any{"name": "mine__effect", "arguments": map[string]any{"token": fmt.Sprint("first", i)}}
+			if l.modern {
+				params = modernly(params)
+			}
+			if x := l.wait(l.begin("tools/call", params)); x.Error != nil || x.Result.IsError {
+				t.Fatal(x.raw)
 			}
 		}
-		return ready == 2
-	})
+	}
 	for _, l := range all {
 		l.list()
 	}
