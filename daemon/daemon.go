@@ -221,6 +221,7 @@ func (d *daemon) build(ctx context.Context) error {
 	if err := d.buildServers(ctx, cfg); err != nil {
 		return err
 	}
+	d.workers.SweepAway()
 	d.commands = &commands.Daemon{
 		Log: d.Log.With("component", "control"), PID: d.PID, Version: d.Version, StartedBy: d.StartedBy,
 		Begin: d.begin, File: d.file, Place: d.place, Env: d.env, Telemetry: d.telemetry, Workers: d.workers,

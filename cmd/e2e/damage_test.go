@@ -27,8 +27,7 @@ type damageRow struct {
 	stops bool
 	// except are the damages of which nothing is promised, as "how" or as "how/dead" and "how/alive" for
 	// one state of the worker: a proxy that was given the name of a file with an answer believes each letter in
-	// it, no daemon starts if its locks or its log can never be opened, and whether a worker lives is not
-	// known if its lock cannot.
+	// it, and no daemon starts if its locks can never be opened: see [TestDaemonLockUnreadable].
 	except []string
 }
 
@@ -44,7 +43,7 @@ var damageRows = []damageRow{
 	{path: "home/.local/state/holdline/environ"},
 	{path: "home/.local/state/holdline/epoch"},
 	{path: "home/.local/state/holdline/generation"},
-	{path: "home/.local/state/holdline/logs/daemon.log", except: []string{"unreadable"}},
+	{path: "home/.local/state/holdline/logs/daemon.log"},
 	{path: "home/.local/state/holdline/servers/m.json", stops: true},
 	{path: "home/.local/state/holdline/spent.json"},
 	{path: "home/.local/state/holdline/telemetry.jsonl"},
@@ -60,7 +59,7 @@ var damageRows = []damageRow{
 	{path: "run/holdline/w/sm-*/a/*", loses: true, except: []string{"one bit"}},
 	{path: "run/holdline/w/sm-*/calls.jsonl", loses: true},
 	{path: "run/holdline/w/sm-*/lists.json"},
-	{path: "run/holdline/w/sm-*/lock", loses: true, except: []string{"unreadable/alive"}},
+	{path: "run/holdline/w/sm-*/lock", loses: true},
 	{path: "run/holdline/w/sm-*/long.*", loses: true},
 	{path: "run/holdline/w/sm-*/longline.json"},
 	{path: "run/holdline/w/sm-*/server.json", loses: true},

@@ -178,7 +178,7 @@ func (p elsewhere) connectBy(ctx context.Context, w *Worker, session *far.Sessio
 	}
 	switch {
 	case err == nil:
-		workdirs.Contact(w.dir)
+		w.sup.Contact(w.dir)
 		return c, nil
 	case errors.Is(err, ErrClosed), errors.Is(err, errSilent), judge(err) == disowned:
 		return nil, err
@@ -258,7 +258,7 @@ func (w *Worker) keepAlive(c *client) {
 			}
 			answer = nil
 			w.sup.Hosts().Measured(c.session.Host, time.Since(asked))
-			workdirs.Contact(w.dir)
+			w.sup.Contact(w.dir)
 			select {
 			case <-tick.C:
 			case <-c.lost:

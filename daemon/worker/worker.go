@@ -14,6 +14,7 @@ import (
 	"holdline/daemon/logfile"
 	"holdline/daemon/spawn"
 	"holdline/daemon/statedir"
+	"holdline/protocol"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/idlemem"
@@ -218,7 +219,7 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 		return true
 	}
 	alone := w.isAloneLocked()
-	if w.attached == nil && !alone && due(w.detachedAt.Add(time.Duration(w.spec.Orphan.AfterMS)*time.Millisecond)) {
+	if w.attached == nil && !alone && due(w.detachedAt.Add(w.windowLocked())) {
 		w.goAloneLocked()
 		alone = true
 	}
@@ -242,6 +243,17 @@ func (w *worker) stepLocked(now time.Time) (next time.Duration, done bool) {
 		return 0, true
 	}
 	return next, false
+}
+
+// windowLocked returns for how long the worker waits for a daemon. One that no daemon has attached to yet does not
+// wait for the long window of a worker elsewhere: its daemon ended, or lost its way here, while it started, and
+// nobody has called anything on it. The caller must hold w.mu.
+func (w *worker) windowLocked() time.Duration {
+	window := time.Duration(w.spec.Orphan.AfterMS) * time.Millisecond
+	if w.epoch == 0 {
+		return min(window, protocol.WorkerWindow)
+	}
+	return window
 }
 
 // afterExitLocked has the descendants of the ended child killed, after [linger], or at once if the

@@ -99,7 +99,7 @@ func Stop(cmd *cobra.Command, proc *cmdenv.Process, all bool) error {
 	}
 	for range maxRequests {
 		pid := c.Daemon.PID
-		err = requestStop(cmd, c, all, limit)
+		err = requestStop(cmd, proc, c, all, limit)
 		_ = c.Close()
 		if !isEnding(err) {
 			break
@@ -212,7 +212,9 @@ func workersEnded(n int) string {
 // requestStop asks the daemon to stop, waits until it has ended, and prints what that did. The
 // error wraps [context.DeadlineExceeded] if the daemon does not stop within limit, and is one of
 // [isEnding] if the daemon went away before it answered.
-func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Duration) error {
+func requestStop(
+	cmd *cobra.Command, proc *cmdenv.Process, c *control.Client, all bool, limit time.Duration,
+) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
 	var answer control.StopAnswer
@@ -229,7 +231,13 @@ func requestStop(cmd *cobra.Command, c *control.Client, all bool, limit time.Dur
 			&slowError{fmt.Sprintf("daemon %d was told to stop and still runs after %v", answer.PID, limit), err},
 			doctor.WayOut(answer.PID))
 	}
+	if all { // only the daemon's log says what it could not end
+		_, err = endAll(cmd, proc, filepath.Dir(answer.Lock))
+	}
 	console.Lines(cmd.OutOrStdout(), stopWords(&answer))
+	if _, inUse := errors.AsType[*place.InUseError](err); err != nil && !inUse && !errors.Is(err, statedir.ErrLocked) {
+		return err // else another daemon was started meanwhile, which has what is left
+	}
 	if c.Daemon.Managed == service.Systemd {
 		console.Line(cmd.ErrOrStderr(), 2, "systemd starts it again when an agent connects; "+
 			"to prevent that: systemctl --user stop holdline.socket")
@@ -391,6 +399,7 @@ func workersOf(proc *cmdenv.Process, run string) (*supervisor.Supervisor, error)
 	}
 	return supervisor.New(supervisor.Options{
 		RuntimeDir: run, StateDir: state, Program: cmdenv.Version, Log: slog.New(slog.DiscardHandler),
+		Environ: func(context.Context) []string { return proc.Environ() }, // of ssh
 	}), nil
 }
 

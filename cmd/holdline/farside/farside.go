@@ -18,8 +18,10 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"holdline/cmd/holdline/cmdenv"
@@ -73,7 +75,16 @@ func Run(args []string, proc *cmdenv.Process) error {
 	if err := farwire.WriteHello(s.out, hello); err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a worker that was started may have to be ended yet
 	in := bufio.NewReader(proc.Stdin)
+	// A daemon that goes away between its start of a worker and its first connection has no use for that
+	// worker. Where it is not known that it has gone, the worker ends by itself.
+	started := ""
+	defer func() {
+		if started != "" {
+			_ = s.remove(context.Background(), filepath.Join(s.dir, started))
+		}
+	}()
 	for {
 		var q farwire.Request
 		if err := farwire.Read(in, &q); errors.Is(err, io.EOF) {
@@ -82,11 +93,15 @@ func Run(args []string, proc *cmdenv.Process) error {
 			return err
 		}
 		if q.Op == farwire.Connect {
+			started = ""
 			return s.connect(q.ID, in)
 		}
 		r, spool, err := s.handle(&q)
-		if err != nil {
+		switch {
+		case err != nil:
 			r = errorOf(err)
+		case q.Op == farwire.Start:
+			started = q.ID
 		}
 		if err := farwire.Write(s.out, r); err != nil {
 			return err
@@ -120,9 +135,7 @@ func (s *side) handle(q *farwire.Request) (r farwire.Reply, spool *os.File, err 
 			return s.left(dir)
 		}
 	case farwire.Remove:
-		if err = s.destroy(ctx, dir); err == nil {
-			err = near.RemoveAll(dir)
-		}
+		err = s.remove(ctx, dir)
 	default:
 		err = fmt.Errorf("unknown request %q", q.Op)
 	}
@@ -201,6 +214,15 @@ func (s *side) destroy(ctx context.Context, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
 	return s.hunter.Destroy(ctx, dir, true)
+}
+
+// remove is destroy, and removes the directory.
+func (s *side) remove(ctx context.Context, dir string) error {
+	err := s.destroy(ctx, dir)
+	if err == nil {
+		err = near.RemoveAll(dir)
+	}
+	return err
 }
 
 // errorOf returns err as the daemon gets it.

@@ -90,10 +90,11 @@ func (h Hunter) KillAll(ctx context.Context, dir string, procs []process.Proc) i
 // worker does not count, whatever the directory's files say.
 func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 	path := filepath.Join(dir, process.FileLock)
+	var killed []process.Proc
 	for begin := time.Now(); ; {
 		lock, err := Lock(dir)
-		// Anything may lie in the place of the lock's file.
-		unusable := errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrPermission)
+		// Anything may lie in the place of the lock's file, and the disk may not give it out.
+		unusable := errors.Is(err, ownfile.ErrRefused) || errors.Is(err, os.ErrPermission) || errors.Is(err, syscall.EIO)
 		gone := errors.Is(err, os.ErrNotExist) // the directory
 		var workers []process.Proc
 		if _, _, nobody := statedir.Holder(path); err == nil && nobody != nil { // its file may be another one
@@ -114,7 +115,8 @@ func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 			}
 		}
 		if err == nil || (unusable || gone) && len(workers) == 0 {
-			if err = nil; revoke {
+			err = untilEnded(ctx, killed) // a process that ends has no lock and no arguments any more
+			if err == nil && revoke {
 				err = os.Remove(filepath.Join(dir, process.FileSpec))
 			}
 			if err == nil || errors.Is(err, os.ErrNotExist) {
@@ -132,12 +134,27 @@ func (h Hunter) Destroy(ctx context.Context, dir string, revoke bool) error {
 			if err := process.Signal(p, syscall.SIGKILL); err != nil && !errors.Is(err, process.ErrGone) {
 				return fmt.Errorf("kill worker %d: %w", p.PID, err)
 			}
+			if !slices.Contains(killed, p) {
+				killed = append(killed, p)
+			}
 		}
 		if err := Pause(ctx); err != nil {
 			return fmt.Errorf("worker %s does not die: %s holds the lock of its directory %s: %w",
 				filepath.Base(dir), statedir.WhoHolds(path), dir, err)
 		}
 	}
+}
+
+// untilEnded waits until processes that were killed have ended.
+func untilEnded(ctx context.Context, killed []process.Proc) error {
+	for _, p := range killed {
+		for !process.HasEnded(p.PID, p.Start) {
+			if err := Pause(ctx); err != nil {
+				return fmt.Errorf("worker %d was killed and does not end: %w", p.PID, err)
+			}
+		}
+	}
+	return nil
 }
 
 // squatTime is how long the lock of a worker that no process seems to be may be held before it counts

@@ -52,6 +52,7 @@ type Dirs struct {
 	fetching map[string]fetch // by directory
 
 	naming sync.Mutex // held while the state directory gets its name
+	name   string     // of the state directory; "" before it is needed
 }
 
 // New returns the directories. It does no I/O.
@@ -85,7 +86,7 @@ func (d *Dirs) Dir(id string) string { return filepath.Join(d.o.RuntimeDir, "w",
 // Destroy kills the worker of a directory with its tree, whatever state it is in, and returns when
 // all of that is gone. With revoke one that was started, and is not there yet, cannot begin.
 func (d *Dirs) Destroy(ctx context.Context, dir string, revoke bool) error {
-	if at := finding.Far(dir); at != nil {
+	if at := d.farOf(dir); at != nil {
 		return d.At(at).destroy(ctx, dir)
 	}
 	return d.hunter.Destroy(ctx, dir, revoke)
@@ -111,20 +112,32 @@ func (d *Dirs) WaitDead(ctx context.Context, dir string) error {
 }
 
 // origin returns the name of this daemon's state directory, by which its workers elsewhere are
-// kept apart from those of other machines. The first call makes it.
+// kept apart from those of other machines. The first call makes it. The name that workers which may
+// run were started with holds, whatever has become of the file.
 func (d *Dirs) origin() (string, error) {
 	d.naming.Lock()
 	defer d.naming.Unlock()
+	if d.name != "" {
+		return d.name, nil
+	}
 	path := filepath.Join(d.o.StateDir, "origin")
-	if b, err := ownfile.Read(path, 64); err == nil && process.ValidID(string(b)) {
-		return string(b), nil
+	b, err := ownfile.Read(path, 64)
+	kept, noted := string(b), d.notedOrigin()
+	var fresh [4]byte
+	_, _ = rand.Read(fresh[:]) // never fails
+	name := hex.EncodeToString(fresh[:])
+	switch {
+	case noted != "":
+		name = noted
+	case err == nil && process.ValidID(kept):
+		name = kept
 	}
-	var b [4]byte
-	_, _ = rand.Read(b[:]) // never fails
-	name := hex.EncodeToString(b[:])
-	if err := statedir.WriteFile(path, []byte(name)); err != nil {
-		return "", fmt.Errorf("name of the state directory: %w", err)
+	if err != nil || name != kept {
+		if err := statedir.WriteFile(path, []byte(name)); err != nil {
+			return "", fmt.Errorf("name of the state directory: %w", err)
+		}
 	}
+	d.name = name
 	return name, nil
 }
 

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"holdline/daemon/statedir"
@@ -101,7 +105,9 @@ func (p Elsewhere) Bury(ctx context.Context, dir string, session *far.Session) e
 		p.d.sweepSoon(p.at.Host)
 		return nil
 	}
-	_, _ = session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id}) // else a sweep does
+	if _, err := session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id}); err == nil { // else a sweep does
+		p.d.back(id)
+	}
 	return nil
 }
 
@@ -162,17 +168,32 @@ func (p Elsewhere) Abandon(dir string) error {
 	return nil
 }
 
-// sweep ends the workers of this daemon on a host of which there is no directory here any more,
-// or which are taken for dead.
+// sweep ends the workers of this daemon on a host that are over, as far as this machine knows: there is no directory
+// here any more, or they are taken for dead.
 func (d *Dirs) sweep(ctx context.Context, session *far.Session) error {
-	there, err := session.Ask(ctx, farwire.Request{Op: farwire.List})
-	for _, id := range there.IDs {
-		if err == nil && process.ValidID(id) && d.isOver(id) {
-			d.o.Log.InfoContext(ctx, "orphan elsewhere ended", "worker", id, "host", session.Host)
-			_, err = session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id})
-		}
-	}
+	_, err := d.endThere(ctx, session, d.isOver)
 	return err
+}
+
+// endThere ends the workers of this daemon on a host for which over returns true, and returns how many there were.
+func (d *Dirs) endThere(ctx context.Context, session *far.Session, over func(id string) bool) (ended int, err error) {
+	there, err := session.Ask(ctx, farwire.Request{Op: farwire.List})
+	if err != nil {
+		return 0, err
+	}
+	for _, id := range there.IDs {
+		if !process.ValidID(id) || !over(id) {
+			continue
+		}
+		d.o.Log.InfoContext(ctx, "orphan elsewhere ended", "worker", id, "host", session.Host)
+		if _, err := session.Ask(ctx, farwire.Request{Op: farwire.Remove, ID: id}); err != nil {
+			return ended, err
+		}
+		d.back(id)
+		ended++
+	}
+	d.settleNotes(session, there.IDs)
+	return ended, nil
 }
 
 // isOver reports whether no worker of that name may run any more, as far as this machine knows. A
@@ -245,64 +266,105 @@ func (d *Dirs) Far() (dirs []string) {
 	return dirs
 }
 
-// farUnknown returns the directories of workers elsewhere that are damaged: nobody knows where that is.
-func (d *Dirs) farUnknown() (dirs []string) {
-	all, _ := d.ServerDirs()
-	for _, dir := range all {
-		_, heard := os.Lstat(filepath.Join(dir, process.FileContact))
-		_, over := os.Lstat(filepath.Join(dir, process.FileState))
-		if _, err := process.ReadSpec(dir); err != nil && heard == nil && over != nil {
-			dirs = append(dirs, dir)
-		}
-	}
-	return dirs
-}
-
-// endFar ends the workers elsewhere, and returns how many. One whose host does not answer ends
-// by itself after its window; the error says so.
+// endFar ends the workers elsewhere, all hosts at the same time, and returns how many. The errors name those that may
+// run on: their hosts do not answer, or it is not known where they are. They end by themselves after their windows.
 func (d *Dirs) endFar(ctx context.Context) (ended int, errs []error) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	own := New(d.o) // d may be closed
 	defer func() { _ = own.CloseHosts(ctx) }()
-	answer := map[string]bool{} // hosts
-	for _, dir := range d.farUnknown() {
-		errs = append(errs, fmt.Errorf("a server on another machine may run on, and ends by itself after its host_window: "+
-			"its directory %s is damaged, and does not say where it is", dir))
-	}
+	dirs := map[string][]string{} // by host
 	for _, dir := range d.Far() {
+		if at := finding.Far(dir); at != nil {
+			dirs[at.Host] = append(dirs[at.Host], dir)
+		}
+	}
+	notes, unread := d.away()
+	for i := range notes {
+		dirs[notes[i].Host] = slices.Clip(dirs[notes[i].Host])
+	}
+	unknown := d.farUnknown(notes, unread)
+	var sum atomic.Int64
+	errs = waiting.Each(maps.Keys(dirs), func(host string) error {
+		n, err := own.endOn(ctx, host, dirs[host])
+		sum.Add(int64(n))
+		return err
+	})
+	return int(sum.Load()), append(errs, unknown...)
+}
+
+// endOn ends all workers of this daemon on a host; those of dirs leave what can be read of them.
+func (d *Dirs) endOn(ctx context.Context, host string, dirs []string) (ended int, err error) {
+	var errs []error
+	for _, dir := range dirs {
 		at := finding.Far(dir)
 		if at == nil {
 			continue
 		}
-		if err := own.At(at).destroy(ctx, dir); err != nil {
+		if err := d.At(at).destroy(ctx, dir); err != nil {
 			spec, _ := process.ReadSpec(dir)
 			errs = append(errs, fmt.Errorf("%s may still run on %s; it ends there %v after the last contact: %w",
-				spec.Name, at.Host, time.Duration(spec.Orphan.AfterMS)*time.Millisecond, err))
+				spec.Name, host, time.Duration(spec.Orphan.AfterMS)*time.Millisecond, err))
 			continue
 		}
-		answer[at.Host] = true
 		ended++
 	}
-	for host := range answer { // a start that a daemon of before had asked for may have come late
-		if err := own.sweepHost(ctx, host); err != nil {
-			errs = append(errs, err)
+	if len(errs) == 0 { // a start that a daemon of before had asked for may have come late
+		var n int
+		n, err = d.endNoted(ctx, host)
+		ended, errs = ended+n, append(errs, err)
+	}
+	return ended, errors.Join(errs...)
+}
+
+// endNoted ends the workers on a host that have no directory here, or a damaged one.
+func (d *Dirs) endNoted(ctx context.Context, host string) (ended int, err error) {
+	session, err := d.hosts.Dial(ctx, host)
+	if err == nil {
+		defer session.HangUp()
+		ended, err = d.endThere(ctx, session, func(string) bool { return true })
+	}
+	left, _ := d.away()
+	left = slices.DeleteFunc(left, func(n note) bool {
+		return n.Host != host || err == nil && n.isThere(session)
+	})
+	if len(left) == 0 {
+		return ended, err
+	}
+	ids := make([]string, 0, len(left))
+	for i := range left {
+		ids = append(ids, left[i].ID)
+	}
+	if err == nil {
+		err = fmt.Errorf("%s answers, and they were started on %s", session.Node, left[0].Node)
+	}
+	return ended, fmt.Errorf("%s may still run on %s; each ends there %v after the last contact: %w",
+		strings.Join(ids, ", "), host, time.Duration(left[0].WindowMS)*time.Millisecond, err)
+}
+
+// farUnknown returns an error for each worker that may run elsewhere, nobody knows where: its note cannot be read, or
+// its directory is damaged and it has no note.
+func (d *Dirs) farUnknown(notes []note, unread []string) (errs []error) {
+	all, _ := d.ServerDirs()
+	for _, dir := range all {
+		_, heard := os.Lstat(filepath.Join(dir, process.FileContact))
+		_, over := os.Lstat(filepath.Join(dir, process.FileState))
+		_, err := process.ReadSpec(dir)
+		noted := slices.ContainsFunc(notes, func(n note) bool { return d.Dir(n.ID) == dir })
+		if err != nil && heard == nil && over != nil && !noted {
+			unread = append(unread, dir)
 		}
 	}
-	return ended, errs
+	for _, path := range unread {
+		errs = append(errs, fmt.Errorf("a server on another machine may run on, and ends by itself after its host_window: "+
+			"%s is damaged, and does not say where it is", path))
+	}
+	return errs
 }
 
 // aloneMargin is how much later than after its window a worker has certainly ended its child: it
 // learns late that the connection is lost, and then has to end the child.
 const aloneMargin = farwire.Silence + 30*time.Second
-
-// Contact records that the worker of a directory was heard from.
-func Contact(dir string) {
-	path, now := filepath.Join(dir, process.FileContact), time.Now()
-	if err := os.Chtimes(path, now, now); err != nil {
-		_ = statedir.WriteFile(path, nil)
-	}
-}
 
 // EndedAlone reports whether the worker of a directory was last heard from so long ago that it
 // has ended itself by now, as its spec wants it.

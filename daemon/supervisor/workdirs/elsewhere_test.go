@@ -70,7 +70,7 @@ func TestIsOver(t *testing.T) {
 // margin for its learning that it is alone.
 func TestEndedAlone(t *testing.T) {
 	spec := farSpec()
-	_, dir := dirsWith(t, map[string]string{process.FileSpec: string(jsonrpc.Encode(spec))})
+	d, dir := dirsWith(t, map[string]string{process.FileSpec: string(jsonrpc.Encode(spec))})
 	heard := func(name string, ago time.Duration) {
 		t.Helper()
 		at := time.Now().Add(-ago)
@@ -86,7 +86,7 @@ func TestEndedAlone(t *testing.T) {
 	if !EndedAlone(dir, &spec) {
 		t.Error("it was never heard from, and its window is over")
 	}
-	Contact(dir)
+	d.Contact(dir)
 	if EndedAlone(dir, &spec) {
 		t.Error("it was heard from just now")
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"holdline/daemon/statedir"
 	"holdline/daemon/supervisor/finding"
 	"holdline/daemon/supervisor/near"
+	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/process"
 )
@@ -23,7 +26,11 @@ import (
 // worker lives. The caller must have made sure that no client can still ask for an answer
 // in it.
 func (d *Dirs) Reap(dir string) error {
-	if at := finding.Far(dir); at != nil { // what is left of it there is ended as soon as its host answers
+	at := d.mayRun(dir)
+	if at == nil {
+		at = finding.Far(dir)
+	}
+	if at != nil { // what is left of it there is ended as soon as its host answers
 		err := d.remove(dir)
 		d.sweepSoon(at.Host) // only now: a sweep spares what has a directory here
 		return err
@@ -102,6 +109,9 @@ type Left struct {
 // cannot be read now and may be read later, see [calls.Passes], and if the directory is gone. What
 // cannot be believed is no error: see Damage of the result.
 func (d *Dirs) LookServer(dir string) (l Left, err error) {
+	if d.mayRun(dir) != nil {
+		_, _ = d.Spec(dir) // whether it lives is asked of its host, which the spec names
+	}
 	if l.Alive, err = finding.Alive(dir); err != nil {
 		return l, err
 	}
@@ -214,7 +224,7 @@ func (d *Dirs) unhurried() (dirs []string, most time.Duration) {
 			dirs, most = append(dirs, dir), max(most, 2*spec.EndGrace())
 		}
 	}
-	if len(d.Far()) > 0 {
+	if notes, _ := d.away(); len(notes) > 0 || len(d.Far()) > 0 {
 		most = max(most, endTimeout)
 	}
 	return dirs, most
@@ -257,24 +267,38 @@ func (d *Dirs) EndAll(ctx context.Context) (ended int, err error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
-	for _, dir := range living {
+	var killed atomic.Int64
+	errs = append(errs, together(slices.Values(living), func(dir string) error {
 		if err := d.destroyInTime(ctx, dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-			continue
+			return err
 		}
-		ended++
-	}
+		killed.Add(1)
+		return nil
+	})...)
 	gone, err := d.Vanished()
 	errs = append(errs, err)
-	for i := range gone {
-		dir := d.Dir(gone[i].ID)
-		if err := d.EndVanished(ctx, dir); err != nil {
-			errs = append(errs, err)
-			continue
+	errs = append(errs, together(slices.Values(gone), func(spec process.Spec) error {
+		dir := d.Dir(spec.ID)
+		err := d.EndVanished(ctx, dir)
+		if err == nil {
+			d.TakeOut(dir)
 		}
-		d.TakeOut(dir)
-	}
-	return ended, errors.Join(append(errs, d.HuntAll(ctx))...)
+		return err
+	})...)
+	return ended + int(killed.Load()), errors.Join(append(errs, d.HuntAll(ctx))...)
+}
+
+// endsAtOnce is how many workers are ended at the same time: one that does not die holds up no more than its share.
+const endsAtOnce = 16
+
+// together calls do for all, [endsAtOnce] at a time, and returns the errors.
+func together[T any](all iter.Seq[T], do func(T) error) []error {
+	slots := make(chan struct{}, endsAtOnce)
+	return waiting.Each(all, func(one T) error {
+		slots <- struct{}{}
+		defer func() { <-slots }()
+		return do(one)
+	})
 }
 
 // destroyInTime kills the worker of dir with its tree. Each worker has the whole of the time: on a busy
@@ -359,7 +383,7 @@ func deadByLock(dir string) (dead, known bool) {
 func (d *Dirs) SetAside(ctx context.Context, dir, to string) error {
 	ctx, cancel := context.WithTimeout(ctx, near.DeathTimeout)
 	defer cancel()
-	at := finding.Far(dir)
+	at := d.farOf(dir)
 	err := d.Destroy(ctx, dir, false)
 	if at != nil && err != nil {
 		err = d.At(at).Abandon(dir)

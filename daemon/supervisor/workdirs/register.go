@@ -32,6 +32,9 @@ func (d *Dirs) Enter(spec *process.Spec) error {
 	if err != nil {
 		return fmt.Errorf("register of workers: %w", err)
 	}
+	if spec.Far != nil {
+		return d.noteAway(spec)
+	}
 	return nil
 }
 
