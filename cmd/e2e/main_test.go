@@ -83,6 +83,8 @@ func TestMain(m *testing.M) {
 		leave(wildServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "hostileserver":
 		leave(hostileServerMain())
+	case "eraserver":
+		leave(eraServerMain(os.Args[1:], os.Stdin, os.Stdout))
 	case "sdkserver":
 		leave(sdkServerMain(os.Args[1:]))
 	case "browser":
@@ -115,7 +117,7 @@ func TestMain(m *testing.M) {
 			binaries = map[string]string{pair.Whole: bin, pair.Small: filepath.Join(filepath.Dir(bin), pair.Small)}
 		}
 		for _, name := range []string{
-			"claude", "toolserver", "hostileserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
+			"claude", "toolserver", "hostileserver", "eraserver", "sdkserver", "oddserver", "wildserver", "undiscovered",
 			"echoserver", "heldserver", "shellserver", "browser", "conformant", "fakeagent", pair.Top, withoutLandlock,
 		} {
 			binaries[name] = self

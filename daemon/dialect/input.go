@@ -53,11 +53,20 @@ func CapabilityFor(method string) string {
 		return "roots"
 	case "sampling/createMessage":
 		return "sampling"
-	case "elicitation/create":
+	case elicitation:
 		return "elicitation"
 	}
 	return ""
 }
+
+// Knows reports whether clients of a legacy revision of MCP can be sent requests of that method. A
+// method that is none of MCP is for client and server to agree on.
+func Knows(revision, method string) bool {
+	return method != elicitation || revision == "" || revision >= "2025-06-18"
+}
+
+// elicitation is the method by which a server asks the client's user.
+const elicitation = "elicitation/create"
 
 // OwnAnswer returns the daemon's answer to a request of a server, whose process serves one
 // session or the project with that root. It returns nil if the session's client is to

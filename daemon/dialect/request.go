@@ -102,17 +102,18 @@ func (e *Envelope) Params(c *tool.RemoteCall, o *listing.Offer, token json.RawMe
 				return nil
 			}
 		case "_meta":
+			had := string(value)
 			value, err := jsonrpc.Rewrite(value, func(key string, value []byte) []byte {
 				switch {
 				case key == mcp.MetaProgress:
 					return token
-				case c.Modern && e.Era != Modern && isEnvelope(key):
-					return nil
+				case isEnvelope(key) && (!c.Modern || e.Era != Modern):
+					return nil // the server has it from its handshake, or gets it from the daemon
 				}
 				return value
 			})
 			bad = errors.Join(bad, err)
-			if string(value) == "{}" && c.Modern && e.Era != Modern {
+			if string(value) == "{}" && e.Era != Modern && had != "{}" {
 				return nil // it had nothing else
 			}
 			if !complete {

@@ -66,6 +66,13 @@ func TestParamsForEachEra(t *testing.T) {
 			"a legacy client and a modern server", `{"name":"a__b","_meta":{"x":1}}`, false, Modern,
 			`{"name":"b","_meta":{"own":1,"x":1}}`,
 		},
+		{
+			"a legacy client that names a version, and a legacy server", bare, false, Legacy, `{"name":"b"}`,
+		},
+		{
+			"a legacy client that names a version, and a modern server", bare, false, Modern,
+			`{"name":"b","_meta":{"own":1}}`,
+		},
 		{"a legacy client and a legacy server", `{"name":"a__b","_meta":{}}`, false, Legacy, `{"name":"b","_meta":{}}`},
 	} {
 		e := &Envelope{Era: c.era, Meta: []byte(`"own":1`)}

@@ -80,6 +80,15 @@ type Line struct {
 	Head, Tail []byte // at most so many bytes as [New] was given
 }
 
+// Part returns the element of that index of a line that is a list, as if it were a line of its own. It
+// lies in memory.
+func (l *Line) Part(index int, text []byte) *Line {
+	part := *l
+	part.Text, part.file = text, ""
+	part.Nth += (index + 1) << 32 // a piece has fewer lines
+	return &part
+}
+
 // skippedLine is a line that is skipped.
 type skippedLine struct {
 	Head []byte `json:"head"` // its first bytes, at most ends

@@ -121,6 +121,13 @@ func (s *session) Era() string {
 	return s.profile.Era
 }
 
+// Revision returns the revision of MCP that a legacy client speaks. It takes s.mu.
+func (s *session) Revision() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.profile.Revision
+}
+
 // Capabilities returns what the client declared; nil before that. It takes s.mu.
 func (s *session) Capabilities() json.RawMessage {
 	s.mu.Lock()

@@ -128,6 +128,8 @@ type Client interface {
 	// Era is "legacy" or "modern"; "" before the client's first request. The session is
 	// opened again when its era has become known.
 	Era() string
+	// Revision is the revision of MCP that a legacy client speaks here; "" before its handshake.
+	Revision() string
 	// Capabilities are those that the client has declared, an object; nil if
 	// it has not.
 	Capabilities() json.RawMessage

@@ -25,6 +25,9 @@ const (
 	headerLastSeen = "Last-Event-ID"
 )
 
+// versionHeaderSince is the version of MCP that brought headerVersion. Servers of older ones do not know it.
+const versionHeaderSince = "2025-06-18"
+
 // Times of a connection. A call itself has no limit here: its caller sets one.
 const (
 	dialTimeout = 10 * time.Second
@@ -286,7 +289,7 @@ func (c *Client) request(ctx context.Context, method string, m *message, s sessi
 	if s.id != "" {
 		h.Set(headerSession, s.id)
 	}
-	if s.version != "" {
+	if s.version >= versionHeaderSince {
 		h.Set(headerVersion, s.version)
 	}
 	return req, nil

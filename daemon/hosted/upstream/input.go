@@ -35,6 +35,8 @@ func (u *Process) putLocked(q *question.Question) {
 	switch era := c.Era(); {
 	case who.Guest != "":
 		u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client is a guest, and is not asked "+q.Method)
+	case era == dialect.Legacy && !dialect.Knows(c.Revision(), q.Method):
+		u.refuseLocked(q, jsonrpc.CodeUnknownMethod, "the client speaks MCP "+c.Revision()+", which has no "+q.Method)
 	case era == dialect.Legacy:
 		c.Ask(q.Line)
 		faultpoint.At("hosted.asked")

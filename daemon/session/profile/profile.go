@@ -29,6 +29,7 @@ type Profile struct {
 	Era          string          // of the latest request; "" before the first
 	Capabilities json.RawMessage // that the client declared; nil before it has said anything of them
 	Level        string          // of log messages, that the client has set
+	Revision     string          // that a legacy client speaks here; "" before its handshake
 
 	wanted string // the most verbose level that a modern request has asked for
 }
@@ -76,6 +77,9 @@ func (p *Profile) Learn(method string, params *mcp.Params, modern bool, reserved
 		}
 	}
 	initialize := method == mcp.Initialize
+	if asked, ok := mcp.String(params.Version); ok && initialize && !modern {
+		p.Revision = mcp.Negotiate(asked)
+	}
 	switch {
 	case initialize && !modern && params.Capabilities != nil:
 		p.Capabilities = bytes.Clone(params.Capabilities)
