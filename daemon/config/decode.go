@@ -49,7 +49,7 @@ func Parse(name string, data []byte) (Config, error) {
 		d.fail(at, "values nest more than %d deep", maxDepth)
 		return Config{}, d.err()
 	}
-	root, err := hujson.Parse(data)
+	root, err := hujson.Parse(jsonedit.EndLine(data))
 	if err != nil {
 		return Config{}, jsonedit.SyntaxError(name, err)
 	}
@@ -147,6 +147,10 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			p.Text = redact.Secret(s)
 		}
 		return
+	case *OAuth:
+		if v.Value.Kind() == 'f' { // as other clients say that nobody logs in: with an Authorization header nobody does
+			return
+		}
 	case *Contracts:
 		if v.Value.Kind() == '"' {
 			s, _ := d.text(v, path, "")
@@ -173,7 +177,7 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 			}
 			hint, tolerated := "", false
 			if dst.Type() == reflect.TypeFor[Server]() {
-				hint, tolerated = foreign.Key(key, m.Value.Value.Kind(), field(hosting, key) >= 0)
+				hint, tolerated = foreign.Key(key, &m.Value, field(hosting, key) >= 0)
 			}
 			switch {
 			case tolerated:
@@ -209,6 +213,10 @@ func (d *decoder) value(v *hujson.Value, dst reflect.Value, path string) {
 		dst.Set(reflect.New(dst.Type().Elem()))
 		d.value(v, dst.Elem(), path)
 	case reflect.String:
+		if v.Value.Kind() == '[' && strings.HasPrefix(path, "mcpServers.") && strings.HasSuffix(path, ".command") {
+			d.fail(v.StartOffset, "%s: wants a string: write its first word, and the others into args", path)
+			return
+		}
 		if s, ok := d.text(v, path, "a string"); ok {
 			dst.SetString(s)
 		}

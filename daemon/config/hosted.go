@@ -91,8 +91,10 @@ func (c Config) Server(name string) (Settings, bool) {
 // transport follows from the type, or else from what else there is.
 func (s Server) transport() string {
 	switch s.Type {
-	case "http", "streamable-http", "streamableHttp":
+	case "http", "streamable-http", "streamableHttp", "streamable_http", "remote":
 		return HTTP
+	case "local":
+		return Stdio
 	case "":
 		if s.URL != "" && s.Command == "" {
 			return HTTP

@@ -179,3 +179,35 @@ func TestServerLimits(t *testing.T) {
 		t.Errorf("limits of a server by address: %v", err)
 	}
 }
+
+// TestEntriesOfOtherClients_AreTakenOrNamed checks entries as the documents of other clients have them: what
+// they say is taken, or the mistake says what to write instead.
+func TestEntriesOfOtherClients_AreTakenOrNamed(t *testing.T) {
+	for entry, want := range map[string]string{ // what is wrong with it; "" is nothing
+		`{"type": "stdio", "command": "npx", "args": ["x"], "alwaysLoad": true}`:                               "",
+		`{"type": "local", "command": "npx", "args": ["x"], "tools": ["*"], "timeout": 5}`:                     "",
+		`{"command": "npx", "required": true, "supports_parallel_tool_calls": true}`:                           "",
+		`{"command": "npx", "default_tools_approval_mode": "writes", "$typeName": "a", "dev": {"watch": "x"}}`: "",
+		`{"source": "custom", "command": "npx", "args": ["x"], "env": {}, "registry": "r"}`:                    "",
+		`{"type": "remote", "url": "https://a.example/mcp", "oauth": false}`:                                   "",
+		`{"type": "streamable_http", "url": "https://a.example/mcp"}`:                                          "",
+		`{"command": "npx", "sandboxEnabled": false}`:                                                          "",
+		`{"url": "https://a.example/mcp", "scopes": ["a"]}`:                                                    `write "oauth": {"scopes"`,
+		`{"url": "https://a.example/mcp", "oauth_resource": "a"}`:                                              `write "oauth": {"resource"`,
+		`{"url": "https://a.example/mcp", "oauth": true}`:                                                      "wants an object",
+		`{"url": "https://a.example/mcp", "headersHelper": "x"}`:                                               "${cmd:THAT}",
+		`{"command": "npx", "tools": ["a"]}`:                                                                   `write "holdline": {"allow"`,
+		`{"command": "npx", "env_vars": ["A"]}`:                                                                `write "env"`,
+		`{"command": "npx", "sandbox": {}}`:                                                                    `"confine"`,
+		`{"type": "local", "command": ["npx", "x"]}`:                                                           "the others into args",
+	} {
+		c, err := Parse("f", []byte(`{"mcpServers": {"s": `+entry+"}}\n// the last line"))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", entry, err, want)
+		}
+		s, _ := c.Server("s")
+		if byAddress := strings.Contains(entry, `"url"`); err == nil && (s.Transport == HTTP) != byAddress {
+			t.Errorf("%s: transport %s", entry, s.Transport)
+		}
+	}
+}

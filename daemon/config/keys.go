@@ -34,6 +34,9 @@ import (
 // or empty. What involves several keys is checked in check.go.
 type row struct{ name, preset, check, help string }
 
+// typeNames are the types of a server, as the clients that entries are copied from write them.
+const typeNames = "stdio | http | streamable-http | streamableHttp | streamable_http | local | remote | sse"
+
 // table describes every key of the configuration, by the struct that holds it. To add a
 // key, add a row here and a field there; a test holds both together. The decoder, the
 // defaults, `config check`, `config get`, `config set`, `config unset`, `servers get` and the
@@ -158,7 +161,7 @@ var table = map[reflect.Type][]row{
 		{"level", "info", "debug | info | warn | error", "lowest level that is logged"},
 	},
 	reflect.TypeFor[Server](): {
-		{"type", "", "stdio | http | streamable-http | streamableHttp | sse", "transport; default by command or url"},
+		{"type", "", typeNames, "transport; default by command or url"},
 		{"command", "", "home", "program that runs the server"},
 		{"args", "", "", "arguments of the program"},
 		{

@@ -83,7 +83,7 @@ func Parse(name string, data []byte) (*File, error) {
 // that were read before are void then. After an error the file is unusable.
 func (f *File) replace(from, to int, text string) (err error) {
 	f.data = slices.Concat(f.data[:from], []byte(text), f.data[to:])
-	f.root, err = hujson.Parse(f.data)
+	f.root, err = hujson.Parse(EndLine(f.data))
 	return err
 }
 

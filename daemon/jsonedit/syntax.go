@@ -123,3 +123,13 @@ func skipString(text []byte) []byte {
 	}
 	return text[len(text)-1:]
 }
+
+// EndLine returns text with a line break behind a comment that is its last line: the parser wants one there,
+// and no editor writes one for certain.
+func EndLine(text []byte) []byte {
+	last := text[bytes.LastIndexByte(text, '\n')+1:]
+	if !bytes.Contains(last, []byte("//")) {
+		return text
+	}
+	return append(bytes.Clone(text), '\n')
+}

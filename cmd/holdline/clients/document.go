@@ -145,7 +145,7 @@ func (e *Entry) StartsHoldline() (server string, ok bool) {
 // own and stay.
 var describing = []string{
 	"args", "bearer_token_env_var", "command", "cwd", "env", "env_http_headers", "env_vars", "headers", "oauth",
-	"source", "type", "url",
+	"oauth_resource", "scopes", "source", "type", "url",
 }
 
 // Describes reports whether a key says what the server is, in contrast to keys that

@@ -308,17 +308,16 @@ func (t *translation) readAddress() {
 // cannot say.
 func (t *translation) readOAuth() {
 	table, ok := t.keys["oauth"].(map[string]any)
-	if !ok {
-		if v := t.keys["oauth"]; v != nil && v != false {
-			t.stays("its oauth is not an object")
-		}
+	if v := t.keys["oauth"]; !ok && v != nil && v != false {
+		t.stays("its oauth is not an object")
 		return
 	}
+	t.s.OAuth = map[string]any{}
+	t.readCodexOAuth()
 	known := map[string]bool{}
 	for field := range reflect.TypeFor[config.OAuth]().Fields() {
 		known[field.Tag.Get("json")] = true
 	}
-	t.s.OAuth = map[string]any{}
 	for _, key := range slices.Sorted(maps.Keys(table)) {
 		value := table[key]
 		if !known[key] {
@@ -330,7 +329,19 @@ func (t *translation) readOAuth() {
 		}
 		t.s.OAuth[key] = value
 	}
-	t.s.logIn = t.s.logIn || t.s.OAuth["grant"] == nil // else no person logs in
+	if ok || len(t.s.OAuth) > 0 {
+		t.s.logIn = t.s.logIn || t.s.OAuth["grant"] == nil // else no person logs in
+	}
+}
+
+// readCodexOAuth reads the keys by which Codex says in the entry itself what to ask for at a login.
+func (t *translation) readCodexOAuth() {
+	if scopes := t.readList("scopes", t.keys["scopes"]); len(scopes) > 0 {
+		t.s.OAuth["scopes"] = scopes
+	}
+	if resource := t.readText("oauth_resource"); resource != "" {
+		t.s.OAuth["resource"] = t.expand("oauth_resource", resource)
+	}
 }
 
 // readList returns a list of strings, with the variables in them as holdline has them.

@@ -8,44 +8,60 @@ import (
 )
 
 // tolerated are keys that other clients put into a server's object and that mean
-// nothing here: texts that are shown to people, limits of the client's own, and which
-// calls the client asks its user about. They are ignored, so that an entry can be
-// copied as it is.
+// nothing here: texts that are shown to people, limits of the client's own, which
+// calls the client asks its user about, and how the client makes or shows the server. They are
+// ignored, so that an entry can be copied as it is.
 var tolerated = []string{
-	"$schema", "alwaysAllow", "autoApprove", "autoStart", "autostart", "comment", "_comment", "description",
-	"gallery", "icon", "iconUrl", "init_timeout", "initTimeout", "name", "note", "startup_timeout_ms",
-	"startup_timeout_sec", "timeout", "title", "tool_timeout_sec", "trust", "version",
+	"$schema", "$typeName", "_comment", "alwaysAllow", "alwaysLoad", "autoApprove", "autoStart", "autostart", "comment",
+	"default_tools_approval_mode", "description", "dev", "gallery", "icon", "iconUrl", "init_timeout", "initTimeout",
+	"metadata", "name", "note", "registry", "required", "source", "startup_timeout_ms", "startup_timeout_sec",
+	"supports_parallel_tool_calls", "tags", "timeout", "title", "tool_timeout_sec", "trust", "version", "watchPaths",
 }
 
 // renamed are keys of other clients that holdline must not ignore, since the server
 // would run otherwise than its user wants, with what to write instead.
 var renamed = map[string]string{ //nolint:gosec // names of keys, not credentials
-	"bearer_token_env_var": `write "headers": {"Authorization": "Bearer ${NAME}"}`,
-	"disabled_tools":       `write "holdline": {"deny": [...]}`,
-	"disabledTools":        `write "holdline": {"deny": [...]}`,
-	"enabled_tools":        `write "holdline": {"allow": [...]}`,
-	"env_http_headers":     `write "headers": {"NAME": "${VARIABLE}"}`,
-	"environment":          "write env",
-	"envFile":              "write each of its variables into env, as ${NAME}, and the file's path into env_file",
-	"excludeTools":         `write "holdline": {"deny": [...]}`,
-	"http_headers":         "write headers",
-	"httpUrl":              "write url",
-	"includeTools":         `write "holdline": {"allow": [...]}`,
-	"requestInit":          "write headers",
-	"serverUrl":            "write url",
-	"tools":                `write "holdline": {"allow": [...]}`,
-	"transport":            "write type",
-	"transportType":        "write type",
-	"working_directory":    "write cwd",
-	"workingDirectory":     "write cwd",
+	"auth":                     "write oauth",
+	"authProviderType":         "write oauth",
+	"endpoint":                 "write url",
+	"env_vars":                 `write "env": {"NAME": "${NAME:-}"}`,
+	"experimental_environment": `write "holdline": {"host": ...}`,
+	"headersHelper":            `write the program into commands, and "headers": {"NAME": "${cmd:THAT}"}`,
+	"oauth_resource":           `write "oauth": {"resource": ...}`,
+	"sandbox":                  `write "holdline": {"confine": "project"}`,
+	"sandboxEnabled":           `write "holdline": {"confine": "project"}`,
+	"scopes":                   `write "oauth": {"scopes": [...]}`,
+	"serverURL":                "write url",
+	"uri":                      "write url",
+	"bearer_token_env_var":     `write "headers": {"Authorization": "Bearer ${NAME}"}`,
+	"disabled_tools":           `write "holdline": {"deny": [...]}`,
+	"disabledTools":            `write "holdline": {"deny": [...]}`,
+	"enabled_tools":            `write "holdline": {"allow": [...]}`,
+	"env_http_headers":         `write "headers": {"NAME": "${VARIABLE}"}`,
+	"environment":              "write env",
+	"envFile":                  "write each of its variables into env, as ${NAME}, and the file's path into env_file",
+	"excludeTools":             `write "holdline": {"deny": [...]}`,
+	"http_headers":             "write headers",
+	"httpUrl":                  "write url",
+	"includeTools":             `write "holdline": {"allow": [...]}`,
+	"requestInit":              "write headers",
+	"serverUrl":                "write url",
+	"tools":                    `write "holdline": {"allow": [...]}`,
+	"transport":                "write type",
+	"transportType":            "write type",
+	"working_directory":        "write cwd",
+	"workingDirectory":         "write cwd",
 }
 
 // Key reports whether a key of other clients is tolerated in the object of a server. If it is
-// not, hint says what to write instead, or is "" if no client is known to have it. kind is that
-// of the key's value. hosting reports whether the object "holdline" has the key.
-func Key(key string, kind hujson.Kind, hosting bool) (hint string, ok bool) {
+// not, hint says what to write instead, or is "" if no client is known to have it. v is the
+// key's value. hosting reports whether the object "holdline" has the key.
+func Key(key string, v *hujson.Value, hosting bool) (hint string, ok bool) {
 	// Other clients' timeouts are numbers; a duration is meant for us.
-	if slices.Contains(tolerated, key) && (key != "timeout" || kind != '"') {
+	if slices.Contains(tolerated, key) && (key != "timeout" || v.Value.Kind() != '"') {
+		return "", true
+	}
+	if key == "tools" && isAll(v) || (key == "sandbox" || key == "sandboxEnabled") && v.Value.Kind() == 'f' {
 		return "", true
 	}
 	if hint := renamed[key]; hint != "" {
@@ -55,4 +71,14 @@ func Key(key string, kind hujson.Kind, hosting bool) (hint string, ok bool) {
 		return `write "holdline": {"` + key + `": ...}`, false
 	}
 	return "", false
+}
+
+// isAll reports whether v is the list of names that means all tools.
+func isAll(v *hujson.Value) bool {
+	list, ok := v.Value.(*hujson.Array)
+	if !ok || len(list.Elements) != 1 {
+		return false
+	}
+	name, ok := list.Elements[0].Value.(hujson.Literal)
+	return ok && name.Kind() == '"' && name.String() == "*"
 }

@@ -88,19 +88,15 @@ func (a Around) There(s config.Settings) (Process, error) {
 // missing. It shows no value.
 func (a Around) Process(s config.Settings) (Process, error) {
 	e := newExpander(a, s.Commands)
+	env := e.environment(s)
+	inEnv := e.err
+	e.err = nil // a mistake in what comes first in an entry is named first
+	e.lookFirst(env)
 	p := Process{Command: e.one("command", s.Command), Dir: e.one("cwd", s.Cwd)}
 	for i, arg := range s.Args {
 		p.Args = append(p.Args, e.one(fmt.Sprintf("args[%d]", i), arg))
 	}
-	env := e.all("env", s.Env)
-	for _, name := range slices.Sorted(maps.Keys(s.EnvCommands)) {
-		env[name] = e.run(s.EnvCommands[name])
-		e.check("env."+name, nil)
-	}
-	maps.DeleteFunc(env, func(name, value string) bool {
-		return value == "" && optional.MatchString(string(s.Env[name]))
-	})
-	if e.err != nil {
+	if e.err = cmp.Or(e.err, inEnv); e.err != nil {
 		return Process{}, fmt.Errorf("mcpServers.%s.%w", s.Name, e.err)
 	}
 	if p.Command == "" || strings.Contains(p.Command, "/") && !filepath.IsAbs(p.Command) {
@@ -113,6 +109,36 @@ func (a Around) Process(s config.Settings) (Process, error) {
 	p.Env = Environment(s.InheritEnv, a.Environ, env)
 	p.Secrets = secrets(env, slices.Concat(e.used, redact.Secrets(p.Args)))
 	return p, nil
+}
+
+// environment returns the variables that the settings add, expanded.
+func (e *expander) environment(s config.Settings) map[string]string {
+	env := e.all("env", s.Env)
+	for _, name := range slices.Sorted(maps.Keys(s.EnvCommands)) {
+		env[name] = e.run(s.EnvCommands[name])
+		e.check("env."+name, nil)
+	}
+	maps.DeleteFunc(env, func(name, value string) bool {
+		return value == "" && optional.MatchString(string(s.Env[name]))
+	})
+	return env
+}
+
+// lookFirst makes the expander look into env before all else. An entry may name a variable of its own
+// env, as in --header Authorization:${AUTH_HEADER}: its client would pass the text on, and the program
+// would find the variable in its environment.
+func (e *expander) lookFirst(env map[string]string) {
+	elsewhere := e.lookup
+	e.lookup = func(name string) (string, bool) {
+		value, ok := env[name]
+		switch {
+		case !ok:
+			return elsewhere(name)
+		case redact.NamesSecret(name):
+			e.used = append(e.used, value)
+		}
+		return value, true
+	}
 }
 
 // optional matches a value that is one variable, which need not be set: then
@@ -135,6 +161,7 @@ type Address struct {
 // no value.
 func (a Around) Address(s config.Settings) (Address, error) {
 	e := newExpander(a, s.Commands)
+	e.lookFirst(e.environment(s))
 	out := Address{URL: e.one("url", s.URL), Headers: e.all("headers", s.Headers)}
 	sent := slices.Concat(e.used, redact.Secrets([]string{out.URL}))
 	e.one("oauth.clientId", s.OAuth.ClientID) // as Client does: a start needs its variables, too

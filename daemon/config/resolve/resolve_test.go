@@ -77,6 +77,23 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestProcess_ArgumentNamesVariableOfItsOwnEnv_IsReplaced checks the form of entries that pass a header as an
+// argument: its variable is the entry's own, in front of all others, and a secret by its name.
+func TestProcess_ArgumentNamesVariableOfItsOwnEnv_IsReplaced(t *testing.T) {
+	s, _ := parsed(t, `"a": {"command": "npx", "args": ["--header", "Authorization:${AUTH_TOKEN}", "${PATH}", "${NONE:-}"],
+		"env": {"AUTH_TOKEN": "Bearer abc", "PATH": "${PATH}:/more", "NONE": "${NONE:-}"}}`).Server("a")
+	p, err := Around{Environ: []string{"PATH=/bin", "AUTH_TOKEN=other"}, Home: "/h"}.Process(s)
+	if want := []string{"--header", "Authorization:Bearer abc", "/bin:/more", ""}; err != nil ||
+		!slices.Equal(p.Args, want) || !slices.Contains(p.Secrets, "Bearer abc") {
+		t.Errorf("args %q, secrets %q, %v, want %q", p.Args, p.Secrets, err, want)
+	}
+	far, _ := parsed(t, `"a": {"url": "https://${HOST}/mcp", "headers": {"X": "${KEY}"},
+		"env": {"HOST": "a.example", "KEY": "abcdefgh"}}`).Server("a")
+	if got, err := (Around{}).Address(far); err != nil || got.URL != "https://a.example/mcp" || got.Headers["X"] != "abcdefgh" {
+		t.Errorf("an address: %+v, %v", got, err)
+	}
+}
+
 // TestAddress checks that variables in addresses and headers are expanded, and that an
 // invalid result is refused.
 func TestAddress(t *testing.T) {
