@@ -24,7 +24,7 @@ const (
 // notes the end of its input at [place.heard], and lingers. Its child in a session of its own is
 // there before it has a prompt.
 func (d consultDeath) fakeAgent(p *place) map[string]any {
-	runs := filepath.Join(p.dir, "home", claudetest.FakeRuns)
+	runs := filepath.Join(p.programs(), claudetest.FakeRuns)
 	script := fmt.Sprintf(`echo $$ >>%q; `, runs)
 	switch {
 	case d.grandchild:

@@ -15,7 +15,7 @@ import (
 // that waits there.
 func (p *place) hold(tb testing.TB, name string) (wait claudetest.Step, open func()) {
 	tb.Helper()
-	path := filepath.Join(p.dir, "home/.claude", name) // the program may write there
+	path := filepath.Join(p.programs(), name) // the program may write there
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		tb.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestConsultSecrets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPlace(t)
-			seen := filepath.Join(p.dir, "home/.claude/seen") // the programs may write there
+			seen := filepath.Join(p.programs(), "seen") // the programs may write there
 			leak := fmt.Sprintf(leak, seen)
 			file, bin := filepath.Join(p.dir, "consult.env"), filepath.Join(p.dir, "leaky-claude")
 			script := `#!/bin/sh

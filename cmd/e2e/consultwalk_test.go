@@ -472,7 +472,7 @@ func (p *place) wantAnswer(t *testing.T, x answer) {
 // countRuns makes the consult programs of the place note that they were started.
 func (p *place) countRuns() *place {
 	p.t.Helper()
-	if err := os.WriteFile(filepath.Join(p.dir, "home", claudetest.FakeRuns), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(p.programs(), claudetest.FakeRuns), nil, 0o600); err != nil {
 		p.t.Fatal(err)
 	}
 	return p
@@ -481,7 +481,7 @@ func (p *place) countRuns() *place {
 // runs returns how often a consult program was started in the place.
 func (p *place) runs(t *testing.T) int {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(p.dir, "home", claudetest.FakeRuns))
+	b, err := os.ReadFile(filepath.Join(p.programs(), claudetest.FakeRuns))
 	if err != nil {
 		t.Error(err)
 	}

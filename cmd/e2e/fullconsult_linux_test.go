@@ -48,7 +48,7 @@ func TestConsultDiskFullRoot(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = syscall.Unmount(state, syscall.MNT_DETACH) })
-			fifo := filepath.Join(p.dir, "home/.claude/wait") // the program waits there for a reader
+			fifo := filepath.Join(p.programs(), "wait") // the program waits there for a reader
 			if err := errors.Join(os.MkdirAll(filepath.Dir(fifo), 0o700), syscall.Mkfifo(fifo, 0o600)); err != nil {
 				t.Fatal(err)
 			}

@@ -68,8 +68,8 @@ func newPlace(tb testing.TB) *place {
 		tb.Fatal(err)
 	}
 	p := &place{t: tb, dir: dir, project: filepath.Join(dir, "p")}
-	for _, d := range []string{"home/.claude", "run", "p/.git", "p/sub"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o700); err != nil {
+	for _, d := range []string{p.programs(), p.dir + "/run", p.project + "/.git", p.project + "/sub"} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
 			tb.Fatal(err)
 		}
 	}

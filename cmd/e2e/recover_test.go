@@ -54,9 +54,13 @@ func kill9(tb testing.TB, pid int) {
 	}
 }
 
-// ledger returns the file in which the program of a consult notes its steps. It is where
-// that program may write.
-func (p *place) ledger() string { return filepath.Join(p.dir, "home", ".claude", "ledger") }
+// programs returns the directory in which the program of a consult in the project may write.
+func (p *place) programs() string {
+	return claudetest.Writable(filepath.Join(p.dir, "home"), p.project)
+}
+
+// ledger returns the file in which the program of a consult notes its steps.
+func (p *place) ledger() string { return filepath.Join(p.programs(), "ledger") }
 
 func (p *place) steps() int {
 	b, err := os.ReadFile(p.ledger())

@@ -33,9 +33,12 @@ func needLandlock(t *testing.T) {
 func TestReadIsConfined(t *testing.T) {
 	needLandlock(t)
 	h := newHouse(t, "")
-	config := filepath.Join(h.opt.Home, ".claude")
-	own, allowed, elsewhere := filepath.Join(config, "own"), filepath.Join(config, "allowed"), t.TempDir()
-	outside := []string{h.project, filepath.Join(h.opt.Home, "below"), elsewhere, filepath.Join(h.dirs.Root, "below")}
+	config, may := filepath.Join(h.opt.Home, ".claude"), claudetest.Writable(h.opt.Home, h.project)
+	own, allowed, elsewhere := filepath.Join(may, "own"), filepath.Join(may, "allowed"), t.TempDir()
+	outside := []string{
+		h.project, filepath.Join(h.opt.Home, "below"), elsewhere, filepath.Join(h.dirs.Root, "below"),
+		filepath.Join(config, "agents"), filepath.Join(config, "plugins"), claudetest.Writable(h.opt.Home, "/another/project"),
+	}
 	before := map[string]string{}
 	for _, dir := range append([]string{own, allowed}, outside...) {
 		if err := writetest.Prepare(dir); err != nil {
@@ -53,7 +56,7 @@ func TestReadIsConfined(t *testing.T) {
 	}
 	v, _ := res.Value.(answer.View)
 	var could map[string][]string
-	if err := json.Unmarshal([]byte(v.Answer), &could); err != nil || len(could) != 5 {
+	if err := json.Unmarshal([]byte(v.Answer), &could); err != nil || len(could) != 8 {
 		t.Fatalf("err %v, answer %q", err, v.Answer)
 	}
 	for _, dir := range outside {

@@ -17,7 +17,7 @@ const trialTimeout = 5 * time.Second
 
 // ErrInterrupted is the error of a trial of bubblewrap that did not end in time.
 // It says nothing about the machine.
-var ErrInterrupted = fmt.Errorf("the trial of bubblewrap did not end within %s: try again", trialTimeout)
+var ErrInterrupted = fmt.Errorf("the trial of bubblewrap did not end within %s; try again", trialTimeout)
 
 // Wrapper returns the path of the program bwrap on the PATH of env, or "".
 func Wrapper(env []string) string {
@@ -73,7 +73,8 @@ func Resolved(path string) string {
 }
 
 // Nests returns nil if the bubblewrap at path can make a sandbox, and another one in it, for a program
-// with this environment. It runs a trial, which takes five seconds at most.
+// with this environment. It runs a trial, which takes five seconds at most. The error is
+// [ErrInterrupted] if that did not end.
 func Nests(ctx context.Context, path string, env []string) error {
 	if runtime.GOOS != "linux" {
 		return errors.New("bubblewrap is for Linux alone")
@@ -81,6 +82,9 @@ func Nests(ctx context.Context, path string, env []string) error {
 	ctx, cancel := context.WithTimeout(ctx, trialTimeout)
 	defer cancel()
 	_, err := trial(ctx, path, env)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ErrInterrupted
+	}
 	return err
 }
 

@@ -31,11 +31,10 @@ func (o *Options) checkEngines(ask func(engine string) (control.CheckAnswer, err
 			continue
 		}
 		found = append(found, judgeEngine(e, check, seenBy, o.Environ))
-		switch { // Codex has a sandbox of its own
-		case e.Name == engines.BuiltIn[0].Name:
+		if e.Name == engines.BuiltIn[0].Name {
 			found = append(found, checkLandlock(), checkConfinement(), checkLimits(o.Environ))
 			found = append(found, checkLevels("consult", check)...)
-		case e.IsAgent:
+		} else {
 			found = append(found, checkLevels(e.Name, check)...)
 		}
 	}

@@ -170,7 +170,20 @@ type Command struct {
 	// to be asked for it.
 	Writable *Writable
 	Makes    []string // directories to be made before it starts, if they are not there
+	Login    *Login   // nil if the program reads its login where the user has it
 	Notes    []string // what the installed version lacks, for people
+}
+
+// Login is the file of a program's login, and a copy of it where the program can write. Programs
+// replace that file when they renew the login, which takes the right to replace any file beside it.
+// So the program gets a copy, and the engine process takes over what is renewed, in both directions:
+// a token that was used once is worth nothing, and the user would be logged out.
+type Login struct {
+	Own, Copy string // absolute
+	// Give returns what the copy has of the content of the file. Take returns the content of the file
+	// once the copy has changed, or nil if the copy has nothing that may be taken.
+	Give func(own []byte) []byte
+	Take func(own, changed []byte) []byte
 }
 
 // Writable lists the places that a program may write to: everything below the
@@ -260,15 +273,19 @@ type Closer interface {
 	Close() (line []byte, after time.Duration)
 }
 
-// A Keeper is an [Engine] whose program gets a home directory of the run's own, in which it
-// also keeps its sessions. dir is the directory of the consult, or "" if a client has started
+// A Furnisher is an [Engine] whose program gets a directory of the run's own, in the place of its
+// directory in the user's home. dir is the directory of the consult, or "" if a client has started
 // the engine process by hand.
+type Furnisher interface {
+	// Furnish makes that directory, which lies in req.TempDir. It returns req, with the session's name
+	// in the program's own words if req goes on from one.
+	Furnish(ctx context.Context, req Request, info Info, dir string) (Request, error)
+}
+
+// A Keeper is a [Furnisher] whose program also keeps its sessions in that directory. It takes a copy
+// of the one that an earlier consult has left if a request goes on from a session.
 type Keeper interface {
-	// Furnish makes the home directory, which lies in req.TempDir. If req goes on from a session,
-	// it takes a copy of the home directory that the earlier consult has left, and returns req
-	// with the session's name in the program's own words.
-	Furnish(req Request, info Info, dir string) (Request, error)
-	// Keep keeps the home directory, once the program has ended, so that a later run can go on
+	// Keep keeps the directory, once the program has ended, so that a later run can go on
 	// from out.Session. It sets that to the name by which others know the session, or to "" if
 	// there is none.
 	Keep(req Request, info Info, dir string, out *Outcome)

@@ -69,7 +69,7 @@ func TestLoginStaysInHome(t *testing.T) {
 	agent := engine.Agent{Name: "x", Login: []string{filepath.Join(user, ".config/x/login")}}
 	a := New(Options{Agent: agent, Command: "/bin/sh", Env: []string{"HOME=" + user}})
 	info := engine.Info{Agent: &agent}
-	if _, err := a.Furnish(engine.Request{TempDir: temp, Session: filepath.Base(old)}, info, next); err == nil {
+	if _, err := a.Furnish(t.Context(), engine.Request{TempDir: temp, Session: filepath.Base(old)}, info, next); err == nil {
 		t.Error("the home was furnished through the link")
 	}
 	if left, err := os.ReadDir(outside); err != nil || len(left) > 0 {
@@ -78,7 +78,7 @@ func TestLoginStaysInHome(t *testing.T) {
 	if err := os.RemoveAll(temp); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Furnish(engine.Request{TempDir: temp}, info, next); err != nil {
+	if _, err := a.Furnish(t.Context(), engine.Request{TempDir: temp}, info, next); err != nil {
 		t.Fatal(err)
 	}
 	if to, err := os.Readlink(filepath.Join(temp, dirHome, ".config/x/login")); err != nil || to != agent.Login[0] {

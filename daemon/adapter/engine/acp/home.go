@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func (a *Agent) inHome(file string) (string, bool) {
 // Furnish makes the home directory of a run: a copy of the one that the session was kept with,
 // or an empty one, with links to the files of the agent's login. The kernel lets the agent read
 // these, and not write them.
-func (a *Agent) Furnish(req engine.Request, info engine.Info, dir string) (engine.Request, error) {
+func (a *Agent) Furnish(_ context.Context, req engine.Request, info engine.Info, dir string) (engine.Request, error) {
 	home := homeOf(req)
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return req, fmt.Errorf("making the agent's home directory: %w", err)

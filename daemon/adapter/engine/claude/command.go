@@ -31,6 +31,17 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 	}
 	argv = append(argv, isolation(&info)...)
 	own := c.login()
+	var temp []string
+	if dir := req.TempDir; dir != "" {
+		temp = []string{"CLAUDE_CODE_TMPDIR=" + dir, "TMPDIR=" + dir, "NPM_CONFIG_CACHE=" + dir}
+	}
+	cmd.Env = c.environment(own.env, temp...)
+	if c.walled(&req, &info) {
+		cmd.Login = c.loginOf(&req)
+		cmd.Env = append(slices.DeleteFunc(cmd.Env, func(kv string) bool {
+			return strings.HasPrefix(kv, configVariable+"=")
+		}), configVariable+"="+homeOf(&req))
+	}
 	for _, opt := range []string{optPartial, optNoSlash, optNoChrome, optReplay} {
 		if has(opt) {
 			argv = append(argv, opt)
@@ -45,7 +56,7 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		tools = append(tools, web...)
 	}
 	argv = append(argv, "--tools", strings.Join(tools, ","), "--permission-mode", "dontAsk", "--settings",
-		c.settingsOf(&req, own))
+		c.settingsOf(&req, own, cmd.Env))
 	if req.Web {
 		argv = append(argv, "--allowedTools", strings.Join(web, ","))
 	}
@@ -75,15 +86,10 @@ func (c *Claude) Command(req engine.Request, info engine.Info) engine.Command {
 		argv = append(argv, "--resume", req.Session, "--fork-session")
 	}
 	if req.Level == engine.LevelShell {
-		argv = c.wrapped(&req, argv)
 		cmd.Makes = c.owned(&req)
+		argv = c.wrapped(cmd.Makes, argv)
 	}
 	cmd.Argv = argv
-	var temp []string
-	if dir := req.TempDir; dir != "" {
-		temp = []string{"CLAUDE_CODE_TMPDIR=" + dir, "TMPDIR=" + dir, "NPM_CONFIG_CACHE=" + dir}
-	}
-	cmd.Env = c.environment(own.env, temp...)
 	return cmd
 }
 

@@ -8,11 +8,14 @@ import (
 	"holdline/daemon/program"
 )
 
+// configVariable names the program's configuration directory.
+const configVariable = "CLAUDE_CONFIG_DIR"
+
 // passed are the names that pass from the daemon's environment to the program, besides
 // those that every program gets: the login, and the variables by which users switch
 // telemetry off.
 var passed = command.NewNames(
-	"CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLOUD_ML_REGION",
+	configVariable, "CLAUDE_CODE_OAUTH_TOKEN", "CLOUD_ML_REGION",
 	"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_ERROR_REPORTING", "DO_NOT_TRACK",
 	"ANTHROPIC_*", "CLAUDE_CODE_USE_*", "AWS_*", "GOOGLE_*",
 )

@@ -16,12 +16,15 @@ import (
 // that it starts, from writing anything but the program's own files.
 func (c *Claude) readLevel(info *engine.Info) engine.Level {
 	level := engine.Level{Name: engine.LevelRead, EnforcedBy: engine.ByTools}
-	if !slices.Contains(info.Features, optRestricted) {
+	abi, restricted := c.opt.Landlock(), slices.Contains(info.Features, optRestricted)
+	if !restricted {
 		level.Notes = append(level.Notes, "Claude Code "+info.Version+
-			" has no --restricted: settings files are left out by --setting-sources instead")
+			" has no --restricted: settings files are left out by --setting-sources instead, and the kernel alone holds it")
 	}
-	abi := c.opt.Landlock()
 	switch {
+	case !restricted && (abi < sandbox.Complete || c.configDir() == ""):
+		return engine.Level{Name: engine.LevelRead, Lacks: "Claude Code " + info.Version + " has no --restricted, and " +
+			"nothing else holds it on this machine (Linux 6.2 or newer with Landlock could); update it with: claude update"}
 	case abi == 0:
 		level.Notes = append(level.Notes, "no Landlock on this machine: what keeps the consult from writing is that "+
 			"it is offered no tool that could")
@@ -33,7 +36,7 @@ func (c *Claude) readLevel(info *engine.Info) engine.Level {
 	}
 	level.EnforcedBy = engine.ByLandlock
 	level.Notes = append(level.Notes, fmt.Sprintf("Landlock ABI %d: the kernel lets the program make, write and "+
-		"remove files in its own configuration directory and a private temporary one only; "+
+		"remove files among its transcripts of this project and in a private temporary directory only; "+
 		"it keeps no mode, owner, time or extended attribute of your other files from being changed", abi))
 	if gaps := sandbox.Gaps(abi); gaps != "" {
 		level.Notes = append(level.Notes, gaps)
@@ -69,7 +72,7 @@ func (c *Claude) shellLevel(info *engine.Info, missing error) engine.Level {
 // configDir returns the directory in which the program keeps its login and all else
 // that it writes. It returns "" if that is not known.
 func (c *Claude) configDir() string {
-	dir := command.Variable(c.env, "CLAUDE_CONFIG_DIR")
+	dir := command.Variable(c.env, configVariable)
 	if dir == "" {
 		home := command.Variable(c.env, "HOME")
 		if home == "" {
@@ -83,33 +86,25 @@ func (c *Claude) configDir() string {
 	return filepath.Clean(dir)
 }
 
-// owned returns the directories that a run may write to.
-//
-// The configuration directory is one of them as a whole: the program replaces a file by
-// renaming another one over it, and a login that it refreshes must not be lost. The
-// file .claude.json in the home directory is not: replacing it would need the right to
-// remove any file of the home directory. The program goes on without that, and leaves
-// the file alone.
+// owned returns what a run may write to: the transcripts of the project that it looks at, and its
+// temporary directory. That also has a configuration directory of its own; see [Claude.Furnish].
 func (c *Claude) owned(req *engine.Request) []string {
-	var dirs []string
-	for _, dir := range []string{c.configDir(), req.TempDir} {
-		if dir != "" {
-			dirs = append(dirs, sandbox.Resolved(dir))
-		}
+	dirs := []string{c.transcripts(req.Cwd)}
+	if req.TempDir != "" {
+		dirs = append(dirs, sandbox.Resolved(req.TempDir))
 	}
 	return dirs
 }
 
 // wrapped returns the command line argv inside the outer sandbox. All is read-only
-// there except the program's configuration directory and the run's temporary directory.
-// That is the same as at level read, but done with mounts, so that the program can add
-// its own.
-func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
+// there except what is owned. That is the same as at level read, but done with mounts, so that the
+// program can add its own.
+func (c *Claude) wrapped(owned, argv []string) []string {
 	wrap := []string{
 		sandbox.Wrapper(c.env), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc",
 		"/proc",
 	}
-	for _, dir := range c.owned(req) {
+	for _, dir := range owned {
 		wrap = append(wrap, "--bind", dir, dir)
 	}
 	return append(append(wrap, "--die-with-parent", "--"), argv...)
@@ -120,7 +115,7 @@ func (c *Claude) wrapped(req *engine.Request, argv []string) []string {
 func (c *Claude) unwritable(req *engine.Request) []string {
 	deny := append([]string{req.Cwd, "/tmp/claude"}, req.AddDirs...)
 	if dir := c.configDir(); dir != "" {
-		deny = append(deny, filepath.Join(sandbox.Resolved(dir), "debug"))
+		deny = append(deny, filepath.Join(sandbox.Resolved(dir), "debug"), c.transcripts(req.Cwd))
 	}
 	if home := command.Variable(c.env, "HOME"); home != "" {
 		deny = append(deny, sandbox.Resolved(filepath.Join(home, ".claude", "debug")),
@@ -136,6 +131,46 @@ type shellSandbox struct {
 	AutoAllow         bool       `json:"autoAllowBashIfSandboxed"`
 	AllowUnsandboxed  bool       `json:"allowUnsandboxedCommands"`
 	Filesystem        shellFiles `json:"filesystem"`
+	Credentials       shellKeys  `json:"credentials"`
+}
+
+// shellKeys are what a [shellSandbox] hides from commands.
+type shellKeys struct {
+	Variables []shellKey `json:"envVars"`
+	Files     []shellKey `json:"files"`
+}
+
+// shellKey is a variable, or a file, that commands do not get.
+type shellKey struct {
+	Name string `json:"name,omitempty"`
+	Path string `json:"path,omitempty"`
+	Mode string `json:"mode"`
+}
+
+// harmless are the variables of a run that the model's shell gets, besides those of any session.
+var harmless = command.NewNames(
+	"CLAUDE_CODE_DISABLE_*", "CLAUDE_CODE_MAX_RETRIES", "CLAUDE_CODE_TMPDIR", "DISABLE_*", "DO_NOT_TRACK", "GIT_*",
+	"NPM_CONFIG_CACHE", configVariable,
+)
+
+// hidden returns what keeps the login from the model's shell: each variable of env that is not known to
+// be harmless, and the files of the login.
+func (c *Claude) hidden(req *engine.Request, env []string) shellKeys {
+	const deny = "deny"
+	var keys shellKeys
+	for _, name := range engine.Names(env) {
+		if !command.Core.Has(name) && !harmless.Has(name) {
+			keys.Variables = append(keys.Variables, shellKey{Name: name, Mode: deny})
+		}
+	}
+	files := []string{filepath.Join(homeOf(req), fileState), filepath.Join(homeOf(req), fileLogin)}
+	if dir := c.configDir(); dir != "" {
+		files = append(files, sandbox.Resolved(filepath.Join(dir, fileLogin)), c.stateFile())
+	}
+	for _, path := range files {
+		keys.Files = append(keys.Files, shellKey{Path: path, Mode: deny})
+	}
+	return keys
 }
 
 // shellFiles are the rules of a [shellSandbox] for files.
@@ -145,14 +180,15 @@ type shellFiles struct {
 
 // settingsOf returns the value of the option --settings for a run. No hook runs,
 // whatever file names it. At level shell, commands run in a sandbox or not at all, and
-// cannot change the directories that the model looks at.
-func (c *Claude) settingsOf(req *engine.Request, own login) string {
+// cannot change the directories that the model looks at. They get none of the keys in env, the
+// environment of the run.
+func (c *Claude) settingsOf(req *engine.Request, own login, env []string) string {
 	if req.Level != engine.LevelShell {
 		return settings(own, nil)
 	}
 	return settings(own, &shellSandbox{
 		Enabled: true, FailIfUnavailable: true, AutoAllow: true,
-		Filesystem: shellFiles{DenyWrite: c.unwritable(req)},
+		Filesystem: shellFiles{DenyWrite: c.unwritable(req)}, Credentials: c.hidden(req, env),
 	})
 }
 

@@ -2,6 +2,7 @@ package claude_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ func on(t *testing.T, kind string, abi int, bwrap error, env ...string) *claude.
 	}
 	return claude.New(claude.Options{
 		Bin: exe, Env: append([]string{"PATH=/usr/bin:/bin"}, env...), Timeout: 20 * time.Second,
-		Extra:    []string{claudetest.FakeEnv + "=" + kind, "GORACE=atexit_sleep_ms=0"},
+		Extra:    []string{claudetest.FakeEnv + "=" + kind, "GORACE=atexit_sleep_ms=0", "MY_OWN=f"},
 		Landlock: func() int { return abi },
 		Bubblewrap: func(_ context.Context, env []string) error {
 			if !slices.Contains(env, "PATH=/usr/bin:/bin") {
@@ -47,22 +48,22 @@ func TestLevels(t *testing.T) {
 		abi        int
 		bwrap      error
 		env        []string
-		read       string // what enforces level read
-		note       string // part of the notes of level read
+		read       string // what enforces level read, "" if it is refused
+		note       string // part of the notes of level read, or of why it is refused
 		shellLacks string // why level shell is refused, "" if the sandbox holds it
 		dirs       []string
 	}{
 		{
 			name: "all", kind: "ok", abi: 7, env: []string{"HOME=/h"}, read: "landlock", note: "Landlock ABI 7",
-			dirs: []string{"/h/.claude"},
+			dirs: []string{"/h/.claude/projects/-p"},
 		},
 		{
 			name: "first Landlock", kind: "ok", abi: 1, env: []string{"HOME=/h"}, read: "landlock", note: "truncated",
-			dirs: []string{"/h/.claude"},
+			dirs: []string{"/h/.claude/projects/-p"},
 		},
 		{
 			name: "directory of its own", kind: "ok", abi: 7, env: []string{"HOME=/h", "CLAUDE_CONFIG_DIR=/c/"},
-			read: "landlock", note: "ABI", dirs: []string{"/c"},
+			read: "landlock", note: "ABI", dirs: []string{"/c/projects/-p"},
 		},
 		{name: "no Landlock", kind: "ok", env: []string{"HOME=/h"}, read: "tools", note: "no Landlock on this machine"},
 		{
@@ -75,12 +76,15 @@ func TestLevels(t *testing.T) {
 		},
 		{
 			name: "no bubblewrap", kind: "ok", abi: 7, bwrap: missing, env: []string{"HOME=/h"}, read: "landlock",
-			shellLacks: "no bubblewrap", dirs: []string{"/h/.claude"},
+			shellLacks: "no bubblewrap", dirs: []string{"/h/.claude/projects/-p"},
 		},
 		{
 			name: "old program", kind: "plain", abi: 7, env: []string{"HOME=/h"}, read: "landlock",
-			note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude"},
+			note: "has no --restricted", shellLacks: "has no --restricted", dirs: []string{"/h/.claude/projects/-p"},
 		},
+		{name: "old program, no Landlock", kind: "plain", env: []string{"HOME=/h"}, note: "has no --restricted"},
+		{name: "old program, old kernel", kind: "plain", abi: 2, env: []string{"HOME=/h"}, note: "Linux 6.2"},
+		{name: "old program, no home", kind: "plain", abi: 7, note: "has no --restricted"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := on(t, tt.kind, tt.abi, tt.bwrap, tt.env...)
@@ -89,6 +93,12 @@ func TestLevels(t *testing.T) {
 				t.Fatal(err)
 			}
 			read, shell := info.Level("read"), info.Level("shell")
+			if tt.read == "" {
+				if !strings.Contains(read.Lacks, tt.note) || !strings.Contains(read.Lacks, "claude update") {
+					t.Errorf("read: %+v", read)
+				}
+				return
+			}
 			if read.EnforcedBy != tt.read || read.Lacks != "" ||
 				!strings.Contains(strings.Join(read.Notes, "\n"), tt.note) {
 				t.Errorf("read: %+v", read)
@@ -134,7 +144,7 @@ func TestLinkedDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{at("dotfiles", "claude"), at("state", "job", "tmp")} // the second does not exist yet
+	want := []string{at("dotfiles", "claude", "projects", "-p"), at("state", "job", "tmp")} // they do not exist yet
 	for _, level := range []string{"read", "shell"} {
 		cmd := c.Command(engine.Request{Level: level, Cwd: "/p", TempDir: at("home", "state", "job", "tmp")}, info)
 		got := cmd.Makes
@@ -142,7 +152,7 @@ func TestLinkedDirectory(t *testing.T) {
 			got = cmd.Writable.Dirs
 		} else if line := strings.Join(cmd.Argv, " "); strings.Contains(line, "--bind "+at("home")) ||
 			!strings.Contains(line, "--bind "+want[0]+" "+want[0]) ||
-			!strings.Contains(line, filepath.Join(want[0], "debug")) {
+			!strings.Contains(line, at("dotfiles", "claude", "debug")) {
 			t.Errorf("command line %s", line)
 		}
 		if !slices.Equal(got, want) {
@@ -165,16 +175,17 @@ func TestShellCommand(t *testing.T) {
 	}
 	bin := t.TempDir()
 	programtest.Write(t, filepath.Join(bin, "bwrap"), "")
-	c = on(t, "ok", 7, nil, "HOME=/h", "PATH="+bin)
+	c = on(t, "ok", 7, nil, "HOME=/h", "PATH="+bin, "ANTHROPIC_API_KEY=a", "AWS_SECRET_ACCESS_KEY=b", "HTTPS_PROXY=http://c:d@e")
 	cmd := c.Command(engine.Request{Level: "shell", Cwd: filepath.Join("/p", `a"b`), Web: true, TempDir: "/t"}, info)
 	if cmd.Level != "shell" || cmd.EnforcedBy != "sandbox" || cmd.Writable != nil {
 		t.Errorf("level %q by %q, writable %+v", cmd.Level, cmd.EnforcedBy, cmd.Writable)
 	}
+	const transcripts = "/h/.claude/projects/-p-a-b"
 	wrap := []string{
 		filepath.Join(bin, "bwrap"), "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--bind", "/proc", "/proc",
-		"--bind", "/h/.claude", "/h/.claude", "--bind", "/t", "/t", "--die-with-parent", "--", info.Path, "-p",
+		"--bind", transcripts, transcripts, "--bind", "/t", "/t", "--die-with-parent", "--", info.Path, "-p",
 	}
-	if !slices.Equal(cmd.Makes, []string{"/h/.claude", "/t"}) {
+	if !slices.Equal(cmd.Makes, []string{transcripts, "/t"}) {
 		t.Errorf("makes %q", cmd.Makes)
 	}
 	if len(cmd.Argv) < len(wrap) || !slices.Equal(cmd.Argv[:len(wrap)], wrap) {
@@ -190,6 +201,33 @@ func TestShellCommand(t *testing.T) {
 	} {
 		if !strings.Contains(cmd.Argv[i+1], want) {
 			t.Errorf("no %s in %s", want, cmd.Argv[i+1])
+		}
+	}
+	var settings struct {
+		Sandbox struct {
+			Credentials struct {
+				EnvVars, Files []struct{ Name, Path, Mode string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(cmd.Argv[i+1]), &settings); err != nil {
+		t.Fatal(err)
+	}
+	denied := map[string]bool{}
+	for _, key := range append(settings.Sandbox.Credentials.EnvVars, settings.Sandbox.Credentials.Files...) {
+		denied[key.Name+key.Path] = key.Mode == "deny"
+	}
+	for _, key := range []string{
+		"ANTHROPIC_API_KEY", "AWS_SECRET_ACCESS_KEY", "HTTPS_PROXY", "MY_OWN", "/h/.claude/.credentials.json", "/h/.claude.json",
+		"/t/claude/.credentials.json", "/t/claude/.claude.json",
+	} {
+		if !denied[key] {
+			t.Errorf("commands may have %s: %s", key, cmd.Argv[i+1])
+		}
+	}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "GIT_CONFIG_COUNT"} {
+		if denied[name] {
+			t.Errorf("commands do not have %s", name)
 		}
 	}
 	if line := strings.Join(cmd.Argv, " "); !strings.Contains(line, "--tools Read,Grep,Glob,Bash,WebFetch,WebSearch") ||

@@ -15,8 +15,11 @@ import (
 // directory.
 const fileSettings = "settings.json"
 
-// maxSettings bounds what is read of that file, in bytes.
-const maxSettings = 1 << 20
+// Bounds of what is read of files of the user, in bytes.
+const (
+	maxSettings = 1 << 20
+	maxState    = 32 << 20 // the program keeps the history of every project there
+)
 
 // helpers are the settings that name a command by which the program logs in. A run gets
 // the command in a variable, and its settings name only the variable: the command may
@@ -41,13 +44,16 @@ type login struct {
 func (c *Claude) login() login {
 	var l login
 	var settings map[string]json.RawMessage
-	if json.Unmarshal(readSettings(c.configDir()), &settings) != nil {
-		return l
+	if dir := c.configDir(); dir != "" {
+		b, err := readBounded(filepath.Join(dir, fileSettings), maxSettings)
+		if err != nil || json.Unmarshal(b, &settings) != nil {
+			return l
+		}
 	}
 	var env map[string]any
 	if json.Unmarshal(settings["env"], &env) == nil {
 		for name, value := range env {
-			passes := (mayPass(name) || command.Network.Has(name)) && name != "CLAUDE_CONFIG_DIR"
+			passes := (mayPass(name) || command.Network.Has(name)) && name != configVariable
 			if s, ok := value.(string); ok && passes {
 				l.env = append(l.env, name+"="+s)
 			}
@@ -65,20 +71,13 @@ func (c *Claude) login() login {
 	return l
 }
 
-// readSettings returns the content of the settings file in dir, and nil if it cannot be
-// read. It does not wait for a pipe in the place of the file.
-func readSettings(dir string) []byte {
-	if dir == "" {
-		return nil
-	}
-	f, err := os.OpenFile(filepath.Join(dir, fileSettings), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+// readBounded returns at most the first limit bytes of a file of the user. It does not wait for a pipe in
+// the place of the file.
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxSettings))
-	if err != nil {
-		return nil
-	}
-	return b
+	return io.ReadAll(io.LimitReader(f, limit))
 }

@@ -23,7 +23,6 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/command"
 	"holdline/daemon/program"
-	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 )
 
@@ -54,14 +53,9 @@ type Options struct {
 	Config []string
 	// Timeout bounds a check; 0 means 10 s.
 	Timeout time.Duration
-	// Landlock returns the version of the kernel's Landlock ABI, 0 for none, and Wall the path of
-	// a bubblewrap that works around the program at path, or "". If they are nil, New takes what
-	// asks the machine.
-	Landlock func() int
-	// Outer puts a bubblewrap around the program. Codex 0.171.0 cannot make its own sandbox in it for
-	// every directory, so it is off, and Landlock holds the program.
-	Outer bool
-	Wall  func(ctx context.Context, path string, env []string) string
+	// Wall returns the path of a bubblewrap that works around the program at path, or "". Its error
+	// is [sandbox.ErrInterrupted]. If it is nil, New takes what asks the machine.
+	Wall func(ctx context.Context, path string, env []string) (string, error)
 }
 
 // Codex is the Codex that is installed on this machine. It is safe for concurrent use.
@@ -77,14 +71,8 @@ type Codex struct {
 func New(opt Options) *Codex {
 	opt.Bin = cmp.Or(opt.Bin, "codex")
 	opt.Timeout = cmp.Or(opt.Timeout, defaultTimeout)
-	if opt.Landlock == nil {
-		opt.Landlock = sandbox.Landlock
-	}
-	if opt.Wall == nil && opt.Outer {
-		opt.Wall = findWall
-	}
 	if opt.Wall == nil {
-		opt.Wall = func(context.Context, string, []string) string { return "" }
+		opt.Wall = findWall
 	}
 	c := &Codex{opt: opt, looks: program.NewLooks[engine.Info]()}
 	c.env = c.environment()
@@ -149,8 +137,12 @@ func (c *Codex) Check(ctx context.Context) (engine.Info, error) {
 // inspectProgram asks the program at path for its version and options. It asks for the login only
 // if neither the environment nor the configuration provides one.
 func (c *Codex) inspectProgram(ctx context.Context, path string) (engine.Info, error) {
-	info := engine.Info{Path: path, Settings: c.opt.Config, Emptied: c.opt.Emptied, Wall: c.opt.Wall(ctx, path, c.env)}
-	info.Levels = levels(c.around(&info))
+	info := engine.Info{Path: path, Settings: c.opt.Config, Emptied: c.opt.Emptied}
+	var unsure error
+	if info.Wall, unsure = c.opt.Wall(ctx, path, c.env); unsure != nil {
+		c.looks.Doubt()
+	}
+	info.Levels = levels(c.around(&info), unsure)
 	version, _, err := c.program.Ask(ctx, path, needs)
 	if err != nil {
 		return info, err
@@ -226,12 +218,17 @@ func (c *Codex) Fits(req engine.Request) error {
 const elsewhere = "Codex can read files outside of the directory, too"
 
 // levels returns both levels. At each, the model has its shell inside the program's own
-// sandbox, so they differ only in name. around says what is around the program.
-func levels(around string) []engine.Level {
-	return []engine.Level{
-		{Name: engine.LevelRead, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere, around}},
-		{Name: engine.LevelShell, EnforcedBy: engine.BySandbox, Notes: []string{elsewhere, around}},
+// sandbox, so they differ only in name. around says what is around the program. If it is not known
+// whether there can be a wall around it, unsure says why, and both are refused: a consult never runs
+// weaker by chance.
+func levels(around string, unsure error) []engine.Level {
+	level := engine.Level{EnforcedBy: engine.BySandbox, Notes: []string{elsewhere, around}}
+	if unsure != nil {
+		level = engine.Level{Lacks: unsure.Error()}
 	}
+	read, shell := level, level
+	read.Name, shell.Name = engine.LevelRead, engine.LevelShell
+	return []engine.Level{read, shell}
 }
 
 // shellNames are the variables of the model's shell: those of any session, and those which keep its

@@ -2,11 +2,13 @@ package codex_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/adapter/engine/codex"
+	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 	"holdline/protocol/programtest"
 )
@@ -424,34 +427,72 @@ func TestShellOfTheModel_HasNoKeys(t *testing.T) {
 // directory.
 func TestWallAroundCodex_OnlySessionsAndLoginAreItsOwn(t *testing.T) {
 	t.Parallel()
-	home := "/nonexistent/home"
-	for name, tt := range map[string]struct {
-		wall     string
-		landlock int
-		argv     string // its beginning
-		dirs     []string
-	}{
+	home, sockets := "/nonexistent/home", "/tmp/codex-daemon-"+strconv.Itoa(os.Geteuid())
+	for name, tt := range map[string]struct{ wall, argv string }{ // the beginning of the command line
 		"bubblewrap": {
-			wall: "/bwrap", landlock: 7, argv: "/bwrap --ro-bind / / --dev-bind /dev /dev --bind /proc /proc --bind /t /t " +
+			"/bwrap", "/bwrap --ro-bind / / --dev-bind /dev /dev --bind /proc /proc --bind /t /t " +
 				"--bind /t/codex /nonexistent/home/.codex " +
 				"--bind /nonexistent/home/.codex/sessions /nonexistent/home/.codex/sessions " +
-				"--bind-try /nonexistent/home/.codex/auth.json /nonexistent/home/.codex/auth.json --die-with-parent -- /codex",
+				"--bind /t/sockets " + sockets + " --die-with-parent -- /codex",
 		},
-		"Landlock":             {landlock: 7, argv: "/codex exec", dirs: []string{home + "/.codex", "/t"}},
-		"nothing is to be had": {argv: "/codex exec"},
+		"nothing is to be had": {"", "/codex exec"},
 	} {
-		c := codex.New(codex.Options{
-			Outer: true,
-			Env:   []string{"HOME=" + home}, Landlock: func() int { return tt.landlock },
-		})
+		c := codex.New(codex.Options{Env: []string{"HOME=" + home}})
 		cmd := c.Command(engine.Request{TempDir: "/t"}, engine.Info{Path: "/codex", Wall: tt.wall})
-		var dirs []string
-		if cmd.Writable != nil {
-			dirs = cmd.Writable.Dirs
+		if argv := strings.Join(cmd.Argv, " "); !strings.HasPrefix(argv, tt.argv) || len(cmd.Notes) != 2 {
+			t.Errorf("%s: %q, notes %q", name, argv, cmd.Notes)
 		}
-		if argv := strings.Join(cmd.Argv, " "); !strings.HasPrefix(argv, tt.argv) || !slices.Equal(dirs, tt.dirs) ||
-			len(cmd.Notes) != 2 {
-			t.Errorf("%s: %q, writable %q, notes %q", name, argv, dirs, cmd.Notes)
+		if made := slices.Contains(cmd.Makes, sockets); made != (tt.wall != "") {
+			t.Errorf("%s: makes %q", name, cmd.Makes)
+		}
+	}
+}
+
+// TestTrialOfBubblewrapIsInterrupted_ConsultIsRefused checks that no run is without its wall since a
+// busy machine did not answer in time.
+func TestTrialOfBubblewrapIsInterrupted_ConsultIsRefused(t *testing.T) {
+	t.Parallel()
+	trial := sandbox.ErrInterrupted
+	bin := installed(t, "codex-cli 0.171.0", all, "0")
+	c := codex.New(codex.Options{
+		Bin: bin, Env: []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}, Extra: []string{"CODEX_API_KEY=x"},
+		Wall: func(context.Context, string, []string) (string, error) { return "", trial },
+	})
+	for _, refused := range []bool{true, false} {
+		info, err := c.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{engine.LevelRead, engine.LevelShell} {
+			if level := info.Level(name); (level.Lacks != "") != refused || (level.EnforcedBy == "") != refused {
+				t.Errorf("%s, the trial says %v: %+v", name, trial, level)
+			}
+		}
+		trial = nil // it is asked again at once
+	}
+}
+
+// TestLoginIsRenewedInTheWall_NoOtherLoginIsTaken checks what a run may change of the user's login.
+func TestLoginIsRenewedInTheWall_NoOtherLoginIsTaken(t *testing.T) {
+	t.Parallel()
+	c := codex.New(codex.Options{Env: []string{"HOME=/nonexistent/home"}})
+	login := c.Command(engine.Request{TempDir: "/t"}, engine.Info{Path: "/codex", Wall: "/bwrap"}).Login
+	if login == nil || login.Own != "/nonexistent/home/.codex/auth.json" || login.Copy != "/t/codex/auth.json" {
+		t.Fatalf("login %+v", login)
+	}
+	const own = `{"auth_mode":"chatgpt","OPENAI_API_KEY":null,"tokens":{"account_id":"me","access_token":"a","refresh_token":"r"}}`
+	for changed, taken := range map[string]bool{
+		strings.ReplaceAll(own, `"r"`, `"new"`):                true,
+		strings.ReplaceAll(own, `"me"`, `"somebody else"`):     false,
+		strings.ReplaceAll(own, `null`, `"sk-of-another"`):     false,
+		strings.ReplaceAll(own, `"chatgpt"`, `"apikey"`):       false,
+		strings.ReplaceAll(own, `"a"`, `""`):                   false,
+		`{"OPENAI_API_KEY":"sk-of-another"}`:                   false,
+		`{"auth_mode":"chatgpt","tokens":{"account_id":"me","`: false,
+		"": false,
+	} {
+		if got := login.Take([]byte(own), []byte(changed)); (got != nil) != taken || taken && string(got) != changed {
+			t.Errorf("of %s is taken %s", changed, got)
 		}
 	}
 }

@@ -63,6 +63,7 @@ type run struct {
 	talk   engine.Run
 	ear    hearing
 	prog   *program
+	login  *login
 	log    *engine.Transcript
 	hide   *masker  // replaces secrets
 	report reporter // nil if the caller wants none
@@ -108,6 +109,7 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if err == nil {
 		for again := true; again; again = r.next(ctx) {
 			r.conduct(ctx)
+			r.syncLogin()
 		}
 		r.deafen()
 	} else if ctx.Err() != nil {
@@ -180,8 +182,8 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := r.beginWith(eng); err != nil {
 		return err
 	}
-	if home, ok := eng.(engine.Keeper); ok {
-		if p.Request, err = home.Furnish(p.Request, r.info, p.Dir); err != nil {
+	if home, ok := eng.(engine.Furnisher); ok {
+		if p.Request, err = home.Furnish(ctx, p.Request, r.info, p.Dir); err != nil {
 			return err
 		}
 	}
@@ -207,6 +209,9 @@ func (r *run) prepare(ctx context.Context) error {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return fmt.Errorf("making a directory that the program may write to: %w", err)
 		}
+	}
+	if r.login, err = newLogin(r.cmd.Login); err != nil {
+		return err
 	}
 	if p.Dir != "" {
 		start := engine.Entry{Argv: r.cmd.Argv, Level: r.cmd.Level, EnforcedBy: r.cmd.EnforcedBy, Notes: r.cmd.Notes}
@@ -307,6 +312,7 @@ func (r *run) conduct(ctx context.Context) {
 			r.sendProgress()
 		case <-listen.C:
 			r.listen()
+			r.syncLogin()
 		}
 		if r.phase == drained && stdout == nil && stderr == nil {
 			r.phase = ended
@@ -417,6 +423,13 @@ func (r *run) countProgress(e *engine.Event) {
 	r.progress.Turn = max(r.progress.Turn, e.Turn)
 	if e.CostUSD != nil {
 		r.progress.CostUSD = e.CostUSD
+	}
+}
+
+// syncLogin takes over what the program, or the user, has changed in the program's login.
+func (r *run) syncLogin() {
+	if err := r.login.sync(); err != nil {
+		r.o.Log.Warn("login of the program", "err", err)
 	}
 }
 

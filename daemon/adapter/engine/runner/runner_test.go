@@ -373,7 +373,11 @@ func (row cancelRow) cancel(t *testing.T, how string, slow int) {
 		}
 	})
 	home, held := t.TempDir(), ""
-	heard := filepath.Join(home, ".claude", "heard") // where the program may write
+	cwd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := filepath.Join(claudetest.Writable(home, cwd), "heard") // where the program may write
 	if row.held {
 		held = filepath.Join(t.TempDir(), "held")
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +24,17 @@ import (
 // installed program behaves: "ok", or one of the words listed at [FakeMain].
 const FakeEnv = "FAKE_CLAUDE"
 
-// FakeRuns is a file in HOME in which each run of the fake notes that it was started.
-const FakeRuns = ".claude/fake-runs"
+// FakeRuns is a file in [Writable] in which each run of the fake notes that it was started.
+const FakeRuns = "fake-runs"
+
+// notPlain is what the names of the directories of transcripts have hyphens for.
+var notPlain = regexp.MustCompile(`[^0-9A-Za-z]`)
+
+// Writable returns the directory of transcripts, below the user's home, in which a program may write that
+// works in cwd and is held by the kernel.
+func Writable(home, cwd string) string {
+	return filepath.Join(home, ".claude", "projects", notPlain.ReplaceAllString(cwd, "-"))
+}
 
 // fakeModel is the name of the model that answers in the fake.
 const fakeModel = "claude-stand-in-1"
@@ -37,7 +47,7 @@ const fakeModel = "claude-stand-in-1"
 // never answers a question), "logged-out", "no-auth" (it does not know "auth status");
 // anything else is a good one.
 //
-// If HOME has the file [FakeRuns], each run appends its pid there before it reads its prompt.
+// If there is the file [FakeRuns], each run appends its pid there before it reads its prompt.
 //
 // Steps of a script work as with [API] (error -1 is an API that cannot be reached). Do adds
 // what no API can bring about:
@@ -100,7 +110,11 @@ func FakeMain(args []string, stdin io.Reader, stdout, stderr io.Writer, env []st
 
 // noteRun appends the pid to [FakeRuns], if that file exists.
 func (f *fake) noteRun() {
-	runs, err := os.OpenFile(filepath.Join(f.getenv("HOME"), FakeRuns), os.O_APPEND|os.O_WRONLY, 0)
+	cwd, err := os.Getwd()
+	if err != nil {
+		return
+	}
+	runs, err := os.OpenFile(filepath.Join(Writable(f.getenv("HOME"), cwd), FakeRuns), os.O_APPEND|os.O_WRONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
