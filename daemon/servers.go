@@ -33,13 +33,7 @@ func (d *daemon) buildServers(ctx context.Context, cfg *config.Config) error {
 		Lose:     d.place.Lose,
 		Logins:   d.asker,
 	})
-	if err := d.servers.Load(); err != nil {
-		return err
-	}
-	if lost := d.servers.Losses(); len(lost) > 0 {
-		return d.place.Lose(lost)
-	}
-	return nil
+	return d.servers.Load()
 }
 
 // newAsker returns what asks people to log in to servers, for their agents.

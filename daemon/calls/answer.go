@@ -85,20 +85,21 @@ func AnswerSum(dir string, write int64, line []byte) uint32 {
 }
 
 // IsFiled reports whether the file with the answer to a recorded call, in the worker directory dir, is
-// as the journal says. It returns true if the journal says nothing of a file. It blocks on the disk.
-func IsFiled(dir string, r *Record) bool {
-	if r.FileSize == 0 {
-		return true
-	}
+// as the journal says. If the journal says nothing of a file, it reports whether there is one with a
+// fault: that is the daemon's own word, of which the worker has no line. It returns an error only if the
+// file cannot be read now and may be read later: see [ownfile.Passes]. It blocks on the disk.
+func IsFiled(dir string, r *Record) (bool, error) {
 	line, err := ownfile.Read(AnswerFile(dir, r.Write), ownfile.MaxDocument)
-	return err == nil && int64(len(line)) >= r.FileSize && AnswerSum(dir, r.Write, line[:r.FileSize]) == r.FileSum
-}
-
-// IsFault reports whether the file with the answer to a write, in the worker directory dir, has a fault
-// of a daemon's own. It blocks on the disk.
-func IsFault(dir string, write int64) bool {
-	a, err := ReadAnswer(dir, write)
-	return err == nil && a.Fault != nil
+	switch {
+	case ownfile.Passes(err):
+		return false, err
+	case err != nil:
+		return false, nil //nolint:nilerr // it is not as the journal says
+	case r.FileSize > 0:
+		return int64(len(line)) >= r.FileSize && AnswerSum(dir, r.Write, line[:r.FileSize]) == r.FileSum, nil
+	}
+	a, err := parseAnswer(line)
+	return err == nil && a.Fault != nil, nil
 }
 
 // ReadAnswer reads the answer to a write from its file in the worker directory dir. It returns an
@@ -109,6 +110,11 @@ func ReadAnswer(dir string, write int64) (a Answer, err error) {
 	if err != nil {
 		return a, err
 	}
+	return parseAnswer(line)
+}
+
+// parseAnswer returns the answer that [Answer.line] has encoded as line.
+func parseAnswer(line []byte) (a Answer, err error) {
 	if bytes.HasPrefix(line, faultPrefix) {
 		a.Fault = &fault.Record{}
 		return a, json.Unmarshal(line, a.Fault)

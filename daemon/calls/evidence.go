@@ -105,19 +105,19 @@ type Journaled struct {
 
 // Load reads the journal in the worker directory dir. alive says whether the worker lives: of a dead
 // one it is known which writes it has taken, or the journal is damaged. Load returns an error only
-// if a file cannot be read now and may be read later: see [Passes].
+// if a file cannot be read now and may be read later: see [ownfile.Passes].
 func Load(dir string, alive bool) (Journaled, error) {
 	path := filepath.Join(dir, File)
 	b, err := ownfile.Read(path, MaxJournal)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-	case Passes(err):
+	case ownfile.Passes(err):
 		return Journaled{}, err
 	case err != nil:
 		return Journaled{Damage: fmt.Errorf("%w: %w", ErrDamaged, err)}, nil
 	}
 	taken, terr := process.ReadTaken(dir)
-	if Passes(terr) {
+	if ownfile.Passes(terr) {
 		return Journaled{}, terr
 	}
 	c := parse(filepath.Base(dir), b)

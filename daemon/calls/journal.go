@@ -84,7 +84,7 @@ func OpenJournal(dir string) (*Journal, error) {
 	path := filepath.Join(dir, File)
 	f, err := ownfile.OpenFile(path, os.O_RDWR|os.O_CREATE)
 	if err != nil {
-		if _, there := os.Lstat(path); there == nil && !Passes(err) {
+		if _, there := os.Lstat(path); there == nil && !ownfile.Passes(err) {
 			return &Journal{bad: fmt.Errorf("%w: %w: %w", ErrJournal, ErrDamaged, err)}, nil
 		}
 		return nil, err

@@ -39,8 +39,14 @@ func (m *Manager) begin(ctx context.Context, c tool.Caller, how asking, a *reque
 		session, n = rand.Text(), 1 // a caller that does not number its calls: none of them can repeat another
 	}
 	id := jobdir.ID(session, n)
+	if err := m.awaitRead(ctx, id); err != nil {
+		return nil, nil, err
+	}
 	if j, a, err := m.known(id, how.attended); j != nil || a != nil || err != nil {
 		return j, a, err
+	}
+	if err := m.awaitRead(ctx, ""); err != nil { // what all have cost counts
+		return nil, nil, err
 	}
 	cfg := m.config.Load()
 	rec := jobdir.Record{ID: id, Session: session, N: n}

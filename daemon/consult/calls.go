@@ -129,8 +129,12 @@ func (m *Manager) continues(c *tool.Caller, session string) error {
 }
 
 // find returns the live job or the kept answer with that id; one of the two is set. Those that the
-// caller does not see give the same invalid_input fault as an unknown id.
-func (m *Manager) find(c *tool.Caller, id string) (*Job, *answer.Answer, error) {
+// caller does not see give the same invalid_input fault as an unknown id. It waits for one that is yet to
+// be read, or until ctx ends.
+func (m *Manager) find(ctx context.Context, c *tool.Caller, id string) (*Job, *answer.Answer, error) {
+	if err := m.awaitRead(ctx, id); err != nil {
+		return nil, nil, err
+	}
 	j := m.job(id)
 	switch {
 	case j == nil || !m.sees(c, j):
@@ -172,7 +176,7 @@ func (m *Manager) consultResult(ctx context.Context, c tool.Call) (tool.Result, 
 	if a.WaitS != nil {
 		wait = time.Duration(*a.WaitS * float64(time.Second))
 	}
-	j, done, err := m.find(&c.Caller, a.ID)
+	j, done, err := m.find(ctx, &c.Caller, a.ID)
 	if err != nil {
 		return tool.Result{}, err
 	}
@@ -204,7 +208,7 @@ func (m *Manager) consultControl(ctx context.Context, c tool.Call) (tool.Result,
 	if err := request.Decode(c.Args, &a); err != nil {
 		return tool.Result{}, err
 	}
-	j, done, err := m.find(&c.Caller, a.ID)
+	j, done, err := m.find(ctx, &c.Caller, a.ID)
 	switch {
 	case err != nil:
 		return tool.Result{}, err
@@ -280,7 +284,7 @@ func (m *Manager) List(c *tool.Caller) []answer.Info {
 // Show returns the answer with that id. For a job that has not ended it returns what
 // the program has said so far, as a partial answer.
 func (m *Manager) Show(id string) (*answer.Answer, error) {
-	j, done, err := m.find(nil, id)
+	j, done, err := m.find(m.life, nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -291,7 +295,7 @@ func (m *Manager) Show(id string) (*answer.Answer, error) {
 // goes on. While Wait blocks, the caller stands in for a client that has not come back:
 // the daemon does not end the job for want of one.
 func (m *Manager) Wait(ctx context.Context, id string, report func(note string)) (*answer.Answer, error) {
-	j, done, err := m.find(nil, id)
+	j, done, err := m.find(ctx, nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -306,7 +310,7 @@ func (m *Manager) Wait(ctx context.Context, id string, report func(note string))
 // Cancel ends a job and blocks until it has ended. It returns the answer of a consult
 // that has ended already.
 func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error) {
-	j, done, err := m.find(nil, id)
+	j, done, err := m.find(ctx, nil, id)
 	if err != nil || done != nil {
 		return done, err
 	}
@@ -325,6 +329,9 @@ func (m *Manager) Cancel(ctx context.Context, id string) (*answer.Answer, error)
 // find no job, and so run the consult a second time. The cost of the answer moves to
 // the ledger first.
 func (m *Manager) Remove(id string) error {
+	if err := m.awaitRead(m.life, id); err != nil {
+		return err
+	}
 	now := time.Now()
 	m.mu.Lock()
 	j := m.jobs[id]

@@ -230,7 +230,7 @@ func TestCancelledAtStart(t *testing.T) {
 			}
 		}, func(o *Options) {
 			o.Host = late{o.Host, func(id string) {
-				if j, _, err := w.find(nil, id); err == nil {
+				if j, _, err := w.find(t.Context(), nil, id); err == nil {
 					j.end("enough")
 				}
 			}}

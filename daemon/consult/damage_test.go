@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,24 @@ func TestDamagedFiles_EndedConsult(t *testing.T) {
 	}
 }
 
+// liveConsult begins a consult whose program hangs, and leaves it to the next daemon. It returns the
+// directory of the consult, its arguments, and the engine process.
+func (h *house) liveConsult(t *testing.T) (dir string, args map[string]any, child int) {
+	t.Helper()
+	args = map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := h.beginIn(ctx, 1, args)
+	cancel(tool.ErrStopping)
+	<-ended
+	dir = filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1))
+	state, err := process.ReadState(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.detach()
+	return dir, args, state.ChildPID
+}
+
 // TestDamagedJob_LiveConsult damages job.json of a consult whose process lives, between two daemons. The
 // process is ended, and the consult's outcome is unknown, by a fault that names the file. The client that
 // asks for it again gets that, and no second run.
@@ -74,17 +93,7 @@ func TestDamagedJob_LiveConsult(t *testing.T) {
 	for name, damage := range damages {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, "")
-			args := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})}
-			ctx, cancel := context.WithCancelCause(t.Context())
-			ended := h.beginIn(ctx, 1, args)
-			cancel(tool.ErrStopping)
-			<-ended
-			dir := filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1))
-			state, err := process.ReadState(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.detach()
+			dir, args, child := h.liveConsult(t)
 			path := filepath.Join(dir, jobdir.FileJob)
 			whole, err := os.ReadFile(path)
 			if err != nil {
@@ -94,14 +103,60 @@ func TestDamagedJob_LiveConsult(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := h.next(2)
-			if _, err := process.Lookup(state.ChildPID); !errors.Is(err, process.ErrGone) {
-				t.Errorf("the engine process %d: %v, want it gone", state.ChildPID, err)
+			if _, err := process.Lookup(child); !errors.Is(err, process.ErrGone) {
+				t.Errorf("the engine process %d: %v, want it gone", child, err)
 			}
 			res, err := n.run(t.Context(), 1, args)
 			if code(res, err) != fault.OutcomeUnknown || !strings.Contains(res.Fault.Fault.Detail, path) {
 				t.Errorf("asked again: %v, %+v, want %s that names %s", err, res, fault.OutcomeUnknown, path)
 			}
 		})
+	}
+}
+
+// TestJobUnreadableForAMoment_DaemonServesMeanwhile has a file of a consult that lives unreadable when the
+// next daemon starts, for an error that passes. The daemon serves meanwhile; what asks for that consult
+// waits, and its client, which wants it no more, says so before the daemon knows of it. Then the consult
+// goes on, or ends as its client wants, and does not run again.
+func TestJobUnreadableForAMoment_DaemonServesMeanwhile(t *testing.T) {
+	for _, file := range []string{jobdir.FileJob, process.FileSpec, jobdir.FileAnswer} {
+		for _, wanted := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, wanted %t", file, wanted), func(t *testing.T) {
+				h := newHouse(t, "")
+				dir, _, child := h.liveConsult(t)
+				path := filepath.Join(dir, file)
+				unreadable.Store(&path)
+				defer unreadable.Store(nil)
+				n := h.next(2) // which returns at once: what is not read later than in five seconds is damage
+				if n.Unread("", "", h.session, 1) == nil {
+					t.Error("nothing waits for the consult")
+				}
+				if n.Unread("", "", h.session, 2) != nil || n.Unread("hosted", "", h.session, 1) != nil {
+					t.Error("another call waits for the consult")
+				}
+				pending := map[int64]struct{}{1: {}}
+				if !wanted {
+					pending = nil
+				}
+				n.Resumed(h.session, pending)
+				unreadable.Store(nil)
+				if !wanted {
+					if a := n.untilEnded(1); a.State != answer.Cancelled {
+						t.Errorf("the consult that nobody wants: %+v", a)
+					}
+					return
+				}
+				if _, err := n.Show(filepath.Base(dir)); err != nil {
+					t.Errorf("the consult: %v", err)
+				}
+				if _, err := process.Lookup(child); err != nil {
+					t.Errorf("the engine process %d: %v, want it alive", child, err)
+				}
+				if a, err := n.Cancel(t.Context(), filepath.Base(dir)); err != nil || a.State != answer.Cancelled {
+					t.Errorf("cancelled: %v, %+v", err, a)
+				}
+			})
+		}
 	}
 }
 
@@ -116,17 +171,7 @@ func TestDamagedJournal_LiveConsult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHouse(t, "")
-			args := map[string]any{"prompt": claudetest.Prompt("x", claudetest.Step{Do: "hang"})}
-			ctx, cancel := context.WithCancelCause(t.Context())
-			ended := h.beginIn(ctx, 1, args)
-			cancel(tool.ErrStopping)
-			<-ended
-			dir := filepath.Join(h.dirs.Consults, jobdir.ID(h.session, 1))
-			state, err := process.ReadState(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			h.detach()
+			dir, _, child := h.liveConsult(t)
 			path := filepath.Join(dir, calls.File)
 			whole, err := os.ReadFile(path)
 			if err != nil {
@@ -140,8 +185,8 @@ func TestDamagedJournal_LiveConsult(t *testing.T) {
 			if a := n.untilEnded(1); a.State == answer.Done {
 				t.Errorf("the answer: %+v", a)
 			}
-			if _, err := process.Lookup(state.ChildPID); !errors.Is(err, process.ErrGone) {
-				t.Errorf("the engine process %d: %v, want it gone", state.ChildPID, err)
+			if _, err := process.Lookup(child); !errors.Is(err, process.ErrGone) {
+				t.Errorf("the engine process %d: %v, want it gone", child, err)
 			}
 		})
 	}

@@ -17,10 +17,10 @@ import (
 	"holdline/daemon/consult/jobdir"
 	"holdline/daemon/statedir"
 	"holdline/daemon/tasks"
-	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -31,57 +31,68 @@ func (m *Manager) load() error {
 		return fmt.Errorf("reading kept consults: %w", err)
 	}
 	var open []*Job
-	patience := time.Now().Add(damageTime) // for all files together
 	for _, e := range entries {
 		if !e.IsDir() || !jobdir.IsID(e.Name()) {
 			continue
 		}
 		dir := filepath.Join(m.opt.Dir, e.Name())
 		statedir.Sweep(dir, true)
-		j, err := m.loadJob(dir, true)
-		for err != nil && jobdir.MayPass(err) && time.Now().Before(patience) {
-			if waiting.Pause(m.life, readPause) != nil {
-				break
-			}
-			j, err = m.loadJob(dir, true)
-		}
-		if err != nil && jobdir.MayPass(err) {
-			j, err = m.loadJob(dir, false)
-		}
-		switch {
-		case err != nil:
-			m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
-			m.troubles.unread = append(m.troubles.unread, err.Error())
-			continue
-		case j == nil:
-			continue
-		case j.kept == nil:
+		j, err := m.take(dir, true)
+		if err != nil {
+			m.postpone(dir, err)
+		} else if j != nil && j.kept == nil {
 			open = append(open, j)
-		default:
-			m.window.KeepEarlier(j.kept.window)
-			m.auditLate(dir)
-			m.clear(dir)
 		}
-		m.jobs[j.Rec.ID] = j
 	}
 	if m.ledger, err = budget.Read(m.opt.Ledger, time.Now()); err != nil {
 		m.opt.Log.Error("budgets of today count as used up", "err", err)
 		m.writeLedger(true) // so that the day is known to the next daemon, too
 	}
-	m.resume(open) // before answers are pruned: a panel needs those of its members
-	m.prune()
-	m.serving.Go(m.expire)
+	if len(m.unread) > 0 {
+		m.serving.Go(func() { m.readLater(m.resumeWithoutPanels(open)) })
+		return nil
+	}
+	m.resumeAll(open)
 	return nil
 }
 
-// Errors that pass are tried again: damageTime is how long, readPause how often.
-const (
-	damageTime = 5 * time.Second
-	readPause  = 50 * time.Millisecond
-)
+// resumeAll goes on with jobs of earlier daemons, once all jobs are known, and begins to prune.
+func (m *Manager) resumeAll(open []*Job) {
+	m.resume(open) // before answers are pruned: a panel needs those of its members
+	m.prune()
+	m.serving.Go(m.expire)
+}
+
+// take reads the directory of an earlier daemon's job. It returns nil if no client knows of it, or if it
+// cannot be used, which it logs. With patient set, it returns an error that may pass.
+func (m *Manager) take(dir string, patient bool) (*Job, error) {
+	j, err := m.loadJob(dir, patient)
+	switch {
+	case patient && ownfile.Passes(err):
+		return nil, err
+	case err != nil:
+		m.opt.Log.Warn("consult cannot be read", "dir", dir, "err", err)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.troubles.unread = append(m.troubles.unread, err.Error())
+		return nil, nil //nolint:nilnil // see above
+	case j == nil:
+		return nil, nil //nolint:nilnil // see above
+	case j.kept != nil:
+		m.auditLate(dir)
+		m.clear(dir)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if j.kept != nil {
+		m.window.KeepEarlier(j.kept.window)
+	}
+	m.jobs[j.Rec.ID] = j
+	return j, nil
+}
 
 // loadJob returns the job of a directory, or nil if no client knows of it. Unless patient is set, an error
-// that may pass is taken for damage: see [jobdir.Look].
+// that passes is taken for damage: see [jobdir.Look].
 func (m *Manager) loadJob(dir string, patient bool) (*Job, error) {
 	var a answer.Answer
 	f, rec, err := jobdir.Look(dir, &a, &a.Version, &a.ID, patient)
@@ -277,7 +288,7 @@ func (m *Manager) read(j *Job) (*answer.Answer, error) {
 	if err != nil && m.job(j.Rec.ID) != j {
 		return nil, nil //nolint:nilnil // see above
 	}
-	if err != nil && !jobdir.MayPass(err) {
+	if err != nil && !ownfile.Passes(err) {
 		if out, oerr := jobdir.ReadOutcome(j.Dir); oerr == nil {
 			m.opt.Log.Warn("the kept answer of a consult is made again", "consult", j.Rec.ID, "err", err)
 			rec, rerr := jobdir.ReadRecord(j.Dir)
@@ -379,6 +390,10 @@ func (m *Manager) prune() (written bool) {
 	keep, now := m.config.Load().Consult.Keep, time.Now()
 	var gone []*Job
 	m.mu.Lock()
+	if len(m.unread) > 0 { // its panel may be yet to be read
+		m.mu.Unlock()
+		return m.writeAgain()
+	}
 	ended := slices.DeleteFunc(slices.Collect(maps.Values(m.jobs)), func(j *Job) bool { return j.kept == nil })
 	slices.SortFunc(ended, func(a, b *Job) int { return b.kept.cost.Ended.Compare(a.kept.cost.Ended) })
 	for i, j := range ended {

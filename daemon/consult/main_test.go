@@ -2,13 +2,19 @@ package consult
 
 import (
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"holdline/daemon/adapter/engine/claude/claudetest"
 	"holdline/daemon/worker/workertest"
+	"holdline/protocol/faultpoint"
 	"holdline/protocol/lockcheck/lockchecktest"
 )
+
+// unreadable has the path of a file that cannot be opened, for an error that passes; nil if there is none.
+var unreadable atomic.Pointer[string]
 
 // envRefuse makes the exec step fail to confine itself.
 const envRefuse = "TEST_REFUSE"
@@ -24,5 +30,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(claudetest.FakeEnv) != "" {
 		os.Exit(claudetest.FakeMain(os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.Environ()))
 	}
+	faultpoint.InstallOpening(func(path string) error {
+		if bad := unreadable.Load(); bad != nil && *bad == path {
+			return syscall.EIO
+		}
+		return nil
+	})
+	faultpoint.Install(func(name string) { // no time makes it damage
+		for name == "consult.unread" && unreadable.Load() != nil {
+			time.Sleep(time.Millisecond)
+		}
+	})
 	os.Exit(lockchecktest.Run(m))
 }

@@ -59,6 +59,8 @@ type Manager struct {
 	ledger   budget.Ledger // what those consults have cost whose answers are removed
 	window   budget.Window // of the subscription
 	troubles troubles
+	unread   map[string]chan struct{} // ids of jobs that are yet to be read; each is closed once it is
+	said     []heard                  // what sessions have said of their jobs while there are such
 }
 
 // New makes a manager, reads what earlier daemons have left in opt.Dir, and goes on with their jobs.
@@ -69,7 +71,7 @@ func New(opt Options) (*Manager, error) {
 		opt.Audit = func(answer.Audit) {}
 	}
 	m := &Manager{
-		opt: opt, begun: time.Now(), jobs: map[string]*Job{}, retry: make(chan struct{}, 1),
+		opt: opt, begun: time.Now(), jobs: map[string]*Job{}, unread: map[string]chan struct{}{}, retry: make(chan struct{}, 1),
 		queue: queue{running: map[string]int{}, served: map[string]int64{}},
 	}
 	m.open, m.refuse = context.WithCancelCause(context.Background())

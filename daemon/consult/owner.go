@@ -27,34 +27,23 @@ func (m *Manager) Recall(session string, n int64, _ string) (t *tool.Remote, rec
 	return m.tool.Remote(), true
 }
 
-// review asks the owner of a session's calls which answers it still wants.
-func (m *Manager) review(session string, o calls.Owner) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, j := range m.jobs {
-		if j.Rec.Session == session {
-			j.reviewLocked(o)
-		}
-	}
-}
-
 // Resumed ends the attended jobs of a session whose client is back and does not wait for them.
 func (m *Manager) Resumed(session string, pending map[int64]struct{}) {
 	o := calls.Resumed(pending)
-	m.review(session, o)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, j := range m.jobs {
-		if j.kept == nil && j.Rec.Session == session && o.HasConfirmed(j.Rec.Key()) {
+	m.sayLocked(session, func(j *Job) {
+		j.reviewLocked(o)
+		if j.kept == nil && o.HasConfirmed(j.Rec.Key()) {
 			j.endUnattendedLocked("its client cancelled it")
 		}
-	}
+	})
 }
 
 // Confirmed ends the claim of the client, which has the answer to its line n.
 func (m *Manager) Confirmed(session string, n int64) {
 	m.mu.Lock()
-	none := len(m.jobs) == 0
+	none := len(m.jobs)+len(m.unread) == 0
 	m.mu.Unlock()
 	if none { // as mostly; each answer to a client comes here
 		return
@@ -64,6 +53,8 @@ func (m *Manager) Confirmed(session string, n int64) {
 	j := m.jobs[id]
 	if j != nil {
 		j.claimed = false
+	} else if m.unread[id] != nil {
+		m.said = append(m.said, heard{session, func(j *Job) { j.claimed = j.claimed && j.Rec.N != n }})
 	}
 	m.mu.Unlock()
 	if j != nil && j.kept != nil {
@@ -73,7 +64,9 @@ func (m *Manager) Confirmed(session string, n int64) {
 
 // Closed ends the claims of a session that is over.
 func (m *Manager) Closed(session, _ string) {
-	m.review(session, calls.Gone{})
+	m.mu.Lock()
+	m.sayLocked(session, func(j *Job) { j.reviewLocked(calls.Gone{}) })
+	m.mu.Unlock()
 	m.pruneOver()
 }
 
@@ -112,26 +105,30 @@ func (m *Manager) working(j *Job) *tasks.Task {
 	return tasks.New(j.Rec.Task.ID, j.progressNote(), created, now, m.ttl(now.Sub(created)))
 }
 
-// byTask returns the job that a caller asks for by the id of its task, or nil.
-func (m *Manager) byTask(c *tool.Caller, id string) *Job {
+// byTask returns the job that a caller asks for by the id of its task, or nil. It waits until all jobs are
+// read, or until ctx ends.
+func (m *Manager) byTask(ctx context.Context, c *tool.Caller, id string) (*Job, error) {
+	if err := m.awaitRead(ctx, ""); err != nil {
+		return nil, err
+	}
 	age, now := m.config.Load().Consult.Keep.Age, time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, j := range m.jobs {
 		if t := j.Rec.Task; t != nil && t.ID == id && (j.kept == nil || j.hasTaskLocked(age, now)) && m.sees(c, j) {
-			return j
+			return j, nil
 		}
 	}
-	return nil
+	return nil, nil //nolint:nilnil // there is no such task
 }
 
 // Task returns the task with that id, nil if there is none. It waits up to wait for its end.
 func (m *Manager) Task(
 	ctx context.Context, c *tool.Caller, id string, wait time.Duration, fetched bool,
 ) (*tasks.Task, error) {
-	j := m.byTask(c, id)
+	j, err := m.byTask(ctx, c, id)
 	if j == nil {
-		return nil, nil //nolint:nilnil // there is no such task
+		return nil, err
 	}
 	var a *answer.Answer
 	if j.kept != nil {
@@ -169,13 +166,16 @@ func (m *Manager) ended(asked *tasks.Asked, a *answer.Answer) *tasks.Task {
 }
 
 // UpdateTask ignores the client's input: a consult asks for none.
-func (m *Manager) UpdateTask(_ context.Context, c *tool.Caller, id string, _ json.RawMessage) (known bool, err error) {
-	return m.byTask(c, id) != nil, nil
+func (m *Manager) UpdateTask(
+	ctx context.Context, c *tool.Caller, id string, _ json.RawMessage,
+) (known bool, err error) {
+	j, err := m.byTask(ctx, c, id)
+	return j != nil, err
 }
 
 // CancelTask ends the job of a task, and waits until it has ended.
 func (m *Manager) CancelTask(ctx context.Context, c *tool.Caller, id string) (known bool, err error) {
-	j := m.byTask(c, id)
+	j, err := m.byTask(ctx, c, id)
 	if j != nil && j.kept == nil {
 		j.end("cancelled by " + c.Identity)
 		_, err = j.await(ctx, m.opt.Ladder.Whole(), nil)

@@ -37,7 +37,7 @@ func (m *Manager) consultSay(ctx context.Context, c tool.Call) (tool.Result, err
 	if a.WaitS == 0 {
 		return tool.Result{Text: receipt.Words(), Value: receipt}, nil
 	}
-	j, done, err := m.find(&c.Caller, receipt.ConsultID)
+	j, done, err := m.find(ctx, &c.Caller, receipt.ConsultID)
 	if err == nil && done == nil {
 		_, err = j.await(ctx, time.Duration(a.WaitS*float64(time.Second)), ofCall(&c))
 	}
@@ -88,6 +88,9 @@ func (m *Manager) Say(
 		c.Session, how.n = rand.Text(), 1
 	}
 	r := control.Receipt{Receipt: control.MessageQueued, MessageID: jobdir.ID(c.Session, how.n), ConsultID: id}
+	if err := m.awaitRead(ctx, r.MessageID); err != nil {
+		return none, err
+	}
 	if m.job(r.MessageID) != nil { // it was continued when the call was made first
 		r.ConsultID = r.MessageID
 		return r, nil
@@ -96,7 +99,7 @@ func (m *Manager) Say(
 	if how.shell {
 		seer = nil
 	}
-	j, done, err := m.find(seer, id)
+	j, done, err := m.find(ctx, seer, id)
 	if err != nil {
 		return none, err
 	}

@@ -26,11 +26,13 @@ import (
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/mcp"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
 // Load reads what earlier daemons have left: what servers offered, and the records of all calls.
-// When it returns, every call is known. Goroutines of the manager go on to adopt the processes.
+// When it returns, every call is known, but for those on record where it cannot be read yet: see [unread].
+// Goroutines of the manager go on to read that, and to adopt the processes.
 //
 // Call it once, before the daemon serves any session: a session that came earlier
 // could repeat a call whose record is still unread.
@@ -49,25 +51,32 @@ func (m *Manager) Load() error {
 		return fmt.Errorf("directories of workers: %w", err)
 	}
 	var found []*earlier.Process
+	var lost []calls.Loss
 	for _, dir := range dirs {
-		var e *earlier.Process
-		m.load(dir, func() (err error) {
-			e, err = earlier.Read(m.o.Workers, dir, m.hub.Log)
-			return err
-		})
-		if e != nil {
+		e, l, err := m.look(dir, false)
+		switch {
+		case err != nil:
+			m.postpone(dir, err)
+		case e != nil:
 			found = append(found, e)
 		}
+		lost = append(lost, l...)
 	}
-	m.loadVanished()
+	gone, err := m.vanished(false)
+	if err != nil {
+		m.postpone("", err)
+	}
+	lost = append(lost, gone...)
 	slices.SortFunc(found, (*earlier.Process).Compare)
 	for _, e := range found {
-		m.load(e.Dir, func() error {
-			m.restore(e)
-			return nil
-		})
+		lost = append(lost, m.contain(e.Dir, func() []calls.Loss {
+			m.hub.Mu.Lock()
+			defer m.hub.Mu.Unlock()
+			_, lost := m.restoreLocked(e)
+			return lost
+		})...)
 	}
-	if err := m.calls.LoadTasks(m.o.TasksDir, m.recall); err != nil {
+	if err := m.calls.LoadTasks(m.o.TasksDir, m.recall, len(m.unread) == 0); err != nil {
 		return err
 	}
 	m.deserted = earlier.Deserted(found)
@@ -76,48 +85,50 @@ func (m *Manager) Load() error {
 		m.forsakeLocked(session)
 		m.hub.Mu.Unlock()
 	}
-	m.hub.WG.Go(m.expect)
-	return nil
+	m.hub.WG.Go(func() {
+		m.readLater()
+		m.expect()
+	})
+	return m.lose(lost)
 }
 
-// load runs read, which reads what an earlier daemon has left in a directory. If that fails or
-// panics, this daemon cannot know which calls were made: see [Manager.Losses]. The directory then
-// stays, and what runs in it is ended. A directory that is already gone is no failure.
-func (m *Manager) load(dir string, read func() error) {
+// look reads what an earlier daemon has left in the directory of a worker. It returns nil if there is
+// nothing to restore, and what is lost if that cannot be believed. It returns an error if a file cannot
+// be read now and may be read later; with last set it does not, and that is lost, too.
+func (m *Manager) look(dir string, last bool) (e *earlier.Process, lost []calls.Loss, later error) {
+	m.o.Touch(dir)
+	lost = m.contain(dir, func() []calls.Loss {
+		var err error
+		switch e, err = earlier.Read(m.o.Workers, dir, last, m.hub.Log); {
+		case err == nil, errors.Is(err, os.ErrNotExist): // the worker may just have left
+			return nil
+		case !last && ownfile.Passes(err):
+			later = err
+			return nil
+		}
+		m.hub.Log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
+		return m.lost(dir, err)
+	})
+	return e, lost, later
+}
+
+// contain runs read, which reads what an earlier daemon has left in a directory. If it panics, this
+// daemon cannot know which calls were made. The directory then stays, and what runs in it is ended.
+func (m *Manager) contain(dir string, read func() []calls.Loss) (lost []calls.Loss) {
 	defer func() {
 		if r := recover(); r != nil {
 			f := m.hub.Panicked(filepath.Base(dir), "read the records of a process", r) // it is logged
-			m.lost(dir, f)
+			lost = m.lost(dir, f)
 			m.hub.Mu.Lock()
 			defer m.hub.Mu.Unlock()
 			m.disownLocked(dir)
 		}
 	}()
-	m.o.Touch(dir)
-	err := read()
-	for calls.Passes(err) && time.Since(m.loading) < passingLimit {
-		_ = m.hub.Pause(passingPause, nil)
-		err = read()
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // the worker may just have left
-		m.hub.Log.Error("what an earlier daemon left of a server cannot be taken up", "dir", dir, "err", err)
-		m.lost(dir, err)
-	}
+	return read()
 }
 
-// What fails with an error of the kind that passes is read again, with pauses, until Load has taken so long.
-const (
-	passingLimit = 5 * time.Second
-	passingPause = 50 * time.Millisecond
-)
-
-// lost notes that the records in a directory cannot be read, for why. What runs in it is ended.
-func (m *Manager) lost(dir string, why error) {
-	spec, err := m.o.Workers.Spec(dir)
-	if err != nil {
-		spec = process.Spec{ID: filepath.Base(dir)} // any server may have been called
-	}
-	m.losses = append(m.losses, earlier.Loss(&spec, why))
+// lost returns that the records in a directory cannot be read, for why. What runs in it is ended.
+func (m *Manager) lost(dir string, why error) []calls.Loss {
 	m.broken = append(m.broken, dir)
 	m.hub.WG.Go(func() {
 		ctx, cancel := context.WithTimeout(m.hub.Life, near.DeathTimeout)
@@ -126,20 +137,26 @@ func (m *Manager) lost(dir string, why error) {
 			m.hub.Log.Warn("a worker whose records cannot be read may be left", "dir", dir, "err", err)
 		}
 	})
+	return []calls.Loss{earlier.Loss(m.specOf(dir), why)}
 }
 
-// loadVanished notes the directories that are gone though no daemon has removed them, and has what
-// still runs of their workers ended.
-func (m *Manager) loadVanished() {
+// vanished returns what is lost with the directories that are gone though no daemon has removed them, and
+// has what still runs of their workers ended. It returns an error if the register cannot be read now and
+// may be read later; with last set it does not.
+func (m *Manager) vanished(last bool) ([]calls.Loss, error) {
 	gone, err := m.o.Workers.Vanished()
+	if !last && ownfile.Passes(err) {
+		return nil, err
+	}
 	if err != nil {
 		m.hub.Log.Warn("the register of workers cannot be read: directories that were removed are not noticed", "err", err)
 	}
+	var lost []calls.Loss
 	for i := range gone {
 		spec := &gone[i]
 		dir := m.o.Workers.Dir(spec.ID)
 		m.hub.Log.Error("the directory of a worker was removed", "dir", dir)
-		m.losses = append(m.losses, earlier.Loss(spec, fmt.Errorf("%s was removed", dir)))
+		lost = append(lost, earlier.Loss(spec, fmt.Errorf("%s was removed", dir)))
 		m.broken = append(m.broken, dir)
 		m.hub.WG.Go(func() {
 			if err := m.o.Workers.EndVanished(m.hub.Life, dir); err != nil {
@@ -147,6 +164,7 @@ func (m *Manager) loadVanished() {
 			}
 		})
 	}
+	return lost, nil
 }
 
 // sweepBroken removes what [Manager.Load] could not read.
@@ -159,12 +177,13 @@ func (m *Manager) sweepBroken() {
 	}
 }
 
-// lose records a loss that was found after Load.
-func (m *Manager) lose(l calls.Loss) error {
-	if m.o.Lose == nil {
+// lose records, on disk and for sessions, that records cannot be believed: a call that is not on record
+// may have been made all the same.
+func (m *Manager) lose(lost []calls.Loss) error {
+	if m.o.Lose == nil || len(lost) == 0 {
 		return nil
 	}
-	return m.o.Lose([]calls.Loss{l})
+	return m.o.Lose(lost)
 }
 
 // disownLocked forgets a process that was restored only in part, with its calls and its instance.
@@ -183,33 +202,27 @@ func (m *Manager) disownLocked(dir string) {
 	}
 }
 
-// Losses returns what [Manager.Load] has found of which the records cannot be believed: a call that is
-// not on record may have been made all the same.
-func (m *Manager) Losses() []calls.Loss { return m.losses }
-
 // Deserted returns the sessions whose calls [Manager.Load] has given up, since their
 // proxies have ended. Their records are not to be trusted any more.
 func (m *Manager) Deserted() []string { return m.deserted }
 
-// restore makes a process of a directory, and calls of its records. Then a goroutine
+// restoreLocked makes a process of a directory, and calls of its records. Then a goroutine
 // of the manager adopts the worker. Until that has ended, inst.adopting keeps calls
-// from starting a second process.
-func (m *Manager) restore(e *earlier.Process) {
-	m.hub.Mu.Lock()
-	defer m.hub.Mu.Unlock()
+// from starting a second process. It returns what cannot be believed, too.
+func (m *Manager) restoreLocked(e *earlier.Process) (u *upstream.Process, lost []calls.Loss) {
 	inst := m.ownerLocked(&e.Spec, e.Alive && e.Damage == nil)
 	// A dead process does not speak for a scope that has a living one: that is restored first.
 	speaks := inst.use != stage.Retired || m.instances[inst.key] == nil
 	if s := inst.srv; speaks && e.Lists != nil && e.Lists.Key == s.spec.Key {
 		s.offers.Restore(inst.key.of, s.source().Offering(e.Lists.Lists, e.Lists.About, e.Lists.Cut))
 	}
-	u := m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
+	u = m.hub.NewProcess(inst, e.Dir, e.Spec.Name, e.Spec.Owner)
 	u.Damage = e.Damage
 	u.Tokens = dialect.Tokens(e.Spec.Tokens)
 	u.RestoreLocked(e.Spec.Generation, e.Questions, e.Records, e.Answers)
 	if u.Damage != nil {
 		m.hub.Log.Error("records of a worker cannot be believed: it gets no more calls", "worker", u.ID, "err", e.Damage)
-		m.losses = append(m.losses, earlier.Loss(&e.Spec, e.Damage))
+		lost = append(lost, earlier.Loss(&e.Spec, e.Damage))
 		u.DoubtLocked(false, lostFault(u, u.Damage))
 	} else if e.LostFile != nil {
 		m.hub.Log.Error("an answer that was in a file is lost", "worker", u.ID, "err", e.LostFile)
@@ -228,6 +241,7 @@ func (m *Manager) restore(e *earlier.Process) {
 			u.CatchUp()
 		}
 	})
+	return u, lost
 }
 
 // lostFault returns the fault of a call of a process whose record or answer cannot be believed, for why.
@@ -261,8 +275,10 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 	key := instanceKey{server: spec.Name, key: o.Key, scope: scope, of: scope.Of(o.Project, o.Session)}
 	s := m.servers[spec.Name]
 	configured := s != nil && s.spec.Key == key.key && s.spec.Scope == key.scope
-	if configured && alive && m.instances[key] == nil {
-		inst := s.addInstanceLocked(key, o.Project, o.Root)
+	if inst := m.instances[key]; configured && alive && (inst == nil || inst.isFreeLocked()) {
+		if inst == nil {
+			inst = s.addInstanceLocked(key, o.Project, o.Root)
+		}
 		inst.inherited = true
 		return inst
 	}
@@ -270,6 +286,12 @@ func (m *Manager) ownerLocked(spec *process.Spec, alive bool) *instance {
 		s = m.goneServerLocked(key)
 	}
 	return s.newInstance(key, o.Project, o.Root, stage.Retired)
+}
+
+// isFreeLocked reports whether the instance has no process, and none is coming up: a session has come
+// before the directory of its process was read.
+func (inst *instance) isFreeLocked() bool {
+	return inst.up == nil && inst.starting == nil && inst.adopting == nil
 }
 
 // goneServerLocked returns a server for a process whose entry was edited or removed. The limits of
@@ -327,7 +349,7 @@ func (m *Manager) takeUp(u *upstream.Process, w *supervisor.Worker) bool {
 	if found != nil && u.Damage == nil {
 		// It is on disk before anything is written to a process of that server.
 		spec := w.Spec()
-		if err := m.lose(earlier.Loss(&spec, found)); err != nil {
+		if err := m.lose([]calls.Loss{earlier.Loss(&spec, found)}); err != nil {
 			u.Log.Error("it cannot be written down that records are damaged", "err", err)
 		}
 	}

@@ -38,6 +38,7 @@
 //	instancestate        the states of an instance, and what its processes tell it
 //	offering             the handshake and lists of a process; files of offers and verdicts
 //	adopt                continue the processes that package earlier has found
+//	unread               what package earlier could not read at once; what waits for that
 //	status               what users see
 //
 // Locks, in the order in which they are taken: Manager.careful, configuring and that of a

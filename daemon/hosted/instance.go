@@ -106,8 +106,7 @@ func (m *Manager) evictIdleLocked() {
 			return
 		}
 		for key, inst := range m.instances {
-			if inst.up == nil && inst.starting == nil && inst.adopting == nil &&
-				(all || !inst.guards.Restarts.Ejected()) && !inst.usedLocked() {
+			if inst.isFreeLocked() && (all || !inst.guards.Restarts.Ejected()) && !inst.usedLocked() {
 				delete(m.instances, key)
 				inst.srv.offers.Forget(key.of)
 			}
@@ -158,7 +157,10 @@ func (inst *instance) readyLocked(ctx context.Context, limit dispatch.Limit) (*u
 		if err := inst.refusalLocked(); err != nil {
 			return nil, err
 		}
-		wait := inst.adopting
+		wait := inst.unreadLocked()
+		if inst.adopting != nil {
+			wait = inst.adopting
+		}
 		switch {
 		case wait != nil && inst.unreached.Reason() == fault.Unreachable: // its host may be off for days
 			return nil, inst.unreached

@@ -357,7 +357,8 @@ func (inst *instance) introducesLocked() bool {
 // stageLocked returns what the instance is doing.
 func (inst *instance) stageLocked() stage.Stage {
 	f := stage.Facts{
-		Adopting: inst.adopting != nil, Starting: inst.starting != nil, BackingOff: inst.skipBackoff != nil,
+		Adopting: inst.adopting != nil || inst.unreadLocked() != nil,
+		Starting: inst.starting != nil, BackingOff: inst.skipBackoff != nil,
 		Ejected: inst.guards.Restarts.Ejected(), Up: inst.up != nil,
 	}
 	if f.Up {

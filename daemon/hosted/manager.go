@@ -79,28 +79,19 @@ type Options struct {
 	FirstList time.Duration // see [catalog.Servers]
 }
 
-// sessionCalls is what sessions say of their calls to a [dispatch.Dispatcher].
-type sessionCalls interface {
-	Resumed(session string, pending map[int64]struct{})
-	Confirmed(session string, n int64)
-	Respond(session string, n int64, msg jsonrpc.Message) bool
-}
-
 // A Manager runs the configured servers for all sessions. It is safe for concurrent
 // use. Make it with [New], then call [Manager.Load] once. [Manager.Close] leaves the
 // processes to the next daemon; [Manager.EndAll] ends them.
 type Manager struct {
 	*catalog.Catalog
-	sessionCalls
 	hub   *upstream.Hub
 	o     Options
 	calls *dispatch.Dispatcher
 	files *files.Files
 
-	loading  time.Time    // when Load was called
-	losses   []calls.Loss // what of earlier daemons cannot be believed; set by Load
-	broken   []string     // directories that stay until no session of an earlier daemon is expected; set by Load
-	deserted []string     // sessions that cannot come back; set by Load
+	loading  time.Time // when Load was called
+	broken   []string  // directories that stay until no earlier session is expected; Load and readLater set it
+	deserted []string  // sessions that cannot come back; set by Load
 
 	careful     sync.Mutex // held while a worker is adopted, with Options.Careful
 	configuring sync.Mutex // held while the list of servers is changed
@@ -108,6 +99,8 @@ type Manager struct {
 	// Guarded by the hub's mutex.
 	servers   map[string]*server
 	instances map[instanceKey]*instance
+	unread    []*unread                     // what Load could not read
+	back      map[string]map[int64]struct{} // while there is such: for which lines a session waits; nil if it is over
 }
 
 // New returns a manager for o.Servers. It reads no file and starts nothing: see [Manager.Load].
@@ -126,7 +119,7 @@ func New(o Options) *Manager {
 	}
 	m.files = &files.Files{CatalogDir: o.CatalogDir, StateDir: o.StateDir, Log: m.hub.Log}
 	m.calls = dispatch.New(m.hub, o.Budget)
-	m.calls.Logins, m.sessionCalls = o.Logins, m.calls
+	m.calls.Logins = o.Logins
 	m.Catalog = catalog.New(catalog.Servers{
 		Find: m.find, View: m.view, Named: m.viewNamed, Expected: m.expected, FirstList: o.FirstList,
 	},
@@ -164,6 +157,9 @@ func (m *Manager) Opened(session string, c tool.Client) {
 func (m *Manager) Closed(session, agent string) {
 	m.hub.Mu.Lock()
 	defer m.hub.Mu.Unlock()
+	if len(m.unread) > 0 {
+		m.noteLocked(session, nil)
+	}
 	m.hub.ForgetLocked(session)
 	m.calls.EndLocked(session, agent)
 	m.forsakeLocked(session)

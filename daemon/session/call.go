@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"holdline/daemon/calls"
 	"holdline/daemon/session/age"
 	"holdline/daemon/session/crew"
 	"holdline/daemon/session/outbox"
@@ -183,25 +184,9 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 	res tool.RemoteResult, found bool, err error,
 ) {
 	who := s.who()
-	var refuse func(context.Context) error
-	var t *tool.Remote
-	if r.replay {
-		t = s.srv.o.Executors.Recall(s.hash, r.n, r.msg.Method)
-	}
-	if t == nil {
-		finding, cancel := ctx, func() {}
-		if r.replay {
-			finding, cancel = age.Finding(ctx, r.sent, r.operation())
-		}
-		t, err = find(finding)
-		cancel()
-	} else {
-		// A recorded call belongs to the process that has it, even if the configuration has
-		// changed. find only decides whether a call that was never made may be made now.
-		refuse = func(ctx context.Context) error {
-			_, err := find(ctx)
-			return err
-		}
+	t, refuse, err := s.targetOf(ctx, r, find)
+	if r.replay && s.awaitRecords(ctx, r, t) {
+		t, refuse, err = s.targetOf(ctx, r, find)
 	}
 	if t != nil {
 		r.target = t
@@ -234,6 +219,41 @@ func (s *session) callTarget(ctx context.Context, r *request, find findTarget) (
 		res, err = profile.ResultForGuest(t, r.operation(), res)
 	}
 	return res, true, err
+}
+
+// targetOf returns the target that recorded r, if one did, else the one that find returns, or its error.
+// refuse is nil unless the target recorded r: it says then why r may not be made now, if it never was.
+func (s *session) targetOf(ctx context.Context, r *request, find findTarget) (
+	t *tool.Remote, refuse func(context.Context) error, err error,
+) {
+	if r.replay {
+		t = s.srv.o.Executors.Recall(s.hash, r.n, r.msg.Method)
+	}
+	if t == nil {
+		finding, cancel := ctx, func() {}
+		if r.replay {
+			finding, cancel = age.Finding(ctx, r.sent, r.operation())
+		}
+		defer cancel()
+		t, err = find(finding)
+		return t, nil, err
+	}
+	// A recorded call belongs to the process that has it, even if the configuration has
+	// changed. find only decides whether a call that was never made may be made now.
+	return t, func(ctx context.Context) error {
+		_, err := find(ctx)
+		return err
+	}, nil
+}
+
+// awaitRecords waits until all is read that may hold the record of r, a replayed call of that target,
+// nil if that is not known. It reports whether it has waited.
+func (s *session) awaitRecords(ctx context.Context, r *request, t *tool.Remote) (waited bool) {
+	server, who := calls.AnyServer, s.who()
+	if t != nil {
+		server = t.Server
+	}
+	return s.srv.o.Executors.Await(ctx, server, who.Project, who.Session, r.n)
 }
 
 // answerLine returns the line that answers r, without its newline: from res, as a server sent it,

@@ -251,6 +251,8 @@ func (j jobs) Recall(_ string, n int64, _ string) (*tool.Remote, bool) {
 	return j.cat.Own(&tool.Caller{}, "hold").Remote(), true
 }
 
+func (jobs) Unread(string, string, string, int64) <-chan struct{} { return nil }
+
 func (jobs) Confirmed(string, int64) {}
 
 func (j jobs) Resumed(_ string, pending map[int64]struct{}) { j.h.resumed <- pending }

@@ -308,17 +308,26 @@ func (s *session) tooLarge(ctx context.Context, c *protocol.Control, work *crew.
 		return
 	}
 	r := s.requestFromReplay(c)
-	if t := s.srv.o.Executors.Recall(s.hash, n, mcp.ToolsCall); t != nil { // what the line said of the answer's form is lost
+	find := func(context.Context) (*tool.Remote, error) { // what the line said of the answer's form is lost
+		if t := s.srv.o.Executors.Recall(s.hash, n, mcp.ToolsCall); t != nil {
+			return t, nil
+		}
+		_, lost := s.lost(r, calls.AnyServer)
+		return nil, returning.LostLine(s.srv.o.Executors.Recorded(s.hash, n), lost)
+	}
+	t, err := find(ctx)
+	switch who := s.who(); {
+	case err == nil:
 		r.tool, r.target = t.Name, t
-		s.pursue(ctx, r, work, func(context.Context) (*tool.Remote, error) { return t, nil })
-		return
+		s.pursue(ctx, r, work, find)
+	case c.Call && s.srv.o.Executors.Unread(calls.AnyServer, who.Project, who.Session, n) != nil:
+		s.pursue(ctx, r, work, find)
+	default:
+		if !c.Call {
+			r.msg.Method = ""
+		}
+		s.queueLine(ctx, n, s.formOf(r).Fault(fault.From(err, fault.Host, r.operation())))
 	}
-	_, lost := s.lost(r, calls.AnyServer)
-	f := returning.LostLine(s.srv.o.Executors.Recorded(s.hash, n), lost)
-	if !c.Call {
-		r.msg.Method = ""
-	}
-	s.queueLine(ctx, n, s.formOf(r).Fault(f))
 }
 
 // requestFromReplay returns a call of a tool without params, for a replayed line whose bytes are

@@ -199,9 +199,12 @@ func check(f *os.File) error {
 	return nil
 }
 
-// Passes reports whether an error is one that passes: the same file may be read a moment later.
+// Passes reports whether an error at reading a file is one that passes: it says nothing about the file,
+// which may be read a moment later. The machine or this process was short of something, or the disk failed.
 func Passes(err error) bool {
-	for _, e := range []error{syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR} {
+	for _, e := range []error{
+		syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN,
+	} {
 		if errors.Is(err, e) {
 			return true
 		}

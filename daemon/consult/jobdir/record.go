@@ -23,7 +23,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"holdline/daemon/adapter/engine"
@@ -175,19 +174,6 @@ func Recover(dir string) Record {
 		rec.Engine = spec.Name
 	}
 	return rec
-}
-
-// MayPass reports whether an error at reading a file says nothing about the file: the machine or this
-// process lacks something for the moment.
-func MayPass(err error) bool {
-	for _, errno := range []syscall.Errno{
-		syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EINTR, syscall.EAGAIN,
-	} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }
 
 // Write replaces job.json in the directory dir.

@@ -9,6 +9,7 @@ import (
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/calls"
 	"holdline/daemon/supervisor/finding"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -40,7 +41,7 @@ const (
 
 // Look returns the facts of a job's directory and its record, and decodes answer.json
 // into answer, and its version into version, its id into id. With patient set an error that may pass is
-// returned: see [MayPass]. Otherwise a file that cannot be read is damaged, as is one that
+// returned: see [ownfile.Passes]. Otherwise a file that cannot be read is damaged, as is one that
 // bears the id of another job. If job.json is not whole, the record is that of [Recover].
 //
 // A file of a version that this program does not know is always an error, which wraps
@@ -51,14 +52,14 @@ func Look(dir string, answer any, version *int, id *string, patient bool) (Facts
 	var f Facts
 	// fails reports whether err ends the look; other errors but that of a missing file are damage.
 	fails := func(err error, damaged *bool) bool {
-		if errors.Is(err, ErrVersion) || patient && MayPass(err) {
+		if errors.Is(err, ErrVersion) || patient && ownfile.Passes(err) {
 			return true
 		}
 		*damaged = *damaged || err != nil && !errors.Is(err, os.ErrNotExist)
 		return false
 	}
 	_, err := process.ReadSpec(dir)
-	if patient && MayPass(err) {
+	if patient && ownfile.Passes(err) {
 		return f, Record{}, err
 	}
 	if _, err := os.Stat(dir); err != nil {

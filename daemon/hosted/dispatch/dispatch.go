@@ -57,6 +57,7 @@ type Dispatcher struct {
 	// Guarded by the hub's mutex.
 	questions map[string]*inquiry         // what legacy clients are asked for modern servers, by id
 	replies   map[string]map[string]reply // answers to questions not asked yet, by session hash and id
+	late      []string                    // tasks of earlier daemons whose calls may be in records yet to be read
 }
 
 // New returns a dispatcher. budget returns how many calls a session of an identity may

@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/hosted/detached"
@@ -16,9 +18,10 @@ import (
 type Recall func(c *upstream.Call) (Server, *listing.Offer)
 
 // LoadTasks reads the tasks of earlier daemons, once the records of calls are known. Calls of
-// tasks that work go on; a task whose call is on record nowhere has ended. If dir is "" there
-// are no tasks.
-func (d *Dispatcher) LoadTasks(dir string, recall Recall) error {
+// tasks that work go on; a task whose call is on record nowhere has ended. Unless whole is set, some
+// records are yet to be read: tasks without a call wait for [Dispatcher.LoadLateTasks]. If dir is ""
+// there are no tasks.
+func (d *Dispatcher) LoadTasks(dir string, recall Recall, whole bool) error {
 	if dir == "" {
 		return nil
 	}
@@ -32,21 +35,69 @@ func (d *Dispatcher) LoadTasks(dir string, recall Recall) error {
 	for i := range all { // of all, before any of them asks its client
 		if c := d.hub.Calls[all[i].Key()]; c != nil {
 			c.AskedLocked(all[i].AskedFor())
+		} else if !whole {
+			d.late = append(d.late, all[i].ID)
 		}
 	}
+	late := slices.Clone(d.late)
 	d.hub.Mu.Unlock()
 	for i := range all {
-		d.loadTask(&all[i], recall)
+		if !slices.Contains(late, all[i].ID) {
+			d.loadTask(&all[i], recall)
+		}
 	}
 	d.hub.Mu.Lock()
 	defer d.hub.Mu.Unlock()
-	for key, c := range d.hub.Calls {
-		if c.Claim().IsDetached() && !store.Has(tasks.ID(key.Session, key.N)) { // no client can ask for it
-			d.withdrawLocked(c)
-		}
+	for _, c := range d.hub.Calls {
+		d.withdrawTasklessLocked(c)
 	}
 	d.hub.WG.Go(func() { store.Run(d.hub.Life) })
 	return nil
+}
+
+// withdrawTasklessLocked gives up a detached call without a task: no client can ask for it.
+func (d *Dispatcher) withdrawTasklessLocked(c *upstream.Call) {
+	if c.Claim().IsDetached() && !d.Tasks.Has(tasks.ID(c.Key.Session, c.Key.N)) {
+		d.withdrawLocked(c)
+	}
+}
+
+// FoundLocked says that the records of a process were read after [Dispatcher.LoadTasks].
+func (d *Dispatcher) FoundLocked(u *upstream.Process) {
+	if d.Tasks == nil {
+		return
+	}
+	for _, id := range d.late {
+		if rec, ok := d.Tasks.Record(id); ok {
+			if c := d.hub.Calls[rec.Key()]; c != nil {
+				c.AskedLocked(rec.AskedFor())
+			}
+		}
+	}
+	for _, c := range slices.Collect(maps.Values(u.Calls)) {
+		d.withdrawTasklessLocked(c)
+	}
+}
+
+// LoadLateTasks goes on with the tasks of earlier daemons whose calls are known now; with whole set,
+// with all.
+func (d *Dispatcher) LoadLateTasks(recall Recall, whole bool) {
+	var found []detached.Record
+	d.hub.Mu.Lock()
+	d.late = slices.DeleteFunc(d.late, func(id string) bool {
+		rec, ok := d.Tasks.Record(id)
+		if ok && !whole && d.hub.Calls[rec.Key()] == nil {
+			return false
+		}
+		if ok {
+			found = append(found, rec)
+		}
+		return true
+	})
+	d.hub.Mu.Unlock()
+	for i := range found {
+		d.loadTask(&found[i], recall)
+	}
 }
 
 // loadTask goes on with a task of an earlier daemon.

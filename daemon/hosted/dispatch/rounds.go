@@ -394,19 +394,11 @@ func (d *Dispatcher) seen(session string, lines []int64) {
 	}
 }
 
-// Respond takes the answer of a session's client, its line n, to the server that asked.
+// RespondLocked takes the answer of a session's client, its line n, to the server that asked.
 // It reports whether a server did.
-func (d *Dispatcher) Respond(session string, n int64, msg jsonrpc.Message) bool {
+func (d *Dispatcher) RespondLocked(session string, n int64, msg jsonrpc.Message) bool {
 	id, ok := mcp.String(json.RawMessage(msg.ID))
-	d.hub.Mu.Lock()
-	defer d.hub.Mu.Unlock()
-	switch {
-	case !ok:
-		return false
-	case d.repliedLocked(session, n, id, msg):
-		return true
-	}
-	return d.hub.RespondedLocked(session, n, id, msg)
+	return ok && (d.repliedLocked(session, n, id, msg) || d.hub.RespondedLocked(session, n, id, msg))
 }
 
 // callLocked returns the call of a round of the request, or nil.

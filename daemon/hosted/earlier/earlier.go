@@ -18,6 +18,7 @@ import (
 	"holdline/daemon/supervisor"
 	"holdline/daemon/supervisor/finding"
 	"holdline/protocol/fault"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -52,8 +53,10 @@ func (e *UnknownError) Unwrap() error { return e.Why }
 
 // Read decides about the directory of a worker of a server. It removes a directory that no
 // client needs. It returns what is to be restored, or nil if there is nothing to restore. It returns
-// an [*UnknownError] for a directory that stays and cannot be restored.
-func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Process, error) {
+// an [*UnknownError] for a directory that stays and cannot be restored, and the error of a file that
+// cannot be read now and may be read later: see [ownfile.Passes]. With last set, there is no later: then a
+// file that is not the journal is damaged alone.
+func Read(workers *supervisor.Supervisor, dir string, last bool, log *slog.Logger) (*Process, error) {
 	l, err := workers.LookServer(dir)
 	if err != nil {
 		return nil, err
@@ -68,15 +71,21 @@ func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Proces
 		}
 		return nil, nil //nolint:nilnil // no client needs it
 	case finding.Adopt, finding.End: // one without its handshake is ended once it is attached
-		p := &Process{
-			Dir: dir, Spec: l.Spec, Records: l.Records, Alive: l.Alive, Damage: l.Damage,
-			Questions: question.Read(dir, log),
+		p := &Process{Dir: dir, Spec: l.Spec, Records: l.Records, Alive: l.Alive, Damage: l.Damage}
+		if p.Questions, err = question.Read(dir, last, log); err != nil {
+			return nil, err
 		}
 		if p.Answers, err = calls.AnswersIn(dir); err != nil {
 			return nil, err
 		}
-		p.checkFiles()
-		if p.Lists, err = listing.ReadMemory(filepath.Join(dir, process.FileLists)); err != nil {
+		if err := p.checkFiles(last); err != nil {
+			return nil, err
+		}
+		p.Lists, err = listing.ReadMemory(filepath.Join(dir, process.FileLists))
+		if !last && ownfile.Passes(err) {
+			return nil, err
+		}
+		if err != nil {
 			log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
 		}
 		return p, nil
@@ -87,21 +96,29 @@ func Read(workers *supervisor.Supervisor, dir string, log *slog.Logger) (*Proces
 
 // checkFiles compares the files of answers with what the journal says of them. The line of such an
 // answer was acknowledged: without its file it is lost. A file of which the journal says nothing was
-// not finished: nothing shows whether it is damaged, and the worker still has the line.
-func (p *Process) checkFiles() {
+// not finished: nothing shows whether it is damaged, and the worker still has the line. It returns an
+// error for a file that may be read later, unless last is set: see [Read].
+func (p *Process) checkFiles(last bool) error {
 	for i := range p.Records {
 		r := &p.Records[i]
-		if _, there := p.Answers[r.Write]; there && r.FileSize == 0 && !calls.IsFault(p.Dir, r.Write) {
-			delete(p.Answers, r.Write)
-			calls.RemoveAnswers(p.Dir, []int64{r.Write})
+		if _, there := p.Answers[r.Write]; !there && r.FileSize == 0 {
 			continue
 		}
-		if !calls.IsFiled(p.Dir, r) {
+		filed, err := calls.IsFiled(p.Dir, r)
+		switch {
+		case err != nil && !last:
+			return err
+		case filed:
+		case r.FileSize == 0:
+			delete(p.Answers, r.Write)
+			calls.RemoveAnswers(p.Dir, []int64{r.Write})
+		default:
 			delete(p.Answers, r.Write)
 			r.Doubtful = true
 			p.LostFile = fmt.Errorf("the file of the answer, %s, is missing or damaged", calls.AnswerFile(p.Dir, r.Write))
 		}
 	}
+	return nil
 }
 
 // Compare orders processes for restoring: living ones first, and of these the youngest

@@ -100,7 +100,7 @@ func (l *left) took(n int64) {
 
 // read reads the directory as a new daemon does, and reports whether it is still there.
 func (l *left) read() (p *earlier.Process, there bool, err error) {
-	p, err = earlier.Read(l.workers, l.dir, slog.New(slog.DiscardHandler))
+	p, err = earlier.Read(l.workers, l.dir, false, slog.New(slog.DiscardHandler))
 	_, gone := os.Stat(l.dir)
 	return p, gone == nil, err
 }

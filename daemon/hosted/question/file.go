@@ -66,11 +66,15 @@ func Remove(worker string, names []string, log *slog.Logger) {
 }
 
 // Read reads the requests that an earlier daemon has written to files of a worker's
-// directory, in the order of the server's output. It skips files that it cannot read.
-func Read(worker string, log *slog.Logger) []Kept {
+// directory, in the order of the server's output. It skips files that are damaged. It returns an error for
+// one that cannot be read now and may be read later, see [ownfile.Passes], unless last is set.
+func Read(worker string, last bool, log *slog.Logger) ([]Kept, error) {
 	dir := filepath.Join(worker, process.DirAsks)
 	statedir.Sweep(dir, true)
 	entries, err := os.ReadDir(dir)
+	if !last && ownfile.Passes(err) {
+		return nil, err
+	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		log.Warn("requests of a server are forgotten", "dir", dir, "err", err)
 	}
@@ -81,6 +85,9 @@ func Read(worker string, log *slog.Logger) []Kept {
 			continue
 		}
 		b, err := ownfile.Read(filepath.Join(dir, e.Name()), ownfile.MaxDocument)
+		if !last && ownfile.Passes(err) {
+			return nil, err
+		}
 		var d document
 		if err == nil {
 			err = json.Unmarshal(b, &d)
@@ -101,5 +108,5 @@ func Read(worker string, log *slog.Logger) []Kept {
 	slices.SortFunc(kept, func(a, b Kept) int {
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Nth, b.Nth))
 	})
-	return kept
+	return kept, nil
 }

@@ -46,7 +46,11 @@ func TestReadStrange(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	for _, k := range Read(dir, slog.New(slog.DiscardHandler)) {
+	kept, err := Read(dir, false, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range kept {
 		got.WriteString(string(k.Msg.ID) + " ")
 		if k.Shown != (Shown{Call: 7, N: 3}) {
 			t.Errorf("the request was shown by %+v", k.Shown)

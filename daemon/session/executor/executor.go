@@ -2,6 +2,8 @@
 package executor
 
 import (
+	"context"
+
 	"holdline/daemon/tool"
 	"holdline/protocol/mcp"
 )
@@ -15,6 +17,9 @@ type Executor interface {
 	// known. method is that of the client's request. recorded reports whether the call
 	// may have had an effect; it may be true although the target is not known.
 	Recall(session string, n int64, method string) (t *tool.Remote, recorded bool)
+	// Unread returns a channel that is closed once more is read of the records that may hold the
+	// call of line n, of a server; nil if all of these are read. The server is "" for an own tool.
+	Unread(server, project, session string, n int64) <-chan struct{}
 	// Confirmed reports that the client holds the answer to line n, or has cancelled it.
 	Confirmed(session string, n int64)
 	// Resumed reports that the client is back, and which of its lines it waits for.
@@ -37,6 +42,31 @@ func (l List) Recall(session string, n int64, method string) *tool.Remote {
 		}
 	}
 	return nil
+}
+
+// Unread returns a channel that is closed once more is read of the records that may hold the call of
+// line n, of a server; nil if all of these are read.
+func (l List) Unread(server, project, session string, n int64) <-chan struct{} {
+	for _, e := range l {
+		if unread := e.Unread(server, project, session, n); unread != nil {
+			return unread
+		}
+	}
+	return nil
+}
+
+// Await blocks until all is read that may hold a record of the call of line n, of a server, or until
+// ctx is done. It reports whether it has waited.
+func (l List) Await(ctx context.Context, server, project, session string, n int64) (waited bool) {
+	for unread := l.Unread(server, project, session, n); unread != nil && ctx.Err() == nil; {
+		waited = true
+		select {
+		case <-unread:
+			unread = l.Unread(server, project, session, n)
+		case <-ctx.Done():
+		}
+	}
+	return waited
 }
 
 // Recorded reports whether an executor has a record that the call of line n may have had an

@@ -19,6 +19,7 @@ import (
 	"holdline/daemon/supervisor/near"
 	"holdline/daemon/waiting"
 	"holdline/protocol/bootclock"
+	"holdline/protocol/ownfile"
 	"holdline/protocol/process"
 )
 
@@ -106,7 +107,7 @@ type Left struct {
 }
 
 // LookServer finds what the files of a server's directory tell. It returns an error for a file that
-// cannot be read now and may be read later, see [calls.Passes], and if the directory is gone. What
+// cannot be read now and may be read later, see [ownfile.Passes], and if the directory is gone. What
 // cannot be believed is no error: see Damage of the result.
 func (d *Dirs) LookServer(dir string) (l Left, err error) {
 	if d.mayRun(dir) != nil {
@@ -122,7 +123,7 @@ func (d *Dirs) LookServer(dir string) (l Left, err error) {
 	there := !errors.Is(err, os.ErrNotExist)
 	_, untaken := os.Lstat(filepath.Join(dir, process.FileTaken)) // a worker makes it with its state
 	switch {
-	case calls.Passes(err):
+	case ownfile.Passes(err):
 		return l, err
 	case err == nil:
 		l.State, l.Boot = true, st.BootID != "" && st.BootID == bootclock.ID()
@@ -136,7 +137,7 @@ func (d *Dirs) LookServer(dir string) (l Left, err error) {
 	switch l.Spec, err = spec(dir); {
 	case err == nil:
 		l.Facts.Spec = true
-	case calls.Passes(err):
+	case ownfile.Passes(err):
 		return l, err
 	case l.State && l.Damage == nil:
 		l.Damage = fmt.Errorf("%s is %w: %w", filepath.Join(dir, process.FileSpec), calls.ErrDamaged, err)
