@@ -117,7 +117,7 @@ func (h *home) wipe(id string) {
 		}
 	}
 	if all, err := process.Carriers(); err == nil {
-		for _, p := range all[h.path(id)] {
+		for _, p := range all.Of(h.path(id)) {
 			_ = process.Signal(p, syscall.SIGKILL)
 		}
 	}
@@ -229,7 +229,7 @@ func (h *home) carriers(id string) []process.Proc {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return all[h.path(id)]
+	return all.Of(h.path(id))
 }
 
 // TestWorkersWhileStarting checks that Workers lists a worker that is being started with

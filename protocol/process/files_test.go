@@ -83,7 +83,7 @@ func TestProc(t *testing.T) {
 		t.Errorf("Group = %v, %v, want %v in it", group, gerr, child)
 	}
 	if Exact {
-		if cerr != nil || !slices.ContainsFunc(carriers["proctest"], is) {
+		if cerr != nil || !slices.ContainsFunc(carriers.Of("proctest"), is) {
 			t.Errorf("Carriers = %v, %v, want %v among them", carriers, cerr, child)
 		}
 		if HasWorker(child, "proctest") {

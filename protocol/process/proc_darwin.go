@@ -63,7 +63,7 @@ func Group(pgid int) ([]Proc, error) { return procs("kern.proc.pgrp", pgid) }
 
 // Carriers returns no process: the environment of other processes cannot be read
 // on this system.
-func Carriers() (map[string][]Proc, error) { return map[string][]Proc{}, nil }
+func Carriers() (*Carried, error) { return &Carried{}, nil }
 
 // HasWorker returns true: whether the worker is among the ancestors cannot be
 // known without its environment.

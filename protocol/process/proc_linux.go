@@ -142,31 +142,40 @@ func Group(pgid int) ([]Proc, error) {
 	return found, nil
 }
 
-// Carriers returns the processes of this user that have [EnvWorker] in their
-// environment, by its value: the directory of their worker.
-func Carriers() (map[string][]Proc, error) {
+// Carriers returns the processes of this user that belong to workers: those that have [EnvWorker] in
+// their environment, and those that have a [Mark] and run under no worker.
+func Carriers() (*Carried, error) {
 	all, err := pids()
 	if err != nil {
 		return nil, err
 	}
-	found := make(map[string][]Proc)
+	found := &Carried{byDir: map[string][]Proc{}}
 	var buf []byte
 	// A daemon that starts does this, and few processes are carriers. So the environment comes
 	// first, and again when it is known which process that is: another one may have the number
 	// meanwhile.
 	for _, pid := range all {
 		var dir string
+		var mark Mark
 		var p Proc
-		if dir, err = variable(pid, EnvWorker, &buf); dir != "" {
-			if p, err = Lookup(pid); err == nil {
+		if dir, err = variable(pid, EnvWorker, &buf); dir == "" {
+			mark = MarkOf(pid)
+		}
+		if dir != "" || mark != 0 {
+			if p, err = Lookup(pid); err == nil && mark != 0 {
+				mark = MarkOf(pid)
+			} else if err == nil {
 				dir, err = variable(pid, EnvWorker, &buf)
 			}
 		}
 		switch {
 		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 			return nil, err // a process may be there that was not seen
-		case err == nil && dir != "":
-			found[dir] = append(found[dir], p)
+		case err != nil:
+		case dir != "":
+			found.byDir[dir] = append(found.byDir[dir], p)
+		case mark != 0 && isStray(p):
+			found.marked = append(found.marked, Marked{p, mark})
 		}
 	}
 	return found, nil

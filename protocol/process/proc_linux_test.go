@@ -24,8 +24,8 @@ func TestCarriers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(all[dir], func(p Proc) bool { return p.PID == cmd.Process.Pid }) || len(all[dir]) != 1 {
-		t.Errorf("carriers of the directory: %v, want process %d", all[dir], cmd.Process.Pid)
+	if !slices.ContainsFunc(all.Of(dir), func(p Proc) bool { return p.PID == cmd.Process.Pid }) || len(all.Of(dir)) != 1 {
+		t.Errorf("carriers of the directory: %v, want process %d", all.Of(dir), cmd.Process.Pid)
 	}
 	if got := Variable(cmd.Process.Pid, EnvWorker); got != dir {
 		t.Errorf("the variable is %q, want %q", got, dir)

@@ -324,7 +324,12 @@ func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 		}
 	}
 	if len(found) == 0 {
-		return []Finding{{Check: "orphans", State: OK, What: "none"}}
+		f := Finding{Check: "orphans", State: OK, What: "none"}
+		if !process.Exact {
+			f.What = "none that can be found: if a worker is killed by SIGKILL, this system does not show " +
+				"which processes of its server have left the server's process group"
+		}
+		return []Finding{f}
 	}
 	return found
 }
@@ -336,9 +341,10 @@ type orphan struct {
 	what string // what the process is, for people
 }
 
-// orphans returns two kinds of processes: workers of these directories whose own directory is
-// gone, and processes that belonged to a worker of this user's home and do not run under it.
-// run is the runtime directory.
+// orphans returns three kinds of processes: workers of these directories whose own directory is
+// gone, processes that belonged to a worker of this user's home by their environment and do not run
+// under it, and those that belonged to a worker of these directories by their mark. run is the runtime
+// directory.
 func (o *Options) orphans(run string) []orphan {
 	var list []orphan
 	ours := []string{filepath.Join(run, "w") + "/", filepath.Join(o.StateDir, "consults") + "/"}
@@ -359,6 +365,15 @@ func (o *Options) orphans(run string) []orphan {
 			}
 			list = append(list, orphan{p, fmt.Sprintf("(%s) belonged to worker %s, which is dead",
 				program, filepath.Base(worker))})
+		}
+	}
+	carried, err := process.Carriers()
+	if err != nil {
+		return list
+	}
+	for _, m := range carried.Marked() {
+		if slices.ContainsFunc(ours, func(prefix string) bool { return m.Mark.Under(filepath.Clean(prefix)) }) {
+			list = append(list, orphan{m.Proc, "(" + process.Name(m.PID) + ") belonged to a worker, which is dead"})
 		}
 	}
 	return list

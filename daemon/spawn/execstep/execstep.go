@@ -71,6 +71,9 @@ func become(r *process.ExecRequest, environ []string) (op string, err error) {
 			return "chdir", err
 		}
 	}
+	if dir := command.Variable(environ, process.EnvWorker); dir != "" {
+		process.SetMark(dir)
+	}
 	path, err := findProgram(r.Argv[0], environ)
 	if err != nil {
 		return "exec", err

@@ -56,7 +56,7 @@ func (h Hunter) KillLeft(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("hunt: %w", err)
 		}
-		if h.KillAll(ctx, dir, all[dir]) == 0 {
+		if h.KillAll(ctx, dir, all.Of(dir)) == 0 {
 			return nil
 		}
 		if err := Pause(ctx); err != nil {

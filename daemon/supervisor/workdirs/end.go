@@ -184,7 +184,7 @@ func (d *Dirs) HuntAll(ctx context.Context) error {
 		return fmt.Errorf("hunt: %w", err)
 	}
 	var errs []error
-	for dir, procs := range all {
+	for dir, procs := range all.ByDir() {
 		if !slices.Contains(d.parents(), filepath.Dir(dir)) {
 			continue
 		}
@@ -200,10 +200,23 @@ func (d *Dirs) HuntAll(ctx context.Context) error {
 			}
 		}
 	}
+	marked := all.Marked()
 	for _, dir := range d.All() {
+		isIts := func(m process.Marked) bool { return m.Mark.Is(dir) }
 		if lock, err := near.Lock(dir); err == nil {
 			errs = append(errs, d.hunter.KillGroup(ctx, dir))
+			if slices.ContainsFunc(marked, isIts) {
+				errs = append(errs, d.hunter.KillLeft(ctx, dir))
+			}
 			_ = lock.Unlock()
+		}
+		marked = slices.DeleteFunc(marked, isIts)
+	}
+	for _, m := range marked { // the directory of its worker is gone
+		for _, parent := range d.parents() {
+			if m.Mark.Under(parent) {
+				d.hunter.KillAll(ctx, parent, []process.Proc{m.Proc})
+			}
 		}
 	}
 	return errors.Join(errs...)

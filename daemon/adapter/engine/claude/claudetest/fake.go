@@ -69,6 +69,7 @@ const fakeModel = "claude-stand-in-1"
 //	too-long    answers that the prompt is too long
 //	ledger      appends a line to the file that Message names, with the step's text and the
 //	            pid: proof that the program got this far
+//	stray       runs [StrayScript] with the file Message
 //	grandchild  starts a process in a session of its own that holds stdout, and says its pid
 //	env, args, cwd  answers with that, as JSON
 //	attempt     tries to write to the directories that Message lists, a line each, but the

@@ -349,6 +349,11 @@ func (f *fake) do(s *Step) (done, end bool) {
 		}
 		f.assistant(map[string]any{"type": "text", "text": fmt.Sprintf("grandchild %d", pid)})
 		return false, false
+	case "stray":
+		if out, err := exec.CommandContext(context.Background(), "sh", "-c", StrayScript, "sh", s.Message).CombinedOutput(); err != nil {
+			f.assistant(map[string]any{"type": "text", "text": fmt.Sprintf("no stray: %v: %s", err, out)})
+		}
+		return false, false
 	case "ledger":
 		f.ledger(s)
 		return false, false
@@ -466,6 +471,10 @@ func (f *fake) flood(n int, oneLine bool) {
 		}
 	}
 }
+
+// StrayScript is a script of the shell that starts a process which is hard to find, and ends: it is in a
+// session of its own, its environment is empty, and its parent has ended. Its pid is in the file $1.
+const StrayScript = `(env -i setsid sh -c 'echo $$ >"$1.new"; mv "$1.new" "$1"; exec env -i sleep 600' sh "$1" </dev/null >/dev/null 2>&1 &)`
 
 // grandchild starts a process in its own session that holds standard output open for ten
 // minutes, and returns its pid. If tough, the process ignores SIGTERM.
