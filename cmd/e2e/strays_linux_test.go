@@ -61,24 +61,24 @@ func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 		t.Helper()
 		waitFor(t, "the end of the process that is hard to find", func() bool { return !alive(pid) })
 	}
-	for name, kill := range map[string]func(t *testing.T, p *place, worker, daemon int){
-		"the worker": func(t *testing.T, _ *place, worker, _ int) { kill9(t, worker) },
-		"the daemon, then the worker": func(t *testing.T, p *place, worker, daemon int) {
-			kill9(t, daemon)
+	for name, kill := range map[string]func(p *place, worker, daemon int){
+		"the worker": func(p *place, worker, _ int) { kill9(p.t, worker) },
+		"the daemon, then the worker": func(p *place, worker, daemon int) {
+			kill9(p.t, daemon)
 			p.pid(daemon)
-			kill9(t, worker)
+			kill9(p.t, worker)
 		},
-		"the worker and the daemon": func(t *testing.T, _ *place, worker, daemon int) {
-			kill9(t, worker)
-			kill9(t, daemon)
+		"the worker and the daemon": func(p *place, worker, daemon int) {
+			kill9(p.t, worker)
+			kill9(p.t, daemon)
 		},
-		"the daemon and the worker, whose directory goes": func(t *testing.T, p *place, worker, daemon int) {
-			kill9(t, daemon)
-			kill9(t, worker)
+		"the daemon and the worker, whose directory goes": func(p *place, worker, daemon int) {
+			kill9(p.t, daemon)
+			kill9(p.t, worker)
 			dirs, _ := filepath.Glob(filepath.Join(p.dir, "run/holdline/w/*"))
 			for _, dir := range dirs {
 				if err := os.RemoveAll(dir); err != nil {
-					t.Fatal(err)
+					p.t.Fatal(err)
 				}
 			}
 		},
@@ -93,7 +93,7 @@ func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 				t.Fatalf("the server: %s", x.raw)
 			}
 			pid := p.stray(t, file)
-			kill(t, p, worker, daemon)
+			kill(p, worker, daemon)
 			gone(t, pid)
 			if x := a.wait(a.call("sh__run", map[string]any{"command": "echo works"})); !strings.Contains(x.text(), "works") {
 				t.Errorf("the server afterwards: %s", x.raw)

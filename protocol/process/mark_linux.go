@@ -42,7 +42,7 @@ func isStray(p Proc) bool {
 	if self == 1 { // as the first process of a container, it gets all orphans
 		self = 0
 	}
-	for steps := 0; steps < 1000; steps++ {
+	for range 1000 {
 		if p.PID == self || WorkerDir(Args(p.PID)) != "" {
 			return false
 		}
