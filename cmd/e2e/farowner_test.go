@@ -77,45 +77,42 @@ func TestStopAll_WithoutADaemonEndsFarWorkers(t *testing.T) {
 // can, while no daemon runs. stop --all ends the worker all the same.
 func TestStopAll_FarDirectoryDamaged(t *testing.T) {
 	t.Parallel()
-	torn := func(t *testing.T, patterns ...string) func(p *place) {
+	torn := func(patterns ...string) func(*place) {
 		return func(p *place) {
 			for _, pattern := range patterns {
 				found, _ := filepath.Glob(filepath.Join(p.dir, pattern))
 				if len(found) != 1 {
-					t.Fatalf("%s is there %d times", pattern, len(found))
+					p.t.Fatalf("%s is there %d times", pattern, len(found))
 				}
 				if err := os.WriteFile(found[0], []byte("{torn"), 0o600); err != nil {
-					t.Fatal(err)
+					p.t.Fatal(err)
 				}
 			}
 		}
+	}
+	removed := func(dir string) func(*place) {
+		return func(p *place) { _ = os.RemoveAll(filepath.Join(p.dir, dir)) }
 	}
 	const (
 		spec  = "run/holdline/w/stools-*/spec.json"
 		known = "run/holdline/known/stools-*"
 		note  = "home/.local/state/holdline/away/stools-*"
 	)
-	for name, damage := range map[string]func(t *testing.T) func(p *place){
-		"spec":              func(t *testing.T) func(*place) { return torn(t, spec) },
-		"spec and register": func(t *testing.T) func(*place) { return torn(t, spec, known) },
-		"note":              func(t *testing.T) func(*place) { return torn(t, note) },
-		"note and spec":     func(t *testing.T) func(*place) { return torn(t, note, spec) },
-		"name of the state directory": func(t *testing.T) func(*place) {
-			return torn(t, "home/.local/state/holdline/origin")
-		},
-		"directory": func(*testing.T) func(*place) {
-			return func(p *place) { _ = os.RemoveAll(filepath.Join(p.dir, "run/holdline/w")) }
-		},
-		"runtime directory": func(*testing.T) func(*place) {
-			return func(p *place) { _ = os.RemoveAll(filepath.Join(p.dir, "run/holdline")) }
-		},
+	for name, damage := range map[string]func(*place){
+		"spec":                        torn(spec),
+		"spec and register":           torn(spec, known),
+		"note":                        torn(note),
+		"note and spec":               torn(note, spec),
+		"name of the state directory": torn("home/.local/state/holdline/origin"),
+		"directory":                   removed("run/holdline/w"),
+		"runtime directory":           removed("run/holdline"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, a, home := farPlace(t)
 			halt(t, a.cmd.Process.Pid)
 			kill9(t, p.pid(0))
-			damage(t)(p)
+			damage(p)
 			p.must("stop", "--all")
 			p.nothingFar(home)
 			a.die()

@@ -85,7 +85,7 @@ func Attempt(dir, own string) (could []string) {
 func AttemptAttributes(dir string) (could []string) {
 	path := filepath.Join(dir, kept)
 	for _, w := range []way{
-		{"mode", func() error { return os.Chmod(path, 0o700) }},
+		{"mode", func() error { return os.Chmod(path, 0o700) }}, //nolint:gosec // its owner can still write to it
 		{"times", func() error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)) }},
 		{"extended attribute", func() error { return unix.Setxattr(path, "user.holdline", []byte("x"), 0) }},
 	} {
