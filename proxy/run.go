@@ -299,7 +299,7 @@ func hintFor(code string) string {
 		return "daemon and proxy must be of like versions: " +
 			"holdline stop ends the old daemon, and the next proxy starts a new one"
 	case protocol.RefusedLimit:
-		return "holdline sessions shows who is connected; limits.connections in the configuration is the limit"
+		return "holdline sessions shows who is connected"
 	case protocol.RefusedBusy:
 		return "another proxy holds this session: start the server again in your client"
 	}

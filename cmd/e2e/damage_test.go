@@ -341,6 +341,59 @@ func (p *place) killWorker(t *testing.T, prefix string) {
 	t.Fatalf("there is no worker of %s", prefix)
 }
 
+// TestDaemonLockUnreadable has a disk that does not give out the lock of daemons. No daemon can start, and who needs one
+// is told at once which file it is and what to do, by doctor, too; so is stop --all, which cannot know whether a daemon
+// uses the workers. Once the file can be opened all is as before.
+func TestDaemonLockUnreadable(t *testing.T) {
+	t.Parallel()
+	for name, file := range map[string]string{
+		"of the runtime directory": "run/holdline/daemon.lock",
+		"of the state directory":   "home/.local/state/holdline/daemon.lock",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t).faults()
+			p.configure(map[string]any{"tools": p.toolsEntry(hosting{"scope": "shared"})})
+			p.agent().shake().leave()
+			p.must("stop", "--all")
+			path := filepath.Join(p.dir, file)
+			unread := filepath.Join(p.dir, faultDir, faultUnread)
+			if err := os.WriteFile(unread, []byte(path), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",` +
+				`"capabilities":{},"clientInfo":{"name":"t","version":"1"}}}` + "\n"
+			for _, c := range []struct {
+				stdin string
+				args  []string
+			}{
+				{"", []string{"start"}},
+				{"", []string{"stop", "--all"}},
+				{"", []string{"doctor"}},
+				{hello, []string{"mcp-stdio"}},
+			} {
+				begun := time.Now()
+				out, errs, code := p.run(c.stdin, c.args...)
+				if said := out + errs; code == 0 || !strings.Contains(said, "rm "+path) ||
+					!strings.Contains(strings.ToLower(said), "input/output error") {
+					t.Errorf("%v ends with %d and says\n%s", c.args, code, said)
+				}
+				if took := time.Since(begun); took > slowness*10*time.Second {
+					t.Errorf("%v took %v", c.args, took)
+				}
+			}
+			if err := os.Remove(unread); err != nil {
+				t.Fatal(err)
+			}
+			a := p.agent().shake()
+			if x := a.wait(a.effect("after", 1)); x.text() != "after" {
+				t.Errorf("a call once the file can be opened: %s", x.raw)
+			}
+			a.leave()
+		})
+	}
+}
+
 // TestDamage_EveryFileHasARow records which files are opened in a session over a kill of the daemon,
 // by the proxy, daemons, workers and commands, and checks that [TestDamage] damages each.
 func TestDamage_EveryFileHasARow(t *testing.T) {

@@ -290,7 +290,8 @@ func (s *Server) enter(c *Conn, role string, most int64) (leave func(), ok bool)
 // refuseFull refuses a connection, since there are too many. most is what the configuration allows.
 func (s *Server) refuseFull(ctx context.Context, conn net.Conn, most int64) {
 	s.Log.WarnContext(ctx, "connection refused: too many", "limit", most)
-	Refuse(conn, refusal(protocol.RefusedLimit, "the daemon already serves %d connections, its limit", most))
+	Refuse(conn, refusal(protocol.RefusedLimit, "the daemon already serves %d connections, which is "+
+		"its limit (limits.connections in the configuration)", most))
 }
 
 // greet reads the first line.

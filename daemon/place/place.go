@@ -264,7 +264,7 @@ func (p *Place) takeLock(ctx context.Context, o Options) error {
 			return nil
 		}
 		if !errors.Is(err, statedir.ErrLocked) {
-			return err
+			return LockFile(path, err)
 		}
 		if holder, start, err := statedir.Holder(path); replaces && signalled != holder && err == nil {
 			signalled = holder

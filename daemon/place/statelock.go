@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
+	"holdline/protocol/fault"
 	"holdline/protocol/process"
 	"holdline/protocol/socket"
 )
@@ -33,6 +36,38 @@ func (e *InUseError) Error() string {
 // the file names a living process, and [TryState] does not take the lock from it.
 func StateLock(dir string) string { return filepath.Join(dir, socket.LockFile) }
 
+// LockFileError says that a lock's file cannot be opened. Without it nobody knows whether a daemon runs.
+type LockFileError struct {
+	Path string
+	Err  error
+}
+
+// Error returns what is wrong, and what to do.
+func (e *LockFileError) Error() string {
+	return fmt.Sprintf("no daemon can start: %v. %s", e.Err, e.WayOut())
+}
+
+// WayOut returns what a person can do. A daemon that holds the lock of a file that was removed stops.
+func (e *LockFileError) WayOut() string {
+	if errors.Is(e.Err, os.ErrPermission) {
+		return "Run: chmod 600 " + shellword.Quote(e.Path)
+	}
+	return "Run: rm " + shellword.Quote(e.Path)
+}
+
+// Unwrap returns the error of the file.
+func (e *LockFileError) Unwrap() error { return e.Err }
+
+// LockFile returns err, of an attempt to take the lock at path, as a [*LockFileError] if the file cannot be opened.
+func LockFile(path string, err error) error {
+	of, ok := errors.AsType[*os.PathError](err)
+	if !ok || of.Path != path || errors.Is(err, statedir.ErrLocked) || errors.Is(err, os.ErrNotExist) ||
+		fault.Exhausted("", err) != nil {
+		return err
+	}
+	return &LockFileError{path, err}
+}
+
 // TryState takes the lock of the state directory dir for process pid, without
 // waiting for its holder. The error wraps [statedir.ErrLocked] if a daemon holds the lock, or is
 // about to take it again because it is replacing its program. A process that holds it and is none of
@@ -40,7 +75,7 @@ func StateLock(dir string) string { return filepath.Join(dir, socket.LockFile) }
 func TryState(dir string, pid int) (*statedir.Lock, error) {
 	lock, err := statedir.SeizeUnnamed(StateLock(dir))
 	if err != nil {
-		return nil, err
+		return nil, LockFile(StateLock(dir), err)
 	}
 	holder, start, err := statedir.Holder(StateLock(dir))
 	if err != nil || holder == pid {

@@ -412,9 +412,9 @@ const dying = 2 * time.Second
 func soonLocked(ctx context.Context, path string) (*statedir.Lock, error) {
 	lock, err := soon(ctx, func() (*statedir.Lock, error) { return statedir.Seize(path) })
 	if errors.Is(err, statedir.ErrLocked) && ctx.Err() == nil {
-		return statedir.SeizeUnnamed(path)
+		lock, err = statedir.SeizeUnnamed(path)
 	}
-	return lock, err
+	return lock, place.LockFile(path, err)
 }
 
 // aloneIn takes the lock of the state directory. The workers in it may be those of another

@@ -276,6 +276,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 	defer c.Close()
 	f.What = fmt.Sprintf("pid %d, version %s, at %s", c.Daemon.PID, c.Daemon.Version, path)
 	found := append([]Finding{f}, otherDaemons(o, c.Daemon, path)...)
+	running := o.workers(filepath.Dir(path)) // first: a daemon knows each worker before it starts
 	var status control.StatusAnswer
 	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
 		return append(found, Finding{Check: "status"}.with(Problem, err.Error(),
@@ -284,6 +285,7 @@ func checkDaemon(ctx context.Context, o Options, conn net.Conn, path string) []F
 	found = append(found, compareVersions(c.Daemon.Version, status.Sessions))
 	found = append(found, checkServers(status.Servers, o.missing)...)
 	found = append(found, checkConsultFiles(&status.Consults)...)
+	found = append(found, checkWorkers(ctx, c, running, status.Workers)...)
 	add := func(check, what, why, fix string) {
 		found = append(found, Finding{Check: check, State: Problem, What: what, Why: why, Fix: fix})
 	}

@@ -20,6 +20,7 @@ import (
 	"holdline/daemon/config/resolve"
 	"holdline/daemon/envfile"
 	"holdline/daemon/service"
+	"holdline/daemon/place"
 	"holdline/daemon/shellword"
 	"holdline/daemon/statedir"
 	"holdline/daemon/userenv"
@@ -273,6 +274,9 @@ func checkLock(dir, what string) Finding {
 	case errors.Is(err, ownfile.ErrRefused):
 		return f.with(Problem, err.Error(), "no daemon can start", moveAway(path))
 	case err != nil:
+		if file, unopened := errors.AsType[*place.LockFileError](place.LockFile(path, err)); unopened {
+			return f.with(Problem, err.Error(), "no daemon can start, and a daemon that runs stops", file.WayOut())
+		}
 		return f
 	case process.IsAlive(pid, start):
 		f.What = fmt.Sprintf("%s: process %d", path, pid)
@@ -330,6 +334,54 @@ func (o *Options) checkOrphans(ctx context.Context, run string) []Finding {
 				"which processes of its server have left the server's process group"
 		}
 		return []Finding{f}
+	}
+	return found
+}
+
+// workers returns the workers of these directories that run, by the names of their directories. run is the runtime
+// directory.
+func (o *Options) workers(run string) map[string]process.Proc {
+	found := map[string]process.Proc{}
+	parents := []string{filepath.Join(run, "w"), filepath.Join(o.StateDir, "consults")}
+	all, _ := process.List() // after an error the list is empty
+	for _, p := range all {
+		if dir := process.WorkerDir(process.Args(p.PID)); dir != "" && slices.Contains(parents, filepath.Dir(dir)) {
+			found[dir] = p
+		}
+	}
+	return found
+}
+
+// checkWorkers returns a finding for each worker that runs and that the daemon does not have: it could be neither used
+// nor ended. One that is ending is given a moment. running was found before known.
+func checkWorkers(
+	ctx context.Context, c *control.Client, running map[string]process.Proc, known []control.Worker,
+) (found []Finding) {
+	unknown := func() {
+		maps.DeleteFunc(running, func(dir string, p process.Proc) bool {
+			is := func(w control.Worker) bool { return w.ID == filepath.Base(dir) }
+			_, err := os.Lstat(dir) // one without a directory is an orphan
+			return err != nil || slices.ContainsFunc(known, is) || !process.IsAlive(p.PID, p.Start)
+		})
+	}
+	if unknown(); len(running) == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(endTime):
+	case <-ctx.Done():
+	}
+	var status control.StatusAnswer
+	if err := c.Call(ctx, control.Status, nil, &status, nil); err != nil {
+		return nil // the daemon ends, and its workers go on without it
+	}
+	known = status.Workers
+	unknown()
+	for _, dir := range slices.Sorted(maps.Keys(running)) {
+		pid := running[dir].PID
+		found = append(found, Finding{Check: "worker"}.with(Problem,
+			fmt.Sprintf("process %d is a worker that the daemon can neither use nor end: %s", pid, dir),
+			"what its server does is seen by nobody, and it takes memory", fmt.Sprintf("kill -9 %d", pid)))
 	}
 	return found
 }
