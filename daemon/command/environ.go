@@ -41,6 +41,36 @@ var (
 		"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
 		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
 	)
+	// Selecting are variables by which programs choose what they work on: a cluster, an account, a
+	// registry, an installation. Without one a server works, silently, on something else. Names of
+	// secrets are such variables, too; package redact knows those.
+	Selecting = NewNames(
+		"KUBECONFIG", "KUBE_*", "HELM_*", "TALOSCONFIG", "AWS_*", "GOOGLE_*", "GCLOUD_*", "CLOUDSDK_*", "GCP_*",
+		"AZURE_*", "ARM_*", "DIGITALOCEAN_*", "OCI_*", "CLOUDFLARE_*", "VAULT_*", "CONSUL_*", "NOMAD_*", "TF_*", "PULUMI_*",
+		"DOCKER_*", "CONTAINER_HOST", "COMPOSE_*", "BUILDKIT_*",
+		"DATABASE_URL", "REDIS_URL", "MONGODB_URI", "PGHOST", "PGPORT", "PGUSER", "PGDATABASE", "PGSERVICE", "PGSERVICEFILE",
+		"PGPASSFILE", "MYSQL_*", "GITHUB_*", "GH_*", "GITLAB_*", "GIT_*", "JIRA_*", "ATLASSIAN_*", "SENTRY_*", "SLACK_*",
+		"NPM_CONFIG_*", "npm_config_*", "YARN_*", "PNPM_HOME", "BUN_INSTALL", "DENO_*", "NODE_ENV", "NODE_OPTIONS",
+		"NODE_PATH", "NODE_TLS_REJECT_UNAUTHORIZED", "NVM_DIR", "VOLTA_HOME", "FNM_*", "PIP_*", "UV_*", "PIPX_*", "POETRY_*",
+		"VIRTUAL_ENV", "CONDA_*", "PYENV_*", "PYTHONPATH", "PYTHONHOME", "JAVA_HOME", "JAVA_TOOL_OPTIONS", "JDK_HOME", "MAVEN_*",
+		"M2_HOME", "GRADLE_*", "ANDROID_*", "GOPATH", "GOROOT", "GOPROXY", "GOPRIVATE", "GOFLAGS", "CARGO_*", "RUSTUP_*",
+		"GEM_*", "RBENV_*", "BUNDLE_*", "DOTNET_*", "NUGET_*", "ASDF_*", "MISE_*", "HF_*", "OLLAMA_*", "CHROME_PATH",
+		"PLAYWRIGHT_*", "PUPPETEER_*", "GIT_SSH_COMMAND", "OPENAI_*", "ANTHROPIC_*", "GEMINI_*",
+	)
+	// Passing are variables of a terminal, a display, a shell or a login: they say where a program was
+	// started, and nothing that a server works on depends on them.
+	Passing = NewNames(
+		"_", "PWD", "OLDPWD", "SHLVL", "TERM*", "COLORTERM", "COLORFGBG", "LINES", "COLUMNS", "LS_COLORS", "LSCOLORS",
+		"CLICOLOR*", "NO_COLOR", "FORCE_COLOR", "PS1", "PS2", "PROMPT*", "HIST*", "PAGER", "LESS*", "MANPATH", "MANPAGER",
+		"INFOPATH", "EDITOR", "VISUAL", "BROWSER", "MAIL", "HOSTNAME", "HOSTTYPE", "HOST", "MACHTYPE", "OSTYPE", "UID", "EUID",
+		"GROUPS", "DISPLAY", "WAYLAND_*", "XAUTHORITY", "SESSION_MANAGER", "DESKTOP_*", "GNOME_*", "KDE_*", "GTK_*", "QT_*",
+		"GDM*", "GDK_*", "SSH_*", "GPG_*", "DBUS_*", "TMUX*", "STY", "WINDOW*", "ITERM_*", "KITTY_*", "ALACRITTY_*",
+		"WEZTERM_*", "GHOSTTY_*", "VTE_*", "KONSOLE_*", "VSCODE_*", "ELECTRON_*", "WSL*", "WT_*", "Apple_*", "__CF*",
+		"COMMAND_MODE", "SECURITYSESSIONID", "LaunchInstanceID", "XPC_*", "STARSHIP_*", "ZSH*", "BASH*", "FISH*", "FPATH",
+		"ENV", "OMP_*", "DIRENV_*", "LOGNAME", "USERNAME", "SUDO_*", "DEBIAN_FRONTEND", "JOURNAL_STREAM", "INVOCATION_ID",
+		"SYSTEMD_*", "MANAGERPID", "MEMORY_PRESSURE_*", "NOTIFY_SOCKET", "LISTEN_*", "HOLDLINE_*", "MCP_*", "CLAUDE*", "CODEX_*",
+		"OPENCODE_*", "CURSOR_*", "GIT_ASKPASS", "GIT_EDITOR", "GIT_PAGER", "GO*CACHE", "GOCOVERDIR", "GORACE",
+	)
 	// Loaders make a program load foreign code.
 	Loaders = NewNames("LD_PRELOAD", "LD_AUDIT", "DYLD_*")
 	// Agents are variables of an agent's session. They make a program believe that it

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
@@ -183,9 +184,16 @@ func jsonValue(v any) any {
 	return decode(Encode(v))
 }
 
-// tomlText returns a string, a bool or a list of strings as TOML, which writes them
-// as JSON does, but for the character DEL.
+// tomlText returns a string, a bool, a list of strings or an object of strings as TOML, which
+// writes them as JSON does, but for objects and the character DEL.
 func tomlText(v any) string {
+	if object, ok := v.(map[string]string); ok {
+		var parts []string
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			parts = append(parts, tomlKey(key)+" = "+tomlText(object[key]))
+		}
+		return "{ " + strings.Join(parts, ", ") + " }"
+	}
 	if list, ok := v.([]any); ok {
 		var parts []string
 		for _, one := range list {

@@ -3,6 +3,7 @@ package importer
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 )
 
 // File is the plan for one configuration file of a client.
@@ -221,7 +223,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	if f.Why != "" {
 		return stay(notEdited)
 	}
-	made, notes, err := translate(f.client, p.o, e)
+	made, notes, left, err := translate(f.client, p.o, e)
 	if err != nil {
 		return err
 	}
@@ -253,6 +255,12 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		return stay("it does not start: %v", t.Err)
 	}
 	one := attempt{settings: settings}
+	for name, value := range made.passed { // it is tried as it will be written
+		if one.settings.Env = maps.Clone(one.settings.Env); one.settings.Env == nil {
+			one.settings.Env = map[string]redact.Secret{}
+		}
+		one.settings.Env[name] = redact.Secret(value)
+	}
 	one.settings.Name = s.Name // for people
 	if len(made.Hosting.Projects) > 0 {
 		one.root = made.Hosting.Projects[0]
@@ -268,7 +276,12 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		return stay("it is to stay")
 	}
 	if !p.o.Aggregate {
-		step.fields = f.client.StartingFields(p.command(f), "--server", s.As)
+		step.fields = p.withEnvironment(f, f.client.StartingFields(p.command(f), "--server", s.As))
+	}
+	for _, name := range left {
+		if !slices.Contains(p.Left, name) {
+			p.Left = append(p.Left, name)
+		}
 	}
 	s.Verdict, s.Notes, s.Tools, s.hosted = Moves, notes, t.Tools, settings
 	p.tries[s.key] = one
@@ -390,5 +403,5 @@ func (p *Plan) planOwnEntry(f *File, doc clients.Document) {
 		path[1] = fmt.Sprintf("%s-%d", clients.OwnEntry, n)
 	}
 	f.Consult = path[1]
-	f.steps = append(f.steps, step{path: path, fields: f.client.OwnFields(p.command(f), more...)})
+	f.steps = append(f.steps, step{path: path, fields: p.withEnvironment(f, f.client.OwnFields(p.command(f), more...))})
 }

@@ -92,6 +92,12 @@ func (c *candidate) share(s *server, settings config.Settings) bool {
 	if c.fixed {
 		return c.settings.Projects == nil || len(settings.Projects) > 0 && c.settings.VisibleIn(settings.Projects[0])
 	}
+	for name, value := range s.passed {
+		if c.server.passed == nil {
+			c.server.passed = map[string]string{}
+		}
+		c.server.passed[name] = value
+	}
 	h := &c.server.Hosting
 	switch {
 	case h.Projects == nil || s.Hosting.Projects == nil:

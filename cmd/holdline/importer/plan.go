@@ -36,6 +36,8 @@ type Options struct {
 	Aggregate bool     // one entry for all servers instead of one for each
 	Scope     string   // of the servers that move; "" is the default
 
+	Keep []string // names of variables that clients pass on, and that servers which move keep
+
 	// Skip has names of servers that stay, as the clients' files or holdline's have them.
 	Skip []string
 
@@ -78,6 +80,9 @@ type Plan struct {
 	Files   []*File  `json:"files"`
 	Servers []string `json:"servers"` // names that holdline's file gets, in its order
 	Config  string   `json:"config"`  // holdline's file
+	// Left are names of variables that clients pass on to servers that move, and that these will not have:
+	// nothing is known of them. See [Options.Keep].
+	Left    []string `json:"left,omitempty"`
 	Summary Summary  `json:"summary"`
 
 	o       *Options
@@ -263,7 +268,7 @@ func (p *Plan) planOwn() error {
 		if !c.fixed {
 			p.Servers = append(p.Servers, c.name)
 			p.own.steps = append(p.own.steps, step{
-				path: []string{clients.Holdline.Key, c.name}, fields: c.server.fields(),
+				path: []string{clients.Holdline.Key, c.name}, fields: c.server.written(),
 			})
 		}
 	}

@@ -103,6 +103,15 @@ func (p *Plan) Print(w io.Writer) {
 	}
 }
 
+// Unkept returns the line of the plan about [Plan.Left]; "" if there is none.
+func (p *Plan) Unkept() string {
+	if len(p.Left) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Of your environment, servers that move will not have: %s. To keep one: --keep NAME",
+		printable(strings.Join(p.Left, ", ")))
+}
+
 // print writes the plan for one file.
 func (f *File) print(w io.Writer) {
 	title := f.Title + ": " + printable(f.Path)

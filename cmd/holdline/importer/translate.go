@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"holdline/cmd/holdline/clients"
 	"holdline/daemon/clienttable"
@@ -32,6 +31,8 @@ type server struct {
 	Headers map[string]string
 	OAuth   map[string]any
 	Hosting hosting
+
+	passed map[string]string // variables that its client passes on of its own environment, see [server.written]
 
 	logIn bool // its client has logged in to it, which somebody has to do again
 }
@@ -74,6 +75,7 @@ type translation struct {
 	name    string
 	project string
 	notes   []string // for people
+	left    []string // names of variables that the client passes on, and that are not kept
 	s       server
 	err     error // the first reason why the server stays, a [staysError]
 }
@@ -81,23 +83,26 @@ type translation struct {
 // translate returns what holdline's file is to say of an entry's server, and notes for
 // people.
 //
+// left are names of variables that the client passes on to it, and that are not kept.
+//
 // The error says why the server stays with its client. It does if holdline cannot host
 // the server as its client does: if the server needs something of the client, such as
 // a sandbox, or if its entry has a variable that only the client knows.
-func translate(c *clients.Client, o *Options, e *clients.Entry) (server, []string, error) {
+func translate(c *clients.Client, o *Options, e *clients.Entry) (s server, notes, left []string, err error) {
 	if e.Odd != "" {
-		return server{}, nil, stay("%s", e.Odd)
+		return server{}, nil, nil, stay("%s", e.Odd)
 	}
 	t := translation{c: c, o: o, keys: e.Keys, name: e.Name(), project: e.Project}
 	for _, step := range []func(){
 		t.refuseClientFeatures, t.readTransport, t.readProgram, t.readAddress, t.noteUnsetVariables, t.setHosting,
+		t.setPassed,
 	} {
 		step()
 		if t.err != nil {
-			return server{}, nil, t.err
+			return server{}, nil, nil, t.err
 		}
 	}
-	return t.s, t.notes, t.validate()
+	return t.s, t.notes, t.left, t.validate()
 }
 
 // stays records a reason why the server stays. The first one counts.
@@ -410,26 +415,6 @@ func (t *translation) setHosting() {
 			t.s.Cwd = t.project
 		}
 	}
-}
-
-// longLimits returns the client's limits of a call and of the server's start, as durations
-// for holdline's file: those that are longer than holdline's defaults, else "". A shorter
-// limit is not copied: it stays in the client's entry, and the client keeps to it.
-func (t *translation) longLimits() (call, start string) {
-	return t.longLimit(t.c.CallKeys, 300*time.Second), t.longLimit(t.c.StartKeys, 2*time.Minute)
-}
-
-// longLimit returns the limit that the first of the keys sets, as a duration for holdline's
-// file. It returns "" if no limit is above a default and at most what holdline's file may say.
-func (t *translation) longLimit(keys []clienttable.Limit, least time.Duration) string {
-	for _, key := range keys {
-		number, _ := t.keys[key.Key].(json.Number)
-		n, err := strconv.ParseFloat(number.String(), 64)
-		if limit := time.Duration(n * float64(key.Unit)); err == nil && n <= 1e9 && limit > least && limit <= 168*time.Hour {
-			return limit.String()
-		}
-	}
-	return ""
 }
 
 // validate returns why holdline's own rules refuse the server, or nil. Of several

@@ -38,6 +38,16 @@ func Print(w io.Writer, plan *importer.Plan, verbose bool) {
 	for _, r := range rows {
 		console.Line(w, 11+width, "  %-5s  %-*s  %s", r.verdict, width, r.name, r.text)
 	}
+	entries(plan, func(_ *importer.File, s *importer.Server) {
+		for _, note := range s.Notes {
+			if s.Verdict == importer.Moves && strings.HasPrefix(note, "keeps variable") {
+				console.Line(w, 4, "%s %s", s.As, note)
+			}
+		}
+	})
+	if line := plan.Unkept(); line != "" {
+		console.Line(w, 4, "%s", line)
+	}
 	printLate(w, plan)
 	if !verbose {
 		return

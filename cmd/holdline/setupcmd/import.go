@@ -32,16 +32,16 @@ import (
 
 // ImportOptions are the flags of import.
 type ImportOptions struct {
-	from      []string // names of clients; nil for all that are found
-	write     bool     // change the files, and do not only show the plan
-	aggregate bool     // one entry for all servers in each client's file
-	Project   bool     // also the files of the current project
-	undo      bool     // revert earlier imports
-	noCheck   bool     // do not start the servers that would move
-	verbose   bool     // show the plan for each file, too
-	skip      []string // servers that stay
-	scope     string   // of servers that move; "" is the default
-	file      string   // holdline's configuration file
+	from       []string // names of clients; nil for all that are found
+	write      bool     // change the files, and do not only show the plan
+	aggregate  bool     // one entry for all servers in each client's file
+	Project    bool     // also the files of the current project
+	undo       bool     // revert earlier imports
+	noCheck    bool     // do not start the servers that would move
+	verbose    bool     // show the plan for each file, too
+	skip, keep []string // servers that stay
+	scope      string   // of servers that move; "" is the default
+	file       string   // holdline's configuration file
 }
 
 // NewImportCommand returns the command import. Without --write and --undo it changes nothing.
@@ -100,6 +100,8 @@ func (o *ImportOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.from, "from", nil,
 		"clients, with commas: "+strings.Join(clients.Names(), " ")+" (default all that are found)")
 	f.StringSliceVar(&o.skip, "skip", nil, "servers that stay with their clients, with commas")
+	f.StringSliceVar(&o.keep, "keep", nil,
+		"variables of your environment that servers which move keep, with commas;\nthose known to matter are kept anyway")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the plan for each file, too")
 	f.BoolVar(&o.aggregate, "aggregate", false, "one entry for all servers instead of one for each")
 	f.BoolVar(&o.Project, "project", false, "files of the current project, and in git work trees, too")
@@ -316,6 +318,7 @@ func ClientOptions(proc *cmdenv.Process, o *ImportOptions) (importer.Options, er
 		Places: clients.Places{Home: home, Cwd: cwd, Getenv: proc.Getenv, System: runtime.GOOS},
 		Config: path, State: state, Command: command,
 		Environ: environ, From: o.from, Project: o.Project, Aggregate: o.aggregate, Scope: o.scope, Skip: o.skip,
+		Keep: o.keep,
 	}, nil
 }
 

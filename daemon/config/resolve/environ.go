@@ -25,11 +25,14 @@ var (
 // Environment returns the environment of a server's process: what mode lets pass of base,
 // the daemon's own environment, and over it set; see [command.Compose].
 func Environment(mode string, base []string, set map[string]string) []string {
-	inherits := func(name string) bool {
-		if mode == config.InheritNone || sessions.Has(name) || command.Agents.Has(name) {
-			return false
-		}
-		return mode == config.InheritAll || command.Core.Has(name) || command.Network.Has(name) || sockets.Has(name)
-	}
+	inherits := func(name string) bool { return Inherits(mode, name) }
 	return command.Compose(base, inherits, command.List(set), config.NeverInherited)
+}
+
+// Inherits reports whether a server with that inherit_env gets a variable of the daemon's environment.
+func Inherits(mode, name string) bool {
+	if mode == config.InheritNone || sessions.Has(name) || command.Agents.Has(name) {
+		return false
+	}
+	return mode == config.InheritAll || command.Core.Has(name) || command.Network.Has(name) || sockets.Has(name)
 }
