@@ -20,8 +20,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"holdline/protocol/fault"
@@ -102,10 +104,28 @@ type Request struct {
 	Web      bool            `json:"web,omitempty"`       // web tools are allowed
 	Schema   json.RawMessage `json:"schema,omitempty"`    // JSON Schema of the answer; nil for none
 
+	// Held are Cwd and AddDirs, in this order, as they were when the paths were checked; nil if they were
+	// not. A path may lead elsewhere meanwhile.
+	Held []Directory `json:"held,omitempty"`
 	// TempDir is private to the run; "" for none.
 	TempDir string `json:"temp,omitempty"`
 	// SchemaFile holds Schema while the program runs.
 	SchemaFile string `json:"-"`
+}
+
+// Directory says which directory one is, whatever its path.
+type Directory struct {
+	Device uint64 `json:"device"`
+	Inode  uint64 `json:"inode"`
+}
+
+// DirectoryOf returns which directory info describes.
+func DirectoryOf(info fs.FileInfo) Directory {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return Directory{}
+	}
+	return Directory{Device: uint64(st.Dev), Inode: st.Ino} //nolint:unconvert // Dev is an int32 on macOS
 }
 
 // Info is what is known of the installed program.
@@ -227,6 +247,7 @@ type Event struct {
 	Window   *Window  // of Limit
 	Answered bool     // of TurnDone: with an answer
 	Line     []byte   // of Write: for the program's stdin, with its newline
+	Path     string   // of ToolUse: the file or directory that the tool reads, absolute; "" if it reads none
 }
 
 // Run is the dialogue with one run of a program: what to write to its stdin,

@@ -7,21 +7,34 @@ import (
 	"strings"
 
 	"holdline/daemon/adapter/engine"
+	"holdline/daemon/sandbox"
 	"holdline/protocol/fault"
 )
 
-// Directory returns the real path of a directory that the consult may look around in.
-// dir may be relative to base. The directory must be inside the caller's project or a
+// Directory returns the real path of a directory that the consult may look around in, and which
+// directory that is. dir may be relative to base. The directory must be inside the caller's project or a
 // configured root. arg names the argument in faults.
-func (r *Reader) Directory(arg, base, dir string) (string, error) {
+func (r *Reader) Directory(arg, base, dir string) (string, engine.Directory, error) {
+	var none engine.Directory
 	path, info, err := existing(arg, base, dir)
 	switch {
 	case err != nil:
-		return "", err
+		return "", none, err
 	case !info.IsDir():
-		return "", engine.Invalid("%s: %s is not a directory", arg, dir)
+		return "", none, engine.Invalid("%s: %s is not a directory", arg, dir)
 	}
-	return path, r.allowed(arg, path)
+	if err := r.allowed(arg, path); err != nil {
+		return path, none, err
+	}
+	f, err := sandbox.OpenDir(path) // it may have become a link meanwhile
+	if err == nil {
+		defer f.Close()
+		info, err = f.Stat()
+	}
+	if err != nil {
+		return path, none, engine.Invalid("%s: %v", arg, err)
+	}
+	return path, engine.DirectoryOf(info), nil
 }
 
 // existing returns the path, without symbolic links, and the file information of

@@ -45,7 +45,7 @@ func TestDirectories(t *testing.T) {
 		{"above home, by what holds it", home + "/p", base, []string{filepath.Dir(base)}, false, ""},
 	} {
 		r := Reader{Home: home, Roots: tt.roots, Project: tt.root}
-		_, err := r.Directory("cwd", tt.root, tt.cwd)
+		_, _, err := r.Directory("cwd", tt.root, tt.cwd)
 		if (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}

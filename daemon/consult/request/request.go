@@ -71,7 +71,7 @@ func (a *Arguments) Resolve(
 	if a.TimeoutS > 0 {
 		timeout = time.Duration(a.TimeoutS * float64(time.Second))
 	}
-	cwd, err := reader.Directory("cwd", cwd, a.Cwd)
+	cwd, held, err := reader.Directory("cwd", cwd, a.Cwd)
 	if err != nil {
 		return none, 0, err
 	}
@@ -81,13 +81,14 @@ func (a *Arguments) Resolve(
 	req := engine.Request{
 		Prompt: a.Prompt, Cwd: cwd, Session: a.Session, Model: a.Model, Effort: a.Effort, MaxTurns: a.MaxTurns,
 		Level: cmp.Or(a.Level, set.Level), Web: set.Web, MaxUSD: a.MaxUSD, Schema: a.Schema,
+		Held: []engine.Directory{held},
 	}
 	for _, dir := range a.AddDirs {
-		path, err := reader.Directory("add_dirs", cwd, dir)
+		path, held, err := reader.Directory("add_dirs", cwd, dir)
 		if err != nil {
 			return none, 0, err
 		}
-		req.AddDirs = append(req.AddDirs, path)
+		req.AddDirs, req.Held = append(req.AddDirs, path), append(req.Held, held)
 	}
 	// What the call asks for must fit. Later, preset leaves out what does not.
 	if err := eng.Fits(req); err != nil {

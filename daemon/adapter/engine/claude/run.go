@@ -305,7 +305,9 @@ func (r *Run) assistant(m *message) []engine.Event {
 			r.said.Add(b.Text)
 			events = append(events, engine.Event{Kind: engine.Text, Text: b.Text, Turn: r.turn})
 		case "tool_use", "server_tool_use":
-			events = append(events, engine.Event{Kind: engine.ToolUse, Text: describe(b, r.req.Cwd), Turn: r.turn})
+			events = append(events, engine.Event{
+				Kind: engine.ToolUse, Text: describe(b, r.req.Cwd), Turn: r.turn, Path: pathOf(b, r.req.Cwd),
+			})
 		default:
 			events = append(events, engine.Event{Kind: engine.Waiting})
 		}

@@ -1,8 +1,10 @@
 package claude
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -142,6 +144,25 @@ func describe(b block, cwd string) string {
 		return b.Name + " " + fault.Short(v, 80)
 	}
 	return b.Name
+}
+
+// pathOf returns the path that a tool is used on, from cwd on; "" if there is none.
+func pathOf(b block, cwd string) string {
+	var in struct {
+		File string `json:"file_path"`
+		Path string `json:"path"`
+	}
+	if json.Unmarshal(b.Input, &in) != nil {
+		return ""
+	}
+	switch path := cmp.Or(in.File, in.Path); {
+	case path == "":
+		return ""
+	case filepath.IsAbs(path):
+		return filepath.Clean(path)
+	default:
+		return filepath.Join(cwd, path)
+	}
 }
 
 // retryText returns why and when the program asks its API again, for people.

@@ -171,7 +171,7 @@ func (r *run) next(ctx context.Context) bool {
 	cmd, err := guarded(ctx, r.eng, req, r.info)
 	var prog *program
 	if err == nil {
-		prog, err = startProgram(&cmd, r.params.Cwd, r.o.Worker)
+		prog, err = startProgram(&cmd, r.workDir(), r.o.Worker)
 	}
 	if err != nil {
 		r.o.Log.WarnContext(ctx, "the program cannot be started again for a message", "err", err)

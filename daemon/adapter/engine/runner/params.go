@@ -17,7 +17,7 @@ import (
 const defaultTimeout = 20 * time.Minute
 
 // inputSchema describes [engine.Params] to clients. The daemon fills in all of the
-// members. The last five are of no use to a client that starts the process by hand.
+// members. The last six are of no use to a client that starts the process by hand.
 const inputSchema = `{"type":"object","additionalProperties":false,"required":["prompt"],"properties":{` +
 	`"version":{"type":"integer","const":1},` +
 	`"prompt":{"type":"string","minLength":1,"description":"What the program is asked."},` +
@@ -33,7 +33,7 @@ const inputSchema = `{"type":"object","additionalProperties":false,"required":["
 	`"schema":{"type":"object","description":"JSON Schema of the answer."},` +
 	`"timeout_ms":{"type":"integer","minimum":1,` +
 	`"description":"After that the program gives its best answer. Default: 20 minutes."},` +
-	`"temp":{"type":"string"},"program":{"type":"object"},"dir":{"type":"string"},` +
+	`"temp":{"type":"string"},"held":{"type":"array"},"program":{"type":"object"},"dir":{"type":"string"},` +
 	`"mask":{"type":"array","items":{"type":"string"}},"ladder":{"type":"object"}}}`
 
 // describeTool returns the tool as tools/list shows it. It is read-only: no level lets

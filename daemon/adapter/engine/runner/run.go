@@ -14,6 +14,7 @@ import (
 
 	"holdline/daemon/adapter/engine"
 	"holdline/daemon/gitguard"
+	"holdline/daemon/sandbox"
 	"holdline/daemon/statedir"
 	"holdline/protocol/fault"
 	"holdline/protocol/faultpoint"
@@ -64,6 +65,8 @@ type run struct {
 	ear    hearing
 	prog   *program
 	login  *login
+	pipes  pipes
+	dirs   []*os.File // the directories of a job, held
 	log    *engine.Transcript
 	hide   *masker  // replaces secrets
 	report reporter // nil if the caller wants none
@@ -127,6 +130,9 @@ func runOnce(ctx context.Context, o *Options, params engine.Params, report repor
 	if r.temp != "" {
 		_ = os.RemoveAll(r.temp)
 	}
+	for _, dir := range r.dirs {
+		_ = dir.Close()
+	}
 	if params.Dir == "" {
 		return out
 	}
@@ -170,7 +176,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err := eng.Fits(p.Request); err != nil {
 		return err
 	}
-	if err := r.checkDirs(); err != nil {
+	if err := r.holdDirs(); err != nil {
 		return err
 	}
 	if p.TempDir == "" {
@@ -220,23 +226,45 @@ func (r *run) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	r.prog, err = startProgram(&r.cmd, p.Cwd, r.o.Worker)
+	r.prog, err = startProgram(&r.cmd, r.workDir(), r.o.Worker)
 	return err
 }
 
-// checkDirs returns a denied fault if a directory of a job is not what the daemon has allowed any
-// more: while the job was queued, a link was put in its place, or in that of a directory above it.
-func (r *run) checkDirs() error {
+// holdDirs opens the directories of a job, and holds them until the run has ended. It returns a denied
+// fault if one is not what the daemon has allowed any more: while the job was queued, a link was put in its
+// place, or in that of a directory above it, or another directory.
+func (r *run) holdDirs() error {
 	if r.params.Dir == "" {
 		return nil // by hand, paths may have links
 	}
-	for _, dir := range append([]string{r.params.Cwd}, r.params.AddDirs...) {
-		if now, err := filepath.EvalSymlinks(dir); err == nil && now != filepath.Clean(dir) {
-			return fault.New(fault.Denied, fault.Engine, engine.Operation,
-				"cwd: %s has become a link to another directory since the consult was asked for; ask again", dir)
+	for i, path := range append([]string{r.params.Cwd}, r.params.AddDirs...) {
+		dir, err := sandbox.OpenDir(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // the start says so
+		}
+		now := engine.Directory{}
+		if err == nil {
+			r.dirs = append(r.dirs, dir)
+			var info os.FileInfo
+			if info, err = dir.Stat(); err == nil {
+				now = engine.DirectoryOf(info)
+			}
+		}
+		if err != nil || i < len(r.params.Held) && now != r.params.Held[i] {
+			return fault.New(fault.Denied, fault.Engine, engine.Operation, "cwd: %s has become a link, or another "+
+				"directory, since the consult was asked for; ask again", path)
 		}
 	}
 	return nil
+}
+
+// workDir returns the path by which the program gets into the directory of the run: that of the directory
+// itself, if it is held.
+func (r *run) workDir() string {
+	if len(r.dirs) > 0 && r.dirs[0].Name() == r.params.Cwd {
+		return sandbox.Reopen(r.dirs[0])
+	}
+	return r.params.Cwd
 }
 
 // guarded returns the command of eng for a request, with an environment in which git runs and reads
@@ -313,6 +341,7 @@ func (r *run) conduct(ctx context.Context) {
 		case <-listen.C:
 			r.listen()
 			r.syncLogin()
+			r.pipes.end()
 		}
 		if r.phase == drained && stdout == nil && stderr == nil {
 			r.phase = ended
@@ -356,6 +385,7 @@ func (r *run) readStdout(line []byte) {
 func (r *run) readLine(line []byte) {
 	for _, e := range r.talk.Line(line) {
 		r.countProgress(&e)
+		r.pipes.note(&e)
 		switch e.Kind {
 		case engine.Heard:
 			r.ear.open--

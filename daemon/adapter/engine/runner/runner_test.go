@@ -742,8 +742,20 @@ func TestDirectoryBecameALink_ProgramIsNotStartedThere(t *testing.T) {
 	if err := errors.Join(os.Mkdir(base+"/home", 0o700), os.Symlink("home", base+"/project")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(base+"/other", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(base + "/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := engine.DirectoryOf(info)
 	for _, dirs := range []map[string]any{
-		{"cwd": base + "/project"}, {"cwd": base + "/home", "add_dirs": []string{base + "/project"}},
+		{"cwd": base + "/project"},
+		{"cwd": base + "/home", "add_dirs": []string{base + "/project"}},
+		{"cwd": base + "/home", "held": []engine.Directory{other}},
+		{"cwd": base + "/other", "add_dirs": []string{base + "/home"}, "held": []engine.Directory{other, other}},
+		{"cwd": base + "/project/../home/../project"},
 	} {
 		h := newHost(t, true, "claude", "swapped")
 		dirs["prompt"], dirs["dir"] = "hello", t.TempDir()
