@@ -175,6 +175,7 @@ const layerMap = `
 -1 protocol/process
 0 protocol/workerwire
 0 contrib
+0 daemon/authorities
 0 daemon/clienttable
 0 daemon/command
 0 daemon/filewatch

@@ -66,9 +66,9 @@ func (d *Daemon) checkHosted(name string) error {
 	case !s.Enabled:
 		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
 			"server %s is disabled: holdline servers enable %s", name, name)
-	case s.Transport == config.SSE:
-		return fault.New(fault.InvalidInput, fault.Host, "server:"+name,
-			"server %s has the transport sse, which holdline does not speak; most such servers speak http, too", name)
+	}
+	if err := s.Unspoken(); err != nil {
+		return fault.New(fault.InvalidInput, fault.Host, "server:"+name, "server %s cannot be used: %v", name, err)
 	}
 	return nil
 }

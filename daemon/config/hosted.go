@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -20,6 +21,17 @@ const (
 	// it can be looked up here.
 	Elsewhere = "elsewhere"
 )
+
+// Unspoken returns why a server of the transport sse cannot be used, and what to do instead; nil for
+// another transport, or if the server is switched off.
+func (s Settings) Unspoken() error {
+	if s.Transport != SSE || !s.Enabled {
+		return nil
+	}
+	return fmt.Errorf("it has the transport sse, which MCP gave up in 2025 and Holdline does not speak. Most such servers "+
+		"speak http, too, often at an address that ends in /mcp: write that, without type sse. Else have a bridge "+
+		"speak it: holdline servers add %s --replace -- npx -y mcp-remote URL --transport sse-only", s.Name)
+}
 
 // Scopes: who shares one process of a server.
 const (

@@ -176,9 +176,7 @@ func (l *Launcher) Specs(ctx context.Context, cfg *config.Config) []entry.Server
 		switch {
 		case !s.Enabled:
 		case s.Transport == config.SSE:
-			l.Log.WarnContext(ctx,
-				"server left out: holdline does not speak the transport sse; most such servers speak http, too",
-				"server", name)
+			l.Log.WarnContext(ctx, "server left out", "server", name, "err", s.Unspoken())
 		default:
 			specs = append(specs, l.spec(s, cfg.Logins.KeyCommand))
 		}

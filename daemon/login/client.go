@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"holdline/daemon/authorities"
 )
 
 // Limits of each request.
@@ -77,7 +79,7 @@ func NewClient(server, issuer, version string) *Client {
 			// Without HTTP/2 and without connections that stay open, net/http has no
 			// reason to send a request again by itself.
 			DisableKeepAlives: true, TLSNextProto: map[string]func(string, *tls.Conn) http.RoundTripper{},
-			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12},
+			TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities.Pool()},
 			TLSHandshakeTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
 		}},
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {

@@ -4,6 +4,7 @@ package networds
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,12 @@ func Of(err error) string {
 	case isName && dns.IsNotFound:
 		return "no host has the name " + dns.Name
 	case isCertificate:
-		return fmt.Sprintf("its certificate is not trusted: %v", certificate.Err)
+		said := fmt.Sprintf("its certificate is not trusted: %v", certificate.Err)
+		if _, unknown := errors.AsType[x509.UnknownAuthorityError](certificate.Err); unknown {
+			said += ". If your network has a certificate authority of its own, name its file in SSL_CERT_FILE or " +
+				"NODE_EXTRA_CA_CERTS, in the profile of your shell"
+		}
+		return said
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "no server listens at its address"
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH):

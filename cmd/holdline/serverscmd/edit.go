@@ -75,7 +75,7 @@ shared (one for all), session (one for each agent).`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.json, "json", "", "the server's JSON object, instead of a command or an address")
-	f.StringVarP(&o.Type, "transport", "t", "", "stdio, http or sse (default: http for an address, else stdio)")
+	f.StringVarP(&o.Type, "transport", "t", "", "stdio or http (default: http for an address, else stdio)")
 	f.StringVarP(&o.Hosting.Scope, "scope", "s", "", "project, shared or session (default project)")
 	f.StringArrayVarP(&o.env, "env", "e", nil, "NAME=VALUE for the server's environment (again for more)")
 	f.StringArrayVarP(&o.headers, "header", "H", nil, `"Name: value" for a remote server (again for more)`)
@@ -376,9 +376,6 @@ func (s *serversCommand) warnOfEntry(cmd *cobra.Command, name string) {
 	if len(unset) > 0 {
 		warn("%s is not set: the server starts only once it is, in %s",
 			strings.Join(unset, " and "), s.places(settings))
-	}
-	if settings.Transport == config.SSE {
-		warn("sse is the transport of old servers; most of them speak http, too")
 	}
 	// A command with a variable is only known when the server starts.
 	if settings.Transport == config.Stdio && !strings.Contains(settings.Command, "${") {

@@ -22,9 +22,9 @@ func TestAddedEntry(t *testing.T) {
 	}{
 		"a command": {args: []string{"ls", "-l", "a&<b>"}, want: `{"command":"ls","args":["-l","a&<b>"]}`},
 		"an address": {
-			flags: addOptions{headers: []string{"Z: 1 ", "A:b:c"}, entry: entry{Type: "sse"}},
+			flags: addOptions{headers: []string{"Z: 1 ", "A:b:c"}, entry: entry{Type: "http"}},
 			args:  []string{"https://x"},
-			want:  `{"type":"sse","url":"https://x","headers":{"Z":"1","A":"b:c"}}`,
+			want:  `{"type":"http","url":"https://x","headers":{"Z":"1","A":"b:c"}}`,
 		},
 		"every flag": {
 			flags: addOptions{

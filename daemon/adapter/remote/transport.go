@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"holdline/daemon/authorities"
 	"holdline/daemon/redact"
 	"holdline/daemon/sendonce"
 )
@@ -45,6 +46,7 @@ func newTransport() *http.Transport {
 			}
 			return &countedConn{Conn: conn}, nil
 		},
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: authorities.Pool()},
 		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: 8,
 	}
 }

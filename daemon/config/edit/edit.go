@@ -136,7 +136,12 @@ func checkServer(name string, server []byte) error {
 		return err
 	}
 	text := fmt.Appendf(nil, "{\"mcpServers\": {%s: %s\n}}", key, server)
-	return plainErrors(config.Parse("", text))
+	cfg, err := config.Parse("", text)
+	if err = plainErrors(cfg, err); err != nil {
+		return err
+	}
+	s, _ := cfg.Server(name)
+	return s.Unspoken()
 }
 
 // plainErrors returns the mistakes that [config.Parse] has found without their places, for a text
