@@ -26,7 +26,7 @@ func TestDamagedPins_ToolsStayBlockedUntilAccepted(t *testing.T) {
 		"emptied":      func(path string, _ []byte) error { return os.WriteFile(path, nil, 0o600) },
 		"halved":       func(path string, b []byte) error { return os.WriteFile(path, b[:len(b)/2], 0o600) },
 		"other JSON":   func(path string, _ []byte) error { return os.WriteFile(path, []byte(`{}`), 0o600) },
-		"without pins": func(path string, _ []byte) error { return os.WriteFile(path, []byte(`{"version":2,"key":"k"}`), 0o600) },
+		"without pins": func(path string, _ []byte) error { return os.WriteFile(path, []byte(`{"version":3,"key":"k"}`), 0o600) },
 		"a list":       func(path string, _ []byte) error { return os.WriteFile(path, []byte("[]"), 0o600) },
 		"name of pin":  bit(`"tool":"`),
 		"hash of pin":  bit(`"hash":"`),

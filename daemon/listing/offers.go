@@ -59,7 +59,7 @@ func (o *Offers) Inherit(from *Offers, s *Source) {
 // configuration, only the pins hold, and the lists are expected.
 func (o *Offers) Load(mem *Memory, s *Source, present bool) {
 	o.pins = NewPins(mem.Pins)
-	if o.pins.lost = mem.Lost; mem.Lost != "" {
+	if o.pins.lost = mem.Lost; mem.Lost != "" || mem.Torn != "" {
 		return
 	}
 	listed := s.Offering(mem.Lists, mem.About, mem.Cut)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"holdline/daemon/statedir"
@@ -27,8 +28,20 @@ type journal struct {
 	Time    time.Time `json:"time"`
 	Dirs    []string  `json:"dirs"` // created for the journal itself
 	Edits   []*edit   `json:"edits"`
+	Sum     string    `json:"sum"` // of all the rest, set by writeFile
 
 	dir string
+}
+
+// unbegun begins the name of a directory that has no journal yet, or that is being removed.
+const unbegun = "."
+
+// sum returns a sum of the journal: an undo must not go by one that is damaged.
+func (j *journal) sum() string {
+	rest := *j
+	rest.Sum = ""
+	b, _ := json.Marshal(rest) // texts, numbers and times
+	return hash(b)
 }
 
 // edit is the edit of one file.
@@ -68,15 +81,27 @@ func hash(data []byte) string {
 func journalsDir(state string) string { return filepath.Join(state, "import") }
 
 // newJournal creates the directory of a journal, which has the time as its name, so
-// that a later journal sorts behind it. Nothing is recorded before [journal.writeFile].
+// that a later journal sorts behind it. It has that name only once a journal is in it, without
+// edits: a directory that has lost its journal is not one that has yet to get it.
 func newJournal(state string, now time.Time) (*journal, error) {
 	j := &journal{Version: journalVersion, Time: now.UTC()}
 	root := journalsDir(state)
 	j.Dirs = ownfile.MissingDirs(root)
-	j.dir = filepath.Join(root, now.UTC().Format("20060102T150405.000000000Z"))
+	name := now.UTC().Format("20060102T150405.000000000Z")
+	j.dir = filepath.Join(root, unbegun+name)
 	err := statedir.MakeRoot(root)
 	if err == nil {
 		err = os.Mkdir(j.dir, 0o700)
+	}
+	if err == nil {
+		err = j.writeFile()
+	}
+	if err == nil {
+		err = os.Rename(j.dir, filepath.Join(root, name))
+	}
+	if err == nil {
+		j.dir = filepath.Join(root, name)
+		err = syncDir(root)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("making the journal: %w", err)
@@ -86,6 +111,7 @@ func newJournal(state string, now time.Time) (*journal, error) {
 
 // writeFile stores the journal. It is on the disk before an edit that it records is made.
 func (j *journal) writeFile() error {
+	j.Sum = j.sum()
 	text, err := json.MarshalIndent(j, "", "  ")
 	if err != nil {
 		return err
@@ -136,9 +162,9 @@ func (j *journal) backup(e *edit) ([]byte, error) {
 	return ownfile.Read(filepath.Join(j.dir, e.Backup), ownfile.MaxDocument)
 }
 
-// readJournals returns the journals of a state directory, the newest first. A
-// directory without a journal.json is an import that had not begun: it has no edits. A
-// journal of a newer version is an error, since this program does not know its format.
+// readJournals returns the journals of a state directory, the newest first. An import that had not
+// begun has no edits. A journal of a newer version is an error, since this program does not know its
+// format; so is one that is damaged or gone, since nothing else says what was edited.
 func readJournals(state string) ([]*journal, error) {
 	list, err := os.ReadDir(journalsDir(state))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -153,17 +179,33 @@ func readJournals(state string) ([]*journal, error) {
 			continue
 		}
 		j := &journal{dir: filepath.Join(journalsDir(state), d.Name())}
-		path := filepath.Join(j.dir, "journal.json")
-		text, err := ownfile.Read(path, ownfile.MaxDocument)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("reading the journals: %w", err)
+		if !strings.HasPrefix(d.Name(), unbegun) {
+			if err := j.read(); err != nil {
+				return nil, err
+			}
 		}
-		if err == nil && json.Unmarshal(text, j) != nil || j.Version > journalVersion {
-			return nil, fmt.Errorf("%s is no journal that this version knows", path)
-		}
-		out = append(out, j) // without journal.json the import had not begun
+		out = append(out, j)
 	}
 	return out, nil
+}
+
+// read reads the journal in its directory. Nothing was changed by a failure.
+func (j *journal) read() error {
+	path := filepath.Join(j.dir, "journal.json")
+	text, err := ownfile.Read(path, ownfile.MaxDocument)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s is gone: what that import edited is not known, so nothing is reverted; the copies of the "+
+			"files as they were before lie beside it; once you need none of them, remove %s", path, j.dir)
+	case err != nil:
+		return fmt.Errorf("reading the journals: %w", err)
+	case json.Unmarshal(text, j) == nil && j.Version > journalVersion:
+		return fmt.Errorf("%s is no journal that this version knows", path)
+	case j.Version != journalVersion || j.Sum != j.sum():
+		return fmt.Errorf("%s is damaged: what that import edited is not known, so nothing is reverted; the copies of "+
+			"the files as they were before lie beside it; once you need none of them, remove %s", path, j.dir)
+	}
+	return nil
 }
 
 // Pending reports whether an undo could still revert anything, and returns the
@@ -192,7 +234,12 @@ func Pending(state string) (more bool, left []Left, err error) {
 // remove removes the journal with its copies, and the directories that were created
 // for it. Call it once nothing is left to revert.
 func (j *journal) remove() error {
-	if err := os.RemoveAll(j.dir); err != nil {
+	dir := filepath.Join(filepath.Dir(j.dir), unbegun+strings.TrimPrefix(filepath.Base(j.dir), unbegun))
+	err := os.Rename(j.dir, dir) // if that is its name already, nothing happens
+	if err == nil {
+		err = os.RemoveAll(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("removing the journal: %w", err)
 	}
 	_ = os.Remove(filepath.Dir(j.dir)) // unless there are other journals

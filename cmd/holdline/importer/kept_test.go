@@ -34,6 +34,48 @@ func TestPending(t *testing.T) {
 	sameTree(t, tree(t, home), was)
 }
 
+// TestJournalDamaged_UndoNamesItAndRevertsNothing checks that an undo whose journal is damaged or gone says
+// so, with the path, and leaves all files and copies as they are; it does not take it for an import that
+// had not begun. Once the journal is whole again, the undo reverts the import.
+func TestJournalDamaged_UndoNamesItAndRevertsNothing(t *testing.T) {
+	for name, damage := range map[string]func(text string) string{
+		"emptied":       func(string) string { return "" },
+		"halved":        func(text string) string { return text[:len(text)/2] },
+		"an object":     func(string) string { return "{}" },
+		"no edits":      func(string) string { return `{"version": 1}` },
+		"another path":  func(text string) string { return strings.Replace(text, ".cursor", ".cursos", 1) },
+		"gone":          nil,
+		"without its k": func(text string) string { return strings.Replace(text, `"keys"`, `"keyz"`, 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			o := options(home)
+			write(t, filepath.Join(home, ".cursor/mcp.json"), `{"mcpServers": {"a": {"command": "x"}}}`)
+			was := tree(t, home)
+			path := filepath.Join(carryOut(t, look(t, o)).Backup, "journal.json")
+			whole := read(t, path)
+			if damage == nil {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				write(t, path, damage(whole))
+			}
+			before := tree(t, home)
+			if _, err := Undo(t.Context(), o); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("the undo: %v, want an error that names %s", err, path)
+			}
+			if _, _, err := Pending(o.State); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("pending: %v, want an error that names %s", err, path)
+			}
+			sameTree(t, tree(t, home), before)
+			write(t, path, whole)
+			undo(t, o)
+			sameTree(t, tree(t, home), was)
+		})
+	}
+}
+
 // TestSecretsStay checks that holdline's file is readable by its user alone, even if every
 // user could read the client's file, and that nothing is moved into a git work tree without
 // being asked.

@@ -85,8 +85,12 @@ func Read(workers *supervisor.Supervisor, dir string, last bool, log *slog.Logge
 		if !last && ownfile.Passes(err) {
 			return nil, err
 		}
+		if p.Lists != nil && p.Lists.Torn != "" {
+			err = fmt.Errorf("%s: %w", p.Lists.Torn, listing.ErrDamaged)
+		}
 		if err != nil {
 			log.Warn("what a process has listed is forgotten", "dir", dir, "err", err)
+			p.Lists = nil
 		}
 		return p, nil
 	default: // Leave: it sees to itself

@@ -41,6 +41,9 @@ func (f *Files) Read(server, key string) (verdict.Verdict, *listing.Memory) {
 	if unread != nil {
 		mem = &listing.Memory{Lost: f.offers(server)}
 	}
+	if mem != nil && mem.Torn != "" {
+		f.Log.Warn("what a server has offered is forgotten, since the file is damaged", "server", server, "file", mem.Torn)
+	}
 	if err = errors.Join(err, unread); err != nil {
 		f.Log.Warn("what was known of a server is forgotten", "server", server, "err", err)
 	}
