@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +46,7 @@ func (p *place) shellServer(scope string) (a *agent, worker, daemon int) {
 // that is no worker's is left alone.
 func TestWorkerKilled_ProcessThatIsHardToFindIsGone(t *testing.T) {
 	t.Parallel()
-	bystander := exec.CommandContext(t.Context(), "sleep", "600")
+	bystander := exec.CommandContext(context.WithoutCancel(t.Context()), "sleep", "600")
 	bystander.Env = []string{}
 	if err := bystander.Start(); err != nil {
 		t.Fatal(err)

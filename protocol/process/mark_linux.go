@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -42,18 +43,24 @@ func isStray(p Proc) bool {
 	if self == 1 { // as the first process of a container, it gets all orphans
 		self = 0
 	}
-	for range 1000 {
-		if p.PID == self || WorkerDir(Args(p.PID)) != "" {
+	for at, tries := p, 0; tries < 1000; tries++ {
+		if at.PID == self || WorkerDir(Args(at.PID)) != "" {
 			return false
 		}
-		if p.PPID <= 1 {
-			return p.PPID == 1
+		if at.PPID <= 1 {
+			return at.PPID == 1
 		}
-		up, err := Lookup(p.PPID)
-		if err != nil { // the tree is changing; the next hunt will see
-			return false
+		up, err := Lookup(at.PPID)
+		switch {
+		case up.PID != 0: // also one that has ended, and whose children still have it for their parent
+			at = up
+		case !errors.Is(err, ErrGone):
+			return false // it cannot be known; the next hunt will see
+		default: // its children have another parent by now
+			if at, err = Lookup(p.PID); err != nil || at.Start != p.Start {
+				return false
+			}
 		}
-		p = up
 	}
 	return false
 }

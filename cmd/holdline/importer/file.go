@@ -63,6 +63,7 @@ type Server struct {
 	Differs []string `json:"differs,omitempty"`
 	Login   bool     `json:"login,omitempty"` // somebody has to log in before it can be used
 	Late    bool     `json:"-"`               // it stays since it did not answer in time
+	Untried bool     `json:"-"`               // it moves though it was not started: see [Options.MayTry]
 	Tools   []string `json:"tools,omitempty"` // that its start has shown
 
 	path    []string
@@ -72,6 +73,9 @@ type Server struct {
 	key     string          // in Plan.tries; "" if it cannot move
 	fails   bool            // it stays since its start has failed
 }
+
+// NotStarted is the note of a server that is not tried though others are.
+const NotStarted = "not started yet: its command is this project's"
 
 // step is one edit of a file: the entry at a path gets these fields, or is removed.
 type step struct {
@@ -239,7 +243,7 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 		return stay("it is to stay")
 	}
 	s.key = trialKey(made)
-	t := p.trials[s.key]
+	t, tried := p.trials[s.key]
 	s.fails, s.Late = t.Err != nil && !t.Login, t.Late
 	settings, err := made.settings()
 	if err != nil {
@@ -254,12 +258,20 @@ func (p *Plan) planServer(f *File, s *Server, e *clients.Entry) error {
 	case t.Err != nil:
 		return stay("it does not start: %v", t.Err)
 	}
-	one := attempt{settings: settings}
+	if p.trials != nil && !tried {
+		p.untried = true
+		s.Untried = true
+		notes = append(notes, NotStarted)
+	}
+	one := attempt{settings: settings, foreign: f.Project != ""}
 	for name, value := range made.passed { // it is tried as it will be written
 		if one.settings.Env = maps.Clone(one.settings.Env); one.settings.Env == nil {
 			one.settings.Env = map[string]redact.Secret{}
 		}
 		one.settings.Env[name] = redact.Secret(value)
+	}
+	if other, there := p.tries[s.key]; there && !other.foreign {
+		one.foreign = false // you have the same server in a file of your own
 	}
 	one.settings.Name = s.Name // for people
 	if len(made.Hosting.Projects) > 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"holdline/cmd/holdline/clients"
 	programs "holdline/daemon/command"
 	"holdline/daemon/config"
+	"holdline/daemon/redact"
 	"holdline/daemon/spelling"
 	"holdline/protocol/project"
 )
@@ -45,9 +47,19 @@ type Options struct {
 	// that does not work stays. root is that of its project, or "". Several goroutines
 	// call Try. If it is nil, servers are not tried.
 	Try func(ctx context.Context, s *config.Settings, root string) Trial
+	// MayTry is called before servers of the project's own files are started, whose commands whoever wrote
+	// the project has chosen. If it returns false they are not tried. If it is nil they are.
+	MayTry func(ctx context.Context, commands []Command) (bool, error)
 	// Trying is called when the start of a server begins, and when it has ended. It may
 	// be nil, and is called by the goroutine of Look.
 	Trying func(TryEvent)
+}
+
+// Command is how a server of a project's own file starts. It holds no secret that can be told from its form.
+type Command struct {
+	Name string   // of the server
+	Runs []string // the command with its arguments, or the address
+	Env  []string // names of the variables that the file sets
 }
 
 // Trial is what the start of a server has shown.
@@ -96,12 +108,15 @@ type Plan struct {
 	// the start of a server has shown; it is nil if none was started.
 	tries  map[string]attempt
 	trials map[string]Trial
+	// untried is set if a server moves that was not started though others were: see [Options.MayTry].
+	untried bool
 }
 
 // attempt is a server that is to be started, to see whether it works.
 type attempt struct {
 	settings config.Settings
 	root     string // of its project; "" is that of the current directory
+	foreign  bool   // it is in files of the project alone
 }
 
 // maxTriesAtOnce bounds the servers that are started at the same time.
@@ -123,11 +138,41 @@ func Look(ctx context.Context, o Options) (*Plan, error) {
 	if err != nil || o.Try == nil || len(p.tries) == 0 {
 		return p, err
 	}
+	if commands := p.foreign(); len(commands) > 0 && o.MayTry != nil {
+		may, err := o.MayTry(ctx, commands)
+		if err != nil {
+			return nil, err
+		}
+		if !may {
+			maps.DeleteFunc(p.tries, func(_ string, one attempt) bool { return one.foreign })
+		}
+	}
 	trials, err := p.try(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return makePlan(o, trials)
+}
+
+// foreign returns the servers that are to be tried and are in files of the project alone, by their names.
+func (p *Plan) foreign() (commands []Command) {
+	for _, one := range p.tries {
+		if !one.foreign {
+			continue
+		}
+		s := &one.settings
+		c := Command{Name: printable(s.Name), Runs: []string{redact.URL(s.URL)}}
+		if s.URL == "" {
+			c.Runs = redact.Args(append([]string{s.Command}, s.Args...))
+		}
+		for name := range s.Env {
+			c.Env = append(c.Env, name)
+		}
+		slices.Sort(c.Env)
+		commands = append(commands, c)
+	}
+	slices.SortFunc(commands, func(a, b Command) int { return cmp.Compare(a.Name, b.Name) })
+	return commands
 }
 
 // SkipError says that a name of [Options.Skip] is that of no server.

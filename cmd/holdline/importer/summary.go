@@ -24,7 +24,7 @@ type Summary struct {
 
 // summarize sets p.Summary.
 func (p *Plan) summarize() {
-	s := Summary{Started: p.trials != nil}
+	s := Summary{Started: p.trials != nil && !p.untried}
 	var clients []string
 	servers := map[string]*Server{}
 	for _, f := range p.Files {

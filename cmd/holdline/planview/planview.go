@@ -121,6 +121,9 @@ func moving(plan *importer.Plan) []row {
 			if s.Login {
 				notes[s.As] = append(notes[s.As], "log in once: holdline servers login "+s.As)
 			}
+			if s.Untried {
+				notes[s.As] = append(notes[s.As], importer.NotStarted)
+			}
 		}
 		titles[s.As] = appendNew(titles[s.As], f.Title)
 		switch {

@@ -28,6 +28,8 @@ import (
 	"holdline/cmd/holdline/planview"
 	"holdline/daemon/config"
 	"holdline/daemon/envfile"
+	"holdline/daemon/plural"
+	"holdline/daemon/shellword"
 )
 
 // ImportOptions are the flags of import.
@@ -37,6 +39,7 @@ type ImportOptions struct {
 	aggregate  bool     // one entry for all servers in each client's file
 	Project    bool     // also the files of the current project
 	undo       bool     // revert earlier imports
+	yes        bool     // do not ask
 	noCheck    bool     // do not start the servers that would move
 	verbose    bool     // show the plan for each file, too
 	skip, keep []string // servers that stay
@@ -59,9 +62,11 @@ file, under the same name, then starts
 
 so that the names of its tools and all rules for them stay as they are. A server
 moves only if it works: each is started once, as the daemon would start it, for a
-minute at most, and ended when it has answered; --no-check leaves that out. Each client
-gets an entry for holdline's own tools (consult and others), too. With --aggregate
-there is one entry for all instead, and tools are called SERVER__TOOL.
+minute at most, and ended when it has answered; --no-check leaves that out. Commands of
+a project's own files are started only by --write, and shown and asked for first; --yes
+does not ask. Each client gets an entry for holdline's own tools (consult and others),
+too. With --aggregate there is one entry for all instead, and tools are called
+SERVER__TOOL.
 
 Comments and whatever else stands in the files stay. Of two servers of one name
 that differ, that of the first client keeps it, in this order:
@@ -87,6 +92,7 @@ runs, args (how many), env and headers (names).`,
 	f := cmd.Flags()
 	o.addFlags(f)
 	f.BoolVar(&o.write, "write", false, "do it")
+	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask before commands of a project's own files are started")
 	f.BoolVar(&o.noCheck, "no-check", false, "do not start the servers first, to see whether they work")
 	f.BoolVar(&o.undo, "undo", false, "take back what import did")
 	for _, other := range []string{"write", "aggregate", "from", "scope"} {
@@ -127,7 +133,16 @@ func runImport(cmd *cobra.Command, proc *cmdenv.Process, o *ImportOptions) error
 		}
 		return finishImport(cmd, proc, nil, look.Config, done)
 	}
+	look.MayTry = func(_ context.Context, commands []importer.Command) (bool, error) {
+		if !o.write {
+			return false, nil
+		}
+		return askForCommands(cmd, proc, o.yes, commands)
+	}
 	plan, err := lookAtClients(cmd, proc, o, look, "")
+	if errors.Is(err, errDeclined) {
+		return cmdenv.ExitWith(cmdenv.ExitFailure) // it has been said
+	}
 	if err != nil {
 		return err
 	}
@@ -180,6 +195,34 @@ func lookAtClients(
 		return nil, fmt.Errorf("%w: --skip: %w", cmdenv.ErrUsage, unknown)
 	}
 	return plan, err
+}
+
+// askForCommands shows the commands of a project's own files, and asks whether to start them. yes means
+// that the user has been asked. It returns [errDeclined] if the user does not want it.
+func askForCommands(cmd *cobra.Command, proc *cmdenv.Process, yes bool, commands []importer.Command) (bool, error) {
+	if yes {
+		return true, nil
+	}
+	if !console.IsTerminal(proc.Stdin) || console.IsJSON(cmd) {
+		return false, cmdenv.WithHint(
+			fmt.Errorf("%w: it would start commands that this project's files name, and cannot ask here", cmdenv.ErrUsage),
+			"without --write it shows them and starts none; --yes starts them; --no-check starts none")
+	}
+	errs := cmd.ErrOrStderr()
+	console.Line(errs, 4, "This project's files name %s, which would now be started to see whether they work:",
+		plural.Count(len(commands), "command"))
+	for _, c := range commands {
+		words := make([]string, 0, len(c.Runs))
+		for _, word := range c.Runs {
+			words = append(words, shellword.Quote(word))
+		}
+		text := strings.Join(words, " ")
+		if len(c.Env) > 0 {
+			text += "  (sets " + strings.Join(c.Env, ", ") + ")"
+		}
+		console.Line(errs, 8, "    %s  %s", c.Name, strings.Map(console.Printable, text))
+	}
+	return true, askYes(cmd, proc, "Start them? [y/N] ", false)
 }
 
 // lastingCommand returns an error if clients' files would name a program that may go away,

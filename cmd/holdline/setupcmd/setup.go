@@ -31,7 +31,7 @@ import (
 type setupOptions struct {
 	ImportOptions
 
-	yes, dryRun      bool
+	dryRun           bool
 	systemd, launchd bool // have that service manager start the daemon
 }
 
@@ -56,6 +56,8 @@ func NewCommand(proc *cmdenv.Process, by Installing) *cobra.Command {
 
  1. Find the configurations of the MCP clients, and their servers.
  2. Start each server once with the environment that the daemon has, and end it.
+    What a project's own files start (--project) is shown and asked for first;
+    --dry-run starts nothing of it.
  3. Show what would change, and ask.
  4. Capture the PATH for hosted servers, as install does, and move the servers
     that work into holdline's configuration, as import does.
@@ -224,6 +226,12 @@ func (s *setup) plan() error {
 	} else {
 		s.answer.Path = path
 	}
+	s.look.MayTry = func(_ context.Context, commands []importer.Command) (bool, error) {
+		if s.o.dryRun {
+			return false, nil
+		}
+		return askForCommands(s.cmd, s.proc, s.o.yes, commands)
+	}
 	s.answer.Plan, err = lookAtClients(s.cmd, s.proc, &s.o.ImportOptions, s.look, path)
 	return err
 }
@@ -236,15 +244,20 @@ func sameDirs(a, b string) bool {
 	return slices.Equal(one, other)
 }
 
-// ask asks the user whether to do what the plan says. Anything but yes, or an empty line, is a
-// no.
+// ask asks the user whether to do what the plan says.
 func (s *setup) ask() error {
-	errs := s.cmd.ErrOrStderr()
-	console.ForgetTyped(s.proc.Stdin) // while the servers were started
-	fmt.Fprint(errs, "Do this? [Y/n] ")
+	return askYes(s.cmd, s.proc, "Do this? [Y/n] ", true)
+}
+
+// askYes asks the user, and returns [errDeclined] for anything but yes. An empty line is a yes if byDefault is
+// true. What was typed before, while servers were started, is no answer.
+func askYes(cmd *cobra.Command, proc *cmdenv.Process, question string, byDefault bool) error {
+	errs := cmd.ErrOrStderr()
+	console.ForgetTyped(proc.Stdin)
+	fmt.Fprint(errs, question)
 	answer := make(chan string, 1)
 	go func() { // it ends with its line, or with this process
-		line, err := bufio.NewReader(s.proc.Stdin).ReadString('\n')
+		line, err := bufio.NewReader(proc.Stdin).ReadString('\n')
 		if err != nil && line == "" {
 			line = "no"
 		}
@@ -252,10 +265,10 @@ func (s *setup) ask() error {
 	}()
 	select {
 	case line := <-answer:
-		if slices.Contains([]string{"", "y", "yes"}, line) {
+		if line == "" && byDefault || line == "y" || line == "yes" {
 			return nil
 		}
-	case <-s.cmd.Context().Done():
+	case <-cmd.Context().Done():
 		fmt.Fprintln(errs)
 	}
 	console.Line(errs, 4, "Nothing was changed.")
