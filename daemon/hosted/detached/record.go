@@ -5,16 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"holdline/daemon/calls"
 	"holdline/daemon/tasks"
 	"holdline/daemon/tool"
+	"holdline/protocol/fault"
+	"holdline/protocol/jsonrpc"
+	"holdline/protocol/mcp"
 	"holdline/protocol/ownfile"
 )
 
@@ -45,7 +50,16 @@ type Record struct {
 	Message  string          `json:"message,omitempty"`
 	Asked    json.RawMessage `json:"asked,omitempty"`   // what the client was asked last, an object
 	Answers  json.RawMessage `json:"answers,omitempty"` // of the client to what was asked, an object
+
+	// SecondSum is the checksum of the second line. That of the first one follows it there.
+	SecondSum uint32 `json:"second_sum"`
 }
+
+// checksum returns a checksum of b.
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
+
+// keySum begins the last member of the first line: the checksum of what stands before it.
+const keySum = `,"sum":`
 
 // A Caller is what is kept of a [tool.Caller]: who may ask for the task, and which process
 // serves the call.
@@ -115,12 +129,18 @@ func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json")
 // encode returns the content of a file: the record, and in a second line the params of the
 // call as long as the task works, and then what it has come to.
 func (r *Record) encode(second json.RawMessage) ([]byte, error) {
+	r.SecondSum = checksum(second)
 	b, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a task: %w", err)
 	}
+	b = b[:len(b)-1] // the brace
+	b = fmt.Appendf(b, "%s%d}", keySum, checksum(b))
 	return append(append(append(b, '\n'), second...), '\n'), nil
 }
+
+// errDamaged says that a file is not as it was written.
+var errDamaged = errors.New("the file is damaged")
 
 // errVersion says that a file is of another version of Holdline.
 var errVersion = errors.New("the file is of a version that this Holdline does not read")
@@ -133,11 +153,15 @@ func readRecord(path string) (r Record, size int64, err error) {
 	}
 	defer func() { _ = f.Close() }()
 	d := json.NewDecoder(io.LimitReader(f, ownfile.MaxDocument))
-	if err := d.Decode(&r); err != nil {
-		return r, 0, fmt.Errorf("%s: %w", path, err)
+	var first json.RawMessage
+	if err := d.Decode(&first); err != nil {
+		if ownfile.Passes(err) {
+			return r, 0, err
+		}
+		return r, 0, fmt.Errorf("%s: %w: %w", path, errDamaged, err)
 	}
-	if r.Version != version || r.ID+".json" != filepath.Base(path) {
-		return r, 0, fmt.Errorf("%s: %w", path, errVersion)
+	if err := r.decode(path, first); err != nil {
+		return r, 0, err
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -146,14 +170,68 @@ func readRecord(path string) (r Record, size int64, err error) {
 	return r, info.Size(), nil
 }
 
+// decode decodes the first line of the file at path. It returns an error unless the line is as it was
+// written there.
+func (r *Record) decode(path string, first []byte) error {
+	i := bytes.LastIndex(first, []byte(keySum))
+	switch {
+	case json.Unmarshal(first, r) != nil, r.ID+".json" != filepath.Base(path):
+		return fmt.Errorf("%s: %w", path, errDamaged)
+	case r.Version != version:
+		return fmt.Errorf("%s: %w", path, errVersion)
+	case i < 0, string(first[i:]) != fmt.Sprintf("%s%d}", keySum, checksum(first[:i])):
+		return fmt.Errorf("%s: %w", path, errDamaged)
+	}
+	return nil
+}
+
 // readSecond reads the second line of a file.
 func readSecond(path string) (json.RawMessage, error) {
 	b, err := ownfile.Read(path, ownfile.MaxDocument)
 	if err != nil {
 		return nil, err
 	}
-	_, second, _ := bytes.Cut(b, []byte("\n"))
-	return bytes.TrimSuffix(second, []byte("\n")), nil
+	first, second, _ := bytes.Cut(b, []byte("\n"))
+	second = bytes.TrimSuffix(second, []byte("\n"))
+	var r Record
+	if err := r.decode(path, first); err != nil {
+		return nil, err
+	}
+	if checksum(second) != r.SecondSum {
+		return nil, fmt.Errorf("%s: %w", path, errDamaged)
+	}
+	return second, nil
+}
+
+// Failure returns a fault as the JSON-RPC error of a task.
+func Failure(f *fault.Record) json.RawMessage {
+	b, _ := jsonrpc.Marshal(struct {
+		Code    int             `json:"code"`
+		Message string          `json:"message"`
+		Data    json.RawMessage `json:"data"`
+	}{f.JSONRPCCode, f.Fault.Detail, f.JSON()}) // it is JSON
+	return b
+}
+
+// readTries is how often a file is read that cannot be read, as for a lack of descriptors.
+const readTries = 3
+
+// damaged returns the task whose file, at path, cannot be believed, for why. It has ended, since nobody can
+// carry it on. Who may ask for it is not known, and its id is a secret: whoever has that.
+func damaged(path string, why error) *task {
+	now := time.Now().UnixMilli()
+	if info, err := os.Lstat(path); err == nil {
+		now = info.ModTime().UnixMilli()
+	}
+	f := fault.New(fault.OutcomeUnknown, fault.Host, mcp.ToolsCall,
+		"the record of the task cannot be believed: %v: whether the call had its effect is not known", why)
+	return &task{
+		Record: Record{
+			Version: version, ID: strings.TrimSuffix(filepath.Base(path), ".json"), Created: now, Updated: now,
+			Status: tasks.Failed, Message: f.Fault.Detail,
+		},
+		lost: Failure(f), changed: make(chan struct{}),
+	}
 }
 
 // remove removes the file of a task.

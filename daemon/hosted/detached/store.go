@@ -29,6 +29,7 @@ import (
 	"holdline/protocol/faultpoint"
 	"holdline/protocol/jsonrpc"
 	"holdline/protocol/lockcheck"
+	"holdline/protocol/ownfile"
 )
 
 // Bounds of what is kept of tasks that have ended. Tests lower them.
@@ -55,6 +56,8 @@ type task struct {
 	changed chan struct{} // closed when its status changes, or what it asks
 	cancel  func()        // ends the call; nil if no call is under way here
 
+	lost json.RawMessage // JSON-RPC error of a task whose file cannot be believed; else nil
+
 	writing sync.Mutex      // orders the writes of its file
 	params  json.RawMessage // of the call, as long as it works; guarded by writing
 }
@@ -79,8 +82,8 @@ func (t *task) changedLocked() {
 // errNoTask says that a task has gone meanwhile.
 var errNoTask = errors.New("there is no such task")
 
-// Open reads the tasks in the directory dir, which need not exist. It leaves alone files that
-// it cannot read.
+// Open reads the tasks in the directory dir, which need not exist. It leaves alone files of another
+// version. A task whose file is damaged has ended, and its outcome is unknown.
 func Open(dir string, log *slog.Logger) (*Store, error) {
 	s := &Store{dir: dir, log: log, all: map[string]*task{}}
 	statedir.Sweep(dir, true)
@@ -92,9 +95,19 @@ func Open(dir string, log *slog.Logger) (*Store, error) {
 		if !strings.HasSuffix(e.Name(), ".json") {
 			continue
 		}
-		r, size, err := readRecord(filepath.Join(dir, e.Name()))
-		if err != nil {
+		path := filepath.Join(dir, e.Name())
+		r, size, err := readRecord(path)
+		for try := 1; ownfile.Passes(err) && try < readTries; try++ {
+			r, size, err = readRecord(path)
+		}
+		if errors.Is(err, errVersion) {
 			log.Warn("the file of a task cannot be read, and is left alone", "err", err)
+			continue
+		}
+		if err != nil {
+			log.Error("the record of a task cannot be believed: its outcome is unknown", "err", err)
+			t := damaged(path, err)
+			s.all[t.ID] = t
 			continue
 		}
 		s.all[r.ID] = &task{Record: r, size: size, open: r.open(), changed: make(chan struct{})}
@@ -141,14 +154,14 @@ func (s *Store) Record(id string) (r Record, ok bool) {
 	return t.Record, true
 }
 
-// Has reports whether there is a task. A nil store has none.
+// Has reports whether there is a task whose record can be believed. A nil store has none.
 func (s *Store) Has(id string) bool {
 	if s == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.all[id] != nil
+	return s.all[id] != nil && s.all[id].lost == nil
 }
 
 // Begin writes down a task. cancel ends its call; it must not block. The caller records that
@@ -321,7 +334,7 @@ func (s *Store) Run(ctx context.Context) {
 
 // seenLocked returns a task that a caller may see, or nil.
 func (s *Store) seenLocked(c *tool.Caller, id string) *task {
-	if t := s.all[id]; t != nil && t.Caller.Identity == c.Identity {
+	if t := s.all[id]; t != nil && (t.Caller.Identity == c.Identity || t.lost != nil) {
 		return t
 	}
 	return nil
@@ -370,6 +383,9 @@ func (s *Store) Task(ctx context.Context, c *tool.Caller, id string, wait time.D
 	}
 	v := t.viewLocked(time.Now())
 	s.mu.Unlock()
+	if v.Error = t.lost; v.Error != nil {
+		return v, nil
+	}
 	if v.Status != tasks.Completed && v.Status != tasks.Failed {
 		return v, nil
 	}
@@ -382,6 +398,10 @@ func (s *Store) Task(ctx context.Context, c *tool.Caller, id string, wait time.D
 	case errors.Is(err, os.ErrNotExist): // it is too old by now
 		return nil, nil //nolint:nilnil // there is no such task any more
 	case err != nil:
+		if errors.Is(err, errDamaged) {
+			v.Status, v.Error = tasks.Failed, damaged(s.path(id), err).lost
+			return v, nil
+		}
 		return nil, fault.New(fault.InternalFailure, fault.Host, "tasks", "the kept answer cannot be read: %v", err)
 	}
 	v.Result, v.Error = o.Result, o.Error

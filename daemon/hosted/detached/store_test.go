@@ -1,9 +1,11 @@
 package detached
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -289,5 +291,72 @@ func TestStoreFull(t *testing.T) {
 	}
 	if _, err := s.CancelTask(t.Context(), c, id); err == nil {
 		t.Error("CancelTask succeeds without a file")
+	}
+}
+
+// TestFileOfTaskDamaged_OutcomeIsUnknown changes the file of a task, which works or has ended, between two
+// daemons. The client that asks for it is told that its outcome is unknown, and which file that is, never
+// something else; a file of another task's is not taken for it; and nobody goes on with its call.
+func TestFileOfTaskDamaged_OutcomeIsUnknown(t *testing.T) {
+	bit := func(at string) func([]byte) []byte {
+		return func(b []byte) []byte {
+			i := bytes.Index(b, []byte(at)) + len(at)
+			b[i] ^= 1
+			return b
+		}
+	}
+	for name, damage := range map[string]func(b []byte) []byte{
+		"emptied":            func([]byte) []byte { return nil },
+		"halved":             func(b []byte) []byte { return b[:len(b)/2] },
+		"other JSON":         func([]byte) []byte { return []byte("{}\n{}\n") },
+		"a bit of its tool":  bit(`"tool":"`),
+		"a bit of its state": bit(`"status":"`),
+		"a bit of the rest":  bit("\n{\""),
+		"another task's":     nil,
+	} {
+		for _, ended := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, ended %t", name, ended), func(t *testing.T) {
+				dir := t.TempDir()
+				s := open(t, dir)
+				id, c := begin(t, s, "a", 1, nil)
+				other, _ := begin(t, s, "a", 2, nil)
+				if ended {
+					for _, id := range []string{id, other} {
+						if err := s.End(id, Outcome{Result: json.RawMessage(`{"content":[]}`)}, "done"); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				from := s.path(id)
+				if damage == nil {
+					from = s.path(other)
+				}
+				b, err := os.ReadFile(from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if damage != nil {
+					b = damage(b)
+				}
+				if err := os.WriteFile(s.path(id), b, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s = open(t, dir)
+				if !ended && name == "a bit of the rest" { // the params: the call is not made again with others
+					if params := s.Resume(id, nil); params != nil {
+						t.Errorf("the params are %s", params)
+					}
+					return
+				}
+				got := get(t, s, c, id)
+				if got.Status != tasks.Failed || got.Result != nil || !strings.Contains(string(got.Error), "outcome_unknown") ||
+					!strings.Contains(string(got.Error), s.path(id)) {
+					t.Errorf("the task: %+v, %s", got, got.Error)
+				}
+				if wasEnded := name == "a bit of the rest"; s.Has(id) != wasEnded || !s.Has(other) {
+					t.Errorf("there is the task: %t, and the other one: %t", s.Has(id), s.Has(other))
+				}
+			})
+		}
 	}
 }

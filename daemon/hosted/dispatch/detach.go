@@ -259,11 +259,7 @@ func outcome(res *tool.RemoteResult, err error) (o detached.Outcome, message str
 	switch {
 	case err != nil:
 		f := fault.From(err, fault.Server, mcp.ToolsCall)
-		o.Error, _ = jsonrpc.Marshal(struct {
-			Code    int             `json:"code"`
-			Message string          `json:"message"`
-			Data    json.RawMessage `json:"data"`
-		}{f.JSONRPCCode, f.Fault.Detail, f.JSON()}) // it is JSON
+		o.Error = detached.Failure(f)
 		return o, f.Fault.Detail
 	case res.Error != nil:
 		o.Error = mcp.ModernError(res.Error)
