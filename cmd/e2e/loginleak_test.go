@@ -48,7 +48,7 @@ func (p *place) leaks(except ...string) {
 func repeats(code string, status int) func(int, url.Values) *logintest.Reply {
 	return func(_ int, form url.Values) *logintest.Reply {
 		return &logintest.Reply{Status: status, Text: fmt.Sprintf(`{"error":%q,"error_description":"it was %s"}`, code,
-			form.Get("refresh_token")+form.Get("client_secret")+form.Get("code"))}
+			form.Get("refresh_token")+form.Get("client_secret")+form.Get("code")+form.Get("client_assertion"))}
 	}
 }
 

@@ -2,7 +2,12 @@ package e2e
 
 import (
 	"bufio"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
@@ -130,6 +135,21 @@ func (e *echoing) serve(conn net.Conn) {
 	}
 }
 
+// keyForAssertions returns a private key as a file has it, and a part of it that must be nowhere else.
+func keyForAssertions(t *testing.T) (text, part string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+	return text, strings.Split(text, "\n")[2][:24] // behind 48 bytes, of which the first 36 say what it is
+}
+
 // TestPlantedSecrets_AreOnlyWhereTheyBelong plants a secret of each kind in a session in which servers, programs and
 // authorization servers repeat and fail what they can, also over a kill of the daemon. Then it looks for each one in
 // all files, in all answers and outputs, and in the arguments and environments of all processes. It is only in the
@@ -147,7 +167,10 @@ func TestPlantedSecrets_AreOnlyWhereTheyBelong(t *testing.T) {
 		"token in a variable": " remote ", "header value": " remote ", "token in an address": " remote ",
 		"consult key": "leaky", "identity token": "--identity known", "server's variable": "leaky-server",
 	}
+	pemText, pemPart := keyForAssertions(t)
+	planted["private key of a client"] = pemPart
 	far := startEchoing(t)
+	asserting := logintest.Start(t, logintest.Options{Life: time.Hour})
 	person := logintest.Start(t, logintest.Options{Life: time.Hour})
 	machine := logintest.Start(t, logintest.Options{Life: time.Hour})
 	machine.AddClient("build", planted["client secret"])
@@ -169,6 +192,9 @@ exec `+programs+`/claude "$@"
 		"machine": map[string]any{"url": machine.URL, "oauth": map[string]any{
 			"clientId": "build", "clientSecret": "${BUILD_SECRET}", "grant": "client_credentials",
 		}},
+		"asserting": map[string]any{"url": asserting.URL, "oauth": map[string]any{
+			"clientId": "me", "privateKeyFile": filepath.Join(home, "client.pem"), "grant": "client_credentials",
+		}},
 		"leaky": map[string]any{"command": server, "env": map[string]any{"SERVER_KEY": planted["server's variable"]}},
 	},
 		"logins", map[string]any{"key_command": []string{"/bin/cat", key}},
@@ -177,8 +203,9 @@ exec `+programs+`/claude "$@"
 	)
 	variables := filepath.Join(home, "env")
 	for path, text := range map[string]string{
-		key:       planted["key file"],
-		variables: "FAR_TOKEN=" + planted["token in a variable"] + "\nBUILD_SECRET=" + planted["client secret"] + "\n",
+		key:                               planted["key file"],
+		filepath.Join(home, "client.pem"): pemText,
+		variables:                         "FAR_TOKEN=" + planted["token in a variable"] + "\nBUILD_SECRET=" + planted["client secret"] + "\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -216,13 +243,23 @@ exec `+programs+`/claude "$@"
 	repeat()
 	call("leaky__x", map[string]any{})
 	call("machine__echo", map[string]any{})
+	if x := call("asserting__echo", map[string]any{}); x.code() != "" {
+		t.Errorf("a client that shows by its key who it is: %s", x.raw)
+	}
 	call("person__echo", map[string]any{})
-	for _, srv := range []*logintest.Server{person, machine} {
+	for _, srv := range []*logintest.Server{person, machine, asserting} {
 		srv.Set(func(o *logintest.Options) { o.Token = repeats("invalid_target", 400) })
 		srv.Expire()
 	}
 	call("person__echo", map[string]any{})
 	call("machine__echo", map[string]any{})
+	call("asserting__echo", map[string]any{})
+	for i, form := range asserting.Forms() { // who has one is the client, as long as it holds
+		planted[fmt.Sprintf("assertion %d", i)] = form.Get("client_assertion")
+	}
+	if len(asserting.Forms()) < 2 {
+		t.Errorf("the client has shown %d times who it is, want it twice at least", len(asserting.Forms()))
+	}
 	consult := call("consult", map[string]any{
 		"prompt": claudetest.Prompt("x", claudetest.Step{Do: "die"}),
 	})
